@@ -1,0 +1,61 @@
+# `make demo` and `make test` work on a fresh machine without root: each creates the virtual environment it needs.
+# Every step leaves a stamp in .venv, so that nothing is installed twice.
+
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c 'import sys; raise SystemExit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo "$$p" && break; \
+	done)
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+TREE := build/typecheck
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint typecheck bench clean
+
+help:
+	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
+	@echo "make test       run the tests"
+	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
+	@echo "make bench      run the benchmarks;   make clean   remove everything that was created"
+
+# A system Python may lack the venv module's installer; virtualenv and uv do the same job.
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "redalg needs Python 3.11, 3.12 or 3.13; none was found. Try: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV) \
+	  || $(PYTHON) -m virtualenv --clear $(VENV) \
+	  || uv venv --clear --seed --python $(PYTHON) $(VENV)
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install -q --retries 10 --timeout 60 -e .
+	@touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install -q --retries 10 --timeout 60 -e '.[test]'
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install -q --retries 10 --timeout 60 -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m redalg demo
+
+# One BLAS thread per worker: the workers are the parallelism.
+test: $(VENV)/.test
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+
+# On the package as installed: only there do the folders kernels and proofs have their names.
+typecheck: $(VENV)/.dev
+	rm -rf $(TREE) build/lib && mkdir -p $(TREE)
+	$(BIN)/python -m pip install -q --no-deps --no-compile --target $(TREE) .
+	cd $(TREE) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.cache/mypy -p redalg
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV) .cache build redalg.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
