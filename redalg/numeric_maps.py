@@ -1,0 +1,133 @@
+"""The unary maps of the language on NumPy arrays.
+
+Real arrays only unless NumPy's function takes complex ones; the caller has turned integers into floats where the map
+needs it, and has switched warnings off.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)) without overflow on either side."""
+    if np.iscomplexobj(x):
+        return 1 / (1 + np.exp(-x))
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1, e) / (1 + e)
+
+
+def erf(x: Array) -> Array:
+    """2/sqrt(pi) times the integral of exp(-t^2) from 0 to x, to about 1 unit in the last place of float64."""
+    wide = np.asarray(x, np.float64)
+    a = np.abs(wide)
+    near, far = _erf_polynomials()
+    small = np.minimum(a, 1.0)
+    inside = small * _horner(near, small * small)
+    outside = 1.0 - _scaled_tail(far, a)
+    return _narrow(np.copysign(np.where(a < 1.0, inside, outside), wide), x)
+
+
+def erfc(x: Array) -> Array:
+    """1 - erf(x), accurate in the upper tail too (relative error of a few units down to the subnormal numbers)."""
+    wide = np.asarray(x, np.float64)
+    a = np.abs(wide)
+    near, far = _erf_polynomials()
+    small = np.clip(wide, -1.0, 0.5)
+    inside = 1.0 - small * _horner(near, small * small)
+    tail = _scaled_tail(far, a)
+    return _narrow(np.where((wide > -1.0) & (wide < 0.5), inside, np.where(wide > 0, tail, 2.0 - tail)), x)
+
+
+def _scaled_tail(far: np.ndarray, a: Array) -> Array:
+    """erfc(a) = t·q(t)·exp(-a²) for a >= 0, t = 2/(2+a); a² is split so that its rounding does not enter the exp."""
+    a = np.minimum(a, 30.0)  # erfc(30) underflows to 0, and infinity must not reach the splitting
+    t = 2.0 / (2.0 + a)
+    head = a.astype(np.float32).astype(np.float64)
+    tail = np.exp(-head * head) * np.exp((head - a) * (head + a))
+    return np.where(np.isnan(a), a, t * _clenshaw(far, 2.0 * t - 1.0) * tail)
+
+
+def _narrow(value: Array, like: Array) -> Array:
+    return value.astype(like.dtype) if isinstance(like, np.ndarray | np.generic) else value
+
+
+def _horner(coefficients: np.ndarray, x: Array) -> Array:
+    value = np.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        value = value * x + c
+    return value
+
+
+def _clenshaw(coefficients: np.ndarray, x: Array) -> Array:
+    above, here = np.zeros_like(x), np.zeros_like(x)
+    for c in coefficients[:0:-1]:
+        above, here = here, 2.0 * x * here - above + c
+    return x * here - above + coefficients[0]
+
+
+@functools.cache
+def _erf_polynomials() -> tuple[np.ndarray, np.ndarray]:
+    """Taylor series of erf(x)/x in x², and Chebyshev series of erfc(a)·exp(a²)/t in 2t-1; computed once, to 40 digits."""
+    import mpmath
+
+    with mpmath.workdps(40):
+        near = [2 / mpmath.sqrt(mpmath.pi) * (-1) ** k / (mpmath.factorial(k) * (2 * k + 1)) for k in range(22)]
+        count = 40
+        angles = [mpmath.pi * (k + mpmath.mpf(1) / 2) / count for k in range(count)]
+        samples = [_scaled_erfc(mpmath, (mpmath.cos(angle) + 1) / 2) for angle in angles]
+        far = [
+            (1 if k == 0 else 2) * mpmath.fsum(s * mpmath.cos(k * angle) for s, angle in zip(samples, angles)) / count
+            for k in range(32)
+        ]
+        return np.array([float(c) for c in near]), np.array([float(c) for c in far])
+
+
+def _scaled_erfc(mpmath: Any, t: Any) -> Any:
+    a = 2 / t - 2
+    if a < 50:
+        return mpmath.erfc(a) * mpmath.exp(a * a) / t
+    return sum((-1) ** k * mpmath.fac2(2 * k - 1) / (2 * a * a) ** k for k in range(12)) / (a * mpmath.sqrt(mpmath.pi) * t)
+
+
+def sign(x: Array) -> Array:
+    return np.sign(x)
+
+
+FLOAT_MAPS: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "erf": erf,
+    "erfc": erfc,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+}
+EXACT_MAPS: dict[str, Callable[[Array], Array]] = {  # integers in, integers out
+    "abs": np.abs,
+    "sign": sign,
+    "relu": lambda x: np.maximum(x, 0),
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "conj": np.conj,
+    "re": np.real,
+    "im": np.imag,
+}

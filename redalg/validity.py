@@ -1,0 +1,199 @@
+"""Two structural facts every evaluator shares: what is void in ``exp(u - max u)``, and when a row has no valid element.
+
+Pure graph code: the numeric and the exact evaluator, the streaming runtime and the printers ask the same functions, so
+that the one deviation from IEEE arithmetic and the meaning of ``empty=`` are defined in one place.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+from redalg.graph import (
+    FALSE,
+    INF,
+    NEG_INF,
+    TRUE,
+    ZERO,
+    Node,
+    add,
+    compare,
+    is_const,
+    logical,
+    mul,
+    negate,
+    reduction,
+    size,
+    walk,
+)
+
+_SPLITS: weakref.WeakKeyDictionary[Node, tuple[Node, Node] | None] = weakref.WeakKeyDictionary()
+
+
+def split_exponent(arg: Node) -> tuple[Node, Node] | None:
+    """Split the argument of an exp into ``(u, c)``: element terms and statistics, or None where there are not both.
+
+    ``S - max_j S`` gives ``(S, -max_j S)``. A term is a *statistic* when it is a function of a reduction over an axis
+    that the whole argument has and the term has not (or of a state leaf that lacks an axis of the argument). The rule:
+    where u is -inf and c is not NaN, the exponential is 0, whatever c is. A product with a sum is distributed first, so
+    that ``(S - max S) / T`` obeys the same rule.
+
+    >>> from redalg.graph import tensor, reduction, sub
+    >>> x = tensor("x", "j")
+    >>> u, c = split_exponent(sub(x, reduction("max", "j", x)))
+    >>> u is x
+    True
+    """
+    if arg not in _SPLITS:
+        _SPLITS[arg] = _split(arg)
+    return _SPLITS[arg]
+
+
+def _split(arg: Node) -> tuple[Node, Node] | None:
+    terms = _terms(arg)
+    statistics = [t for t in terms if is_statistic(t, arg.axes)]
+    if not statistics or len(statistics) == len(terms):
+        return None
+    return add(*(t for t in terms if t not in statistics)), add(*statistics)
+
+
+def _terms(arg: Node) -> list[Node]:
+    if arg.op == "add":
+        return [t for a in arg.args for t in _terms(a)]
+    if arg.op == "mul":
+        for i, factor in enumerate(arg.args):
+            if factor.op == "add":
+                rest = arg.args[:i] + arg.args[i + 1 :]
+                return [t for a in factor.args for t in _terms(mul(*rest, a))]
+    return [arg]
+
+
+def is_statistic(term: Node, axes: frozenset[str]) -> bool:
+    """Whether the term is computed from a reduction over one of ``axes`` that it no longer has itself."""
+    missing = axes - term.axes
+    if not missing:
+        return False
+    return any(n.op == "state" or (n.op == "reduce" and not missing.isdisjoint(n.attr.axes)) for n in walk(term))
+
+
+# --- rows without a valid element ------------------------------------------------------------------------------------
+
+
+def void_row(output: Node) -> Node:
+    """The Boolean node that is true in the rows of ``output`` that saw no valid element (where ``empty=`` applies).
+
+    The outermost reductions of the output are looked at, and a row is void when *all* of them are: when every element
+    they reduce is *absent*, that is, the mask written in the body replaces it by the reduction's identity:
+
+    * ``max``/``argmax``/``topk``: the body is -inf; ``min``/``argmin``: +inf;
+    * ``sum``: ``where(c, e, 0)`` with c false, ``exp(u - max u)`` with u = -inf, and every product with such a factor;
+    * ``prod``: ``where(c, e, 1)`` with c false; ``any``/``all``: a false/true branch chosen by ``and``/``or``/``where``.
+
+    An axis of length 0 has no valid element. A zero weight, a NaN or a value that happens to be 0 is a valid element:
+    NaN in stays NaN out. The result is written over statistics the definition has anyway (``max_j S == -inf``) wherever
+    that is equivalent, so that a streaming form needs no further slot for it.
+
+    >>> from redalg.graph import tensor, reduction, sub, fn, div
+    >>> x = tensor("x", "j")
+    >>> m = reduction("max", "j", x)
+    >>> p = fn("exp", sub(x, m))
+    >>> void_row(div(p, reduction("sum", "j", p))) is compare("eq", m, NEG_INF)
+    True
+    """
+    outermost = _outermost_reductions(output)
+    if not outermost:
+        return FALSE
+    return logical("and", *(_void(node) for node in outermost))
+
+
+def _outermost_reductions(output: Node) -> list[Node]:
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = [output]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op == "reduce":
+            found[node] = None
+        else:
+            stack.extend(reversed(node.args))
+    return list(found)
+
+
+def _void(node: Node) -> Node:
+    kind, axes = node.attr.kind, node.attr.axes
+    base = "max" if kind.startswith("topk") else kind.removeprefix("arg")
+    if base in _BOUND:
+        return _all_equal(base, axes, node.args[0])
+    missing = absent(node.args[0], base)
+    if missing is FALSE:
+        return compare("eq", size(axes), ZERO)
+    if missing.op == "eq" and NEG_INF in missing.args:
+        return _all_equal("max", axes, next(a for a in missing.args if a is not NEG_INF))
+    return negate(reduction("any", axes, negate(missing)))
+
+
+_BOUND = {"max": NEG_INF, "min": INF}
+
+
+def _all_equal(kind: str, axes: tuple[str, ...], body: Node) -> Node:
+    """All elements are -inf exactly when their maximum is (a NaN would make it NaN), also where there are none."""
+    return compare("eq", reduction(kind, axes, body), _BOUND[kind])
+
+
+def absent(body: Node, kind: str) -> Node:
+    """The Boolean node that says that an element's ``body`` is masked out of a sum, product, any or all."""
+    return _ABSENT.get(kind, lambda _: FALSE)(body)
+
+
+def _absent_sum(body: Node) -> Node:
+    if is_const(body, 0):
+        return TRUE
+    if body.op == "where":
+        return _chosen(body, _absent_sum)
+    if body.op == "mul":
+        return logical("or", *(_absent_sum(f) for f in body.args))
+    if body.op == "add":
+        return logical("and", *(_absent_sum(t) for t in body.args))
+    if body.op == "pow" and is_const(body.args[1]) and body.args[1].attr > 0:
+        return _absent_sum(body.args[0])
+    if body.op == "exp":
+        split = split_exponent(body.args[0])
+        return _absent_max(split[0]) if split else FALSE
+    return FALSE
+
+
+def _absent_max(body: Node) -> Node:
+    return TRUE if body is NEG_INF else FALSE if is_const(body) else compare("eq", body, NEG_INF)
+
+
+def _absent_prod(body: Node) -> Node:
+    if is_const(body, 1):
+        return TRUE
+    return _chosen(body, _absent_prod) if body.op == "where" else FALSE
+
+
+def _absent_bool(body: Node, identity: Node) -> Node:
+    if body is identity:
+        return TRUE
+    return _chosen(body, lambda b: _absent_bool(b, identity)) if body.op == "where" else FALSE
+
+
+def _chosen(body: Node, test: Callable[[Node], Node]) -> Node:
+    """A `where` is absent when the branch it takes is."""
+    condition, then, other = body.args
+    return logical(
+        "or",
+        logical("and", condition, test(then)),
+        logical("and", negate(condition), test(other)),
+    )
+
+
+_ABSENT: dict[str, Callable[[Node], Node]] = {
+    "sum": _absent_sum,
+    "prod": _absent_prod,
+    "any": lambda body: _absent_bool(body, FALSE),
+    "all": lambda body: _absent_bool(body, TRUE),
+}
