@@ -1,0 +1,276 @@
+"""`Form`: the incremental form of a spec, with its algebra as SymPy expressions and its uses one call away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redalg import symbolic
+from redalg.errors import RedalgError
+from redalg.graph import UNARY, Node, div, leaves, state, sub, substitute, walk
+from redalg.plan import COUNT, Anchor, Obligation, PassPlan, Plan, Slot
+
+if TYPE_CHECKING:
+    import sympy
+
+    from redalg.compiled import Run
+    from redalg.spec import Spec
+    from redalg.streaming import Accumulator
+
+Expressions = Mapping[str, "sympy.Expr"]
+TARGETS = ("numpy", "cpu", "cuda")
+FRACTIONAL = UNARY - {"abs", "sign", "relu", "floor", "ceil", "conj", "re"}  # may leave the integers
+
+
+class SlotInfo(NamedTuple):
+    """One part of the state as `Form.slots` lists it. `anchor` is None, a name, or several names joined by ", "."""
+
+    name: str
+    monoid: str
+    meaning: str
+    anchor: str | None
+    dtype: str
+
+
+class Passes(NamedTuple):
+    """Reads of the axis: for the state (`statistics`), and in all (`reads`, with outputs that keep the axis)."""
+
+    statistics: int
+    reads: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """The incremental form of `spec` along `plan.axis`: identity, lift, combine and finalize over a bounded state.
+
+    `lift`, `update`, `combine` and `finalize` map names to SymPy expressions that hold for non-empty states, exactly
+    over the reals; emptiness is a flag of the runtime. In them a part of the state is the plain symbol `name`, in
+    `combine` `name_a` (first in the stream) and `name_b`. Top-k lists, which SymPy has no expression for, appear as
+    functions: ``topk_single(x)`` is the list (x, identity, …) and ``topk_single_index()`` is (0, -1, …);
+    ``topk_merge(a, b)`` is the first k of both lists in descending order, the lower position first among equals, and
+    ``topk_merge_indices(a, i, b, j)`` the positions that belong to it.
+
+    Frozen, picklable (as spec and plan) and safe to share between threads.
+    """
+
+    spec: Spec
+    plan: Plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"spec": self.spec, "plan": self.plan}
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        self.__dict__.update(fields)
+
+    # --- the state ---
+
+    @cached_property
+    def slots(self) -> tuple[SlotInfo, ...]:
+        """Every part of the state in order: the count, anchors and slots, over all passes."""
+        infos = [_info(part, p) for p in self.plan.passes for part in symbolic.parts(p)]
+        return tuple({info.name: info for info in infos}.values())
+
+    @cached_property
+    def lift(self) -> Expressions:
+        """Part -> its value after one element, over the tensors at that element."""
+        return self._stored(symbolic.lift)
+
+    @cached_property
+    def combine(self) -> Expressions:
+        """Part -> its value after the stream of `name_a` followed by the stream of `name_b`."""
+        return self._stored(combine_nodes)
+
+    @cached_property
+    def update(self) -> Expressions:
+        """Part -> its value after one more element: combine(name, lift(element))."""
+        return self._stored(symbolic.update)
+
+    @cached_property
+    def finalize(self) -> Expressions:
+        """Output -> its value over the parts of the last pass and the parameters (and the axis' tensors, if kept)."""
+        return _expressions(symbolic.outputs(self.plan))
+
+    @cached_property
+    def exports(self) -> Expressions:
+        """Name -> value that a pass hands to later ones; empty for a single pass."""
+        found: dict[str, Node] = {}
+        for number in range(len(self.plan.passes)):
+            found |= symbolic.exports(self.plan, number)
+        return _expressions(found)
+
+    def _stored(self, algebra: Any) -> Expressions:
+        nodes: dict[str, Node] = {}
+        for p in self.plan.passes:
+            values = algebra(p)
+            nodes |= {part.name: values[part.name] for part in symbolic.parts(p)}
+        return _expressions(nodes)
+
+    # --- what was decided ---
+
+    @cached_property
+    def corrections(self) -> Expressions:
+        """Slot -> how it moves from the anchors `A_a` to the anchors `A`.
+
+        The factor, where a slot moves by itself (RedFuser's correction, the 1×1 transport; 1 where nothing moves it);
+        else the moved slot, linear in the slots `name_a`.
+        """
+        return _expressions({s.name: correction(s, p) for p in self.plan.passes for s in p.slots if not s.vanishes})
+
+    @property
+    def ranks(self) -> Mapping[str, int | None]:
+        """Stage -> separation rank of its body (None for stages that are not (sum, ×))."""
+        return MappingProxyType({s.name: s.rank for s in self.plan.stages})
+
+    @property
+    def passes(self) -> Passes:
+        statistics = len(self.plan.passes)
+        return Passes(statistics, statistics + any(out.keeps_axis for out in self.plan.outputs))
+
+    @property
+    def assumptions(self) -> Mapping[str, str]:
+        """Name -> what the form relies on beyond the declared domains."""
+        return MappingProxyType(dict(self.plan.assumptions))
+
+    @cached_property
+    def obligations(self) -> tuple[Obligation, ...]:
+        """The laws the form rests on, as unevaluated pairs of graph nodes (theory, section 6)."""
+        from redalg.obligation import obligations
+
+        return obligations(self.plan, self.spec)
+
+    @property
+    def certificate(self) -> Any:
+        raise RedalgError(
+            "form.certificate is not available",
+            f"form of {', '.join(self.spec.outputs)}",
+            "this version checks a form's obligations when it is derived but does not export them as a certificate",
+            "read form.obligations, the laws as pairs of expressions",
+        )
+
+    @cached_property
+    def lean(self) -> Form | None:
+        """The form without the slots that vanish at their anchors (theory, section 3.2), or None if there are none.
+
+        Equal over the reals and smaller; less accurate, because the anchor's own rounding error is no longer kept.
+        """
+        from redalg.lean import lean_plan
+
+        plan = lean_plan(self.plan)
+        return None if plan is None else Form(self.spec, plan)
+
+    # --- uses ---
+
+    def accumulator(self, start: int | None = None, deterministic: bool = False, **bound: Any) -> Accumulator:
+        """An empty streaming state; tensors without the axis are bound here. `start` places it in the whole stream."""
+        from redalg.streaming import Accumulator
+
+        return Accumulator(self, bound, start=start, deterministic=deterministic)
+
+    def compile(self, target: str | None = None, schedule: Any = None, deterministic: bool = False) -> Run:
+        """The form as one callable. This version compiles for "numpy" (the default); others raise `RedalgError`."""
+        if target not in (None, *TARGETS):
+            known = f"targets are {', '.join(TARGETS)}"
+            raise RedalgError(f"unknown target {target!r}", "form.compile", known, 'target="numpy"')
+        if target in ("cpu", "cuda"):
+            raise RedalgError(
+                f"target {target!r} is not available",
+                "form.compile",
+                "this version generates NumPy code only",
+                'form.compile("numpy") or form.compile()',
+            )
+        from redalg.compiled import Run
+
+        return Run(self, schedule, deterministic)
+
+    # --- texts ---
+
+    def explain(self) -> str:
+        """What the form keeps, how it moves, what was anchored or deferred and why, passes and bytes."""
+        from redalg.explaining import explain
+
+        return explain(self)
+
+    def __str__(self) -> str:
+        from redalg.explaining import summary
+
+        return summary(self)
+
+    def _repr_latex_(self) -> str:
+        from redalg.explaining import latex
+
+        return latex(self)
+
+
+# --- from nodes to what is shown -----------------------------------------------------------------------------------
+
+
+def combine_nodes(p: PassPlan) -> symbolic.State:
+    return symbolic.combine(p, symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p, "_b"))
+
+
+def correction(slot: Slot, p: PassPlan) -> Node:
+    """The slot's transport from `A_a` to `A` as one node: a factor if it moves by itself, else the moved slot."""
+    from redalg.graph import ONE, add, mul
+
+    old, new, axes = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p), symbolic.declared_axes(p)
+    shifts = {f"shift:{a.name}": anchor_shift(a, new[a.name], old[a.name]) for a in p.anchors}
+    terms = [(symbolic.resolve(m.coefficient, shifts, axes), m.slot) for m in slot.moves]
+    if not terms:
+        return ONE
+    if [source for _, source in terms] == [slot.name]:
+        return terms[0][0]
+    firsts = {s.name: s.parts[0] for s in p.slots}
+    one = ONE if slot.average else old[COUNT.attr.name]
+    return add(*(mul(c, one if source == COUNT.attr.name else old[firsts[source]]) for c, source in terms))
+
+
+def anchor_shift(anchor: Anchor, new: Node, old: Node) -> Node:
+    return sub(new, old) if anchor.kind == "add" else div(old, new)
+
+
+def _info(part: symbolic.Part, p: PassPlan) -> SlotInfo:
+    from redalg.explaining import meaning
+
+    if part.anchor is not None:
+        return SlotInfo(part.name, "anchor", meaning(part, p), None, "float")
+    if part.slot is None:
+        return SlotInfo(part.name, "sum", meaning(part, p), None, "int64")
+    slot = part.slot
+    monoid = slot.extra.name if slot.kind == "monoid" else slot.kind  # type: ignore[attr-defined]
+    return SlotInfo(part.name, monoid, meaning(part, p), ", ".join(slot.anchors) or None, _dtype(slot, part))
+
+
+def _dtype(slot: Slot, part: symbolic.Part) -> str:
+    """The kind of number a part holds: positions and counts int64, any/all bool, else that of the tensors, summed."""
+    if slot.kind in ("argmax", "argmin", "topk") and part.name == slot.parts[1]:
+        return "int64"
+    if slot.kind in ("any", "all"):
+        return "bool"
+    domains = [leaf.attr.domain for body in slot.lift for leaf in leaves(body)]
+    if any("complex" in d for d in domains):
+        return "complex"
+    ops = {n.op for body in slot.lift for n in walk(body)}
+    whole = not slot.average and not ops & (FRACTIONAL | {"pow", "cast"})
+    return "int64" if domains and whole and all({"integer", "bool"} & d for d in domains) else "float"
+
+
+def _expressions(nodes: Mapping[str, Node]) -> Expressions:
+    return MappingProxyType({name: expression(node) for name, node in nodes.items()})
+
+
+def expression(node: Node) -> sympy.Expr:
+    """A node as a SymPy expression; operations on sorted lists become opaque functions."""
+    import sympy
+
+    from redalg.translate import to_sympy
+
+    calls = [n for n in walk(node) if n.op == "call"]
+    stands = {n: state(f"call:{i}") for i, n in enumerate(calls)}
+    shown: dict[Any, Any] = {}
+    for n in calls:
+        args = [to_sympy(substitute(a, stands)).xreplace(shown) for a in n.args]
+        shown[to_sympy(stands[n])] = sympy.Function(n.attr)(*args)
+    return to_sympy(substitute(node, stands)).xreplace(shown) if calls else to_sympy(node)

@@ -1,0 +1,219 @@
+"""The laws a plan rests on, as unevaluated pairs of graph nodes (theory, section 6).
+
+Pairs are built with the raw node constructor: nothing is simplified, so no law is "proved" by the act of writing it
+down. A pair is about leaves (tensors at an element, anchors ``A`` and ``A'``, slots) under boolean assumptions;
+``eq(size(j), L)`` among them fixes the length of the stream.
+
+==  ====================================================================================================
+O1  separation: F = Σ H_k(D)·G_k(x), per (sum, ×) stage
+O2  transport of one element: φ(x; A') = T(A' - A)·φ(x; A), per slot that moves
+O3  cocycle: T(h')·T(h) = T(h + h') and T(0) = I, per slot that moves
+O4  ⊕ is associative, and commutative unless positions or the user say otherwise, per kind
+O5  the action distributes over ⊕, per slot that moves
+O6  ⊕ has its identity
+O7  domain: the arguments of logarithms and the divisors a slot introduces are in their domain
+O8  base and homomorphism: finalize(tree of combines of lifts) is the definition, for short streams
+==  ====================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from redalg import symbolic
+from redalg.errors import RedalgError
+from redalg.graph import MINUS_ONE, ONE, TRUE, ZERO, Node, leaves, state, walk
+from redalg.obligation_kinds import distributive, kind_laws
+from redalg.obligation_streams import stream_laws
+from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
+
+if TYPE_CHECKING:
+    from redalg.spec import Spec
+
+
+class InternalError(RedalgError):
+    """An obligation of a derived form failed: an error of the engine, never of the spec."""
+
+
+def obligations(plan: Plan, spec: Spec | None = None) -> tuple[Obligation, ...]:
+    """Every law of the plan; with the spec also that its folds equal the definition (O8)."""
+    found = list(separations(plan))
+    for p in plan.passes:
+        found += transports(p)
+        found += kind_laws(p)
+        found += domains(p, plan)
+    if spec is not None:
+        found += stream_laws(plan, spec)
+    return tuple(found)
+
+
+def verify_plan(spec: Spec, plan: Plan, budget: int = 12_000) -> None:
+    """Test every obligation at random exact points; raise `InternalError` naming the first that fails.
+
+    The draw is a function of the spec alone. `budget` bounds the work in node evaluations: large forms get fewer
+    points.
+    """
+    from redalg.obligation_check import check
+
+    pairs = obligations(plan, spec)
+    share = max(1, budget // max(1, len(pairs)))
+    for number, pair in enumerate(pairs):
+        if check(pair, seed=f"{spec.digest!r}:{number}", budget=share) == "refuted" and not allowed(pair, plan):
+            raise InternalError(
+                f"obligation {pair.name} of {pair.subject} does not hold",
+                f"form of {', '.join(spec.outputs)}",
+                pair.note or "the two sides differ at a random exact point",
+                "this is an error in redalg, not in the spec; please report the spec",
+            )
+
+
+def allowed(pair: Obligation, plan: Plan) -> bool:
+    """Whether a domain condition may fail at free points because the form names it as an assumption."""
+    return pair.name == "O7" and bool(plan.assumptions)
+
+
+# --- raw arithmetic ------------------------------------------------------------------------------------------------
+
+
+def raw_add(*terms: Node) -> Node:
+    return terms[0] if len(terms) == 1 else Node("add", terms)
+
+
+def raw_mul(*factors: Node) -> Node:
+    return factors[0] if len(factors) == 1 else Node("mul", factors)
+
+
+def primed(leaf: Node, primes: int) -> Node:
+    return state(leaf.attr.name + "'" * primes, leaf.attr.axes, leaf.attr.domain)
+
+
+# --- O1 ------------------------------------------------------------------------------------------------------------
+
+
+def separations(plan: Plan) -> Iterator[Obligation]:
+    """F = Σ H·G for every stage with a rank factorisation, at every element of a stream that gives the D."""
+    for stage in plan.stages:
+        body = stage.node
+        if body.op != "reduce" or body.attr.kind != "sum" or not stage.generators:
+            continue
+        terms = (raw_mul(h, g) for h, g in zip(stage.coefficients, stage.generators, strict=True))
+        yield Obligation("O1", stage.name, body.args[0], raw_add(*terms), note=f"rank {stage.rank}")
+
+
+# --- O2, O3, O5 ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The anchors of a pass at successive times, and what is known of them there."""
+
+    times: tuple[dict[str, Node], ...]
+    assumptions: tuple[Node, ...]
+
+
+def chain(p: PassPlan, length: int) -> Chain:
+    """Anchors at `length` times. A mean anchor is free; an extremum anchor is the target of slots that only grow."""
+    times: list[dict[str, Node]] = []
+    facts: dict[Node, None] = {}
+    for t in range(length):
+        slots = {part: primed(s.leaf(i), t) for s in p.slots for i, part in enumerate(s.parts)}
+        now = {a.name: _at(a, p, slots, t) for a in p.anchors}
+        times.append(now)
+        facts |= dict.fromkeys(Node("ne", (now[a.name], ZERO)) for a in p.anchors if a.kind == "mul")
+    for s in _order_slots(p):
+        sequence = [symbolic.resolve(s.lift[0], times[0], symbolic.declared_axes(p), raw=True)]
+        sequence += [primed(s.leaf(), t) for t in range(length)]
+        ordered = zip(sequence, sequence[1:], strict=False)
+        facts |= dict.fromkeys(Node("le", (lo, hi) if s.kind == "max" else (hi, lo)) for lo, hi in ordered)
+    return Chain(tuple(times), tuple(facts))
+
+
+def _at(anchor: Anchor, p: PassPlan, slots: dict[str, Node], t: int) -> Node:
+    if anchor.policy == "mean" or anchor.target is None:
+        return primed(anchor.leaf, t)
+    return symbolic.resolve(anchor.target, slots, symbolic.declared_axes(p), raw=True)
+
+
+def _order_slots(p: PassPlan) -> list[Slot]:
+    """The max and min slots that extremum anchors are computed from."""
+    read = {leaf for a in p.anchors if a.target is not None for leaf in leaves(a.target, "state")}
+    return [s for s in p.slots if s.kind in ("max", "min") and s.leaf() in read]
+
+
+def step(anchor: Anchor, old: Node, new: Node) -> Node:
+    """The raw shift of an anchor between two times."""
+    if anchor.kind == "mul":
+        return raw_mul(old, Node("pow", (new, MINUS_ONE)))
+    return raw_add(new, raw_mul(MINUS_ONE, old))
+
+
+def shifts(p: PassPlan, old: dict[str, Node], new: dict[str, Node]) -> dict[str, Node]:
+    return {f"shift:{a.name}": step(a, old[a.name], new[a.name]) for a in p.anchors}
+
+
+def transported(slot: Slot, p: PassPlan, by: dict[str, Node], values: dict[str, Node]) -> Node:
+    """Σ T·u, unevaluated; the count stands for the constant function 1 (its mean, in an averaged slot)."""
+    axes = symbolic.declared_axes(p)
+
+    def term(m: Move) -> Node:
+        return raw_mul(symbolic.resolve(m.coefficient, by, axes, raw=True), values[m.slot])
+
+    return raw_add(*map(term, slot.moves))
+
+
+def transports(p: PassPlan) -> Iterator[Obligation]:
+    axes = symbolic.declared_axes(p)
+    for slot in p.slots:
+        if not slot.moves or any(s.vanishes for s in p.slots):
+            continue  # a lean form's slots move correctly only on the anchors it can reach: O8 is about those
+        two, three = chain(p, 2), chain(p, 3)
+        now, then = two.times
+        elements = {s.name: symbolic.resolve(s.lift[0], now, axes, raw=True) for s in p.slots} | {COUNT.attr.name: ONE}
+        moved = transported(slot, p, shifts(p, now, then), elements)
+        yield Obligation(
+            "O2", slot.name, symbolic.resolve(slot.lift[0], then, axes, raw=True), moved, assumptions=two.assumptions
+        )
+        yield from _cocycle(slot, p, three)
+        by = shifts(p, now, then)
+        coefficients = [symbolic.resolve(m.coefficient, by, axes, raw=True) for m in slot.moves]
+        yield from distributive(slot, coefficients, two.assumptions)
+
+
+def _cocycle(slot: Slot, p: PassPlan, three: Chain) -> Iterator[Obligation]:
+    a, b, c = three.times
+    slots = {s.name: s for s in p.slots}
+    values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
+    first = {s.name: transported(s, p, shifts(p, a, b), values) if s.moves else values[s.name] for s in p.slots}
+    twice = transported(slot, p, shifts(p, b, c), first | {COUNT.attr.name: COUNT})
+    once = transported(slot, p, shifts(p, a, c), values)
+    yield Obligation("O3", slot.name, twice, once, assumptions=three.assumptions, note="T(h')·T(h) = T(h + h')")
+    still = {f"shift:{x.name}": ZERO if x.kind == "add" else ONE for x in p.anchors}
+    yield Obligation("O3", slot.name, transported(slot, p, still, values), slots[slot.name].leaf(), note="T(0) = I")
+
+
+# --- O7 ------------------------------------------------------------------------------------------------------------
+
+
+def domains(p: PassPlan, plan: Plan) -> Iterator[Obligation]:
+    """Logarithms, roots and divisors that a slot's elements contain and no stage's body does."""
+    written = {n for stage in plan.stages for n in walk(stage.node)}
+    now, axes = chain(p, 1), symbolic.declared_axes(p)
+    note = "; ".join(text for _, text in plan.assumptions)
+    for slot in p.slots:
+        for body in slot.lift:
+            for condition in _conditions(symbolic.resolve(body, now.times[0], axes, raw=True), written):
+                yield Obligation("O7", slot.name, condition, TRUE, "observational", now.assumptions, note)
+
+
+def _conditions(body: Node, written: set[Node]) -> Iterator[Node]:
+    for n in walk(body):
+        if n in written:
+            continue
+        if n.op == "log":
+            yield Node("lt", (ZERO, n.args[0]))
+        if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
+            yield Node("ne", (n.args[0], ZERO))
+        if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr.denominator % 2 == 0:
+            yield Node("le", (ZERO, n.args[0]))

@@ -1,0 +1,314 @@
+"""A plan's algebra as graph nodes: what one element becomes, how two states combine, what the outputs are.
+
+Pure functions from a plan to nodes; `redalg.form` shows them as SymPy expressions and `redalg.obligation` proves
+things about them. The laws are those of `redalg.plan`; here every state is one that has seen an element (the identity
+is adjoined by the runtime, never computed)::
+
+    lift:     A = the element's own generator value ("mean") or its target ("extremum"),  u = φ(x; A)
+    combine:  u = T(A - A_a)·u_a ⊕ T(A - A_b)·u_b
+    update:   combine(state, lift(x))
+
+An anchor that *is* a slot (its target is that slot's leaf) is not a second part of the state, and neither is a slot
+that vanishes at its anchor (the lean form).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from redalg.graph import (
+    ONE,
+    ZERO,
+    Node,
+    add,
+    compare,
+    div,
+    extremum,
+    leaves,
+    logical,
+    mul,
+    rename_axes,
+    state,
+    sub,
+    substitute,
+    walk,
+    where,
+)
+from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot
+from redalg.signs import ZERO as SIGN_ZERO
+from redalg.signs import Signs
+
+State = dict[str, Node]  # part, anchor or "n" -> its value
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored array of a state: a part of a slot, an anchor, or the count."""
+
+    name: str
+    leaf: Node
+    slot: Slot | None = None
+    anchor: Anchor | None = None
+
+
+def alias(anchor: Anchor, p: PassPlan) -> str | None:
+    """The slot part an anchor always equals, if its target is exactly that part."""
+    if anchor.policy != "extremum" or anchor.target is None or anchor.target.op != "state":
+        return None
+    names = {s.leaf(i): part for s in p.slots if not s.vanishes for i, part in enumerate(s.parts)}
+    return names.get(anchor.target)
+
+
+def parts(p: PassPlan) -> tuple[Part, ...]:
+    """The arrays a state of this pass consists of, in the plan's order, the count first."""
+    anchors = {a.name: a for a in p.anchors}
+    slots = {s.name: s for s in p.slots}
+    found = [Part(COUNT.attr.name, COUNT)]
+    for name in p.order:
+        if name in anchors and alias(anchors[name], p) is None:
+            found.append(Part(name, anchors[name].leaf, anchor=anchors[name]))
+        elif name in slots and not slots[name].vanishes:
+            s = slots[name]
+            found.extend(Part(part, s.leaf(i), slot=s) for i, part in enumerate(s.parts))
+    return tuple(found)
+
+
+def suffixed(leaf: Node, suffix: str) -> Node:
+    return state(leaf.attr.name + suffix, leaf.attr.axes, leaf.attr.domain) if suffix else leaf
+
+
+def leaf_state(p: PassPlan, suffix: str = "") -> State:
+    """The state whose parts are leaves `name` + suffix; aliased anchors and vanishing slots included by value."""
+    values = {part.name: suffixed(part.leaf, suffix) for part in parts(p)}
+    values |= {part: ZERO for s in p.slots if s.vanishes for part in s.parts}
+    for anchor in p.anchors:
+        target = alias(anchor, p)
+        if target is not None:
+            values[anchor.name] = values[target]
+    return values
+
+
+def declared_axes(p: PassPlan) -> dict[str, tuple[str, ...]]:
+    """The axes in which each name of a pass is declared (shifts have those of their anchor)."""
+    axes = {COUNT.attr.name: ()} | {part: s.leaf(i).attr.axes for s in p.slots for i, part in enumerate(s.parts)}
+    for a in p.anchors:
+        axes[a.name] = axes[f"shift:{a.name}"] = a.axes
+    return axes
+
+
+def resolve(node: Node, values: Mapping[str, Node], axes: Mapping[str, tuple[str, ...]], raw: bool = False) -> Node:
+    """Replace state leaves by values, by name. A leaf read along other axes reads the value along those axes."""
+    mapping = {}
+    for leaf in leaves(node, "state"):
+        name = leaf.attr.name
+        if name in values:
+            pairs = zip(axes.get(name, leaf.attr.axes), leaf.attr.axes, strict=True)
+            renaming = {old: new for old, new in pairs if old != new}
+            mapping[leaf] = rename_axes(values[name], renaming) if renaming else values[name]
+    return substitute(node, mapping, raw=raw) if mapping else node
+
+
+# --- one element ---------------------------------------------------------------------------------------------------
+
+
+def lift(p: PassPlan) -> State:
+    """The state of a stream of one element, over the tensors along the axis. A mean anchor starts on its element."""
+    axes, values = declared_axes(p), {COUNT.attr.name: ONE}
+    anchors, slots = {a.name: a for a in p.anchors}, {s.name: s for s in p.slots}
+    for name in p.order:
+        if name not in anchors:
+            values |= _lift_slot(slots[name], values, axes)
+        elif anchors[name].policy == "mean":
+            values[name] = _own_value(anchors[name], values, axes)
+        else:
+            values[name] = resolve(anchors[name].target or ZERO, values, axes)
+    return values
+
+
+def _own_value(anchor: Anchor, values: State, axes: Mapping[str, tuple[str, ...]]) -> Node:
+    own = resolve(anchor.generator, values, axes)
+    if anchor.kind == "mul" and not nonzero(own):
+        return where(compare("eq", own, ZERO), ONE, own)
+    return own
+
+
+def _lift_slot(slot: Slot, values: State, axes: Mapping[str, tuple[str, ...]]) -> State:
+    bodies = [resolve(body, values, axes) for body in slot.lift]
+    if slot.kind in ("argmax", "argmin"):
+        bodies = [bodies[0], ZERO]
+    if slot.kind == "topk":
+        bodies = [call("topk_single", bodies[0]), call("topk_single_index")]
+    return dict(zip(slot.parts, bodies, strict=True))
+
+
+def call(name: str, *args: Node) -> Node:
+    """An operation on sorted lists that the graph has no node for; `Form` shows it as an opaque function."""
+    return Node("call", args, name)
+
+
+# --- two states ----------------------------------------------------------------------------------------------------
+
+
+class _Merge:
+    """Walks a pass's order once, keeping the merged values and how far each side moves along each anchor."""
+
+    def __init__(self, p: PassPlan, a: State, b: State) -> None:
+        self.plan, self.axes, self.sides = p, declared_axes(p), (a, b)
+        self.slots = {s.name: s for s in p.slots}
+        self.positive = positive_names(p)
+        self.new: State = {COUNT.attr.name: add(a[COUNT.attr.name], b[COUNT.attr.name])}
+        self.moves: tuple[State, State] = ({}, {})
+        for anchor in p.anchors:  # until an anchor has its new value, both sides are held at a's
+            self._set_shifts(anchor, self._still(anchor), self._between(anchor, a[anchor.name], b[anchor.name]))
+
+    def _set_shifts(self, anchor: Anchor, of_a: Node, of_b: Node) -> None:
+        for moves, value in zip(self.moves, (of_a, of_b), strict=True):
+            moves[f"shift:{anchor.name}"] = value
+
+    @staticmethod
+    def _still(anchor: Anchor) -> Node:
+        return ZERO if anchor.kind == "add" else ONE
+
+    def _between(self, anchor: Anchor, new: Node, old: Node) -> Node:
+        if anchor.kind == "add":
+            return sub(new, old)
+        ratio = div(old, new)
+        return ratio if nonzero(new, self.positive) else where(compare("eq", new, ZERO), ONE, ratio)
+
+    def anchor(self, anchor: Anchor) -> None:
+        a, b = self.sides
+        if anchor.policy == "extremum":
+            new = resolve(anchor.target or ZERO, self.new, self.axes)
+            by_a = self._between(anchor, new, a[anchor.name])
+        else:
+            step = self._step(anchor)
+            new = add(a[anchor.name], step)
+            if anchor.kind == "mul" and not nonzero(new, self.positive):
+                new = where(compare("eq", new, ZERO), a[anchor.name], new)
+            by_a = step if anchor.kind == "add" else self._between(anchor, new, a[anchor.name])
+        self._set_shifts(anchor, by_a, self._between(anchor, new, b[anchor.name]))
+        self.new[anchor.name] = new
+
+    def _step(self, anchor: Anchor) -> Node:
+        """How far the target lies from a's anchor, 0 where it is undefined."""
+        assert anchor.shift is not None, f"anchor {anchor.name} of policy mean has no shift"
+        held = dict(self.new)
+        names = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
+        for s in self.plan.slots:
+            if names & set(s.parts):
+                held |= self.joined(s)
+        held[anchor.name] = self.sides[0][anchor.name]
+        step = resolve(anchor.shift, held, self.axes)
+        zero = [compare("eq", d, ZERO) for d in divisors(anchor.shift) if not nonzero(d, self.positive)]
+        undefined = logical("or", *(resolve(z, held, self.axes) for z in zero))
+        return where(undefined, ZERO, step) if zero else step
+
+    def moved(self, slot: Slot, side: int) -> Node:
+        """The slot of one side, carried to the current anchors: Σ T·u."""
+        values = self.sides[side]
+        if not slot.moves:
+            return values[slot.parts[0]]
+        return add(*(self._term(slot, m.coefficient, m.slot, side) for m in slot.moves))
+
+    def _term(self, slot: Slot, coefficient: Node, source: str, side: int) -> Node:
+        values = self.sides[side]
+        if source == COUNT.attr.name:
+            value = ONE if slot.average else values[source]
+        else:
+            value = values[self.slots[source].parts[0]]
+        known = self.moves[side] | {COUNT.attr.name: values[COUNT.attr.name]}
+        return mul(resolve(coefficient, known, self.axes), value)
+
+    def joined(self, slot: Slot) -> State:
+        a, b = ([self.moved(slot, i), *(self.sides[i][p] for p in slot.parts[1:])] for i in (0, 1))
+        counts = self.sides[0][COUNT.attr.name], self.sides[1][COUNT.attr.name]
+        return dict(zip(slot.parts, join(slot, a, b, counts), strict=True))
+
+
+def join(slot: Slot, a: list[Node], b: list[Node], counts: tuple[Node, Node]) -> list[Node]:
+    """The slot's monoid on parts that are held at the same anchors."""
+    kind = slot.kind
+    if kind == "sum" and slot.average:  # the larger side plus a difference: never a sum of large products
+        return [add(a[0], mul(sub(b[0], a[0]), div(counts[1], add(*counts))))]
+    if kind in ("argmax", "argmin"):
+        later_wins = compare("lt", a[0], b[0]) if kind == "argmax" else compare("lt", b[0], a[0])
+        best = extremum("maximum" if kind == "argmax" else "minimum", a[0], b[0])
+        return [best, where(later_wins, add(b[1], counts[0]), a[1])]
+    if kind == "topk":
+        lists = (a[0], a[1], b[0], add(b[1], counts[0]))
+        return [call("topk_merge", a[0], b[0]), call("topk_merge_indices", *lists)]
+    if kind == "monoid":
+        return list(slot.extra.combine_nodes(tuple(a), tuple(b)))  # type: ignore[attr-defined]
+    return [BINARY[kind](a[0], b[0])]
+
+
+BINARY = {
+    "sum": add,
+    "prod": mul,
+    "max": lambda a, b: extremum("maximum", a, b),
+    "min": lambda a, b: extremum("minimum", a, b),
+    "any": lambda a, b: logical("or", a, b),
+    "all": lambda a, b: logical("and", a, b),
+}
+
+
+def combine(p: PassPlan, a: State, b: State) -> State:
+    """The merged state of two non-empty ones, `a` coming first in the stream."""
+    merge, anchors = _Merge(p, a, b), {x.name: x for x in p.anchors}
+    for name in p.order:
+        if name in anchors:
+            merge.anchor(anchors[name])
+        elif not merge.slots[name].vanishes:
+            merge.new |= merge.joined(merge.slots[name])
+    return merge.new
+
+
+def update(p: PassPlan) -> State:
+    """The state `name` after one more element: combine(state, lift(x)), simplified."""
+    return combine(p, leaf_state(p), lift(p))
+
+
+def outputs(plan: Plan) -> State:
+    """Output name -> value over the stored parts of the last pass, parameters and (axis-keeping) the tensors."""
+    return finalized(plan, {out.name: out.value for out in plan.outputs}, len(plan.passes) - 1)
+
+
+def exports(plan: Plan, number: int) -> State:
+    """What pass `number` hands to later ones, over its stored parts."""
+    return finalized(plan, dict(plan.passes[number].exports), number)
+
+
+def finalized(plan: Plan, values: Mapping[str, Node], number: int) -> State:
+    if number < 0:
+        return dict(values)
+    p = plan.passes[number]
+    known, axes = leaf_state(p), declared_axes(p)
+    return {name: resolve(value, known, axes) for name, value in values.items()}
+
+
+# --- signs: just enough to leave out guards that can never fire ----------------------------------------------------
+
+
+def divisors(node: Node) -> list[Node]:
+    """Everything the node divides by, each once."""
+    negative = (n for n in walk(node) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0)
+    return list(dict.fromkeys(n.args[0] for n in negative))
+
+
+def positive_names(p: PassPlan) -> frozenset[str]:
+    """State parts that are positive on every non-empty state: the count, sums and extrema of positive elements."""
+    kinds = ("sum", "prod", "max", "min")
+    found = (s.parts[0] for s in p.slots if s.kind in kinds and not s.vanishes and Signs(()).positive(s.lift[0]))
+    return frozenset({COUNT.attr.name, *found})
+
+
+def nonzero(node: Node, positive: Iterable[str] = ()) -> bool:
+    """Whether the node cannot be 0, given the state parts (of either side) that are positive."""
+    known = {name + suffix for name in positive for suffix in ("", "_a", "_b")}
+    marked = {
+        leaf: state(leaf.attr.name, leaf.attr.axes, leaf.attr.domain | {"positive"})
+        for leaf in leaves(node, "state")
+        if leaf.attr.name in known
+    }
+    return not Signs(()).of(substitute(node, marked)) & SIGN_ZERO

@@ -1,0 +1,157 @@
+"""The laws of hand-written plans hold, every corrupted plan is caught, and the checker imports no algebra system."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from handwritten import ALL
+
+from redalg.graph import MINUS_ONE, ONE, ZERO, Node, add, const, fn, mul, tensor
+from redalg.lean import lean_plan
+from redalg.obligation import InternalError, Obligation, obligations, verify_plan
+from redalg.obligation_check import check, refutation
+from redalg.plan import PassPlan, Plan, Slot
+
+
+def spec_of(outputs):
+    return SimpleNamespace(outputs=outputs, digest="test")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_law_of_a_right_plan_is_tested(name):
+    outputs, plan = ALL[name]()
+    pairs = obligations(plan, spec_of(outputs))
+    assert {p.name for p in pairs} >= {"O8"}
+    assert [(p.name, p.subject, p.note) for p in pairs if check(p) != "tested"] == []
+    verify_plan(spec_of(outputs), plan)
+
+
+def test_the_laws_of_variance_in_full():
+    _, plan = ALL["variance"]()
+    count = {}
+    for p in obligations(plan, spec_of({"var": ZERO})):
+        count[p.name] = count.get(p.name, 0) + 1
+    assert count == {"O1": 1, "O2": 2, "O3": 4, "O4": 2, "O5": 5, "O8": 4}
+
+
+def corrupted(slot: Slot):
+    """The slot with one move dropped, negated or doubled, or one element changed."""
+    for i, m in enumerate(slot.moves):
+        others = slot.moves[:i], slot.moves[i + 1 :]
+        yield replace(slot, moves=others[0] + others[1] if len(slot.moves) > 1 else ())
+        for factor in (MINUS_ONE, const(2)):
+            yield replace(slot, moves=(*others[0], replace(m, coefficient=mul(factor, m.coefficient)), *others[1]))
+    if slot.kind == "sum":
+        yield replace(slot, lift=(add(slot.lift[0], ONE),))
+        yield replace(slot, average=not slot.average)
+    if slot.kind != "max":  # anchored on the minimum, attention is as right over the reals
+        yield replace(slot, kind={"sum": "max", "argmax": "argmin"}[slot.kind])
+
+
+def mutants(plan: Plan):
+    for number, p in enumerate(plan.passes):
+        for i, slot in enumerate(p.slots):
+            for bad in corrupted(slot):
+                changed: PassPlan = replace(p, slots=(*p.slots[:i], bad, *p.slots[i + 1 :]))
+                yield replace(plan, passes=(*plan.passes[:number], changed, *plan.passes[number + 1 :]))
+
+
+@pytest.mark.parametrize("name", ["variance", "attention", "weighted_mean", "covariance", "argmax", "deviation"])
+def test_every_corrupted_plan_is_caught(name):
+    outputs, plan = ALL[name]()
+    survivors = []
+    for mutant in mutants(plan):
+        try:
+            verify_plan(spec_of(outputs), mutant)
+            survivors.append(mutant)
+        except InternalError as error:
+            assert error.what.startswith("obligation O") and error.fix
+    assert survivors == []
+
+
+def test_a_wrong_definition_is_caught():
+    outputs, plan = ALL["variance"]()
+    with pytest.raises(InternalError, match="O8 of var"):
+        verify_plan(spec_of({"var": add(outputs["var"], ONE)}), plan)
+
+
+def test_lean_forms_keep_only_what_does_not_vanish():
+    outputs, plan = ALL["variance"]()
+    lean = lean_plan(plan)
+    assert [s.name for s in lean.passes[0].slots if s.vanishes] == ["r"]
+    verify_plan(spec_of(outputs), lean)
+    outputs, plan = ALL["covariance"]()
+    assert [s.name for s in lean_plan(plan).passes[0].slots if not s.vanishes] == ["c"]
+    verify_plan(spec_of(outputs), lean_plan(plan))
+
+
+def test_a_residual_over_weights_of_either_sign_does_not_vanish():
+    _, plan = ALL["weighted_mean"]()
+    assert lean_plan(plan) is None  # w = (1, -1) has Σw = 0 and Σw·x ≠ 0
+    outputs, plan = positive_weights()
+    verify_plan(spec_of(outputs), lean_plan(plan))
+
+
+def positive_weights():
+    from redalg.graph import substitute
+
+    old, new = tensor("w", "j"), tensor("w", "j", ("nonnegative",))
+    outputs, plan = ALL["weighted_mean"]()
+    p = plan.passes[0]
+    slots = tuple(replace(s, lift=(substitute(s.lift[0], {old: new}),)) for s in p.slots)
+    outputs = {k: substitute(v, {old: new}) for k, v in outputs.items()}
+    return outputs, replace(plan, passes=(replace(p, slots=slots),))
+
+
+x, y = tensor("x"), tensor("y")
+FALSE_LAWS = [
+    (Node("mul", (x, Node("pow", (x, MINUS_ONE)))), const(2)),
+    (fn("exp", add(x, y)), add(fn("exp", x), fn("exp", y))),
+    (Node("maximum", (x, y)), x),
+    (Node("abs", (x,)), x),
+    (Node("pow", (Node("pow", (x, const(2))), const("1/2"))), x),
+    (fn("tanh", x), x),
+]
+
+
+@pytest.mark.parametrize("left, right", FALSE_LAWS)
+def test_false_laws_are_refuted_at_a_point(left, right):
+    status, point = refutation(Obligation("O2", "t", left, right))
+    assert status == "refuted"
+    assert point["left"] != point["right"] and "x" in point
+
+
+TRUE_LAWS = [
+    (fn("exp", add(x, y)), Node("mul", (fn("exp", x), fn("exp", y))), ()),
+    (fn("sin", add(x, y)), add(mul(fn("sin", x), fn("cos", y)), mul(fn("cos", x), fn("sin", y))), ()),
+    (fn("log", fn("exp", x)), x, ()),
+    (Node("abs", (x,)), x, (Node("le", (ZERO, x)),)),
+    (Node("pow", (Node("pow", (x, const(2))), const("1/2"))), Node("abs", (x,)), ()),
+]
+
+
+@pytest.mark.parametrize("left, right, assumptions", TRUE_LAWS)
+def test_true_laws_are_tested_under_their_assumptions(left, right, assumptions):
+    assert check(Obligation("O2", "t", left, right, assumptions=assumptions)) == "tested"
+
+
+def test_a_law_that_no_point_reaches_is_vacuous():
+    assert check(Obligation("O2", "t", x, y, assumptions=(Node("lt", (x, x)),))) == "vacuous"
+
+
+def test_the_checker_imports_neither_the_engine_nor_sympy():
+    program = """
+import sys
+for name in ("sympy", "numpy", "redalg.separate", "redalg.derive", "redalg.normal", "redalg.symbolic", "redalg.signs"):
+    sys.modules[name] = None
+from redalg.graph import tensor, fn
+from redalg.obligation_check import check
+from redalg.plan import Obligation
+x = tensor("x")
+assert check(Obligation("O2", "t", fn("exp", x), fn("exp", x))) == "tested"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
