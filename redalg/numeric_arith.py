@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from redalg.numeric_cast import FLOATS, cast_array, cast_fraction
+from redalg.formats import FLOATS, cast_fraction
+from redalg.numeric_cast import cast_array
 from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
 
 Array = Any
@@ -35,7 +36,7 @@ def compute_dtype(arrays: Sequence[Any]) -> np.dtype:
     dtypes = [a.dtype for a in arrays if isinstance(a, np.ndarray | np.generic) and a.dtype.kind not in "iub"]
     if not dtypes:
         return np.dtype(np.float64)
-    if any(d == object for d in dtypes):
+    if any(d.hasobject for d in dtypes):
         return np.dtype(object)
     found = np.result_type(np.float32, *dtypes)
     return np.dtype(f"f{found.itemsize // 2}") if found.kind == "c" else found
@@ -46,7 +47,7 @@ class Arithmetic:
 
     def __init__(self, dtype: np.dtype) -> None:
         self.real = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
-        self.exact = self.real == object
+        self.exact = self.real.hasobject
         self.divide: Callable[[Any, Any], Any] = _EXACT_DIVIDE if self.exact else np.true_divide
 
     @property
@@ -135,10 +136,16 @@ class Arithmetic:
         base = self.inexact(base)
         if e.denominator == 2 and e <= 4:
             return np.multiply(np.sqrt(base), _integer_power(base, int(e))) if e > 1 else np.sqrt(base)
-        return np.power(base, float(e))
+        return self.general_power(base, float(e))
 
     def general_power(self, base: Any, exponent: Any) -> Any:
-        return settle(np.power(self.inexact(base), self.inexact(exponent)), [base, exponent])
+        """base ** exponent; C's pow(-inf, 1/3) is inf, here a fractional power of any negative number is NaN."""
+        base, exponent = self.inexact(base), self.inexact(exponent)
+        result = np.power(base, exponent)
+        if not np.iscomplexobj(result):
+            result = np.where((np.asarray(base) < 0) & (np.floor(exponent) != exponent), np.nan, result)
+            result = result.astype(self.real, copy=False)
+        return settle(result, [base, exponent])
 
     def map(self, op: str, values: list[Any], attr: Any) -> Any:
         """Every other elementwise operation of the language."""
@@ -158,7 +165,7 @@ class Arithmetic:
         return functools.reduce(_FOLDED[op], self.unify(values) if op in ("maximum", "minimum") else values)
 
     def _cast(self, value: Any, name: str) -> Any:
-        if self.exact:
+        if self.exact and name != "bool":
             return np.frompyfunc(lambda x: _cast_object(x, name), 1, 1)(self.inexact(value))
         x = self.inexact(value) if name in FLOATS else self.counted(value)
         return cast_array(x if isinstance(x, np.ndarray) else np.asarray(x), name)

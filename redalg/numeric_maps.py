@@ -74,7 +74,7 @@ def _clenshaw(coefficients: np.ndarray, x: Array) -> Array:
 
 @functools.cache
 def _erf_polynomials() -> tuple[np.ndarray, np.ndarray]:
-    """Taylor series of erf(x)/x in x², and Chebyshev series of erfc(a)·exp(a²)/t in 2t-1; computed once, to 40 digits."""
+    """Taylor series of erf(x)/x in x², Chebyshev series of erfc(a)·exp(a²)/t in 2t-1; computed once, to 40 digits."""
     import mpmath
 
     with mpmath.workdps(40):
@@ -83,7 +83,9 @@ def _erf_polynomials() -> tuple[np.ndarray, np.ndarray]:
         angles = [mpmath.pi * (k + mpmath.mpf(1) / 2) / count for k in range(count)]
         samples = [_scaled_erfc(mpmath, (mpmath.cos(angle) + 1) / 2) for angle in angles]
         far = [
-            (1 if k == 0 else 2) * mpmath.fsum(s * mpmath.cos(k * angle) for s, angle in zip(samples, angles)) / count
+            mpmath.fsum(s * mpmath.cos(k * angle) for s, angle in zip(samples, angles, strict=True))
+            * (2 if k else 1)
+            / count
             for k in range(32)
         ]
         return np.array([float(c) for c in near]), np.array([float(c) for c in far])
@@ -93,11 +95,8 @@ def _scaled_erfc(mpmath: Any, t: Any) -> Any:
     a = 2 / t - 2
     if a < 50:
         return mpmath.erfc(a) * mpmath.exp(a * a) / t
-    return sum((-1) ** k * mpmath.fac2(2 * k - 1) / (2 * a * a) ** k for k in range(12)) / (a * mpmath.sqrt(mpmath.pi) * t)
-
-
-def sign(x: Array) -> Array:
-    return np.sign(x)
+    series = sum((-1) ** k * mpmath.fac2(2 * k - 1) / (2 * a * a) ** k for k in range(12))
+    return series / (a * mpmath.sqrt(mpmath.pi) * t)
 
 
 FLOAT_MAPS: dict[str, Callable[[Array], Array]] = {
@@ -123,7 +122,7 @@ FLOAT_MAPS: dict[str, Callable[[Array], Array]] = {
 }
 EXACT_MAPS: dict[str, Callable[[Array], Array]] = {  # integers in, integers out
     "abs": np.abs,
-    "sign": sign,
+    "sign": np.sign,
     "relu": lambda x: np.maximum(x, 0),
     "floor": np.floor,
     "ceil": np.ceil,

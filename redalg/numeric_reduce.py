@@ -67,7 +67,7 @@ def position(kind: str, x: Array) -> Array:
 
 
 def top_k(x: Array, k: int) -> tuple[Array, Array]:
-    """The k largest elements, descending, and their indices: NaN first, ties by lowest index, padded with (identity, -1)."""
+    """The k largest elements, descending, and their indices: NaN first, ties by lowest index; (identity, -1) pads."""
     n = x.shape[-1]
     if x.dtype.kind == "b":
         x = x.astype(np.int64)

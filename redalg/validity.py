@@ -87,7 +87,7 @@ def void_row(output: Node) -> Node:
 
     * ``max``/``argmax``/``topk``: the body is -inf; ``min``/``argmin``: +inf;
     * ``sum``: ``where(c, e, 0)`` with c false, ``exp(u - max u)`` with u = -inf, and every product with such a factor;
-    * ``prod``: ``where(c, e, 1)`` with c false; ``any``/``all``: a false/true branch chosen by ``and``/``or``/``where``.
+    * ``prod``: ``where(c, e, 1)`` with c false; ``any``/``all``: a false (true) branch chosen by ``where``.
 
     An axis of length 0 has no valid element. A zero weight, a NaN or a value that happens to be 0 is a valid element:
     NaN in stays NaN out. The result is written over statistics the definition has anyway (``max_j S == -inf``) wherever
