@@ -11,13 +11,14 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck bench clean
+.PHONY: help demo test lint typecheck bench readme clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
 	@echo "make test       run the tests"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
-	@echo "make bench      run the benchmarks;   make clean   remove everything that was created"
+	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
+	@echo "make clean      remove everything that was created"
 
 # A system Python may lack the venv module's installer; virtualenv and uv do the same job.
 $(BIN)/python:
@@ -56,6 +57,9 @@ typecheck: $(VENV)/.dev
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)
+
+readme: $(VENV)/.test
+	$(BIN)/python tests/readme_table.py
 
 clean:
 	rm -rf $(VENV) .cache build redalg.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

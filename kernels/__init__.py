@@ -6,8 +6,8 @@ other, and the emitters for NumPy, Numba and CUDA. It sees forms, never how they
 
 if __name__ != "redalg.kernels":
     raise ImportError(
-        f"what: this folder cannot be imported as {__name__!r}\n"
-        "where: kernels/__init__.py of redalg\n"
-        "why: it is the package redalg.kernels; the name 'kernels' belongs to another project\n"
-        "fix: pip install -e . in the checkout, then import redalg.kernels"
+        f"refused: this folder cannot be imported as {__name__!r}\n"
+        "where:   kernels/__init__.py of redalg\n"
+        "why:     it is the package redalg.kernels; the name 'kernels' belongs to another project\n"
+        "try:     pip install -e . in the checkout, then import redalg.kernels"
     )

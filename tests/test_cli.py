@@ -28,7 +28,7 @@ def sample(tmp_path: Path) -> str:
 
 
 def _four_parts(text: str) -> bool:
-    return all(f"{label}:" in text for label in ("what", "where", "why", "fix")) and "Traceback" not in text
+    return all(f"{label}:" in text for label in ("refused", "where", "why", "try")) and "Traceback" not in text
 
 
 def test_derive_by_name_prints_the_definition_and_the_form(capsys: pytest.CaptureFixture[str]) -> None:

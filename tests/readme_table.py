@@ -1,0 +1,69 @@
+"""The README's table of verdicts, computed by the engine; ``python tests/readme_table.py`` writes it there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import redalg as ra
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+START, END = "<!-- table: written by tests/readme_table.py -->\n", "<!-- end of table -->"
+
+DERIVED = """
+    softmax logsumexp cross_entropy softmax_entropy attention_causal attention_sink attention_latent
+    attention_with_statistics moe_renormalised layer_norm layer_norm_gemm batch_norm variance skewness kurtosis
+    covariance pearson_correlation linear_regression weighted_variance moment_of_inertia two_norm_safe
+    max_deviation three_sigma_outlier weighted_geometric_mean splade zero_point_gemm
+""".split()
+NEAR_MISSES = {
+    "sum of abs(x - max x)": "m = max[j](x[j]); return sum[j](abs(x[j] - m))",
+    "how often the maximum occurs": "m = max[j](x[j]); return sum[j](where(eq(x[j], m), 1, 0))",
+    "sum of x above 0, centred: Σ[x·μ > 0]": "u = mean[j](x[j]); return sum[j](where(x[j] * u > 0, 1, 0))",
+}
+REFUSED = {
+    "mean absolute deviation": "u = mean[j](x[j]); return mean[j](abs(x[j] - u))",
+    "sum of relu(x - mean)": "u = mean[j](x[j]); return sum[j](relu(x[j] - u))",
+    "count of x > mean": "u = mean[j](x[j]); return sum[j](where(x[j] > u, 1, 0))",
+    "sum of tanh(x - max x)": "m = max[j](x[j]); return sum[j](tanh(x[j] - m))",
+    "sum of exp(x · mean)": "u = mean[j](x[j]); return sum[j](exp(x[j] * u))",
+    "sum of exp(-(x - mean)²)": "u = mean[j](x[j]); return sum[j](exp(-(x[j] - u)**2))",
+    "product of (x + mean)": "u = mean[j](x[j]); return prod[j](x[j] + u)",
+    "softmax of z-scores, denominator": (
+        "u = mean[j](x[j]); v = mean[j]((x[j] - u)**2); z = (x[j] - u) / sqrt(v); return sum[j](exp(z))"
+    ),
+}
+
+
+def row(label: str, spec: ra.Spec, axis: str | tuple[str, ...] | None = None) -> str:
+    verdict = ra.verdict(spec, axis=axis)
+    if isinstance(verdict, ra.Form):
+        parts = [slot for slot in verdict.slots if slot.name != "n"]
+        return f"| {label} | derived | {len(parts)} | {verdict.passes.reads} |"
+    if isinstance(verdict, ra.NotDecomposable):
+        rows = len(verdict.witness.points)
+        return f"| {label} | refused: a {verdict.witness.kind} of {rows} rows is not zero | | {verdict.passes} |"
+    return f"| {label} | undecided | | |"
+
+
+def table() -> str:
+    lines = ["| definition | verdict | slots | reads of the axis |", "|---|---|---|---|"]
+    for name in DERIVED:
+        entry = ra.catalog.entry(name)
+        lines.append(row(f"`{name}`: {entry.description[0].lower()}{entry.description[1:]}", entry.spec, entry.axis))
+    for label, text in {**NEAR_MISSES, **REFUSED}.items():
+        lines.append(row(label, ra.parse(text)))
+    return "\n".join(lines) + "\n"
+
+
+def written(readme: str) -> str:
+    """The table that the README holds."""
+    return readme.partition(START)[2].partition(END)[0]
+
+
+def replaced(readme: str) -> str:
+    head, start, rest = readme.partition(START)
+    return head + start + table() + END + rest.partition(END)[2]
+
+
+if __name__ == "__main__":
+    README.write_text(replaced(README.read_text()))
