@@ -1,7 +1,7 @@
 """Exact evaluation of graph nodes at given positions: the judge of everything that is computed in floating point.
 
 A plain recursion over (node, position of its free axes) with memoisation. It shares no code with the NumPy evaluator
-beyond the two structural rules of `redalg.validity` and the number formats, needs neither NumPy nor SymPy, and is meant
+beyond the two structural rules of `redalg.void` and the number formats, needs neither NumPy nor SymPy, and is meant
 for small lengths.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from redalg.exact_numbers import Number, arithmetic
 from redalg.graph import COMPARISONS, UNARY, Node, leaves, state
-from redalg.validity import split_exponent
+from redalg.void import split_exponent
 
 At = Mapping[str, int]
 
@@ -118,7 +118,7 @@ class Exact:
         return self.numbers.map("exp", self._resolved(node.args[0], at) if self.numbers.is_nan(arg) else arg)
 
     def _resolved(self, arg: Node, at: At) -> Number:
-        """The argument of an exp under the void rule (see `redalg.validity.split_exponent`)."""
+        """The argument of an exp under the void rule (see `redalg.void.split_exponent`)."""
         if arg.op == "where":
             return self._resolved(arg.args[1 if self.value(arg.args[0], at) else 2], at)
         split = split_exponent(arg)

@@ -6,7 +6,7 @@ numbers, which are weak in NumPy's promotion. All inexact arithmetic happens in 
 until they meet a float or a division; Booleans count as 0 and 1.
 
 Two things deviate from a plain walk over the graph: large sums of products are contracted as matrix products instead of
-being written out, and ``exp(u - max u)`` is 0 where u is -inf (`redalg.validity.split_exponent`).
+being written out, and ``exp(u - max u)`` is 0 where u is -inf (`redalg.void.split_exponent`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from redalg.graph import Decl, Node, is_const, power, state, walk
 from redalg.numeric_arith import Arithmetic, compute_dtype, settle
 from redalg.numeric_reduce import contract, fold, reduce_last, top_k
-from redalg.validity import is_statistic, split_exponent
+from redalg.void import is_statistic, split_exponent
 
 Array = Any
 _SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
