@@ -1,0 +1,70 @@
+"""Errors with four parts: what was refused (with its value), where, why (with a witness), and what to try instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class RedalgError(ValueError):
+    """Every refusal of the library. The parts are attributes and labelled lines of the message.
+
+    >>> print(RedalgError("an axis named 'j'", "tensors('x[j j]')", "it occurs twice", "give each axis its own name"))
+    refused: an axis named 'j'
+    where:   tensors('x[j j]')
+    why:     it occurs twice
+    try:     give each axis its own name
+    """
+
+    def __init__(self, what: str, where: str = "", why: str = "", fix: str = "") -> None:
+        self.what, self.where, self.why, self.fix = what, where, why, fix
+        labelled = (("refused:", what), ("where:", where), ("why:", why), ("try:", fix))
+        super().__init__("\n".join(f"{label:<8} {text}" for label, text in labelled if text))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.what, self.where, self.why, self.fix, dict(self.__dict__))
+
+
+def _rebuild(cls: type[RedalgError], what: str, where: str, why: str, fix: str, state: dict[str, Any]) -> RedalgError:
+    error = cls.__new__(cls)
+    RedalgError.__init__(error, what, where, why, fix)
+    error.__dict__.update(state)
+    return error
+
+
+class NotDecomposable(RedalgError):
+    """No incremental form exists inside the stated class; the witness is plain data that can be recomputed.
+
+    Attributes: ``stage`` (name of the refused stage), ``reason``, ``witness``, ``passes`` (allowed, or needed where
+    known) and ``scope`` (the class of forms and the number of slots excluded).
+    """
+
+    def __init__(
+        self,
+        what: str,
+        where: str = "",
+        why: str = "",
+        fix: str = "",
+        *,
+        stage: str = "",
+        reason: str = "",
+        witness: Any = None,
+        passes: int | None = None,
+        scope: str = "",
+    ) -> None:
+        super().__init__(what, where, why, fix)
+        self.stage, self.reason, self.witness = stage, reason or why, witness
+        self.passes, self.scope = passes, scope
+
+
+class Undecided(RedalgError):
+    """Neither a form nor a refutation was found. ``missing`` names what could not be shown about ``stage``."""
+
+    def __init__(
+        self, what: str, where: str = "", why: str = "", fix: str = "", *, stage: str = "", missing: str = ""
+    ) -> None:
+        super().__init__(what, where, why, fix)
+        self.stage, self.missing = stage, missing or why
+
+
+class CertificateError(RedalgError):
+    """An obligation of a certificate is not proved."""

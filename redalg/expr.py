@@ -1,0 +1,242 @@
+"""Tensors, scalars, positions and lengths: the leaves of a spec, as SymPy symbols over named axes."""
+
+from __future__ import annotations
+
+import itertools
+import keyword
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sympy
+
+from redalg import graph as g
+from redalg.errors import RedalgError
+from redalg.graph import Decl, Node
+from redalg.operand import Operand
+from redalg.words import RESERVED
+
+oo = sympy.oo
+DOMAINS = ("positive", "nonnegative", "integer", "bool", "complex")
+_ARGUMENTS = frozenset("out stream start exact deterministic".split())  # keywords of the calls that take tensors
+
+
+def _assumptions(domain: frozenset[str]) -> dict[str, bool]:
+    """SymPy assumptions that stay true for infinities (an undeclared tensor may hold them; an integer one cannot)."""
+    if "complex" in domain:
+        return {}
+    prefix = "" if domain & {"integer", "bool"} else "extended_"
+    known = {f"{prefix}{d}": True for d in ("positive", "nonnegative") if d in domain}
+    if domain & {"integer", "bool"}:
+        known["integer"] = True
+    if "bool" in domain:
+        known["nonnegative"] = True
+    return known or {"extended_real": True}
+
+
+class Carrier:
+    """An expression that is a leaf to SymPy and carries the graph node it stands for."""
+
+    node: Node
+
+
+class Leaf(Operand, Carrier, sympy.Symbol):  # type: ignore[misc]
+    """A symbol that carries the graph node it stands for; interned, so equal declarations are one object."""
+
+    _objects: dict[Node, Leaf] = {}
+
+    def __new__(cls, node: Node) -> Leaf:
+        found = cls._objects.get(node)
+        if found is None:
+            found = sympy.Symbol.__xnew__(cls, cls.title(node), **cls.facts(node))
+            found.node = node
+            found = cls._objects.setdefault(node, found)
+        return found
+
+    @staticmethod
+    def title(node: Node) -> str:
+        return f"{node.op}[{node.attr}]"
+
+    @staticmethod
+    def facts(node: Node) -> dict[str, bool]:
+        return {"integer": True, "nonnegative": True}
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(sorted(self.node.axes))
+
+    def _hashable_content(self) -> tuple[Any, ...]:
+        return (*super()._hashable_content(), self.node.digest)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return type(self), (self.node,)
+
+    def __copy__(self) -> Leaf:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Leaf:
+        return self
+
+
+class Index(Leaf):
+    """The position along an axis."""
+
+
+class Size(Leaf):
+    """The length of an axis."""
+
+
+class TensorSymbol(Leaf):
+    """A declared array; `axes` in the order of its dimensions. Made by `tensors` and `scalar`."""
+
+    @staticmethod
+    def title(node: Node) -> str:
+        return node.attr.name
+
+    @staticmethod
+    def facts(node: Node) -> dict[str, bool]:
+        return _assumptions(node.attr.domain)
+
+    @property
+    def decl(self) -> Decl:
+        return self.node.attr
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.decl.axes
+
+    @property
+    def domain(self) -> frozenset[str]:
+        return self.decl.domain
+
+
+_clock = itertools.count()
+_declared: dict[Decl, int] = {}
+
+
+def declaration_time(decl: Decl) -> int | None:
+    """When the user last declared this tensor: the default order of a spec's tensors."""
+    return _declared.get(decl)
+
+
+def check_name(name: str, kind: str, where: str) -> str:
+    """A usable identifier, or a four-part error."""
+    if not name.isidentifier() or keyword.iskeyword(name):
+        raise RedalgError(f"the {kind} name {name!r}", where, "it is not a Python identifier", "use letters, digits, _")
+    if kind == "tensor" and name in RESERVED | _ARGUMENTS:
+        why = "it is a word of the text grammar" if name in RESERVED else "it is an argument of the calls"
+        raise RedalgError(f"the tensor name {name!r}", where, why, f"rename it, e.g. {name}_ or {name.upper()}")
+    return name
+
+
+def axis_names(axis: Any, where: str) -> tuple[str, ...]:
+    """One axis name, or a list of them (one composite axis), checked."""
+    names = re.split(r"[\s,]+", axis.strip()) if isinstance(axis, str) else axis
+    if not isinstance(names, (list, tuple)) or not names or not all(isinstance(n, str) for n in names):
+        raise RedalgError(f"the axis {axis!r}", where, "an axis is named by a string", 'write "j", or ["i", "j"]')
+    for n in names:
+        check_name(n, "axis", where)
+    return tuple(_distinct(names, where))
+
+
+def _distinct(names: Sequence[str], where: str) -> Sequence[str]:
+    twice = next((n for n in names if names.count(n) > 1), None)
+    if twice is not None:
+        raise RedalgError(
+            f"the axis {twice!r} named twice",
+            where,
+            "a diagonal such as A[i,i] is not in the language: each dimension has its own axis",
+            "rename one axis, or pass the diagonal as a tensor of its own",
+        )
+    return names
+
+
+def make_domain(domains: dict[str, Any], where: str) -> frozenset[str]:
+    """The frozenset of declared domain words; contradictions and unknown words are refused."""
+    for word, value in domains.items():
+        if word not in DOMAINS:
+            raise RedalgError(f"the domain {word!r}", where, "it is unknown", f"use one of {', '.join(DOMAINS)}")
+        if not isinstance(value, bool):
+            raise RedalgError(f"{word}={value!r}", where, "a domain is switched on or off", f"write {word}=True")
+    found = frozenset(w for w, v in domains.items() if v)
+    for alone in ("bool", "complex"):
+        if alone in found and len(found) > 1:
+            others = ", ".join(sorted(found - {alone}))
+            raise RedalgError(f"the domains {alone} and {others}", where, "they exclude each other", f"keep {alone} only")
+    return found - {"nonnegative"} if "positive" in found else found
+
+
+def declare(name: str, axes: Iterable[str] = (), domain: frozenset[str] = frozenset(), stamp: bool = True) -> TensorSymbol:
+    """The tensor of this declaration, entered last in the order of declarations (unless `stamp` is False)."""
+    node = g.tensor(name, axes, domain)
+    if stamp:
+        _declared[node.attr] = next(_clock)
+    return TensorSymbol(node)  # type: ignore[return-value]
+
+
+_ITEM = re.compile(r"\s*([^\s,\[\]]+)\s*(?:\[([^\[\]]*)\])?\s*,?")
+
+
+def tensors(text: str, **domains: bool) -> Any:
+    """Declare tensors over named axes: ``"Q[h,i,d] K[h,j,d]"``; one gives one object, several a tuple.
+
+    Domains (``positive nonnegative integer bool complex``) apply to all of them; undeclared tensors are extended
+    reals. Equal declarations are one object.
+
+    Raises: RedalgError for malformed text, a repeated axis (``A[i,i]``), reserved names, contradicting domains.
+
+    >>> Q, K = tensors("Q[i,d] K[j,d]")
+    >>> Q.axes, tensors("Q[i,d]") is Q
+    (('i', 'd'), True)
+    """
+    where = f"ra.tensors({text!r})"
+    if not isinstance(text, str) or not text.strip():
+        raise RedalgError(f"{text!r}", where, "a declaration is a non-empty string", 'write ra.tensors("x[i,j] w[j]")')
+    domain, found, at = make_domain(domains, where), [], 0
+    while at < len(text.rstrip()):
+        match = _ITEM.match(text, at)
+        if match is None:
+            raise RedalgError(repr(text[at:]), where, "it is not `name[axis,axis]`", 'write ra.tensors("x[i,j] w[j]")')
+        name, inside = match.group(1), match.group(2)
+        axes = () if inside is None or not inside.strip() else axis_names(inside, where)
+        found.append((check_name(name, "tensor", where), axes))
+        at = match.end()
+    made = tuple(declare(name, axes, domain) for name, axes in found)
+    return made[0] if len(made) == 1 else made
+
+
+def scalar(name: str, **domains: bool) -> TensorSymbol:
+    """Declare a tensor without axes, bound like any other when a spec runs.
+
+    >>> scalar("scale", positive=True).domain
+    frozenset({'positive'})
+    """
+    where = f"ra.scalar({name!r})"
+    if not isinstance(name, str):
+        raise RedalgError(f"{name!r}", where, "a name is a string", 'write ra.scalar("scale")')
+    return declare(check_name(name, "tensor", where), (), make_domain(domains, where))
+
+
+def index(axis: str) -> Index:
+    """The position along an axis, counted from 0: ``ra.where(ra.index("j") <= ra.index("i"), S, -ra.oo)``.
+
+    >>> index("j")
+    index[j]
+    """
+    return Index(Node("index", (), _one_axis(axis, "ra.index")))  # type: ignore[return-value]
+
+
+def size(axis: str) -> Size:
+    """The length of an axis.
+
+    >>> size("j")
+    size[j]
+    """
+    return Size(Node("size", (), _one_axis(axis, "ra.size")))  # type: ignore[return-value]
+
+
+def _one_axis(axis: Any, where: str) -> str:
+    names = axis_names(axis, where)
+    if len(names) != 1:
+        raise RedalgError(f"the axis {axis!r}", where, "one axis is expected", "name one axis")
+    return names[0]

@@ -1,0 +1,89 @@
+"""What a spec refuses, beyond what its parts refuse when they are built. Every check is one walk of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from redalg import graph as g
+from redalg.errors import RedalgError
+from redalg.graph import Decl, Node
+from redalg.printing import short
+
+_REAL = frozenset({"abs", "re", "im"}) | g.BOOLEAN
+_ORDERED = frozenset({"lt", "le", "maximum", "minimum", "relu", "floor", "ceil"})
+_ORDERED_KINDS = frozenset({"max", "min", "argmax", "argmin", "topk_values", "topk_indices"})
+
+
+def check_declarations(decls: Sequence[Decl]) -> None:
+    """One name, one declaration."""
+    seen: dict[str, Decl] = {}
+    for d in decls:
+        other = seen.setdefault(d.name, d)
+        if other != d:
+            raise RedalgError(
+                f"two declarations of the name {d.name!r}",
+                "ra.Spec",
+                f"it is {_declared(other)} and {_declared(d)} in one spec",
+                "give the second array a name of its own (the same array may be passed twice)",
+            )
+
+
+def _declared(d: Decl) -> str:
+    return " ".join([str(d), *sorted(d.domain)])
+
+
+def check_axes(roots: Sequence[Node], tensors: Sequence[Decl]) -> None:
+    """Every axis has a length: from a tensor, or from a topk; a topk axis is new and has one length."""
+    carried = {a for t in tensors for a in t.axes}
+    lengths: dict[str, int] = {}
+    nodes = list(g.walk(*roots))
+    for n in nodes:
+        if n.op == "reduce" and n.attr.kind.startswith("topk"):
+            k, axis = n.attr.extra
+            if axis in carried:
+                raise RedalgError(
+                    f"the new axis {axis!r} of topk", "ra.Spec", "a tensor already has it", 'choose another name="..."'
+                )
+            if lengths.setdefault(axis, k) != k:
+                raise RedalgError(
+                    f"the new axis {axis!r} of topk",
+                    "ra.Spec",
+                    f"it would have the lengths {lengths[axis]} and {k}",
+                    'give each topk its own name="..."',
+                )
+    for n in nodes:
+        named = {n.attr} if n.op in ("index", "size") else set(n.attr.axes) if n.op == "reduce" else set()
+        for axis in sorted(named - carried - lengths.keys()):
+            raise RedalgError(
+                f"the unknown axis {axis!r}",
+                f"{short(n)} in ra.Spec",
+                f"no tensor has it, so its length is unknown; the axes are {sorted(carried)}",
+                "correct the name, or use a tensor with this axis",
+            )
+
+
+def check_complex(roots: Sequence[Node]) -> None:
+    """Complex values need a complex tensor, and have no order."""
+    nodes = list(g.walk(*roots))
+    declared = any(n.op == "tensor" and "complex" in n.attr.domain for n in nodes)
+    is_complex: set[Node] = set()
+    for n in nodes:
+        if n.op == "special" and n.attr == "i" and not declared:
+            raise RedalgError(
+                "the imaginary unit",
+                "ra.Spec",
+                "no tensor of the spec is complex, and its values are real",
+                "declare a tensor with complex=True, or keep to real numbers (log and sqrt below 0 are NaN)",
+            )
+        inside = next((a for a in n.args if a in is_complex), None)
+        if inside is not None and (n.op in _ORDERED or n.op == "reduce" and n.attr.kind in _ORDERED_KINDS):
+            raise RedalgError(
+                f"an order of complex numbers, {short(inside)}",
+                f"{short(n)} in ra.Spec",
+                "complex numbers have no order",
+                "compare ra.abs(...), sympy.re(...) or sympy.im(...)",
+            )
+        leaf = n.op == "special" and n.attr == "i" or n.op == "tensor" and "complex" in n.attr.domain
+        positions = n.op == "reduce" and n.attr.kind in ("any", "all")
+        if leaf or inside is not None and n.op not in _REAL and not positions:
+            is_complex.add(n)
