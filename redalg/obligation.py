@@ -19,18 +19,21 @@ O8  base and homomorphism: finalize(tree of combines of lifts) is the definition
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
 from redalg.errors import RedalgError
-from redalg.graph import MINUS_ONE, ONE, TRUE, ZERO, Node, leaves, state, walk
+from redalg.graph import MINUS_ONE, ONE, TRUE, ZERO, Node, leaves, state, substitute, walk
 from redalg.obligation_kinds import distributive, kind_laws
 from redalg.obligation_streams import stream_laws
 from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
 
 if TYPE_CHECKING:
     from redalg.spec import Spec
+
+
+CAST_COMMUTES = "cast_commutes"  # the assumption that rounding commutes with rescaling
 
 
 class InternalError(RedalgError):
@@ -46,32 +49,44 @@ def obligations(plan: Plan, spec: Spec | None = None) -> tuple[Obligation, ...]:
         found += domains(p, plan)
     if spec is not None:
         found += stream_laws(plan, spec)
+    if CAST_COMMUTES in dict(plan.assumptions):
+        found = [_without_casts(pair) for pair in found]
     return tuple(found)
 
 
-def verify_plan(spec: Spec, plan: Plan, budget: int = 12_000) -> None:
+def _without_casts(pair: Obligation) -> Obligation:
+    """The pair with every rounding left out: what is assumed to commute is not tested."""
+
+    def exact(node: Node) -> Node:
+        casts = [n for n in walk(node) if n.op == "cast"]
+        for n in casts:  # innermost first; an outer cast is found again in its rewritten shape
+            node = substitute(node, {n: n.args[0]}, raw=True)
+        return exact(node) if casts else node
+
+    return replace(pair, left=exact(pair.left), right=exact(pair.right))
+
+
+def verify_plan(spec: Spec, plan: Plan, budget: int = 8_000) -> None:
     """Test every obligation at random exact points; raise `InternalError` naming the first that fails.
 
     The draw is a function of the spec alone. `budget` bounds the work in node evaluations: large forms get fewer
-    points.
+    points. A domain condition that the form names as an assumption is not expected to hold everywhere.
     """
-    from redalg.obligation_check import check
+    from redalg.obligation_check import refutation
 
-    pairs = obligations(plan, spec)
+    pairs, assumed = obligations(plan, spec), bool(plan.assumptions)
     share = max(1, budget // max(1, len(pairs)))
     for number, pair in enumerate(pairs):
-        if check(pair, seed=f"{spec.digest!r}:{number}", budget=share) == "refuted" and not allowed(pair, plan):
+        if pair.name == "O7" and assumed:
+            continue
+        status, point = refutation(pair, seed=f"{spec.digest!r}:{number}", budget=share, partial=assumed)
+        if status == "refuted":
             raise InternalError(
                 f"obligation {pair.name} of {pair.subject} does not hold",
                 f"form of {', '.join(spec.outputs)}",
-                pair.note or "the two sides differ at a random exact point",
+                f"{pair.note}; at {point}".removeprefix("; "),
                 "this is an error in redalg, not in the spec; please report the spec",
             )
-
-
-def allowed(pair: Obligation, plan: Plan) -> bool:
-    """Whether a domain condition may fail at free points because the form names it as an assumption."""
-    return pair.name == "O7" and bool(plan.assumptions)
 
 
 # --- raw arithmetic ------------------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from redalg.graph import FALSE, INF, MINUS_ONE, NEG_INF, ONE, TRUE, ZERO, Node, state
+from redalg.graph import FALSE, INF, MINUS_ONE, NEG_INF, ONE, TRUE, ZERO, Node, state, substitute
 from redalg.plan import Obligation, PassPlan, Slot
 
 Value = tuple[Node, ...]  # one node per part
@@ -45,6 +46,21 @@ def _laws(slot: Slot) -> Iterator[Obligation]:
     if identity is not None:
         for merged in (operate(identity, a), operate(a, identity)):
             yield from (Obligation("O6", slot.kind, left, right) for left, right in zip(merged, a, strict=True))
+    if slot.kind == "monoid":
+        yield from _action_laws(slot, operate)
+
+
+def _action_laws(slot: Slot, operate: Callable[[Value, Value], Value]) -> Iterator[Obligation]:
+    """O5 for a user's actions: act(a ⊕ b, h) = act(a, h) ⊕ act(b, h)."""
+    monoid: Any = slot.extra
+    a, b = _values(slot, "a"), _values(slot, "b")
+    for name, nodes in monoid.acted:
+
+        def act(value: Value, nodes: Value = nodes) -> Value:
+            return _substituted(nodes, a=value)
+
+        for left, right in zip(act(operate(a, b)), operate(act(a), act(b)), strict=True):
+            yield Obligation("O5", slot.name, left, right, note=f"action {name}")
 
 
 def commutative(slot: Slot) -> bool:
@@ -56,12 +72,18 @@ def commutative(slot: Slot) -> bool:
 def operation(slot: Slot) -> tuple[Callable[[Value, Value], Value], Value | None]:
     """The slot's monoid on raw nodes, with its identity where that is a value."""
     if slot.kind == "monoid":
-        monoid = slot.extra
-        return monoid.combine_nodes, tuple(monoid.identity_nodes)  # type: ignore[attr-defined]
+        monoid: Any = slot.extra
+        return (lambda a, b: _substituted(monoid.combined, a=a, b=b)), tuple(monoid.identity_nodes)
     if slot.kind in ("argmax", "argmin"):
         return (_first_largest if slot.kind == "argmax" else _first_smallest), None
     op, identity = OPERATION[slot.kind]
     return lambda a, b: (Node(op, (a[0], b[0])),), (identity,)
+
+
+def _substituted(nodes: Value, **sides: Value) -> Value:
+    """A monoid's own graphs, over the leaves a0, a1, … and b0, …, with nothing simplified."""
+    mapping = {state(f"{side}{i}"): v for side, values in sides.items() for i, v in enumerate(values)}
+    return tuple(substitute(n, mapping, raw=True) for n in nodes)
 
 
 def _first_largest(a: Value, b: Value) -> Value:
