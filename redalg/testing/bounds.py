@@ -1,0 +1,109 @@
+"""Derived error bounds: how far the accumulated result of a form may lie from its definition.
+
+The bound is not a constant somebody guessed. It is the form itself, run over the same pieces and the same merges in
+the arithmetic of `redalg.testing.balls`, where every operation adds the error it can make. With unit roundoff u::
+
+    lift      a slot of k elements:  Σ_j err(φ(x_j; A)) + (k-1)·u·Σ_j |φ(x_j; A)|
+    merge     u = T(h_a)·u_a + T(h_b)·u_b:  |T|·err(u) + |u|·err(T) + u·|result|, so u·depth·Σ|φ| over a tree
+    finalize  first-order propagation with the supremum of the derivative over the ball (condition number)
+
+Anchors carry no error: the laws hold for every anchor, so the number it happens to be is exact. What is bounded is the
+distance of *one* float evaluation from the exact value; the library may round otherwise than the simulation, so two
+evaluations are within twice the radius of each other's exact value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from redalg.plan import Plan
+from redalg.testing.arithmetic import Digits
+from redalg.testing.balls import Balls
+from redalg.testing.evaluator import Evaluator
+from redalg.testing.simulate import Values, simulate
+
+
+def axis_sizes(spec: Any, arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Axis -> length, read from the arrays of a spec's tensors."""
+    sizes: dict[str, int] = {}
+    for decl in spec.tensors:
+        if decl.name in arrays:
+            sizes.update(zip(decl.axes, np.shape(arrays[decl.name]), strict=True))
+    return sizes
+
+
+def as_array(values: Values, shape: Sequence[int], read: Any) -> np.ndarray:
+    result = np.empty(tuple(shape), dtype=float)
+    for key, v in values.items():
+        result[key] = read(v)
+    return result
+
+
+def error_bounds(
+    plan: Plan,
+    spec: Any,
+    arrays: Mapping[str, Any],
+    cuts: Sequence[int],
+    tree: Sequence[int] | None = None,
+    dtype: str = "float64",
+) -> dict[str, np.ndarray]:
+    """Output name -> bound on |computed - definition|, for the pieces and the tree given (see the module).
+
+    The arrays are taken as exact. `inf` where the errors leave a comparison or a divisor open.
+    """
+    sizes = axis_sizes(spec, arrays)
+    env = {name: np.asarray(a) for name, a in arrays.items()}
+    outputs = simulate(plan, Balls(dtype), env, sizes, cuts, tree)
+    return {name: 2 * as_array(v, _shape(spec, name, sizes, v), _radius) for name, v in outputs.items()}
+
+
+def _radius(value: Any) -> float:
+    if isinstance(value, bool):
+        return 0.0
+    return math.inf if value is None else value.rad
+
+
+def _shape(spec: Any, name: str, sizes: Mapping[str, int], values: Values) -> tuple[int, ...]:
+    known = [sizes.get(a) for a in spec.output_axes[name]]
+    return tuple(
+        size if size is not None else 1 + max((key[d] for key in values), default=-1) for d, size in enumerate(known)
+    )
+
+
+def definition(spec: Any, arrays: Mapping[str, Any], digits: int = 60) -> dict[str, np.ndarray]:
+    """The definition of every output, computed as the spec says in rationals and `digits` digits, rounded once."""
+    sizes = axis_sizes(spec, arrays)
+    inner = Evaluator(Digits(digits), {k: np.asarray(v) for k, v in arrays.items()}, sizes)
+    results = {}
+    for name, node in spec.outputs.items():
+        axes = spec.output_axes[name]
+        for node_below in (node,):
+            _learn_topk(node_below, inner)
+        results[name] = as_array(inner.array(node, axes), [inner.sizes[a] for a in axes], float)
+    return results
+
+
+def _learn_topk(node: Any, inner: Evaluator) -> None:
+    from redalg.graph import walk
+
+    for n in walk(node):
+        if n.op == "reduce" and n.attr.kind.startswith("topk"):
+            inner.sizes[n.attr.extra[1]] = n.attr.extra[0]
+
+
+def assert_within(result: Any, exact: np.ndarray, bound: np.ndarray, message: str = "") -> None:
+    """|result - exact| <= bound everywhere, and infinities and NaN of the same kind at the same places."""
+    got = np.asarray(result, dtype=float)
+    assert got.shape == exact.shape, f"shape {got.shape} instead of {exact.shape} {message}"
+    special = ~np.isfinite(exact)
+    same = (got == exact) | (np.isnan(got) & np.isnan(exact))
+    assert same[special].all(), f"{got[special & ~same]} instead of {exact[special & ~same]} {message}"
+    with np.errstate(invalid="ignore"):
+        error = np.abs(got - exact)
+    limit = bound + 2.0**-53 * np.abs(exact)
+    ok = (error <= limit) | special
+    assert ok.all(), f"error {error[~ok].max()} > bound {limit[~ok].max()} {message}"
