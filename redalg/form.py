@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redalg import symbolic
 from redalg.errors import RedalgError
-from redalg.graph import UNARY, Node, div, leaves, state, sub, substitute, walk
-from redalg.plan import COUNT, Anchor, Obligation, PassPlan, Plan, Slot
+from redalg.graph import ONE, UNARY, Node, add, div, leaves, mul, state, sub, substitute, walk
+from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
 
 if TYPE_CHECKING:
     import sympy
@@ -70,7 +70,7 @@ class Form:
     @cached_property
     def slots(self) -> tuple[SlotInfo, ...]:
         """Every part of the state in order: the count, anchors and slots, over all passes."""
-        infos = [_info(part, p) for p in self.plan.passes for part in symbolic.parts(p)]
+        infos = [_info(part, p, self.plan.axis) for p in self.plan.passes for part in symbolic.parts(p)]
         return tuple({info.name: info for info in infos}.values())
 
     @cached_property
@@ -213,34 +213,42 @@ def combine_nodes(p: PassPlan) -> symbolic.State:
 
 def correction(slot: Slot, p: PassPlan) -> Node:
     """The slot's transport from `A_a` to `A` as one node: a factor if it moves by itself, else the moved slot."""
-    from redalg.graph import ONE, add, mul
-
-    old, new, axes = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p), symbolic.declared_axes(p)
-    shifts = {f"shift:{a.name}": anchor_shift(a, new[a.name], old[a.name]) for a in p.anchors}
-    terms = [(symbolic.resolve(m.coefficient, shifts, axes), m.slot) for m in slot.moves]
+    terms = _transport(slot, p)
     if not terms:
         return ONE
-    if [source for _, source in terms] == [slot.name]:
-        return terms[0][0]
-    firsts = {s.name: s.parts[0] for s in p.slots}
+    return terms[0][0] if [m.slot for _, m in terms] == [slot.name] else moved(slot, p)
+
+
+def moved(slot: Slot, p: PassPlan) -> Node:
+    """The slot `name_a` carried from the anchors `A_a` to `A`."""
+    old, firsts = symbolic.leaf_state(p, "_a"), {s.name: s.parts[0] for s in p.slots}
     one = ONE if slot.average else old[COUNT.attr.name]
-    return add(*(mul(c, one if source == COUNT.attr.name else old[firsts[source]]) for c, source in terms))
+    values = {name: old[part] for name, part in firsts.items()} | {COUNT.attr.name: one}
+    return add(*(mul(c, values[m.slot]) for c, m in _transport(slot, p)))
+
+
+def _transport(slot: Slot, p: PassPlan) -> list[tuple[Node, Move]]:
+    old, new, axes = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p), symbolic.declared_axes(p)
+    shifts = {f"shift:{a.name}": anchor_shift(a, new[a.name], old[a.name]) for a in p.anchors}
+    return [(symbolic.resolve(m.coefficient, shifts, axes), m) for m in slot.moves]
 
 
 def anchor_shift(anchor: Anchor, new: Node, old: Node) -> Node:
     return sub(new, old) if anchor.kind == "add" else div(old, new)
 
 
-def _info(part: symbolic.Part, p: PassPlan) -> SlotInfo:
+def _info(part: symbolic.Part, p: PassPlan, axis: tuple[str, ...]) -> SlotInfo:
     from redalg.explaining import meaning
 
     if part.anchor is not None:
-        return SlotInfo(part.name, "anchor", meaning(part, p), None, "float")
+        return SlotInfo(part.name, "anchor", meaning(part, p, axis), None, "float")
     if part.slot is None:
-        return SlotInfo(part.name, "sum", meaning(part, p), None, "int64")
+        return SlotInfo(part.name, "sum", meaning(part, p, axis), None, "int64")
     slot = part.slot
     monoid = slot.extra.name if slot.kind == "monoid" else slot.kind  # type: ignore[attr-defined]
-    return SlotInfo(part.name, monoid, meaning(part, p), ", ".join(slot.anchors) or None, _dtype(slot, part))
+    names = {a.name: symbolic.alias(a, p) or a.name for a in p.anchors}
+    anchors = ", ".join(names[a] for a in slot.anchors) or None
+    return SlotInfo(part.name, monoid, meaning(part, p, axis), anchors, _dtype(slot, part))
 
 
 def _dtype(slot: Slot, part: symbolic.Part) -> str:

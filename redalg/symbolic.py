@@ -153,14 +153,22 @@ def call(name: str, *args: Node) -> Node:
 class _Merge:
     """Walks a pass's order once, keeping the merged values and how far each side moves along each anchor."""
 
-    def __init__(self, p: PassPlan, a: State, b: State) -> None:
+    def __init__(self, p: PassPlan, a: State, b: State, named: bool = False) -> None:
         self.plan, self.axes, self.sides = p, declared_axes(p), (a, b)
+        self.names = leaf_state(p) if named else {}
         self.slots = {s.name: s for s in p.slots}
         self.positive = positive_names(p)
-        self.new: State = {COUNT.attr.name: add(a[COUNT.attr.name], b[COUNT.attr.name])}
+        self.found: State = {}
+        self.new: State = {}
+        self.record({COUNT.attr.name: add(a[COUNT.attr.name], b[COUNT.attr.name])})
         self.moves: tuple[State, State] = ({}, {})
         for anchor in p.anchors:  # until an anchor has its new value, both sides are held at a's
             self._set_shifts(anchor, self._still(anchor), self._between(anchor, a[anchor.name], b[anchor.name]))
+
+    def record(self, values: State) -> None:
+        """Keep merged values; what follows reads them by value, or by name."""
+        self.found |= values
+        self.new |= {name: self.names.get(name, value) for name, value in values.items()}
 
     def _set_shifts(self, anchor: Anchor, of_a: Node, of_b: Node) -> None:
         for moves, value in zip(self.moves, (of_a, of_b), strict=True):
@@ -179,16 +187,18 @@ class _Merge:
     def anchor(self, anchor: Anchor) -> None:
         a, b = self.sides
         if anchor.policy == "extremum":
-            new = resolve(anchor.target or ZERO, self.new, self.axes)
-            by_a = self._between(anchor, new, a[anchor.name])
+            new, by_a = resolve(anchor.target or ZERO, self.new, self.axes), None
         else:
             step = self._step(anchor)
             new = add(a[anchor.name], step)
             if anchor.kind == "mul" and not nonzero(new, self.positive):
                 new = where(compare("eq", new, ZERO), a[anchor.name], new)
-            by_a = step if anchor.kind == "add" else self._between(anchor, new, a[anchor.name])
+            by_a = step if anchor.kind == "add" and not self.names else None
+        self.record({anchor.name: new})
+        new = self.new[anchor.name]
+        if by_a is None:
+            by_a = self._between(anchor, new, a[anchor.name])
         self._set_shifts(anchor, by_a, self._between(anchor, new, b[anchor.name]))
-        self.new[anchor.name] = new
 
     def _step(self, anchor: Anchor) -> Node:
         """How far the target lies from a's anchor, 0 where it is undefined."""
@@ -197,7 +207,7 @@ class _Merge:
         names = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
         for s in self.plan.slots:
             if names & set(s.parts):
-                held |= self.joined(s)
+                held |= self.joined(s, [self.moved(s, side) for side in (0, 1)])
         held[anchor.name] = self.sides[0][anchor.name]
         step = resolve(anchor.shift, held, self.axes)
         zero = [compare("eq", d, ZERO) for d in divisors(anchor.shift) if not nonzero(d, self.positive)]
@@ -220,8 +230,20 @@ class _Merge:
         known = self.moves[side] | {COUNT.attr.name: values[COUNT.attr.name]}
         return mul(resolve(coefficient, known, self.axes), value)
 
-    def joined(self, slot: Slot) -> State:
-        a, b = ([self.moved(slot, i), *(self.sides[i][p] for p in slot.parts[1:])] for i in (0, 1))
+    def at_new_anchors(self, slot: Slot, side: int) -> Node:
+        """`moved`; with names, a transport of several terms gets a line of its own."""
+        value = self.moved(slot, side)
+        if not self.names or len(slot.moves) < 2:
+            return value
+        leaf = state(f"{slot.name}_{'ab'[side]}'", slot.axes)
+        self.found[leaf.attr.name] = value
+        return leaf
+
+    def merge(self, slot: Slot) -> None:
+        self.record(self.joined(slot, [self.at_new_anchors(slot, side) for side in (0, 1)]))
+
+    def joined(self, slot: Slot, moved: list[Node]) -> State:
+        a, b = ([moved[i], *(self.sides[i][p] for p in slot.parts[1:])] for i in (0, 1))
         counts = self.sides[0][COUNT.attr.name], self.sides[1][COUNT.attr.name]
         return dict(zip(slot.parts, join(slot, a, b, counts), strict=True))
 
@@ -253,15 +275,19 @@ BINARY = {
 }
 
 
-def combine(p: PassPlan, a: State, b: State) -> State:
-    """The merged state of two non-empty ones, `a` coming first in the stream."""
-    merge, anchors = _Merge(p, a, b), {x.name: x for x in p.anchors}
+def combine(p: PassPlan, a: State, b: State, named: bool = False) -> State:
+    """The merged state of two non-empty ones, `a` coming first in the stream.
+
+    `named`: parts merged earlier are read as leaves `name`, and what a transport of several terms gives as `name_a'`,
+    so that each line is as short as a program's.
+    """
+    merge, anchors = _Merge(p, a, b, named), {x.name: x for x in p.anchors}
     for name in p.order:
         if name in anchors:
             merge.anchor(anchors[name])
         elif not merge.slots[name].vanishes:
-            merge.new |= merge.joined(merge.slots[name])
-    return merge.new
+            merge.merge(merge.slots[name])
+    return merge.found
 
 
 def update(p: PassPlan) -> State:

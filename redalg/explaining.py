@@ -1,0 +1,273 @@
+"""What a form is, in words and formulas. Every sentence is computed from the plan: nothing is stored about any spec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from redalg import symbolic
+from redalg.explain_text import Lines, bytes_of, equations, listed, plural, table, volume
+from redalg.graph import Node, add, leaves, substitute, walk
+from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot
+from redalg.printing import short
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+BYTES = 8  # of a float64 or int64 part
+
+
+# --- meanings ------------------------------------------------------------------------------------------------------
+
+
+def meaning(part: symbolic.Part, p: PassPlan, axis: tuple[str, ...]) -> str:
+    """What one part of the state holds."""
+    if part.anchor is not None:
+        a = part.anchor
+        return f"{short(a.generator)} is held as {short(a.generator)} {'-' if a.kind == 'add' else '/'} {a.name}"
+    if part.slot is None:
+        return f"number of elements seen along {','.join(axis)}"
+    slot = part.slot
+    return slot.meaning or _slot_meaning(slot, slot.parts.index(part.name), ",".join(axis), aliased(p))
+
+
+def aliased(p: PassPlan) -> dict[str, Node]:
+    """Anchors that are slots, under the slot's name."""
+    known = symbolic.leaf_state(p)
+    return {a.name: known[a.name] for a in p.anchors if symbolic.alias(a, p)}
+
+
+def _slot_meaning(slot: Slot, part: int, axis: str, names: dict[str, Node]) -> str:
+    body = ", ".join(short(symbolic.resolve(b, names, {})) for b in slot.lift)
+    if slot.lift[0].op == "add":
+        body = f"({body})"
+    if slot.kind in ("argmax", "argmin"):
+        first = f"the first position of {slot.parts[0]}"
+        return (f"{slot.kind.removeprefix('arg')} over {axis} of {body}", first)[part]
+    if slot.kind == "topk":
+        k = slot.extra[0]  # type: ignore[index]
+        return (f"the {k} largest over {axis} of {body}, descending", f"the positions of {slot.parts[0]}")[part]
+    if slot.kind == "monoid":
+        return f"part {part} of {slot.extra.name} over {axis} of {body}"  # type: ignore[attr-defined]
+    return f"{'mean' if slot.average else slot.kind} over {axis} of {body}"
+
+
+# --- the algebra, line by line -------------------------------------------------------------------------------------
+
+
+def merged(p: PassPlan) -> dict[str, Node]:
+    """combine with each part written over the parts before it; the sum of the counts is `n`."""
+    a, b = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p, "_b")
+    count = COUNT.attr.name
+    whole = {add(a[count], b[count]): COUNT}
+    values = symbolic.combine(p, a, b, named=True)
+    aliases = {x.name for x in p.anchors if symbolic.alias(x, p)}
+    return {k: v if k == count else substitute(v, whole) for k, v in values.items() if k not in aliases}
+
+
+def lifted(p: PassPlan) -> dict[str, Node]:
+    values = symbolic.lift(p)
+    return {part.name: values[part.name] for part in symbolic.parts(p)}
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return ["", title, *lines] if lines else []
+
+
+def _equations(values: dict[str, Node], taken: set[str]) -> list[str]:
+    lines = Lines(values.values(), taken)
+    return equations([*lines.bindings(), *((name, lines.text(v)) for name, v in values.items())])
+
+
+def _taken(form: Form) -> set[str]:
+    plan = form.plan
+    names = {t.name for t in form.spec.tensors} | set(form.spec.outputs)
+    return names | {part.name for p in plan.passes for part in symbolic.parts(p)}
+
+
+def summary(form: Form) -> str:
+    """The definition, and below it the incremental form."""
+    plan = form.plan
+    lines = ["definition", *_definition(form)]
+    for number, p in enumerate(plan.passes):
+        title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
+        lines += _section(f"lift{title} (one element)", _equations(lifted(p), _taken(form)))
+        lines += _section(f"combine{title} (a, then b)", _equations(merged(p), _taken(form)))
+        lines += _section(f"exports{title}", _equations(symbolic.exports(plan, number), _taken(form)))
+    lines += _section("finalize", _equations(symbolic.outputs(plan), _taken(form)))
+    return "\n".join(lines)
+
+
+def _definition(form: Form) -> list[str]:
+    return [f"  {statement.strip()}" for statement in str(form.spec).split(";") if statement.strip()]
+
+
+def latex(form: Form) -> str:
+    """lift, combine and finalize as one aligned display."""
+    import sympy
+
+    from redalg.form import expression
+
+    rows = []
+    for p in form.plan.passes:
+        for title, values in (("lift", lifted(p)), ("combine", merged(p))):
+            rows += [_row(title, name, sympy.latex(expression(v))) for name, v in values.items()]
+    rows += [_row("finalize", k, sympy.latex(expression(v))) for k, v in symbolic.outputs(form.plan).items()]
+    return "$\\displaystyle \\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}$"
+
+
+def _row(title: str, name: str, text: str) -> str:
+    import sympy
+
+    return f"\\text{{{title}}}\\quad {sympy.latex(sympy.Symbol(name))} &= {text}"
+
+
+# --- explain -------------------------------------------------------------------------------------------------------
+
+
+def explain(form: Form) -> str:
+    """The state with meanings, corrections, anchors and deferred factors with reasons, stages, passes, bytes."""
+    plan = form.plan
+    lines = ["definition", *_definition(form)]
+    lines += _section(f"state, along {','.join(plan.axis)}" if plan.axis else "state", _state(form))
+    for number, p in enumerate(plan.passes):
+        title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
+        lines += _section(f"corrections{title} (from the anchors A_a to A)", _corrections(p, _taken(form)))
+        lines += _section(f"anchors{title}", list(_anchors(p)))
+    lines += _section("deferred to finalize", list(_deferred(plan)))
+    lines += _section("finalize", _equations(symbolic.outputs(plan), _taken(form)))
+    lines += _section("stages", _stages(plan))
+    lines += _section("passes", _passes(form))
+    lines += _section("bytes", _bytes(form))
+    lines += _section("assumptions", table((f"{name}:", text) for name, text in plan.assumptions))
+    lines += _lean(form)
+    return "\n".join(lines)
+
+
+def _state(form: Form) -> list[str]:
+    if not form.plan.passes:
+        return ["  none: every output is computed from one element"]
+    rows = [("name", "monoid", "shape", "anchor", "dtype", "meaning")]
+    for info in form.slots:
+        rows.append((info.name, info.monoid, _shape(form, info.name), info.anchor or "-", info.dtype, info.meaning))
+    return table(rows)
+
+
+def _parts(form: Form) -> dict[str, symbolic.Part]:
+    return {part.name: part for p in form.plan.passes for part in symbolic.parts(p)}
+
+
+def _shape(form: Form, name: str) -> str:
+    return f"[{','.join(_parts(form)[name].leaf.attr.axes)}]"
+
+
+def _corrections(p: PassPlan, taken: set[str]) -> list[str]:
+    from redalg.form import moved
+
+    values = {s.name: moved(s, p) for s in p.slots if s.moves and not s.vanishes}
+    return _equations(values, taken | set(values))
+
+
+def _anchors(p: PassPlan) -> Iterator[str]:
+    """Why each anchor is where it is, what it carries, and when it moves."""
+    for anchor in p.anchors:
+        same = symbolic.alias(anchor, p)
+        name = f"{same} (as {anchor.name})" if same else anchor.name
+        carried = [s.name for s in p.slots if anchor.name in s.anchors and not s.vanishes]
+        yield f"  {name}: {_policy(anchor)}; carries {listed(carried)}."
+        if anchor.why:
+            yield f"    {anchor.why}"
+
+
+def _policy(anchor: Anchor) -> str:
+    what = short(anchor.generator)
+    if anchor.policy == "extremum":
+        verb = "subtracted from" if anchor.kind == "add" else "divided out of"
+        return f"{short(anchor.target) if anchor.target is not None else '0'} is {verb} {what}, and follows the data"
+    step = short(anchor.shift) if anchor.shift is not None else "0"
+    verb = "subtracted from" if anchor.kind == "add" else "divided out of"
+    return f"a running value {verb} {what}, moved by {step} wherever that is finite"
+
+
+def _deferred(plan: Plan) -> Iterator[str]:
+    """Factors of a body that are the same for all elements: they stay outside the reduction until finalize."""
+    for stage in plan.stages:
+        inside = set(walk(*stage.node.args))
+        for read in plan.stages:
+            if read.node in inside and not _is_anchored(read.node, plan):
+                factors = [short(h) for h in stage.coefficients if read.node in set(walk(h))]
+                what = listed(factors) if factors else read.name
+                yield f"  {read.name} occurs in the body of {stage.name}; {what} stays outside its reduction."
+
+
+def _is_anchored(stage: Node, plan: Plan) -> bool:
+    """Whether some anchor follows the stage: an extremum over the same body, or a mean of what is centred."""
+    body = stage.args[0]
+    for p in plan.passes:
+        followed = {s.leaf(): s for s in p.slots if s.lift[0] is body and s.kind == stage.attr.kind}
+        for a in p.anchors:
+            if a.target is not None and followed.keys() & set(walk(a.target)):
+                return True
+            if a.policy == "mean" and (body is a.generator or body.op == "mul" and a.generator in body.args):
+                return True
+    return False
+
+
+def _stages(plan: Plan) -> list[str]:
+    if not plan.stages:
+        return []
+    rows = [("stage", "pair", "rank", "pass", "rules")]
+    for s in plan.stages:
+        rows.append((s.name, s.pair, "-" if s.rank is None else str(s.rank), str(s.passes), ", ".join(s.rules) or "-"))
+    lines = table(rows)
+    for s in plan.stages:
+        lines.append(f"  {s.name} = {short(s.node)}")
+        lines += _separated(s.coefficients, s.generators)
+    return lines
+
+
+def _separated(coefficients: tuple[Node, ...], generators: tuple[Node, ...]) -> list[str]:
+    if not generators:
+        return []
+    terms = [f"({short(h)})·({short(g)})" for h, g in zip(coefficients, generators, strict=True)]
+    return ["    body = " + " + ".join(terms)]
+
+
+def _passes(form: Form) -> list[str]:
+    statistics, reads = form.passes
+    axis = ",".join(form.plan.axis) or "the input"
+    kept = [o.name for o in form.plan.outputs if o.keeps_axis]
+    lines = [f"  {plural(statistics, 'pass')} over {axis} for the state; {plural(reads, 'read')} of the input in all."]
+    if kept:
+        lines.append(
+            f"  {listed(kept)} {'keep' if len(kept) > 1 else 'keeps'} the axis and is computed in one more read."
+        )
+    for number, p in enumerate(form.plan.passes):
+        if p.exports:
+            lines.append(
+                f"  Pass {number + 1} hands on {listed(k for k, _ in p.exports)}: later bodies do not separate in it."
+            )
+    return lines
+
+
+def _bytes(form: Form) -> list[str]:
+    axis = set(form.plan.axis)
+    lines = []
+    for number, p in enumerate(form.plan.passes):
+        read = list(dict.fromkeys(leaf.attr for s in p.slots for b in s.lift for leaf in leaves(b) if axis & leaf.axes))
+        values = bytes_of((volume(tuple(a for a in d.axes if a not in axis)) for d in read), BYTES)
+        title = f"pass {number + 1}: " if len(form.plan.passes) > 1 else ""
+        lines.append(f"  {title}read per element: {values} for {listed(map(str, read))} in float64.")
+        state = bytes_of((volume(part.leaf.attr.axes) for part in symbolic.parts(p)), BYTES)
+        lines.append(f"  {title}state: {state}, whatever the length of {','.join(form.plan.axis)}.")
+    return lines
+
+
+def _lean(form: Form) -> list[str]:
+    lean = form.lean
+    if lean is None:
+        return []
+    gone = [s.name for p in lean.plan.passes for s in p.slots if s.vanishes]
+    verb, them = ("vanish", "them") if len(gone) > 1 else ("vanishes", "it")
+    text = f"  {listed(gone)} {verb} over the reals once the anchors have moved; form.lean drops {them}."
+    return ["", "invariants", text, "  Kept here: the residual holds what rounding took from the anchor."]
