@@ -14,8 +14,8 @@ from itertools import product as pairs
 from typing import Any
 
 from redalg.exact_numbers import Number, arithmetic
-from redalg.graph import COMPARISONS, UNARY, Node, leaves, state
-from redalg.void import split_exponent
+from redalg.graph import COMPARISONS, UNARY, Node, leaves, state, walk
+from redalg.void import new_axes, split_exponent
 
 At = Mapping[str, int]
 
@@ -77,12 +77,18 @@ class Exact:
         """The value at the position ``at`` (axes the node lacks are ignored)."""
         axes = self._axes.get(node)
         if axes is None:
-            axes = self._axes[node] = tuple(sorted(node.axes))
+            self._meet(node)
+            axes = self._axes[node]
         key = (node, *(at[a] for a in axes))
         found = self._done.get(key)
         if found is None:
             found = self._done[key] = self._compute(node, at)
         return found
+
+    def _meet(self, root: Node) -> None:
+        self.sizes.update(new_axes(root))
+        for node in walk(root):
+            self._axes.setdefault(node, tuple(sorted(node.axes)))
 
     def _compute(self, node: Node, at: At) -> Number:
         op = node.op

@@ -22,7 +22,7 @@ import numpy as np
 from redalg.graph import Decl, Node, is_const, power, state, walk
 from redalg.numeric_arith import Arithmetic, compute_dtype, settle
 from redalg.numeric_reduce import contract, fold, reduce_last, top_k
-from redalg.void import is_statistic, split_exponent
+from redalg.void import is_statistic, new_axes, split_exponent
 
 Array = Any
 _SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
@@ -79,6 +79,7 @@ class Evaluator:
         self.roots = frozenset(nodes)
         self._groups: dict[Node, tuple[tuple[Node, ...], ...]] = {}
         self._folds: dict[tuple[Any, ...], list[Array]] = {}
+        self.sizes.update(new_axes(*nodes))
         order = dict.fromkeys(first_axes)
         leaves = []
         for node in walk(*nodes):

@@ -76,6 +76,13 @@ def is_statistic(term: Node, axes: frozenset[str]) -> bool:
     return any(n.op == "state" or (n.op == "reduce" and not missing.isdisjoint(n.attr.axes)) for n in walk(term))
 
 
+def new_axes(*roots: Node) -> dict[str, int]:
+    """The axes that top-k reductions below the roots make, with their lengths."""
+    kinds = ("topk_values", "topk_indices")
+    found = (n.attr.extra for n in walk(*roots) if n.op == "reduce" and n.attr.kind in kinds)
+    return {axis: k for k, axis in found}
+
+
 # --- rows without a valid element ------------------------------------------------------------------------------------
 
 

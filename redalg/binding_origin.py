@@ -1,0 +1,85 @@
+"""Where arrays come from: recognising NumPy, PyTorch, CuPy, JAX and Numba arrays without importing any of them.
+
+An array is known by the module of its type, so a library that is not installed costs nothing. Results go back to the
+kind that came in.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_LIBRARIES = {"numpy": "numpy", "torch": "torch", "cupy": "cupy", "jax": "jax", "jaxlib": "jax", "numba": "numba"}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The kind of the arrays of one call ("numpy", "torch", …) and the device they lie on ("cpu", "cuda:0", …)."""
+
+    kind: str = "numpy"
+    device: str = "cpu"
+
+    def __str__(self) -> str:
+        return f"{self.kind} on {self.device}"
+
+    def restore(self, array: np.ndarray) -> Any:
+        """A NumPy result as an array of this kind (torch and jax on the CPU; everything else stays NumPy)."""
+        if self.kind == "torch":
+            return _to_torch(array)
+        return sys.modules["jax"].numpy.asarray(array) if self.kind == "jax" else array
+
+
+def origin_of(array: Any) -> Origin | None:
+    """The origin of an array-like; None for Python numbers, which go with any kind."""
+    if isinstance(array, np.ndarray | np.generic):
+        return Origin()
+    if isinstance(array, bool | int | float | complex):
+        return None
+    library = _LIBRARIES.get(type(array).__module__.partition(".")[0])
+    if library == "torch":
+        return Origin("torch", str(array.device))
+    if library == "cupy":
+        return Origin("cupy", f"cuda:{array.device.id}")
+    if library == "jax":
+        return Origin("jax", _jax_device(array))
+    if hasattr(array, "__cuda_array_interface__"):
+        return Origin(library or "cuda array", "cuda")
+    if hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] != 1:
+        return Origin(library or type(array).__name__, "a device")
+    return Origin()
+
+
+def _jax_device(array: Any) -> str:
+    names = {str(d.platform) for d in array.devices()}
+    return "cpu" if names == {"cpu"} else ",".join(sorted(names))
+
+
+def to_numpy(array: Any) -> np.ndarray:
+    """The array on the CPU as NumPy sees it, without a copy where possible; a dtype NumPy lacks comes as float32."""
+    if isinstance(array, np.ndarray):
+        return array
+    if type(array).__module__.partition(".")[0] == "torch":
+        plain = array.detach().resolve_conj().resolve_neg()
+        return (plain.float() if declared_dtype(array) in NARROW_ONLY else plain).numpy()
+    if not hasattr(array, "__array__") and hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return np.asarray(array)
+
+
+NARROW_ONLY = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})  # formats NumPy has no dtype for
+
+
+def declared_dtype(array: Any) -> str:
+    """The name of the array's dtype ("float32", "bfloat16", …), whatever library it belongs to."""
+    dtype = getattr(array, "dtype", None)
+    return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+
+
+def _to_torch(array: np.ndarray) -> Any:
+    torch = sys.modules["torch"]
+    if array.dtype.name in NARROW_ONLY:
+        return torch.from_numpy(array.astype(np.float32)).to(getattr(torch, array.dtype.name))
+    return torch.from_numpy(np.array(array))

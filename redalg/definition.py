@@ -1,0 +1,124 @@
+"""The definition of a spec, computed as written: every reduction over its whole axis, stage by stage.
+
+This is what every other way of computing a spec is compared with. It works in float64 whatever the input, or exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.binding import Bound, bind, result_flows
+from redalg.errors import RedalgError
+from redalg.exact import Exact
+from redalg.graph import Node
+from redalg.numeric import evaluate
+from redalg.void import new_axes, void_row
+
+if TYPE_CHECKING:
+    from redalg.spec import Spec
+
+
+def reference(spec: Spec, /, *, exact: bool = False, **arrays: Any) -> Any:
+    """The outputs of a spec by definition: multi-pass, in float64 (integers in int64).
+
+    One output gives its array, several a dict of arrays by name; a full reduction is a 0-d array. Dimensions are in the
+    order of ``spec.output_axes``. The dtype is NumPy's result type of the tensors whose values flow into the output
+    (`redalg.binding_dtypes`), rounded to once. The same kind of array comes back that went in.
+
+    With ``exact=True`` every float is taken as the rational it holds, and the result is an object array of Fractions
+    where everything is rational, of mpmath numbers with 50 digits (and 50 to spare) where not; arrays of Fractions are
+    taken too. Meant for short axes: it is a recursion over single elements.
+
+    Rows without a valid element (`redalg.void.void_row`: everything masked out, or an axis of length 0) get the spec's
+    ``empty=`` value where there is one.
+
+    Raises: RedalgError for arrays that do not fit the spec (see `redalg.binding`).
+
+    >>> from redalg.expr import tensors
+    >>> from redalg.reductions import mean
+    >>> from redalg.spec import Spec
+    >>> x = tensors("x[j]")
+    >>> reference(Spec(v=mean((x - mean(x, "j")) ** 2, "j")), x=[1.0, 2.0, 4.0])
+    array(1.55555556)
+    >>> reference(Spec(v=mean((x - mean(x, "j")) ** 2, "j")), x=[1.0, 2.0, 4.0], exact=True)
+    array(Fraction(14, 9), dtype=object)
+    """
+    bound = bind(spec, arrays, where="ra.reference", exact=exact)
+    values = _exact_outputs(spec, bound) if exact else _float_outputs(spec, bound)
+    return next(iter(values.values())) if len(values) == 1 else values
+
+
+def void_nodes(spec: Spec) -> dict[str, Node]:
+    """For each output with an ``empty=`` value, the Boolean node that says where it applies."""
+    return {name: void_row(spec.outputs[name]) for name in spec.empty}
+
+
+def _float_outputs(spec: Spec, bound: Bound) -> dict[str, Any]:
+    voids = void_nodes(spec)
+    nodes = [*spec.outputs.values(), *voids.values()]
+    orders = [spec.output_axes[name] for name in [*spec.outputs, *voids]]
+    found = evaluate(nodes, bound.arrays, bound.sizes, dtype=np.float64, orders=orders)
+    rows = dict(zip(voids, found[len(spec.outputs) :], strict=True))
+    flow = result_flows(spec, bound)
+    results = {}
+    for name, value in zip(spec.outputs, found, strict=False):
+        result = finished(value, flow[name].dtype)
+        if name in rows:
+            result = with_empty(result, rows[name], spec.empty[name], name)
+        results[name] = bound.origin.restore(result)
+    return results
+
+
+def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """A computed value in the dtype of its result: a fresh array, rounded once; integers wrap as in NumPy.
+
+    The identities of integer max and min (the ends of int64) become the ends of the narrower dtype.
+    """
+    if value.dtype.kind in "iu" and dtype.kind in "iu" and dtype.itemsize < 8:
+        wide, narrow = np.iinfo(np.int64), np.iinfo(dtype)
+        result = np.asarray(value.astype(dtype))
+        result[value == wide.min] = narrow.min
+        result[value == wide.max] = narrow.max
+        return result
+    with np.errstate(all="ignore"):
+        if value.dtype.kind == "c" and dtype.kind != "c":
+            value = value.real
+        return np.array(value.astype(dtype))
+
+
+def with_empty(result: np.ndarray, void: np.ndarray, value: Fraction | float, name: str) -> np.ndarray:
+    """The result with ``value`` in the rows where ``void`` is true; refuses a value the dtype cannot hold."""
+    if not void.any():
+        return result
+    if result.dtype.kind in "iub" and Fraction(value if np.isfinite(float(value)) else Fraction(1, 2)).denominator != 1:
+        why = f"{name} has dtype {result.dtype}"
+        raise RedalgError(f"empty={{{name!r}: {value}}}", "a row without a valid element", why, "give an integer")
+    result[np.broadcast_to(void, result.shape)] = float(value) if result.dtype.kind in "fcV" else int(value)
+    return result
+
+
+def _exact_outputs(spec: Spec, bound: Bound) -> dict[str, Any]:
+    evaluator = Exact(bound.arrays, {**bound.sizes, **new_axes(*spec.outputs.values())})
+    voids = void_nodes(spec)
+    results = {}
+    for name, node in spec.outputs.items():
+        axes = spec.output_axes[name]
+        array = np.empty([evaluator.sizes[a] for a in axes], dtype=bool if node.is_boolean else object)
+        for where in np.ndindex(*array.shape):
+            at: Mapping[str, int] = dict(zip(axes, where, strict=True))
+            if name in voids and evaluator.value(voids[name], at):
+                array[where] = _number(spec.empty[name])
+            else:
+                array[where] = evaluator.numbers.public(evaluator.value(node, at))
+        results[name] = array
+    return results
+
+
+def _number(value: Fraction | float) -> Any:
+    from mpmath import mpf
+
+    return value if isinstance(value, Fraction) else mpf(value)
