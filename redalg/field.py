@@ -1,0 +1,156 @@
+"""Arithmetic modulo a prime that turns "is this closed number zero?" into a machine-word question.
+
+Let R be the ring generated over Q by i, e^r and e^{ir} for rational r. By Lindemann-Weierstrass e^{1/L} and e^{i/L} are
+algebraically independent over Q for every L, so R is a Laurent polynomial ring and may be mapped into F_p at will::
+
+    i -> sqrt(-1)        e^(a/b) -> g^(a/b mod q)        e^(ia/b) -> t^(a/b mod q)
+
+with p = 4q + 1, q prime, g and t of order q. A *non-zero* image proves that the number is not zero; an image of zero
+proves nothing. Square roots, logarithms and exponentials of anything but rationals lie outside R and are refused.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+P = 2305843009213691357
+Q = (P - 1) // 4
+I_ROOT = pow(2, Q, P)  # 2 is a non-residue, so its Q-th power is a primitive fourth root of one
+G = pow(1234577, 4, P)
+T = pow(7654321, 4, P)
+
+
+class NeedsEnclosures(ArithmeticError):
+    """The number lies outside the ring above (or has to be compared): only an enclosure can decide."""
+
+
+def inverse(a: int) -> int:
+    """The inverse modulo P. Raises `ZeroDivisionError` for multiples of P.
+
+    >>> inverse(3) * 3 % P
+    1
+    """
+    if a % P == 0:
+        raise ZeroDivisionError("division by a number whose image is zero")
+    return pow(a, -1, P)
+
+
+def to_residue(number: Fraction | int | Residue) -> int:
+    """The image of a rational (or of a `Residue`) in F_p.
+
+    >>> to_residue(Fraction(1, 2)) * 2 % P
+    1
+    """
+    if isinstance(number, Residue):
+        return number.r
+    number = Fraction(number)
+    return number.numerator * inverse(number.denominator) % P
+
+
+def _rational_power(base: int, exponent: Fraction) -> int:
+    if exponent.denominator % Q == 0:
+        raise NeedsEnclosures("a denominator divisible by the group order")
+    return pow(base, exponent.numerator * pow(exponent.denominator, -1, Q) % Q, P)
+
+
+class Residue:
+    """The image of a number of R in F_p. Mixes with `Fraction`; cannot be ordered.
+
+    >>> e2, e3 = Residue.exp(Fraction(2)), Residue.exp(Fraction(3))
+    >>> (e2 * e3 - Residue.exp(Fraction(5))).r
+    0
+    """
+
+    __slots__ = ("r",)
+
+    def __init__(self, r: int) -> None:
+        self.r = r % P
+
+    @staticmethod
+    def exp(argument: Fraction) -> Residue:
+        """The image of e^argument."""
+        return Residue(_rational_power(G, argument))
+
+    @staticmethod
+    def cis(argument: Fraction) -> Residue:
+        """The image of e^(i·argument)."""
+        return Residue(_rational_power(T, argument))
+
+    def __repr__(self) -> str:
+        return f"Residue({self.r})"
+
+    def __add__(self, other: Fraction | Residue) -> Residue:
+        return Residue(self.r + to_residue(other))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Residue:
+        return Residue(-self.r)
+
+    def __sub__(self, other: Fraction | Residue) -> Residue:
+        return Residue(self.r - to_residue(other))
+
+    def __rsub__(self, other: Fraction | Residue) -> Residue:
+        return Residue(to_residue(other) - self.r)
+
+    def __mul__(self, other: Fraction | Residue) -> Residue:
+        return Residue(self.r * to_residue(other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Fraction | Residue) -> Residue:
+        return Residue(self.r * inverse(to_residue(other)))
+
+    def __rtruediv__(self, other: Fraction | Residue) -> Residue:
+        return Residue(to_residue(other) * inverse(self.r))
+
+    def __pow__(self, exponent: int) -> Residue:
+        return Residue(pow(inverse(self.r) if exponent < 0 else self.r, abs(exponent), P))
+
+
+class FieldNumbers:
+    """The mode of evaluation in which transcendental values of rational arguments become residues."""
+
+    name = "field"
+
+    def unary(self, op: str, argument: Fraction | Residue) -> Residue:
+        """exp, sine and their rational combinations at a rational; anything else raises `NeedsEnclosures`."""
+        rule = _RULES.get(op)
+        if rule is None or not isinstance(argument, Fraction):
+            raise NeedsEnclosures(f"{op} of {argument}")
+        return rule(argument)
+
+    def root(self, base: Fraction | Residue, exponent: Fraction | Residue) -> Residue:
+        raise NeedsEnclosures(f"{base} to the power {exponent}")
+
+
+_ONE, _HALF = Fraction(1), Fraction(1, 2)
+
+
+def _sinh(r: Fraction) -> Residue:
+    return (Residue.exp(r) - Residue.exp(-r)) * _HALF
+
+
+def _cosh(r: Fraction) -> Residue:
+    return (Residue.exp(r) + Residue.exp(-r)) * _HALF
+
+
+def _sin(r: Fraction) -> Residue:
+    return (Residue.cis(r) - Residue.cis(-r)) / Residue(2 * I_ROOT)
+
+
+def _cos(r: Fraction) -> Residue:
+    return (Residue.cis(r) + Residue.cis(-r)) * _HALF
+
+
+_RULES = {
+    "exp": Residue.exp,
+    "expm1": lambda r: Residue.exp(r) - _ONE,
+    "sigmoid": lambda r: _ONE / (_ONE + Residue.exp(-r)),
+    "sinh": _sinh,
+    "cosh": _cosh,
+    "tanh": lambda r: _sinh(r) / _cosh(r),
+    "sin": _sin,
+    "cos": _cos,
+    "tan": lambda r: _sin(r) / _cos(r),
+}
