@@ -33,7 +33,7 @@ _LARGEST = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Bound:
-    """The validated arrays of a call: NumPy arrays (or weak Python numbers) by name, lengths of axes, dtypes, origin."""
+    """The validated arrays of a call, as NumPy arrays or weak Python numbers, with the lengths of their axes."""
 
     arrays: dict[str, Any]
     sizes: dict[str, int]

@@ -107,7 +107,7 @@ class Exact:
         where = tuple(at[a] for a in node.attr.axes)
         if callable(value):
             value = value(*where)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) or hasattr(value, "dtype"):
             value = value[where]
         else:
             for i in where:
