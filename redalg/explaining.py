@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
-from redalg.explain_text import Lines, bytes_of, equations, listed, plural, table, volume
-from redalg.graph import Node, add, leaves, substitute, walk
-from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot
+from redalg.explain_text import CallWriter, Lines, bytes_of, equations, listed, plural, table, volume
+from redalg.graph import ONE, Node, add, leaves, substitute, walk
+from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot, StageReport
 from redalg.printing import short
 
 if TYPE_CHECKING:
@@ -89,13 +89,18 @@ def summary(form: Form) -> str:
     """The definition, and below it the incremental form."""
     plan = form.plan
     lines = ["definition", *_definition(form)]
-    for number, p in enumerate(plan.passes):
+    for number, p in _statistics(plan):
         title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
         lines += _section(f"lift{title} (one element)", _equations(lifted(p), _taken(form)))
         lines += _section(f"combine{title} (a, then b)", _equations(merged(p), _taken(form)))
         lines += _section(f"exports{title}", _equations(symbolic.exports(plan, number), _taken(form)))
     lines += _section("finalize", _equations(symbolic.outputs(plan), _taken(form)))
     return "\n".join(lines)
+
+
+def _statistics(plan: Plan) -> list[tuple[int, PassPlan]]:
+    """The numbered passes that accumulate something."""
+    return [(number, p) for number, p in enumerate(plan.passes) if p.order]
 
 
 def _definition(form: Form) -> list[str]:
@@ -109,7 +114,7 @@ def latex(form: Form) -> str:
     from redalg.form import expression
 
     rows = []
-    for p in form.plan.passes:
+    for _, p in _statistics(form.plan):
         for title, values in (("lift", lifted(p)), ("combine", merged(p))):
             rows += [_row(title, name, sympy.latex(expression(v))) for name, v in values.items()]
     rows += [_row("finalize", k, sympy.latex(expression(v))) for k, v in symbolic.outputs(form.plan).items()]
@@ -130,7 +135,7 @@ def explain(form: Form) -> str:
     plan = form.plan
     lines = ["definition", *_definition(form)]
     lines += _section(f"state, along {','.join(plan.axis)}" if plan.axis else "state", _state(form))
-    for number, p in enumerate(plan.passes):
+    for number, p in _statistics(plan):
         title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
         lines += _section(f"corrections{title} (from the anchors A_a to A)", _corrections(p, _taken(form)))
         lines += _section(f"anchors{title}", list(_anchors(p)))
@@ -145,7 +150,7 @@ def explain(form: Form) -> str:
 
 
 def _state(form: Form) -> list[str]:
-    if not form.plan.passes:
+    if not form.passes.statistics:
         return ["  none: every output is computed from one element"]
     rows = [("name", "monoid", "shape", "anchor", "dtype", "meaning")]
     for info in form.slots:
@@ -191,13 +196,19 @@ def _policy(anchor: Anchor) -> str:
 
 def _deferred(plan: Plan) -> Iterator[str]:
     """Factors of a body that are the same for all elements: they stay outside the reduction until finalize."""
+    write = _by_stage(plan)
     for stage in plan.stages:
         inside = set(walk(*stage.node.args))
         for read in plan.stages:
             if read.node in inside and not _is_anchored(read.node, plan):
-                factors = [short(h) for h in stage.coefficients if read.node in set(walk(h))]
-                what = listed(factors) if factors else read.name
-                yield f"  {read.name} occurs in the body of {stage.name}; {what} stays outside its reduction."
+                factors = [write.text(h) for h in stage.coefficients if read.node in set(walk(h))] or [read.name]
+                stay = "stays outside" if len(factors) == 1 else "stay outside"
+                yield f"  {read.name} occurs in the body of {stage.name}: {listed(factors)} {stay} its reduction."
+
+
+def _by_stage(plan: Plan, without: StageReport | None = None) -> CallWriter:
+    """Writes stages by their names."""
+    return CallWriter({s.node: s.name for s in plan.stages if s is not without})
 
 
 def _is_anchored(stage: Node, plan: Plan) -> bool:
@@ -221,15 +232,19 @@ def _stages(plan: Plan) -> list[str]:
         rows.append((s.name, s.pair, "-" if s.rank is None else str(s.rank), str(s.passes), ", ".join(s.rules) or "-"))
     lines = table(rows)
     for s in plan.stages:
-        lines.append(f"  {s.name} = {short(s.node)}")
-        lines += _separated(s.coefficients, s.generators)
+        lines.append(f"  {s.name} = {_by_stage(plan, without=s).text(s.node)}")
+        lines += _separated(s, _by_stage(plan))
     return lines
 
 
-def _separated(coefficients: tuple[Node, ...], generators: tuple[Node, ...]) -> list[str]:
-    if not generators:
+def _separated(stage: StageReport, write: CallWriter) -> list[str]:
+    """The body as Σ H·G, a factor 1 left out."""
+    if not stage.generators or len(stage.generators) == 1 and stage.coefficients[0] is ONE:
         return []
-    terms = [f"({short(h)})·({short(g)})" for h, g in zip(coefficients, generators, strict=True)]
+    terms = []
+    for h, g in zip(stage.coefficients, stage.generators, strict=True):
+        factors = [f"({write.text(f)})" for f in (h, g) if f is not ONE]
+        terms.append("·".join(factors) or "1")
     return ["    body = " + " + ".join(terms)]
 
 
@@ -253,7 +268,7 @@ def _passes(form: Form) -> list[str]:
 def _bytes(form: Form) -> list[str]:
     axis = set(form.plan.axis)
     lines = []
-    for number, p in enumerate(form.plan.passes):
+    for number, p in _statistics(form.plan):
         read = list(dict.fromkeys(leaf.attr for s in p.slots for b in s.lift for leaf in leaves(b) if axis & leaf.axes))
         values = bytes_of((volume(tuple(a for a in d.axes if a not in axis)) for d in read), BYTES)
         title = f"pass {number + 1}: " if len(form.plan.passes) > 1 else ""

@@ -126,7 +126,7 @@ class Form:
 
     @property
     def passes(self) -> Passes:
-        statistics = len(self.plan.passes)
+        statistics = sum(bool(p.order) for p in self.plan.passes)
         return Passes(statistics, statistics + any(out.keeps_axis for out in self.plan.outputs))
 
     @property

@@ -7,11 +7,13 @@ Both sides are closed nodes over the tensors of one stream. Element p of a tenso
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
-from redalg.graph import FALSE, ZERO, Node, const, leaves, reduction, substitute
+from redalg.graph import FALSE, ZERO, Node, const, reduction, substitute
+from redalg.graph import leaves as all_leaves
 from redalg.plan import Obligation, PassPlan, Plan
 from redalg.symbolic import State
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from redalg.spec import Spec
 
 LENGTHS = (1, 2, 3, 4)
+leaves = lru_cache(maxsize=4096)(all_leaves)
 
 
 def stream_laws(plan: Plan, spec: Spec) -> Iterator[Obligation]:

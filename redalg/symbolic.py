@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from redalg.graph import (
     ONE,
@@ -97,10 +98,15 @@ def declared_axes(p: PassPlan) -> dict[str, tuple[str, ...]]:
     return axes
 
 
+@lru_cache(maxsize=4096)
+def state_leaves(node: Node) -> tuple[Node, ...]:
+    return tuple(leaves(node, "state"))
+
+
 def resolve(node: Node, values: Mapping[str, Node], axes: Mapping[str, tuple[str, ...]], raw: bool = False) -> Node:
     """Replace state leaves by values, by name. A leaf read along other axes reads the value along those axes."""
     mapping = {}
-    for leaf in leaves(node, "state"):
+    for leaf in state_leaves(node):
         name = leaf.attr.name
         if name in values:
             pairs = zip(axes.get(name, leaf.attr.axes), leaf.attr.axes, strict=True)

@@ -1,0 +1,142 @@
+"""Forms as SymPy algebra: exact under rationals for any bracketing, picklable, and told from the plan alone."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from fractions import Fraction
+
+import pytest
+import sympy
+from handwritten import ALL, w, x, y
+
+from redalg.errors import RedalgError
+from redalg.exact import exact_value
+from redalg.form import Form, expression
+from redalg.functions import exp
+from redalg.plan import PassPlan, Plan
+from redalg.spec import Spec
+
+SCALAR = ["variance", "weighted_mean", "covariance", "argmax", "deviation"]
+
+
+def form_of(name: str) -> Form:
+    outputs, plan = ALL[name]()
+    return Form(Spec.from_nodes(outputs), plan)
+
+
+def substituted(expressions, values):
+    known = {sympy.Symbol(k): v for k, v in values.items() if isinstance(k, str)}
+    known |= {k: v for k, v in values.items() if not isinstance(k, str)}
+    return {name: sympy.sympify(e).xreplace(known).doit() for name, e in expressions.items()}
+
+
+def element(form, row):
+    return {
+        expression(leaf): sympy.Rational(row[leaf.attr.name]) for leaf in (x, y, w) if leaf.attr in form.spec.tensors
+    }
+
+
+def folded(form, rows, draw, known):
+    """A state from a random bracketing of updates and combines."""
+    if len(rows) == 1:
+        return substituted(form.lift, element(form, rows[0]) | known)
+    if draw.random() < 0.5:
+        before = folded(form, rows[:-1], draw, known)
+        return substituted(form.update, before | element(form, rows[-1]) | known)
+    cut = draw.randint(1, len(rows) - 1)
+    a, b = folded(form, rows[:cut], draw, known), folded(form, rows[cut:], draw, known)
+    sides = {f"{k}_a": v for k, v in a.items()} | {f"{k}_b": v for k, v in b.items()}
+    return substituted(form.combine, sides | known)
+
+
+@pytest.mark.parametrize("name", SCALAR)
+@pytest.mark.parametrize("seed", range(6))
+def test_any_bracketing_is_exact(name, seed):
+    form, draw = form_of(name), random.Random(seed)
+    rows = [{t: Fraction(draw.randint(-9, 9), draw.randint(1, 4)) for t in "xyw"} for _ in range(1 + seed)]
+    known = {}
+    for number in range(len(form.plan.passes)):
+        part = one_pass(form, number)
+        state = folded(part, rows, draw, known)
+        known |= substituted(part.exports, state)
+    result = substituted(form.finalize, state)
+    data = {t: [r[t] for r in rows] for t in "xyw"}
+    for output, node in form.spec.outputs.items():
+        wanted = exact_value(node, data, {"j": len(rows)})
+        if isinstance(wanted, Fraction):
+            assert result[output] == sympy.Rational(wanted.numerator, wanted.denominator)
+        else:
+            assert not result[output].is_finite  # 0/0 by the definition
+
+
+def one_pass(form: Form, number: int) -> Form:
+    p: PassPlan = form.plan.passes[number]
+    return Form(form.spec, Plan(form.plan.axis, (p,), ()))
+
+
+def test_the_lean_form_is_as_exact():
+    form, draw = form_of("variance").lean, random.Random(1)
+    assert [s.name for s in form.slots] == ["n", "mu", "v"]
+    rows = [{"x": Fraction(v)} for v in (3, 1, 4, 1, 5)]
+    state = folded(form, rows, draw, {})
+    assert substituted(form.finalize, state) == {"var": sympy.Rational(64, 25)}
+    assert form.lean is None and form_of("argmax").lean is None
+
+
+def test_attention_reads_as_the_online_softmax():
+    form = form_of("attention")
+    l_a, l_b, m_a, m_b, m = sympy.symbols("l_a l_b m_a m_b m")
+    top = form.combine["m"]
+    assert form.combine["l"] == l_a * exp(m_a - top) + l_b * exp(m_b - top)
+    assert str(form.corrections["l"]) == "exp(-m + m_a)" and form.corrections["m"] == 1
+    assert form.lift["l"] == 1 and form.lift["n"] == 1
+    assert form.finalize["O"] == sympy.Symbol("o") / sympy.Symbol("l")
+    assert set(form.combine) == set(form.lift) == set(form.update) == {s.name for s in form.slots}
+
+
+def test_slots_are_described():
+    slots = {s.name: s for s in form_of("attention").slots}
+    assert slots["n"].monoid == "sum" and slots["n"].dtype == "int64"
+    assert slots["l"].anchor == "m" and slots["l"].monoid == "sum"
+    assert slots["o"].meaning == "sum over j of exp(sum[d](Q[i,d] * K[j,d]) - m[i]) * V[j,e]"
+    best = {s.name: s for s in form_of("argmax").slots}
+    assert best["best_at"].dtype == "int64" and best["best"].dtype == "float"
+    assert {s.name: s.anchor for s in form_of("covariance").slots}["c"] == "a, b"
+
+
+def test_passes_and_ranks():
+    assert form_of("deviation").passes == (2, 2)
+    assert form_of("softmax").passes.reads == 2 and form_of("pure").passes == (0, 1)
+    assert dict(form_of("variance").ranks) == {"v": 3}
+    assert dict(form_of("variance").assumptions) == {}
+
+
+def test_lists_are_opaque_functions():
+    form = form_of("top2")
+    assert str(form.combine["t"]) == "topk_merge(t_a, t_b)"
+    assert str(form.update["t_at"]) == "topk_merge_indices(t, t_at, topk_single(x), n + topk_single_index())"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_forms_pickle_and_are_frozen(name):
+    form = form_of(name)
+    form.explain()
+    again = pickle.loads(pickle.dumps(form))
+    assert again == form and str(again) == str(form) and dict(again.combine) == dict(form.combine)
+    with pytest.raises(AttributeError):
+        form.plan = None
+    with pytest.raises(TypeError):
+        form.combine["x"] = 1
+
+
+def test_what_this_version_lacks_is_refused_in_four_parts():
+    form = form_of("argmax")
+    for refused in (lambda: form.certificate, lambda: form.compile("cuda"), lambda: form.compile("tpu")):
+        with pytest.raises(RedalgError) as caught:
+            refused()
+        assert caught.value.what and caught.value.where and caught.value.why and caught.value.fix
+
+
+def test_obligations_are_kept():
+    assert {o.name for o in form_of("variance").obligations} == {"O1", "O2", "O3", "O4", "O5", "O8"}
