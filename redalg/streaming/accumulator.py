@@ -1,0 +1,223 @@
+"""`Accumulator`: a stream's state, fed in chunks of any length, merged with others, read at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.streaming import checks, results
+from redalg.streaming.lift import Engine, Stretch
+from redalg.streaming.machine import Machine, machine_for
+from redalg.streaming.span import Span
+from redalg.streaming.snapshot import Layout, Snapshot, array_kind
+from redalg.streaming.state import State
+from redalg.streaming.tape import Array
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+
+class Accumulator:
+    """The streaming state of a form: empty at first, advanced by `update`, joined by `merge`, read by `result`.
+
+    `arrays` are the tensors without the streamed axis. Without `start` the stream counts from 0 and ``a.merge(b)`` means
+    a's stream followed by b's; with `start` the accumulator covers positions [start, stop), pieces merge in any order,
+    ties go to the lowest position and overlaps are refused. A form whose bodies read ``index`` of the axis takes placed
+    pieces only. A user's monoid that does not commute merges only pieces that touch. For a composite axis positions are
+    row-major, chunks extend the first axis and hold the others whole.
+
+    No element is kept, the size of the state does not depend on how many were seen, temporaries are bounded, and
+    `update` and `merge` complete or leave everything as it was. Sums carry what rounding took away (counted in `nbytes`,
+    not listed in `state`). With `deterministic` the result has the same bits for every chunking and every split: a fixed
+    binary tree over absolute positions, of which one state per level is held (`redalg.streaming.tree`).
+
+    Pickles. Not thread-safe: one thread per accumulator; forms are shared freely.
+
+    Raises: RedalgError, in four parts, for arrays that do not fit the spec, what was bound or what came before.
+
+    >>> import numpy as np, redalg as ra
+    >>> x = ra.tensors("x[j]")
+    >>> form = ra.derive_incremental(ra.Spec(v=ra.mean((x - ra.mean(x, "j")) ** 2, "j")))
+    >>> a, b = form.accumulator(), form.accumulator()
+    >>> a.update(x=[1.0, 2.0]); b.update(x=[4.0])
+    >>> a.merge(b); a.count, a.result()
+    (3, array(1.55555556))
+    """
+
+    __slots__ = ("form", "_layout", "_bound", "_now", "_engines", "__weakref__")
+
+    def __init__(
+        self, form: Form, arrays: Mapping[str, Any], start: int | None = None, deterministic: bool = False
+    ) -> None:
+        self.form = form
+        self._layout = Layout.of(form.spec, form.plan)
+        self._bound = checks.bound(self._layout, arrays)
+        span = Span.at(checks.start(start))
+        sizes = {**self._bound.sizes, **dict(self._layout.new_axes)}
+        self._now = Snapshot(span=span, sizes=sizes, deterministic=bool(deterministic), origin=checks.origin_of(self._bound))
+        self._engines: dict[Any, Engine] = {}
+
+    # --- the stream ----------------------------------------------------------------------------------------------
+
+    def update(self, **chunks: Any) -> None:
+        """Append a chunk: one array for every tensor with the streamed axis, of any common length, 0 included."""
+        found = checks.chunk(self._layout, self._now, chunks)
+        self._now = self._advanced(found)
+
+    def _advanced(self, found: Any) -> Snapshot:
+        now, axis = self._now, self._layout.axis
+        sizes = {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}}
+        length = found.sizes[axis[0]]
+        if not length:
+            return replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found))
+        inner = self._layout.inner(sizes)
+        checks.aligned(now.span, inner)
+        machine = self._machine(found.dtypes)
+        stretch = self._stretch(found.arrays, sizes | {axis[0]: length}, now.span.stop // inner)
+        with np.errstate(all="ignore"):
+            after = now.pieces.extended(self._engine(machine), stretch, now.span.stop)
+        span = now.span.extended(length * inner)
+        return replace(now, pieces=after, sizes=sizes, span=span, dtypes=found.dtypes, origin=checks.origin_of(found))
+
+    def merge(self, other: Accumulator) -> None:
+        """Take in another accumulator's elements, in place; `other` is left untouched (it may be this one, unplaced)."""
+        checks.mergeable(self, other)
+        mine, theirs = self._now, other._now
+        span = checks.joined_span(self._layout, mine, theirs)
+        sizes, dtypes = {**theirs.sizes, **mine.sizes}, mine.dtypes or theirs.dtypes
+        pieces = mine.pieces
+        if not theirs.pieces.empty:
+            assert dtypes is not None
+            engine = self._engine(self._machine(dtypes))
+            with np.errstate(all="ignore"):
+                pieces = mine.pieces.joined(engine, theirs.pieces, mine.span, theirs.span)
+        self._now = replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=mine.origin or theirs.origin)
+
+    def copy(self) -> Accumulator:
+        """An independent accumulator with the same state (states are never modified, so nothing is copied)."""
+        twin = object.__new__(Accumulator)
+        twin.form, twin._layout, twin._bound, twin._now = self.form, self._layout, self._bound, self._now
+        twin._engines = {}
+        return twin
+
+    __copy__ = copy
+
+    def next_pass(self, start: int | None = None) -> None:
+        """Go on to the next pass of a plan: keep what it needs of this one, and start reading the stream again.
+
+        `start` places the accumulator anew, so that copies can share the second reading.
+        """
+        checks.may_go_on(self)
+        now = self._now
+        with np.errstate(all="ignore"):
+            exports = results.exports(self._engine(self._machine(now.dtypes)), self._state(), now.sizes)
+        placed = now.span.start if start is None and now.span.placed else checks.start(start)
+        self._now = replace(
+            now, number=now.number + 1, exports={**now.exports, **exports}, expected=now.expected or self.count,
+            span=Span.at(placed), pieces=now.pieces.cleared(),
+        )  # fmt: skip
+
+    # --- results -------------------------------------------------------------------------------------------------
+
+    def result(self) -> Any:
+        """The outputs for everything seen so far, as the design's results: one array, or a dict of them by name.
+
+        Outputs that keep the axis are not among them: see `apply`.
+        """
+        checks.readable(self)
+        with np.errstate(all="ignore"):
+            return results.totals(self)
+
+    def apply(self, start: int | None = None, **chunks: Any) -> Any:
+        """The outputs that keep the axis, for a chunk, from everything seen so far; `start` is the chunk's position."""
+        checks.readable(self)
+        found = checks.chunk(self._layout, self._now, chunks, "Accumulator.apply")
+        with np.errstate(all="ignore"):
+            return results.rows(self, found, checks.row_start(self, start))
+
+    # --- what is held --------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """Elements seen (in this pass)."""
+        return self._now.span.count
+
+    @property
+    def start(self) -> int:
+        """The first position covered (0 for an accumulator without a place)."""
+        return self._now.span.start
+
+    @property
+    def stop(self) -> int:
+        """One past the last position covered; the next chunk goes there."""
+        return self._now.span.stop
+
+    @property
+    def covered(self) -> tuple[tuple[int, int], ...]:
+        """The positions covered, as disjoint intervals [start, stop) in order."""
+        return self._now.span.intervals
+
+    @property
+    def state(self) -> Mapping[str, Array]:
+        """Slot and anchor parts by name, read-only; empty as long as nothing was seen."""
+        state = self._state()
+        if state is None:
+            return MappingProxyType({})
+        program = self._engine(self._machine(self._now.dtypes)).program
+        return MappingProxyType({name: _read_only(state.parts[name][0], program.dtypes[name]) for name in program.stored})
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state, compensations included; not those of the bound tensors."""
+        return self._now.pieces.nbytes
+
+    def __repr__(self) -> str:
+        intervals = " ".join(f"[{a}, {b})" for a, b in self.covered) or "nothing"
+        kind = "placed" if self._now.span.placed else "unplaced"
+        return f"<Accumulator {kind}, {self.count} elements, covering {intervals}, {self.nbytes} bytes>"
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _state(self) -> State | None:
+        pieces = self._now.pieces
+        if pieces.empty:
+            return None
+        with np.errstate(all="ignore"):
+            return pieces.total(self._engine(self._machine(self._now.dtypes)))
+
+    def _machine(self, dtypes: Mapping[str, Any] | None) -> Machine:
+        found = {**self._bound.dtypes, **(dtypes or {})}
+        kinds = {name: array_kind(dtype) for name, dtype in found.items()}
+        numbers = frozenset(name for name, dtype in found.items() if isinstance(dtype, type))
+        real = results.real_dtype(self.form.spec, found)
+        return machine_for(self.form.plan, kinds, numbers, real, self.form.spec.axes)
+
+    def _engine(self, machine: Machine) -> Engine:
+        key = (id(machine), self._now.number)
+        if key not in self._engines:
+            self._engines = {key: Engine(machine, self._now.number, {**self._bound.arrays, **self._now.exports})}
+        return self._engines[key]
+
+    def _stretch(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], start: int) -> Stretch:
+        everything = {**self._bound.arrays, **self._now.exports, **arrays}
+        axes = {d.name: d.axes for d in self.form.spec.tensors}
+        return Stretch(everything, axes, sizes, self._layout.axis, start)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"form": self.form, "_layout": self._layout, "_bound": self._bound, "_now": self._now}
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        for name, value in fields.items():
+            setattr(self, name, value)
+        self._engines = {}
+
+
+def _read_only(x: Array, dtype: np.dtype) -> Array:
+    view = x.astype(dtype) if x.dtype != dtype else x.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,465 @@
+"""From graph nodes to a `Tape`: kinds of numbers, order of operations, contractions; decided once per form and dtype.
+
+The rules are those of `redalg.numeric`: integers are int64 until they meet a float or a division, Booleans count as 0
+and 1, all inexact arithmetic happens in one float dtype, terms that vary most are added first and statistics last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from redalg.graph import COMPARISONS, Node, rename_axes, state
+from redalg.numeric_cast import cast_array
+from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
+from redalg.streaming import kernels
+from redalg.streaming.lowering import Bound, contraction_groups, guarded_exp, nearest_float, void_exponent, widest
+from redalg.streaming.tape import Array, Load, Ramp, Root, Step, Tape, Value, complex_of, finish
+from redalg.void import is_statistic, split_exponent
+
+SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
+COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal}
+IN_PLACE = (np.exp, np.log, np.tanh, np.log1p, np.expm1, np.sin, np.cos)  # their result has the argument's dtype
+
+
+def _number(x: Array) -> Array:
+    return np.equal(x, x)
+
+
+class Builder:
+    """Emits the steps of a tape. `kinds` gives the kind of every leaf by name, `bound` names that are computed here,
+    `batched` the state leaves that arrive with a leading batch dimension, `numbers` the leaves that are Python numbers."""
+
+    def __init__(
+        self,
+        layout: Sequence[str],
+        kinds: Mapping[str, str],
+        real: np.dtype,
+        bound: Mapping[str, Bound] | None = None,
+        batched: frozenset[str] = frozenset(),
+        numbers: frozenset[str] = frozenset({"n"}),
+        fixed: bool = False,
+    ) -> None:
+        self.position = {axis: p for p, axis in enumerate(layout, start=1)}
+        self.rank = len(layout) + 1
+        self.kinds, self.real, self.fixed = kinds, np.dtype(real), fixed
+        self.bound, self.batched, self.numbers = dict(bound or {}), batched, numbers
+        self.template: list[Any] = []
+        self.known: dict[int, Any] = {}
+        self.values: dict[int, Value] = {}
+        self.steps: list[tuple[Step, bool]] = []
+        self.loads: list[Load] = []
+        self.ramps: list[Ramp] = []
+        self.lengths: list[tuple[int, str]] = []
+        self.memo: dict[Any, Value] = {}
+
+    # --- the tape ------------------------------------------------------------------------------------------------
+
+    def tape(
+        self, roots: Sequence[Node], orders: Sequence[Sequence[str]], spread: bool = True, inexact: bool = False
+    ) -> tuple[Tape, list[str]]:
+        """The tape that computes the roots, and their kinds. Results never share memory with an input.
+
+        With `spread` they are broadcast along axes they lack; `inexact` turns integer results into floats.
+        """
+        found = [self.inexact(self.value(root)) if inexact else self.value(root) for root in roots]
+        leaving = [self._root(v, tuple(order), spread) for v, order in zip(found, orders, strict=True)]
+        steps = finish(self.steps, self.values, [v.reg for v in found])
+        extents = {self.values[step.out].axes for step in steps}
+        tape = Tape(
+            tuple(self.template),
+            tuple(self.lengths),
+            tuple(self.loads),
+            tuple(self.ramps),
+            steps,
+            tuple(leaving),
+            tuple(extents),
+        )
+        return tape, [v.kind for v in found]
+
+    def _root(self, v: Value, order: tuple[str, ...], spread: bool) -> Root:
+        places = [self.position[axis] for axis in order]
+        rest = [p for p in range(1, self.rank) if p not in places]
+        drop = (slice(None),) * (1 + len(order)) + (0,) * len(rest)
+        lacks = spread and not v.axes >= frozenset(order)
+        return Root(v.reg, (0, *places, *rest), drop, order, lacks, not v.owned, self.dtype(v.kind))
+
+    def dtype(self, kind: str) -> np.dtype:
+        if kind == "c":
+            return complex_of(self.real)
+        return self.real if kind == "f" else np.dtype(np.int64 if kind == "i" else np.bool_)
+
+    def _register(self, kind: str, axes: Iterable[str] = (), scalar: bool = False, owned: bool = False, value: Any = None) -> Value:
+        v = Value(len(self.template), kind, frozenset(axes), scalar, owned)
+        self.template.append(value)
+        self.values[v.reg] = v
+        return v
+
+    def step(
+        self,
+        fn: Callable[..., Any],
+        kind: str,
+        *args: Value,
+        axes: Iterable[str] | None = None,
+        ufunc: bool = False,
+        owned: bool = True,
+    ) -> Value:
+        """Append one operation. On numbers alone the result is brought back to a number; constants are folded here."""
+        weak = all(a.scalar for a in args)
+        run = self._on_numbers(fn, kind) if weak else fn
+        if all(a.reg in self.known for a in args):
+            with np.errstate(all="ignore"):
+                return self.number(run(*(self.known[a.reg] for a in args)), kind)
+        free = frozenset().union(*(a.axes for a in args)) if axes is None else frozenset(axes)
+        out = self._register(kind, free, weak, owned and not weak)
+        self.steps.append((Step(run, out.reg, tuple(a.reg for a in args)), ufunc and not weak))
+        return out
+
+    def _on_numbers(self, fn: Callable[..., Any], kind: str) -> Callable[..., Any]:
+        convert = {"b": bool, "i": int, "f": self.real.type, "c": complex_of(self.real).type}[kind]
+        wide = np.result_type(self.real, np.float64)
+        ready = (lambda x: wide.type(x)) if kind == "f" else (lambda x: x)
+        return lambda *args: convert(fn(*map(ready, args)))
+
+    def number(self, value: Any, kind: str = "") -> Value:
+        if isinstance(value, Fraction):
+            whole = value.denominator == 1 and abs(value) < 2**63
+            value = int(value) if whole else nearest_float(value)
+        if not kind:
+            kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
+        v = self._register(kind, scalar=True, value=value)
+        self.known[v.reg] = value
+        return v
+
+    # --- kinds ---------------------------------------------------------------------------------------------------
+
+    def counted(self, v: Value) -> Value:
+        if v.kind != "b":
+            return v
+        return self._converted(v, "i", int if v.scalar else lambda x: x.astype(np.int64))
+
+    def inexact(self, v: Value) -> Value:
+        v = self.counted(v)
+        if v.kind != "i":
+            return v
+        return self._converted(v, "f", self.real.type if v.scalar else lambda x: x.astype(self.real))
+
+    def _converted(self, v: Value, kind: str, fn: Callable[[Any], Any]) -> Value:
+        key = ("convert", kind, v.reg)
+        if key not in self.memo:
+            self.memo[key] = self.step(fn, kind, v)
+        return self.memo[key]
+
+    def unified(self, values: Sequence[Value]) -> list[Value]:
+        values = [self.counted(v) for v in values]
+        return values if widest(v.kind for v in values) == "i" else [self.inexact(v) for v in values]
+
+    # --- nodes ---------------------------------------------------------------------------------------------------
+
+    def value(self, node: Node) -> Value:
+        """The register that holds a node's value; every node is emitted once."""
+        if node not in self.memo:
+            self.memo[node] = self._emit(node)
+        return self.memo[node]
+
+    def _emit(self, node: Node) -> Value:
+        op = node.op
+        if op in ("tensor", "state"):
+            return self._leaf(node)
+        if op == "const":
+            return self.number(node.attr)
+        if op in ("special", "true", "false"):
+            return self.number(SPECIAL[node.attr] if op == "special" else op == "true")
+        if op in ("size", "index"):
+            return self._position(node)
+        rule = getattr(self, f"_{op}", None)
+        return rule(node) if rule is not None else self._map(node)
+
+    def _leaf(self, node: Node) -> Value:
+        name, axes = node.attr.name, node.attr.axes
+        if name in self.bound:
+            known = self.bound[name]
+            renaming = {old: new for old, new in zip(known.axes, axes, strict=True) if old != new}
+            return self.value(rename_axes(known.node, renaming) if renaming else known.node)
+        if name in self.numbers:
+            v = self._register(self.kinds[name], scalar=True)
+            self.loads.append(Load(v.reg, name, (), (), None, False))
+            return v
+        batch = (0,) if name in self.batched else ()
+        order = sorted(range(len(axes)), key=lambda d: self.position[axes[d]])
+        index: list[Any] = [None] * self.rank
+        for place in [0] * len(batch) + [self.position[axis] for axis in axes]:
+            index[place] = slice(None)
+        perm = (*batch, *(d + len(batch) for d in order))
+        kind = self.kinds[name]
+        v = self._register(kind, (*axes, *("",) * len(batch)))
+        self.loads.append(Load(v.reg, name, perm, tuple(index), self.dtype(kind), self.fixed))
+        return v
+
+    def _position(self, node: Node) -> Value:
+        if node.op == "size":
+            v = self._register("i", scalar=True)
+            self.lengths.append((v.reg, node.attr))
+            return v
+        shape = [1] * self.rank
+        shape[self.position[node.attr]] = -1
+        v = self._register("i", (node.attr,))
+        self.ramps.append(Ramp(v.reg, node.attr, tuple(shape)))
+        return v
+
+    # --- arithmetic ----------------------------------------------------------------------------------------------
+
+    def _binary(self, ufunc: np.ufunc, a: Value, b: Value) -> Value:
+        return self.step(ufunc, widest((a.kind, b.kind)), a, b, ufunc=True)
+
+    def _add(self, node: Node) -> Value:
+        """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max."""
+        terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), -len(t.axes)))
+        minus = [i > 0 and t.op == "mul" and t.args[0].op == "const" and t.args[0].attr == -1 for i, t in enumerate(terms)]
+        values = [self._product(t.args[1:]) if m else self.value(t) for t, m in zip(terms, minus, strict=True)]
+        values = self.unified(values)
+        total = values[0]
+        for value, negative in zip(values[1:], minus[1:], strict=True):
+            total = self._binary(np.subtract if negative else np.add, total, value)
+        return total
+
+    def _mul(self, node: Node) -> Value:
+        return self._product(node.args)
+
+    def _product(self, factors: Sequence[Node]) -> Value:
+        above, below = [], []
+        for f in factors:
+            if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0:
+                below.append(self._power(self.value(f.args[0]), -f.args[1].attr))
+            elif f.op == "const" and f.attr.denominator > 1 and abs(f.attr.numerator) < 2**53 > f.attr.denominator:
+                above += [self.number(f.attr.numerator)] if f.attr.numerator != 1 else []
+                below.append(self.number(f.attr.denominator))
+            else:
+                above.append(self.value(f))
+        result = self._multiplied(self.unified(above)) if above else None
+        if not below:
+            assert result is not None
+            return result
+        bottom = self._multiplied([self.inexact(v) for v in below])
+        top = self.inexact(result) if result is not None else self._one()
+        return self._binary(np.true_divide, top, bottom)
+
+    def _one(self) -> Value:
+        return self.number(1.0)
+
+    def _multiplied(self, values: Sequence[Value]) -> Value:
+        values = sorted(values, key=lambda v: len(v.axes))
+        result = values[0]
+        for v in values[1:]:
+            result = self._binary(np.multiply, result, v)
+        return result
+
+    def _pow(self, node: Node) -> Value:
+        base, exponent = node.args
+        if exponent.op != "const":
+            a, b = self.inexact(self.value(base)), self.inexact(self.value(exponent))
+            return self._binary(np.power, a, b)
+        if exponent.attr < 0:
+            return self._binary(np.true_divide, self._one(), self.inexact(self._power(self.value(base), -exponent.attr)))
+        return self._power(self.value(base), exponent.attr)
+
+    def _power(self, base: Value, e: Fraction) -> Value:
+        base = self.counted(base)
+        if e == 1:
+            return base
+        if e == 2:
+            return self.step(np.square, base.kind, base, ufunc=True)
+        if e.denominator == 1 and (e <= 4 or base.kind == "i"):
+            return self.step(lambda x: kernels.integer_power(x, int(e)), base.kind, base)
+        base = self.inexact(base)
+        if e == Fraction(1, 2):
+            return self.step(np.sqrt, base.kind, base, ufunc=True)
+        if e == Fraction(3, 2):
+            return self.step(lambda x: x * np.sqrt(x), base.kind, base)
+        exponent = float(e)
+        return self.step(lambda x: np.power(x, x.dtype.type(exponent)), base.kind, base)
+
+    # --- maps ----------------------------------------------------------------------------------------------------
+
+    def _map(self, node: Node) -> Value:
+        op = node.op
+        if op in COMPARISONS:
+            return self.step(COMPARE[op], "b", *(self.value(a) for a in node.args))
+        if op in ("maximum", "minimum"):
+            ufunc = np.maximum if op == "maximum" else np.minimum
+            values = self.unified([self.value(a) for a in node.args])
+            result = values[0]
+            for v in values[1:]:
+                result = self._binary(ufunc, result, v)
+            return result
+        x = self.value(node.args[0])
+        if op in FLOAT_MAPS:
+            return self._unary(FLOAT_MAPS[op], self.inexact(x))
+        x = self.counted(x)
+        kind = "f" if x.kind == "c" and op in ("abs", "re", "im") else x.kind
+        return self.step(EXACT_MAPS[op], kind, x, owned=False)
+
+    def _unary(self, fn: Callable[..., Any], x: Value) -> Value:
+        return self.step(fn, x.kind, x, ufunc=fn in IN_PLACE)
+
+    def _where(self, node: Node) -> Value:
+        c, then, other = (self.value(a) for a in node.args)
+        if not node.is_boolean:
+            then, other = self.unified([then, other])
+        kind = widest((then.kind, other.kind))
+        dtype = self.dtype(kind)
+        if then.scalar and other.scalar:
+            return self.step(lambda c, a, b: np.where(c, dtype.type(a), dtype.type(b)), kind, c, then, other)
+        return self.step(np.where, kind, c, then, other)
+
+    def _and(self, node: Node) -> Value:
+        return self._logical(np.logical_and, node)
+
+    def _or(self, node: Node) -> Value:
+        return self._logical(np.logical_or, node)
+
+    def _logical(self, ufunc: np.ufunc, node: Node) -> Value:
+        result = self.value(node.args[0])
+        for a in node.args[1:]:
+            result = self.step(ufunc, "b", result, self.value(a))
+        return result
+
+    def _not(self, node: Node) -> Value:
+        return self.step(np.logical_not, "b", self.value(node.args[0]))
+
+    def _cast(self, node: Node) -> Value:
+        name = node.attr
+        x = self.counted(self.value(node.args[0]))
+        if name.startswith(("float", "bfloat")):
+            x = self.inexact(x)
+        kind = "b" if name == "bool" else x.kind
+        dtype = self.dtype(x.kind)
+        return self.step(lambda v: cast_array(np.asarray(v, dtype), name), kind, x, owned=False)
+
+    def _exp(self, node: Node) -> Value:
+        """exp, and 0 where the element terms are -inf whatever the statistics are (unless NaN); tested only when needed."""
+        arg = node.args[0]
+        plain = self.inexact(self.value(arg))
+        void = void_exponent(arg)
+        if void is None or plain.kind == "c":
+            return self._unary(np.exp, plain)
+        split = split_exponent(arg)
+        watched = self.inexact(self.value(split[1])) if split else plain
+        check, side = self._aside(void)
+        made = {step.out for step in side}
+        outer = tuple(dict.fromkeys(i for step in side for i in step.ins if i not in made)) if side else (check.reg,)
+        fn = guarded_exp(tuple(side), check.reg, outer, np.isfinite if split else _number)
+        args = [plain, watched, *(self.values[i] for i in outer)]
+        return self.step(fn, plain.kind, *args, axes=plain.axes, ufunc=True)
+
+    def _aside(self, node: Node) -> tuple[Value, list[Step]]:
+        """Emit a node into a list of its own, to be executed only when it is needed."""
+        main, memo = self.steps, dict(self.memo)
+        self.steps = []
+        try:
+            check = self.value(node)
+            return check, [step for step, _ in self.steps]
+        finally:
+            self.steps, self.memo = main, memo
+
+    # --- reductions ----------------------------------------------------------------------------------------------
+
+    def _reduce(self, node: Node) -> Value:
+        kind, axes = node.attr.kind, node.attr.axes
+        places = tuple(self.position[a] for a in axes)
+        if kind == "sum" and (groups := contraction_groups(node)):
+            a, b = self.unified([self._product(g) for g in groups])
+            fn = kernels.fixed_contraction if self.fixed else kernels.contraction
+            return self.step(fn(places), widest((a.kind, b.kind)), a, b, axes=(a.axes | b.axes) - set(axes))
+        bodies = [self._along(self.value(b), axes) for b in node.args]
+        free = frozenset().union(*(b.axes for b in bodies)) - set(axes)
+        if kind == "monoid":
+            return self._fold(node, bodies, places, free)
+        x = bodies[0] if kind in ("any", "all") else self.counted(bodies[0])
+        if not axes and kind in ("sum", "prod", "max", "min") and node.attr.extra is None:
+            return x
+        if kind in ("sum", "prod"):
+            return self.step((kernels.sum_over if kind == "sum" else kernels.prod_over)(places), x.kind, x, axes=free)
+        if kind in ("any", "all"):
+            return self.step(kernels.logical_over(kind, places), "b", x, axes=free)
+        if kind in ("argmax", "argmin"):
+            return self.step(kernels.position_over(kind, places), "i", x, axes=free)
+        if kind.startswith("topk"):
+            return self._top(node, x, places, free)
+        fn = kernels.extremum_over(kind, places, node.attr.extra == "ignore_nan")
+        return self.step(fn, x.kind, x, axes=free)
+
+    def _along(self, v: Value, axes: Sequence[str]) -> Value:
+        """The value written out along axes it does not have, as an array."""
+        if v.axes >= set(axes) and not v.scalar:
+            return v
+        lengths = [self.value(Node("size", (), a)) for a in axes]
+        places = [self.position[a] for a in axes]
+        dtype, rank = self.dtype(v.kind), self.rank
+
+        def spread(x: Any, *sizes: int) -> Any:
+            x = np.asarray(x, dtype).reshape((1,) * rank) if not np.ndim(x) else x
+            shape = list(x.shape)
+            for p, n in zip(places, sizes, strict=True):
+                shape[p] = n
+            return np.broadcast_to(x, shape)
+
+        out = self._register(v.kind, v.axes | set(axes))
+        self.steps.append((Step(spread, out.reg, (v.reg, *(n.reg for n in lengths))), False))
+        return out
+
+    def _top(self, node: Node, x: Value, places: tuple[int, ...], free: frozenset[str]) -> Value:
+        k, new_axis = node.attr.extra
+        key = ("top", x.reg, node.attr.axes, k, new_axis)
+        if key not in self.memo:
+            pair = self._register(x.kind, free | {new_axis})
+            self.steps.append((Step(kernels.top_over(k, places, self.position[new_axis]), pair.reg, (x.reg,)), False))
+            self.memo[key] = pair
+        which = 0 if node.attr.kind == "topk_values" else 1
+        return self.step(lambda p: p[which], x.kind if which == 0 else "i", self.memo[key], axes=free | {new_axis})
+
+    def _fold(self, node: Node, bodies: Sequence[Value], places: tuple[int, ...], free: frozenset[str]) -> Value:
+        monoid, part = node.attr.extra
+        kinds, combine = monoid_combine(monoid, tuple(b.kind for b in bodies), self.real)
+        bodies = [self.inexact(b) if kind in "fc" else self.counted(b) if kind == "i" else b for b, kind in zip(bodies, kinds)]
+        key = ("fold", monoid, tuple(b.reg for b in bodies), places)
+        if key not in self.memo:
+            parts = self._register(kinds[0], free)
+            self.steps.append((Step(kernels.fold_over(places, combine), parts.reg, tuple(b.reg for b in bodies)), False))
+            self.memo[key] = parts
+        return self.step(lambda p: p[part], kinds[part], self.memo[key], axes=free)
+
+
+def monoid_combine(monoid: Any, kinds: tuple[str, ...], real: np.dtype) -> tuple[tuple[str, ...], Callable[..., list[Array]]]:
+    """A user's monoid as a function on lists of arrays, and the kinds its parts settle at."""
+    key = (monoid, kinds, real)
+    if key not in _MONOIDS:
+        _MONOIDS[key] = _monoid_combine(monoid, kinds, real)
+    return _MONOIDS[key]
+
+
+_MONOIDS: dict[Any, Any] = {}
+
+
+def _monoid_combine(monoid: Any, kinds: tuple[str, ...], real: np.dtype) -> tuple[tuple[str, ...], Callable[..., list[Array]]]:
+    names = [[f"{side}{i}" for i in range(monoid.width)] for side in "ab"]
+    a, b = ([state(name) for name in side] for side in names)
+    roots = monoid.combine_nodes(tuple(a), tuple(b))
+    everything = frozenset(names[0] + names[1])
+    while True:
+        known = dict(zip(names[0] + names[1], kinds * 2, strict=True))
+        tape, found = Builder((), known, real, batched=everything).tape(roots, [()] * len(roots))
+        settled = tuple(widest(pair) for pair in zip(kinds, found, strict=True))
+        if settled == kinds:
+            break
+        kinds = settled
+
+    def combine(left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        shape = left[0].shape
+        env = {n: x.reshape(-1) for n, x in zip(names[0] + names[1], [*left, *right], strict=True)}
+        return [v.reshape(shape) if v.size == left[0].size else np.broadcast_to(v, shape) for v in tape.run(env)]
+
+    return kinds, combine

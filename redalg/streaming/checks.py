@@ -1,0 +1,173 @@
+"""What an accumulator refuses, before anything is computed: every error has four parts."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.binding import Bound, bind_arrays
+from redalg.binding_origin import Origin, origin_of as array_origin
+from redalg.errors import RedalgError
+from redalg.streaming.snapshot import Layout, Snapshot
+from redalg.streaming.span import Span
+
+if TYPE_CHECKING:
+    from redalg.streaming.accumulator import Accumulator
+
+CREATE, UPDATE, MERGE = "form.accumulator", "Accumulator.update", "Accumulator.merge"
+
+
+def bound(layout: Layout, arrays: Mapping[str, Any]) -> Bound:
+    """The tensors without the axis, validated, as arrays of our own."""
+    if not layout.axis:
+        why = "its outputs are maps without a reduction, so there is no axis to stream"
+        raise RedalgError("an accumulator for this form", CREATE, why, "run = form.compile(); run(...)")
+    early = [d for d in layout.streamed if d.name in arrays]
+    if early:
+        why = f"{early[0]} has the streamed axis {layout.axis[0]!r}"
+        raise RedalgError(f"an array named {early[0].name!r}", CREATE, why, f"pass {early[0].name}= to update, in chunks")
+    found = bind_arrays(layout.fixed, arrays, where=CREATE)
+    own = {name: np.array(x) if isinstance(x, np.ndarray) else x for name, x in found.arrays.items()}
+    return Bound(own, found.sizes, found.dtypes, found.origin)
+
+
+def origin_of(found: Bound) -> Origin | None:
+    """Where the arrays of a call come from; None where only Python numbers were given."""
+    return found.origin if any(isinstance(x, np.ndarray) for x in found.arrays.values()) else None
+
+
+def start(value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        position = operator.index(value)
+    except TypeError:
+        position = -1
+    if isinstance(value, bool | np.bool_) or position < 0:
+        why = "a position is a whole number, 0 for the first element of the stream"
+        raise RedalgError(f"start={value!r}", CREATE, why, "start=0, or leave it out")
+    return position
+
+
+def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str = UPDATE) -> Bound:
+    """A chunk that fits the spec, what was bound and what came before."""
+    for decl in layout.fixed:
+        if decl.name in arrays:
+            why = f"{decl} lacks the streamed axis {layout.axis[0]!r} and was bound when the accumulator was made"
+            raise RedalgError(f"an array named {decl.name!r}", where, why, f"leave {decl.name!r} out")
+    found = bind_arrays(layout.streamed, arrays, sizes=now.sizes, origin=now.origin, where=where)
+    if layout.axis[0] not in found.sizes:
+        raise RedalgError("a chunk without arrays", where, f"no tensor has the axis {layout.axis[0]!r}", "use form.compile()")
+    if found.sizes[layout.axis[0]]:
+        _same_dtypes(now.dtypes, found.dtypes, where)
+    if where == UPDATE and layout.positional and not now.span.placed:
+        why = f"the form reads index({layout.axis[0]!r}), and this accumulator does not know its place in the stream"
+        raise RedalgError("a chunk without a place", where, why, "form.accumulator(..., start=0)")
+    return found
+
+
+def _same_dtypes(before: Mapping[str, Any] | None, found: Mapping[str, Any], where: str) -> None:
+    for name, dtype in found.items():
+        if before is not None and before[name] != dtype:
+            why = f"earlier chunks had dtype {before[name]}"
+            raise RedalgError(f"{name} with dtype {dtype}", where, why, f"pass {name}.astype({str(before[name])!r})")
+
+
+def aligned(span: Span, inner: int) -> None:
+    if span.stop % max(inner, 1):
+        why = f"a composite axis is fed whole rows of {inner} positions"
+        raise RedalgError(f"a piece at position {span.stop}", UPDATE, why, f"start at a multiple of {inner}")
+
+
+# --- merging ---------------------------------------------------------------------------------------------------------
+
+
+def mergeable(a: Accumulator, b: Any) -> None:
+    """Same form, same bound tensors, same pass with the same exports, same kind of placement, sizes and dtypes."""
+    from redalg.streaming.accumulator import Accumulator
+
+    if not isinstance(b, Accumulator):
+        raise RedalgError(f"a {type(b).__name__}", MERGE, "it is not an accumulator", "merge form.accumulator(...)")
+    if a.form is not b.form and (a.form.spec != b.form.spec or a.form.plan != b.form.plan):
+        why = "it belongs to another form"
+        raise RedalgError("this accumulator", MERGE, why, "make both with the accumulator method of one form")
+    x, y = a._now, b._now
+    if x.span.placed != y.span.placed:
+        which = "placed" if y.span.placed else "not placed"
+        why = f"it is {which}, and the other is{' not' if y.span.placed else ''}: their order is not known"
+        raise RedalgError("this accumulator", MERGE, why, "give start= to both or to neither")
+    if x.deterministic != y.deterministic:
+        why = "one is deterministic and the other is not, so the result could not be"
+        raise RedalgError("this accumulator", MERGE, why, "make both with the same deterministic=")
+    if x.number != y.number:
+        why = f"it is in pass {y.number + 1}, and the other in pass {x.number + 1}"
+        raise RedalgError("this accumulator", MERGE, why, "call next_pass on both at the same point")
+    _same_arrays("the bound tensor", a._bound.arrays, b._bound.arrays, "bind the same arrays in both")
+    fix = "merge before next_pass, and share the merged accumulator's copies for the next pass"
+    _same_arrays("the first pass's value", x.exports, y.exports, fix)
+    for axis, n in y.sizes.items():
+        if x.sizes.get(axis, n) != n:
+            why = f"axis {axis!r} has length {n} there and {x.sizes[axis]} here"
+            raise RedalgError("this accumulator", MERGE, why, f"feed both arrays of one length along {axis!r}")
+    if y.dtypes is not None:
+        _same_dtypes(x.dtypes, y.dtypes, MERGE)
+
+
+def _same_arrays(what: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], fix: str) -> None:
+    for name, x in mine.items():
+        y = theirs[name]
+        if x is y:
+            continue
+        p, q = np.asarray(x), np.asarray(y)
+        if p.dtype != q.dtype or p.shape != q.shape or not np.all((p == q) | ((p != p) & (q != q))):
+            raise RedalgError("this accumulator", MERGE, f"{what} {name} differs between the two", fix)
+
+
+def joined_span(layout: Layout, mine: Snapshot, theirs: Snapshot) -> Span:
+    """The positions covered by both. Overlaps are refused, and so are gaps where the order of merging matters."""
+    if not mine.span.placed:
+        return mine.span.extended(theirs.span.count) if theirs.span.count else mine.span
+    shared = mine.span.overlap(theirs.span)
+    if shared is not None:
+        why = f"both cover the positions [{shared[0]}, {shared[1]})"
+        raise RedalgError("this accumulator", MERGE, why, "give every piece its own positions with start=")
+    joined = mine.span.joined(theirs.span)
+    if not layout.commutative and not mine.deterministic and len(joined.intervals) > 1:
+        gap = f"[{joined.intervals[0][1]}, {joined.intervals[1][0]})"
+        why = f"the monoid does not commute, and the positions {gap} between the pieces are missing"
+        raise RedalgError("this accumulator", MERGE, why, "merge neighbours first")
+    return joined
+
+
+# --- passes and results ----------------------------------------------------------------------------------------------
+
+
+def may_go_on(a: Accumulator) -> None:
+    last = a._layout.passes - 1
+    if a._now.number >= last:
+        why = f"the plan has {last + 1} pass{'es' if last else ''}, and this is the last"
+        raise RedalgError("a further pass", "Accumulator.next_pass", why, "call result() or apply()")
+    if a._now.pieces.empty:
+        why = "this pass has not seen an element"
+        raise RedalgError("the next pass of an empty stream", "Accumulator.next_pass", why, "update first")
+
+
+def readable(a: Accumulator) -> None:
+    now, last = a._now, a._layout.passes - 1
+    if now.number < last and not now.pieces.empty:
+        why = f"this is pass {now.number + 1} of {last + 1}"
+        raise RedalgError("the result of an unfinished plan", "Accumulator.result", why, "call next_pass() and feed the stream again")
+    if now.expected is not None and now.span.count != now.expected:
+        why = f"the first pass saw {now.expected} elements, this one {now.span.count}"
+        raise RedalgError("a result", "Accumulator.result", why, "feed every pass the same stream")
+
+
+def row_start(a: Accumulator, given: Any) -> int:
+    """Where a chunk to be mapped begins."""
+    if given is None and a._layout.positional:
+        why = f"the form reads index({a._layout.axis[0]!r})"
+        raise RedalgError("a chunk without a place", "Accumulator.apply", why, "apply(start=..., ...)")
+    return start(given) or 0

@@ -1,0 +1,157 @@
+"""From a chunk to the state of its elements, block by block, so that temporaries are bounded whatever its length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from redalg.graph import leaves
+from redalg.plan import COUNT, Slot
+from redalg.streaming.machine import Machine
+from redalg.streaming.merge import Overflow, combine
+from redalg.streaming.program import Program, start_name
+from redalg.streaming.state import State, narrow, widen
+from redalg.streaming.tape import Array, Tape
+
+BLOCK_ELEMENTS = 1 << 18  # elements of the largest temporary of a block; more only where the state itself is larger
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive positions of the streamed axis: arrays by name, where the axis lies in each, lengths, first index."""
+
+    arrays: Mapping[str, Any]  # of all tensors and parameters
+    axes: Mapping[str, tuple[str, ...]]  # of the tensors
+    sizes: Mapping[str, int]
+    axis: tuple[str, ...]
+    start: int  # index along the first streamed axis
+
+    @property
+    def length(self) -> int:
+        return self.sizes[self.axis[0]]
+
+    @property
+    def inner(self) -> int:
+        """Positions per index of the first axis (more than one for a composite axis)."""
+        return prod(self.sizes[a] for a in self.axis[1:])
+
+    def cut(self, axis: str, low: int, high: int) -> Stretch:
+        if low == 0 and high == self.sizes[axis]:
+            return self
+        arrays = dict(self.arrays)
+        for name, axes in self.axes.items():
+            if axis in axes:
+                arrays[name] = arrays[name][(slice(None),) * axes.index(axis) + (slice(low, high),)]
+        start = self.start + low if axis == self.axis[0] else self.start
+        return Stretch(arrays, self.axes, {**self.sizes, axis: high - low}, self.axis, start)
+
+    def first(self, axes: Iterable[str]) -> Stretch:
+        found = self
+        for axis in axes:
+            found = found.cut(axis, 0, 1)
+        return found
+
+    def blocks(self, length: int) -> Iterator[Stretch]:
+        for low in range(0, self.length, length):
+            yield self.cut(self.axis[0], low, min(low + length, self.length))
+
+    def run(self, tape: Tape, n: int, extra: Mapping[str, Any] | None = None) -> list[Array]:
+        env = {**self.arrays, COUNT.attr.name: n, **(extra or {})}
+        return tape.run(env, self.sizes, {self.axis[0]: self.start})
+
+
+class Engine:
+    """lift and combine of one pass, with the retreat to a larger exponent range where sums overflow."""
+
+    def __init__(self, machine: Machine, number: int, params: Mapping[str, Any]) -> None:
+        self.machine, self.number, self.params = machine, number, params
+        self.program = machine.program(number)
+
+    @property
+    def wide(self) -> Program | None:
+        return self.machine.wide.program(self.number) if self.machine.wide is not None else None
+
+    # --- combine -------------------------------------------------------------------------------------------------
+
+    def combine(self, a: State | None, b: State | None) -> State | None:
+        """The identity is adjoined: combining with it returns the other state, bit for bit."""
+        if a is None or b is None:
+            return b if a is None else a
+        if not a.wide and not b.wide:
+            try:
+                return combine(self.program, a, b, self.params, careful=self.wide is not None)
+            except Overflow:
+                pass
+        assert self.wide is not None
+        merged = combine(self.wide, widen(a), widen(b), self.params, careful=False)
+        return narrow(merged, self.program.dtypes)
+
+    # --- lift ----------------------------------------------------------------------------------------------------
+
+    def block_length(self, stretch: Stretch, state_elements: int = 0) -> int:
+        tape = self.program.block
+        extent = max(1, tape.extent(stretch.sizes, stretch.axis[:1]))
+        return max(1, max(BLOCK_ELEMENTS, 4 * state_elements) // extent)
+
+    def fold(self, state: State | None, stretch: Stretch) -> State | None:
+        """The state after the elements of a stretch."""
+        elements = sum(x.size for x in state.parts.values()) if state is not None else 0
+        length = self.block_length(stretch, elements)
+        for block in stretch.blocks(length):
+            state = self.combine(state, self.lift(block))
+        return state
+
+    def lift(self, block: Stretch) -> State:
+        """The state of a block: every slot reduced over it, at anchors of its own."""
+        found = self._lift(self.program, block, wide=False)
+        if self.wide is not None and self._overflows(found, block):
+            return narrow(self._lift(self.wide, block, wide=True), self.program.dtypes)
+        return found
+
+    @staticmethod
+    def _lift(program: Program, block: Stretch, wide: bool) -> State:
+        n = block.length * block.inner
+        if n == 1 or not program.means:
+            arrays = block.run(program.single, n)
+        else:
+            starts = block.first(block.axis).run(program.first, 1)
+            extra = {start_name(a): x[0] for a, x in zip(program.means, starts, strict=True)}
+            arrays = block.run(program.block, n, extra)
+        parts = dict(zip(program.arrays, arrays, strict=True))
+        for name in program.placed:
+            parts[name] = moved(parts[name], block.start * block.inner)
+        return State(n, parts, {name: np.zeros_like(parts[name]) for name in program.sums}, wide)
+
+    def _overflows(self, state: State, block: Stretch) -> bool:
+        """Whether some sum is not finite although everything it was made of is."""
+        for slot in self.program.plan.slots:
+            name = slot.parts[0]
+            if name in self.program.sums and not np.isfinite(state.parts[name]).all():
+                if np.any(~np.isfinite(state.parts[name][0]) & self._sound(slot, block)):
+                    return True
+        return False
+
+    def _sound(self, slot: Slot, block: Stretch) -> Array:
+        """Rows of a slot in which every array it reads is finite."""
+        sound = np.ones(tuple(block.sizes[a] for a in slot.axes), dtype=bool)
+        generators = [a.generator for a in self.program.plan.anchors if a.name in slot.anchors]
+        for leaf in dict.fromkeys(leaf for node in (*slot.lift, *generators) for leaf in leaves(node)):
+            name, axes = leaf.attr.name, leaf.attr.axes
+            x = np.asarray(block.arrays[name])
+            rest = tuple(d for d, axis in enumerate(axes) if axis not in slot.axes)
+            finite = np.isfinite(x).all(axis=rest) if x.dtype.kind in "fc" else np.ones((), dtype=bool)
+            if finite.ndim:
+                kept = [axis for axis in axes if axis in slot.axes]
+                order = sorted(range(len(kept)), key=lambda d: slot.axes.index(kept[d]))
+                finite = finite.transpose(order)[tuple(slice(None) if a in kept else None for a in slot.axes)]
+            sound = sound & finite
+        return sound
+
+
+def moved(indices: Array, by: int) -> Array:
+    """Positions later by `by`; padding (-1) stays."""
+    return np.where(indices < 0, indices, indices + by) if by else indices

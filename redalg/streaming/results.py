@@ -1,0 +1,131 @@
+"""From a state to results: outputs, exports, and outputs that keep the axis, in the dtypes the design asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.binding import Bound
+from redalg.binding_dtypes import accumulation_dtype, flows
+from redalg.definition import finished, reference
+from redalg.errors import RedalgError
+from redalg.plan import COUNT
+from redalg.streaming.lift import Engine
+from redalg.streaming.state import State
+from redalg.streaming.tape import Array
+
+if TYPE_CHECKING:
+    from redalg.spec import Spec
+    from redalg.streaming.accumulator import Accumulator
+
+
+def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
+    """The dtype inexact arithmetic is done in."""
+    found = flows(spec.outputs.values(), dtypes)
+    return accumulation_dtype([found[node] for node in spec.outputs.values()], dtypes)
+
+
+def output_dtypes(a: Accumulator) -> dict[str, np.dtype]:
+    spec = a.form.spec
+    found = flows(spec.outputs.values(), {**a._bound.dtypes, **(a._now.dtypes or {})})
+    return {name: found[node].dtype for name, node in spec.outputs.items()}
+
+
+def exports(engine: Engine, state: State | None, sizes: Mapping[str, int]) -> dict[str, Array]:
+    """What later passes read of this one."""
+    assert state is not None
+    machine, number = engine.machine, engine.number
+    names = [name for name, _ in machine.plan.passes[number].exports]
+    source = machine.wide if state.wide else machine
+    assert source is not None
+    values = source.export_tape(number).run({**engine.params, **state.parts, COUNT.attr.name: state.n}, sizes)
+    return {name: np.array(x[0], dtype=_plain(x.dtype, machine.real)) for name, x in zip(names, values, strict=True)}
+
+
+def _plain(dtype: np.dtype, real: np.dtype) -> np.dtype:
+    return real if dtype.kind == "f" else dtype
+
+
+def totals(a: Accumulator) -> Any:
+    """The outputs without the axis."""
+    wanted = [o for o in a.form.plan.outputs if not o.keeps_axis]
+    if not wanted:
+        why = "every output keeps the streamed axis"
+        raise RedalgError("a result without a chunk", "Accumulator.result", why, "apply(...) the chunks again")
+    state = a._state()
+    if state is None:
+        return _of_nothing(a, [o.name for o in wanted])
+    machine = a._machine(a._now.dtypes)
+    source = machine.wide if state.wide else machine
+    assert source is not None
+    env = {**a._bound.arrays, **a._now.exports, **state.parts, COUNT.attr.name: state.n}
+    values = source.totals.run(env, a._now.sizes)
+    dtypes = output_dtypes(a)
+    return _returned(a, {o.name: finished(v[0], dtypes[o.name]) for o, v in zip(wanted, values, strict=True)})
+
+
+def _of_nothing(a: Accumulator, wanted: list[str]) -> Any:
+    """The definition on an axis of length 0."""
+    found = _nothing(a, "Accumulator.result")
+    return _returned(a, {name: found[name] for name in wanted})
+
+
+def _nothing(a: Accumulator, where: str) -> dict[str, Array]:
+    sizes = {**a._now.sizes, a._layout.axis[0]: 0}
+    arrays = dict(a._bound.arrays)
+    for decl in a._layout.streamed:
+        unknown = [axis for axis in decl.axes if axis not in sizes]
+        if unknown:
+            why = f"nothing was fed yet, so the length of axis {unknown[0]!r} is not known"
+            raise RedalgError("a result", where, why, f"update with a chunk (of length 0, if need be) of {decl.name}")
+        arrays[decl.name] = np.zeros([sizes[axis] for axis in decl.axes], _dtype_of(decl, a._now.dtypes))
+    found = reference(a.form.spec, **arrays)
+    return found if isinstance(found, dict) else {next(iter(a.form.spec.outputs)): found}
+
+
+def _dtype_of(decl: Any, dtypes: Mapping[str, Any] | None) -> Any:
+    if dtypes is not None:
+        return dtypes[decl.name]
+    by_domain = {"bool": np.bool_, "integer": np.int64, "complex": np.complex128}
+    return next((dtype for word, dtype in by_domain.items() if word in decl.domain), np.float64)
+
+
+def rows(a: Accumulator, found: Bound, start: int) -> Any:
+    """The outputs that keep the axis, for one chunk, block by block."""
+    wanted = [o for o in a.form.plan.outputs if o.keeps_axis]
+    if not wanted:
+        why = "no output keeps the streamed axis"
+        raise RedalgError("a chunk to map", "Accumulator.apply", why, "call result()")
+    state, axis = a._state(), a._layout.axis
+    if state is None:
+        if found.sizes[axis[0]]:
+            why = "the statistics have not seen an element"
+            raise RedalgError("a chunk to map", "Accumulator.apply", why, "update with the whole stream first")
+        nothing = _nothing(a, "Accumulator.apply")
+        return _returned(a, {o.name: nothing[o.name] for o in wanted})
+    machine = a._machine(found.dtypes if a._now.dtypes is None else a._now.dtypes)
+    source = machine.wide if state.wide else machine
+    assert source is not None
+    sizes, dtypes = {**a._now.sizes, **found.sizes}, output_dtypes(a)
+    stretch = a._stretch(found.arrays, sizes, start // max(1, a._layout.inner(sizes)))
+    outs = {o.name: np.empty([sizes[x] for x in o.axes], dtypes[o.name]) for o in wanted}
+    length = max(1, (1 << 18) // max(1, source.rows.extent(sizes, axis[:1])))
+    at = 0
+    for block in stretch.blocks(length):
+        values = block.run(source.rows, state.n, state.parts)
+        for o, value in zip(wanted, values, strict=True):
+            place = [slice(None)] * len(o.axes)
+            if axis[0] in o.axes:
+                place[o.axes.index(axis[0])] = slice(at, at + block.length)
+            outs[o.name][tuple(place)] = finished(value[0], dtypes[o.name])
+        at += block.length
+    return _returned(a, outs)
+
+
+def _returned(a: Accumulator, values: Mapping[str, Array]) -> Any:
+    """One output gives its array, several a dict; the same kind of array comes back that went in."""
+    origin = a._now.origin or a._bound.origin
+    restored = {name: origin.restore(x) for name, x in values.items()}
+    return next(iter(restored.values())) if len(a.form.spec.outputs) == 1 else restored

@@ -1,0 +1,86 @@
+"""A form on whole arrays: every pass, the totals, and the outputs that keep the axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.binding import bind
+from redalg.definition import finished
+from redalg.errors import RedalgError
+from redalg.streaming.accumulator import Accumulator
+from redalg.streaming.machine import machine_for
+from redalg.streaming.results import real_dtype
+from redalg.streaming.snapshot import array_kind, new_axes
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+
+def run_numpy(form: Form, arrays: Mapping[str, Any], out: Any = None, deterministic: bool = False) -> Any:
+    """The outputs of a form on whole arrays: one array, or a dict of arrays by name, in the spec's order.
+
+    `out` is an array (for one output) or a dict of arrays that the results are written into.
+    Raises: RedalgError for arrays that do not fit the spec or `out`.
+    """
+    found = _maps(form, arrays) if not form.plan.axis else _streamed(form, arrays, deterministic)
+    values = {name: found[name] for name in form.spec.outputs}
+    if out is not None:
+        values = _written(values, out)
+    return next(iter(values.values())) if len(values) == 1 else values
+
+
+def _streamed(form: Form, arrays: Mapping[str, Any], deterministic: bool) -> dict[str, Any]:
+    bind(form.spec, arrays, where="the call")
+    first = form.plan.axis[0]
+    chunks = {d.name: arrays[d.name] for d in form.spec.tensors if first in d.axes}
+    fixed = {d.name: arrays[d.name] for d in form.spec.tensors if first not in d.axes}
+    acc = Accumulator(form, fixed, start=0, deterministic=deterministic)
+    acc.update(**chunks)
+    for _ in form.plan.passes[1:]:
+        if acc.count:
+            acc.next_pass()
+            acc.update(**chunks)
+    names = list(form.spec.outputs)
+    kept = [o.name for o in form.plan.outputs if o.keeps_axis]
+    found: dict[str, Any] = {}
+    if len(kept) < len(names):
+        found |= _named(acc.result(), names)
+    if kept:
+        found |= _named(acc.apply(start=0, **chunks), names)
+    return found
+
+
+def _named(value: Any, names: list[str]) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {names[0]: value}
+
+
+def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Outputs without a reduction: one walk over the expression."""
+    bound = bind(form.spec, arrays, where="the call")
+    kinds = {name: array_kind(dtype) for name, dtype in bound.dtypes.items()}
+    numbers = frozenset(name for name, dtype in bound.dtypes.items() if isinstance(dtype, type))
+    machine = machine_for(form.plan, kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
+    with np.errstate(all="ignore"):
+        values = machine.totals.run({**bound.arrays, "n": 0}, {**bound.sizes, **dict(new_axes(form.plan))})
+    from redalg.binding import result_flows
+
+    flow = result_flows(form.spec, bound)
+    outputs = zip(form.plan.outputs, values, strict=True)
+    return {o.name: bound.origin.restore(finished(v[0], flow[o.name].dtype)) for o, v in outputs}
+
+
+def _written(values: dict[str, Any], out: Any) -> dict[str, Any]:
+    targets = out if isinstance(out, dict) else {next(iter(values)): out}
+    if not isinstance(out, dict) and len(values) > 1 or set(targets) != set(values):
+        why = f"the outputs are {', '.join(values)}"
+        raise RedalgError(f"out={type(out).__name__}", "the call", why, "pass one array, or a dict with one for each output")
+    for name, value in values.items():
+        if tuple(targets[name].shape) != tuple(value.shape) or targets[name].dtype != value.dtype:
+            what = f"out for {name} of shape {tuple(targets[name].shape)} and dtype {targets[name].dtype}"
+            why = f"the result has shape {tuple(value.shape)} and dtype {value.dtype}"
+            raise RedalgError(what, "the call", why, "pass an array of that shape and dtype")
+        targets[name][...] = value
+    return dict(targets)

@@ -1,0 +1,99 @@
+"""The state of one pass: a count, arrays, and for sums what rounding took away.
+
+Arrays have one leading batch dimension (of length 1 except inside the deterministic tree, where many equally long
+pieces are combined at once) and then the axes the plan declares. States are never modified: every operation makes a
+new one, which is what makes `update` and `merge` atomic. The identity is `None`, adjoined and never computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from redalg.plan import PassPlan
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class State:
+    """`parts`: anchors and slot parts by name; `low`: the compensation of each inexact sum; `wide`: extended range."""
+
+    n: int
+    parts: dict[str, Array]
+    low: dict[str, Array] = field(default_factory=dict)
+    wide: bool = False
+
+    def map(self, fn: Callable[[Array], Array], **changes: Any) -> State:
+        parts = {name: fn(x) for name, x in self.parts.items()}
+        return replace(self, parts=parts, low={name: fn(x) for name, x in self.low.items()}, **changes)
+
+    def at(self, index: slice) -> State:
+        return self.map(lambda x: x[index])
+
+
+def stored(p: PassPlan) -> tuple[str, ...]:
+    """The names of the arrays a state consists of, in the plan's order; an anchor that equals a slot part is not one."""
+    anchors, slots = {a.name: a for a in p.anchors}, {s.name: s for s in p.slots}
+    names: list[str] = []
+    for name in p.order:
+        if name in slots and not slots[name].vanishes:
+            names.extend(slots[name].parts)
+        elif name in anchors and alias(p, name) is None:
+            names.append(name)
+    return tuple(names)
+
+
+def alias(p: PassPlan, anchor: str) -> str | None:
+    """The slot part an anchor always equals, if its target is exactly that part."""
+    target = next(a.target for a in p.anchors if a.name == anchor)
+    if target is None or target.op != "state":
+        return None
+    parts = {s.leaf(i): part for s in p.slots if not s.vanishes for i, part in enumerate(s.parts)}
+    return parts.get(target)
+
+
+# --- more range for sums that overflow although the result is finite --------------------------------------------------
+
+WIDER = {"f": np.dtype(np.float64), "d": np.dtype(np.longdouble), "F": np.dtype(np.complex128), "D": np.dtype(np.clongdouble)}
+
+
+def wider(dtype: np.dtype) -> np.dtype | None:
+    """A float dtype with a larger exponent range than this one, or None where the machine has none."""
+    found = WIDER.get(np.dtype(dtype).char)
+    if found is None or np.finfo(found).maxexp <= np.finfo(dtype).maxexp:
+        return None
+    return found
+
+
+def widen(s: State) -> State:
+    if s.wide:
+        return s
+    return s.map(lambda x: x.astype(WIDER.get(x.dtype.char, x.dtype)), wide=True)
+
+
+def narrow(s: State, dtypes: dict[str, np.dtype]) -> State:
+    """The state in its own dtypes if nothing overflows there, else the wide one."""
+    if not s.wide:
+        return s
+    parts = {name: x.astype(dtypes[name]) for name, x in s.parts.items()}
+    if any(np.any(np.isfinite(s.parts[name]) & ~np.isfinite(x)) for name, x in parts.items() if x.dtype.kind in "fc"):
+        return s
+    low = {name: np.where(np.isfinite(parts[name]), x, 0).astype(dtypes[name]) for name, x in s.low.items()}
+    return replace(s, parts=parts, low=low, wide=False)
+
+
+def concatenated(states: Iterable[State]) -> State:
+    """Equally long pieces as one batch."""
+    all_states = list(states)
+    if any(s.wide for s in all_states):
+        all_states = [widen(s) for s in all_states]
+    first = all_states[0]
+    if len(all_states) == 1:
+        return first
+    parts = {name: np.concatenate([s.parts[name] for s in all_states]) for name in first.parts}
+    low = {name: np.concatenate([s.low[name] for s in all_states]) for name in first.low}
+    return replace(first, parts=parts, low=low)
