@@ -136,6 +136,9 @@ class Arithmetic:
         base = self.inexact(base)
         if e.denominator == 2 and e <= 4:
             return np.multiply(np.sqrt(base), _integer_power(base, int(e))) if e > 1 else np.sqrt(base)
+        if e.denominator == 3 and e <= 4 and not np.iscomplexobj(base):
+            root = np.where(np.less(base, 0), np.nan, np.cbrt(base))  # x**(1/3) would use a rounded exponent
+            return _integer_power(root.astype(self.real), e.numerator)
         return self.general_power(base, float(e))
 
     def general_power(self, base: Any, exponent: Any) -> Any:
@@ -155,7 +158,7 @@ class Arithmetic:
         if op in FLOAT_MAPS:
             return FLOAT_MAPS[op](np.asarray(self.inexact(values[0])))
         if op in EXACT_MAPS:
-            return EXACT_MAPS[op](self.counted(values[0]))
+            return (_OBJECT_MAPS if self.exact else EXACT_MAPS)[op](self.counted(values[0]))
         if op in _COMPARE:
             return np.asarray(_COMPARE[op](*values)).astype(bool)
         if op == "not":
@@ -208,6 +211,26 @@ def _exact_divide(a: Any, b: Any) -> Any:
     if b != 0:
         return a / b if b not in (np.inf, -np.inf) or isinstance(a, float) else Fraction(0)
     return float("nan") if a == 0 or a != a else float("inf") if a > 0 else float("-inf")
+
+
+def _floor_object(x: Any) -> Any:
+    return Fraction(x // 1) if np.isfinite(float(x)) else x
+
+
+def _sign_object(x: Any) -> Any:
+    return x if x != x else Fraction((x > 0) - (x < 0))
+
+
+_OBJECT_MAPS: dict[str, Callable[[Any], Any]] = {
+    "abs": np.abs,
+    "sign": np.frompyfunc(_sign_object, 1, 1),
+    "relu": np.frompyfunc(lambda x: Fraction(0) if x < 0 else x, 1, 1),
+    "floor": np.frompyfunc(_floor_object, 1, 1),
+    "ceil": np.frompyfunc(lambda x: -_floor_object(-x), 1, 1),
+    "conj": np.frompyfunc(lambda x: x, 1, 1),
+    "re": np.frompyfunc(lambda x: x, 1, 1),
+    "im": np.frompyfunc(lambda x: Fraction(0), 1, 1),
+}
 
 
 def _cast_object(x: Any, name: str) -> Any:
