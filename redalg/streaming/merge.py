@@ -143,29 +143,37 @@ class _Merge:
         if not step.moves or not moving:
             return high, low
         coefficients = self._coefficients(step, side)
-        total, rest = (high, low) if any(m.own and m.coefficient is None for m in step.moves) else (None, None)
-        for move in step.moves:
-            if move.own:
-                if move.coefficient is not None:
-                    total = self._term(coefficients[move.coefficient], high, step, side, own=True)
-                    rest = None if low is None else _without_nan(coefficients[move.coefficient] * low)
+        total: Any = None
+        rest: Any = None
+        for move in step.moves:  # the slot itself comes first
+            term, left = self._one_move(step, move, side, coefficients, high, low)
+            if term is None:
                 continue
-            source = self._source(slot, move, side)
-            if source is None:
-                continue
-            term = source if move.coefficient is None else coefficients[move.coefficient] * source
-            if move.coefficient is not None and not np.isfinite(term).all():
-                term = self._term(coefficients[move.coefficient], source, step, side, own=False)
             if total is None:
-                total, rest = term, np.zeros_like(term)
+                total, rest = term, left
             elif step.inexact:
                 total, e = join.two_sum(total, term)
-                rest = e if rest is None else rest + e
+                rest = rest + e
             else:
                 total = total + term
         if rest is not None and not np.isfinite(rest).all():
             rest = np.where(np.isfinite(rest), rest, 0)
-        return total, rest
+        return (high * 0, low) if total is None else (total, rest)
+
+    def _one_move(
+        self, step: SlotStep, move: MoveStep, side: int, coefficients: list[Array], high: Array, low: Array | None
+    ) -> tuple[Array | None, Array | None]:
+        """One term of a moved slot and, for sums, its compensation."""
+        coefficient = None if move.coefficient is None else coefficients[move.coefficient]
+        if move.own:
+            if coefficient is None:
+                return high, low
+            return self._term(coefficient, high, step, side, own=True), None if low is None else coefficient * low
+        source = self._source(step.slot, move, side)
+        if source is None:
+            return None, None
+        term = source if coefficient is None else self._term(coefficient, source, step, side, own=False)
+        return term, np.zeros_like(term) if step.inexact else None
 
     def _coefficients(self, step: SlotStep, side: int) -> list[Array]:
         if step.tape is None:

@@ -199,7 +199,7 @@ class Program:
     def _slot_step(self, slot: Slot) -> SlotStep:
         roots: list[Node] = []
         moves = []
-        for move in slot.moves:
+        for move in sorted(slot.moves, key=lambda m: m.slot != slot.name):
             source = None if move.slot == COUNT.attr.name and move.slot not in self.slots else self.slots[move.slot]
             one = move.coefficient.op == "const" and move.coefficient.attr == 1
             if not one:
