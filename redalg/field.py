@@ -43,8 +43,8 @@ def to_residue(number: Fraction | int | Residue) -> int:
     """
     if isinstance(number, Residue):
         return number.r
-    number = Fraction(number)
-    return number.numerator * inverse(number.denominator) % P
+    n, d = number.numerator, number.denominator
+    return n % P if d == 1 else n * inverse(d) % P
 
 
 def _rational_power(base: int, exponent: Fraction) -> int:

@@ -254,25 +254,20 @@ _UNDECIDED = frozenset({"maximum", "minimum", "abs", "relu"})  # what remains of
 
 
 def _to_sympy(sympy: Any, item: Fraction | Ball, memo: dict[int, Any]) -> Any:
-    """One operation without automatic simplification, whose cost has no bound."""
+    """One operation on closed numbers; sums and products are flattened so that each is built once."""
     if not isinstance(item, Ball):
         return sympy.Rational(item.numerator, item.denominator)
     op, *operands = item.origin
     args = [memo[id(o)] for o in operands]
-    if op in ("add", "mul"):
-        kind = sympy.Add if op == "add" else sympy.Mul
-        flat = [part for a in args for part in (a.args if isinstance(a, kind) else (a,))]
-        return kind(*flat, evaluate=False)
-    if op == "pow":
-        return sympy.Pow(*args, evaluate=False)
-    rules: dict[str, Callable[[Any], Any]] = {
-        "sigmoid": lambda v: 1 / (1 + sympy.exp(-v, evaluate=False)),
-        "expm1": lambda v: sympy.exp(v, evaluate=False) - 1,
-        "log1p": lambda v: sympy.log(1 + v, evaluate=False),
+    rules: dict[str, Callable[..., Any]] = {
+        "add": sympy.Add,
+        "mul": sympy.Mul,
+        "pow": sympy.Pow,
+        "sigmoid": lambda v: 1 / (1 + sympy.exp(-v)),
+        "expm1": lambda v: sympy.exp(v) - 1,
+        "log1p": lambda v: sympy.log(1 + v),
     }
-    if op in rules:
-        return rules[op](*args)
-    return getattr(sympy, op)(*args, evaluate=args[0].is_Rational is True)
+    return rules[op](*args) if op in rules else getattr(sympy, op)(*args)
 
 
 def midpoint(number: Fraction | Ball) -> Fraction:

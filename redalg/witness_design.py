@@ -93,7 +93,7 @@ def designs(keep_earlier: bool, positional: bool) -> Iterator[Design]:
     signed, positive = Design(), Design(Fraction(2), Fraction(1, 128))
     balanced = [
         Design(Fraction(2), Fraction(1, 128), suffixes="mirrored"),
-        Design(Fraction(2), Fraction(1, 128), suffixes="circle"),
+        Design(Fraction(2), Fraction(1, 512), suffixes="circle"),
     ]
     if keep_earlier:
         yield from balanced
@@ -166,8 +166,10 @@ class Draw:
         if design.suffixes in ("mirrored", "circle"):
             prefix += [-v for v in prefix] + [2 * centre, -2 * centre, Fraction(0), Fraction(0)]
         gaps = list(range(self.points))
-        if number:
+        if number and design.together == "independent":
             self.random.shuffle(gaps)
+        if number and design.together == "opposite":
+            gaps.reverse()
         return Track(d, centre, width, [self._admit(d, v) for v in prefix], gaps, sorted(offsets))
 
     def _admit(self, d: Decl, value: Fraction) -> Any:
@@ -285,6 +287,6 @@ class Track:
     def on_circle(self, step: int) -> list[Fraction]:
         """v, -v, w, -w with v² + w² constant: mean, second moment and extremes stay."""
         u = Fraction(2 * step + 1, 4 * len(self.offsets) + 3)
-        radius = self.centre * Fraction(4, 3)
+        radius = self.centre * Fraction(7, 4)
         v, w = radius * (1 - u * u) / (1 + u * u), radius * 2 * u / (1 + u * u)
         return [v, -v, w, -w]

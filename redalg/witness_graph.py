@@ -36,7 +36,8 @@ def vectorised(f: Callable[..., Any], arguments: int) -> Callable[..., np.ndarra
     ufunc = np.frompyfunc(f, arguments, 1)
 
     def apply(*arrays: np.ndarray) -> np.ndarray:
-        result = ufunc(*arrays)
+        with np.errstate(all="ignore"):  # NaN marks what is not decided
+            result = ufunc(*arrays)
         if isinstance(result, np.ndarray):
             return result
         boxed = np.empty((), dtype=object)

@@ -143,25 +143,32 @@ def _integer_determinant(matrix: list[list[int]]) -> int:
     return sign * rows[-1][-1]
 
 
-def enclose_determinant(matrix: Matrix, prec: int) -> tuple[Fraction, Fraction]:
-    """A rational interval around the determinant of a matrix of enclosures: Gaussian elimination on enclosures.
+@dataclass(frozen=True)
+class Minor:
+    """Rows and columns of a minor and an interval around its determinant that excludes zero."""
 
-    The interval is [-1, 1] where a pivot cannot be told from zero.
-    """
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    low: Fraction
+    high: Fraction
+
+
+def enclose_minor(matrix: Matrix, prec: int) -> Minor | None:
+    """The largest leading minor (after row exchanges) that Gaussian elimination on enclosures proves non-zero."""
     rows = [[v if isinstance(v, Ball) else Ball(enclose(v, prec), prec, ()) for v in row] for row in matrix]
-    product: Any = Fraction(1)
+    names, product, done = list(range(len(rows))), Ball(enclose(Fraction(1), prec), prec, ()), []
     while rows:
         best = max(range(len(rows)), key=lambda i: abs(midpoint(rows[i][0])))
-        if best:
-            product = -product
+        if rows[best][0].contains_zero():
+            break
         rows[0], rows[best] = rows[best], rows[0]
-        head, *rest = rows
-        if head[0].contains_zero():
-            return Fraction(-1), Fraction(1)
-        product, inverse_head = head[0] * product, head[0] ** -1
-        rows = [[v - row[0] * inverse_head * h for v, h in zip(row[1:], head[1:], strict=True)] for row in rest]
-    lo, hi = product.bounds()
-    return lo, hi
+        names[0], names[best] = names[best], names[0]
+        (first, *head), *rest = rows
+        done.append(names.pop(0))
+        product, scale = product * first, first**-1
+        rows = [[v - row[0] * scale * h for v, h in zip(row[1:], head, strict=True)] for row in rest]
+    low, high = product.bounds()
+    return Minor(tuple(done), tuple(range(len(done))), low, high) if done else None
 
 
 def round_outward(lo: Fraction, hi: Fraction, digits: int = 12) -> tuple[Fraction, Fraction]:

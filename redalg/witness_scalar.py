@@ -174,6 +174,8 @@ def _integer_root(value: int, n: int) -> int | None:
 def times(a: Number, b: Number) -> Number:
     """a·b; 0·inf is NaN as in IEEE arithmetic."""
     if isinstance(a, float) or isinstance(b, float):
+        if a != a or b != b:
+            return NAN
         signs = [_sign(a), _sign(b)]
         return NAN if None in signs or 0 in signs else math.copysign(math.inf, signs[0] * signs[1])  # type: ignore[operator]
     return a * b

@@ -16,7 +16,7 @@ from redalg.witness_adjoint import ONE, Backward
 from redalg.witness_ball import Ball, BallNumbers, closed_form, midpoint
 from redalg.witness_design import Design, Draw, Problem, Sample
 from redalg.witness_graph import STREAM, Evaluation, Unsupported, Value, align
-from redalg.witness_minor import determinant, enclose_determinant, pivots, round_outward
+from redalg.witness_minor import determinant, enclose_minor, pivots, round_outward
 from redalg.witness_scalar import NAN, Numbers
 
 POINTS = 20
@@ -90,6 +90,8 @@ class Laboratory:
         """One sample. Also says whether the sample was clean: a full matrix whose rank is plainly finite."""
         sample = Draw(self.problem, design, max(POINTS, self.least + 8), self.seed + number).sample()
         try:
+            if self._plainly_finite(sample):
+                return None, True
             matrix, keys = self._matrix(sample)
         except Unsupported:
             return None, True
@@ -104,6 +106,14 @@ class Laboratory:
         k = min(choice.rank, self.shown)
         rows, picked = choice.rows[:k], tuple(columns[c] for c in choice.columns[:k])
         return self._prove(sample, rows, picked, matrix), False
+
+    def _plainly_finite(self, sample: Sample) -> bool:
+        """Whether a part of the sample already shows a rank well below what it could show (where all of it is dear)."""
+        if self.earlier or (self.variable is None and isinstance(self.numbers, FieldNumbers)):
+            return False
+        part = replace(sample, suffixes=sample.suffixes[:: max(1, len(sample.suffixes) // (self.least + 4))])
+        seen = pivots(self._matrix(part)[0], POINTS, self._prec())
+        return seen.distinct >= 6 and seen.rank <= 0.6 * seen.distinct
 
     def _prec(self) -> int:
         return self.numbers.prec if isinstance(self.numbers, BallNumbers) else PRECISIONS[0]
@@ -143,9 +153,11 @@ class Laboratory:
         for prec in PRECISIONS:
             if part is None:
                 part = self._fill(chosen, BallNumbers(prec))[0][list(rows)]
-            lo, hi = enclose_determinant(part.tolist(), prec)
-            if lo > 0 or hi < 0:
-                return self._found(sample, rows, columns, part, round_outward(lo, hi))
+            minor = enclose_minor(part.tolist(), prec)
+            if minor is not None and len(minor.rows) >= self.least:
+                kept = part[np.ix_(minor.rows, minor.columns)]
+                value = round_outward(minor.low, minor.high)
+                return self._found(sample, [rows[i] for i in minor.rows], columns[: len(minor.columns)], kept, value)
             part = None
         return None
 
@@ -181,7 +193,8 @@ class _Streams:
 
     def _per_stream(self, value: Value) -> list[Any]:
         array = np.broadcast_to(align(value, tuple(sorted({STREAM, *value[1]}))), self._shape(value))
-        return [tuple(v if isinstance(v, (Fraction, bool)) else object() for v in row.flat) for row in array]
+        rows = array.reshape(self.count, -1)
+        return [tuple(v if isinstance(v, (Fraction, bool)) else object() for v in row) for row in rows]
 
     def _shape(self, value: Value) -> tuple[int, ...]:
         array, axes = value
