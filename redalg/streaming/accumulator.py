@@ -13,10 +13,12 @@ from redalg.errors import RedalgError
 from redalg.streaming import checks, results
 from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import Machine, machine_for
-from redalg.streaming.span import Span
+from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.snapshot import Layout, Snapshot, array_kind
+from redalg.streaming.span import Span
 from redalg.streaming.state import State
 from redalg.streaming.tape import Array
+from redalg.streaming.tree import Tree
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -59,7 +61,8 @@ class Accumulator:
         self._bound = checks.bound(self._layout, arrays)
         span = Span.at(checks.start(start))
         sizes = {**self._bound.sizes, **dict(self._layout.new_axes)}
-        self._now = Snapshot(span=span, sizes=sizes, deterministic=bool(deterministic), origin=checks.origin_of(self._bound))
+        pieces: Pieces = Tree() if deterministic else Single()
+        self._now = Snapshot(span, sizes, bool(deterministic), pieces, origin=checks.origin_of(self._bound))
         self._engines: dict[Any, Engine] = {}
 
     # --- the stream ----------------------------------------------------------------------------------------------

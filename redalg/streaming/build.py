@@ -382,7 +382,8 @@ class Builder:
         if not axes and kind in ("sum", "prod", "max", "min") and node.attr.extra is None:
             return x
         if kind in ("sum", "prod"):
-            return self.step((kernels.sum_over if kind == "sum" else kernels.prod_over)(places), x.kind, x, axes=free)
+            total = kernels.fixed_sum if self.fixed else kernels.sum_over
+            return self.step((total if kind == "sum" else kernels.prod_over)(places), x.kind, x, axes=free)
         if kind in ("any", "all"):
             return self.step(kernels.logical_over(kind, places), "b", x, axes=free)
         if kind in ("argmax", "argmin"):

@@ -98,10 +98,21 @@ def contraction(axes: tuple[int, ...]) -> Callable[[Array, Array], Array]:
     return lambda a, b: contract(a, b, axes)
 
 
+def fixed_sum(axes: tuple[int, ...]) -> Callable[[Array], Array]:
+    """A sum whose bits do not depend on how many rows are done together: always along contiguous memory."""
+
+    def run(x: Array) -> Array:
+        if x.dtype.kind in "iub":
+            return _kept(np.sum(_last(x, axes), axis=-1, dtype=np.int64), axes)
+        return _kept(np.add.reduce(np.ascontiguousarray(_last(x, axes)), axis=-1), axes)
+
+    return run
+
+
 def fixed_contraction(axes: tuple[int, ...]) -> Callable[[Array, Array], Array]:
-    """The same sum written out, so that its bits do not depend on how many rows are done together."""
-    total = sum_over(axes)
-    return lambda a, b: total(np.ascontiguousarray(a * b))
+    """A contraction written out, for the same reason."""
+    total = fixed_sum(axes)
+    return lambda a, b: total(a * b)
 
 
 def integer_power(x: Any, e: int) -> Any:

@@ -81,6 +81,13 @@ class Engine:
         """The identity is adjoined: combining with it returns the other state, bit for bit."""
         if a is None or b is None:
             return b if a is None else a
+        return self.joined(a, b)
+
+    def paired(self, a: State, b: State) -> State:
+        """Two batches, combined item by item. Raises Overflow if an item needs more range."""
+        return combine(self.program, a, b, self.params, careful=self.wide is not None)
+
+    def joined(self, a: State, b: State) -> State:
         if not a.wide and not b.wide:
             try:
                 return combine(self.program, a, b, self.params, careful=self.wide is not None)
@@ -125,6 +132,29 @@ class Engine:
         for name in program.placed:
             parts[name] = moved(parts[name], block.start * block.inner)
         return State(n, parts, {name: np.zeros_like(parts[name]) for name in program.sums}, wide)
+
+    def lift_rows(self, block: Stretch) -> State:
+        """One state for every index of the first streamed axis, as a batch. Raises Overflow if one needs more range."""
+        program, n = self.program, block.inner
+        extra: dict[str, Any] = {}
+        if program.means and len(block.axis) > 1:
+            starts = block.first(block.axis[1:]).run(program.first_rows, 1)
+            extra = {start_name(a): x[0] for a, x in zip(program.means, starts, strict=True)}
+        arrays = [x[0] for x in block.run(program.rows, n, extra)]
+        parts = dict(zip(program.arrays, arrays, strict=True))
+        for name in program.placed:
+            x = parts[name]
+            at = (block.start + np.arange(block.length)).reshape(-1, *[1] * (x.ndim - 1)) * n
+            parts[name] = np.where(x < 0, x, x + at)
+        if self.wide is not None and any(not np.isfinite(parts[name]).all() for name in program.sums):
+            self._check_rows(parts, block)
+        return State(n, parts, {name: np.zeros_like(parts[name]) for name in program.sums})
+
+    def _check_rows(self, parts: dict[str, Array], block: Stretch) -> None:
+        for k in range(block.length):
+            one = State(1, {name: x[k : k + 1] for name, x in parts.items()})
+            if self._overflows(one, block.cut(block.axis[0], k, k + 1)):
+                raise Overflow
 
     def _overflows(self, state: State, block: Stretch) -> bool:
         """Whether some sum is not finite although everything it was made of is."""

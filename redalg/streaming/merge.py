@@ -158,7 +158,23 @@ class _Merge:
                 total = total + term
         if rest is not None and not np.isfinite(rest).all():
             rest = np.where(np.isfinite(rest), rest, 0)
-        return (high * 0, low) if total is None else (total, rest)
+        if total is None:
+            return high * 0, low
+        stays = self._stays(step.slot, side)
+        if stays.any():  # T(0) = I, by a test of equality and not by arithmetic
+            total = np.where(stays, high, total)
+            rest = None if low is None else np.where(stays, low, rest)
+        return total, rest
+
+    def _stays(self, slot: Slot, side: int) -> Array:
+        """The rows in which no anchor of the slot moves."""
+        result: Any = True
+        for name in slot.anchors:
+            shift = self.shifts[side].get(name)
+            if shift is not None:
+                anchor = self.program.anchors[name]
+                result = result & _spread(shift == (0 if anchor.kind == "add" else 1), anchor.axes, slot.axes)
+        return np.asarray(result)
 
     def _one_move(
         self, step: SlotStep, move: MoveStep, side: int, coefficients: list[Array], high: Array, low: Array | None

@@ -74,6 +74,7 @@ class Program:
         self.slots = {s.name: s for s in p.slots}
         self.stored = stored(p)
         self.arrays = (*(a.name for a in p.anchors), *(part for s in p.slots if not s.vanishes for part in s.parts))
+        self.part_axes = (*(a.axes for a in p.anchors), *(s.leaf(i).attr.axes for s in p.slots for i in range(len(s.parts))))
         self.means = tuple(a.name for a in p.anchors if a.policy == "mean")
         self.single, found = self._lift(single=True, rows=False)
         self.kinds |= dict(zip(self.arrays, found, strict=True))
