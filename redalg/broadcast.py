@@ -46,9 +46,7 @@ def _topk(kind: str, axes: tuple[str, ...], body: Node, extra: Any, missing: tup
     return g.reduction(kind, axes, body, extra=extra)
 
 
-def _position(
-    kind: str, axes: tuple[str, ...], body: Node, present: tuple[str, ...], missing: tuple[str, ...]
-) -> Node:
+def _position(kind: str, axes: tuple[str, ...], body: Node, present: tuple[str, ...], missing: tuple[str, ...]) -> Node:
     """Row-major position of the first extremum. Along a missing axis all elements tie, so its coordinate is 0."""
     if not present:
         return g.ZERO

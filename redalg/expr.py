@@ -40,7 +40,7 @@ class Carrier:
     node: Node
 
 
-class Leaf(Operand, Carrier, sympy.Symbol):  # type: ignore[misc]
+class Leaf(Operand, Carrier, sympy.Symbol):
     """A symbol that carries the graph node it stands for; interned, so equal declarations are one object."""
 
     _objects: dict[Node, Leaf] = {}
@@ -162,16 +162,20 @@ def make_domain(domains: dict[str, Any], where: str) -> frozenset[str]:
     for alone in ("bool", "complex"):
         if alone in found and len(found) > 1:
             others = ", ".join(sorted(found - {alone}))
-            raise RedalgError(f"the domains {alone} and {others}", where, "they exclude each other", f"keep {alone} only")
+            raise RedalgError(
+                f"the domains {alone} and {others}", where, "they exclude each other", f"keep {alone} only"
+            )
     return found - {"nonnegative"} if "positive" in found else found
 
 
-def declare(name: str, axes: Iterable[str] = (), domain: frozenset[str] = frozenset(), stamp: bool = True) -> TensorSymbol:
+def declare(
+    name: str, axes: Iterable[str] = (), domain: frozenset[str] = frozenset(), stamp: bool = True
+) -> TensorSymbol:
     """The tensor of this declaration, entered last in the order of declarations (unless `stamp` is False)."""
     node = g.tensor(name, axes, domain)
     if stamp:
         _declared[node.attr] = next(_clock)
-    return TensorSymbol(node)  # type: ignore[return-value]
+    return TensorSymbol(node)
 
 
 _ITEM = re.compile(r"\s*([^\s,\[\]]+)\s*(?:\[([^\[\]]*)\])?\s*,?")
@@ -223,7 +227,7 @@ def index(axis: str) -> Index:
     >>> index("j")
     index[j]
     """
-    return Index(Node("index", (), _one_axis(axis, "ra.index")))  # type: ignore[return-value]
+    return Index(Node("index", (), _one_axis(axis, "ra.index")))
 
 
 def size(axis: str) -> Size:
@@ -232,7 +236,7 @@ def size(axis: str) -> Size:
     >>> size("j")
     size[j]
     """
-    return Size(Node("size", (), _one_axis(axis, "ra.size")))  # type: ignore[return-value]
+    return Size(Node("size", (), _one_axis(axis, "ra.size")))
 
 
 def _one_axis(axis: Any, where: str) -> str:

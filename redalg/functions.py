@@ -16,7 +16,7 @@ from sympy.logic.boolalg import Boolean, BooleanFunction
 from redalg.operand import Operand
 
 
-class Map(Operand, sympy.Function):  # type: ignore[misc]
+class Map(Operand, sympy.Function):
     """A pointwise function; real for real arguments (NaN and the infinities count as real)."""
 
     is_commutative = True
@@ -106,7 +106,7 @@ class expm1(Map):  # noqa: N801
 class _Extremum(Map):
     pick: ClassVar[Any]
 
-    def __new__(cls, *args: Any) -> sympy.Expr:  # type: ignore[misc]
+    def __new__(cls, *args: Any) -> sympy.Expr:
         flat: dict[sympy.Expr, None] = {}
         for a in map(sympy.sympify, args):
             flat.update(dict.fromkeys(a.args if isinstance(a, cls) else (a,)))
@@ -156,7 +156,7 @@ class cast(Map):  # noqa: N801
         return self.args[0].is_extended_nonnegative
 
 
-class choose(BooleanFunction):  # type: ignore[misc]  # noqa: N801
+class choose(BooleanFunction):  # noqa: N801
     """where(condition, then, otherwise) with Boolean branches."""
 
     @classmethod
@@ -166,7 +166,7 @@ class choose(BooleanFunction):  # type: ignore[misc]  # noqa: N801
         return other if condition == sympy.false else None
 
 
-class _Equality(BooleanFunction):  # type: ignore[misc]
+class _Equality(BooleanFunction):
     equal: ClassVar[bool]
 
     def __new__(cls, a: Any, b: Any) -> Boolean:

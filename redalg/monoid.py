@@ -12,7 +12,7 @@ from redalg import graph as g
 from redalg.errors import RedalgError
 from redalg.graph import Node
 from redalg.operand import number_operand
-from redalg.translate import to_node, to_sympy
+from redalg.translate import settle, to_node, to_sympy
 
 Action = tuple[str, Callable[[Any, Any], Any]]
 _LEFT, _RIGHT, _BY = "a", "b", "h"
@@ -27,8 +27,9 @@ class Monoid:
     """``Monoid(name, combine, identity, commutative=False, actions=())``.
 
     `combine(a, b)` is a Python function on SymPy expressions (or tuples of them, as many as `identity` has), called
-    once with symbols; `identity` is a number or a tuple of numbers; each of `actions` is ``(name, function(state, h))``,
-    a map of the state by a scalar h that distributes over `combine`. Laws are obligations of a form, not claims.
+    once with symbols; `identity` is a number or a tuple of numbers; each of `actions` is
+    ``(name, function(state, h))``, a map of the state by a scalar h that distributes over `combine`. Laws are
+    obligations of a form, not claims.
     Equal content is equal; pickles by its graph, whatever the functions were.
 
     Raises: RedalgError if `combine`, `identity` or an action does not give numbers of the right width.
@@ -40,6 +41,7 @@ class Monoid:
 
     name: str
     width: int
+    single: bool  # elements are scalars, not tuples of one
     commutative: bool
     combined: tuple[Node, ...]  # over the leaves a0… and b0…
     identity_nodes: tuple[Node, ...]
@@ -55,21 +57,25 @@ class Monoid:
         actions: Sequence[Action] = (),
     ) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise RedalgError(f"the name {name!r}", "ra.Monoid", "it is not an identifier", 'use a name such as "affine"')
+            raise RedalgError(
+                f"the name {name!r}", "ra.Monoid", "it is not an identifier", 'use a name such as "affine"'
+            )
         where = f"ra.Monoid({name!r})"
-        self._single = not isinstance(identity, (tuple, list))
-        neutral = (identity,) if self._single else tuple(identity)
+        self.single = not isinstance(identity, (tuple, list))
+        neutral = (identity,) if self.single else tuple(identity)
         width = len(neutral)
         a, b = self._symbols(_LEFT, width), self._symbols(_RIGHT, width)
         combined = self._called(combine, (self._wrap(a), self._wrap(b)), width, f"combine of {where}")
         acted = []
         for action in actions:
             if not (isinstance(action, tuple) and len(action) == 2 and isinstance(action[0], str)):
-                raise RedalgError(f"the action {action!r}", where, "it is not a pair", "write (name, function(state, h))")
+                raise RedalgError(
+                    f"the action {action!r}", where, "it is not a pair", "write (name, function(state, h))"
+                )
             h = sympy.Symbol(_BY)
             acted.append((action[0], self._called(action[1], (self._wrap(a), h), width, f"an action of {where}")))
         nodes = tuple(to_node(number_operand(v, f"identity of {where}")) for v in neutral)
-        self._fill(name, combined, nodes, bool(commutative), tuple(acted), self._single)
+        self._fill(name, combined, nodes, bool(commutative), tuple(acted), self.single)
 
     def _fill(
         self,
@@ -81,7 +87,7 @@ class Monoid:
         single: bool,
     ) -> None:
         self.name, self.combined, self.identity_nodes = name, combined, identity
-        self.width, self.commutative, self.acted, self._single = len(identity), commutative, acted, single
+        self.width, self.commutative, self.acted, self.single = len(identity), commutative, acted, single
         h = hashlib.blake2b(f"{name}|{commutative}|{single}".encode(), digest_size=16)
         for group in (combined, identity, *(nodes for _, nodes in acted)):
             h.update(b"".join(n.digest for n in group) + b";")
@@ -96,7 +102,7 @@ class Monoid:
         return monoid
 
     def __reduce__(self) -> tuple[Any, ...]:
-        content = (self.name, self.combined, self.identity_nodes, self.commutative, self.acted, self._single)
+        content = (self.name, self.combined, self.identity_nodes, self.commutative, self.acted, self.single)
         return Monoid.from_nodes, content
 
     def __eq__(self, other: object) -> bool:
@@ -111,7 +117,7 @@ class Monoid:
     @property
     def identity(self) -> Any:
         values = tuple(to_sympy(n) for n in self.identity_nodes)
-        return values[0] if self._single else values
+        return values[0] if self.single else values
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -129,7 +135,7 @@ class Monoid:
         left, right = self._given(a), self._given(b)
         combined = self.combine_nodes(left, right)
         values = tuple(to_sympy(n) for n in combined)
-        return values[0] if self._single else values
+        return values[0] if self.single else values
 
     def combine_nodes(self, a: Sequence[Node], b: Sequence[Node]) -> tuple[Node, ...]:
         """The combination of two tuples of nodes, evaluation order kept."""
@@ -142,15 +148,15 @@ class Monoid:
         return tuple(g.substitute(n, mapping) for n in dict(self.acted)[name])
 
     def _given(self, value: Any) -> tuple[Node, ...]:
-        values = (value,) if self._single else tuple(value)
+        values = (value,) if self.single else tuple(value)
         return tuple(to_node(number_operand(v, f"Monoid {self.name!r}"), strict=False) for v in values)
 
     def _result(self, nodes: tuple[Node, ...], mapping: dict[Node, Node]) -> Any:
         values = tuple(to_sympy(g.substitute(n, mapping)) for n in nodes)
-        return values[0] if self._single else values
+        return values[0] if self.single else values
 
     def _wrap(self, symbols: tuple[Any, ...]) -> Any:
-        return symbols[0] if self._single else symbols
+        return symbols[0] if self.single else symbols
 
     @staticmethod
     def _symbols(side: str, width: int) -> tuple[Any, ...]:
@@ -160,9 +166,9 @@ class Monoid:
         if not callable(function):
             raise RedalgError(f"{function!r}", where, "it is not a function", "pass a function of two arguments")
         result = function(*args)
-        values = (result,) if self._single else result
+        values = (result,) if self.single else result
         if not isinstance(values, (tuple, list)) or len(values) != width:
             raise RedalgError(f"the result {result!r}", where, f"{width} part(s) are expected", "match the identity")
         known = {sympy.Symbol(n.attr.name): n for side in (_LEFT, _RIGHT) for n in parts(side, width)}
         known[sympy.Symbol(_BY)] = g.state(_BY)
-        return tuple(to_node(number_operand(v, where), symbols=known) for v in values)
+        return tuple(settle(to_node(number_operand(v, where), symbols=known), known) for v in values)

@@ -16,7 +16,12 @@ from redalg.errors import RedalgError
 
 def exact_fraction(value: Any) -> Fraction:
     """The rational a finite real number holds, without rounding (``0.1`` is 3602879701896397/36028797018963968)."""
-    return Fraction(*value.as_integer_ratio()) if hasattr(value, "as_integer_ratio") else Fraction(operator.index(value))
+    if isinstance(value, sympy.Float):
+        sign, mantissa, exponent, _ = value._mpf_
+        return Fraction(-mantissa if sign else mantissa) * Fraction(2) ** exponent
+    return (
+        Fraction(*value.as_integer_ratio()) if hasattr(value, "as_integer_ratio") else Fraction(operator.index(value))
+    )
 
 
 def exact_number(value: Any) -> sympy.Expr:
@@ -54,9 +59,16 @@ def operand(value: Any, where: str) -> sympy.Basic:
             "write ra.eq(a, b) or ra.ne(a, b); sympy.true and sympy.false are the constants",
         )
     if isinstance(value, str):
-        raise RedalgError(f"the string {value!r}", where, "text is never evaluated", "use ra.tensors, or ra.parse for text")
-    if isinstance(value, Number) or (hasattr(value, "dtype") and hasattr(value, "item") and not hasattr(value, "__len__")):
+        raise RedalgError(
+            f"the string {value!r}", where, "text is never evaluated", "use ra.tensors, or ra.parse for text"
+        )
+    if isinstance(value, Number) or (
+        hasattr(value, "dtype") and hasattr(value, "item") and not hasattr(value, "__len__")
+    ):
         return exact_number(value)
+    if isinstance(value, tuple):
+        why, fix = "it has several parts", "take one of them: .values, .indices or [0]"
+        raise RedalgError(f"a {type(value).__name__} of {len(value)} parts", where, why, fix)
     raise RedalgError(
         f"a value of type {type(value).__name__}",
         where,
@@ -103,6 +115,7 @@ for _symbol, _names in {
     "-": ("__sub__", "__rsub__"),
     "*": ("__mul__", "__rmul__"),
     "/": ("__truediv__", "__rtruediv__"),
+    "**": ("__pow__", "__rpow__"),
     "<": ("__lt__",),
     "<=": ("__le__",),
     ">": ("__gt__",),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from redalg import graph as g
 from redalg.graph import Decl, Node
@@ -15,14 +15,15 @@ if TYPE_CHECKING:
 
 _OR, _AND, _NOT, _COMPARE, _ADD, _MUL, _NEG, _POW, _ATOM = range(9)
 _SYMBOL = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-_SHORT = 160  # tree nodes a one-line description may have
+_SHORT = 100  # tree nodes a one-line description may have
+_NEST = 15  # levels of parentheses before a part gets a name
 
 
 def short(node: Node) -> str:
     """One line for messages: the whole expression if its tree is small, else its operation and digest.
 
     >>> short(g.mul(g.const(2), g.tensor("x", "j")))
-    '2*x[j]'
+    '2 * x[j]'
     """
     weight: dict[Node, int] = {}
     for n in g.walk(node):
@@ -49,8 +50,9 @@ def number_text(q: Fraction) -> str:
 class Writer:
     """Nodes as text of the grammar; `names` holds nodes that are already bound to a name."""
 
-    def __init__(self, names: Mapping[Node, str]) -> None:
+    def __init__(self, names: dict[Node, str]) -> None:
         self.names = names
+        self.read: dict[Decl, None] = {}  # tensors in order of their first appearance in the text
 
     def text(self, node: Node, level: int = _OR) -> str:
         """The text of a node, in parentheses if it binds weaker than `level`."""
@@ -80,14 +82,16 @@ def _special(w: Writer, n: Node) -> tuple[int, str]:
 
 
 def _leaf(w: Writer, n: Node) -> tuple[int, str]:
+    if n.op == "tensor":
+        w.read.setdefault(n.attr)
     return _ATOM, str(n.attr)
 
 
 def _add(w: Writer, n: Node) -> tuple[int, str]:
-    ordered = sorted(n.args, key=lambda a: _negative(a) is not None)
-    text = w.text(ordered[0], _ADD)
-    for a in ordered[1:]:
-        positive = _negative(a)
+    signed = [(a, None if a in w.names else _negative(a)) for a in n.args]
+    signed.sort(key=lambda pair: pair[1] is not None)
+    text = w.text(signed[0][0], _ADD)
+    for a, positive in signed[1:]:
         text += f" + {w.text(a, _MUL)}" if positive is None else f" - {w.text(positive, _MUL)}"
     return _ADD, text
 
@@ -156,36 +160,37 @@ _RULES: dict[str, Callable[[Writer, Node], tuple[int, str]]] = {
 # --- specs ---------------------------------------------------------------------------------------------------------
 
 
-def bindings(spec: Spec) -> tuple[dict[Node, str], list[Node]]:
-    """Names for the nodes worth a line of their own, in an order in which each uses earlier ones only."""
-    uses: dict[Node, int] = {}
-    nodes = list(g.walk(*spec.outputs.values()))
-    for n in nodes:
-        for a in n.args:
-            uses[a] = uses.get(a, 0) + 1
-    taken = {t.name for t in spec.tensors} | set(spec.outputs) | {a for a in spec.axes}
+def bindings(spec: Spec) -> list[tuple[str, Node]]:
+    """The nodes worth a line of their own, with names, in an order in which each uses earlier ones only."""
+    roots = tuple(spec.outputs.values())
+    uses, depth = _uses(roots), dict[Node, int]()
+    taken = {t.name for t in spec.tensors} | set(spec.outputs)
     outputs: dict[Node, str] = {}
     for name, n in spec.outputs.items():
-        if n.args and bindable(name, spec):
+        if n.args and name not in RESERVED and all(name != t.name for t in spec.tensors):
             outputs.setdefault(n, name)
-    names: dict[Node, str] = {}
-    for n in nodes:
-        if n in outputs:
-            names[n] = outputs[n]
-        elif n.args and (uses.get(n, 0) > 1 or n.op == "reduce" and n.attr.kind != "monoid"):
-            if _worth(n):
-                names[n] = _fresh(n, taken)
-    return names, [n for n in nodes if n in names]
+    found = []
+    for n in g.walk(*roots):
+        depth[n] = 1 + max((depth[a] for a in n.args), default=0)
+        shared = uses.get(n, 0) > 1 and not _brief(n)
+        if n in outputs or n.args and (shared or n.op == "reduce" or depth[n] > _NEST):
+            found.append((outputs.get(n) or _fresh(n, taken), n))
+            depth[n] = 0
+    return found
 
 
-def bindable(name: str, spec: Spec) -> bool:
-    """Whether an output's name may be bound on a line of its own: no tensor and no word of the grammar has it."""
-    return name not in RESERVED and all(name != t.name for t in spec.tensors)
+def _uses(roots: tuple[Node, ...]) -> dict[Node, int]:
+    uses: dict[Node, int] = {}
+    for n in g.walk(*roots):
+        for a in n.args:
+            uses[a] = uses.get(a, 0) + 1
+    return uses
 
 
-def _worth(n: Node) -> bool:
-    """A power with a constant exponent or a constant multiple is shorter than a name, and prints as a quotient."""
-    return not (n.op in ("pow", "mul") and len(n.args) == 2 and any(a.op == "const" for a in n.args))
+def _brief(n: Node) -> bool:
+    """A constant power or multiple of something short is shorter than a name, and may print as a quotient."""
+    short_args = all(not a.args or a.op == "reduce" for a in n.args)
+    return n.op in ("pow", "mul") and short_args and len(n.args) == 2 and any(a.op == "const" for a in n.args)
 
 
 def _fresh(n: Node, taken: set[str]) -> str:
@@ -197,14 +202,42 @@ def _fresh(n: Node, taken: set[str]) -> str:
     return f"{stem}{number}"
 
 
-def _declaration(d: Decl) -> str:
-    return " ".join([str(d), *sorted(d.domain)])
-
-
 def spec_text(spec: Spec) -> str:
-    """The statements of a spec, separated by semicolons; `parse` reads them back."""
-    return ""
+    """The statements of a spec, separated by semicolons; `parse` reads them back as an equal spec."""
+    writer = Writer({})
+    lines = [_monoid_text(m) for m in _monoids(spec)]
+    for name, node in bindings(spec):
+        lines.append(f"{name} = {writer.written(node)[1]}")
+        writer.names[node] = name
+    items = []
+    for name, node in spec.outputs.items():
+        text = writer.text(node)
+        items.append(name if text == name and node.args else f"{name} = {text}")
+    default = {n: tuple(a for a in spec.axes if a in node.axes) for n, node in spec.outputs.items()}
+    lines += [f"order {n} = {' '.join(axes)}" for n, axes in spec.output_axes.items() if axes != default[n]]
+    lines += [f"empty {n} = {_empty_text(v)}" for n, v in spec.empty.items()]
+    lines.append("return " + ", ".join(items))
+    if any(t.domain for t in spec.tensors) or spec.tensors != tuple(writer.read):
+        lines.insert(0, "tensors " + ", ".join(" ".join([str(t), *sorted(t.domain)]) for t in spec.tensors))
+    return "; ".join(lines)
 
 
-def spec_latex(spec: Spec) -> str:
-    return ""
+def _empty_text(value: Fraction | float) -> str:
+    if isinstance(value, Fraction):
+        return number_text(value)
+    return "nan" if value != value else "oo" if value > 0 else "-oo"
+
+
+def _monoids(spec: Spec) -> dict[Any, None]:
+    reduces = (n.attr for n in g.walk(*spec.outputs.values()) if n.op == "reduce")
+    return dict.fromkeys(attr.extra[0] for attr in reduces if attr.kind == "monoid")
+
+
+def _monoid_text(m: Any) -> str:
+    def group(nodes: tuple[Node, ...]) -> str:
+        inside = Writer({}).listed(nodes)
+        return inside if m.single else f"({inside})" if len(nodes) > 1 else f"({inside},)"
+
+    text = f"monoid {m.name} = {group(m.combined)} identity {group(m.identity_nodes)}"
+    text += " commutative" if m.commutative else ""
+    return text + "".join(f" action {name} = {group(nodes)}" for name, nodes in m.acted)

@@ -175,13 +175,17 @@ def topk(expr: Any, k: int, axis: Any, name: str | None = None) -> TopK:
     """
     axes, body = axis_names(axis, "ra.topk"), as_number(_body(expr, "ra.topk"))
     if isinstance(k, bool) or not hasattr(k, "__index__") or int(k) < 1:
-        raise RedalgError(f"k = {k!r}", "ra.topk", "k is the number of elements kept, an integer ≥ 1", "use k=1 or more")
+        raise RedalgError(
+            f"k = {k!r}", "ra.topk", "k is the number of elements kept, an integer ≥ 1", "use k=1 or more"
+        )
     new = "_".join(axes) + "_top" if name is None else name
     if not isinstance(new, str):
         raise RedalgError(f"the axis {new!r}", "ra.topk", "an axis is named by a string", 'write name="top"')
     check_name(new, "axis", "ra.topk")
     if new in body.axes or new in axes:
-        raise RedalgError(f"the new axis {new!r}", "ra.topk", "the expression already has it", 'choose another name="..."')
+        raise RedalgError(
+            f"the new axis {new!r}", "ra.topk", "the expression already has it", 'choose another name="..."'
+        )
     values, indices = (reduced(f"topk_{part}", axes, body, (int(k), new)) for part in ("values", "indices"))
     return TopK(to_sympy(values), to_sympy(indices))
 

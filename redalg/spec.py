@@ -15,10 +15,11 @@ from redalg import graph as g
 from redalg.errors import RedalgError
 from redalg.expr import TensorSymbol, check_name, declaration_time
 from redalg.graph import Decl, Node
+from redalg.latex import spec_latex
 from redalg.operand import exact_number, is_python_bool, operand
-from redalg.printing import spec_latex, spec_text
+from redalg.printing import spec_text
+from redalg.spec_checks import check_axes, check_complex, check_declarations, check_monoids
 from redalg.translate import settle, to_node, to_sympy
-from redalg.spec_checks import check_axes, check_complex, check_declarations
 
 Number = Fraction | float
 
@@ -49,6 +50,7 @@ class Spec:
     empty: Mapping[str, Number]
     axes: tuple[str, ...]
     digest: str
+    _expressions: Mapping[str, Any] | None
 
     def __init__(
         self,
@@ -59,11 +61,18 @@ class Spec:
         **outputs: Any,
     ) -> None:
         if not outputs:
-            raise RedalgError("a spec without outputs", "ra.Spec()", "there is nothing to compute", "ra.Spec(y=expression)")
+            raise RedalgError(
+                "a spec without outputs", "ra.Spec()", "there is nothing to compute", "ra.Spec(y=expression)"
+            )
         nodes = {}
         for name, expr in outputs.items():
             check_name(name, "output", "ra.Spec")
             nodes[name] = settle(to_node(operand(expr, f"output {name!r} of ra.Spec")))
+        for option, value in (("order", order), ("empty", empty)):
+            if not isinstance(value or {}, Mapping):
+                raise RedalgError(
+                    f"{option}={value!r}", "ra.Spec", "it is not a dict by output", f'{option}={{"O": …}}'
+                )
         self._fill(nodes, _ordered_tensors(nodes, tensors), order or {}, _empty_values(empty or {}, nodes))
 
     def _fill(
@@ -78,6 +87,7 @@ class Spec:
         axes = _all_axes(tensors, roots)
         check_axes(roots, tensors)
         check_complex(roots)
+        check_monoids(roots)
         put = object.__setattr__
         put(self, "outputs", MappingProxyType(dict(nodes)))
         put(self, "tensors", tensors)
@@ -109,10 +119,11 @@ class Spec:
     @property
     def expressions(self) -> Mapping[str, Any]:
         """The outputs as SymPy expressions (built on first use)."""
-        if self._expressions is None:
+        found = self._expressions
+        if found is None:
             found = MappingProxyType({name: to_sympy(node) for name, node in self.outputs.items()})
             object.__setattr__(self, "_expressions", found)
-        return self._expressions
+        return found
 
     def _digest(self) -> str:
         parts = [(n, node.digest.hex(), self.output_axes[n]) for n, node in self.outputs.items()]
@@ -127,7 +138,8 @@ class Spec:
         return hash(self.digest)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        rows, at = [], {}
+        rows: list[tuple[Any, ...]] = []
+        at: dict[Node, int] = {}
         for n in g.walk(*self.outputs.values()):
             at[n] = len(rows)
             rows.append((n.op, tuple(at[a] for a in n.args), n.attr))
@@ -157,7 +169,10 @@ def _ordered_tensors(outputs: Mapping[str, Node], given: Sequence[Any] | None) -
         check_declarations(found)
         times = {d: declaration_time(d) for d in found}
         return tuple(sorted(found, key=lambda d: (times[d] is None, times[d] or 0)))
-    decls = [t.decl if isinstance(t, TensorSymbol) else t for t in given]
+    items = (given,) if isinstance(given, TensorSymbol) else given
+    if not isinstance(items, (tuple, list)):
+        raise RedalgError(f"tensors={given!r}", "ra.Spec", "it is not a sequence of tensors", "write tensors=(Q, K, V)")
+    decls = [t.decl if isinstance(t, TensorSymbol) else t for t in items]
     for d in decls:
         if not isinstance(d, Decl) or decls.count(d) > 1:
             why = "it is listed twice" if isinstance(d, Decl) else "it is not a declared tensor"
@@ -178,13 +193,15 @@ def _all_axes(tensors: Sequence[Decl], roots: Sequence[Node]) -> tuple[str, ...]
     return tuple(axes)
 
 
-def _output_axes(nodes: Mapping[str, Node], axes: Sequence[str], order: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+def _output_axes(
+    nodes: Mapping[str, Node], axes: Sequence[str], order: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
     result = {name: tuple(a for a in axes if a in node.axes) for name, node in nodes.items()}
     for name, wanted in order.items():
         where = f"order={{{name!r}: {wanted!r}}} of ra.Spec"
         if name not in result:
             raise RedalgError(f"the output {name!r}", where, f"the outputs are {list(nodes)}", "name an output")
-        names = tuple(re.findall(r"[^\s,]+", wanted)) if isinstance(wanted, str) else tuple(wanted)
+        names = tuple(re.findall(r"[^\s,]+", wanted) if isinstance(wanted, str) else map(str, _listed(wanted, where)))
         if sorted(names) != sorted(result[name]):
             raise RedalgError(
                 f"the axes {list(names)}",
@@ -194,6 +211,12 @@ def _output_axes(nodes: Mapping[str, Node], axes: Sequence[str], order: Mapping[
             )
         result[name] = names
     return result
+
+
+def _listed(value: Any, where: str) -> Sequence[Any]:
+    if isinstance(value, (tuple, list)):
+        return value
+    raise RedalgError(f"{value!r}", where, "the axes are named by a string or a list", 'write order={"O": "i h e"}')
 
 
 def _empty_values(empty: Mapping[str, Any], nodes: Mapping[str, Node]) -> dict[str, Number]:

@@ -32,6 +32,18 @@ def _declared(d: Decl) -> str:
     return " ".join([str(d), *sorted(d.domain)])
 
 
+def check_monoids(roots: Sequence[Node]) -> None:
+    """One name, one monoid."""
+    seen: dict[str, object] = {}
+    for n in g.walk(*roots):
+        if n.op == "reduce" and n.attr.kind == "monoid":
+            monoid = n.attr.extra[0]
+            if seen.setdefault(monoid.name, monoid) != monoid:
+                raise RedalgError(
+                    f"two monoids named {monoid.name!r}", "ra.Spec", "they combine differently", "rename one of them"
+                )
+
+
 def check_axes(roots: Sequence[Node], tensors: Sequence[Decl]) -> None:
     """Every axis has a length: from a tensor, or from a topk; a topk axis is new and has one length."""
     carried = {a for t in tensors for a in t.axes}

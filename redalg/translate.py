@@ -27,7 +27,7 @@ from redalg.printing import short
 __all__ = ["Reduction", "refuse_unsupported", "to_node", "to_sympy"]
 
 
-class Reduction(Operand, Carrier, sympy.AtomicExpr):  # type: ignore[misc]
+class Reduction(Operand, Carrier, sympy.AtomicExpr):
     """A reduction over named axes. `node` is its graph; `kind`, `axis` (reduced), `axes` (left), `body`."""
 
     is_commutative = True
@@ -133,7 +133,7 @@ class Reduction(Operand, Carrier, sympy.AtomicExpr):  # type: ignore[misc]
         return r"\mathtt{" + short(self.node).replace("_", r"\_") + "}"
 
 
-class BooleanReduction(Reduction, Boolean):  # type: ignore[misc]
+class BooleanReduction(Reduction, Boolean):
     """`any` and `all`: conditions, that count as 0 or 1 in arithmetic."""
 
 
@@ -188,6 +188,9 @@ _SAME: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+CONSTRUCTORS = {**_SAME, **_OWN}
+
+
 def to_sympy(node: Node, names: Mapping[str, Any] | None = None, plain: bool = False) -> Any:
     """The SymPy expression of a node; total. `to_node` inverts it on nodes that came from SymPy.
 
@@ -195,7 +198,7 @@ def to_sympy(node: Node, names: Mapping[str, Any] | None = None, plain: bool = F
     expression. `plain` uses SymPy's own exp, log, Abs, Max, Min and Piecewise instead of this package's classes, for
     readers who go on calculating; their evaluation assumes ordinary real numbers.
     """
-    names, table = names or {}, {**_SAME, **(_PLAIN if plain else _OWN)}
+    names, table = names or {}, {**_SAME, **_PLAIN} if plain else CONSTRUCTORS
     done: dict[Node, Any] = {}
     stack = [node]
     while stack:
@@ -261,10 +264,10 @@ def _comparison(op: str, a: Any, b: Any) -> Any:
         return cls(a, b, evaluate=False)
 
 
-def settle(node: Node) -> Node:
-    """A node that SymPy's automatic evaluation no longer changes: `to_node(to_sympy(n)) is n`."""
+def settle(node: Node, symbols: Mapping[Any, Node] | None = None) -> Node:
+    """A node that SymPy's automatic evaluation no longer changes: `to_node(to_sympy(n), symbols) is n`."""
     for _ in range(8):
-        again = to_node(to_sympy(node), strict=False)
+        again = to_node(to_sympy(node), symbols, strict=False)
         if again is node:
             break
         node = again
