@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from redalg import symbolic
 from redalg.errors import RedalgError
-from redalg.graph import MINUS_ONE, ONE, TRUE, ZERO, Node, leaves, size, state, substitute, walk
+from redalg.graph import MINUS_ONE, ONE, TRUE, ZERO, Node, Reduce, leaves, size, state, substitute, walk
 from redalg.obligation_kinds import distributive, kind_laws
 from redalg.obligation_streams import stream_laws
 from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
@@ -113,10 +113,16 @@ def separations(plan: Plan) -> Iterator[Obligation]:
         body = stage.node
         if body.op != "reduce" or body.attr.kind != "sum" or not stage.generators:
             continue
-        terms = [raw_mul(h, g) for h, g in zip(stage.coefficients, stage.generators, strict=True)]
+        terms = [_contracted(raw_mul(h, g)) for h, g in zip(stage.coefficients, stage.generators, strict=True)]
         whole = {COUNT: size(plan.axis)}  # the context is that of a whole stream
-        sides = (substitute(side, whole, raw=True) for side in (body.args[0], raw_add(*terms)))
-        yield Obligation("O1", stage.name, *sides, note=f"rank {stage.rank}")
+        left, right = (substitute(side, whole, raw=True) for side in (body.args[0], raw_add(*terms)))
+        yield Obligation("O1", stage.name, left, right, note=f"rank {stage.rank}")
+
+
+def _contracted(term: Node) -> Node:
+    """A contraction inside a body whose sums were swapped: its axes have fresh names and are summed last."""
+    fresh = tuple(sorted(a for a in term.axes if "~" in a))
+    return Node("reduce", (term,), Reduce("sum", fresh)) if fresh else term
 
 
 # --- O2, O3, O5 ----------------------------------------------------------------------------------------------------
@@ -214,14 +220,19 @@ def _cocycle(slot: Slot, p: PassPlan, three: Chain) -> Iterator[Obligation]:
 
 
 def domains(p: PassPlan, plan: Plan) -> Iterator[Obligation]:
-    """Logarithms, roots and divisors that a slot's elements contain and no stage's body does."""
+    """Logarithms, roots and divisors that a slot's elements contain and no stage's body does.
+
+    What later passes read of earlier ones is a constant there, in the place where the definition has it.
+    """
+    handed = {name for q in plan.passes for name, _ in q.exports}
     written = {n for stage in plan.stages for n in walk(stage.node)}
     now, axes = chain(p, 1), symbolic.declared_axes(p)
     note = "; ".join(text for _, text in plan.assumptions)
     for slot in p.slots:
         for body in slot.lift:
             for condition in _conditions(symbolic.resolve(body, now.times[0], axes, raw=True), written):
-                yield Obligation("O7", slot.name, condition, TRUE, "observational", now.assumptions, note)
+                if not handed & {leaf.attr.name for leaf in leaves(condition, "state")}:
+                    yield Obligation("O7", slot.name, condition, TRUE, "observational", now.assumptions, note)
 
 
 def _conditions(body: Node, written: set[Node]) -> Iterator[Node]:

@@ -1,0 +1,266 @@
+"""Where the anchors go (theory, sections 3.1 and 3.3): a policy, decided from the raw normal forms.
+
+Correctness never depends on an anchor, so these rules only serve accuracy and range:
+
+* an exponential e^u whose rate meets a stage value is centred where every exponent is provably <= 0: on the extremum
+  the spec itself subtracts if an order fact proves u <= T, else on a running maximum of u;
+* an element x that meets stage values additively is centred on a *location* of x, a stage value that moves with x
+  (∂T/∂x = 1): an extremum of x or a weighted mean Σgx/Σg; without one, on its own running mean;
+* an element that is divided by a bound of its size, to a power of two or more, is scaled by that bound;
+* invariants and factors (log l, 1/σ, slopes) are never anchors: they are deferred to finalize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from redalg import graph as g
+from redalg import normal as nf
+from redalg.cascade import Cascade, RawBackend, StageValue
+from redalg.graph import Node
+from redalg.normal import Mono, Poly
+from redalg.plan import COUNT
+from redalg.signs import NEG, linear
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One anchor to be: what is centred, how, on what, and why."""
+
+    generator: Node
+    kind: str  # "add" or "mul"
+    policy: str  # "extremum" or "mean"
+    target: Node | None  # extremum: over stages
+    weights: Mono | None  # mean: the raw monomial g of Σgx/Σg
+    why: str
+    bound: Node | None = None  # scales: the stage value that bounds the generator
+
+
+@dataclass
+class Choices:
+    exponents: dict[Node, Choice] = field(default_factory=dict)  # u -> anchor of e^u
+    elements: dict[Node, Choice] = field(default_factory=dict)  # x -> anchor of x
+    scales: dict[Node, Choice] = field(default_factory=dict)  # generator -> its scale
+    ties: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (element, extremum stage)
+    casts: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (G, H)
+
+
+def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[Node]) -> Choices:
+    """Anchors for the given (derivable) stages."""
+    choices = Choices()
+    sums = [(s, raw.value(s)) for s in stages if s.attr.kind == "sum" and raw.scope.uses(s.args[0])]
+    for body in _bodies(raw, stages):
+        _exponents(raw, body, choices)
+        _scales(raw, body, choices)
+    for _, value in sums:
+        _elements(raw, backend, value, choices)
+    _means(raw, backend, outputs, choices)
+    for choice in list(choices.elements.values()):
+        for gen, _ in choice.weights or ():
+            choices.elements.pop(gen, None)  # what serves as a weight stays as it is
+    _formal(raw, backend, choices)
+    return choices
+
+
+def _bodies(raw: Cascade, stages: list[Node]) -> Iterator[Poly]:
+    """Normal forms of the bodies that meet stage values: sums, and extrema that separate by a factor."""
+    for s in stages:
+        if not raw.scope.uses(s.args[0]):
+            continue
+        if s.attr.kind == "sum":
+            body = raw.value(s).body
+            assert body is not None
+            yield body
+        elif s.attr.kind in ("max", "min"):
+            p = raw.separator.poly(s.args[0])
+            if not raw.separator.mixed_generators(p):
+                yield p
+
+
+# --- exponentials --------------------------------------------------------------------------------------------------
+
+
+def exponent(raw: Cascade, m: Mono) -> Poly:
+    total = Poly()
+    for gen, p in m:
+        if gen.op == "exp":
+            total = total + raw.separator.poly(gen.args[0], True).scale(p)
+    return total
+
+
+def normalised(p: Poly) -> tuple[Poly, Fraction]:
+    """(u, λ) with p = λ·u, λ > 0, the leading coefficient of u being ±1."""
+    lead = abs(p.ordered()[0][1])
+    return p.scale(1 / lead), lead
+
+
+def _exponents(raw: Cascade, body: Poly, choices: Choices) -> None:
+    for m, _ in body.ordered():
+        varying, fixed = raw.separator.split(m)
+        element, context = exponent(raw, varying), exponent(raw, fixed)
+        if not element or not any(raw.scope.uses(gen) for gen in context.generators()):
+            continue
+        u, rate = normalised(element)
+        node = nf.poly_node(u)
+        if node in choices.exponents:
+            continue
+        mask = g.logical("and", *(gen for gen, _ in varying if gen.is_boolean))
+        located = Poly({k: c for k, c in context.terms.items() if any(_is_extremum(gen) for gen, _ in k)})
+        target = nf.poly_node(located.scale(-1 / rate))
+        if located and not raw.signs.of(g.sub(target, node), None if mask is g.TRUE else mask) & NEG:
+            why = "the exponent is centred on the extremum that the spec subtracts: no exponential exceeds 1"
+        else:
+            target = raw.value(g.reduction("max", raw.axis, node)).node
+            why = "the exponent is centred on its running maximum: no exponential exceeds 1"
+        choices.exponents[node] = Choice(node, "add", "extremum", target, None, why)
+
+
+def _is_extremum(node: Node) -> bool:
+    return node.op == "reduce" and node.attr.kind in ("max", "min")
+
+
+# --- elements ------------------------------------------------------------------------------------------------------
+
+
+def _elements(raw: Cascade, backend: RawBackend, value: StageValue, choices: Choices) -> None:
+    assert value.body is not None
+    rows = raw.separator.rows(value.body)
+    atoms = {gen: None for e in sorted(rows, key=nf.mono_key) for gen, p in e if _can_centre(gen, p)}
+    for x in atoms:
+        if x in choices.elements:
+            continue
+        if x in choices.exponents:  # it moves with its exponential: one anchor serves both
+            if _meets_additively(raw, rows, x):
+                choices.elements[x] = choices.exponents[x]
+            continue
+        for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0])):
+            found = next(_locations(raw, backend, h, x), None)
+            if found is not None:
+                choices.elements[x] = found
+                break
+        else:
+            if _meets_additively(raw, rows, x):
+                why = "no stage value moves with this element: it is centred on its own running mean"
+                choices.elements[x] = Choice(x, "add", "mean", None, nf.UNIT, why)
+
+
+def _can_centre(gen: Node, p: Fraction) -> bool:
+    if gen.is_boolean or gen.op in ("exp", "cast", "sign", "sin", "cos") or p.denominator != 1 or not 0 < p <= 12:
+        return False
+    return not any("complex" in leaf.attr.domain for leaf in g.leaves(gen))
+
+
+def _meets_additively(raw: Cascade, rows: dict[Mono, Poly], x: Node) -> bool:
+    """Some e·x^k and e·x^i, i < k, stand with coefficients of which one depends on stage values independently."""
+    for e, h in rows.items():
+        k = dict(e).get(x)
+        if not k:
+            continue
+        rest = tuple(t for t in e if t[0] is not x)
+        for lower in range(int(k)):
+            other = rows.get(nf.mono({**dict(rest), x: Fraction(lower)}) or nf.UNIT)
+            if other and len(nf.rank_factor({nf.UNIT: h, ((x, Fraction(1)),): other})) == 2:
+                return any(raw.scope.uses(gen) for gen in (*h.generators(), *other.generators()))
+    return False
+
+
+def _locations(raw: Cascade, backend: RawBackend, h: Poly, x: Node) -> Iterator[Choice]:
+    for m, _ in h.ordered():
+        for weights in _ratios(backend, m, x):
+            why = "centred on its mean, which the stage subtracts" if not weights else (
+                "centred on its weighted mean, which the stage subtracts"
+            )
+            yield Choice(x, "add", "mean", None, weights, why)
+        for gen, p in m:
+            if p > 0 and _is_extremum(gen):
+                slope = _slope(gen.args[0], x)
+                if slope:
+                    why = "centred on the extremum that the stage subtracts"
+                    yield Choice(x, "add", "extremum", gen if slope > 0 else g.neg(gen), None, why)
+
+
+def _slope(body: Node, x: Node) -> int:
+    """±1 where the body is ±x + (something free of x), also under a mask."""
+    if body.op == "where" and body.args[2].op == "special":
+        body = body.args[1]
+    terms = linear(body)
+    c = terms.get(x)
+    return int(c) if c in (1, -1) and len(terms) == 1 else 0
+
+
+def _ratios(backend: RawBackend, m: Mono, x: Node) -> Iterator[Mono]:
+    """Weights g for which Σgx/Σg (or Σx/n) divides the monomial."""
+    powers = dict(m)
+    for gen, p in m:
+        top = backend.monos.get(gen)
+        if top is None or p <= 0 or dict(top).get(x) != 1:
+            continue
+        weights = tuple(t for t in top if t[0] is not x)
+        below = COUNT if not weights else g.reduction("sum", backend.axis, nf.mono_node(weights))
+        if powers.get(below, 0) < 0:
+            yield weights
+
+
+def _means(raw: Cascade, backend: RawBackend, outputs: list[Node], choices: Choices) -> None:
+    """Means that are wanted themselves: anchor plus residual instead of a quotient of sums."""
+    for node in g.walk(*outputs):
+        if raw.scope.varies(node) or not raw.scope.uses(node) or node.op not in ("mul", "pow", "add"):
+            continue
+        for m, _ in raw.separator.poly(node).ordered():
+            for gen, _p in m:
+                for x, k in backend.monos.get(gen, ()):
+                    if x in choices.elements or k != 1 or not _can_centre(x, k) or _is_integer(x):
+                        continue
+                    for weights in _ratios(backend, m, x):
+                        if all(w.op != "exp" for w, _ in weights) and _fits(gen, x, raw):
+                            why = "a mean is kept as anchor plus residual, never as a quotient of sums"
+                            choices.elements[x] = Choice(x, "add", "mean", None, weights, why)
+
+
+def _is_integer(x: Node) -> bool:
+    return x.op == "tensor" and bool(x.attr.domain & {"integer", "bool"})
+
+
+def _fits(total: Node, x: Node, raw: Cascade) -> bool:
+    """Centring must not blow the element up to more axes than it has (a weighted sum over j stays a contraction)."""
+    return total.axes <= x.axes - raw.scope.axes
+
+
+# --- scales, ties, casts -------------------------------------------------------------------------------------------
+
+
+def _scales(raw: Cascade, body: Poly, choices: Choices) -> None:
+    for m, _ in body.ordered():
+        varying, fixed = raw.separator.split(m)
+        for gen, p in varying:
+            if p < 2 or gen.is_boolean or gen.op == "exp" or gen in choices.scales:
+                continue
+            for bound, q in fixed:
+                if q <= -p and _is_extremum(bound) and bound.attr.kind == "max" and _bounds_size(raw, bound, gen):
+                    why = f"a power of {int(p) if p.denominator == 1 else p} could overflow: it is scaled by its bound"
+                    choices.scales[gen] = Choice(gen, "mul", "extremum", _nonzero(bound), None, why, bound)
+
+
+def _nonzero(scale: Node) -> Node:
+    """A scale that a piece of zeros has not got yet is 1, so that its elements stay 0 (and not 0/0)."""
+    return g.where(g.compare("eq", scale, g.ZERO), g.ONE, scale)
+
+
+def _bounds_size(raw: Cascade, bound: Node, gen: Node) -> bool:
+    body = bound.args[0]
+    size = gen if gen.op == "abs" or raw.signs.nonnegative(gen) else g.fn("abs", gen)
+    return body is size or body is g.fn("abs", gen)
+
+
+def _formal(raw: Cascade, backend: RawBackend, choices: Choices) -> None:
+    for element, stage in backend.centring.ties.values():
+        known = choices.exponents.get(element)
+        if known is None or known.target is not stage:
+            known = Choice(element, "add", "extremum", stage, None, "ties with the extremum are counted where it stands")
+        choices.ties[element, stage] = known
+    for element, context in backend.centring.casts.values():
+        big, factor = nf.poly_node(element), nf.poly_node(context)
+        why = "rounding is done at the running scale and commutes with it by assumption"
+        choices.casts[big, factor] = Choice(big, "mul", "extremum", _nonzero(g.power(factor, -1)), None, why)

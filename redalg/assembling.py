@@ -1,0 +1,210 @@
+"""From the values of a cascade to a pass plan: choose anchors, rerun the cascade over centred slots, emit nodes.
+
+Expressions are emitted in differences: a centred element is ``x - A`` before anything else is added to it, a mean is
+``A + residual``, exponentials are merged before they are taken (theory, section 3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+
+from redalg import graph as g
+from redalg import normal as nf
+from redalg.anchoring import Choices, choose
+from redalg.building import SlotBackend
+from redalg.cascade import Cascade, RawBackend
+from redalg.graph import Node
+from redalg.normal import Mono
+from redalg.plan import COUNT, Anchor, PassPlan, Slot
+
+
+class Emitter:
+    """Stage nodes replaced by their values over slots; values of earlier passes, as large as they come, by exports."""
+
+    def __init__(self, cascade: Cascade, export: Callable[[Node], Node]) -> None:
+        self.cascade, self.export = cascade, export
+        self._memo: dict[Node, Node] = {}
+
+    def __call__(self, node: Node) -> Node:
+        found = self._memo.get(node)
+        if found is None:
+            found = self._memo[node] = self._emit(node)
+        return found
+
+    def _emit(self, node: Node) -> Node:
+        scope = self.cascade.scope
+        if scope.is_known(node) and not scope.varies(node):
+            return self.export(node)
+        if scope.is_stage(node):
+            return self(self.cascade.value(node).node)
+        return g.rebuild(node, tuple(self(a) for a in node.args)) if node.args else node
+
+
+def in_differences(root: Node, anchors: Iterable[Anchor]) -> Node:
+    """Sums that hold both an element and minus its anchor take that difference first (no re-ordering afterwards)."""
+    pairs = {a.generator: a.leaf for a in anchors if a.kind == "add"}
+    done: dict[Node, Node] = {}
+    for node in g.walk(root):
+        args = tuple(done[a] for a in node.args)
+        new = node if args == node.args else Node(node.op, args, node.attr)
+        if node.op == "add":
+            new = _difference_first(new, node, pairs)
+        done[node] = new
+    return done[root]
+
+
+def _difference_first(new: Node, original: Node, pairs: dict[Node, Node]) -> Node:
+    by_original = dict(zip(original.args, new.args, strict=True))
+    for generator, leaf in pairs.items():
+        minus = g.neg(leaf)
+        if generator in by_original and minus in by_original and len(original.args) > 2:
+            rest = [v for k, v in by_original.items() if k not in (generator, minus)]
+            return Node("add", (Node("add", (generator, minus)), *rest))
+    return new
+
+
+def build_pass(
+    raw: Cascade,
+    backend: RawBackend,
+    nodes: list[Node],
+    export: Callable[[Node], Node],
+    axis_order: tuple[str, ...],
+) -> tuple[PassPlan, list[Node], Cascade]:
+    """The plan of one pass that computes `nodes`, and the nodes over its state."""
+    stages = _needed(raw, nodes)
+    choices = choose(raw, backend, stages, nodes)
+    try:
+        return _build(raw, nodes, stages, choices, export, axis_order)
+    except Unresolved:
+        return _build(raw, nodes, stages, Choices(), export, axis_order)
+
+
+class Unresolved(Exception):
+    """Centring has hidden a cancellation that the raw analysis saw."""
+
+
+def _needed(raw: Cascade, nodes: list[Node]) -> list[Node]:
+    """Stages whose values the nodes need, dependencies first."""
+    return [n for n in g.walk(*nodes) if raw.scope.is_stage(n) and raw.value(n).blocked is None]
+
+
+def _build(
+    raw: Cascade,
+    nodes: list[Node],
+    stages: list[Node],
+    choices: Choices,
+    export: Callable[[Node], Node],
+    axis_order: tuple[str, ...],
+) -> tuple[PassPlan, list[Node], Cascade]:
+    slots = SlotBackend(
+        choices, raw.axis, axis_order, _averaged(stages, nodes, raw.axis), _families(raw, stages, choices)
+    )
+    hidden = [c.target for c in choices.exponents.values() if c.target is not None]
+    final = Cascade([*stages, *_extrema(hidden)], raw.axis, raw.scope.known, slots, raw.commute)
+    slots.separator_poly = final.separator.poly
+    if any(final.value(s).blocked for s in stages if raw.value(s).blocked is None):
+        raise Unresolved
+    emit = Emitter(final, export)
+    emitted = [emit(n) for n in nodes]
+    anchors = slots.anchors(final.separator, emit)
+    built = [_emitted_slot(s, emit) for s in slots.closed()]
+    anchors, built = _live(anchors, built, emitted)
+    order = _order(anchors, built)
+    plan = PassPlan(tuple(anchors), tuple(built), order)
+    return plan, [in_differences(n, anchors) for n in emitted], final
+
+
+def _extrema(nodes: Iterable[Node]) -> list[Node]:
+    return [n for n in g.walk(*nodes) if n.op == "reduce" and n.attr.kind in ("max", "min")]
+
+
+def _emitted_slot(slot: Slot, emit: Emitter) -> Slot:
+    """Values of earlier passes inside a lift become exports; state leaves stay."""
+    from dataclasses import replace
+
+    return replace(slot, lift=tuple(emit(x) for x in slot.lift)) if emit.cascade.scope.known else slot
+
+
+def _averaged(stages: list[Node], nodes: list[Node], axis: tuple[str, ...]) -> frozenset[Node]:
+    """Sums that are only ever used divided by the count, also under a root: S/n, sqrt(S)/sqrt(n)."""
+    products = [n for n in g.walk(*nodes) if n.op == "mul" and _count_power(n) < 0]
+    divided = {a: True for n in products for a in n.args if _power_of(a) == -_count_power(n)}
+    used_bare: set[Node] = set(nodes)
+    for n in g.walk(*nodes):
+        for a in n.args:
+            if not (n in divided and n.op == "pow") and not (n in products and a in divided):
+                used_bare.add(a)
+    sums = {s for s in stages if s.attr.kind == "sum"}
+    held = {a.args[0] if a.op == "pow" else a for a in divided if a not in used_bare}
+    return frozenset(s for s in sums if s in held and s not in used_bare)
+
+
+def _power_of(factor: Node) -> Fraction:
+    if factor.op != "pow":
+        return Fraction(1)
+    return factor.args[1].attr if factor.args[1].op == "const" else Fraction(0)
+
+
+def _count_power(product: Node) -> Fraction:
+    return next((_power_of(f) for f in product.args if f is COUNT or f.op == "pow" and f.args[0] is COUNT), Fraction(0))
+
+
+def _families(raw: Cascade, stages: list[Node], choices: Choices) -> frozenset[Mono]:
+    """What centred powers are multiplied by in some body: slots that moves of averages will need."""
+    out: set[Mono] = set()
+    for s in stages:
+        body = raw.value(s).body
+        for m in raw.separator.rows(body) if body is not None else ():
+            rest = tuple(t for t in m if t[0] not in choices.elements)
+            if rest != m:
+                out.add(rest)
+    out.update(c.weights for c in choices.elements.values() if c.weights)
+    return frozenset(out)
+
+
+def _live(anchors: list[Anchor], slots: list[Slot], nodes: list[Node]) -> tuple[list[Anchor], list[Slot]]:
+    """Only what the results need, directly or through moves, targets and shifts."""
+    by_part = {p: s for s in slots for p in s.parts}
+    by_slot = {s.name: s for s in slots}
+    by_anchor = {a.name: a for a in anchors}
+    needed: set[str] = set()
+    stack = [leaf.attr.name for n in nodes for leaf in g.leaves(n, "state")]
+    while stack:
+        name = stack.pop()
+        if name in by_anchor and name not in needed:
+            needed.add(name)
+            a = by_anchor[name]
+            expr = [e for e in (a.target, a.shift) if e is not None]
+            stack.extend(leaf.attr.name for e in expr for leaf in g.leaves(e, "state"))
+        slot = by_part.get(name) or by_slot.get(name)
+        if slot is not None and slot.name not in needed:
+            needed.add(slot.name)
+            stack.extend([*slot.anchors, *(m.slot for m in slot.moves)])
+    return [a for a in anchors if a.name in needed], [s for s in slots if s.name in needed]
+
+
+def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...]:
+    """Every name after what it is computed from; an anchor on its own residual precedes the slots it centres."""
+    owner = {p: s.name for s in slots for p in s.parts}
+    by_slot = {s.name: s for s in slots}
+    waits: dict[str, set[str]] = {s.name: set(s.anchors) for s in slots}
+    for a in anchors:
+        waits[a.name] = set()
+        if a.target is not None:
+            waits[a.name] |= {owner.get(x.attr.name, x.attr.name) for x in g.leaves(a.target, "state")}
+        if a.shift is not None:
+            for leaf in g.leaves(a.shift, "state"):
+                slot = by_slot.get(owner.get(leaf.attr.name, ""))
+                waits[a.name] |= set(slot.anchors if slot else ()) - {a.name}
+    known = set(waits)
+    order: list[str] = []
+    while len(order) < len(waits):
+        ready = sorted(n for n in waits if n not in order and not (waits[n] & known) - set(order))
+        if not ready:
+            raise Unresolved  # anchors that wait for each other
+        order.append(ready[0])
+    return tuple(order)
+
+
+__all__ = ["Emitter", "Unresolved", "build_pass", "in_differences", "nf"]

@@ -1,0 +1,258 @@
+"""Values of the stages of one pass, on demand and memoised over the shared graph.
+
+A `Cascade` asks a *backend* for the quantities it accumulates: the raw backend answers with the reductions themselves
+(``Σ_j G``), the slot backend of `redalg.building` with the parts of a centred state. Everything else (separation,
+splitting, pull-out, cancellation between stages) is the same for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from redalg import graph as g
+from redalg import normal as nf
+from redalg.graph import Node
+from redalg.monotone import CannotPull, Puller
+from redalg.normal import Mono, Poly
+from redalg.plan import COUNT
+from redalg.separate import Centring, NoCentring, Scope, Separator, Trace
+from redalg.signs import Signs
+
+ORDER_KINDS = ("argmax", "argmin")
+
+
+@dataclass
+class Blocked:
+    """Why a stage has no incremental form in this pass: the node in the way."""
+
+    stage: Node
+    node: Node
+    why: str
+
+
+@dataclass
+class StageValue:
+    node: Node  # over slots (or raw reductions) and parameters
+    poly: Poly
+    trace: Trace
+    blocked: Blocked | None = None
+    body: Poly | None = None  # normal form of a sum's body
+
+
+class Backend(Protocol):
+    centring: Centring
+
+    def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]: ...
+    def leaf(self, varying: Mono, stage: Node) -> Poly: ...
+    def slot(
+        self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
+    ) -> Node: ...
+
+
+class RawBackend:
+    """Nothing is centred; what is accumulated is named by its own reduction."""
+
+    def __init__(self, axis: tuple[str, ...]) -> None:
+        self.axis = axis
+        self.centring = NoCentring()
+        self.monos: dict[Node, Mono] = {}  # Σ_j G -> the monomial G
+
+    def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]:
+        return varying, nf.constant(1)
+
+    def leaf(self, varying: Mono, stage: Node) -> Poly:
+        node = g.reduction("sum", self.axis, nf.mono_node(varying))
+        self.monos[node] = varying
+        return nf.generator(node)
+
+    def slot(
+        self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
+    ) -> Node:
+        return g.reduction(kind, self.axis, *lift, extra=extra)
+
+
+class Cascade:
+    """The stages of one pass under a backend. `known`: stages of earlier passes, which are constants here."""
+
+    def __init__(
+        self, stages: list[Node], axis: tuple[str, ...], known: frozenset[Node], backend: Backend, commute: bool
+    ) -> None:
+        self.axis, self.backend = axis, backend
+        self.scope = Scope(axis, known)
+        self.signs = Signs(stages)
+        self.commute = commute
+        self._values: dict[Node, StageValue] = {}
+        self._leaves: set[Node] = set()  # raw reductions that stand for themselves
+        self._bad: set[Node] = set()  # formal sums of mixed monomials
+        self.separator = self._separator(Trace())
+
+    def _separator(self, trace: Trace) -> Separator:
+        return Separator(self.scope, self.signs, self._poly_of, self.backend.centring, trace, self.commute)
+
+    def _poly_of(self, stage: Node) -> Poly:
+        return nf.generator(stage) if stage in self._leaves else self.value(stage).poly
+
+    def value(self, stage: Node) -> StageValue:
+        found = self._values.get(stage)
+        if found is None:
+            found = self._sum(stage) if stage.attr.kind == "sum" else self._other(stage)
+            self._values[stage] = found
+        return found
+
+    # --- sums ---
+
+    def _sum(self, stage: Node) -> StageValue:
+        trace = Trace()
+        separator = self._separator(trace)
+        body = separator.poly(stage.args[0])
+        rows: dict[Mono, Poly] = {}
+        for e, h in separator.rows(body).items():
+            centred, factor = self.backend.term(e, separator)
+            rows[centred] = rows.get(centred, Poly()) + h * factor
+        total = Poly()
+        for e, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0])):
+            mixed = [gen for gen, _ in e if separator.is_mixed(gen)]
+            if mixed:
+                leaf = g.reduction("sum", self.axis, nf.mono_node(e))
+                self._bad.add(leaf)
+                self._leaves.add(leaf)
+                part = nf.generator(leaf)
+            else:
+                part = self._accumulated(e, stage)
+            total = total + self._bind(h, part)
+        blocked = self._blocked(stage, total)
+        return StageValue(nf.poly_node(total), total, trace, blocked, body)
+
+    def _accumulated(self, e: Mono, stage: Node) -> Poly:
+        if not e:
+            return nf.generator(COUNT)
+        plain, names = _plain_axes(e)
+        leaf = self.backend.leaf(plain, stage)
+        if names:
+            leaf = Poly({_renamed(m, names): c for m, c in leaf.terms.items()})
+        self._leaves.update(gen for gen in leaf.generators() if gen.op == "reduce")
+        return leaf
+
+    def _bind(self, h: Poly, leaf: Poly) -> Poly:
+        """h·leaf, summed over the fresh axes of swapped contractions."""
+        product = h * leaf
+        if not any("~" in a for m in product.terms for gen, _ in m for a in gen.axes):
+            return product
+        total = Poly()
+        for m, c in product.terms.items():
+            fresh = tuple(sorted({a for gen, _ in m for a in gen.axes if "~" in a}))
+            free = tuple((gen, p) for gen, p in m if not any("~" in a for a in gen.axes))
+            bound = nf.mono_node(tuple((gen, p) for gen, p in m if any("~" in a for a in gen.axes)))
+            if fresh:
+                total = total + nf.from_mono(free, c) * nf.generator(g.reduction("sum", fresh, bound))
+            else:
+                total = total + nf.from_mono(m, c)
+        return total
+
+    # --- order reductions, products, quantifiers, user monoids ---
+
+    def _other(self, stage: Node) -> StageValue:
+        trace = Trace()
+        separator = self._separator(trace)
+        puller = Puller(separator, self._slot, lambda e: self.backend.term(e, separator))
+        kind, body = stage.attr.kind, stage.args[0]
+        try:
+            if kind in ("max", "min"):
+                node = puller.extremum(kind, body)
+            elif kind in ORDER_KINDS:
+                node = puller.position(kind, body)
+            elif kind.startswith("topk"):
+                node = puller.topk(kind, body, stage.attr.extra)
+            elif kind == "prod":
+                node = puller.product(body)
+            elif kind in ("any", "all"):
+                node = puller.quantifier(kind, body)
+            else:
+                node = self._user(stage, separator)
+        except CannotPull as e:
+            return self._block_whole(stage, trace, e)
+        poly = nf.generator(stage) if node is stage else separator.poly(node)
+        blocked = self._blocked(stage, nf.generator(node) if node is not stage else poly)
+        return StageValue(node, poly, trace, blocked)
+
+    def _slot(
+        self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
+    ) -> Node:
+        if kind == "sum":
+            node = g.reduction("sum", self.axis, *lift)
+            return self.value(node).node
+        node = self.backend.slot(kind, *lift, ignore_nan=ignore_nan, extra=extra, varying=varying)
+        if node.op == "reduce":
+            self._leaves.add(node)
+        return node
+
+    def _user(self, stage: Node, separator: Separator) -> Node:
+        from redalg.actions import act_outside
+
+        if not any(self.scope.uses(a) for a in stage.args):
+            return self.backend.slot("monoid", *stage.args, extra=stage.attr.extra)
+        return act_outside(stage, separator, self.backend.slot)
+
+    def _block_whole(self, stage: Node, trace: Trace, reason: CannotPull) -> StageValue:
+        self._bad.add(stage)
+        self._leaves.add(stage)
+        blocked = Blocked(stage, reason.node, reason.why)
+        return StageValue(stage, nf.generator(stage), trace, blocked)
+
+    # --- what is in the way ---
+
+    def _blocked(self, stage: Node, poly: Poly) -> Blocked | None:
+        for gen in poly.generators():
+            culprit = self.first_bad(gen)
+            if culprit is not None:
+                if culprit in self._values and self._values[culprit].blocked is not None:
+                    return self._values[culprit].blocked
+                mixed = [n for n in g.walk(culprit.args[0]) if self.scope.mixed(n)] or [culprit]
+                return Blocked(stage, mixed[0] if len(mixed) == 1 else _innermost(mixed), "it mixes elements and stage values")
+        return None
+
+    def first_bad(self, node: Node) -> Node | None:
+        """The first formal sum of mixed terms, or blocked stage, that the node depends on."""
+        seen: set[Node] = set()
+        stack = [node]
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            if n in self._bad:
+                return n
+            if self.scope.is_stage(n):
+                if n not in self._leaves:
+                    value = self.value(n)
+                    if value.blocked is not None:
+                        return value.blocked.stage if value.blocked.stage in self._bad else n
+                    stack.extend(value.poly.generators())
+                continue
+            stack.extend(reversed(n.args))
+        return None
+
+
+def _innermost(mixed: list[Node]) -> Node:
+    return next((n for n in mixed if n.op not in ("add", "mul")), mixed[0])
+
+
+def _plain_axes(e: Mono) -> tuple[Mono, dict[str, str]]:
+    """Undo fresh axis names where the plain name is free, so that equal slots are found equal."""
+    axes = {a for gen, _ in e for a in gen.axes}
+    undo: dict[str, str] = {}
+    for a in sorted(a for a in axes if "~" in a):
+        plain = a.split("~")[0]
+        while plain in axes or plain in undo.values():
+            plain += "'"
+        undo[a] = plain
+    if not undo:
+        return e, {}
+    return _renamed(e, undo), {v: k for k, v in undo.items()}
+
+
+def _renamed(m: Mono, names: dict[str, str]) -> Mono:
+    out = nf.mono({g.rename_axes(gen, names): p for gen, p in m})
+    assert out is not None
+    return out

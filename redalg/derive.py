@@ -1,0 +1,243 @@
+"""`derive_incremental`: from a spec to its incremental form, or to a verdict that says why there is none.
+
+The procedure (theory, sections 1-5), one arrow after the other::
+
+    spec -> normalised outputs -> raw cascade (which stages separate) -> anchors -> centred cascade -> plan -> form
+
+With several passes allowed, a stage that does not join the pass of its dependencies gets the next one, in which they
+are constants; this greedy assignment is minimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from redalg import graph as g
+from redalg import normal as nf
+from redalg.assembling import build_pass
+from redalg.cascade import Blocked, Cascade, RawBackend
+from redalg.errors import NotDecomposable, RedalgError, Undecided
+from redalg.graph import Node
+from redalg.normalising import choose_axis, normalise
+from redalg.plan import Output, PassPlan, Plan, StageReport
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+    from redalg.spec import Spec
+
+ASSUMPTIONS = ("cast_commutes",)
+PAIRS = {
+    "sum": "(sum, ×)", "prod": "(prod, power)", "any": "(any, and)", "all": "(all, or)", "monoid": "(monoid, action)",
+}
+
+
+def derive_incremental(spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()) -> Form:
+    """The incremental form of `spec` along `axis`: one state, updated by elements, merged in any bracketing.
+
+    * `axis`: the streamed axis (a name, or a tuple for a composite one); default: the one that the outermost
+      reductions of the outputs share.
+    * `max_passes`: how often the data may be read for the state; the plan uses as few as possible.
+    * `assume`: named assumptions, of ``cast_commutes`` (rounding commutes with the stage values).
+
+    Raises: `NotDecomposable` with a witness, `Undecided` with what is missing, `RedalgError` for bad arguments.
+    Source: Zhang et al., RedFuser (ASPLOS'26) for separation of rank 1; Chan, Golub, LeVeque (1983) for what the merge
+    of the variance generalises.
+
+    >>> import redalg as ra
+    >>> x = ra.tensors("x[j]")
+    >>> m = ra.max(x, "j")
+    >>> form = ra.derive_incremental(ra.Spec(lse=m + ra.log(ra.sum(ra.exp(x - m), "j"))))
+    >>> sorted(form.combine)
+    ['A_x', 'max_x', 'n', 'sum_exp']
+    """
+    from redalg.form import Form
+    from redalg.obligation import verify_plan
+
+    plan = derive_plan(spec, axis, max_passes, assume)
+    verify_plan(spec, plan)
+    return Form(spec, plan)
+
+
+def verdict(spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()) -> object:
+    """The `Form`, or the `NotDecomposable` or `Undecided` that `derive_incremental` would raise, returned.
+
+    >>> import redalg as ra
+    >>> x = ra.tensors("x[j]")
+    >>> type(ra.verdict(ra.Spec(d=ra.sum(ra.abs(x - ra.mean(x, "j")), "j")))).__name__
+    'NotDecomposable'
+    """
+    try:
+        return derive_incremental(spec, axis, max_passes, assume)
+    except (NotDecomposable, Undecided) as refusal:
+        return refusal
+
+
+def derive_plan(spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()) -> Plan:
+    """The plan behind `derive_incremental`, not yet verified."""
+    assumed = _checked(max_passes, assume)
+    outputs = list(spec.outputs.values())
+    along = choose_axis(outputs, axis, set(spec.axes))
+    nodes = [normalise(n, along) for n in outputs]
+    if not along:
+        return _finished(spec, (), (PassPlan(),), nodes, (), {})
+    return _Derivation(spec, along, nodes, "cast_commutes" in assumed).run(max_passes)
+
+
+def _checked(max_passes: int, assume: Iterable[str]) -> frozenset[str]:
+    assumed = frozenset({assume} if isinstance(assume, str) else assume)
+    unknown = assumed - set(ASSUMPTIONS)
+    if unknown:
+        raise RedalgError(
+            f"assumption {sorted(unknown)[0]!r}", "ra.derive_incremental(assume=...)",
+            f"known assumptions are {', '.join(ASSUMPTIONS)}", "leave it out, or check the spelling",
+        )
+    if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 1:
+        raise RedalgError(
+            f"max_passes={max_passes!r}", "ra.derive_incremental", "a form reads its data at least once", "max_passes=1",
+        )
+    return assumed
+
+
+class _Derivation:
+    """One run of the procedure; everything it learns is in its cascades."""
+
+    def __init__(self, spec: Spec, axis: tuple[str, ...], nodes: list[Node], commute: bool) -> None:
+        self.spec, self.axis, self.nodes, self.commute = spec, axis, nodes, commute
+        self.stages = [n for n in g.walk(*nodes) if n.op == "reduce" and n.attr.axes == axis]
+        self.axis_order = tuple(dict.fromkeys(a for d in spec.tensors for a in d.axes))
+
+    def run(self, max_passes: int) -> Plan:
+        cascades: list[tuple[Cascade, RawBackend]] = []
+        known: frozenset[Node] = frozenset()
+        obstacle: Blocked | None = None
+        first: tuple[Cascade, Blocked] | None = None
+        while True:
+            backend = RawBackend(self.axis)
+            raw = Cascade(self.stages, self.axis, known, backend, self.commute)
+            cascades.append((raw, backend))
+            resolved, obstacle = self._resolve(raw)
+            if obstacle is None:
+                break
+            first = first or (raw, obstacle)
+            ready = known | {s for s in self.stages if s not in known and raw.value(s).blocked is None}
+            if ready == known:
+                break
+            known = ready
+        if obstacle is not None or len(cascades) > max_passes:
+            assert first is not None
+            self._refuse(*first, passes=len(cascades) if obstacle is None else None)
+        return self._plan(cascades, resolved)
+
+    def _resolve(self, raw: Cascade) -> tuple[list[Node], Blocked | None]:
+        """The outputs over derivable stages: as written, or in normal form where that cancels what is in the way."""
+        out = []
+        for node in self.nodes:
+            bad = raw.first_bad(node)
+            if bad is not None and not raw.scope.varies(node):
+                p = raw.separator.poly(node)
+                if all(raw.first_bad(gen) is None for gen in p.generators()):
+                    node, bad = nf.poly_node(p), None
+            if bad is not None:
+                value = raw.value(bad) if raw.scope.is_stage(bad) and bad in self.stages else None
+                return [], (value.blocked if value and value.blocked else self._blocked_below(raw, node))
+            out.append(node)
+        return out, None
+
+    def _blocked_below(self, raw: Cascade, node: Node) -> Blocked:
+        for s in g.walk(node):
+            if raw.scope.is_stage(s) and s in self.stages:
+                blocked = raw.value(s).blocked
+                if blocked is not None:
+                    return blocked
+        raise AssertionError("an output is blocked, but none of its stages is")
+
+    # --- building ---
+
+    def _plan(self, cascades: list[tuple[Cascade, RawBackend]], resolved: list[Node]) -> Plan:
+        """Plans from the last pass to the first: what a pass reads of earlier ones is what those must compute."""
+        wanted: dict[Node, Node] = {}  # values of earlier passes -> their names
+        done: set[Node] = set()
+        passes: list[PassPlan] = []
+        nodes, emitted = resolved, None
+        for p in range(len(cascades) - 1, -1, -1):
+            raw, backend = cascades[p]
+            plan, values, _ = build_pass(raw, backend, nodes, lambda n: self._export(wanted, n), self.axis_order)
+            if emitted is None:
+                emitted = values
+            else:
+                names = [wanted[n].attr.name for n in nodes]
+                plan = PassPlan(plan.anchors, plan.slots, plan.order, tuple(zip(names, values, strict=True)))
+            passes.insert(0, plan)
+            done.update(nodes)
+            earlier = cascades[p - 1][0].scope if p else raw.scope
+            nodes = [n for n in wanted if n not in done and not earlier.is_known(n)]
+        assert emitted is not None
+        return _finished(
+            self.spec, self.axis, tuple(passes), emitted, self._reports(cascades, resolved), self._assumed(cascades)
+        )
+
+    @staticmethod
+    def _good(raw: Cascade, stage: Node) -> bool:
+        return raw.scope.is_stage(stage) and raw.value(stage).blocked is None
+
+    def _export(self, wanted: dict[Node, Node], node: Node) -> Node:
+        if node not in wanted:
+            axes = tuple(a for a in self.axis_order if a in node.axes)
+            axes += tuple(sorted(node.axes - set(axes)))
+            wanted[node] = g.state(f"known{len(wanted) + 1}", axes)
+        return wanted[node]
+
+    def _reports(self, cascades: list[tuple[Cascade, RawBackend]], resolved: list[Node]) -> tuple[StageReport, ...]:
+        reports = []
+        live = set(g.walk(*resolved))
+        for k, stage in enumerate(self.stages):
+            home = next((p for p, (raw, _) in enumerate(cascades) if self._good(raw, stage)), None)
+            if home is None or stage not in live:
+                continue
+            raw = cascades[home][0]
+            value = raw.value(stage)
+            pairs = nf.rank_factor(raw.separator.rows(value.body)) if value.body is not None else []
+            generators = tuple(nf.poly_node(a) for a, _ in pairs)
+            coefficients = tuple(nf.poly_node(b) for _, b in pairs)
+            pair = PAIRS.get(stage.attr.kind, f"({stage.attr.kind}, monotone)")
+            reports.append(
+                StageReport(
+                    f"stage{k + 1}", stage, pair, len(pairs) if value.body is not None else None, home + 1,
+                    tuple(value.trace.rules), generators, coefficients,
+                )
+            )
+        return tuple(reports)
+
+    def _assumed(self, cascades: list[tuple[Cascade, RawBackend]]) -> dict[str, str]:
+        out: dict[str, str] = {}
+        for raw, _ in cascades:
+            for stage in self.stages:
+                if self._good(raw, stage):
+                    out |= raw.value(stage).trace.assumptions
+        return out
+
+    # --- refusing ---
+
+    def _refuse(self, raw: Cascade, blocked: Blocked, passes: int | None) -> None:
+        from redalg.refusing import refuse
+
+        refuse(self.spec, raw, self.nodes, self.stages, blocked, passes)
+
+
+def _finished(
+    spec: Spec,
+    axis: tuple[str, ...],
+    passes: tuple[PassPlan, ...],
+    nodes: list[Node],
+    reports: tuple[StageReport, ...],
+    assumptions: dict[str, str],
+) -> Plan:
+    outputs = tuple(
+        Output(name, node, tuple(spec.output_axes[name]), bool(node.axes & set(axis)), spec.empty.get(name))
+        for name, node in zip(spec.outputs, nodes, strict=True)
+    )
+    return Plan(axis, passes, outputs, reports, tuple(sorted(assumptions.items())))
+
+
+__all__ = ["derive_incremental", "derive_plan", "verdict"]

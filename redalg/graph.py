@@ -1,0 +1,396 @@
+"""The shared graph: hash-consed expression nodes that everything after the spec language works on.
+
+SymPy expressions are trees on which most walks are exponential in a cascade's depth. A `Node` is built once per
+structure (equal structure is the *same object*), so every walk memoised by node is linear in the size of the graph.
+
+Operations (the whole language; `attr` in brackets)::
+
+    const [Fraction]                      special ["oo" "-oo" "nan" "pi" "e" "i"]     true  false
+    tensor [Decl]  state [Decl]           index [axis]  size [axis]
+    add  mul  (n-ary)                     pow (base, exponent)
+    <name> in UNARY (one argument)        maximum  minimum (n-ary)
+    where (condition, then, else)         eq ne lt le (two arguments)   and or (n-ary)   not
+    cast [dtype name]
+    reduce [Reduce]  (bodies)             kinds: sum prod max min any all argmax argmin
+                                          topk_values topk_indices (extra = (k, new axis)); monoid (extra = (Monoid, part))
+
+`gt`/`ge` are `lt`/`le` with the arguments exchanged; `sqrt(x)` is `pow(x, 1/2)`; a mean is a sum over a size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+UNARY = frozenset(
+    "exp log abs sign relu sigmoid tanh log1p expm1 erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh "
+    "floor ceil conj re im".split()
+)
+COMPARISONS = frozenset({"eq", "ne", "lt", "le"})
+BOOLEAN = COMPARISONS | {"and", "or", "not", "true", "false"}
+
+
+@dataclass(frozen=True)
+class Decl:
+    """A named array: its axes in order and its domain (a frozenset of `positive nonnegative integer bool complex`)."""
+
+    name: str
+    axes: tuple[str, ...] = ()
+    domain: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{','.join(self.axes)}]" if self.axes else self.name
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """What a `reduce` node does: the kind, the axes (one composite axis, row-major) and what the kind needs beside."""
+
+    kind: str
+    axes: tuple[str, ...]
+    extra: Any = None
+
+
+class Node:
+    """One operation. Immutable and interned: `a is b` exactly when the structures are equal."""
+
+    __slots__ = ("op", "args", "attr", "axes", "digest", "__weakref__")
+    op: str
+    args: tuple[Node, ...]
+    attr: Any
+    axes: frozenset[str]
+    digest: bytes
+
+    _interned: weakref.WeakValueDictionary[tuple[Any, ...], Node] = weakref.WeakValueDictionary()
+
+    def __new__(cls, op: str, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
+        key = (op, tuple(map(id, args)), attr)
+        found = cls._interned.get(key)
+        if found is not None:
+            return found
+        node = object.__new__(cls)
+        node.op, node.args, node.attr = op, args, attr
+        node.axes = _free_axes(op, args, attr)
+        node.digest = _digest(op, args, attr)
+        return cls._interned.setdefault(key, node)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Node, (self.op, self.args, self.attr)
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Node:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Node {self.op} {self.attr if self.attr is not None else ''} #{self.digest.hex()[:8]}>"
+
+    @property
+    def is_boolean(self) -> bool:
+        if self.op in BOOLEAN:
+            return True
+        if self.op == "where":
+            return self.args[1].is_boolean and self.args[2].is_boolean
+        if self.op == "reduce":
+            return self.attr.kind in ("any", "all")
+        return self.op in ("tensor", "state") and "bool" in self.attr.domain
+
+
+def _free_axes(op: str, args: tuple[Node, ...], attr: Any) -> frozenset[str]:
+    if op in ("tensor", "state"):
+        return frozenset(attr.axes)
+    if op == "index":
+        return frozenset({attr})
+    free: frozenset[str] = frozenset().union(*(a.axes for a in args)) if args else frozenset()
+    if op == "reduce":
+        free -= frozenset(attr.axes)
+        if attr.kind.startswith("topk"):
+            free |= {attr.extra[1]}
+    return free
+
+
+def _digest(op: str, args: tuple[Node, ...], attr: Any) -> bytes:
+    text = repr(attr) if not isinstance(attr, Decl) else f"{attr}{sorted(attr.domain)}"
+    h = hashlib.blake2b(f"{op}|{text}|".encode(), digest_size=16)
+    for a in args:
+        h.update(a.digest)
+    return h.digest()
+
+
+# --- constructors: flatten, fold constants, collect; they never use a law that fails for infinities or NaN ---------
+
+TRUE, FALSE = Node("true"), Node("false")
+
+
+def const(value: int | Fraction) -> Node:
+    return Node("const", (), Fraction(value))
+
+
+def special(name: str) -> Node:
+    return Node("special", (), name)
+
+
+ZERO, ONE, MINUS_ONE, HALF = const(0), const(1), const(-1), const(Fraction(1, 2))
+INF, NEG_INF = special("oo"), special("-oo")
+
+
+def is_const(node: Node, value: int | Fraction | None = None) -> bool:
+    return node.op == "const" and (value is None or node.attr == value)
+
+
+def _sorted(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(sorted(nodes, key=lambda n: n.digest))
+
+
+def _split_coefficient(term: Node) -> tuple[Fraction, Node]:
+    if term.op == "const":
+        return term.attr, ONE
+    if term.op == "mul" and term.args[0].op == "const":
+        rest = term.args[1:]
+        return term.args[0].attr, rest[0] if len(rest) == 1 else Node("mul", rest)
+    return Fraction(1), term
+
+
+def add(*terms: Node) -> Node:
+    """Sum with like terms collected, in canonical order. ``add(x, x) -> 2*x``; ``add() -> 0``."""
+    total: dict[Node, Fraction] = {}
+    stack = list(reversed(terms))
+    while stack:
+        term = stack.pop()
+        if term.op == "add":
+            stack.extend(reversed(term.args))
+            continue
+        c, body = _split_coefficient(term)
+        total[body] = total.get(body, Fraction(0)) + c
+    parts = [mul(const(c), body) for body, c in total.items() if c]
+    if not parts:
+        return ZERO
+    return parts[0] if len(parts) == 1 else Node("add", _sorted(parts))
+
+
+def mul(*factors: Node) -> Node:
+    """Product with constants folded and powers of one base merged, constant first."""
+    c = Fraction(1)
+    powers: dict[Node, Node] = {}
+    stack = list(reversed(factors))
+    while stack:
+        f = stack.pop()
+        if f.op == "mul":
+            stack.extend(reversed(f.args))
+        elif f.op == "const":
+            c *= f.attr
+        else:
+            base, e = (f.args[0], f.args[1]) if f.op == "pow" and f.args[1].op == "const" else (f, ONE)
+            powers[base] = add(powers[base], e) if base in powers else e
+    if c == 0:
+        return ZERO
+    parts = [power(b, e) for b, e in powers.items() if not is_const(e, 0)]
+    if not parts:
+        return const(c)
+    if c != 1:
+        if len(parts) == 1 and parts[0].op == "add":
+            return add(*(mul(const(c), t) for t in parts[0].args))
+        return Node("mul", (const(c), *_sorted(parts)))
+    return parts[0] if len(parts) == 1 else Node("mul", _sorted(parts))
+
+
+def power(base: Node, exponent: Node | int | Fraction) -> Node:
+    e = exponent if isinstance(exponent, Node) else const(exponent)
+    if is_const(e, 1):
+        return base
+    if is_const(e, 0):
+        return ONE
+    if base.op == "const" and e.op == "const" and e.attr.denominator == 1 and (base.attr or e.attr > 0):
+        return const(base.attr ** int(e.attr))
+    if is_const(base, 1):
+        return ONE
+    if base.op == "pow" and base.args[1].op == "const" and e.op == "const":
+        inner = base.args[1].attr
+        if inner.denominator == 1 and e.attr.denominator == 1:
+            return power(base.args[0], const(inner * e.attr))
+    if base.op == "mul" and e.op == "const" and e.attr.denominator == 1 and e.attr < 0:
+        return mul(*(power(f, e) for f in base.args))
+    if base.op == "mul" and e.op == "const":  # (n·t)^q = n^q·t^q for a state part that is positive by its nature
+        positive = [f for f in base.args if f.op == "state" and "positive" in f.attr.domain]
+        if positive:
+            rest = mul(*(f for f in base.args if f not in positive))
+            return mul(*(power(f, e) for f in positive), power(rest, e))
+    return Node("pow", (base, e))
+
+
+def neg(node: Node) -> Node:
+    return mul(MINUS_ONE, node)
+
+
+def sub(a: Node, b: Node) -> Node:
+    return add(a, neg(b))
+
+
+def div(a: Node, b: Node) -> Node:
+    return mul(a, power(b, -1))
+
+
+def fn(name: str, arg: Node) -> Node:
+    if name == "exp" and is_const(arg, 0):
+        return ONE
+    if name == "log" and is_const(arg, 1):
+        return ZERO
+    return Node(name, (arg,))
+
+
+def where(condition: Node, then: Node, other: Node) -> Node:
+    if condition is TRUE or then is other:
+        return then
+    return other if condition is FALSE else Node("where", (condition, then, other))
+
+
+def logical(op: str, *args: Node) -> Node:
+    """`and` / `or`, flattened, without duplicates and neutral elements."""
+    neutral, absorbing = (TRUE, FALSE) if op == "and" else (FALSE, TRUE)
+    parts: dict[Node, None] = {}
+    for a in args:
+        for p in a.args if a.op == op else (a,):
+            if p is absorbing:
+                return absorbing
+            if p is not neutral:
+                parts[p] = None
+    if not parts:
+        return neutral
+    return next(iter(parts)) if len(parts) == 1 else Node(op, _sorted(parts))
+
+
+def negate(condition: Node) -> Node:
+    """Logical not. An order comparison is not reversed: with NaN, not (a < b) differs from b <= a."""
+    if condition is TRUE:
+        return FALSE
+    if condition is FALSE:
+        return TRUE
+    if condition.op == "not":
+        return condition.args[0]
+    if condition.op in ("eq", "ne"):
+        return Node("ne" if condition.op == "eq" else "eq", condition.args)
+    return Node("not", (condition,))
+
+
+def compare(op: str, a: Node, b: Node) -> Node:
+    if op in ("gt", "ge"):
+        op, a, b = {"gt": "lt", "ge": "le"}[op], b, a
+    if op in ("eq", "ne"):
+        a, b = _sorted((a, b))
+    if a.op == "const" and b.op == "const":
+        holds = {"eq": a.attr == b.attr, "ne": a.attr != b.attr, "lt": a.attr < b.attr, "le": a.attr <= b.attr}[op]
+        return TRUE if holds else FALSE
+    return Node(op, (a, b))
+
+
+def extremum(op: str, *args: Node) -> Node:
+    """`maximum` or `minimum` of several arguments, flattened and without duplicates."""
+    parts = dict.fromkeys(p for a in args for p in (a.args if a.op == op else (a,)))
+    return next(iter(parts)) if len(parts) == 1 else Node(op, _sorted(parts))
+
+
+def tensor(name: str, axes: Iterable[str] = (), domain: Iterable[str] = ()) -> Node:
+    return Node("tensor", (), Decl(name, tuple(axes), frozenset(domain)))
+
+
+def state(name: str, axes: Iterable[str] = (), domain: Iterable[str] = ()) -> Node:
+    """A leaf that stands for a named part of a state (a slot, an anchor, a shift of an anchor)."""
+    return Node("state", (), Decl(name, tuple(axes), frozenset(domain)))
+
+
+def reduction(kind: str, axes: Iterable[str], *bodies: Node, extra: Any = None) -> Node:
+    return Node("reduce", tuple(bodies), Reduce(kind, tuple(axes), extra))
+
+
+def size(axes: Iterable[str]) -> Node:
+    return mul(*(Node("size", (), a) for a in axes))
+
+
+# --- walks ---------------------------------------------------------------------------------------------------------
+
+
+def walk(*roots: Node) -> Iterator[Node]:
+    """Every node below the roots once, arguments before the nodes that use them (deterministic order)."""
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+
+
+def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
+    """The same operation on other arguments, through the constructors that simplify."""
+    if args == node.args:
+        return node
+    simple: dict[str, Callable[..., Node]] = {"add": add, "mul": mul, "pow": power, "where": where}
+    if node.op in simple:
+        return simple[node.op](*args)
+    if node.op in UNARY:
+        return fn(node.op, *args)
+    if node.op in ("and", "or"):
+        return logical(node.op, *args)
+    if node.op == "not":
+        return negate(*args)
+    if node.op in COMPARISONS:
+        return compare(node.op, *args)
+    if node.op in ("maximum", "minimum"):
+        return extremum(node.op, *args)
+    return Node(node.op, args, node.attr)
+
+
+def substitute(root: Node, mapping: dict[Node, Node], raw: bool = False) -> Node:
+    """Replace nodes (whole subgraphs) by others; `raw` rebuilds without simplification, keeping evaluation order."""
+    done: dict[Node, Node] = {}
+
+    def visit(node: Node) -> Node:
+        if node in mapping:
+            return mapping[node]
+        if node not in done:
+            args = tuple(visit(a) for a in node.args)
+            if args == node.args:
+                done[node] = node
+            else:
+                done[node] = Node(node.op, args, node.attr) if raw else rebuild(node, args)
+        return done[node]
+
+    return visit(root)
+
+
+def leaves(root: Node, *ops: str) -> list[Node]:
+    """All leaf nodes of the given operations (default: tensor), each once, in order of first appearance."""
+    wanted = ops or ("tensor",)
+    return [n for n in walk(root) if n.op in wanted]
+
+
+def rename_axes(root: Node, mapping: dict[str, str]) -> Node:
+    """Rename free axes. A tensor under a renamed axis keeps its name and reads along the new one."""
+    done: dict[Node, Node] = {}
+
+    def visit(node: Node) -> Node:
+        if not any(a in node.axes for a in mapping):
+            return node
+        if node not in done:
+            if node.op in ("tensor", "state"):
+                d = node.attr
+                done[node] = Node(node.op, (), Decl(d.name, tuple(mapping.get(a, a) for a in d.axes), d.domain))
+            elif node.op == "index":
+                done[node] = Node("index", (), mapping.get(node.attr, node.attr))
+            elif node.op == "reduce" and node.attr.kind.startswith("topk") and node.attr.extra[1] in mapping:
+                k, axis = node.attr.extra
+                attr = Reduce(node.attr.kind, node.attr.axes, (k, mapping[axis]))
+                done[node] = Node("reduce", tuple(visit(a) for a in node.args), attr)
+            else:
+                done[node] = rebuild(node, tuple(visit(a) for a in node.args))
+        return done[node]
+
+    return visit(root)

@@ -1,0 +1,396 @@
+"""Pulling monotone maps out of order reductions (theory, section 2.3), and products, any and all.
+
+If F = φ_D(g(x)) with φ_D monotone, max_j F = φ_D(max_j g). `Puller` applies this recursively, splits sums of
+conditions, keeps both extrema where the direction depends on the context, and asks `slot` for what it accumulates. It
+returns the value of the stage as a node over those slots, or raises `CannotPull` with the node that is in the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from redalg import graph as g
+from redalg import normal as nf
+from redalg.facts import FUNCTIONS
+from redalg.graph import Node
+from redalg.normal import Mono, Poly
+from redalg.plan import COUNT
+from redalg.separate import Separator
+from redalg.signs import NEG, POS
+
+
+class CannotPull(Exception):
+    """No law applies: `node` mixes elements and stage values in a way that is not monotone."""
+
+    def __init__(self, node: Node, why: str) -> None:
+        super().__init__(why)
+        self.node, self.why = node, why
+
+
+class SlotMaker(Protocol):
+    def __call__(
+        self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
+    ) -> Node: ...
+
+
+OPPOSITE = {"max": "min", "min": "max"}
+IDENTITY = {"max": g.NEG_INF, "min": g.INF}
+ELEMENTWISE = {"max": "maximum", "min": "minimum"}
+
+
+class Puller:
+    """Decomposes the bodies of max, min, argmax, argmin, topk, prod, any and all."""
+
+    def __init__(self, separator: Separator, slot: SlotMaker, centre: Callable[[Mono], tuple[Mono, Poly]]) -> None:
+        self.separator, self.slot, self.centre = separator, slot, centre
+        self.scope, self.signs, self.trace = separator.scope, separator.signs, separator.trace
+
+    # --- max and min ---
+
+    def extremum(self, kind: str, body: Node, mask: Node | None = None, ignore_nan: bool = False) -> Node:
+        if not self.scope.varies(body):
+            if mask is None:
+                return body
+            return g.where(self.slot("any", mask), body, IDENTITY[kind])
+        if not self.scope.uses(body):
+            lift = body if mask is None else g.where(mask, body, IDENTITY[kind])
+            return self.slot(kind, lift, ignore_nan=ignore_nan)
+        handler = getattr(self, f"_ext_{body.op}", None)
+        fact = FUNCTIONS.get(body.op)
+        if handler is not None:
+            result: Node = handler(kind, body, mask, ignore_nan)
+            return result
+        if fact is not None and fact.direction:
+            self.trace.rule(f"the monotone map {body.op} is pulled out")
+            inner = kind if fact.direction > 0 else OPPOSITE[kind]
+            return g.fn(body.op, self.extremum(inner, body.args[0], mask, ignore_nan))
+        raise CannotPull(body, f"{body.op} is not monotone in its mixed argument")
+
+    def _ext_add(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        varying = g.add(*(t for t in body.args if self.scope.varies(t)))
+        fixed = g.sub(body, varying)
+        if g.is_const(fixed, 0) or varying.op == "add" and self.scope.uses(varying):
+            return self._by_rank(kind, body, mask, nan)
+        self.trace.rule("an additive stage value is pulled out of an extremum")
+        return g.add(self.extremum(kind, varying, mask, nan), fixed)
+
+    def _ext_mul(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        varying = g.mul(*(t for t in body.args if self.scope.varies(t)))
+        fixed = g.div(body, varying)
+        if g.is_const(fixed, 1) or varying.op == "mul" and self.scope.uses(varying):
+            return self._by_rank(kind, body, mask, nan)
+        return self._scaled(kind, varying, fixed, mask, nan)
+
+    def _scaled(self, kind: str, varying: Node, factor: Node, mask: Node | None, nan: bool) -> Node:
+        s = self.signs.of(factor)
+        if not s & NEG:
+            self.trace.rule("a non-negative factor is pulled out of an extremum")
+            return g.mul(factor, self.extremum(kind, varying, mask, nan))
+        if not s & POS:
+            self.trace.rule("a non-positive factor turns an extremum round")
+            return g.mul(factor, self.extremum(OPPOSITE[kind], varying, mask, nan))
+        self.trace.rule("a factor of unknown sign keeps both extrema")
+        pair = [g.mul(factor, self.extremum(k, varying, mask, nan)) for k in (kind, OPPOSITE[kind])]
+        return g.where(g.compare("ge", factor, g.ZERO), pair[0], pair[1])
+
+    def _by_rank(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        """F = H·G(x) + C from the normal form."""
+        p = self.separator.poly(body)
+        mixed = self.separator.mixed_generators(p)
+        if mixed:
+            raise CannotPull(mixed[0], "an extremum of a mixed expression")
+        rows = self.separator.rows(p)
+        fixed = nf.poly_node(rows.pop(nf.UNIT, nf.Poly()))
+        pairs = nf.rank_factor(rows)
+        if not pairs:
+            return self.extremum(kind, fixed, mask, nan)
+        if len(pairs) > 1:
+            raise CannotPull(body, f"an extremum of a body of rank {len(pairs)}")
+        big, factor = pairs[0]
+        one = big.single()
+        if one is not None and mask is None:
+            varying, scale = self.centre(one[1])
+            if varying != one[1]:
+                return g.add(self._centred(kind, varying, factor * scale.scale(one[0]), nan), fixed)
+        return g.add(self._scaled(kind, nf.poly_node(big), nf.poly_node(factor), mask, nan), fixed)
+
+    def _centred(self, kind: str, varying: Mono, factor: Poly, nan: bool) -> Node:
+        """(max, × ≥ 0): the extremum of a centred monomial moves with its anchor by a positive factor."""
+        lift, h = nf.mono_node(varying), nf.poly_node(factor)
+        s = self.signs.of(h)
+        held = {k: self.slot(k, lift, ignore_nan=nan, varying=varying) for k in (kind, OPPOSITE[kind])}
+        self.trace.rule("a non-negative factor is pulled out of an extremum")
+        if not s & NEG:
+            return g.mul(h, held[kind])
+        if not s & POS:
+            return g.mul(h, held[OPPOSITE[kind]])
+        return g.where(g.compare("ge", h, g.ZERO), g.mul(h, held[kind]), g.mul(h, held[OPPOSITE[kind]]))
+
+    def _ext_pow(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        base, e = body.args
+        if e.op != "const":
+            raise CannotPull(body, "an exponent that is not constant")
+        s = self.signs.of(base)
+        if not s & NEG or (e.attr > 0 and e.attr.denominator == 1 and e.attr.numerator % 2):
+            self.trace.rule("a monotone power is pulled out")
+            return g.power(self.extremum(kind if e.attr > 0 else OPPOSITE[kind], base, mask, nan), e)
+        if e.attr.denominator != 1 and e.attr > 0:
+            return g.power(self.extremum(kind, base, mask, nan), e)  # defined for a non-negative base only
+        if e.attr > 0 and not s & POS:
+            return g.power(self.extremum(OPPOSITE[kind], base, mask, nan), e)
+        if e.attr > 0 and kind == "max":
+            self.trace.rule("an even power is decided by both extrema")
+            ends = [g.power(self.extremum(k, base, mask, nan), e) for k in ("max", "min")]
+            return g.extremum("maximum", *ends)
+        raise CannotPull(body, "the minimum of an even power, or a reciprocal whose sign is not known")
+
+    def _ext_abs(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        t = body.args[0]
+        s = self.signs.of(t)
+        if not s & NEG:
+            return self.extremum(kind, t, mask, nan)
+        if not s & POS:
+            return g.neg(self.extremum(OPPOSITE[kind], t, mask, nan))
+        if kind == "max":
+            self.trace.rule("max|t| = max(max t, -min t)")
+            return g.extremum(
+                "maximum", self.extremum("max", t, mask, nan), g.neg(self.extremum("min", t, mask, nan))
+            )
+        raise CannotPull(body, "the minimum of an absolute value")
+
+    def _ext_maximum(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        if ELEMENTWISE[kind] == body.op:
+            self.trace.rule(f"a {kind} of a {body.op} splits")
+            return g.extremum(body.op, *(self.extremum(kind, a, mask, nan) for a in body.args))
+        varying = [a for a in body.args if self.scope.varies(a)]
+        if len(varying) == 1:
+            self.trace.rule("a bound by a stage value is monotone")
+            others = [a for a in body.args if a is not varying[0]]
+            return g.extremum(body.op, self.extremum(kind, varying[0], mask, nan), *others)
+        raise CannotPull(body, f"the {kind} of a {body.op} of two varying arguments")
+
+    _ext_minimum = _ext_maximum
+
+    def _ext_where(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        c, a, b = body.args
+        if self.scope.mixed(c):
+            raise CannotPull(c, "a condition that mixes elements and stage values")
+        if not self.scope.varies(c):
+            return g.where(c, self.extremum(kind, a, mask, nan), self.extremum(kind, b, mask, nan))
+        self.trace.rule("a mask becomes part of the element")
+        parts = []
+        for condition, branch in ((c, a), (g.negate(c), b)):
+            if branch is not IDENTITY[kind]:
+                held = condition if mask is None else g.logical("and", mask, condition)
+                parts.append(self.extremum(kind, branch, held, nan))
+        return g.extremum(ELEMENTWISE[kind], *parts)
+
+    def _ext_cast(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        self.trace.rule("rounding is monotone")
+        return Node("cast", (self.extremum(kind, body.args[0], mask, nan),), body.attr)
+
+    def _ext_reduce(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
+        if body.attr.kind != kind:
+            raise CannotPull(body, f"the {kind} of a mixed {body.attr.kind} over another axis")
+        return Node("reduce", (self.extremum(kind, body.args[0], mask, nan),), body.attr)
+
+    # --- positions and top-k: one strictly monotone chain ---
+
+    def chain(self, body: Node, strict: bool) -> tuple[Node, int, Callable[[Node], Node]]:
+        """(g, direction, φ) with body = φ(g), φ (strictly) increasing (+1) or decreasing (-1) and g element-only."""
+        if not self.scope.uses(body) and self.scope.varies(body):
+            return body, 1, lambda v: v
+        op = body.op
+        if op in ("add", "mul"):
+            combine, undo = (g.add, g.sub) if op == "add" else (g.mul, g.div)
+            varying = combine(*(t for t in body.args if self.scope.varies(t)))
+            fixed = undo(body, varying)
+            if varying is body:
+                raise CannotPull(body, "more than one mixed term")
+            inner, d, phi = self.chain(varying, strict)
+            if op == "mul":
+                s = self.signs.of(fixed)
+                if s not in ((POS, NEG) if strict else (POS, NEG, POS | 2, NEG | 2)):
+                    raise CannotPull(fixed, "the sign of this factor is not known: " + ("positions" if strict else "order"))
+                d = d if s & POS else -d
+            return inner, d, lambda v: combine(phi(v), fixed)
+        fact = FUNCTIONS.get(op)
+        if fact is not None and fact.direction and (fact.strict or not strict):
+            inner, d, phi = self.chain(body.args[0], strict)
+            return inner, d * fact.direction, lambda v: g.fn(op, phi(v))
+        if op == "pow" and body.args[1].op == "const":
+            return self._chain_power(body, strict)
+        if op == "where" and not self.scope.uses(body.args[0]) and body.args[2].op == "special":
+            inner, d, phi = self.chain(body.args[1], strict)
+            low = body.args[2] if d > 0 else {"-oo": g.INF, "oo": g.NEG_INF}.get(body.args[2].attr, body.args[2])
+            edge, c = body.args[2], body.args[0]
+            del c
+            masked = g.where(body.args[0], inner, low)
+            return masked, d, lambda v: g.where(g.compare("eq", v, low), edge, phi(v))
+        if op == "cast" and not strict:
+            inner, d, phi = self.chain(body.args[0], strict)
+            return inner, d, lambda v: Node("cast", (phi(v),), body.attr)
+        raise CannotPull(body, f"{op} is not {'strictly ' if strict else ''}monotone here")
+
+    def _chain_power(self, body: Node, strict: bool) -> tuple[Node, int, Callable[[Node], Node]]:
+        base, e = body.args
+        s = self.signs.of(base)
+        odd = e.attr.denominator == 1 and e.attr.numerator % 2
+        if e.attr > 0 and (odd or not s & NEG) or e.attr < 0 and s == POS:
+            inner, d, phi = self.chain(base, strict)
+            return inner, d if e.attr > 0 else -d, lambda v: g.power(phi(v), e)
+        raise CannotPull(body, "a power that is not monotone here")
+
+    def position(self, kind: str, body: Node) -> Node:
+        if not self.scope.varies(body):
+            return g.ZERO
+        inner, d, _ = self.chain(body, strict=True)
+        if inner is not body:
+            self.trace.rule("a strictly monotone map keeps positions")
+        return self.slot(kind if d > 0 else {"argmax": "argmin", "argmin": "argmax"}[kind], inner)
+
+    def topk(self, kind: str, body: Node, extra: tuple[int, str]) -> Node:
+        inner, d, phi = self.chain(body, strict=kind == "topk_indices")
+        lift = inner if d > 0 else g.neg(inner)
+        if inner is not body:
+            self.trace.rule("a monotone map is pulled out of top-k")
+        indices = self.slot("topk_indices", lift, extra=extra)
+        if kind == "topk_indices":
+            return indices
+        values = self.slot("topk_values", lift, extra=extra)
+        mapped = phi(values if d > 0 else g.neg(values))
+        return mapped if mapped is values else g.where(g.compare("lt", indices, g.ZERO), g.NEG_INF, mapped)
+
+    # --- any and all ---
+
+    def quantifier(self, kind: str, body: Node, mask: Node | None = None) -> Node:
+        if not self.scope.varies(body) and mask is None:
+            return body
+        if not self.scope.uses(body):
+            held = body if mask is None else self._under(kind, mask, body)
+            return self.slot(kind, held)
+        op = body.op
+        if op == "not":
+            return g.negate(self.quantifier({"any": "all", "all": "any"}[kind], body.args[0], mask))
+        if op == {"any": "or", "all": "and"}[kind]:
+            self.trace.rule(f"{kind} splits over {op}")
+            return g.logical(op, *(self.quantifier(kind, a, mask) for a in body.args))
+        if op in ("and", "or"):
+            return self._junction(kind, body, mask)
+        if op == "where":
+            return self._choice(kind, body, mask)
+        if op in ("lt", "le"):
+            return self._order(kind, body, mask)
+        if op in ("eq", "ne") and kind == ("all" if op == "eq" else "any"):
+            a, b = body.args  # all(a = b) and any(a != b): both orders
+            weak = [g.compare("le", a, b), g.compare("le", b, a)]
+            if op == "eq":
+                return g.logical("and", *(self.quantifier("all", w, mask) for w in weak))
+            strong = [g.compare("lt", a, b), g.compare("lt", b, a)]
+            return g.logical("or", *(self.quantifier("any", w, mask) for w in strong))
+        raise CannotPull(body, f"{kind} of a mixed {op}")
+
+    @staticmethod
+    def _under(kind: str, mask: Node, body: Node) -> Node:
+        return g.logical("and", mask, body) if kind == "any" else g.logical("or", g.negate(mask), body)
+
+    def _junction(self, kind: str, body: Node, mask: Node | None) -> Node:
+        """any(c(x) and d(D) and rest): d leaves, c masks the rest (dually for all and or)."""
+        fixed = [a for a in body.args if not self.scope.varies(a)]
+        pure = [a for a in body.args if self.scope.varies(a) and not self.scope.uses(a)]
+        mixed = [a for a in body.args if self.scope.mixed(a)]
+        if len(mixed) > 1:
+            raise CannotPull(body, f"{kind} of several mixed conditions at once")
+        guards = pure if kind == "any" else [g.negate(a) for a in pure]
+        held = g.logical("and", *guards, *([mask] if mask is not None else []))
+        self.trace.rule("a condition on elements masks, a condition on stage values leaves the quantifier")
+        if mixed:
+            inner = self.quantifier(kind, mixed[0], None if held is g.TRUE else held)
+        else:
+            inner = self.slot(kind, held if kind == "any" else g.negate(held))
+        return g.logical(body.op, *fixed, inner)
+
+    def _choice(self, kind: str, body: Node, mask: Node | None) -> Node:
+        c, a, b = body.args
+        if not self.scope.varies(c):
+            return g.where(c, self.quantifier(kind, a, mask), self.quantifier(kind, b, mask))
+        if self.scope.uses(c):
+            raise CannotPull(c, "a mixed condition")
+        with_mask = [g.logical("and", x, *([mask] if mask is not None else [])) for x in (c, g.negate(c))]
+        parts = [self.quantifier(kind, x, m) for x, m in zip((a, b), with_mask, strict=True)]
+        return g.logical("or" if kind == "any" else "and", *parts)
+
+    def _order(self, kind: str, body: Node, mask: Node | None) -> Node:
+        """any(a < b) is min a < b; a max that ignores NaN decides, since comparisons with NaN are false."""
+        a, b = body.args
+        if kind == "all":  # NaN makes a comparison false: all(a < b) also needs every element to be ordered
+            ordered = self.quantifier("all", _reals(g.sub(b, a), self), mask)
+            low, high = self._sides(a, b, "max", "min", mask)
+            return g.logical("and", ordered, g.compare(body.op, low, high))
+        low, high = self._sides(a, b, "min", "max", mask)
+        self.trace.rule("a comparison with a stage value is decided by an extremum")
+        return g.compare(body.op, low, high)
+
+    def _sides(self, a: Node, b: Node, kind_a: str, kind_b: str, mask: Node | None) -> tuple[Node, Node]:
+        if not self.scope.varies(b):
+            return self.extremum(kind_a, a, mask, True), b
+        if not self.scope.varies(a):
+            return a, self.extremum(kind_b, b, mask, True)
+        return g.ZERO, self.extremum(kind_b, g.sub(b, a), mask, True)
+
+    # --- products ---
+
+    def product(self, body: Node, mask: Node | None = None) -> Node:
+        scope = self.scope
+        if not scope.varies(body):
+            count = COUNT if mask is None else self.slot("sum", g.where(mask, g.ONE, g.ZERO))
+            self.trace.rule("a constant factor of a product contributes its n-th power")
+            return g.power(body, count)
+        if not scope.uses(body):
+            return self.slot("prod", body if mask is None else g.where(mask, body, g.ONE))
+        op = body.op
+        if op == "mul":
+            self.trace.rule("a product of products splits")
+            return g.mul(*(self.product(a, mask) for a in body.args))
+        if op == "pow" and not scope.varies(body.args[1]):
+            self._power_guard(body)
+            return g.power(self.product(body.args[0], mask), body.args[1])
+        if op == "pow":
+            return self.product(self._as_exponential(body), mask)
+        if op == "abs":
+            return g.fn("abs", self.product(body.args[0], mask))
+        if op == "exp":
+            total = body.args[0] if mask is None else g.where(mask, body.args[0], g.ZERO)
+            self.trace.rule("a product of exponentials is the exponential of a sum")
+            return g.fn("exp", g.reduction("sum", scope.axis, total))
+        if op == "where" and not scope.uses(body.args[0]):
+            c, a, b = body.args
+            held = [x if mask is None else g.logical("and", x, mask) for x in (c, g.negate(c))]
+            parts = [self.product(x, m) for x, m in zip((a, b), held, strict=True) if not g.is_const(x, 1)]
+            return g.mul(*parts)
+        return self._product_by_rank(body, mask)
+
+    def _as_exponential(self, body: Node) -> Node:
+        base, e = body.args
+        if not self.signs.positive(base):
+            self.trace.assume("positive_log_arguments", "b^e = exp(e·log b) holds for a positive base b")
+        return g.fn("exp", g.mul(e, g.fn("log", base)))
+
+    def _power_guard(self, body: Node) -> None:
+        base, e = body.args
+        whole = e.op == "const" and e.attr.denominator == 1
+        if not whole and not self.signs.nonnegative(base):
+            self.trace.assume("nonnegative_factors", "Π G^H = (Π G)^H holds for factors G >= 0")
+
+    def _product_by_rank(self, body: Node, mask: Node | None) -> Node:
+        pair = self.separator.rank_one(self.separator.poly(body))
+        if pair is None:
+            raise CannotPull(body, "a product of a mixed sum")
+        return g.mul(*(self.product(nf.poly_node(q), mask) for q in pair))
+
+
+def _reals(t: Node, puller: Puller) -> Node:
+    """Every varying part of t is not NaN."""
+    parts = [a for a in (t.args if t.op in ("add", "mul") else (t,)) if puller.scope.varies(a) and not puller.scope.uses(a)]
+    return g.logical("and", *(g.compare("eq", p, p) if p.op != "const" else g.TRUE for p in parts))

@@ -1,0 +1,238 @@
+"""The engine's normal form: sparse Laurent polynomials over generators, with rational coefficients and powers.
+
+A *generator* is a graph node taken as algebraically independent (a tensor, an opaque function value, an indicator);
+an exponential ``exp(c·t)`` of a monomial t is the generator ``exp(t)`` to the power c, so that products of exponentials
+merge by adding powers. Indicators (boolean nodes) are idempotent and exclude their negation; |t|² is t² for real t.
+Equal polynomials are equal dictionaries: no search, no `simplify`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+
+from redalg import graph as g
+from redalg.graph import Node
+
+Mono = tuple[tuple[Node, Fraction], ...]  # sorted by digest, no zero powers
+UNIT: Mono = ()
+
+
+class TooLarge(Exception):
+    """An expansion exceeded its budget of terms; the caller treats the expression as opaque."""
+
+
+def mono(powers: dict[Node, Fraction]) -> Mono | None:
+    """The canonical monomial, or None where it is identically zero (an indicator times its negation)."""
+    out: dict[Node, Fraction] = {}
+    for gen, p in powers.items():
+        if not p:
+            continue
+        if gen.is_boolean:
+            if g.negate(gen) in powers:
+                return None
+            p = Fraction(1)
+        elif gen.op == "abs" and p.denominator == 1 and p.numerator % 2 == 0 and not gen.args[0].is_boolean:
+            arg = gen.args[0]
+            if "complex" not in getattr(arg.attr, "domain", ()):
+                out[arg] = out.get(arg, Fraction(0)) + p
+                continue
+        out[gen] = out.get(gen, Fraction(0)) + p
+    return tuple(sorted(((k, p) for k, p in out.items() if p), key=lambda kp: kp[0].digest))
+
+
+def mono_mul(a: Mono, b: Mono) -> Mono | None:
+    if not a:
+        return b
+    if not b:
+        return a
+    powers = dict(a)
+    for gen, p in b:
+        powers[gen] = powers.get(gen, Fraction(0)) + p
+    return mono(powers)
+
+
+def mono_pow(a: Mono, e: Fraction) -> Mono:
+    result = mono({gen: p * e for gen, p in a})
+    assert result is not None
+    return result
+
+
+class Poly:
+    """Σ coefficient · monomial. Immutable by convention; arithmetic returns new objects."""
+
+    __slots__ = ("terms",)
+    LIMIT = 4000  # terms in one expansion: work, not time
+
+    def __init__(self, terms: dict[Mono, Fraction] | None = None) -> None:
+        self.terms = terms or {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Poly) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def __add__(self, other: Poly) -> Poly:
+        terms = dict(self.terms)
+        for m, c in other.terms.items():
+            s = terms.get(m, 0) + c
+            if s:
+                terms[m] = Fraction(s)
+            else:
+                terms.pop(m, None)
+        return Poly(terms)
+
+    def __neg__(self) -> Poly:
+        return self.scale(Fraction(-1))
+
+    def __sub__(self, other: Poly) -> Poly:
+        return self + (-other)
+
+    def scale(self, c: Fraction) -> Poly:
+        return Poly({m: c * v for m, v in self.terms.items()} if c else {})
+
+    def __mul__(self, other: Poly) -> Poly:
+        if len(self) * len(other) > self.LIMIT:
+            raise TooLarge(f"{len(self)} x {len(other)} terms")
+        terms: dict[Mono, Fraction] = {}
+        for ma, ca in self.terms.items():
+            for mb, cb in other.terms.items():
+                m = mono_mul(ma, mb)
+                if m is None:
+                    continue
+                s = terms.get(m, Fraction(0)) + ca * cb
+                if s:
+                    terms[m] = s
+                else:
+                    del terms[m]
+        return Poly(terms)
+
+    def __pow__(self, n: int) -> Poly:
+        result = constant(1)
+        for _ in range(n):
+            result = result * self
+        return result
+
+    def single(self) -> tuple[Fraction, Mono] | None:
+        """(coefficient, monomial) of a one-term polynomial."""
+        if len(self.terms) != 1:
+            return None
+        ((m, c),) = self.terms.items()
+        return c, m
+
+    def as_constant(self) -> Fraction | None:
+        if not self.terms:
+            return Fraction(0)
+        one = self.single()
+        return one[0] if one and one[1] == UNIT else None
+
+    def generators(self) -> Iterable[Node]:
+        return dict.fromkeys(gen for m in self.terms for gen, _ in m)
+
+    def ordered(self) -> list[tuple[Mono, Fraction]]:
+        """Terms in canonical order (independent of how they were produced)."""
+        return sorted(self.terms.items(), key=lambda t: mono_key(t[0]))
+
+
+def mono_key(m: Mono) -> tuple[object, ...]:
+    return tuple((gen.digest, p) for gen, p in m)
+
+
+def constant(c: int | Fraction) -> Poly:
+    return Poly({UNIT: Fraction(c)} if c else {})
+
+
+def generator(node: Node, power: int | Fraction = 1) -> Poly:
+    return Poly({((node, Fraction(power)),): Fraction(1)})
+
+
+def from_mono(m: Mono, c: Fraction = Fraction(1)) -> Poly:
+    return Poly({m: c})
+
+
+# --- rank: F = Σ_k G_k · H_k --------------------------------------------------------------------------------------
+
+
+def rank_factor(rows: dict[Mono, Poly]) -> list[tuple[Poly, Poly]]:
+    """Rank factorisation over Q of Σ_e e·rows[e] as pairs (G_k, H_k) with the least number of pairs.
+
+    Row reduction of the coefficient matrix [element monomial × context monomial]: dependent rows are folded into the
+    G of the rows they depend on. ``{x: D, x²: 2D} -> [(x + 2x², D)]``.
+    """
+    pivots: list[tuple[Mono, Poly, Mono, dict[int, Fraction]]] = []  # reduced rows, their pivot column, provenance
+    basis: list[Poly] = []
+    weights: list[dict[int, Fraction]] = []
+    elements = sorted(rows, key=mono_key)
+    for e in elements:
+        rest = rows[e]
+        used: dict[int, Fraction] = {}
+        for column, row, _, origin in pivots:
+            c = rest.terms.get(column)
+            if c:
+                rest = rest - row.scale(c)
+                for k, v in origin.items():
+                    used[k] = used.get(k, Fraction(0)) + c * v
+        if rest:
+            k = len(basis)
+            basis.append(rows[e])
+            column = min(rest.terms, key=mono_key)
+            c = rest.terms[column]
+            origin = {i: -v / c for i, v in used.items()}
+            origin[k] = 1 / c
+            pivots.append((column, rest.scale(1 / c), e, origin))
+            weights.append({k: Fraction(1)})
+        else:
+            weights.append(used)
+    gs = [Poly() for _ in basis]
+    for e, w in zip(elements, weights, strict=True):
+        for k, c in w.items():
+            if c:
+                gs[k] = gs[k] + from_mono(e, c)
+    return list(zip(gs, basis, strict=True))
+
+
+# --- back to nodes -------------------------------------------------------------------------------------------------
+
+
+def mono_node(m: Mono, c: Fraction = Fraction(1)) -> Node:
+    """The node of one term: conditions select (never multiply), exponentials merge into one."""
+    conditions = [gen for gen, _ in m if gen.is_boolean]
+    exponent = [g.mul(g.const(p), gen.args[0]) for gen, p in m if gen.op == "exp" and not gen.is_boolean]
+    plain = [g.power(gen, p) for gen, p in m if not gen.is_boolean and gen.op != "exp"]
+    if exponent:
+        plain.append(g.fn("exp", g.add(*exponent)))
+    body = g.mul(g.const(c), *plain)
+    return g.where(g.logical("and", *conditions), body, g.ZERO) if conditions else body
+
+
+def poly_node(p: Poly) -> Node:
+    """The node of a polynomial with the common monomial factored out: ``n·m2 - n·r² -> n·(m2 - r²)``."""
+    if len(p) <= 1:
+        one = p.single()
+        return mono_node(one[1], one[0]) if one else g.ZERO
+    common = _common(p)
+    inner = p * from_mono(mono_pow(common, Fraction(-1))) if common else p
+    terms = [mono_node(m, c) for m, c in inner.ordered()]
+    return g.mul(mono_node(common), g.add(*terms)) if common else g.add(*terms)
+
+
+def _common(p: Poly) -> Mono:
+    """Greatest common monomial (plain generators only: not conditions, not exponentials)."""
+    monos = [dict(m) for m in p.terms]
+    shared = [gen for gen in monos[0] if all(gen in m for m in monos) and not gen.is_boolean and gen.op != "exp"]
+    powers = {}
+    for gen in shared:
+        ps = [m[gen] for m in monos]
+        if all(x > 0 for x in ps):
+            powers[gen] = min(ps)
+        elif all(x < 0 for x in ps):
+            powers[gen] = max(ps)
+    result = mono(powers)
+    return result if result is not None else UNIT

@@ -1,0 +1,65 @@
+"""What a refusal says: the stage, the class of forms excluded, a witness, and a way out; or what could not be shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from redalg import graph as g
+from redalg.cascade import Blocked, Cascade
+from redalg.errors import NotDecomposable, Undecided
+from redalg.graph import Node
+from redalg.plan import COUNT
+
+if TYPE_CHECKING:
+    from redalg.spec import Spec
+
+PLAUSIBLE_SLOTS = 9  # a witness excludes fewer slots than this at least, and always more than the body's own terms
+
+
+def refuse(
+    spec: Spec, raw: Cascade, nodes: list[Node], stages: list[Node], blocked: Blocked, passes: int | None
+) -> NoReturn:
+    """Raise `NotDecomposable` with a witness against the stage or an output, else `Undecided`."""
+    from redalg.witness import refute_output, refute_stage
+
+    count = {COUNT: g.size(raw.axis)}
+    stage = g.substitute(blocked.stage, count)
+    name = f"stage{stages.index(blocked.stage) + 1}" if blocked.stage in stages else "stage"
+    minimum = max(PLAUSIBLE_SLOTS, _terms(raw, blocked.stage) + 1)
+    witness = None
+    if stage.attr.kind in ("sum", "prod"):
+        known = frozenset(g.substitute(s, count) for s in raw.scope.known)
+        witness = refute_stage(stage, raw.axis, known, minimum_k=minimum)
+    refuted = set()
+    for output, node in zip(spec.outputs.values(), nodes, strict=True):
+        if witness is None or raw.first_bad(node) is not None:
+            refuted.add(output)
+    if witness is None and not raw.scope.known:
+        for output in refuted:
+            witness = witness or refute_output(output, raw.axis, minimum_k=minimum)
+    way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else "change the body"
+    text, culprit = _text(stage), _text(g.substitute(blocked.node, count))
+    if witness is None:
+        raise Undecided(
+            text, f"{name} of the spec, over {_axes(raw)}", f"{culprit}: {blocked.why}; no witness was found either", way_out,
+            stage=name, missing=f"a law that separates {culprit}: {blocked.why}",
+        )
+    raise NotDecomposable(
+        text, f"{name} of the spec, over {_axes(raw)}", f"{witness.scope}; in the way: {culprit} ({blocked.why})", way_out,
+        stage=name, reason=f"{culprit}: {blocked.why}", witness=witness, passes=passes, scope=witness.scope,
+    )
+
+
+def _terms(raw: Cascade, stage: Node) -> int:
+    value = raw.value(stage)
+    return len(raw.separator.rows(value.body)) if value.body is not None else 0
+
+
+def _axes(raw: Cascade) -> str:
+    return "axis " + ", ".join(raw.axis)
+
+
+def _text(node: Node) -> str:
+    from redalg.printing import short
+
+    return short(node)
