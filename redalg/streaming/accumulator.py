@@ -51,7 +51,7 @@ class Accumulator:
     (3, array(1.55555556))
     """
 
-    __slots__ = ("form", "_layout", "_bound", "_now", "_engines", "__weakref__")
+    __slots__ = ("form", "_layout", "_bound", "_now", "_engines", "_machines", "_axes", "__weakref__")
 
     def __init__(
         self, form: Form, arrays: Mapping[str, Any], start: int | None = None, deterministic: bool = False
@@ -63,7 +63,13 @@ class Accumulator:
         sizes = {**self._bound.sizes, **dict(self._layout.new_axes)}
         pieces: Pieces = Tree() if deterministic else Single()
         self._now = Snapshot(span, sizes, bool(deterministic), pieces, origin=checks.origin_of(self._bound))
+        self._ready()
+
+    def _ready(self) -> None:
+        """What is computed from the rest, and neither pickled nor shared."""
         self._engines: dict[Any, Engine] = {}
+        self._machines: dict[Any, Machine] = {}
+        self._axes = {d.name: d.axes for d in self.form.spec.tensors}
 
     # --- the stream ----------------------------------------------------------------------------------------------
 
@@ -105,7 +111,7 @@ class Accumulator:
         """An independent accumulator with the same state (states are never modified, so nothing is copied)."""
         twin = object.__new__(Accumulator)
         twin.form, twin._layout, twin._bound, twin._now = self.form, self._layout, self._bound, self._now
-        twin._engines = {}
+        twin._ready()
         return twin
 
     __copy__ = copy
@@ -194,7 +200,13 @@ class Accumulator:
             return pieces.total(self._engine(self._machine(self._now.dtypes)))
 
     def _machine(self, dtypes: Mapping[str, Any] | None) -> Machine:
-        found = {**self._bound.dtypes, **(dtypes or {})}
+        key = tuple((dtypes or {}).items())
+        if key not in self._machines:
+            self._machines = {key: self._built(dtypes or {})}
+        return self._machines[key]
+
+    def _built(self, dtypes: Mapping[str, Any]) -> Machine:
+        found = {**self._bound.dtypes, **dtypes}
         kinds = {name: array_kind(dtype) for name, dtype in found.items()}
         numbers = frozenset(name for name, dtype in found.items() if isinstance(dtype, type))
         real = results.real_dtype(self.form.spec, found)
@@ -208,8 +220,7 @@ class Accumulator:
 
     def _stretch(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], start: int) -> Stretch:
         everything = {**self._bound.arrays, **self._now.exports, **arrays}
-        axes = {d.name: d.axes for d in self.form.spec.tensors}
-        return Stretch(everything, axes, sizes, self._layout.axis, start)
+        return Stretch(everything, self._axes, sizes, self._layout.axis, start)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"form": self.form, "_layout": self._layout, "_bound": self._bound, "_now": self._now}
@@ -217,7 +228,7 @@ class Accumulator:
     def __setstate__(self, fields: dict[str, Any]) -> None:
         for name, value in fields.items():
             setattr(self, name, value)
-        self._engines = {}
+        self._ready()
 
 
 def _read_only(x: Array, dtype: np.dtype) -> Array:

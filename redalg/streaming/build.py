@@ -371,7 +371,7 @@ class Builder:
         kind, axes = node.attr.kind, node.attr.axes
         places = tuple(self.position[a] for a in axes)
         if kind == "sum" and (groups := contraction_groups(node)):
-            a, b = self.unified([self._product(g) for g in groups])
+            a, b = self._rows_first(*self.unified([self._product(g) for g in groups]))
             fn = kernels.fixed_contraction if self.fixed else kernels.contraction
             return self.step(fn(places), widest((a.kind, b.kind)), a, b, axes=(a.axes | b.axes) - set(axes))
         bodies = [self._along(self.value(b), axes) for b in node.args]
@@ -392,6 +392,11 @@ class Builder:
             return self._top(node, x, places, free)
         fn = kernels.extremum_over(kind, places, node.attr.extra == "ignore_nan")
         return self.step(fn, x.kind, x, axes=free)
+
+    def _rows_first(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """The factor whose own axes come first in the layout on the left, so that the product lies as the layout does."""
+        first = [min(self.position[x] for x in own if x) for own in (a.axes - b.axes, b.axes - a.axes)]
+        return (a, b) if first[0] < first[1] else (b, a)
 
     def _along(self, v: Value, axes: Sequence[str]) -> Value:
         """The value written out along axes it does not have, as an array."""

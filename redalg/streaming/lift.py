@@ -101,7 +101,7 @@ class Engine:
 
     def block_length(self, stretch: Stretch, state_elements: int = 0) -> int:
         tape = self.program.block
-        extent = max(1, tape.extent(stretch.sizes, stretch.axis[:1]))
+        extent = max(1, tape.extent(stretch.sizes, stretch.axis[0]))
         return max(1, max(BLOCK_ELEMENTS, 4 * state_elements) // extent)
 
     def fold(self, state: State | None, stretch: Stretch) -> State | None:

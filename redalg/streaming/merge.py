@@ -253,6 +253,8 @@ def _without_nan(low: Array) -> Array:
 
 
 def _spread(x: Array, axes: tuple[str, ...], target: tuple[str, ...]) -> Array:
+    if axes == target:
+        return x
     order = sorted(range(len(axes)), key=lambda d: target.index(axes[d]))
     index = (slice(None), *(slice(None) if axis in axes else None for axis in target))
     return x.transpose((0, *(d + 1 for d in order)))[index]

@@ -111,7 +111,7 @@ def rows(a: Accumulator, found: Bound, start: int) -> Any:
     sizes, dtypes = {**a._now.sizes, **found.sizes}, output_dtypes(a)
     stretch = a._stretch(found.arrays, sizes, start // max(1, a._layout.inner(sizes)))
     outs = {o.name: np.empty([sizes[x] for x in o.axes], dtypes[o.name]) for o in wanted}
-    length = max(1, (1 << 18) // max(1, source.rows.extent(sizes, axis[:1])))
+    length = max(1, (1 << 18) // max(1, source.rows.extent(sizes, axis[0])))
     at = 0
     for block in stretch.blocks(length):
         values = block.run(source.rows, state.n, state.parts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,17 +96,10 @@ class Tape:
         execute(self.steps, regs)
         return [_leave(regs[root.reg], root, sizes) for root in self.roots]
 
-    def extent(self, sizes: Mapping[str, int], streamed: Sequence[str]) -> int:
-        """Elements of the largest temporary for one position of the streamed axis."""
-        return max((_volume(axes, sizes, streamed) for axes in self.extents), default=1)
-
-
-def _volume(axes: frozenset[str], sizes: Mapping[str, int], streamed: Sequence[str]) -> int:
-    volume = 1
-    for axis in axes:
-        if axis not in streamed:
-            volume *= sizes.get(axis, 1)
-    return volume
+    def extent(self, sizes: Mapping[str, int], streamed: str) -> int:
+        """Elements that the largest temporary along the streamed axis has per index of it."""
+        along = (axes - {streamed} for axes in self.extents if streamed in axes)
+        return max((prod(sizes.get(axis, 1) for axis in axes) for axes in along), default=1)
 
 
 def execute(steps: Sequence[Step], regs: list[Any]) -> None:

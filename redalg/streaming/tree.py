@@ -81,7 +81,7 @@ class Tree:
 def _rows_at_once(engine: Engine, stretch: Stretch) -> int:
     """A power of two that keeps temporaries bounded."""
     state = sum(_volume(axes, stretch) for axes in engine.program.part_axes)
-    per_row = max(1, engine.program.rows.extent(stretch.sizes, stretch.axis[:1]), state)
+    per_row = max(1, engine.program.rows.extent(stretch.sizes, stretch.axis[0]), state)
     return 1 << max(0, (2 * BLOCK_ELEMENTS // per_row).bit_length() - 1)
 
 
