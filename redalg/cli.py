@@ -115,8 +115,7 @@ def _form(args: argparse.Namespace) -> Form:
 
 
 def derive_command(args: argparse.Namespace) -> int:
-    form = _form(args)
-    print(f"{form.spec}\n\n{form}")
+    print(_form(args))
     return DONE
 
 

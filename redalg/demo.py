@@ -93,7 +93,7 @@ def show(title: str, name: str, arguments: Arrays, plain: Any) -> None:
 
     entry = ra.catalog.entry(name)
     heading(title)
-    print(f"definition ({entry.source}):\n\n{entry.spec}\n")
+    print(f"{entry.description}: {entry.source}\n")
     started = time.perf_counter()
     with progress(f"deriving {name}"):
         form = ra.derive_incremental(entry.spec, axis=entry.axis)

@@ -190,11 +190,14 @@ def attention_cosine() -> ra.Spec:
 
 
 @entry(
-    "Sigmoid attention", "Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention", SIZES
+    "Sigmoid attention with a bias (minus the logarithm of the expected sequence length)",
+    "Ramapuram et al. 2024, Theory, Analysis, and Best Practices for Sigmoid Self-Attention, section 3",
+    SIZES,
+    draws="bias=-2.5",
 )
 def attention_sigmoid() -> ra.Spec:
     S, V = scores()
-    return ra.Spec(O=ra.sum(ra.sigmoid(S - ra.log(ra.size("j"))) * V, "j"))
+    return ra.Spec(O=ra.sum(ra.sigmoid(S + ra.scalar("bias")) * V, "j"))
 
 
 @entry("ReLU attention, divided by the sequence length", "Wortsman et al. 2023, Replacing softmax with ReLU", SIZES)

@@ -69,15 +69,37 @@ def refusal(verdict: NotDecomposable | Undecided) -> str:
 
 def witness_table(witness: Any) -> str:
     """Streams, points and matrix of a witness; its kind says what an entry of the matrix is."""
-    streams = [[f"stream {q}", ", ".join(_element(e) for e in stream)] for q, stream in enumerate(witness.streams, 1)]
-    header = ["", *(f"stream {q}" for q in range(1, len(witness.streams) + 1))]
+    shared = _common_prefix([[_element(e) for e in stream] for stream in witness.streams])
+    names = [f"s{q}" for q in range(1, len(witness.streams) + 1)]
+    ends = [
+        [name, ", ".join(map(_element, stream[len(shared) :])) or "(nothing more)"]
+        for name, stream in zip(names, witness.streams, strict=True)
+    ]
     rows = [[_element(point), *map(str, row)] for point, row in zip(witness.points, witness.matrix, strict=True)]
     what = {
         "minor": "the stage's body at the element of the row, in the context of the stream of the column",
         "jacobian": "the derivative of the output by the element of the row, along the stream of the column",
     }[witness.kind]
-    parts = [f"witness: {witness.kind}", table(streams), what, table(rows, header), f"determinant: {witness.value}"]
-    return "\n\n".join(parts)
+    begin = f"every stream begins with {', '.join(shared)}, then" if shared else "streams"
+    return "\n\n".join(
+        [
+            f"witness: {witness.kind}",
+            begin,
+            table(ends),
+            what,
+            table(rows, ["", *names]),
+            f"determinant: {witness.value}",
+        ]
+    )
+
+
+def _common_prefix(lists: Sequence[list[str]]) -> list[str]:
+    shared: list[str] = []
+    for elements in zip(*lists, strict=False):
+        if len(set(elements)) > 1:
+            break
+        shared.append(elements[0])
+    return shared
 
 
 def _element(element: Mapping[str, object]) -> str:

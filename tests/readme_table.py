@@ -16,20 +16,20 @@ DERIVED = """
     max_deviation three_sigma_outlier weighted_geometric_mean splade zero_point_gemm
 """.split()
 NEAR_MISSES = {
-    "sum of abs(x - max x)": "m = max[j](x[j]); return sum[j](abs(x[j] - m))",
-    "how often the maximum occurs": "m = max[j](x[j]); return sum[j](where(eq(x[j], m), 1, 0))",
-    "sum of x above 0, centred: Σ[x·μ > 0]": "u = mean[j](x[j]); return sum[j](where(x[j] * u > 0, 1, 0))",
+    "sum of abs(x - max x)": "m = max[j](x[j]); return y = sum[j](abs(x[j] - m))",
+    "how often the maximum occurs": "m = max[j](x[j]); return y = sum[j](where(eq(x[j], m), 1, 0))",
+    "sum of x above 0, centred: Σ[x·μ > 0]": "u = mean[j](x[j]); return y = sum[j](where(x[j] * u > 0, 1, 0))",
 }
 REFUSED = {
-    "mean absolute deviation": "u = mean[j](x[j]); return mean[j](abs(x[j] - u))",
-    "sum of relu(x - mean)": "u = mean[j](x[j]); return sum[j](relu(x[j] - u))",
-    "count of x > mean": "u = mean[j](x[j]); return sum[j](where(x[j] > u, 1, 0))",
-    "sum of tanh(x - max x)": "m = max[j](x[j]); return sum[j](tanh(x[j] - m))",
-    "sum of exp(x · mean)": "u = mean[j](x[j]); return sum[j](exp(x[j] * u))",
-    "sum of exp(-(x - mean)²)": "u = mean[j](x[j]); return sum[j](exp(-(x[j] - u)**2))",
-    "product of (x + mean)": "u = mean[j](x[j]); return prod[j](x[j] + u)",
+    "mean absolute deviation": "u = mean[j](x[j]); return y = mean[j](abs(x[j] - u))",
+    "sum of relu(x - mean)": "u = mean[j](x[j]); return y = sum[j](relu(x[j] - u))",
+    "count of x > mean": "u = mean[j](x[j]); return y = sum[j](where(x[j] > u, 1, 0))",
+    "sum of tanh(x - max x)": "m = max[j](x[j]); return y = sum[j](tanh(x[j] - m))",
+    "sum of exp(x · mean)": "u = mean[j](x[j]); return y = sum[j](exp(x[j] * u))",
+    "sum of exp(-(x - mean)²)": "u = mean[j](x[j]); return y = sum[j](exp(-(x[j] - u)**2))",
+    "product of (x + mean)": "u = mean[j](x[j]); return y = prod[j](x[j] + u)",
     "softmax of z-scores, denominator": (
-        "u = mean[j](x[j]); v = mean[j]((x[j] - u)**2); z = (x[j] - u) / sqrt(v); return sum[j](exp(z))"
+        "u = mean[j](x[j]); v = mean[j]((x[j] - u)**2); z = (x[j] - u) / sqrt(v); return y = sum[j](exp(z))"
     ),
 }
 

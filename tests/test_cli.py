@@ -17,7 +17,7 @@ from redalg.terminal import difference, progress, table
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = str(ROOT / "redalg" / "data" / "minilm_layer0.npz")
-MAD = "return sum[j](abs(x[j] - sum[j](x[j]) / size(j)))"
+MAD = "return y = sum[j](abs(x[j] - sum[j](x[j]) / size[j]))"
 
 
 @pytest.fixture
@@ -34,7 +34,8 @@ def _four_parts(text: str) -> bool:
 def test_derive_by_name_prints_the_definition_and_the_form(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["derive", "variance"]) == 0
     out = capsys.readouterr().out
-    assert str(ra.catalog["variance"]) in out and str(ra.derive_incremental(ra.catalog["variance"], axis="j")) in out
+    assert out.strip() == str(ra.derive_incremental(ra.catalog["variance"], axis="j")).strip()
+    assert "definition" in out and "combine" in out
 
 
 def test_derive_from_text() -> None:
@@ -46,7 +47,7 @@ def test_derive_a_refusal_shows_the_witness_and_exits_with_1(capsys: pytest.Capt
     out = capsys.readouterr().out
     verdict = ra.verdict(ra.parse(MAD))
     assert isinstance(verdict, ra.NotDecomposable)
-    assert "not decomposable" in out and "stream 1" in out and f"determinant: {verdict.witness.value}" in out
+    assert "not decomposable" in out and "s1  " in out and f"determinant: {verdict.witness.value}" in out
 
 
 def test_a_refused_spec_may_derive_in_two_passes() -> None:
@@ -80,7 +81,7 @@ def test_run_reads_settings_from_the_file_or_as_numbers(capsys: pytest.CaptureFi
     "arguments",
     [
         ["derive", "atention"],
-        ["derive", "return sum[j](x[j]"],
+        ["derive", "return y = sum[j](x[j]"],
         ["derive", "variance", "--axis", "z"],
         ["derive", "__import__('os').system('true')"],
         ["derive", ""],
@@ -109,7 +110,7 @@ def test_what_cannot_be_done_is_a_four_part_error(arguments: list[str], capsys: 
 
 def test_catalog_lists_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["catalog"]) == 0
-    assert all(name in capsys.readouterr().out.split() for name in [*ra.catalog][:5])
+    assert set(ra.catalog) <= set(capsys.readouterr().out.split())
     assert main(["catalog", "layer_norm"]) == 0
     assert ra.catalog.entry("layer_norm").source in capsys.readouterr().out
 
