@@ -153,7 +153,7 @@ def catalog_command(args: argparse.Namespace) -> int:
             print(f"{title}\n" + table([["", e.name, e.description] for e in entries]) + "\n")
         return DONE
     entry = ra.catalog.entry(args.name)
-    rows = [["description", entry.description], ["source", entry.source], ["axis", entry.axis]]
+    rows: list[list[object]] = [["description", entry.description], ["source", entry.source], ["axis", entry.axis]]
     rows += [["assumes", ", ".join(sorted(entry.assume))]] if entry.assume else []
     print(f"{table(rows)}\n\n{entry.spec}")
     return DONE
