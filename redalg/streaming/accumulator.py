@@ -16,7 +16,7 @@ from redalg.streaming.machine import Machine, machine_for
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.snapshot import Layout, Snapshot, array_kind
 from redalg.streaming.span import Span
-from redalg.streaming.state import State
+from redalg.streaming.state import State, stored
 from redalg.streaming.tape import Array
 from redalg.streaming.tree import Tree
 
@@ -57,16 +57,16 @@ class Accumulator:
         self, form: Form, arrays: Mapping[str, Any], start: int | None = None, deterministic: bool = False
     ) -> None:
         self.form = form
-        self._layout = Layout.of(form.spec, form.plan)
+        self._ready()
         self._bound = checks.bound(self._layout, arrays)
         span = Span.at(checks.start(start))
         sizes = {**self._bound.sizes, **dict(self._layout.new_axes)}
         pieces: Pieces = Tree() if deterministic else Single()
         self._now = Snapshot(span, sizes, bool(deterministic), pieces, origin=checks.origin_of(self._bound))
-        self._ready()
 
     def _ready(self) -> None:
         """What is computed from the rest, and neither pickled nor shared."""
+        self._layout = Layout.of(self.form.spec, self.form.plan)
         self._engines: dict[Any, Engine] = {}
         self._machines: dict[Any, Machine] = {}
         self._axes = {d.name: d.axes for d in self.form.spec.tensors}
@@ -110,7 +110,7 @@ class Accumulator:
     def copy(self) -> Accumulator:
         """An independent accumulator with the same state (states are never modified, so nothing is copied)."""
         twin = object.__new__(Accumulator)
-        twin.form, twin._layout, twin._bound, twin._now = self.form, self._layout, self._bound, self._now
+        twin.form, twin._bound, twin._now = self.form, self._bound, self._now
         twin._ready()
         return twin
 
@@ -178,7 +178,8 @@ class Accumulator:
         if state is None:
             return MappingProxyType({})
         program = self._engine(self._machine(self._now.dtypes)).program
-        return MappingProxyType({name: _read_only(state.parts[name][0], program.dtypes[name]) for name in program.stored})
+        names = stored(self.form.plan.passes[self._now.number])
+        return MappingProxyType({name: _read_only(state.parts[name][0, ...], program.dtypes[name]) for name in names})
 
     @property
     def nbytes(self) -> int:
@@ -210,7 +211,7 @@ class Accumulator:
         kinds = {name: array_kind(dtype) for name, dtype in found.items()}
         numbers = frozenset(name for name, dtype in found.items() if isinstance(dtype, type))
         real = results.real_dtype(self.form.spec, found)
-        return machine_for(self.form.plan, kinds, numbers, real, self.form.spec.axes)
+        return machine_for(self._layout.plan, self._layout.voids, kinds, numbers, real, self.form.spec.axes)
 
     def _engine(self, machine: Machine) -> Engine:
         key = (id(machine), self._now.number)
@@ -223,7 +224,7 @@ class Accumulator:
         return Stretch(everything, self._axes, sizes, self._layout.axis, start)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"form": self.form, "_layout": self._layout, "_bound": self._bound, "_now": self._now}
+        return {"form": self.form, "_bound": self._bound, "_now": self._now}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
         for name, value in fields.items():

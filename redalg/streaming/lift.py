@@ -126,7 +126,7 @@ class Engine:
             arrays = block.run(program.single, n)
         else:
             starts = block.first(block.axis).run(program.first, 1)
-            extra = {start_name(a): x[0] for a, x in zip(program.means, starts, strict=True)}
+            extra = {start_name(a): x[0, ...] for a, x in zip(program.means, starts, strict=True)}
             arrays = block.run(program.block, n, extra)
         parts = dict(zip(program.arrays, arrays, strict=True))
         for name in program.placed:
@@ -139,8 +139,8 @@ class Engine:
         extra: dict[str, Any] = {}
         if program.means and len(block.axis) > 1:
             starts = block.first(block.axis[1:]).run(program.first_rows, 1)
-            extra = {start_name(a): x[0] for a, x in zip(program.means, starts, strict=True)}
-        arrays = [x[0] for x in block.run(program.rows, n, extra)]
+            extra = {start_name(a): x[0, ...] for a, x in zip(program.means, starts, strict=True)}
+        arrays = [x[0, ...] for x in block.run(program.rows, n, extra)]
         parts = dict(zip(program.arrays, arrays, strict=True))
         for name in program.placed:
             x = parts[name]

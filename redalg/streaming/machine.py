@@ -8,24 +8,35 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from redalg.definition import finished, with_empty
 from redalg.graph import Node, walk
-from redalg.plan import COUNT, Plan
+from redalg.plan import COUNT, Output, Plan
 from redalg.streaming.build import Builder
 from redalg.streaming.program import Program
 from redalg.streaming.state import wider
-from redalg.streaming.tape import Tape
+from redalg.streaming.tape import Array, Tape
+from redalg.streaming.voids import Voids
 
 
 class Machine:
     """`kinds`: tensor -> b, i, f or c; `numbers`: tensors given as Python numbers; `real`: dtype of inexact arithmetic."""
 
-    def __init__(self, plan: Plan, kinds: Mapping[str, str], numbers: frozenset[str], real: np.dtype, first: Iterable[str]) -> None:
-        self.plan, self.kinds, self.numbers, self.real = plan, dict(kinds), numbers, np.dtype(real)
+    def __init__(
+        self,
+        plan: Plan,
+        voids: Voids,
+        kinds: Mapping[str, str],
+        numbers: frozenset[str],
+        real: np.dtype,
+        first: Iterable[str],
+    ) -> None:
+        self.plan, self.voids, self.kinds, self.numbers, self.real = plan, voids, dict(kinds), numbers, np.dtype(real)
         self.layout = tuple(dict.fromkeys([*first, *(axis for node in walk(*plan_nodes(plan)) for axis in named_axes(node))]))
         self._programs: list[Program] = []
         self._exports: list[Tape] = []
@@ -34,7 +45,7 @@ class Machine:
     def wide(self) -> Machine | None:
         """The same with a larger exponent range, if the machine has one."""
         real = wider(self.real)
-        return None if real is None else Machine(self.plan, self.kinds, self.numbers, real, self.layout)
+        return None if real is None else Machine(self.plan, self.voids, self.kinds, self.numbers, real, self.layout)
 
     def program(self, number: int) -> Program:
         """The program of pass `number`; the kinds of exports are those the passes before it produce."""
@@ -56,24 +67,53 @@ class Machine:
         return self._exports[number]
 
     @cached_property
-    def totals(self) -> Tape:
+    def totals(self) -> Finale:
         """The outputs without the axis, from the last state."""
-        return self._outputs(keeps_axis=False)
+        return self._outputs([o for o in self.plan.outputs if not o.keeps_axis])
 
     @cached_property
-    def rows(self) -> Tape:
+    def rows(self) -> Finale:
         """The outputs that keep the axis, from the last state and a chunk."""
-        return self._outputs(keeps_axis=True)
+        return self._outputs([o for o in self.plan.outputs if o.keeps_axis])
 
-    def _outputs(self, keeps_axis: bool) -> Tape:
-        outputs = [o for o in self.plan.outputs if o.keeps_axis == keeps_axis]
-        builder = self._builder()
-        return builder.tape([o.value for o in outputs], [o.axes for o in outputs])[0]
+    @cached_property
+    def maps(self) -> Finale:
+        """All outputs of a plan without a pass."""
+        return self._outputs(list(self.plan.outputs))
+
+    def _outputs(self, outputs: list[Output]) -> Finale:
+        voids = dict(self.voids)
+        conditions = [voids[o.name] for o in outputs if o.name in voids]
+        orders = [o.axes for o in outputs]
+        orders += [tuple(a for a in o.axes if a in voids[o.name].axes) for o in outputs if o.name in voids]
+        tape = self._builder().tape([*(o.value for o in outputs), *conditions], orders)[0]
+        shapes = [tuple(slice(None) if a in voids[o.name].axes else None for a in o.axes) for o in outputs if o.name in voids]
+        return Finale(tape, tuple(outputs), dict(zip((o.name for o in outputs if o.name in voids), shapes, strict=True)))
 
     def _builder(self) -> Builder:
         if self.plan.passes:
             return self.program(len(self.plan.passes) - 1).builder()
         return Builder(self.layout, self.kinds, self.real, numbers=self.numbers | {COUNT.attr.name})
+
+
+@dataclass(frozen=True)
+class Finale:
+    """Outputs as a tape: their values, then the conditions of those with an ``empty=`` value (how each broadcasts)."""
+
+    tape: Tape
+    outputs: tuple[Output, ...]
+    conditions: dict[str, tuple[Any, ...]]
+
+    def finished(self, values: list[Array], dtypes: Mapping[str, np.dtype]) -> dict[str, Array]:
+        """The results of a run of the tape: rounded once, with the values for rows without a valid element."""
+        voids = dict(zip(self.conditions, values[len(self.outputs) :], strict=True))
+        found = {}
+        for o, value in zip(self.outputs, values, strict=False):
+            result = finished(value[0, ...], dtypes[o.name])
+            if o.name in voids:
+                result = with_empty(result, voids[o.name][0, ...][self.conditions[o.name]], o.empty, o.name)  # type: ignore[arg-type]
+            found[o.name] = result
+        return found
 
 
 def plan_nodes(plan: Plan) -> list[Node]:
@@ -107,7 +147,14 @@ def export_axes(plan: Plan, name: str) -> tuple[str, ...]:
 _CACHE: dict[int, tuple[weakref.ref[Plan], dict[Any, Machine]]] = {}
 
 
-def machine_for(plan: Plan, kinds: Mapping[str, str], numbers: frozenset[str], real: np.dtype, first: Iterable[str]) -> Machine:
+def machine_for(
+    plan: Plan,
+    voids: Voids,
+    kinds: Mapping[str, str],
+    numbers: frozenset[str],
+    real: np.dtype,
+    first: Iterable[str],
+) -> Machine:
     """The machine of a plan for these dtypes, built once."""
     found = _CACHE.get(id(plan))
     if found is None or found[0]() is not plan:
@@ -116,4 +163,4 @@ def machine_for(plan: Plan, kinds: Mapping[str, str], numbers: frozenset[str], r
         _CACHE[key] = found
     key_of = (tuple(sorted(kinds.items())), numbers, np.dtype(real).char)
     machine = found[1].get(key_of)
-    return machine if machine is not None else found[1].setdefault(key_of, Machine(plan, kinds, numbers, real, first))
+    return machine if machine is not None else found[1].setdefault(key_of, Machine(plan, voids, kinds, numbers, real, first))

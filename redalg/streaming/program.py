@@ -22,7 +22,7 @@ from redalg.graph import INF, NEG_INF, ONE, ZERO, Node, add, compare, div, extre
 from redalg.plan import COUNT, Anchor, PassPlan, Slot
 from redalg.streaming.build import Builder, monoid_combine
 from redalg.streaming.lowering import Bound
-from redalg.streaming.state import alias, stored
+from redalg.streaming.state import alias
 from redalg.streaming.tape import Tape
 
 
@@ -72,7 +72,6 @@ class Program:
         self.kinds = dict(kinds) | {COUNT.attr.name: "i"}
         self.anchors = {a.name: a for a in p.anchors}
         self.slots = {s.name: s for s in p.slots}
-        self.stored = stored(p)
         self.arrays = (*(a.name for a in p.anchors), *(part for s in p.slots if not s.vanishes for part in s.parts))
         self.part_axes = (*(a.axes for a in p.anchors), *(s.leaf(i).attr.axes for s in p.slots for i in range(len(s.parts))))
         self.means = tuple(a.name for a in p.anchors if a.policy == "mean")

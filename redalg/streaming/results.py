@@ -9,7 +9,7 @@ import numpy as np
 
 from redalg.binding import Bound
 from redalg.binding_dtypes import accumulation_dtype, flows
-from redalg.definition import finished, reference
+from redalg.definition import reference
 from redalg.errors import RedalgError
 from redalg.plan import COUNT
 from redalg.streaming.lift import Engine
@@ -41,7 +41,7 @@ def exports(engine: Engine, state: State | None, sizes: Mapping[str, int]) -> di
     source = machine.wide if state.wide else machine
     assert source is not None
     values = source.export_tape(number).run({**engine.params, **state.parts, COUNT.attr.name: state.n}, sizes)
-    return {name: np.array(x[0], dtype=_plain(x.dtype, machine.real)) for name, x in zip(names, values, strict=True)}
+    return {name: np.array(x[0, ...], dtype=_plain(x.dtype, machine.real)) for name, x in zip(names, values, strict=True)}
 
 
 def _plain(dtype: np.dtype, real: np.dtype) -> np.dtype:
@@ -50,7 +50,7 @@ def _plain(dtype: np.dtype, real: np.dtype) -> np.dtype:
 
 def totals(a: Accumulator) -> Any:
     """The outputs without the axis."""
-    wanted = [o for o in a.form.plan.outputs if not o.keeps_axis]
+    wanted = [o for o in a._layout.plan.outputs if not o.keeps_axis]
     if not wanted:
         why = "every output keeps the streamed axis"
         raise RedalgError("a result without a chunk", "Accumulator.result", why, "apply(...) the chunks again")
@@ -61,9 +61,7 @@ def totals(a: Accumulator) -> Any:
     source = machine.wide if state.wide else machine
     assert source is not None
     env = {**a._bound.arrays, **a._now.exports, **state.parts, COUNT.attr.name: state.n}
-    values = source.totals.run(env, a._now.sizes)
-    dtypes = output_dtypes(a)
-    return _returned(a, {o.name: finished(v[0], dtypes[o.name]) for o, v in zip(wanted, values, strict=True)})
+    return _returned(a, source.totals.finished(source.totals.tape.run(env, a._now.sizes), output_dtypes(a)))
 
 
 def _of_nothing(a: Accumulator, wanted: list[str]) -> Any:
@@ -94,7 +92,7 @@ def _dtype_of(decl: Any, dtypes: Mapping[str, Any] | None) -> Any:
 
 def rows(a: Accumulator, found: Bound, start: int) -> Any:
     """The outputs that keep the axis, for one chunk, block by block."""
-    wanted = [o for o in a.form.plan.outputs if o.keeps_axis]
+    wanted = [o for o in a._layout.plan.outputs if o.keeps_axis]
     if not wanted:
         why = "no output keeps the streamed axis"
         raise RedalgError("a chunk to map", "Accumulator.apply", why, "call result()")
@@ -111,15 +109,15 @@ def rows(a: Accumulator, found: Bound, start: int) -> Any:
     sizes, dtypes = {**a._now.sizes, **found.sizes}, output_dtypes(a)
     stretch = a._stretch(found.arrays, sizes, start // max(1, a._layout.inner(sizes)))
     outs = {o.name: np.empty([sizes[x] for x in o.axes], dtypes[o.name]) for o in wanted}
-    length = max(1, (1 << 18) // max(1, source.rows.extent(sizes, axis[0])))
+    length = max(1, (1 << 18) // max(1, source.rows.tape.extent(sizes, axis[0])))
     at = 0
     for block in stretch.blocks(length):
-        values = block.run(source.rows, state.n, state.parts)
-        for o, value in zip(wanted, values, strict=True):
+        values = source.rows.finished(block.run(source.rows.tape, state.n, state.parts), dtypes)
+        for o in wanted:
             place = [slice(None)] * len(o.axes)
             if axis[0] in o.axes:
                 place[o.axes.index(axis[0])] = slice(at, at + block.length)
-            outs[o.name][tuple(place)] = finished(value[0], dtypes[o.name])
+            outs[o.name][tuple(place)] = values[o.name]
         at += block.length
     return _returned(a, outs)
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.binding import bind
-from redalg.definition import finished
+from redalg.binding import bind, result_flows
 from redalg.errors import RedalgError
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.machine import machine_for
@@ -25,7 +24,7 @@ def run_numpy(form: Form, arrays: Mapping[str, Any], out: Any = None, determinis
     `out` is an array (for one output) or a dict of arrays that the results are written into.
     Raises: RedalgError for arrays that do not fit the spec or `out`.
     """
-    found = _maps(form, arrays) if not form.plan.axis else _streamed(form, arrays, deterministic)
+    found = _maps(form, arrays) if not form.plan.axis or not form.plan.passes else _streamed(form, arrays, deterministic)
     values = {name: found[name] for name in form.spec.outputs}
     if out is not None:
         values = _written(values, out)
@@ -62,14 +61,12 @@ def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     bound = bind(form.spec, arrays, where="the call")
     kinds = {name: array_kind(dtype) for name, dtype in bound.dtypes.items()}
     numbers = frozenset(name for name, dtype in bound.dtypes.items() if isinstance(dtype, type))
-    machine = machine_for(form.plan, kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
+    machine = machine_for(form.plan, (), kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
+    sizes = {**bound.sizes, **dict(new_axes(form.plan))}
+    dtypes = {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
     with np.errstate(all="ignore"):
-        values = machine.totals.run({**bound.arrays, "n": 0}, {**bound.sizes, **dict(new_axes(form.plan))})
-    from redalg.binding import result_flows
-
-    flow = result_flows(form.spec, bound)
-    outputs = zip(form.plan.outputs, values, strict=True)
-    return {o.name: bound.origin.restore(finished(v[0], flow[o.name].dtype)) for o, v in outputs}
+        values = machine.maps.finished(machine.maps.tape.run({**bound.arrays, "n": 0}, sizes), dtypes)
+    return {name: bound.origin.restore(x) for name, x in values.items()}
 
 
 def _written(values: dict[str, Any], out: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -9,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.binding import Bound
 from redalg.binding_origin import Origin
 from redalg.graph import Decl, walk
 from redalg.plan import Plan
 from redalg.streaming.machine import plan_nodes
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.span import Span
+from redalg.streaming.voids import Voids, with_voids
 
 if TYPE_CHECKING:
     from redalg.spec import Spec
@@ -33,9 +34,22 @@ class Layout:
     keeps: tuple[str, ...]  # outputs that keep the axis
     passes: int
     new_axes: tuple[tuple[str, int], ...]  # lengths of the axes that top-k lists have
+    plan: Plan  # the form's, with what empty= needs
+    voids: Voids
 
     @staticmethod
     def of(spec: Spec, plan: Plan) -> Layout:
+        """The layout of a form, made once."""
+        found = _LAYOUTS.get(id(plan))
+        if found is None or found[0]() is not plan:
+            key = id(plan)
+            found = weakref.ref(plan, lambda _: _LAYOUTS.pop(key, None)), Layout._made(spec, plan)
+            _LAYOUTS[key] = found
+        return found[1]
+
+    @staticmethod
+    def _made(spec: Spec, plan: Plan) -> Layout:
+        plan, voids = with_voids(spec, plan)
         first = plan.axis[0] if plan.axis else None
         streamed = tuple(d for d in spec.tensors if first in d.axes)
         fixed = tuple(d for d in spec.tensors if first not in d.axes)
@@ -43,11 +57,14 @@ class Layout:
         monoids = [s.extra for p in plan.passes for s in p.slots if s.kind == "monoid"]
         commutative = all(m.commutative for m in monoids)  # type: ignore[attr-defined]
         keeps = tuple(o.name for o in plan.outputs if o.keeps_axis)
-        return Layout(plan.axis, streamed, fixed, positional, commutative, keeps, max(1, len(plan.passes)), new_axes(plan))
+        return Layout(plan.axis, streamed, fixed, positional, commutative, keeps, max(1, len(plan.passes)), new_axes(plan), plan, voids)
 
     def inner(self, sizes: Mapping[str, int]) -> int:
         """Positions per index of the first streamed axis."""
         return prod(sizes[a] for a in self.axis[1:])
+
+
+_LAYOUTS: dict[int, tuple[weakref.ref[Plan], Layout]] = {}
 
 
 def new_axes(plan: Plan) -> tuple[tuple[str, int], ...]:
@@ -76,6 +93,3 @@ def array_kind(dtype: Any) -> str:
     if isinstance(dtype, type):
         return {bool: "b", int: "i", complex: "c"}.get(dtype, "f")
     return {"b": "b", "i": "i", "u": "i", "c": "c"}.get(np.dtype(dtype).kind, "f")
-
-
-__all__ = ["Bound", "Layout", "Snapshot", "array_kind"]
