@@ -22,7 +22,7 @@ CODE = """
 import json, sys, time
 import redalg as ra
 from benchmarks.refusals import REFUSED
-for text in ("return max[k](a[k])", "m = mean[k](a[k]); return sum[k](tanh(a[k] - m))"):
+for text in ("return y = max[k](a[k])", "m = mean[k](a[k]); return y = sum[k](tanh(a[k] - m))"):
     ra.verdict(ra.parse(text))
 kind, name = sys.argv[1:]
 entry = ra.catalog.entry(name) if kind == "catalog" else None

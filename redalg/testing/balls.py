@@ -92,12 +92,16 @@ def _signed(a: Ball, b: Ball) -> Ball:
 class Balls:
     """Float arithmetic with unit roundoff `u` (float64 unless told otherwise), carrying error bounds.
 
+    With `casts_round` a cast leaves its argument's value and adds the most that rounding can change: half a unit in the
+    last place of the type, for the value and every other one that was rounded in its place.
+
     >>> b = Balls(); b.add([b.number(1.0), b.number(1e-17)])
     Ball(mid=1.0, rad=1.1102230246251565e-16)
     """
 
-    def __init__(self, dtype: str = "float64") -> None:
+    def __init__(self, dtype: str = "float64", casts_round: bool = False) -> None:
         self.u = 2.0 ** -NARROW[dtype][0]
+        self.casts_round = casts_round
 
     def number(self, value: Any) -> Ball:
         if isinstance(value, Ball):
@@ -198,10 +202,20 @@ class Balls:
     def cast(self, a: Ball, dtype: str) -> Ball:
         if not math.isfinite(a.mid):
             return a
+        if self.casts_round:
+            return Ball(a.mid, a.rad + self._half_unit(a, dtype))
         if dtype in NARROW:
             return self._narrow(a, dtype)
         low, high = math.ceil(a.low - 0.5), math.floor(a.high + 0.5)
         return Ball(float(round(a.mid)), float(max(high - round(a.mid), round(a.mid) - low)) if a.rad else 0.0)
+
+    @staticmethod
+    def _half_unit(a: Ball, dtype: str) -> float:
+        if dtype not in NARROW:
+            return 0.5
+        bits, least, largest, _ = NARROW[dtype]
+        size = abs(a.mid) + a.rad
+        return max(size * 2.0**-bits, 2.0 ** (least - bits), size - largest)
 
     @staticmethod
     def _narrow(a: Ball, dtype: str) -> Ball:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.graph import walk
 from redalg.plan import Plan
 from redalg.testing.arithmetic import Digits
 from redalg.testing.balls import Balls
@@ -28,8 +29,11 @@ from redalg.testing.simulate import Values, simulate
 
 
 def axis_sizes(spec: Any, arrays: Mapping[str, Any]) -> dict[str, int]:
-    """Axis -> length, read from the arrays of a spec's tensors."""
+    """Axis -> length, read from the arrays of a spec's tensors; the new axes of top-k lists have length k."""
     sizes: dict[str, int] = {}
+    for node in walk(*spec.outputs.values()):
+        if node.op == "reduce" and node.attr.kind.startswith("topk"):
+            sizes[node.attr.extra[1]] = node.attr.extra[0]
     for decl in spec.tensors:
         if decl.name in arrays:
             sizes.update(zip(decl.axes, np.shape(arrays[decl.name]), strict=True))
@@ -50,28 +54,30 @@ def error_bounds(
     cuts: Sequence[int],
     tree: Sequence[int] | None = None,
     dtype: str = "float64",
+    casts_round: bool = False,
 ) -> dict[str, np.ndarray]:
     """Output name -> bound on |computed - definition|, for the pieces and the tree given (see the module).
 
+    With `casts_round` every cast counts as an error of half a unit of its type, as it does between a form derived under
+    "cast_commutes" and its spec: both lie within their own radius of the spec without casts.
     The arrays are taken as exact. `inf` where the errors leave a comparison or a divisor open.
     """
     sizes = axis_sizes(spec, arrays)
     env = {name: np.asarray(a) for name, a in arrays.items()}
-    outputs = simulate(plan, Balls(dtype), env, sizes, cuts, tree)
-    return {name: 2 * as_array(v, _shape(spec, name, sizes, v), _radius) for name, v in outputs.items()}
+    outputs = simulate(plan, Balls(dtype, casts_round), env, sizes, cuts, tree)
+    shapes = {name: [sizes[a] for a in spec.output_axes[name]] for name in outputs}
+    radii = {name: as_array(v, shapes[name], _radius) for name, v in outputs.items()}
+    if not casts_round:
+        return {name: 2 * r for name, r in radii.items()}
+    inner = Evaluator(Balls(dtype, casts_round), env, sizes)
+    unrounded = {name: inner.array(node, spec.output_axes[name]) for name, node in spec.outputs.items()}
+    return {name: 2 * r + as_array(unrounded[name], shapes[name], _radius) for name, r in radii.items()}
 
 
 def _radius(value: Any) -> float:
     if isinstance(value, bool):
         return 0.0
     return math.inf if value is None else value.rad
-
-
-def _shape(spec: Any, name: str, sizes: Mapping[str, int], values: Values) -> tuple[int, ...]:
-    known = [sizes.get(a) for a in spec.output_axes[name]]
-    return tuple(
-        size if size is not None else 1 + max((key[d] for key in values), default=-1) for d, size in enumerate(known)
-    )
 
 
 def definition(spec: Any, arrays: Mapping[str, Any], digits: int = 60) -> dict[str, np.ndarray]:
@@ -81,18 +87,8 @@ def definition(spec: Any, arrays: Mapping[str, Any], digits: int = 60) -> dict[s
     results = {}
     for name, node in spec.outputs.items():
         axes = spec.output_axes[name]
-        for node_below in (node,):
-            _learn_topk(node_below, inner)
         results[name] = as_array(inner.array(node, axes), [inner.sizes[a] for a in axes], float)
     return results
-
-
-def _learn_topk(node: Any, inner: Evaluator) -> None:
-    from redalg.graph import walk
-
-    for n in walk(node):
-        if n.op == "reduce" and n.attr.kind.startswith("topk"):
-            inner.sizes[n.attr.extra[1]] = n.attr.extra[0]
 
 
 def assert_within(result: Any, exact: np.ndarray, bound: np.ndarray, message: str = "") -> None:

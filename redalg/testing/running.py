@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph import walk
+from redalg.testing.bounds import axis_sizes
 from redalg.testing.sampling import first_axis, pieces, split
 
 Results = dict[str, np.ndarray]
@@ -61,9 +63,10 @@ def shuffled(form: Any, arrays: Mapping[str, Any], borders: Sequence[int], rng: 
 def _states(form: Any, arrays: Mapping[str, Any], borders: Sequence[int], placed: bool) -> list[Any]:
     axis = first_axis(form)
     moving, bound = split(form.spec, axis, arrays)
+    row = math.prod(axis_sizes(form.spec, arrays)[a] for a in form.plan.axis[1:])
     states = []
     for start, part in zip(borders, pieces(form.spec, axis, moving, borders), strict=False):
-        states.append(form.accumulator(start=start if placed else None, **bound))
+        states.append(form.accumulator(start=start * row if placed else None, **bound))
         states[-1].update(**part)
     return states
 
