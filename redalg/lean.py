@@ -1,7 +1,7 @@
 """The lean form: slots that vanish at their anchors are dropped (theory, section 3.2).
 
 With A the mean, Σ(x - A) is zero after every combine, so variance keeps M2 alone: Chan's merge, Welford's update. A
-slot ρ vanishes when it is the numerator of its anchor's shift, A := A + ρ/W, and ρ/W is defined whenever ρ ≠ 0. That
+slot ρ vanishes when it is the numerator of its anchor's shift, A := A + ρ/W, and W is never 0. That
 holds over the reals only, which is why the accurate form is the default.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redalg.graph import ZERO, Node, leaves, walk
-from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot
-from redalg.signs import Signs
+from redalg.graph import ZERO, Node, leaves
+from redalg.plan import COUNT, Anchor, PassPlan, Plan
 from redalg.symbolic import divisors, nonzero, positive_names, resolve
 
 
@@ -41,8 +40,8 @@ def _lean_pass(p: PassPlan) -> PassPlan:
 def vanishing(anchor: Anchor, p: PassPlan) -> str | None:
     """The slot that is zero over the reals once the anchor has moved, or None.
 
-    The shift must be that slot times factors that hold no slot in a numerator, and wherever a divisor W can be zero,
-    every weight in W must be zero (weights of one sign) and be a factor of the slot's elements.
+    The shift must be that slot times factors that hold no slot in a numerator, and no divisor of it may ever be zero:
+    where Σw = 0 the anchor stays put, and dropping the residual would turn the definition's 0/0 into a number.
     """
     if anchor.policy != "mean" or anchor.shift is None or anchor.kind != "add":
         return None
@@ -52,9 +51,8 @@ def vanishing(anchor: Anchor, p: PassPlan) -> str | None:
     rest = [f for f in factors if f not in numerators]
     if len(numerators) != 1 or not all(_slot_free(f) for f in rest):
         return None
-    residual = slots[numerators[0]]
-    safe = all(_defined(d, residual, slots, positive_names(p)) for d in divisors(anchor.shift))
-    return residual.name if safe else None
+    safe = all(nonzero(d, positive_names(p)) for d in divisors(anchor.shift))
+    return slots[numerators[0]].name if safe else None
 
 
 def _slot_free(factor: Node) -> bool:
@@ -62,27 +60,3 @@ def _slot_free(factor: Node) -> bool:
     if factor.op == "pow" and factor.args[1].op == "const" and factor.args[1].attr < 0:
         return True
     return all(leaf is COUNT for leaf in leaves(factor, "state"))
-
-
-def _defined(divisor: Node, residual: Slot, slots: dict[Node, Slot], positive: frozenset[str]) -> bool:
-    if nonzero(divisor, positive):
-        return True
-    weights = slots.get(divisor)
-    if weights is None or not Signs(()).nonnegative(weights.lift[0]):
-        return False
-    return _multiplies(weights.lift[0], residual.lift[0])
-
-
-def _multiplies(weight: Node, body: Node) -> bool:
-    """Whether the body is zero where the weight is: the weight is one of its factors, in every branch."""
-    if body is weight or body is ZERO:
-        return True
-    if body.op == "where" and weight.op == "where" and body.args[0] is weight.args[0]:
-        return all(_multiplies(w, b) for w, b in zip(weight.args[1:], body.args[1:], strict=True))
-    if body.op == "add":
-        return all(_multiplies(weight, term) for term in body.args)
-    if body.op != "mul":
-        return False
-    have = list(body.args)
-    needed = weight.args if weight.op == "mul" else (weight,)
-    return all(f in have or f.op == "const" for f in needed) and not any(n.op == "special" for n in walk(body))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from redalg.graph import (
+    NEG_INF,
     ONE,
     ZERO,
     Node,
@@ -39,6 +40,7 @@ from redalg.graph import (
 from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot
 from redalg.signs import ZERO as SIGN_ZERO
 from redalg.signs import Signs
+from redalg.void import split_exponent
 
 State = dict[str, Node]  # part, anchor or "n" -> its value
 
@@ -140,12 +142,27 @@ def _own_value(anchor: Anchor, values: State, axes: Mapping[str, tuple[str, ...]
 
 
 def _lift_slot(slot: Slot, values: State, axes: Mapping[str, tuple[str, ...]]) -> State:
-    bodies = [resolve(body, values, axes) for body in slot.lift]
+    bodies = [resolve(_unless_void(body), values, axes) for body in slot.lift]
     if slot.kind in ("argmax", "argmin"):
         bodies = [bodies[0], ZERO]
     if slot.kind == "topk":
         bodies = [call("topk_single", bodies[0]), call("topk_single_index")]
     return dict(zip(slot.parts, bodies, strict=True))
+
+
+def _unless_void(body: Node) -> Node:
+    """exp(u - A) is 0 where a mask makes u infinite: written out, because on one element u - A is 0 by algebra."""
+    mapping = {}
+    for node in walk(body):
+        split = split_exponent(node.args[0]) if node.op == "exp" and state_leaves(node) else None
+        if split is not None and maskable(split[0]):
+            mapping[node] = where(compare("eq", split[0], NEG_INF), ZERO, node)
+    return substitute(body, mapping) if mapping else body
+
+
+def maskable(node: Node) -> bool:
+    """Whether the node can be infinite for finite data: an infinity is written in it."""
+    return any(n.op == "special" and n.attr in ("oo", "-oo") for n in walk(node))
 
 
 def call(name: str, *args: Node) -> Node:
@@ -186,7 +203,8 @@ class _Merge:
 
     def _between(self, anchor: Anchor, new: Node, old: Node) -> Node:
         if anchor.kind == "add":
-            return sub(new, old)
+            apart = sub(new, old)
+            return where(compare("eq", new, old), ZERO, apart) if maskable(anchor.generator) else apart
         ratio = div(old, new)
         return ratio if nonzero(new, self.positive) else where(compare("eq", new, ZERO), ONE, ratio)
 

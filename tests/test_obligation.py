@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from handwritten import ALL
 
-from redalg.graph import MINUS_ONE, ONE, ZERO, Node, add, const, fn, mul, tensor
+from redalg.graph import MINUS_ONE, ONE, ZERO, Node, add, const, fn, mul, substitute, tensor
 from redalg.lean import lean_plan
 from redalg.obligation import InternalError, Obligation, obligations, verify_plan
 from redalg.obligation_check import check, refutation
@@ -89,22 +89,17 @@ def test_lean_forms_keep_only_what_does_not_vanish():
     verify_plan(spec_of(outputs), lean_plan(plan))
 
 
-def test_a_residual_over_weights_of_either_sign_does_not_vanish():
-    _, plan = ALL["weighted_mean"]()
-    assert lean_plan(plan) is None  # w = (1, -1) has Σw = 0 and Σw·x ≠ 0
-    outputs, plan = positive_weights()
-    verify_plan(spec_of(outputs), lean_plan(plan))
-
-
-def positive_weights():
-    from redalg.graph import substitute
-
-    old, new = tensor("w", "j"), tensor("w", "j", ("nonnegative",))
+@pytest.mark.parametrize("domain, vanishes", [((), False), (("nonnegative",), False), (("positive",), True)])
+def test_a_residual_vanishes_only_over_weights_that_never_sum_to_zero(domain, vanishes):
+    """w = (1, -1) has Σw = 0 and Σw·x ≠ 0; w = 0 has the mean 0/0, which must not become a number."""
+    old, new = tensor("w", "j"), tensor("w", "j", domain)
     outputs, plan = ALL["weighted_mean"]()
     p = plan.passes[0]
     slots = tuple(replace(s, lift=(substitute(s.lift[0], {old: new}),)) for s in p.slots)
-    outputs = {k: substitute(v, {old: new}) for k, v in outputs.items()}
-    return outputs, replace(plan, passes=(replace(p, slots=slots),))
+    lean = lean_plan(replace(plan, passes=(replace(p, slots=slots),)))
+    assert (lean is not None) is vanishes
+    if lean is not None:
+        verify_plan(spec_of({k: substitute(v, {old: new}) for k, v in outputs.items()}), lean)
 
 
 x, y = tensor("x"), tensor("y")
