@@ -29,7 +29,7 @@ def harmonic_mean() -> ra.Spec:
     return ra.Spec(h=ra.size("j") / ra.sum(1 / x, "j"))
 
 
-@entry("p-norm", GVL, "i=3 j=17", draws="p=3")
+@entry("The p-norm of every row", GVL, "i=3 j=17", draws="p=3")
 def p_norm() -> ra.Spec:
     x, p = ra.tensors("x[i,j]"), ra.scalar("p", positive=True)
     return ra.Spec(norm=ra.sum(ra.abs(x) ** p, "j") ** (1 / p))

@@ -16,9 +16,9 @@ DERIVED = """
     max_deviation three_sigma_outlier weighted_geometric_mean splade zero_point_gemm
 """.split()
 NEAR_MISSES = {
-    "sum of abs(x - max x)": "m = max[j](x[j]); return y = sum[j](abs(x[j] - m))",
+    "sum of distances from the maximum": "m = max[j](x[j]); return y = sum[j](abs(x[j] - m))",
     "how often the maximum occurs": "m = max[j](x[j]); return y = sum[j](where(eq(x[j], m), 1, 0))",
-    "sum of x above 0, centred: Σ[x·μ > 0]": "u = mean[j](x[j]); return y = sum[j](where(x[j] * u > 0, 1, 0))",
+    "elements on the same side of 0 as the mean": "u = mean[j](x[j]); return y = sum[j](where(x[j] * u > 0, 1, 0))",
 }
 REFUSED = {
     "mean absolute deviation": "u = mean[j](x[j]); return y = mean[j](abs(x[j] - u))",
@@ -28,30 +28,37 @@ REFUSED = {
     "sum of exp(x · mean)": "u = mean[j](x[j]); return y = sum[j](exp(x[j] * u))",
     "sum of exp(-(x - mean)²)": "u = mean[j](x[j]); return y = sum[j](exp(-(x[j] - u)**2))",
     "product of (x + mean)": "u = mean[j](x[j]); return y = prod[j](x[j] + u)",
-    "softmax of z-scores, denominator": (
+    "denominator of a softmax of z-scores": (
         "u = mean[j](x[j]); v = mean[j]((x[j] - u)**2); z = (x[j] - u) / sqrt(v); return y = sum[j](exp(z))"
     ),
 }
 
 
-def row(label: str, spec: ra.Spec, axis: str | tuple[str, ...] | None = None) -> str:
+def row(name: str, description: str, spec: ra.Spec, axis: str | tuple[str, ...] | None = None) -> str:
     verdict = ra.verdict(spec, axis=axis)
     if isinstance(verdict, ra.Form):
-        parts = [slot for slot in verdict.slots if slot.name != "n"]
-        return f"| {label} | derived | {len(parts)} | {verdict.passes.reads} |"
+        slots = sum(slot.name != "n" for slot in verdict.slots)
+        return (
+            f"| {name} | {description} | {slots} slots, {verdict.passes.reads} read{'s' * (verdict.passes.reads > 1)} |"
+        )
     if isinstance(verdict, ra.NotDecomposable):
-        rows = len(verdict.witness.points)
-        return f"| {label} | refused: a {verdict.witness.kind} of {rows} rows is not zero | | {verdict.passes} |"
-    return f"| {label} | undecided | | |"
+        size, value = len(verdict.witness.points), verdict.witness.value
+        return f"| {name} | {description} | refused: a {verdict.witness.kind} of {size} rows is {_brief(value)} |"
+    return f"| {name} | {description} | undecided |"
+
+
+def _brief(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 16 else "not 0"
 
 
 def table() -> str:
-    lines = ["| definition | verdict | slots | reads of the axis |", "|---|---|---|---|"]
+    lines = ["| | definition | verdict |", "|---|---|---|"]
     for name in DERIVED:
         entry = ra.catalog.entry(name)
-        lines.append(row(f"`{name}`: {entry.description[0].lower()}{entry.description[1:]}", entry.spec, entry.axis))
+        lines.append(row(f"`{name}`", entry.description, entry.spec, entry.axis))
     for label, text in {**NEAR_MISSES, **REFUSED}.items():
-        lines.append(row(label, ra.parse(text)))
+        lines.append(row("", f"{label}: `{text}`", ra.parse(text)))
     return "\n".join(lines) + "\n"
 
 
