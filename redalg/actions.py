@@ -8,6 +8,7 @@ action to them gives the body back in normal form.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from redalg import graph as g
 from redalg import normal as nf
@@ -40,15 +41,15 @@ def _candidates(bodies: tuple[Node, ...], separator: Separator) -> Iterator[Node
             yield nf.poly_node(fixed)
 
 
-def _undone(monoid: object, name: str, bodies: tuple[Node, ...], h: Node, separator: Separator) -> tuple[Node, ...] | None:
+def _undone(monoid: Any, name: str, bodies: tuple[Node, ...], h: Node, separator: Separator) -> tuple[Node, ...] | None:
     """Element components G with act(G, h) = body, by multiplying or adding back the inverse of h."""
     scope = separator.scope
     for inverse in (g.power(h, -1), g.neg(h)):
-        trial = monoid.action_nodes(name, bodies, inverse)  # type: ignore[attr-defined]
+        trial = monoid.action_nodes(name, bodies, inverse)
         inner = tuple(nf.poly_node(separator.poly(t)) for t in trial)
         if any(scope.uses(t) for t in inner):
             continue
-        back = monoid.action_nodes(name, inner, h)  # type: ignore[attr-defined]
+        back = monoid.action_nodes(name, inner, h)
         if all(separator.poly(a) == separator.poly(b) for a, b in zip(back, bodies, strict=True)):
             return inner
     return None

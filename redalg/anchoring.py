@@ -13,7 +13,7 @@ Correctness never depends on an anchor, so these rules only serve accuracy and r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from redalg import graph as g
@@ -22,6 +22,7 @@ from redalg.cascade import Cascade, RawBackend, StageValue
 from redalg.graph import Node
 from redalg.normal import Mono, Poly
 from redalg.plan import COUNT
+from redalg.separate import EXPONENT
 from redalg.signs import NEG, linear
 
 
@@ -86,7 +87,7 @@ def exponent(raw: Cascade, m: Mono) -> Poly:
     total = Poly()
     for gen, p in m:
         if gen.op == "exp":
-            total = total + raw.separator.poly(gen.args[0], True).scale(p)
+            total = total + raw.separator.poly(gen.args[0], EXPONENT).scale(p)
     return total
 
 
@@ -129,7 +130,8 @@ def _elements(raw: Cascade, backend: RawBackend, value: StageValue, choices: Cho
     rows = raw.separator.rows(value.body)
     atoms = {gen: None for e in sorted(rows, key=nf.mono_key) for gen, p in e if _can_centre(gen, p)}
     for x in atoms:
-        if x in choices.elements:
+        plain, undo = g.plain_axes(x)
+        if plain in choices.elements:
             continue
         if x in choices.exponents:  # it moves with its exponential: one anchor serves both
             if _meets_additively(raw, rows, x):
@@ -138,12 +140,21 @@ def _elements(raw: Cascade, backend: RawBackend, value: StageValue, choices: Cho
         for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0])):
             found = next(_locations(raw, backend, h, x), None)
             if found is not None:
-                choices.elements[x] = found
+                choices.elements[plain] = _renamed(found, undo)
                 break
         else:
             if _meets_additively(raw, rows, x):
                 why = "no stage value moves with this element: it is centred on its own running mean"
-                choices.elements[x] = Choice(x, "add", "mean", None, nf.UNIT, why)
+                choices.elements[plain] = Choice(plain, "add", "mean", None, nf.UNIT, why)
+
+
+def _renamed(choice: Choice, names: dict[str, str]) -> Choice:
+    """The choice with fresh axis names undone."""
+    if not names:
+        return choice
+    target = choice.target and g.rename_axes(choice.target, names)
+    weights = choice.weights and nf.renamed(choice.weights, names)
+    return replace(choice, generator=g.rename_axes(choice.generator, names), target=target, weights=weights)
 
 
 def _can_centre(gen: Node, p: Fraction) -> bool:
@@ -169,8 +180,10 @@ def _meets_additively(raw: Cascade, rows: dict[Mono, Poly], x: Node) -> bool:
 def _locations(raw: Cascade, backend: RawBackend, h: Poly, x: Node) -> Iterator[Choice]:
     for m, _ in h.ordered():
         for weights in _ratios(backend, m, x):
-            why = "centred on its mean, which the stage subtracts" if not weights else (
-                "centred on its weighted mean, which the stage subtracts"
+            why = (
+                "centred on its mean, which the stage subtracts"
+                if not weights
+                else ("centred on its weighted mean, which the stage subtracts")
             )
             yield Choice(x, "add", "mean", None, weights, why)
         for gen, p in m:
@@ -258,9 +271,11 @@ def _formal(raw: Cascade, backend: RawBackend, choices: Choices) -> None:
     for element, stage in backend.centring.ties.values():
         known = choices.exponents.get(element)
         if known is None or known.target is not stage:
-            known = Choice(element, "add", "extremum", stage, None, "ties with the extremum are counted where it stands")
+            why = "ties with the extremum are counted where it stands"
+            known = Choice(element, "add", "extremum", stage, None, why)
         choices.ties[element, stage] = known
-    for element, context in backend.centring.casts.values():
-        big, factor = nf.poly_node(element), nf.poly_node(context)
+    for scaled, context in backend.centring.casts.values():
+        big, factor = nf.poly_node(scaled), nf.poly_node(context)
         why = "rounding is done at the running scale and commutes with it by assumption"
-        choices.casts[big, factor] = Choice(big, "mul", "extremum", _nonzero(g.power(factor, -1)), None, why)
+        scale = g.power(factor, -1)
+        choices.casts[big, factor] = Choice(big, "mul", "extremum", _nonzero(scale), None, why, scale)

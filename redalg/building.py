@@ -1,7 +1,7 @@
 """The slot backend: centred generators, slots and their moves (theory, section 3.1).
 
-Centring rewrites every element generator that has an anchor A: x = c + T, e^u = E·e^T, g = c·A, where T is the value the
-anchor stands for. What is left of a body after that, per monomial of centred generators, is a slot; moving an anchor
+Centring rewrites every element generator that has an anchor A: x = c + T, e^u = E·e^T, g = c·A, where T is the value
+the anchor stands for. What is left of a body after that, per monomial of centred generators, is a slot; moving an anchor
 by h maps monomials to monomials (binomials, e^{-λh}, ratios), and `closed` adds the slots those images need.
 """
 
@@ -19,7 +19,7 @@ from redalg.anchoring import Choice, Choices, exponent, normalised
 from redalg.graph import Node
 from redalg.normal import Mono, Poly
 from redalg.plan import COUNT, Anchor, Move, Slot, shift
-from redalg.separate import Separator
+from redalg.separate import EXPONENT, Separator
 
 PARTS = {
     "argmax": ("_value", ""),
@@ -98,13 +98,19 @@ class SlotBackend:
     # --- Centring protocol ---
 
     def element(self, node: Node) -> Poly | None:
-        choice = self.choices.elements.get(node)
+        plain, undo = g.plain_axes(node)
+        choice = self.choices.elements.get(plain)
         if choice is None:
             return None
         site = self.site(choice)
-        gen = g.sub(node, site.leaf)
+        fresh = {v: k for k, v in undo.items()}
+        gen, value = g.sub(plain, site.leaf), self.value_at(site)
         self.centred[gen] = (site, "power")
-        return nf.generator(gen) + self.value_at(site)
+        if fresh:  # an open contraction reads the same anchor along its own axis
+            gen = g.rename_axes(gen, fresh)
+            value = Poly({nf.renamed(m, fresh): c for m, c in value.terms.items()})
+            self.centred[gen] = (site, "power")
+        return nf.generator(gen) + value
 
     def tie(self, element: Node, stage: Node) -> Node | None:
         site = self.site(self.choices.ties[element, stage])
@@ -120,10 +126,21 @@ class SlotBackend:
         site = self.site(choice)
         gen = Node("cast", (g.div(big, site.leaf),), dtype)
         self.centred[gen] = (site, "scale")
-        return nf.generator(gen) * nf.generator(g.mul(site.leaf, nf.poly_node(context)))  # 1, or 0/0 for zero rows
+        assert choice.bound is not None
+        return nf.generator(gen) * nf.generator(_unscaled(choice.bound))
 
     def is_centred(self, node: Node) -> bool:
-        return node in self.centred
+        return self.role_of(node) is not None
+
+    def role_of(self, gen: Node) -> tuple[AnchorSite, str, dict[str, str]] | None:
+        """(anchor, role, renaming of the anchor's axes) of a centred generator, also where it reads other axes."""
+        if gen in self.centred:
+            return (*self.centred[gen], {})
+        names = {a: a.rstrip("'").split("~")[0] for a in gen.axes if a.endswith("'") or "~" in a}
+        if not names or len(set(names.values())) < len(names):
+            return None
+        plain = self.centred.get(g.rename_axes(gen, names))
+        return (*plain, {v: k for k, v in names.items()}) if plain else None
 
     def is_active(self) -> bool:
         return bool(self.choices.elements)
@@ -149,7 +166,7 @@ class SlotBackend:
                 self.centred[new] = (site, "scale")
                 kept[new] = p
                 assert scale.bound is not None
-                ratio = nf.generator(g.div(site.leaf, scale.bound), p)  # in one piece: A^p alone could overflow
+                ratio = nf.generator(_unscaled(scale.bound), p)
                 factor = factor * ratio * _power(self.separator_poly(scale.bound), p, scale.bound)
             else:
                 kept[gen] = kept.get(gen, Fraction(0)) + p
@@ -171,23 +188,30 @@ class SlotBackend:
     def sum_slot(self, varying: Mono, average: bool = False) -> Slot:
         found = self.sums.get(varying)
         if found is None:
-            roles = [self.centred[gen][1] for gen, _ in varying if gen in self.centred]
+            found_roles = [r for r in (self.role_of(gen) for gen, _ in varying) if r is not None]
+            roles = [role for _, role, _ in found_roles]
             has_exp = "exponent" in roles or any(gen.op == "exp" for gen, _ in varying)
             average = not has_exp and (average or "power" in roles or varying in self.families)
             lift = nf.mono_node(varying)
             name = self.fresh(("avg_" if average else "sum_") + "_".join(self._word(gen, p) for gen, p in varying))
-            anchors = tuple(dict.fromkeys(self.centred[gen][0].name for gen, _ in varying if gen in self.centred))
+            anchors = tuple(dict.fromkeys(site.name for site, _, _ in found_roles))
             found = Slot(
-                name, "sum", self.ordered_axes(lift.axes - frozenset(self.axis)), (lift,), (name,),
-                domain=_domain(lift), anchors=anchors, average=average,
+                name,
+                "sum",
+                self.ordered_axes(lift.axes - frozenset(self.axis)),
+                (lift,),
+                (name,),
+                domain=_domain(lift),
+                anchors=anchors,
+                average=average,
             )
             self.sums[varying] = found
             self.monos[name] = varying
         return found
 
     def _word(self, gen: Node, p: Fraction) -> str:
-        base = self.centred[gen][0].choice.generator if gen in self.centred else gen
-        role = self.centred[gen][1] if gen in self.centred else ""
+        found = self.role_of(gen)
+        base, role = (found[0].choice.generator, found[1]) if found else (gen, "")
         word = {"exponent": "exp", "tie": "tie"}.get(role, "") or _label(base)
         return word + (str(p) if p != 1 and p.denominator == 1 and p > 0 and role != "exponent" else "")
 
@@ -207,11 +231,17 @@ class SlotBackend:
             axes = frozenset().union(*(x.axes for x in lift)) - frozenset(self.axis)
             domain = frozenset({"bool"}) if kind in ("any", "all") else _domain(lift[0])
             found = Slot(
-                name, family, self.ordered_axes(axes), lift, parts, domain=domain, ignore_nan=ignore_nan,
+                name,
+                family,
+                self.ordered_axes(axes),
+                lift,
+                parts,
+                domain=domain,
+                ignore_nan=ignore_nan,
                 extra=shared if family == "monoid" else extra,
             )
             if varying is not None:
-                moved = [self.centred[gen][0].name for gen, _ in varying if gen in self.centred]
+                moved = [r[0].name for r in (self.role_of(gen) for gen, _ in varying) if r is not None]
                 found = replace(found, anchors=tuple(dict.fromkeys(moved)))
                 self.monos[name] = varying
             self.others[key] = found
@@ -262,10 +292,11 @@ class SlotBackend:
         return tuple(moves)
 
     def _image(self, gen: Node, p: Fraction) -> list[tuple[Mono, Node]]:
-        if gen not in self.centred:
+        found = self.role_of(gen)
+        if found is None:
             return [(((gen, p),), g.ONE)]
-        site, role = self.centred[gen]
-        h = shift(site.name, site.axes)
+        site, role, names = found
+        h = g.rename_axes(shift(site.name, site.axes), names)
         one: Mono = ((gen, p),)
         if role == "exponent":
             return [(one, g.fn("exp", g.mul(g.const(-p), h)))]
@@ -309,8 +340,13 @@ def exponent_of(separator: Separator, m: Mono) -> Poly:
     total = Poly()
     for gen, p in m:
         if gen.op == "exp" and not separator.centring.is_centred(gen):
-            total = total + separator.poly(gen.args[0], True).scale(p)
+            total = total + separator.poly(gen.args[0], EXPONENT).scale(p)
     return total
+
+
+def _unscaled(bound: Node) -> Node:
+    """scale / bound: 1, since the scale is the bound, except for rows of zeros, where the definition divides by 0."""
+    return g.where(g.compare("eq", bound, g.ZERO), g.power(bound, -1), g.ONE)
 
 
 def _power(p: Poly, e: Fraction, node: Node) -> Poly:

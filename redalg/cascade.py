@@ -16,7 +16,7 @@ from redalg.graph import Node
 from redalg.monotone import CannotPull, Puller
 from redalg.normal import Mono, Poly
 from redalg.plan import COUNT
-from redalg.separate import Centring, NoCentring, Scope, Separator, Trace
+from redalg.separate import OPEN, Centring, NoCentring, Scope, Separator, Trace
 from redalg.signs import Signs
 
 ORDER_KINDS = ("argmax", "argmin")
@@ -41,7 +41,8 @@ class StageValue:
 
 
 class Backend(Protocol):
-    centring: Centring
+    @property
+    def centring(self) -> Centring: ...
 
     def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]: ...
     def leaf(self, varying: Mono, stage: Node) -> Poly: ...
@@ -105,7 +106,7 @@ class Cascade:
     def _sum(self, stage: Node) -> StageValue:
         trace = Trace()
         separator = self._separator(trace)
-        body = separator.poly(stage.args[0])
+        body = separator.poly(stage.args[0], OPEN)
         rows: dict[Mono, Poly] = {}
         for e, h in separator.rows(body).items():
             centred, factor = self.backend.term(e, separator)
@@ -120,34 +121,29 @@ class Cascade:
                 part = nf.generator(leaf)
             else:
                 part = self._accumulated(e, stage)
-            total = total + self._bind(h, part)
+            total = total + self._bind(h, part, stage.axes)
         blocked = self._blocked(stage, total)
         return StageValue(nf.poly_node(total), total, trace, blocked, body)
 
     def _accumulated(self, e: Mono, stage: Node) -> Poly:
         if not e:
             return nf.generator(COUNT)
-        plain, names = _plain_axes(e)
+        plain, names = _plain(e)
         leaf = self.backend.leaf(plain, stage)
         if names:
-            leaf = Poly({_renamed(m, names): c for m, c in leaf.terms.items()})
+            leaf = Poly({nf.renamed(m, names): c for m, c in leaf.terms.items()})
         self._leaves.update(gen for gen in leaf.generators() if gen.op == "reduce")
         return leaf
 
-    def _bind(self, h: Poly, leaf: Poly) -> Poly:
-        """h·leaf, summed over the fresh axes of swapped contractions."""
-        product = h * leaf
-        if not any("~" in a for m in product.terms for gen, _ in m for a in gen.axes):
-            return product
+    @staticmethod
+    def _bind(h: Poly, leaf: Poly, free: frozenset[str]) -> Poly:
+        """h·leaf, summed over the fresh axes of the contractions that were swapped here (not over the stage's own)."""
         total = Poly()
-        for m, c in product.terms.items():
-            fresh = tuple(sorted({a for gen, _ in m for a in gen.axes if "~" in a}))
-            free = tuple((gen, p) for gen, p in m if not any("~" in a for a in gen.axes))
-            bound = nf.mono_node(tuple((gen, p) for gen, p in m if any("~" in a for a in gen.axes)))
-            if fresh:
-                total = total + nf.from_mono(free, c) * nf.generator(g.reduction("sum", fresh, bound))
-            else:
-                total = total + nf.from_mono(m, c)
+        for m, c in (h * leaf).terms.items():
+            fresh = tuple(sorted({a for gen, _ in m for a in gen.axes if "~" in a and a not in free}))
+            bound = tuple((gen, p) for gen, p in m if gen.axes & set(fresh))
+            rest = nf.from_mono(tuple(t for t in m if t not in bound), c)
+            total = total + (rest * nf.generator(g.reduction("sum", fresh, nf.mono_node(bound))) if fresh else rest)
         return total
 
     # --- order reductions, products, quantifiers, user monoids ---
@@ -209,7 +205,7 @@ class Cascade:
                 if culprit in self._values and self._values[culprit].blocked is not None:
                     return self._values[culprit].blocked
                 mixed = [n for n in g.walk(culprit.args[0]) if self.scope.mixed(n)] or [culprit]
-                return Blocked(stage, mixed[0] if len(mixed) == 1 else _innermost(mixed), "it mixes elements and stage values")
+                return Blocked(stage, _innermost(mixed), "it mixes elements and stage values")
         return None
 
     def first_bad(self, node: Node) -> Node | None:
@@ -238,21 +234,7 @@ def _innermost(mixed: list[Node]) -> Node:
     return next((n for n in mixed if n.op not in ("add", "mul")), mixed[0])
 
 
-def _plain_axes(e: Mono) -> tuple[Mono, dict[str, str]]:
-    """Undo fresh axis names where the plain name is free, so that equal slots are found equal."""
-    axes = {a for gen, _ in e for a in gen.axes}
-    undo: dict[str, str] = {}
-    for a in sorted(a for a in axes if "~" in a):
-        plain = a.split("~")[0]
-        while plain in axes or plain in undo.values():
-            plain += "'"
-        undo[a] = plain
-    if not undo:
-        return e, {}
-    return _renamed(e, undo), {v: k for k, v in undo.items()}
-
-
-def _renamed(m: Mono, names: dict[str, str]) -> Mono:
-    out = nf.mono({g.rename_axes(gen, names): p for gen, p in m})
-    assert out is not None
-    return out
+def _plain(e: Mono) -> tuple[Mono, dict[str, str]]:
+    """The monomial with fresh axis names undone, so that equal slots are found equal, and how to read it back."""
+    _, undo = g.plain_axes(g.mul(*(gen for gen, _ in e)) if len(e) > 1 else e[0][0])
+    return (nf.renamed(e, undo) if undo else e), {v: k for k, v in undo.items()}

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 ASSUMPTIONS = ("cast_commutes",)
 PAIRS = {
-    "sum": "(sum, ×)", "prod": "(prod, power)", "any": "(any, and)", "all": "(all, or)", "monoid": "(monoid, action)",
+    "sum": "(sum, ×)",
+    "prod": "(prod, power)",
+    "any": "(any, and)",
+    "all": "(all, or)",
+    "monoid": "(monoid, action)",
 }
 
 
@@ -89,12 +93,17 @@ def _checked(max_passes: int, assume: Iterable[str]) -> frozenset[str]:
     unknown = assumed - set(ASSUMPTIONS)
     if unknown:
         raise RedalgError(
-            f"assumption {sorted(unknown)[0]!r}", "ra.derive_incremental(assume=...)",
-            f"known assumptions are {', '.join(ASSUMPTIONS)}", "leave it out, or check the spelling",
+            f"assumption {sorted(unknown)[0]!r}",
+            "ra.derive_incremental(assume=...)",
+            f"known assumptions are {', '.join(ASSUMPTIONS)}",
+            "leave it out, or check the spelling",
         )
     if isinstance(max_passes, bool) or not isinstance(max_passes, int) or max_passes < 1:
         raise RedalgError(
-            f"max_passes={max_passes!r}", "ra.derive_incremental", "a form reads its data at least once", "max_passes=1",
+            f"max_passes={max_passes!r}",
+            "ra.derive_incremental",
+            "a form reads its data at least once",
+            "max_passes=1",
         )
     return assumed
 
@@ -203,8 +212,14 @@ class _Derivation:
             pair = PAIRS.get(stage.attr.kind, f"({stage.attr.kind}, monotone)")
             reports.append(
                 StageReport(
-                    f"stage{k + 1}", stage, pair, len(pairs) if value.body is not None else None, home + 1,
-                    tuple(value.trace.rules), generators, coefficients,
+                    f"stage{k + 1}",
+                    stage,
+                    pair,
+                    len(pairs) if value.body is not None else None,
+                    home + 1,
+                    tuple(value.trace.rules),
+                    generators,
+                    coefficients,
                 )
             )
         return tuple(reports)

@@ -12,7 +12,8 @@ Operations (the whole language; `attr` in brackets)::
     where (condition, then, else)         eq ne lt le (two arguments)   and or (n-ary)   not
     cast [dtype name]
     reduce [Reduce]  (bodies)             kinds: sum prod max min any all argmax argmin
-                                          topk_values topk_indices (extra = (k, new axis)); monoid (extra = (Monoid, part))
+                                          topk_values topk_indices (extra = (k, new axis))
+                                          monoid (extra = (Monoid, part))
 
 `gt`/`ge` are `lt`/`le` with the arguments exchanged; `sqrt(x)` is `pow(x, 1/2)`; a mean is a sum over a size.
 """
@@ -394,3 +395,14 @@ def rename_axes(root: Node, mapping: dict[str, str]) -> Node:
         return done[node]
 
     return visit(root)
+
+
+def plain_axes(root: Node) -> tuple[Node, dict[str, str]]:
+    """Fresh axis names (``d~1``) undone where the plain name is free, and the renaming that was undone."""
+    undo: dict[str, str] = {}
+    for a in sorted(a for a in root.axes if "~" in a):
+        plain = a.split("~")[0]
+        while plain in root.axes or plain in undo.values():
+            plain += "'"
+        undo[a] = plain
+    return (rename_axes(root, undo) if undo else root), undo

@@ -98,8 +98,8 @@ class Puller:
         """F = H·G(x) + C from the normal form."""
         p = self.separator.poly(body)
         mixed = self.separator.mixed_generators(p)
-        if mixed:
-            raise CannotPull(mixed[0], "an extremum of a mixed expression")
+        if mixed or nf.poly_node(p) is body:
+            raise CannotPull((mixed or [body])[0], "an extremum of a mixed expression")
         rows = self.separator.rows(p)
         fixed = nf.poly_node(rows.pop(nf.UNIT, nf.Poly()))
         pairs = nf.rank_factor(rows)
@@ -154,9 +154,7 @@ class Puller:
             return g.neg(self.extremum(OPPOSITE[kind], t, mask, nan))
         if kind == "max":
             self.trace.rule("max|t| = max(max t, -min t)")
-            return g.extremum(
-                "maximum", self.extremum("max", t, mask, nan), g.neg(self.extremum("min", t, mask, nan))
-            )
+            return g.extremum("maximum", self.extremum("max", t, mask, nan), g.neg(self.extremum("min", t, mask, nan)))
         raise CannotPull(body, "the minimum of an absolute value")
 
     def _ext_maximum(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
@@ -192,7 +190,7 @@ class Puller:
 
     def _ext_reduce(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
         if body.attr.kind != kind:
-            raise CannotPull(body, f"the {kind} of a mixed {body.attr.kind} over another axis")
+            return self._by_rank(kind, body, mask, nan)
         return Node("reduce", (self.extremum(kind, body.args[0], mask, nan),), body.attr)
 
     # --- positions and top-k: one strictly monotone chain ---
@@ -212,7 +210,7 @@ class Puller:
             if op == "mul":
                 s = self.signs.of(fixed)
                 if s not in ((POS, NEG) if strict else (POS, NEG, POS | 2, NEG | 2)):
-                    raise CannotPull(fixed, "the sign of this factor is not known: " + ("positions" if strict else "order"))
+                    raise CannotPull(fixed, "the sign of this factor is not known")
                 d = d if s & POS else -d
             return inner, d, lambda v: combine(phi(v), fixed)
         fact = FUNCTIONS.get(op)
@@ -224,8 +222,7 @@ class Puller:
         if op == "where" and not self.scope.uses(body.args[0]) and body.args[2].op == "special":
             inner, d, phi = self.chain(body.args[1], strict)
             low = body.args[2] if d > 0 else {"-oo": g.INF, "oo": g.NEG_INF}.get(body.args[2].attr, body.args[2])
-            edge, c = body.args[2], body.args[0]
-            del c
+            edge = body.args[2]
             masked = g.where(body.args[0], inner, low)
             return masked, d, lambda v: g.where(g.compare("eq", v, low), edge, phi(v))
         if op == "cast" and not strict:
@@ -392,5 +389,6 @@ class Puller:
 
 def _reals(t: Node, puller: Puller) -> Node:
     """Every varying part of t is not NaN."""
-    parts = [a for a in (t.args if t.op in ("add", "mul") else (t,)) if puller.scope.varies(a) and not puller.scope.uses(a)]
+    terms = t.args if t.op in ("add", "mul") else (t,)
+    parts = [a for a in terms if puller.scope.varies(a) and not puller.scope.uses(a)]
     return g.logical("and", *(g.compare("eq", p, p) if p.op != "const" else g.TRUE for p in parts))

@@ -58,6 +58,13 @@ def mono_pow(a: Mono, e: Fraction) -> Mono:
     return result
 
 
+def renamed(m: Mono, names: dict[str, str]) -> Mono:
+    """The monomial with axes renamed."""
+    out = mono({g.rename_axes(gen, names): p for gen, p in m})
+    assert out is not None
+    return out
+
+
 class Poly:
     """Σ coefficient · monomial. Immutable by convention; arithmetic returns new objects."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from redalg import graph as g
 from redalg.errors import RedalgError
@@ -29,24 +30,27 @@ def axes_of(outputs: Iterable[Node]) -> list[tuple[str, ...]]:
     return list(found)
 
 
-def choose_axis(outputs: list[Node], axis: object, sizes: set[str]) -> tuple[str, ...]:
+def choose_axis(outputs: list[Node], axis: Any, sizes: set[str]) -> tuple[str, ...]:
     """The axis to stream over: the one given, or the only one that the outermost reductions share; () for a map."""
     candidates = axes_of(outputs)
     if axis is None:
         if len(candidates) > 1:
             names = ", ".join(_spelled(c) for c in candidates)
             raise RedalgError(
-                f"a spec whose outermost reductions run over {names}", "ra.derive_incremental(spec)",
-                "one derivation streams over one axis", f"pass axis={candidates[0] if len(candidates[0]) > 1 else candidates[0][0]!r}",
+                f"a spec whose outermost reductions run over {names}",
+                "ra.derive_incremental(spec)",
+                "one derivation streams over one axis",
+                f"pass axis={_spelled(candidates[0])}",
             )
         return candidates[0] if candidates else ()
-    wanted = tuple(axis.split()) if isinstance(axis, str) else tuple(axis)  # type: ignore[call-overload]
+    wanted = tuple(axis.split()) if isinstance(axis, str) else tuple(axis)
     reduced = {n.attr.axes for n in g.walk(*outputs) if n.op == "reduce"}
     if wanted in reduced or any(set(wanted) < set(r) for r in reduced):
         return wanted
     known = ", ".join(_spelled(r) for r in sorted(reduced)) or "none"
     raise RedalgError(
-        f"axis {_spelled(wanted)}", "ra.derive_incremental(spec, axis=...)",
+        f"axis {_spelled(wanted)}",
+        "ra.derive_incremental(spec, axis=...)",
         f"the spec does not reduce over it (reduced: {known}; axes: {', '.join(sorted(sizes))})",
         "name an axis that the spec reduces over",
     )
@@ -78,6 +82,7 @@ def _nested(node: Node, axis: tuple[str, ...]) -> Node:
         return g.reduction(node.attr.kind, others, inner)
     raise RedalgError(
         f"a {node.attr.kind} over {_spelled(node.attr.axes)} while streaming over {_spelled(axis)}",
-        "ra.derive_incremental", "the reduction needs more, or less, than one piece of that axis holds",
+        "ra.derive_incremental",
+        "the reduction needs more, or less, than one piece of that axis holds",
         f"derive with axis={node.attr.axes!r}",
     )

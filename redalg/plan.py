@@ -32,7 +32,7 @@ class Anchor:
     axes: tuple[str, ...]
     kind: str  # "add": elements enter as generator - A; "mul": as generator / A
     generator: Node  # element expression that is centred
-    policy: str  # "extremum": A := target, void (-oo or oo) allowed; "mean": A := A + shift, kept when that is not finite
+    policy: str  # "extremum": A := target, void (-oo or oo) allowed; "mean": A := A + shift, kept if that is not finite
     target: Node | None  # policy "extremum": over slots (earlier ones, or slots without this anchor) and parameters
     shift: Node | None  # policy "mean": target - A, over slots held at A
     why: str = ""  # the computed reason for the choice, for `explain`

@@ -39,14 +39,26 @@ def refuse(
             witness = witness or refute_output(output, raw.axis, minimum_k=minimum)
     way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else "change the body"
     text, culprit = _text(stage), _text(g.substitute(blocked.node, count))
+    where = f"{name} of the spec, over {_axes(raw)}"
     if witness is None:
         raise Undecided(
-            text, f"{name} of the spec, over {_axes(raw)}", f"{culprit}: {blocked.why}; no witness was found either", way_out,
-            stage=name, missing=f"a law that separates {culprit}: {blocked.why}",
+            text,
+            where,
+            f"{culprit}: {blocked.why}; no witness was found either",
+            way_out,
+            stage=name,
+            missing=f"a law that separates {culprit}: {blocked.why}",
         )
     raise NotDecomposable(
-        text, f"{name} of the spec, over {_axes(raw)}", f"{witness.scope}; in the way: {culprit} ({blocked.why})", way_out,
-        stage=name, reason=f"{culprit}: {blocked.why}", witness=witness, passes=passes, scope=witness.scope,
+        text,
+        where,
+        f"{witness.scope}; in the way: {culprit} ({blocked.why})",
+        way_out,
+        stage=name,
+        reason=f"{culprit}: {blocked.why}",
+        witness=witness,
+        passes=passes,
+        scope=witness.scope,
     )
 
 

@@ -1,0 +1,106 @@
+"""Conditions as polynomials of indicators: conjunctions, ties with an extremum, signs of products, order facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from redalg import graph as g
+from redalg import normal as nf
+from redalg.graph import Node
+from redalg.normal import Poly
+from redalg.scope import Centring, Scope, Trace
+from redalg.signs import NEG, POS, ZERO, Signs, linear
+
+
+class Conditions:
+    """Part of `redalg.separate.Separator`: indicators."""
+
+    scope: Scope
+    signs: Signs
+    centring: Centring
+    trace: Trace
+    if TYPE_CHECKING:
+        poly: Callable[..., Poly]
+        rank_one: Callable[[Poly], tuple[Poly, Poly] | None]
+
+    def _indicator(self, c: Node) -> Poly:
+        """[c] as a polynomial of indicator generators."""
+        if c is g.TRUE or c is g.FALSE:
+            return nf.constant(1 if c is g.TRUE else 0)
+        if not self.scope.mixed(c):
+            if c.op == "and":
+                return self._all(c.args)
+            return nf.generator(c)
+        if c.op == "and":
+            return self._all(c.args)
+        if c.op == "or":
+            first, rest = c.args[0], g.logical("or", *c.args[1:])
+            return self._indicator(first) + (nf.constant(1) - self._indicator(first)) * self._indicator(rest)
+        if c.op in ("not", "ne"):
+            return nf.constant(1) - self._indicator(g.negate(c))
+        if c.op in ("eq", "lt", "le"):
+            return self._comparison(c)
+        return nf.generator(c)
+
+    def _all(self, conditions: Iterable[Node]) -> Poly:
+        product = nf.constant(1)
+        for c in conditions:
+            product = product * self._indicator(c)
+        return product
+
+    def _comparison(self, c: Node) -> Poly:
+        a, b = c.args
+        gap = g.sub(b, a)  # lt: gap > 0, le: gap >= 0, eq: gap == 0
+        s = self.signs.of(gap)
+        verdict = _decide(c.op, s)
+        if verdict is not None:
+            self.trace.rule("a comparison is decided by an order fact")
+            return nf.constant(1 if verdict else 0)
+        tie = self._tie(gap)
+        if tie is not None and (c.op == "eq" or not s & NEG or not s & POS):
+            equal = nf.generator(tie)
+            self.trace.rule("a comparison with an extremum is a tie test")
+            strict = nf.constant(1) - equal
+            return equal if c.op == "eq" or (c.op == "le" and not s & POS) else strict
+        pair = self.rank_one(self.poly(gap))
+        if pair is None:
+            return nf.generator(c)
+        self.trace.rule("the sign of a product is the product of the signs")
+        return self._signs_of_product(c.op, *(nf.poly_node(q) for q in pair))
+
+    def _tie(self, gap: Node) -> Node | None:
+        """gap = q·(extremum - its element): the generator of the event "the element is the extremum"."""
+        terms = linear(gap)
+        for b in self.signs.bounds:
+            q = terms.get(b.extremum)
+            if q and b.mask is None and self.scope.is_stage(b.extremum) and b.extremum.args[0] in (b.lesser, b.greater):
+                element = b.extremum.args[0]
+                if g.sub(gap, g.mul(g.const(q), g.sub(b.extremum, element))) is g.ZERO and not self.scope.uses(element):
+                    return self.centring.tie(element, b.extremum)
+        return None
+
+    def _signs_of_product(self, op: str, x: Node, h: Node) -> Poly:
+        def both(a: str, b: str) -> Poly:
+            return nf.generator(_against_zero(a, x)) * nf.generator(_against_zero(b, h))
+
+        zero = nf.generator(_against_zero("eq", x)) + nf.generator(_against_zero("ne", x)) * nf.generator(
+            _against_zero("eq", h)
+        )
+        if op == "eq":
+            return zero
+        positive = both("gt", "gt") + both("lt", "lt")
+        return positive if op == "lt" else positive + zero
+
+
+def _against_zero(op: str, t: Node) -> Node:
+    return g.compare(op, t, g.ZERO)
+
+
+def _decide(op: str, s: int) -> bool | None:
+    """Truth of gap > 0 / >= 0 / == 0 where the sign set of the gap settles it."""
+    if op == "lt":
+        return True if s == POS else False if not s & POS else None
+    if op == "le":
+        return True if not s & NEG else False if s == NEG else None
+    return True if s == ZERO else False if not s & ZERO else None

@@ -1,0 +1,257 @@
+"""Functions of mixed arguments, opened where a law allows it: products, signs, order facts, addition theorems.
+
+Each ``_mixed_<op>`` answers with a normal form in which the function no longer mixes elements and stage values, or
+with the function itself as a mixed generator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from redalg import graph as g
+from redalg import normal as nf
+from redalg.facts import ADDITION, EXPONENTIAL, FUNCTIONS
+from redalg.graph import Node
+from redalg.normal import Poly
+from redalg.scope import CLOSED, EXPONENT, MAX_POWER, OPEN, Centring, Scope, Trace
+from redalg.signs import NEG, POS, Signs
+
+
+class Openings:
+    """Part of `redalg.separate.Separator`: one method per function that can be opened."""
+
+    scope: Scope
+    signs: Signs
+    centring: Centring
+    trace: Trace
+    commuting_casts: bool
+    if TYPE_CHECKING:
+        poly: Callable[..., Poly]
+        rank_one: Callable[[Poly], tuple[Poly, Poly] | None]
+        _exponential: Callable[[Node, str], Poly]
+        _indicator: Callable[[Node], Poly]
+
+    def _opaque(self, node: Node) -> Poly:
+        """A mixed generator; odd and even functions are normalised so that equal ones cancel."""
+        fact = FUNCTIONS.get(node.op)
+        if fact is None or not fact.parity:
+            return nf.generator(node)
+        p = self.poly(node.args[0])
+        if not p:
+            return nf.generator(g.fn(node.op, g.ZERO))
+        arg, sign = self._oriented(p)
+        gen = nf.generator(g.fn(node.op, arg))
+        return gen.scale(Fraction(-1)) if sign < 0 and fact.parity == "odd" else gen
+
+    @staticmethod
+    def _oriented(p: Poly) -> tuple[Node, int]:
+        """The node of ±p whose first term in canonical order has a positive coefficient, and the sign."""
+        sign = 1 if p.ordered()[0][1] > 0 else -1
+        return nf.poly_node(p if sign > 0 else -p), sign
+
+    def _hoist(self, node: Node) -> Node | None:
+        """f(where(c, a, b)) -> where(c, f(a), f(b)), also through a sum, so that masks meet infinities first."""
+        if node.op in ("where", "reduce", "cast", "and", "or", "not"):
+            return None
+        for position, arg in enumerate(node.args):
+            selected = self._select(arg)
+            if selected is not None:
+                c, a, b = selected
+                branches = [g.rebuild(node, (*node.args[:position], x, *node.args[position + 1 :])) for x in (a, b)]
+                return g.where(c, _at_infinity(branches[0]), _at_infinity(branches[1]))
+        return None
+
+    def _select(self, arg: Node) -> tuple[Node, Node, Node] | None:
+        if arg.op == "where" and self.scope.mixed(arg):
+            return arg.args  # type: ignore[return-value]
+        if arg.op == "add":
+            for t in arg.args:
+                if t.op == "where" and self.scope.mixed(t):
+                    rest = g.sub(arg, t)
+                    return t.args[0], _absorb(rest, t.args[1]), _absorb(rest, t.args[2])
+        return None
+
+    def _mixed_power(self, node: Node, mode: str) -> Poly:
+        base, e = node.args[0], node.args[1].attr
+        if base.op == "abs" and e.denominator == 1 and e > 0 and e % 2 == 0:
+            base = base.args[0]
+        if mode == OPEN and e.denominator == 1 and 0 < e <= MAX_POWER:
+            product = nf.constant(1)
+            for _ in range(int(e)):
+                product = product * self.poly(base, OPEN)  # fresh axes for every copy
+            return product
+        mode = _inside(mode)
+        p = self.poly(base, mode)
+        if e.denominator == 1 and 0 < e <= MAX_POWER:
+            return p ** int(e)
+        if e.denominator == 1 and p.single() is not None:
+            c, m = p.single()  # type: ignore[misc]
+            return nf.from_mono(nf.mono_pow(m, e), c ** int(e))
+        pair = self.rank_one(p)
+        if pair is None:
+            return nf.generator(g.power(nf.poly_node(p), node.args[1]))
+        self.trace.rule("a power of a product is the product of the powers")
+        if e.denominator != 1:
+            self._both_nonnegative(pair, f"power {e}")
+        big, small = (nf.generator(nf.poly_node(q), e) if q.single() is None else self._mono_power(q, e) for q in pair)
+        return big * small
+
+    def _mono_power(self, q: Poly, e: Fraction) -> Poly:
+        c, m = q.single()  # type: ignore[misc]
+        if e.denominator == 1:
+            return nf.from_mono(nf.mono_pow(m, e), c ** int(e))
+        node = nf.poly_node(q)
+        if c == 1 and len(m) == 1 and m[0][1] == 1:
+            return nf.generator(m[0][0], e)
+        return nf.generator(Node("pow", (node, g.const(e))))
+
+    def _both_nonnegative(self, pair: tuple[Poly, Poly], what: str) -> None:
+        for q in pair:
+            node = nf.poly_node(q)
+            if not self.signs.nonnegative(node):
+                self.trace.assume("nonnegative_factors", f"{what} of a product is split: every factor must be >= 0")
+
+    def _mixed_exp(self, node: Node, mode: str) -> Poly:
+        self.trace.rule("an exponential of a sum is a product of exponentials")
+        return self._exponential(node, mode)
+
+    def _mixed_log(self, node: Node, mode: str) -> Poly:
+        pair = self.rank_one(self.poly(node.args[0]))
+        if pair is None:
+            return nf.generator(g.fn("log", nf.poly_node(self.poly(node.args[0]))))
+        self.trace.rule("a logarithm of a product is the sum of the logarithms")
+        return self._log_factor(pair[0]) + self._log_factor(pair[1])
+
+    def _log_factor(self, q: Poly) -> Poly:
+        one = q.single()
+        total = nf.constant(0)
+        if one is not None:
+            for gen, p in one[1]:
+                if gen.op == "exp":
+                    total = total + self.poly(gen.args[0], EXPONENT).scale(p)
+            q = nf.from_mono(tuple((gen, p) for gen, p in one[1] if gen.op != "exp"), one[0])
+        node = nf.poly_node(q)
+        if g.is_const(node, 1):
+            return total
+        if not self.signs.positive(node):
+            self.trace.assume("positive_log_arguments", "log(G·H) = log G + log H holds for positive factors")
+        return total + nf.generator(g.fn("log", node))
+
+    def _mixed_log1p(self, node: Node, mode: str) -> Poly:
+        return self._mixed_log(g.fn("log", g.add(g.ONE, node.args[0])), mode)
+
+    def _mixed_abs(self, node: Node, mode: str) -> Poly:
+        t, mode = node.args[0], _inside(mode)
+        s = self.signs.of(t)
+        p = self.poly(t, mode)
+        if not s & NEG or not s & POS:
+            self.trace.rule("an absolute value is opened where an order fact gives the sign")
+            return p if not s & NEG else -p
+        if not p:
+            return p
+        pair = self.rank_one(p)
+        if pair is not None:
+            self.trace.rule("the absolute value of a product is the product of the absolute values")
+            return self._abs_factor(pair[0]) * self._abs_factor(pair[1])
+        return nf.generator(g.fn("abs", self._oriented(p)[0]))
+
+    def _abs_factor(self, q: Poly) -> Poly:
+        node = nf.poly_node(q)
+        s = self.signs.of(node)
+        if not s & NEG or not s & POS:
+            return q if not s & NEG else -q
+        c = q.as_constant()
+        return nf.constant(abs(c)) if c is not None else nf.generator(g.fn("abs", node))
+
+    def _mixed_relu(self, node: Node, mode: str) -> Poly:
+        t, mode = node.args[0], _inside(mode)
+        s = self.signs.of(t)
+        if not s & NEG or not s & POS:
+            self.trace.rule("relu is opened where an order fact gives the sign")
+            return self.poly(t, mode) if not s & NEG else nf.constant(0)
+        pair = self.rank_one(self.poly(t, mode))
+        if pair is not None:
+            h = self.signs.of(nf.poly_node(pair[1]))
+            if not h & NEG or not h & POS:
+                self.trace.rule("relu of a product with a factor of known sign")
+                x = pair[0] if not h & NEG else -pair[0]
+                return nf.generator(g.fn("relu", nf.poly_node(x))) * (pair[1] if not h & NEG else -pair[1])
+        return (self.poly(t, mode) + self._mixed_abs(g.fn("abs", t), mode)).scale(Fraction(1, 2))
+
+    def _mixed_sign(self, node: Node, mode: str) -> Poly:
+        pair = self.rank_one(self.poly(node.args[0]))
+        if pair is None:
+            return self._opaque(node)
+        self.trace.rule("the sign of a product is the product of the signs")
+        return nf.generator(g.fn("sign", nf.poly_node(pair[0]))) * nf.generator(g.fn("sign", nf.poly_node(pair[1])))
+
+    def _mixed_maximum(self, node: Node, mode: str) -> Poly:
+        first, rest = node.args[0], g.extremum(node.op, *node.args[1:])
+        gap = g.sub(first, rest)
+        s = self.signs.of(gap)
+        sign = 1 if node.op == "maximum" else -1
+        if not s & NEG or not s & POS:
+            self.trace.rule("a maximum is decided by an order fact")
+            return self.poly(first if (not s & NEG) == (sign > 0) else rest, mode)
+        spread = self._abs_of(gap, mode)
+        return (self.poly(first, mode) + self.poly(rest, mode) + spread.scale(Fraction(sign))).scale(Fraction(1, 2))
+
+    _mixed_minimum = _mixed_maximum
+
+    def _abs_of(self, t: Node, mode: str) -> Poly:
+        return self._mixed_abs(g.fn("abs", t), mode) if self.scope.mixed(t) else self.poly(g.fn("abs", t), mode)
+
+    def _mixed_where(self, node: Node, mode: str) -> Poly:
+        c, a, b = node.args
+        return self._indicator(c) * self.poly(a, mode) + self._indicator(g.negate(c)) * self.poly(b, mode)
+
+    def _mixed_cast(self, node: Node, mode: str) -> Poly:
+        if not self.commuting_casts:
+            return nf.generator(node)
+        p = self.poly(node.args[0], _inside(mode))
+        self.trace.assume("cast_commutes", f"rounding to {node.attr} is taken to commute with the stage values")
+        pair = self.rank_one(p)
+        if pair is not None:
+            scaled = self.centring.cast(node.attr, *pair)
+            if scaled is not None:
+                return scaled
+        return p  # not a scaling: the form leaves the rounding out
+
+    def _by_theorem(self, node: Node, mode: str) -> Poly:
+        op, arg, mode = node.op, node.args[0], _inside(mode)
+        if op in EXPONENTIAL:
+            total = nf.constant(0)
+            for num, den, rate in EXPONENTIAL[op]:
+                e = self.poly(g.fn("exp", g.mul(g.const(rate), arg)), mode)
+                total = total + e.scale(Fraction(num, den))
+            return total
+        terms = arg.args if arg.op == "add" else (arg,)
+        elements = [t for t in terms if self.scope.varies(t) and not self.scope.uses(t)]
+        if not elements or len(elements) == len(terms):
+            return self._opaque(node)
+        s, t = g.add(*elements), g.sub(arg, g.add(*elements))
+        self.trace.rule(f"addition theorem of {op}")
+        total = nf.constant(0)
+        for c, outer_s, outer_t in ADDITION[op]:
+            total = total + (self.poly(g.fn(outer_s, s), mode) * self.poly(g.fn(outer_t, t), mode)).scale(Fraction(c))
+        return total
+
+
+def _inside(mode: str) -> str:
+    """The mode for the argument of a function: contractions are closed there."""
+    return CLOSED if mode == OPEN else mode
+
+
+def _absorb(rest: Node, value: Node) -> Node:
+    return value if value.op == "special" else g.add(rest, value)
+
+
+def _at_infinity(node: Node) -> Node:
+    """exp(-oo) = 0 and the like for a branch that has become a constant."""
+    if node.op == "exp" and node.args[0] is g.NEG_INF:
+        return g.ZERO
+    if node.op in ("relu", "sigmoid") and node.args[0] is g.NEG_INF:
+        return g.ZERO
+    return node
