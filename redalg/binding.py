@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.binding_dtypes import Flow, accumulation_dtype, flows
-from redalg.binding_origin import NARROW_ONLY, Origin, declared_dtype, origin_of, to_numpy
+from redalg.binding_origin import BFLOAT16_BITS, NARROW_ONLY, Origin, declared_dtype, origin_of, to_numpy
 from redalg.errors import RedalgError
 from redalg.graph import Decl
 
@@ -146,7 +146,7 @@ def _check_gradient(decl: Decl, array: Any, where: str) -> None:
 
 def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
     """The array as NumPy sees it (or a weak Python number) and its dtype (or Python type)."""
-    if isinstance(given, bool | int | float | complex):
+    if isinstance(given, bool | int | float | complex) and not isinstance(given, np.generic):
         _check_kind(decl, "b" if isinstance(given, bool) else _PYTHON_KINDS[_plain(given)], type(given).__name__, where)
         return given, _plain(given)
     if exact and isinstance(given, numbers.Rational):
@@ -159,7 +159,7 @@ def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
         raise _not_an_array(decl, given, where, str(error)) from error
     name = declared_dtype(given) if hasattr(given, "dtype") else array.dtype.name
     if name in NARROW_ONLY:
-        array, dtype = array.astype(np.float32), _narrow_dtype(array, name)
+        dtype, array = _narrow_dtype(array, name), array.astype(np.float32)
     elif exact and array.dtype.hasobject:
         return _exact_array(decl, array, where), np.dtype(np.float64)
     else:
@@ -177,13 +177,10 @@ def _plain(value: Any) -> type:
 
 
 def _narrow_dtype(array: np.ndarray, name: str) -> np.dtype:
-    """The array's own dtype (an extension of NumPy); float32 where NumPy was given the values widened already."""
+    """The array's own dtype (an extension of NumPy); else bfloat16 as bits, and float32 for the 8-bit formats."""
     if array.dtype.name == name:
         return array.dtype
-    try:
-        return np.dtype(name)
-    except TypeError:
-        return np.dtype(np.float32)
+    return BFLOAT16_BITS if name == "bfloat16" else np.dtype(np.float32)
 
 
 def _exact_array(decl: Decl, array: np.ndarray, where: str) -> np.ndarray:

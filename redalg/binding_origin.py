@@ -78,8 +78,26 @@ def declared_dtype(array: Any) -> str:
     return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
 
 
+# bfloat16 results for a library that has the format while NumPy has not: the bit patterns, under a name of their own.
+BFLOAT16_BITS = np.dtype([("bfloat16", np.uint16)])
+
+
+def narrowed(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Floats that are numbers of the format already, stored in that format (an extension dtype or `BFLOAT16_BITS`)."""
+    if dtype != BFLOAT16_BITS:
+        return array.astype(dtype)
+    bits = np.asarray(array, np.float32).view(np.uint32) >> 16
+    return np.array(bits, np.uint16).view(BFLOAT16_BITS)
+
+
+def format_name(dtype: np.dtype) -> str:
+    return "bfloat16" if dtype == BFLOAT16_BITS else dtype.name
+
+
 def _to_torch(array: np.ndarray) -> Any:
     torch = sys.modules["torch"]
+    if array.dtype == BFLOAT16_BITS:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     if array.dtype.name in NARROW_ONLY:
         return torch.from_numpy(array.astype(np.float32)).to(getattr(torch, array.dtype.name))
-    return torch.from_numpy(np.array(array))
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.binding import Bound, bind, result_flows
+from redalg.binding_origin import format_name, narrowed
 from redalg.errors import RedalgError
 from redalg.exact import Exact
 from redalg.graph import Node
 from redalg.numeric import evaluate
+from redalg.numeric_cast import cast_array
 from redalg.void import new_axes, void_row
 
 if TYPE_CHECKING:
@@ -78,6 +80,9 @@ def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
     The identities of integer max and min (the ends of int64) become the ends of the narrower dtype.
     """
+    if value.dtype.kind == "f" and dtype.kind in "iu":  # the infinite identity of an integer max or min of nothing
+        ends = np.iinfo(dtype)
+        return np.where(value > 0, ends.max, ends.min).astype(dtype) if np.isinf(value).all() else value.astype(dtype)
     if value.dtype.kind in "iu" and dtype.kind in "iu" and dtype.itemsize < 8:
         wide, narrow = np.iinfo(np.int64), np.iinfo(dtype)
         result = np.asarray(value.astype(dtype))
@@ -87,6 +92,8 @@ def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     with np.errstate(all="ignore"):
         if value.dtype.kind == "c" and dtype.kind != "c":
             value = value.real
+        if dtype.kind == "V":
+            return narrowed(cast_array(value, format_name(dtype)), dtype)
         return np.array(value.astype(dtype))
 
 
@@ -97,7 +104,11 @@ def with_empty(result: np.ndarray, void: np.ndarray, value: Fraction | float, na
     if result.dtype.kind in "iub" and Fraction(value if np.isfinite(float(value)) else Fraction(1, 2)).denominator != 1:
         why = f"{name} has dtype {result.dtype}"
         raise RedalgError(f"empty={{{name!r}: {value}}}", "a row without a valid element", why, "give an integer")
-    result[np.broadcast_to(void, result.shape)] = float(value) if result.dtype.kind in "fcV" else int(value)
+    rows = np.broadcast_to(void, result.shape)
+    if result.dtype.kind == "V":
+        result[rows] = finished(np.array(float(value)), result.dtype)
+    else:
+        result[rows] = float(value) if result.dtype.kind in "fc" else int(value)
     return result
 
 

@@ -18,6 +18,7 @@ from redalg.graph import COMPARISONS, UNARY, Node, leaves, state, walk
 from redalg.void import new_axes, split_exponent
 
 At = Mapping[str, int]
+_DEEP = 40  # levels of a graph that recursion may pass at once
 
 
 def exact_value(
@@ -72,6 +73,7 @@ class Exact:
         self.numbers = arithmetic(digits)
         self._done: dict[tuple[Any, ...], Number] = {}
         self._axes: dict[Node, tuple[str, ...]] = {}
+        self._depth: dict[Node, int] = {}
 
     def value(self, node: Node, at: At) -> Number:
         """The value at the position ``at`` (axes the node lacks are ignored)."""
@@ -82,13 +84,29 @@ class Exact:
         key = (node, *(at[a] for a in axes))
         found = self._done.get(key)
         if found is None:
+            if self._depth[node] > _DEEP:
+                self._prepare(node, at)
             found = self._done[key] = self._compute(node, at)
         return found
+
+    def _prepare(self, root: Node, at: At) -> None:
+        """Evaluate what lies below a deep node first, up to the next reductions, so that recursion stays shallow."""
+        stack = [(a, False) for a in root.args if root.op != "reduce"]
+        seen: set[Node] = set()
+        while stack:
+            node, ready = stack.pop()
+            if ready:
+                self.value(node, at)
+            elif node not in seen:
+                seen.add(node)
+                stack.append((node, True))
+                stack.extend((a, False) for a in node.args if node.op != "reduce" and self._depth[a] > _DEEP)
 
     def _meet(self, root: Node) -> None:
         self.sizes.update(new_axes(root))
         for node in walk(root):
             self._axes.setdefault(node, tuple(sorted(node.axes)))
+            self._depth[node] = 1 + max((self._depth[a] for a in node.args), default=0)
 
     def _compute(self, node: Node, at: At) -> Number:
         op = node.op

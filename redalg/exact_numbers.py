@@ -220,6 +220,8 @@ def _exact_root(base: Fraction, degree: int) -> Fraction | None:
 
 
 def _integer_root(n: int, degree: int) -> int | None:
+    if n.bit_length() <= degree:  # less than 2^degree
+        return n if n < 2 else None
     if degree == 2:
         root = isqrt(n)
     else:

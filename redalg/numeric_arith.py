@@ -58,7 +58,7 @@ class Arithmetic:
 
     def admit(self, value: Any) -> Any:
         """Input as this arithmetic holds it: a weak Python number, or an array of bool, int64, float or complex."""
-        if isinstance(value, bool | int | float | complex | Fraction):
+        if isinstance(value, bool | int | float | complex | Fraction) and not isinstance(value, np.generic):
             return value if isinstance(value, bool | complex) else self.number(value)
         array = np.asarray(value)
         if array.dtype.kind == "b":

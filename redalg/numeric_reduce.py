@@ -1,8 +1,8 @@
 """Reductions and contractions on NumPy arrays whose last axis is the reduced one (or whose factors share it).
 
 Every function takes ``x`` of shape (..., n) and gives shape (...). Empty axes give the identity: sum 0, prod 1,
-max -inf, min inf, any false, all true, argmax and argmin -1; integers have no infinity, so an integer maximum over
-nothing is the least integer.
+max -inf, min inf (also of integers, as floats), any false, all true, argmax and argmin -1. Top-k of integers pads with
+the least integer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def identity(kind: str, dtype: np.dtype) -> Any:
 
 def extremum(kind: str, x: Array) -> Array:
     if x.shape[-1] == 0:
-        return _full(x, identity(kind, x.dtype))
+        dtype = np.dtype(np.float64) if x.dtype.kind in "iub" else x.dtype
+        return np.full(x.shape[:-1], identity(kind, dtype), dtype=dtype)
     return (np.maximum if kind == "max" else np.minimum).reduce(x, axis=-1)
 
 
