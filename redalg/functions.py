@@ -16,6 +16,11 @@ from sympy.logic.boolalg import Boolean, BooleanFunction
 from redalg.operand import Operand
 
 
+def _is_real(x: Any) -> bool:
+    """Whether x is a number that is evaluated; roots of negative numbers stay as they are (they mean NaN)."""
+    return bool(x.is_number and x.is_extended_real)
+
+
 class Map(Operand, sympy.Function):
     """A pointwise function; real for real arguments (NaN and the infinities count as real)."""
 
@@ -28,7 +33,7 @@ class Map(Operand, sympy.Function):
 class exp(Map):  # noqa: N801 - printers find their method by the class name
     @classmethod
     def eval(cls, x: sympy.Expr) -> sympy.Expr | None:
-        return sympy.exp(x) if x.is_number else None
+        return sympy.exp(x) if _is_real(x) else None
 
     def fdiff(self, argindex: int = 1) -> sympy.Expr:
         return self
@@ -40,7 +45,7 @@ class exp(Map):  # noqa: N801 - printers find their method by the class name
 class log(Map):  # noqa: N801
     @classmethod
     def eval(cls, x: sympy.Expr) -> sympy.Expr | None:
-        if not x.is_number:
+        if not _is_real(x):
             return None
         if x.is_zero:
             return sympy.S.NegativeInfinity
@@ -53,7 +58,7 @@ class log(Map):  # noqa: N801
 class Abs(Map):
     @classmethod
     def eval(cls, x: sympy.Expr) -> sympy.Expr | None:
-        if x.is_number:
+        if _is_real(x):
             return sympy.Abs(x)
         if x.is_extended_nonnegative:
             return x
@@ -85,7 +90,7 @@ class relu(Map):  # noqa: N801
 class sigmoid(Map):  # noqa: N801
     @classmethod
     def eval(cls, x: sympy.Expr) -> sympy.Expr | None:
-        return 1 / (1 + sympy.exp(-x)) if x.is_number else None
+        return 1 / (1 + sympy.exp(-x)) if _is_real(x) else None
 
     def _eval_is_extended_nonnegative(self) -> bool | None:
         return self.args[0].is_extended_real
@@ -94,13 +99,13 @@ class sigmoid(Map):  # noqa: N801
 class log1p(Map):  # noqa: N801
     @classmethod
     def eval(cls, x: sympy.Expr) -> sympy.Expr | None:
-        return log(1 + x) if x.is_number else None
+        return log(1 + x) if _is_real(x) else None
 
 
 class expm1(Map):  # noqa: N801
     @classmethod
     def eval(cls, x: sympy.Expr) -> sympy.Expr | None:
-        return sympy.exp(x) - 1 if x.is_number else None
+        return sympy.exp(x) - 1 if _is_real(x) else None
 
 
 class _Extremum(Map):
@@ -110,10 +115,10 @@ class _Extremum(Map):
         flat: dict[sympy.Expr, None] = {}
         for a in map(sympy.sympify, args):
             flat.update(dict.fromkeys(a.args if isinstance(a, cls) else (a,)))
-        numbers = [a for a in flat if a.is_number]
-        if sympy.S.NaN in numbers:
+        if sympy.S.NaN in flat:
             return sympy.S.NaN
-        rest = [a for a in flat if not a.is_number]
+        numbers = [a for a in flat if _is_real(a)]
+        rest = [a for a in flat if not _is_real(a)]
         if numbers:
             rest.append(cls.pick(*numbers))
         if len(rest) == 1:
@@ -171,9 +176,12 @@ class _Equality(BooleanFunction):
 
     def __new__(cls, a: Any, b: Any) -> Boolean:
         a, b = sorted((sympy.sympify(a), sympy.sympify(b)), key=default_sort_key)
+        if sympy.S.NaN in (a, b):
+            return sympy.false if cls.equal else sympy.true
         if getattr(a, "is_number", False) and getattr(b, "is_number", False):
-            same = a is not sympy.S.NaN and sympy.Eq(a, b)
-            return sympy.true if bool(same) is cls.equal else sympy.false
+            same = sympy.Eq(a, b)
+            if same in (sympy.true, sympy.false):
+                return sympy.true if bool(same) is cls.equal else sympy.false
         return super().__new__(cls, a, b)
 
 

@@ -14,7 +14,7 @@ from redalg.expr import TensorSymbol, axis_names, check_name, declare, index, si
 from redalg.grammar_tokens import Token, Tokens
 from redalg.monoid import Monoid
 from redalg.operand import exact_number, number_operand, operand
-from redalg.translate import CONSTRUCTORS
+from redalg.translate import CONSTRUCTORS, condensed
 from redalg.words import REDUCTION_WORDS, RESERVED, UNARY_WORDS
 
 _BINARY = {
@@ -194,7 +194,7 @@ class Expressions(Tokens):
         if len(values) != fixed:
             raise self.error(at, f"{len(values)} argument(s) of {name}", f"it takes {fixed}", "see the grammar")
         if name in UNARY_WORDS and not hasattr(maps, name):
-            return CONSTRUCTORS[name](self.value(values[0], at))
+            return CONSTRUCTORS[name](condensed(self.value(values[0], at)))
         return getattr(maps, name)(*values)
 
     def reduction(self, name: str) -> Any:

@@ -11,10 +11,15 @@ from sympy.logic.boolalg import Boolean
 from redalg import functions as f
 from redalg.errors import RedalgError
 from redalg.operand import number_operand, operand
+from redalg.translate import condensed
 
 CAST_DTYPES = (
     "float8_e4m3fn float8_e5m2 bfloat16 float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64"
 ).split()
+
+
+def _number(value: Any, where_: str) -> sympy.Expr:
+    return condensed(number_operand(value, where_))
 
 
 def exp(x: Any) -> sympy.Expr:
@@ -23,7 +28,7 @@ def exp(x: Any) -> sympy.Expr:
     >>> exp(0), exp(-sympy.oo)
     (1, 0)
     """
-    return f.exp(number_operand(x, "ra.exp"))
+    return f.exp(_number(x, "ra.exp"))
 
 
 def log(x: Any) -> sympy.Expr:
@@ -32,7 +37,7 @@ def log(x: Any) -> sympy.Expr:
     >>> log(1), log(0), log(-1)
     (0, -oo, nan)
     """
-    return f.log(number_operand(x, "ra.log"))
+    return f.log(_number(x, "ra.log"))
 
 
 def sqrt(x: Any) -> sympy.Expr:
@@ -41,7 +46,7 @@ def sqrt(x: Any) -> sympy.Expr:
     >>> sqrt(4)
     2
     """
-    return sympy.sqrt(number_operand(x, "ra.sqrt"))
+    return sympy.sqrt(_number(x, "ra.sqrt"))
 
 
 def abs(x: Any) -> sympy.Expr:  # noqa: A001
@@ -50,7 +55,7 @@ def abs(x: Any) -> sympy.Expr:  # noqa: A001
     >>> abs(-3)
     3
     """
-    return f.Abs(number_operand(x, "ra.abs"))
+    return f.Abs(_number(x, "ra.abs"))
 
 
 def relu(x: Any) -> sympy.Expr:
@@ -59,7 +64,7 @@ def relu(x: Any) -> sympy.Expr:
     >>> relu(-2), relu(3)
     (0, 3)
     """
-    return f.relu(number_operand(x, "ra.relu"))
+    return f.relu(_number(x, "ra.relu"))
 
 
 def sigmoid(x: Any) -> sympy.Expr:
@@ -68,7 +73,7 @@ def sigmoid(x: Any) -> sympy.Expr:
     >>> sigmoid(0)
     1/2
     """
-    return f.sigmoid(number_operand(x, "ra.sigmoid"))
+    return f.sigmoid(_number(x, "ra.sigmoid"))
 
 
 def tanh(x: Any) -> sympy.Expr:
@@ -77,7 +82,7 @@ def tanh(x: Any) -> sympy.Expr:
     >>> tanh(0)
     0
     """
-    return sympy.tanh(number_operand(x, "ra.tanh"))
+    return sympy.tanh(_number(x, "ra.tanh"))
 
 
 def log1p(x: Any) -> sympy.Expr:
@@ -86,7 +91,7 @@ def log1p(x: Any) -> sympy.Expr:
     >>> log1p(0)
     0
     """
-    return f.log1p(number_operand(x, "ra.log1p"))
+    return f.log1p(_number(x, "ra.log1p"))
 
 
 def erf(x: Any) -> sympy.Expr:
@@ -95,7 +100,7 @@ def erf(x: Any) -> sympy.Expr:
     >>> erf(0)
     0
     """
-    return sympy.erf(number_operand(x, "ra.erf"))
+    return sympy.erf(_number(x, "ra.erf"))
 
 
 def maximum(*args: Any) -> sympy.Expr:
@@ -119,7 +124,7 @@ def minimum(*args: Any) -> sympy.Expr:
 def _several(args: tuple[Any, ...], where_: str) -> list[sympy.Expr]:
     if not args:
         raise RedalgError("no arguments", where_, "an extremum of nothing is undefined", "give one or more expressions")
-    return [number_operand(a, where_) for a in args]
+    return [_number(a, where_) for a in args]
 
 
 def where(condition: Any, then: Any, otherwise: Any) -> Any:
@@ -143,7 +148,8 @@ def where(condition: Any, then: Any, otherwise: Any) -> Any:
             "a number is not a condition",
             "compare it: x > 0, or ra.ne(x, 0); declare 0/1 tensors with bool=True",
         )
-    a, b = operand(then, "a branch of ra.where"), operand(otherwise, "a branch of ra.where")
+    a, b = (condensed(operand(e, "a branch of ra.where")) for e in (then, otherwise))
+    c = condensed(c)
     return f.where(c, a, b) if _numeric(a) or _numeric(b) else f.choose(c, a, b)
 
 
@@ -165,7 +171,7 @@ def cast(x: Any, dtype: Any) -> sympy.Expr:
     name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", repr(dtype))
     if name not in CAST_DTYPES:
         raise RedalgError(f"the dtype {name!r}", "ra.cast", "it is not a type to round to", ", ".join(CAST_DTYPES))
-    return f.cast(number_operand(x, "ra.cast"), Str(name))
+    return f.cast(_number(x, "ra.cast"), Str(name))
 
 
 def eq(a: Any, b: Any) -> Boolean:
@@ -174,7 +180,7 @@ def eq(a: Any, b: Any) -> Boolean:
     >>> eq(sympy.Symbol("x"), 1)
     eq(1, x)
     """
-    return f.eq(operand(a, "ra.eq"), operand(b, "ra.eq"))
+    return f.eq(condensed(operand(a, "ra.eq")), condensed(operand(b, "ra.eq")))
 
 
 def ne(a: Any, b: Any) -> Boolean:
@@ -183,4 +189,4 @@ def ne(a: Any, b: Any) -> Boolean:
     >>> ne(sympy.Symbol("x"), 1)
     ne(1, x)
     """
-    return f.ne(operand(a, "ra.ne"), operand(b, "ra.ne"))
+    return f.ne(condensed(operand(a, "ra.ne")), condensed(operand(b, "ra.ne")))

@@ -105,17 +105,20 @@ def _negative(n: Node) -> Node | None:
 
 def _mul(w: Writer, n: Node) -> tuple[int, str]:
     positive = _negative(n)
-    if positive is not None and positive.op != "add":
-        return _NEG, "-" + w.text(positive, _MUL)
+    sums = any(a.op == "add" for a in n.args)  # a constant before a sum would be multiplied out, so it goes last
+    if positive is not None:
+        return _NEG, "-" + w.text(positive, _POW if sums else _MUL)
     above, below = [], []
     for a in n.args:
         if a not in w.names and a.op == "pow" and a.args[1].op == "const" and a.args[1].attr < 0:
             below.append(g.power(a.args[0], -a.args[1].attr))
         else:
             above.append(a)
-    above.sort(key=lambda a: a.op != "const")
+    last = [a for a in above if a.op == "const"] if sums and len(n.args) > 2 else []
+    above = sorted((a for a in above if a not in last), key=lambda a: a.op != "const")
     text = " * ".join(w.text(a, _MUL if i == 0 else _NEG) for i, a in enumerate(above)) or "1"
-    return _MUL, text + "".join(f" / {w.text(b, _POW)}" for b in below)
+    text += "".join(f" / {w.text(b, _POW)}" for b in below)
+    return _MUL, text + "".join(f" * {w.text(c, _MUL)}" for c in last)
 
 
 def _pow(w: Writer, n: Node) -> tuple[int, str]:

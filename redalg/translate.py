@@ -1,7 +1,7 @@
 """Between SymPy expressions and the shared graph, both ways; a reduction is one opaque leaf for SymPy.
 
 SymPy walks trees, so a reduction keeps its body in the graph and shows SymPy no arguments: building, comparing and
-hashing a cascade costs its graph, not its tree.
+hashing a cascade costs its graph, not its tree. An argument of a map whose tree grows large is condensed likewise.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ from sympy.logic.boolalg import Boolean
 from redalg import functions as f
 from redalg import graph as g
 from redalg.broadcast import SINGLE, reduced
-from redalg.expr import Carrier, Index, Leaf, Size, TensorSymbol
+from redalg.expr import Carrier, Index, Size, TensorSymbol
 from redalg.graph import Node
 from redalg.lowering import UNSUPPORTED, refuse_unsupported, to_node
 from redalg.operand import Operand
 from redalg.printing import short
 
-__all__ = ["Reduction", "refuse_unsupported", "to_node", "to_sympy"]
+__all__ = ["Reduction", "condensed", "refuse_unsupported", "settle", "to_node", "to_sympy"]
 
 
-class Reduction(Operand, Carrier, sympy.AtomicExpr):
-    """A reduction over named axes. `node` is its graph; `kind`, `axis` (reduced), `axes` (left), `body`."""
+class Opaque(Operand, Carrier, sympy.AtomicExpr):
+    """An expression that shows SymPy no arguments: it stands for its graph `node`. Interned; `axes` are its own."""
 
     is_commutative = True
     node: Node
-    _objects: weakref.WeakValueDictionary[Node, Reduction] = weakref.WeakValueDictionary()
+    _objects: weakref.WeakValueDictionary[Node, Opaque] = weakref.WeakValueDictionary()
 
-    def __new__(cls, node: Node) -> Reduction:
+    def __new__(cls, node: Node) -> Opaque:
         found = cls._objects.get(node)
         if found is None:
-            found = sympy.AtomicExpr.__new__(BooleanReduction if node.is_boolean else Reduction)
+            plain, boolean = (Reduction, BooleanReduction) if node.op == "reduce" else (Opaque, BooleanOpaque)
+            found = sympy.AtomicExpr.__new__(boolean if node.is_boolean else plain)
             found.node = node
             found = cls._objects.setdefault(node, found)
         return found
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return Reduction, (self.node,)
+        return Opaque, (self.node,)
 
-    def __copy__(self) -> Reduction:
+    def __copy__(self) -> Opaque:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Reduction:
+    def __deepcopy__(self, memo: Any) -> Opaque:
         return self
 
     def _hashable_content(self) -> tuple[Any, ...]:
@@ -58,24 +59,8 @@ class Reduction(Operand, Carrier, sympy.AtomicExpr):
         return self.class_key(), (1, (self.node.digest.hex(),)), sympy.S.One.sort_key(), sympy.S.One
 
     @property
-    def kind(self) -> str:
-        return self.node.attr.kind
-
-    @property
-    def axis(self) -> tuple[str, ...]:
-        return self.node.attr.axes
-
-    @property
     def axes(self) -> tuple[str, ...]:
         return tuple(sorted(self.node.axes))
-
-    @property
-    def bodies(self) -> tuple[sympy.Basic, ...]:
-        return tuple(to_sympy(a) for a in self.node.args)
-
-    @property
-    def body(self) -> sympy.Basic:
-        return self.bodies[0]
 
     @property
     def free_symbols(self) -> set[sympy.Basic]:
@@ -85,17 +70,10 @@ class Reduction(Operand, Carrier, sympy.AtomicExpr):
         return set(found)
 
     def _eval_is_extended_real(self) -> bool | None:
-        if self.kind in ("argmax", "argmin", "topk_indices", "any", "all"):
-            return True
-        return True if all(b.is_extended_real for b in self.bodies if isinstance(b, sympy.Expr)) else None
-
-    def _eval_is_integer(self) -> bool | None:
-        return True if self.kind in ("argmax", "argmin", "topk_indices") else None
+        return True if all(s.is_extended_real for s in self.free_symbols) else None
 
     def _eval_is_extended_nonnegative(self) -> bool | None:
-        if self.kind not in ("sum", "prod"):
-            return None  # an extremum over no elements is infinite
-        return True if self.body.is_extended_nonnegative else None
+        return True if self.node.op in ("exp", "abs", "relu", "sigmoid") and self.is_extended_real else None
 
     def _eval_is_polynomial(self, syms: Iterable[sympy.Basic]) -> bool:
         return not self.free_symbols & set(syms)
@@ -120,7 +98,8 @@ class Reduction(Operand, Carrier, sympy.AtomicExpr):
         return (self._replace(inside), True) if inside else (self, False)
 
     def _replace(self, rule: Mapping[Any, Any]) -> sympy.Basic:
-        mapping = {leaf_node(old): to_node(new, strict=False) for old, new in rule.items()}
+        leaves = {n: leaf_symbol(n) for n in g.leaves(self.node, "tensor", "state")}
+        mapping = {n: to_node(rule[symbol], strict=False) for n, symbol in leaves.items() if symbol in rule}
         return to_sympy(_replaced(self.node, mapping))
 
     def _sympystr(self, printer: Any) -> str:
@@ -133,13 +112,45 @@ class Reduction(Operand, Carrier, sympy.AtomicExpr):
         return r"\mathtt{" + short(self.node).replace("_", r"\_") + "}"
 
 
+class BooleanOpaque(Opaque, Boolean):
+    """A condition, that counts as 0 or 1 in arithmetic."""
+
+
+class Reduction(Opaque):
+    """A reduction over named axes: its `kind`, the reduced `axis`, the `axes` that are left, and its `body`."""
+
+    @property
+    def kind(self) -> str:
+        return self.node.attr.kind
+
+    @property
+    def axis(self) -> tuple[str, ...]:
+        return self.node.attr.axes
+
+    @property
+    def bodies(self) -> tuple[sympy.Basic, ...]:
+        return tuple(to_sympy(a) for a in self.node.args)
+
+    @property
+    def body(self) -> sympy.Basic:
+        return self.bodies[0]
+
+    def _eval_is_extended_real(self) -> bool | None:
+        if self.kind in ("argmax", "argmin", "topk_indices", "any", "all"):
+            return True
+        return True if all(b.is_extended_real for b in self.bodies if isinstance(b, sympy.Expr)) else None
+
+    def _eval_is_integer(self) -> bool | None:
+        return True if self.kind in ("argmax", "argmin", "topk_indices") else None
+
+    def _eval_is_extended_nonnegative(self) -> bool | None:
+        if self.kind not in ("sum", "prod"):
+            return None  # an extremum over no elements is infinite
+        return True if self.body.is_extended_nonnegative else None
+
+
 class BooleanReduction(Reduction, Boolean):
     """`any` and `all`: conditions, that count as 0 or 1 in arithmetic."""
-
-
-def leaf_node(symbol: sympy.Basic) -> Node:
-    """The node of a leaf symbol: a declared tensor, or the state part a plain symbol names."""
-    return symbol.node if isinstance(symbol, Leaf) else g.state(str(symbol))
 
 
 def leaf_symbol(node: Node) -> sympy.Symbol:
@@ -176,7 +187,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "exp": sympy.exp, "log": sympy.log, "abs": sympy.Abs, "relu": lambda x: sympy.Max(x, 0),
     "sigmoid": lambda x: 1 / (1 + sympy.exp(-x)), "log1p": lambda x: sympy.log(1 + x),
     "expm1": lambda x: sympy.exp(x) - 1, "maximum": sympy.Max, "minimum": sympy.Min,
-    "where": lambda c, a, b: sympy.Piecewise((a, c), (b, True)), "choose": sympy.ITE, "eq": sympy.Eq, "ne": sympy.Ne,
+    "where": lambda c, a, b: sympy.Piecewise((a, c), (b, True), evaluate=False), "choose": sympy.ITE, "eq": sympy.Eq, "ne": sympy.Ne,
 }  # fmt: skip
 _SAME: dict[str, Callable[..., Any]] = {
     "sign": sympy.sign, "tanh": sympy.tanh, "erf": sympy.erf, "erfc": sympy.erfc, "sin": sympy.sin, "cos": sympy.cos,
@@ -189,6 +200,8 @@ _SAME: dict[str, Callable[..., Any]] = {
 
 
 CONSTRUCTORS = {**_SAME, **_OWN}
+_ALGEBRA = frozenset({"add", "mul", "pow"})  # SymPy collects through these, so their arguments stay open
+_HEAVY = 60  # SymPy objects in the tree of an argument that stays open
 
 
 def to_sympy(node: Node, names: Mapping[str, Any] | None = None, plain: bool = False) -> Any:
@@ -199,14 +212,24 @@ def to_sympy(node: Node, names: Mapping[str, Any] | None = None, plain: bool = F
     readers who go on calculating; their evaluation assumes ordinary real numbers.
     """
     names, table = names or {}, {**_SAME, **_PLAIN} if plain else CONSTRUCTORS
+    limit = 20 * _HEAVY if plain else _HEAVY
     done: dict[Node, Any] = {}
+    weight: dict[Node, int] = {}  # of the SymPy tree
     stack = [node]
     while stack:
         n = stack[-1]
         todo = [] if n.op == "reduce" else [a for a in n.args if a not in done]
         stack.extend(todo)
-        if not todo:
-            done[stack.pop()] = _leaf(n, names) if not n.args or n.op == "reduce" else _apply(n, done, table)
+        if todo:
+            continue
+        stack.pop()
+        if not n.args or n.op == "reduce":
+            done[n], weight[n] = _leaf(n, names), 1
+            continue
+        for a in n.args:
+            if weight[a] > limit and n.op not in _ALGEBRA:
+                done[a], weight[a] = Opaque(_renamed(a, names) if names else settle(a)), 1
+        done[n], weight[n] = _apply(n, done, table), 1 + sum(weight[a] for a in n.args)
     return done[node]
 
 
@@ -226,7 +249,7 @@ def _leaf(n: Node, names: Mapping[str, Any]) -> Any:
         return sympy.Symbol(other) if isinstance(other, str) else other
     if n.op == UNSUPPORTED:
         return sympy.Symbol(n.attr[1])
-    return Reduction(_renamed(n, names))
+    return Opaque(_renamed(n, names))
 
 
 def _renamed(n: Node, names: Mapping[str, Any]) -> Node:
@@ -249,7 +272,15 @@ def _apply(n: Node, done: Mapping[Node, Any], table: Mapping[str, Callable[..., 
         return _comparison(n.op, *args)
     if n.op == UNSUPPORTED:
         return sympy.Function(n.attr[1])(*args)
-    return table["choose" if n.op == "where" and n.is_boolean else n.op](*args)
+    name = "choose" if n.op == "where" and n.is_boolean else n.op
+    try:
+        return table[name](*args)
+    except (
+        TypeError,
+        AttributeError,
+        ValueError,
+    ):  # SymPy's own functions refuse some arguments (an order of non-real numbers)
+        return CONSTRUCTORS[name](*args)
 
 
 def _comparison(op: str, a: Any, b: Any) -> Any:
@@ -267,8 +298,25 @@ def _comparison(op: str, a: Any, b: Any) -> Any:
 def settle(node: Node, symbols: Mapping[Any, Node] | None = None) -> Node:
     """A node that SymPy's automatic evaluation no longer changes: `to_node(to_sympy(n), symbols) is n`."""
     for _ in range(8):
+        if node in _settled:
+            break
         again = to_node(to_sympy(node), symbols, strict=False)
         if again is node:
-            break
+            _settled.add(node)
         node = again
     return node
+
+
+_settled: weakref.WeakSet[Node] = weakref.WeakSet()
+
+
+def condensed(expr: Any) -> Any:
+    """An argument of a map: itself while its tree is small, else one opaque leaf that carries its graph."""
+    count, stack = 0, [expr]
+    while stack and count <= _HEAVY:
+        count += 1
+        stack.extend(stack.pop().args)
+    if count <= _HEAVY:
+        return expr
+    node = settle(to_node(expr, strict=False))
+    return Opaque(node) if node.args else to_sympy(node)
