@@ -146,7 +146,7 @@ def measure(case: Case, setting: Setting, draws: int, seed: int = 1) -> list[Cel
                 for name, result in others.items()
                 if result is not None and statistic in result
             }
-            by = min(errors, key=lambda name: errors[name])
+            by = min((p.name for p in case.peers if p.update and p.name in errors), key=lambda name: errors[name])
             mine = floored(truth.relative_errors(ours[output], true[statistic]))
             cells.append(Cell(statistic, setting.name, feed, mine, errors[by], by, errors))
     return cells
@@ -159,8 +159,8 @@ def table(cells: Sequence[Cell], draws: int) -> str:
         "# Accuracy against 50 digits",
         "",
         f"Largest relative error over {draws} draws of {LENGTH} elements, floor 2 ulp = {FLOOR:.1e}. Written by",
-        "`python -m benchmarks.accuracy`. *Best published* is the smallest of the errors of the algorithms of",
-        "`benchmarks/peers.py` fed the same pieces (all of them: `accuracy.json`).",
+        "`python -m benchmarks.accuracy`. *Best published* is the smallest of the errors of the published updates of",
+        "`benchmarks/peers.py` fed the same pieces (all of them, and the textbook sums: `accuracy.json`).",
         "",
         f"Of {len(cells)} cells {len(cells) - len(worse)} are at least as accurate as the best published update,",
         f"{len(worse)} are worse.",

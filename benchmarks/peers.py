@@ -19,7 +19,10 @@ State = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Peer:
-    """A published algorithm. `lift` takes {name: (draws, k)}; `step` (if any) a state and {name: (draws,)}."""
+    """An algorithm. `lift` takes {name: (draws, k)}; `step` (if any) a state and {name: (draws,)}.
+
+    `update`: False for the textbook formulas without any correction, shown beside the published updates.
+    """
 
     name: str
     source: str
@@ -27,6 +30,7 @@ class Peer:
     merge: Callable[[State, State], State] | None
     finish: Callable[[State], dict[str, np.ndarray]]
     step: Callable[[State | None, dict[str, np.ndarray]], State] | None = None
+    update: bool = True
 
 
 # --- variance, skewness, kurtosis -------------------------------------------------------------------------------------
@@ -112,7 +116,7 @@ def _sums_finish(s: State) -> dict[str, np.ndarray]:
 
 
 MOMENTS = (
-    Peer("textbook sums", "Σx, Σx², …", _sums_lift, _add, _sums_finish),
+    Peer("textbook sums", "Σx, Σx², …", _sums_lift, _add, _sums_finish, update=False),
     Peer("Welford", "Welford 1962, Technometrics 4(3)", _variance_lift, _chan_merge, _variance_finish, _welford_step),
     Peer("Youngs-Cramer", "Youngs and Cramer 1971; Chan, Golub, LeVeque 1983, eq. 2.1", _youngs_lift, _youngs_merge,
          _variance_finish),
@@ -193,7 +197,7 @@ def _pair_sums_finish(s: State) -> dict[str, np.ndarray]:
 
 
 PAIRS = (
-    Peer("textbook sums", "Σx, Σy, Σx², Σxy, Σy²", _pair_sums_lift, _add, _pair_sums_finish),
+    Peer("textbook sums", "Σx, Σy, Σx², Σxy, Σy²", _pair_sums_lift, _add, _pair_sums_finish, update=False),
     Peer("Welford", "Welford 1962, eq. for corrected cross products", _pairs_lift, _pairs_merge, _pairs_finish,
          _pairs_step),
     Peer("Chan / Pébay", "Pébay 2008, SAND2008-6212, eq. 2.8 and 3.12", _pairs_lift, _pairs_merge, _pairs_finish),
@@ -230,7 +234,7 @@ def _log_merge(a: State, b: State) -> State:
 
 SOFTMAX = (
     Peer("naive exponentials", "log Σ e^x", lambda a: (np.exp(a["x"]).sum(1), (np.exp(a["x"]) * a.get("v", 0)).sum(1)),
-         _add, lambda s: {"logsumexp": np.log(s[0]), "attention": s[1] / s[0]}),
+         _add, lambda s: {"logsumexp": np.log(s[0]), "attention": s[1] / s[0]}, update=False),
     Peer("Milakov-Gimelshein", "Milakov and Gimelshein 2018, arXiv:1805.02867, alg. 3; Rabe and Staats 2021",
          _online_lift, _online_merge, _online_finish),
     Peer("logaddexp", "numpy.logaddexp, pairwise", lambda a: (np.logaddexp.reduce(a["x"], axis=1),), _log_merge,
