@@ -50,7 +50,7 @@ def lengths(nodes: Sequence[Node], values: Mapping[str, Any]) -> dict[str, int]:
     found: dict[str, int] = {}
     for node in nodes:
         for leaf in leaves(node, "tensor", "state"):
-            value = values.get(leaf.attr.name)
+            value: Any = values.get(leaf.attr.name)
             for axis in leaf.attr.axes:
                 if not hasattr(value, "__len__") or isinstance(value, Mapping):
                     break

@@ -200,7 +200,8 @@ class Evaluator:
         return self.numbers.general_power(self.value(base), self.value(exponent))
 
     def _where(self, node: Node) -> Any:
-        return self.numbers.where(*(self.value(a) for a in node.args), boolean=node.is_boolean)
+        condition, then, other = (self.value(a) for a in node.args)
+        return self.numbers.where(condition, then, other, node.is_boolean)
 
     def _exp(self, node: Node) -> Any:
         plain = self.numbers.inexact(self.value(node.args[0]))
@@ -211,9 +212,8 @@ class Evaluator:
     def _resolved(self, arg: Node, plain: Any) -> Any:
         """The argument of an exp under the void rule: -inf where its element terms are, if no statistic is NaN."""
         if arg.op == "where":
-            condition, *branches = arg.args
-            values = [self._resolved(branch, self.numbers.inexact(self.value(branch))) for branch in branches]
-            return self.numbers.where(self.value(condition), *values, boolean=False)
+            then, other = (self._resolved(b, self.numbers.inexact(self.value(b))) for b in arg.args[1:])
+            return self.numbers.where(self.value(arg.args[0]), then, other, False)
         split = split_exponent(arg)
         if split is None:
             return plain
