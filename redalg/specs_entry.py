@@ -87,7 +87,7 @@ class Entry:
             return rng.random(shape) < 0.75
         if kind.startswith("below:"):
             return rng.integers(0, max(1, lengths[kind.removeprefix("below:")]), shape)
-        return np.full(shape, float(kind))
+        return np.full(shape, int(kind) if "integer" in decl.domain else float(kind))
 
 
 def entry(

@@ -37,14 +37,16 @@ REFUSED = {
 def row(name: str, description: str, spec: ra.Spec, axis: str | tuple[str, ...] | None = None) -> str:
     verdict = ra.verdict(spec, axis=axis)
     if isinstance(verdict, ra.Form):
-        slots = sum(slot.name != "n" for slot in verdict.slots)
-        return (
-            f"| {name} | {description} | {slots} slots, {verdict.passes.reads} read{'s' * (verdict.passes.reads > 1)} |"
-        )
+        slots = _count(sum(slot.name != "n" for slot in verdict.slots), "slot")
+        return f"| {name} | {description} | {slots}, {_count(verdict.passes.reads, 'read')} |"
     if isinstance(verdict, ra.NotDecomposable):
         size, value = len(verdict.witness.points), verdict.witness.value
         return f"| {name} | {description} | refused: a {verdict.witness.kind} of {size} rows is {_brief(value)} |"
     return f"| {name} | {description} | undecided |"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _brief(value: object) -> str:
