@@ -88,15 +88,32 @@ def test_there_is_no_import_cycle(module: str) -> None:
     assert module not in reached(module)
 
 
-NUMERICS = {"redalg.numeric", "redalg.exact", "redalg.graph", "redalg.plan", "redalg.errors", "redalg.binding"}
-ENGINE_FREE = NUMERICS | {
-    "redalg.expr",
-    "redalg.translate",
-    "redalg.monoid",
-    "redalg.spec",
-    "redalg.grammar",
-    "redalg.definition",
+NUMBERS = {m for m in SOURCES if m.startswith(("redalg.numeric", "redalg.exact", "redalg.binding"))} | {
+    "redalg.errors",
+    "redalg.formats",
+    "redalg.graph",
+    "redalg.plan",
+    "redalg.void",
 }
+LANGUAGE = {"redalg.expr", "redalg.lowering", "redalg.translate", "redalg.monoid", "redalg.spec", "redalg.grammar"}
+ENGINE_FREE = NUMBERS | LANGUAGE | {"redalg.definition"}
+
+
+def _foreign(module: str) -> set[str]:
+    """Packages of others that the module imports, anywhere in it."""
+    nodes = list(ast.walk(ast.parse(SOURCES[module].read_text())))
+    plain = {a.name for n in nodes if isinstance(n, ast.Import) for a in n.names}
+    return {name.split(".")[0] for name in plain | {n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)}}
+
+
+@pytest.mark.parametrize("module", sorted(NUMBERS | {"redalg.obligation_check"}))
+def test_numbers_and_the_checker_of_obligations_do_without_sympy(module: str) -> None:
+    assert not [name for name in {module, *reached(module)} if "sympy" in _foreign(name)]
+
+
+def test_the_checker_of_obligations_does_not_import_the_finder() -> None:
+    finder = {"redalg.derive", "redalg.separate", "redalg.normal", "redalg.cascade", "redalg.building"}
+    assert not finder & reached("redalg.obligation_check")
 
 
 @pytest.mark.parametrize("module", sorted(ENGINE_FREE))
