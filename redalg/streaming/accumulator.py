@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.errors import RedalgError
 from redalg.streaming import checks, results
 from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import Machine, machine_for
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
 class Accumulator:
     """The streaming state of a form: empty at first, advanced by `update`, joined by `merge`, read by `result`.
 
-    `arrays` are the tensors without the streamed axis. Without `start` the stream counts from 0 and ``a.merge(b)`` means
-    a's stream followed by b's; with `start` the accumulator covers positions [start, stop), pieces merge in any order,
-    ties go to the lowest position and overlaps are refused. A form whose bodies read ``index`` of the axis takes placed
+    `arrays` are the tensors without the streamed axis. Without `start` the stream counts from 0 and ``a.merge(b)``
+    means a's stream followed by b's; with `start` it covers positions [start, stop), pieces merge in any order, ties
+    go to the lowest position and overlaps are refused. A form whose bodies read ``index`` of the axis takes placed
     pieces only. A user's monoid that does not commute merges only pieces that touch. For a composite axis positions are
     row-major, chunks extend the first axis and hold the others whole.
 
     No element is kept, the size of the state does not depend on how many were seen, temporaries are bounded, and
-    `update` and `merge` complete or leave everything as it was. Sums carry what rounding took away (counted in `nbytes`,
-    not listed in `state`). With `deterministic` the result has the same bits for every chunking and every split: a fixed
-    binary tree over absolute positions, of which one state per level is held (`redalg.streaming.tree`).
+    `update` and `merge` complete or leave everything as it was. Sums carry what rounding took away (in `nbytes`, not
+    in `state`). With `deterministic` the result has the same bits for every chunking and every split: a fixed binary
+    tree over absolute positions, of which a few states per level are held (`redalg.streaming.tree`).
 
     Pickles. Not thread-safe: one thread per accumulator; forms are shared freely.
 
@@ -94,7 +93,7 @@ class Accumulator:
         return replace(now, pieces=after, sizes=sizes, span=span, dtypes=found.dtypes, origin=checks.origin_of(found))
 
     def merge(self, other: Accumulator) -> None:
-        """Take in another accumulator's elements, in place; `other` is left untouched (it may be this one, unplaced)."""
+        """Take in another accumulator's elements, in place; `other` is left untouched (an unplaced one may be self)."""
         checks.mergeable(self, other)
         mine, theirs = self._now, other._now
         span = checks.joined_span(self._layout, mine, theirs)
@@ -105,7 +104,9 @@ class Accumulator:
             engine = self._engine(self._machine(dtypes))
             with np.errstate(all="ignore"):
                 pieces = mine.pieces.joined(engine, theirs.pieces, mine.span, theirs.span)
-        self._now = replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=mine.origin or theirs.origin)
+        self._now = replace(
+            mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=mine.origin or theirs.origin
+        )
 
     def copy(self) -> Accumulator:
         """An independent accumulator with the same state (states are never modified, so nothing is copied)."""
@@ -127,9 +128,13 @@ class Accumulator:
             exports = results.exports(self._engine(self._machine(now.dtypes)), self._state(), now.sizes)
         placed = now.span.start if start is None and now.span.placed else checks.start(start)
         self._now = replace(
-            now, number=now.number + 1, exports={**now.exports, **exports}, expected=now.expected or self.count,
-            span=Span.at(placed), pieces=now.pieces.cleared(),
-        )  # fmt: skip
+            now,
+            number=now.number + 1,
+            exports={**now.exports, **exports},
+            expected=now.expected or self.count,
+            span=Span.at(placed),
+            pieces=now.pieces.cleared(),
+        )
 
     # --- results -------------------------------------------------------------------------------------------------
 
@@ -233,6 +238,7 @@ class Accumulator:
 
 
 def _read_only(x: Array, dtype: np.dtype) -> Array:
-    view = x.astype(dtype) if x.dtype != dtype else x.view()
+    with np.errstate(over="ignore"):
+        view = x.astype(dtype) if x.dtype != dtype else x.view()
     view.flags.writeable = False
     return view

@@ -6,7 +6,7 @@ and 1, all inexact arithmetic happens in one float dtype, terms that vary most a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -16,8 +16,9 @@ from redalg.graph import COMPARISONS, Node, rename_axes, state
 from redalg.numeric_cast import cast_array
 from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
 from redalg.streaming import kernels
-from redalg.streaming.lowering import Bound, contraction_groups, guarded_exp, nearest_float, void_exponent, widest
-from redalg.streaming.tape import Array, Load, Ramp, Root, Step, Tape, Value, complex_of, finish
+from redalg.streaming.lowering import Bound, contraction_groups, guarded_exp, void_exponent, widest
+from redalg.streaming.registers import Registers
+from redalg.streaming.tape import Array, Load, Ramp, Step, Tape, Value
 from redalg.void import is_statistic, split_exponent
 
 SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
@@ -29,9 +30,13 @@ def _number(x: Array) -> Array:
     return np.equal(x, x)
 
 
-class Builder:
-    """Emits the steps of a tape. `kinds` gives the kind of every leaf by name, `bound` names that are computed here,
-    `batched` the state leaves that arrive with a leading batch dimension, `numbers` the leaves that are Python numbers."""
+class Builder(Registers):
+    """Emits the steps of graph nodes.
+
+    `kinds` gives the kind of every leaf by name, `bound` names that are computed here, `batched` the state leaves that
+    arrive with a leading batch dimension, `numbers` the leaves that are Python numbers; `fixed` makes sums whose bits
+    do not depend on how many rows are done together.
+    """
 
     def __init__(
         self,
@@ -43,20 +48,9 @@ class Builder:
         numbers: frozenset[str] = frozenset({"n"}),
         fixed: bool = False,
     ) -> None:
-        self.position = {axis: p for p, axis in enumerate(layout, start=1)}
-        self.rank = len(layout) + 1
-        self.kinds, self.real, self.fixed = kinds, np.dtype(real), fixed
+        super().__init__(layout, real)
+        self.kinds, self.fixed = kinds, fixed
         self.bound, self.batched, self.numbers = dict(bound or {}), batched, numbers
-        self.template: list[Any] = []
-        self.known: dict[int, Any] = {}
-        self.values: dict[int, Value] = {}
-        self.steps: list[tuple[Step, bool]] = []
-        self.loads: list[Load] = []
-        self.ramps: list[Ramp] = []
-        self.lengths: list[tuple[int, str]] = []
-        self.memo: dict[Any, Value] = {}
-
-    # --- the tape ------------------------------------------------------------------------------------------------
 
     def tape(
         self, roots: Sequence[Node], orders: Sequence[Sequence[str]], spread: bool = True, inexact: bool = False
@@ -66,96 +60,7 @@ class Builder:
         With `spread` they are broadcast along axes they lack; `inexact` turns integer results into floats.
         """
         found = [self.inexact(self.value(root)) if inexact else self.value(root) for root in roots]
-        leaving = [self._root(v, tuple(order), spread) for v, order in zip(found, orders, strict=True)]
-        steps = finish(self.steps, self.values, [v.reg for v in found])
-        extents = {self.values[step.out].axes for step in steps}
-        tape = Tape(
-            tuple(self.template),
-            tuple(self.lengths),
-            tuple(self.loads),
-            tuple(self.ramps),
-            steps,
-            tuple(leaving),
-            tuple(extents),
-        )
-        return tape, [v.kind for v in found]
-
-    def _root(self, v: Value, order: tuple[str, ...], spread: bool) -> Root:
-        places = [self.position[axis] for axis in order]
-        rest = [p for p in range(1, self.rank) if p not in places]
-        drop = (slice(None),) * (1 + len(order)) + (0,) * len(rest)
-        lacks = spread and not v.axes >= frozenset(order)
-        return Root(v.reg, (0, *places, *rest), drop, order, lacks, not v.owned, self.dtype(v.kind))
-
-    def dtype(self, kind: str) -> np.dtype:
-        if kind == "c":
-            return complex_of(self.real)
-        return self.real if kind == "f" else np.dtype(np.int64 if kind == "i" else np.bool_)
-
-    def _register(self, kind: str, axes: Iterable[str] = (), scalar: bool = False, owned: bool = False, value: Any = None) -> Value:
-        v = Value(len(self.template), kind, frozenset(axes), scalar, owned)
-        self.template.append(value)
-        self.values[v.reg] = v
-        return v
-
-    def step(
-        self,
-        fn: Callable[..., Any],
-        kind: str,
-        *args: Value,
-        axes: Iterable[str] | None = None,
-        ufunc: bool = False,
-        owned: bool = True,
-    ) -> Value:
-        """Append one operation. On numbers alone the result is brought back to a number; constants are folded here."""
-        weak = all(a.scalar for a in args)
-        run = self._on_numbers(fn, kind) if weak else fn
-        if all(a.reg in self.known for a in args):
-            with np.errstate(all="ignore"):
-                return self.number(run(*(self.known[a.reg] for a in args)), kind)
-        free = frozenset().union(*(a.axes for a in args)) if axes is None else frozenset(axes)
-        out = self._register(kind, free, weak, owned and not weak)
-        self.steps.append((Step(run, out.reg, tuple(a.reg for a in args)), ufunc and not weak))
-        return out
-
-    def _on_numbers(self, fn: Callable[..., Any], kind: str) -> Callable[..., Any]:
-        convert = {"b": bool, "i": int, "f": self.real.type, "c": complex_of(self.real).type}[kind]
-        wide = np.result_type(self.real, np.float64)
-        ready = (lambda x: wide.type(x)) if kind == "f" else (lambda x: x)
-        return lambda *args: convert(fn(*map(ready, args)))
-
-    def number(self, value: Any, kind: str = "") -> Value:
-        if isinstance(value, Fraction):
-            whole = value.denominator == 1 and abs(value) < 2**63
-            value = int(value) if whole else nearest_float(value)
-        if not kind:
-            kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
-        v = self._register(kind, scalar=True, value=value)
-        self.known[v.reg] = value
-        return v
-
-    # --- kinds ---------------------------------------------------------------------------------------------------
-
-    def counted(self, v: Value) -> Value:
-        if v.kind != "b":
-            return v
-        return self._converted(v, "i", int if v.scalar else lambda x: x.astype(np.int64))
-
-    def inexact(self, v: Value) -> Value:
-        v = self.counted(v)
-        if v.kind != "i":
-            return v
-        return self._converted(v, "f", self.real.type if v.scalar else lambda x: x.astype(self.real))
-
-    def _converted(self, v: Value, kind: str, fn: Callable[[Any], Any]) -> Value:
-        key = ("convert", kind, v.reg)
-        if key not in self.memo:
-            self.memo[key] = self.step(fn, kind, v)
-        return self.memo[key]
-
-    def unified(self, values: Sequence[Value]) -> list[Value]:
-        values = [self.counted(v) for v in values]
-        return values if widest(v.kind for v in values) == "i" else [self.inexact(v) for v in values]
+        return self.closed(found, orders, spread), [v.kind for v in found]
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 
@@ -218,7 +123,9 @@ class Builder:
     def _add(self, node: Node) -> Value:
         """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max."""
         terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), -len(t.axes)))
-        minus = [i > 0 and t.op == "mul" and t.args[0].op == "const" and t.args[0].attr == -1 for i, t in enumerate(terms)]
+        minus = [
+            i > 0 and t.op == "mul" and t.args[0].op == "const" and t.args[0].attr == -1 for i, t in enumerate(terms)
+        ]
         values = [self._product(t.args[1:]) if m else self.value(t) for t, m in zip(terms, minus, strict=True)]
         values = self.unified(values)
         total = values[0]
@@ -263,7 +170,9 @@ class Builder:
             a, b = self.inexact(self.value(base)), self.inexact(self.value(exponent))
             return self._binary(np.power, a, b)
         if exponent.attr < 0:
-            return self._binary(np.true_divide, self._one(), self.inexact(self._power(self.value(base), -exponent.attr)))
+            return self._binary(
+                np.true_divide, self._one(), self.inexact(self._power(self.value(base), -exponent.attr))
+            )
         return self._power(self.value(base), exponent.attr)
 
     def _power(self, base: Value, e: Fraction) -> Value:
@@ -340,7 +249,7 @@ class Builder:
         return self.step(lambda v: cast_array(np.asarray(v, dtype), name), kind, x, owned=False)
 
     def _exp(self, node: Node) -> Value:
-        """exp, and 0 where the element terms are -inf whatever the statistics are (unless NaN); tested only when needed."""
+        """exp, and 0 where the element terms are -inf whatever the statistics are (unless NaN)."""
         arg = node.args[0]
         plain = self.inexact(self.value(arg))
         void = void_exponent(arg)
@@ -372,8 +281,8 @@ class Builder:
         places = tuple(self.position[a] for a in axes)
         if kind == "sum" and (groups := contraction_groups(node)):
             a, b = self._rows_first(*self.unified([self._product(g) for g in groups]))
-            fn = kernels.fixed_contraction if self.fixed else kernels.contraction
-            return self.step(fn(places), widest((a.kind, b.kind)), a, b, axes=(a.axes | b.axes) - set(axes))
+            product = (kernels.fixed_contraction if self.fixed else kernels.contraction)(places)
+            return self.step(product, widest((a.kind, b.kind)), a, b, axes=(a.axes | b.axes) - set(axes))
         bodies = [self._along(self.value(b), axes) for b in node.args]
         free = frozenset().union(*(b.axes for b in bodies)) - set(axes)
         if kind == "monoid":
@@ -394,7 +303,7 @@ class Builder:
         return self.step(fn, x.kind, x, axes=free)
 
     def _rows_first(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """The factor whose own axes come first in the layout on the left, so that the product lies as the layout does."""
+        """The factor whose own axes come first in the layout on the left: so the product lies as the layout does."""
         first = [min(self.position[x] for x in own if x) for own in (a.axes - b.axes, b.axes - a.axes)]
         return (a, b) if first[0] < first[1] else (b, a)
 
@@ -430,16 +339,23 @@ class Builder:
     def _fold(self, node: Node, bodies: Sequence[Value], places: tuple[int, ...], free: frozenset[str]) -> Value:
         monoid, part = node.attr.extra
         kinds, combine = monoid_combine(monoid, tuple(b.kind for b in bodies), self.real)
-        bodies = [self.inexact(b) if kind in "fc" else self.counted(b) if kind == "i" else b for b, kind in zip(bodies, kinds)]
+        bodies = [self._as(b, kind) for b, kind in zip(bodies, kinds, strict=True)]
         key = ("fold", monoid, tuple(b.reg for b in bodies), places)
         if key not in self.memo:
             parts = self._register(kinds[0], free)
-            self.steps.append((Step(kernels.fold_over(places, combine), parts.reg, tuple(b.reg for b in bodies)), False))
+            self.steps.append(
+                (Step(kernels.fold_over(places, combine), parts.reg, tuple(b.reg for b in bodies)), False)
+            )
             self.memo[key] = parts
         return self.step(lambda p: p[part], kinds[part], self.memo[key], axes=free)
 
+    def _as(self, v: Value, kind: str) -> Value:
+        return self.inexact(v) if kind in "fc" else self.counted(v) if kind == "i" else v
 
-def monoid_combine(monoid: Any, kinds: tuple[str, ...], real: np.dtype) -> tuple[tuple[str, ...], Callable[..., list[Array]]]:
+
+def monoid_combine(
+    monoid: Any, kinds: tuple[str, ...], real: np.dtype
+) -> tuple[tuple[str, ...], Callable[..., list[Array]]]:
     """A user's monoid as a function on lists of arrays, and the kinds its parts settle at."""
     key = (monoid, kinds, real)
     if key not in _MONOIDS:
@@ -450,7 +366,9 @@ def monoid_combine(monoid: Any, kinds: tuple[str, ...], real: np.dtype) -> tuple
 _MONOIDS: dict[Any, Any] = {}
 
 
-def _monoid_combine(monoid: Any, kinds: tuple[str, ...], real: np.dtype) -> tuple[tuple[str, ...], Callable[..., list[Array]]]:
+def _monoid_combine(
+    monoid: Any, kinds: tuple[str, ...], real: np.dtype
+) -> tuple[tuple[str, ...], Callable[..., list[Array]]]:
     names = [[f"{side}{i}" for i in range(monoid.width)] for side in "ab"]
     a, b = ([state(name) for name in side] for side in names)
     roots = monoid.combine_nodes(tuple(a), tuple(b))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.binding import Bound, bind_arrays
-from redalg.binding_origin import Origin, origin_of as array_origin
+from redalg.binding_origin import Origin
 from redalg.errors import RedalgError
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
@@ -28,7 +28,9 @@ def bound(layout: Layout, arrays: Mapping[str, Any]) -> Bound:
     early = [d for d in layout.streamed if d.name in arrays]
     if early:
         why = f"{early[0]} has the streamed axis {layout.axis[0]!r}"
-        raise RedalgError(f"an array named {early[0].name!r}", CREATE, why, f"pass {early[0].name}= to update, in chunks")
+        raise RedalgError(
+            f"an array named {early[0].name!r}", CREATE, why, f"pass {early[0].name}= to update, in chunks"
+        )
     found = bind_arrays(layout.fixed, arrays, where=CREATE)
     own = {name: np.array(x) if isinstance(x, np.ndarray) else x for name, x in found.arrays.items()}
     return Bound(own, found.sizes, found.dtypes, found.origin)
@@ -60,7 +62,9 @@ def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str =
             raise RedalgError(f"an array named {decl.name!r}", where, why, f"leave {decl.name!r} out")
     found = bind_arrays(layout.streamed, arrays, sizes=now.sizes, origin=now.origin, where=where)
     if layout.axis[0] not in found.sizes:
-        raise RedalgError("a chunk without arrays", where, f"no tensor has the axis {layout.axis[0]!r}", "use form.compile()")
+        raise RedalgError(
+            "a chunk without arrays", where, f"no tensor has the axis {layout.axis[0]!r}", "use form.compile()"
+        )
     if found.sizes[layout.axis[0]]:
         _same_dtypes(now.dtypes, found.dtypes, where)
     if where == UPDATE and layout.positional and not now.span.placed:
@@ -73,7 +77,8 @@ def _same_dtypes(before: Mapping[str, Any] | None, found: Mapping[str, Any], whe
     for name, dtype in found.items():
         if before is not None and before[name] != dtype:
             why = f"earlier chunks had dtype {before[name]}"
-            raise RedalgError(f"{name} with dtype {dtype}", where, why, f"pass {name}.astype({str(before[name])!r})")
+            fix = f"give {name} one dtype throughout the stream"
+            raise RedalgError(f"{name} with dtype {dtype}", where, why, fix)
 
 
 def aligned(span: Span, inner: int) -> None:
@@ -159,7 +164,9 @@ def readable(a: Accumulator) -> None:
     now, last = a._now, a._layout.passes - 1
     if now.number < last and not now.pieces.empty:
         why = f"this is pass {now.number + 1} of {last + 1}"
-        raise RedalgError("the result of an unfinished plan", "Accumulator.result", why, "call next_pass() and feed the stream again")
+        raise RedalgError(
+            "the result of an unfinished plan", "Accumulator.result", why, "call next_pass() and feed the stream again"
+        )
     if now.expected is not None and now.span.count != now.expected:
         why = f"the first pass saw {now.expected} elements, this one {now.span.count}"
         raise RedalgError("a result", "Accumulator.result", why, "feed every pass the same stream")

@@ -34,7 +34,7 @@ def added(a: Pair, b: Pair) -> Pair:
 
 
 def averaged(a: Pair, b: Pair, na: int, nb: int) -> Pair:
-    """The mean of both, as the longer side plus a small multiple of the difference: no large product, no cancellation."""
+    """The mean of both: the longer side plus a small multiple of the difference. No large product, no cancellation."""
     if nb > na:
         a, b, na, nb = b, a, nb, na
     step = ((b[0] - a[0]) + (b[1] - a[1])) * a[0].dtype.type(nb / (na + nb))

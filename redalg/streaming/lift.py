@@ -95,7 +95,7 @@ class Engine:
                 pass
         assert self.wide is not None
         merged = combine(self.wide, widen(a), widen(b), self.params, careful=False)
-        return narrow(merged, self.program.dtypes)
+        return narrow(merged, self.program.real)
 
     # --- lift ----------------------------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Engine:
         """The state of a block: every slot reduced over it, at anchors of its own."""
         found = self._lift(self.program, block, wide=False)
         if self.wide is not None and self._overflows(found, block):
-            return narrow(self._lift(self.wide, block, wide=True), self.program.dtypes)
+            return narrow(self._lift(self.wide, block, wide=True), self.program.real)
         return found
 
     @staticmethod
@@ -131,6 +131,7 @@ class Engine:
         parts = dict(zip(program.arrays, arrays, strict=True))
         for name in program.placed:
             parts[name] = moved(parts[name], block.start * block.inner)
+        parts |= {anchor: parts[part] for anchor, part in program.aliases.items()}
         return State(n, parts, {name: np.zeros_like(parts[name]) for name in program.sums}, wide)
 
     def lift_rows(self, block: Stretch) -> State:
@@ -146,6 +147,7 @@ class Engine:
             x = parts[name]
             at = (block.start + np.arange(block.length)).reshape(-1, *[1] * (x.ndim - 1)) * n
             parts[name] = np.where(x < 0, x, x + at)
+        parts |= {anchor: parts[part] for anchor, part in program.aliases.items()}
         if self.wide is not None and any(not np.isfinite(parts[name]).all() for name in program.sums):
             self._check_rows(parts, block)
         return State(n, parts, {name: np.zeros_like(parts[name]) for name in program.sums})

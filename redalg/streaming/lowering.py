@@ -66,7 +66,7 @@ def void_exponent(arg: Node) -> Node | None:
 def guarded_exp(
     steps: tuple[Step, ...], check: int, outer: tuple[int, ...], sound: Callable[[Array], Array]
 ) -> Callable[..., Array]:
-    """exp(plain), set to 0 where the register `check` says so; the steps run only if some `watched` value is not sound."""
+    """exp(plain), set to 0 where the register `check` says so; the steps run only if a `watched` value is not sound."""
 
     def run(plain: Array, watched: Any, *values: Any, out: Array | None = None) -> Array:
         if np.all(sound(watched)):

@@ -6,7 +6,6 @@ lock is held.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,13 +18,14 @@ from redalg.graph import Node, walk
 from redalg.plan import COUNT, Output, Plan
 from redalg.streaming.build import Builder
 from redalg.streaming.program import Program
+from redalg.streaming.remember import Remember
 from redalg.streaming.state import wider
 from redalg.streaming.tape import Array, Tape
 from redalg.streaming.voids import Voids
 
 
 class Machine:
-    """`kinds`: tensor -> b, i, f or c; `numbers`: tensors given as Python numbers; `real`: dtype of inexact arithmetic."""
+    """`kinds`: tensor -> b, i, f or c; `numbers`: tensors given as Python numbers; `real`: dtype of inexact numbers."""
 
     def __init__(
         self,
@@ -37,7 +37,9 @@ class Machine:
         first: Iterable[str],
     ) -> None:
         self.plan, self.voids, self.kinds, self.numbers, self.real = plan, voids, dict(kinds), numbers, np.dtype(real)
-        self.layout = tuple(dict.fromkeys([*first, *(axis for node in walk(*plan_nodes(plan)) for axis in named_axes(node))]))
+        self.layout = tuple(
+            dict.fromkeys([*first, *(axis for node in walk(*plan_nodes(plan)) for axis in named_axes(node))])
+        )
         self._programs: list[Program] = []
         self._exports: list[Tape] = []
 
@@ -87,8 +89,12 @@ class Machine:
         orders = [o.axes for o in outputs]
         orders += [tuple(a for a in o.axes if a in voids[o.name].axes) for o in outputs if o.name in voids]
         tape = self._builder().tape([*(o.value for o in outputs), *conditions], orders)[0]
-        shapes = [tuple(slice(None) if a in voids[o.name].axes else None for a in o.axes) for o in outputs if o.name in voids]
-        return Finale(tape, tuple(outputs), dict(zip((o.name for o in outputs if o.name in voids), shapes, strict=True)))
+        shapes = [
+            tuple(slice(None) if a in voids[o.name].axes else None for a in o.axes) for o in outputs if o.name in voids
+        ]
+        return Finale(
+            tape, tuple(outputs), dict(zip((o.name for o in outputs if o.name in voids), shapes, strict=True))
+        )
 
     def _builder(self) -> Builder:
         if self.plan.passes:
@@ -144,7 +150,7 @@ def export_axes(plan: Plan, name: str) -> tuple[str, ...]:
     return tuple(sorted(node.axes))
 
 
-_CACHE: dict[int, tuple[weakref.ref[Plan], dict[Any, Machine]]] = {}
+_MACHINES = Remember()
 
 
 def machine_for(
@@ -156,11 +162,7 @@ def machine_for(
     first: Iterable[str],
 ) -> Machine:
     """The machine of a plan for these dtypes, built once."""
-    found = _CACHE.get(id(plan))
-    if found is None or found[0]() is not plan:
-        key = id(plan)
-        found = weakref.ref(plan, lambda _: _CACHE.pop(key, None)), {}
-        _CACHE[key] = found
-    key_of = (tuple(sorted(kinds.items())), numbers, np.dtype(real).char)
-    machine = found[1].get(key_of)
-    return machine if machine is not None else found[1].setdefault(key_of, Machine(plan, voids, kinds, numbers, real, first))
+    known: dict[Any, Machine] = _MACHINES(plan, dict)
+    key = (tuple(sorted(kinds.items())), numbers, np.dtype(real).char)
+    machine = known.get(key)
+    return machine if machine is not None else known.setdefault(key, Machine(plan, voids, kinds, numbers, real, first))

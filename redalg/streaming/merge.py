@@ -133,6 +133,8 @@ class _Merge:
         """The slot of one side at the current anchors: Σ coefficient · slot, as a compensated pair for sums."""
         slot, state, shifts = step.slot, self.sides[side], self.shifts[side]
         name = slot.parts[0]
+        high: Any
+        low: Any
         if slot.vanishes:
             anchor = self.program.anchors[slot.anchors[0]]
             like = _spread(state.parts[anchor.name], anchor.axes, slot.axes)
@@ -177,7 +179,7 @@ class _Merge:
         return np.asarray(result)
 
     def _one_move(
-        self, step: SlotStep, move: MoveStep, side: int, coefficients: list[Array], high: Array, low: Array | None
+        self, step: SlotStep, move: MoveStep, side: int, coefficients: list[Array], high: Any, low: Any
     ) -> tuple[Array | None, Array | None]:
         """One term of a moved slot and, for sums, its compensation."""
         coefficient = None if move.coefficient is None else coefficients[move.coefficient]

@@ -18,7 +18,24 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph import INF, NEG_INF, ONE, ZERO, Node, add, compare, div, extremum, fn, leaves, reduction, state, sub, substitute, where
+from redalg.graph import (
+    INF,
+    NEG_INF,
+    ONE,
+    ZERO,
+    Node,
+    add,
+    compare,
+    div,
+    extremum,
+    fn,
+    leaves,
+    reduction,
+    state,
+    sub,
+    substitute,
+    where,
+)
 from redalg.plan import COUNT, Anchor, PassPlan, Slot
 from redalg.streaming.build import Builder, monoid_combine
 from redalg.streaming.lowering import Bound
@@ -28,7 +45,7 @@ from redalg.streaming.tape import Tape
 
 @dataclass(frozen=True)
 class MoveStep:
-    """One term of a moved slot: root `coefficient` of the slot's tape (None: exactly 1) times `source` (None: count)."""
+    """One term of a moved slot: root `coefficient` of the slot's tape (None: exactly 1) times `source` (None: n)."""
 
     coefficient: int | None
     source: Slot | None
@@ -72,15 +89,31 @@ class Program:
         self.kinds = dict(kinds) | {COUNT.attr.name: "i"}
         self.anchors = {a.name: a for a in p.anchors}
         self.slots = {s.name: s for s in p.slots}
-        self.arrays = (*(a.name for a in p.anchors), *(part for s in p.slots if not s.vanishes for part in s.parts))
-        self.part_axes = (*(a.axes for a in p.anchors), *(s.leaf(i).attr.axes for s in p.slots for i in range(len(s.parts))))
+        self.aliases = {a.name: part for a in p.anchors if (part := alias(p, a.name))}
+        self.arrays = (
+            *(a.name for a in p.anchors if a.name not in self.aliases),
+            *(part for s in p.slots if not s.vanishes for part in s.parts),
+        )
+        self.part_axes = (
+            *(a.axes for a in p.anchors),
+            *(s.leaf(i).attr.axes for s in p.slots for i in range(len(s.parts))),
+        )
         self.means = tuple(a.name for a in p.anchors if a.policy == "mean")
         self.single, found = self._lift(single=True, rows=False)
         self.kinds |= dict(zip(self.arrays, found, strict=True))
+        self.kinds |= {name: self.kinds[part] for name, part in self.aliases.items()}
         self.kinds |= {f"shift:{a.name}": self._shift_kind(a) for a in p.anchors}
-        self.batched = frozenset(self.arrays) | {part for s in p.slots for part in s.parts} | {f"shift:{a}" for a in self.anchors}
-        self.dtypes = {name: Builder((), {}, self.real).dtype(self.kinds[name]) for name in self.arrays}
-        self.sums = tuple(s.parts[0] for s in p.slots if s.kind == "sum" and not s.vanishes and self.kinds[s.parts[0]] in "fc")
+        self.batched = (
+            frozenset({*self.arrays, *self.aliases})
+            | {part for s in p.slots for part in s.parts}
+            | {f"shift:{a}" for a in self.anchors}
+        )
+        self.dtypes = {
+            name: Builder((), {}, self.real).dtype(self.kinds[name]) for name in (*self.arrays, *self.aliases)
+        }
+        self.sums = tuple(
+            s.parts[0] for s in p.slots if s.kind == "sum" and not s.vanishes and self.kinds[s.parts[0]] in "fc"
+        )
         self.placed = tuple(s.parts[1] for s in p.slots if s.kind in ("argmax", "argmin", "topk"))
 
     def _shift_kind(self, anchor: Anchor) -> str:
@@ -132,22 +165,31 @@ class Program:
             if name in self.slots:
                 bound |= part_nodes(self.slots[name], reduced)
             elif (anchor := self.anchors[name]).policy == "mean":
-                node = own_value(anchor) if single else self._mean_value(anchor, bound, reduced, self.axis[:1] if rows else ())
+                node = (
+                    own_value(anchor)
+                    if single
+                    else self._mean_value(anchor, bound, reduced, self.axis[:1] if rows else ())
+                )
                 bound[name] = Bound(anchor.axes, node)
             else:
                 assert anchor.target is not None, f"anchor {name} has no target"
                 bound[name] = Bound(anchor.axes, anchor.target)
         return bound
 
-    def _mean_value(self, anchor: Anchor, bound: dict[str, Bound], reduced: tuple[str, ...], batch: tuple[str, ...]) -> Node:
+    def _mean_value(
+        self, anchor: Anchor, bound: dict[str, Bound], reduced: tuple[str, ...], batch: tuple[str, ...]
+    ) -> Node:
         """start + shift, with the shift's slots held at the start; the start itself where that is not finite."""
         assert anchor.shift is not None, f"anchor {anchor.name} has no shift"
         start = Bound(anchor.axes, state(start_name(anchor.name), (*batch, *anchor.axes)))
         needed = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
-        held = {}
+        held: dict[str, Bound] = {}
         for slot in self.slots.values():
             if needed & set(slot.parts):
-                held |= {n: Bound(b.axes, resolved(b.node, {anchor.name: start})) for n, b in part_nodes(slot, reduced).items()}
+                held |= {
+                    n: Bound(b.axes, resolved(b.node, {anchor.name: start}))
+                    for n, b in part_nodes(slot, reduced).items()
+                }
         target = add(start.node, resolved(anchor.shift, held))
         if self.clamps(anchor):
             g, finite = anchor.generator, is_finite(anchor.generator)
@@ -174,7 +216,9 @@ class Program:
     def steps(self) -> tuple[SlotStep | AnchorStep, ...]:
         made: list[SlotStep | AnchorStep] = []
         for name in self.plan.order:
-            made.append(self._anchor_step(self.anchors[name]) if name in self.anchors else self._slot_step(self.slots[name]))
+            made.append(
+                self._anchor_step(self.anchors[name]) if name in self.anchors else self._slot_step(self.slots[name])
+            )
         return tuple(s for s in made if isinstance(s, AnchorStep) or not s.slot.vanishes)
 
     def _anchor_step(self, anchor: Anchor) -> AnchorStep:
@@ -188,7 +232,9 @@ class Program:
         needs = tuple(self._slot_step(s) for s in self.plan.slots if names & set(s.parts))
         for s in needs:
             self.kinds.setdefault(s.slot.parts[0], "f")  # a slot that vanishes and is not stored
-        return AnchorStep(anchor, None, self._tape([anchor.shift], [anchor.axes], inexact=True), needs, self.clamps(anchor))
+        return AnchorStep(
+            anchor, None, self._tape([anchor.shift], [anchor.axes], inexact=True), needs, self.clamps(anchor)
+        )
 
     def _tape(self, roots: Sequence[Node], orders: Sequence[Sequence[str]], inexact: bool = False) -> Tape:
         for s in self.plan.slots:

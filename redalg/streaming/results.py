@@ -41,7 +41,9 @@ def exports(engine: Engine, state: State | None, sizes: Mapping[str, int]) -> di
     source = machine.wide if state.wide else machine
     assert source is not None
     values = source.export_tape(number).run({**engine.params, **state.parts, COUNT.attr.name: state.n}, sizes)
-    return {name: np.array(x[0, ...], dtype=_plain(x.dtype, machine.real)) for name, x in zip(names, values, strict=True)}
+    return {
+        name: np.array(x[0, ...], dtype=_plain(x.dtype, machine.real)) for name, x in zip(names, values, strict=True)
+    }
 
 
 def _plain(dtype: np.dtype, real: np.dtype) -> np.dtype:

@@ -24,7 +24,9 @@ def run_numpy(form: Form, arrays: Mapping[str, Any], out: Any = None, determinis
     `out` is an array (for one output) or a dict of arrays that the results are written into.
     Raises: RedalgError for arrays that do not fit the spec or `out`.
     """
-    found = _maps(form, arrays) if not form.plan.axis or not form.plan.passes else _streamed(form, arrays, deterministic)
+    found = (
+        _maps(form, arrays) if not form.plan.axis or not form.plan.passes else _streamed(form, arrays, deterministic)
+    )
     values = {name: found[name] for name in form.spec.outputs}
     if out is not None:
         values = _written(values, out)
@@ -73,7 +75,9 @@ def _written(values: dict[str, Any], out: Any) -> dict[str, Any]:
     targets = out if isinstance(out, dict) else {next(iter(values)): out}
     if not isinstance(out, dict) and len(values) > 1 or set(targets) != set(values):
         why = f"the outputs are {', '.join(values)}"
-        raise RedalgError(f"out={type(out).__name__}", "the call", why, "pass one array, or a dict with one for each output")
+        raise RedalgError(
+            f"out={type(out).__name__}", "the call", why, "pass one array, or a dict with one for each output"
+        )
     for name, value in values.items():
         if tuple(targets[name].shape) != tuple(value.shape) or targets[name].dtype != value.dtype:
             what = f"out for {name} of shape {tuple(targets[name].shape)} and dtype {targets[name].dtype}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -15,6 +14,7 @@ from redalg.graph import Decl, walk
 from redalg.plan import Plan
 from redalg.streaming.machine import plan_nodes
 from redalg.streaming.pieces import Pieces, Single
+from redalg.streaming.remember import Remember
 from redalg.streaming.span import Span
 from redalg.streaming.voids import Voids, with_voids
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Layout:
-    """What never changes: the streamed axis, which tensors come in chunks, and what the plan's bodies ask of a piece."""
+    """What never changes: the streamed axis, which tensors come in chunks, what the plan's bodies ask of a piece."""
 
     axis: tuple[str, ...]
     streamed: tuple[Decl, ...]
@@ -40,12 +40,7 @@ class Layout:
     @staticmethod
     def of(spec: Spec, plan: Plan) -> Layout:
         """The layout of a form, made once."""
-        found = _LAYOUTS.get(id(plan))
-        if found is None or found[0]() is not plan:
-            key = id(plan)
-            found = weakref.ref(plan, lambda _: _LAYOUTS.pop(key, None)), Layout._made(spec, plan)
-            _LAYOUTS[key] = found
-        return found[1]
+        return _LAYOUTS(plan, lambda: Layout._made(spec, plan))
 
     @staticmethod
     def _made(spec: Spec, plan: Plan) -> Layout:
@@ -57,14 +52,25 @@ class Layout:
         monoids = [s.extra for p in plan.passes for s in p.slots if s.kind == "monoid"]
         commutative = all(m.commutative for m in monoids)  # type: ignore[attr-defined]
         keeps = tuple(o.name for o in plan.outputs if o.keeps_axis)
-        return Layout(plan.axis, streamed, fixed, positional, commutative, keeps, max(1, len(plan.passes)), new_axes(plan), plan, voids)
+        return Layout(
+            plan.axis,
+            streamed,
+            fixed,
+            positional,
+            commutative,
+            keeps,
+            max(1, len(plan.passes)),
+            new_axes(plan),
+            plan,
+            voids,
+        )
 
     def inner(self, sizes: Mapping[str, int]) -> int:
         """Positions per index of the first streamed axis."""
         return prod(sizes[a] for a in self.axis[1:])
 
 
-_LAYOUTS: dict[int, tuple[weakref.ref[Plan], Layout]] = {}
+_LAYOUTS = Remember()
 
 
 def new_axes(plan: Plan) -> tuple[tuple[str, int], ...]:

@@ -7,15 +7,14 @@ new one, which is what makes `update` and `merge` atomic. The identity is `None`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from redalg.plan import PassPlan
-
-Array = Any
+from redalg.streaming.tape import Array, complex_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,10 @@ class State:
     wide: bool = False
 
     def map(self, fn: Callable[[Array], Array], **changes: Any) -> State:
-        parts = {name: fn(x) for name, x in self.parts.items()}
+        done: dict[int, Array] = {}  # an anchor that equals a slot stays the same array
+        parts = {
+            name: done[id(x)] if id(x) in done else done.setdefault(id(x), fn(x)) for name, x in self.parts.items()
+        }
         return replace(self, parts=parts, low={name: fn(x) for name, x in self.low.items()}, **changes)
 
     def at(self, index: slice) -> State:
@@ -36,7 +38,7 @@ class State:
 
 
 def stored(p: PassPlan) -> tuple[str, ...]:
-    """The names of the arrays a state consists of, in the plan's order; an anchor that equals a slot part is not one."""
+    """The names of the arrays of a state, in the plan's order; an anchor that equals a slot part is not one."""
     anchors, slots = {a.name: a for a in p.anchors}, {s.name: s for s in p.slots}
     names: list[str] = []
     for name in p.order:
@@ -58,7 +60,12 @@ def alias(p: PassPlan, anchor: str) -> str | None:
 
 # --- more range for sums that overflow although the result is finite --------------------------------------------------
 
-WIDER = {"f": np.dtype(np.float64), "d": np.dtype(np.longdouble), "F": np.dtype(np.complex128), "D": np.dtype(np.clongdouble)}
+WIDER: dict[str, np.dtype] = {
+    "f": np.dtype(np.float64),
+    "d": np.dtype(np.longdouble),
+    "F": np.dtype(np.complex128),
+    "D": np.dtype(np.clongdouble),
+}
 
 
 def wider(dtype: np.dtype) -> np.dtype | None:
@@ -75,25 +82,12 @@ def widen(s: State) -> State:
     return s.map(lambda x: x.astype(WIDER.get(x.dtype.char, x.dtype)), wide=True)
 
 
-def narrow(s: State, dtypes: dict[str, np.dtype]) -> State:
-    """The state in its own dtypes if nothing overflows there, else the wide one."""
+def narrow(s: State, real: np.dtype) -> State:
+    """The state in its own float dtype if nothing overflows there, else the wide one."""
     if not s.wide:
         return s
-    parts = {name: x.astype(dtypes[name]) for name, x in s.parts.items()}
-    if any(np.any(np.isfinite(s.parts[name]) & ~np.isfinite(x)) for name, x in parts.items() if x.dtype.kind in "fc"):
+    own = {"f": real, "c": complex_of(real)}
+    found = s.map(lambda x: x.astype(own.get(x.dtype.kind, x.dtype)), wide=False)
+    if any(np.any(np.isfinite(x) & ~np.isfinite(found.parts[name])) for name, x in s.parts.items()):
         return s
-    low = {name: np.where(np.isfinite(parts[name]), x, 0).astype(dtypes[name]) for name, x in s.low.items()}
-    return replace(s, parts=parts, low=low, wide=False)
-
-
-def concatenated(states: Iterable[State]) -> State:
-    """Equally long pieces as one batch."""
-    all_states = list(states)
-    if any(s.wide for s in all_states):
-        all_states = [widen(s) for s in all_states]
-    first = all_states[0]
-    if len(all_states) == 1:
-        return first
-    parts = {name: np.concatenate([s.parts[name] for s in all_states]) for name in first.parts}
-    low = {name: np.concatenate([s.low[name] for s in all_states]) for name in first.low}
-    return replace(first, parts=parts, low=low)
+    return replace(found, low={name: np.where(np.isfinite(x), x, 0) for name, x in found.low.items()})

@@ -46,7 +46,7 @@ class Load(NamedTuple):
     reg: int
     name: str
     perm: tuple[int, ...]
-    index: tuple[Any, ...]
+    place: tuple[Any, ...]
     dtype: np.dtype | None
     contiguous: bool
 
