@@ -27,7 +27,10 @@ MOST_UNDECIDED = 0.05
 @functools.cache
 def judged(kind: str, seed: int) -> tuple[Generated, Any]:
     generated = generate(seed, kind)
-    return generated, ra.verdict(generated.spec, axis="j")
+    try:
+        return generated, ra.verdict(generated.spec, axis="j")
+    except Exception as failure:  # no verdict at all: reported by the tests of verdicts, spec and all
+        return generated, failure
 
 
 def judged_all(*kinds: str) -> list[tuple[Generated, Any]]:
@@ -42,7 +45,7 @@ def test_every_kind_is_drawn() -> None:
 def test_specs_known_to_be_derivable_are_derived(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = [k for k in COUNTS if generate(0, k).expected == "derived"]
     verdicts = judged_all(*kinds)
-    missed = [f"{type(v).__name__}: {g}" for g, v in verdicts if not isinstance(v, ra.Form)]
+    missed = [f"{type(v).__name__} {v}\n{g}" for g, v in verdicts if not isinstance(v, ra.Form)]
     with capsys.disabled():
         print(f"\nknown to be derivable: {len(verdicts) - len(missed)} of {len(verdicts)} derived")
     assert not missed, "\n".join(missed)
@@ -51,7 +54,7 @@ def test_specs_known_to_be_derivable_are_derived(capsys: pytest.CaptureFixture[s
 @pytest.mark.xdist_group("verdicts")
 def test_specs_known_to_be_inseparable_are_refuted(capsys: pytest.CaptureFixture[str]) -> None:
     verdicts = judged_all("inseparable", "near_miss_refuted")
-    wrong = [str(g) for g, v in verdicts if isinstance(v, ra.Form)]
+    wrong = [f"{type(v).__name__}: {g}" for g, v in verdicts if not isinstance(v, ra.NotDecomposable | ra.Undecided)]
     open_ = [str(g) for g, v in verdicts if isinstance(v, ra.Undecided)]
     with capsys.disabled():
         print(f"\nknown to be inseparable: {len(verdicts)} specs, {len(wrong)} derived, {len(open_)} undecided")
