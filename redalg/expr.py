@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import sympy
@@ -136,19 +136,15 @@ def axis_names(axis: Any, where: str) -> tuple[str, ...]:
         raise RedalgError(f"the axis {axis!r}", where, "an axis is named by a string", 'write "j", or ["i", "j"]')
     for n in names:
         check_name(n, "axis", where)
-    return tuple(_distinct(names, where))
-
-
-def _distinct(names: Sequence[str], where: str) -> Sequence[str]:
     twice = next((n for n in names if names.count(n) > 1), None)
     if twice is not None:
         raise RedalgError(
             f"the axis {twice!r} named twice",
             where,
-            "a diagonal such as A[i,i] is not in the language: each dimension has its own axis",
-            "rename one axis, or pass the diagonal as a tensor of its own",
+            "each dimension has its own axis: a diagonal such as A[i,i] is not in the language",
+            "rename one axis, or pass a diagonal as a tensor of its own",
         )
-    return names
+    return tuple(names)
 
 
 def make_domain(domains: dict[str, Any], where: str) -> frozenset[str]:

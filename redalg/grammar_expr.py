@@ -76,7 +76,7 @@ class Expressions(Tokens):
         return number_operand(value, f"ra.parse, at character {at}")
 
     def condition(self, value: Any, at: int) -> Boolean:
-        if isinstance(value, Boolean):
+        if isinstance(value, Boolean) and not maps.is_number(value):
             return value
         raise self.error(at, f"{value}", "it is a number, not a condition", "compare it, e.g. x[j] > 0")
 

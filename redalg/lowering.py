@@ -55,7 +55,8 @@ def to_node(expr: Any, symbols: Mapping[Any, Node] | None = None, strict: bool =
     return node
 
 
-def refuse_unsupported(*nodes: Node) -> None:
+def refuse_unsupported(*nodes: Node, where: str = "ra.Spec") -> None:
+    """Raise RedalgError for the first function or symbol outside the language."""
     for n in g.walk(*nodes):
         if n.op == UNSUPPORTED:
             kind, text = n.attr
@@ -64,7 +65,7 @@ def refuse_unsupported(*nodes: Node) -> None:
                 "symbol": 'declare it: ra.tensors("x[j]") or ra.scalar("x")',
             }[kind]
             why = "it is not in the spec language" if kind == "function" else "its axes are unknown"
-            raise RedalgError(f"the {kind} {text}", "ra.Spec", why, fix)
+            raise RedalgError(f"the {kind} {text}", where, why, fix)
 
 
 class _Translator:

@@ -141,7 +141,7 @@ def where(condition: Any, then: Any, otherwise: Any) -> Any:
     where(x > 0, x, 0)
     """
     c = operand(condition, "the condition of ra.where")
-    if not isinstance(c, Boolean):
+    if is_number(c):
         raise RedalgError(
             f"the number {c} as a condition",
             "ra.where",
@@ -150,11 +150,11 @@ def where(condition: Any, then: Any, otherwise: Any) -> Any:
         )
     a, b = (condensed(operand(e, "a branch of ra.where")) for e in (then, otherwise))
     c = condensed(c)
-    return f.where(c, a, b) if _numeric(a) or _numeric(b) else f.choose(c, a, b)
+    return f.where(c, a, b) if is_number(a) or is_number(b) else f.choose(c, a, b)
 
 
-def _numeric(branch: sympy.Basic) -> bool:
-    """Whether a branch is a number; Boolean tensors and any/all are both and count as conditions here."""
+def is_number(branch: sympy.Basic) -> bool:
+    """Whether an operand is a number; Boolean tensors and any/all are both and count as conditions here."""
     if isinstance(branch, sympy.Symbol):
         return "bool" not in getattr(branch, "domain", ())
     return not isinstance(branch, Boolean)

@@ -12,7 +12,7 @@ from redalg import graph as g
 from redalg.errors import RedalgError
 from redalg.graph import Node
 from redalg.operand import number_operand
-from redalg.translate import settle, to_node, to_sympy
+from redalg.translate import refuse_unsupported, settle, to_node, to_sympy
 
 Action = tuple[str, Callable[[Any, Any], Any]]
 _LEFT, _RIGHT, _BY = "a", "b", "h"
@@ -171,4 +171,6 @@ class Monoid:
             raise RedalgError(f"the result {result!r}", where, f"{width} part(s) are expected", "match the identity")
         known = {sympy.Symbol(n.attr.name): n for side in (_LEFT, _RIGHT) for n in parts(side, width)}
         known[sympy.Symbol(_BY)] = g.state(_BY)
-        return tuple(settle(to_node(number_operand(v, where), symbols=known), known) for v in values)
+        nodes = tuple(to_node(number_operand(v, where), known, strict=False) for v in values)
+        refuse_unsupported(*nodes, where=where)
+        return tuple(settle(n, known) for n in nodes)

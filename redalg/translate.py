@@ -187,7 +187,8 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "exp": sympy.exp, "log": sympy.log, "abs": sympy.Abs, "relu": lambda x: sympy.Max(x, 0),
     "sigmoid": lambda x: 1 / (1 + sympy.exp(-x)), "log1p": lambda x: sympy.log(1 + x),
     "expm1": lambda x: sympy.exp(x) - 1, "maximum": sympy.Max, "minimum": sympy.Min,
-    "where": lambda c, a, b: sympy.Piecewise((a, c), (b, True), evaluate=False), "choose": sympy.ITE, "eq": sympy.Eq, "ne": sympy.Ne,
+    "where": lambda c, a, b: sympy.Piecewise((a, c), (b, True), evaluate=False),
+    "choose": sympy.ITE, "eq": sympy.Eq, "ne": sympy.Ne,
 }  # fmt: skip
 _SAME: dict[str, Callable[..., Any]] = {
     "sign": sympy.sign, "tanh": sympy.tanh, "erf": sympy.erf, "erfc": sympy.erfc, "sin": sympy.sin, "cos": sympy.cos,
