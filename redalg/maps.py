@@ -150,7 +150,10 @@ def where(condition: Any, then: Any, otherwise: Any) -> Any:
         )
     a, b = (condensed(operand(e, "a branch of ra.where")) for e in (then, otherwise))
     c = condensed(c)
-    return f.where(c, a, b) if is_number(a) or is_number(b) else f.choose(c, a, b)
+    if not is_number(a) and not is_number(b):
+        return f.choose(c, a, b)
+    a, b = (e if isinstance(e, sympy.Expr) else f.where(e, 1, 0) for e in (a, b))
+    return f.where(c, a, b)
 
 
 def is_number(branch: sympy.Basic) -> bool:

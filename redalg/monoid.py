@@ -64,6 +64,10 @@ class Monoid:
         self.single = not isinstance(identity, (tuple, list))
         neutral = (identity,) if self.single else tuple(identity)
         width = len(neutral)
+        if not width:
+            raise RedalgError(
+                "identity=()", where, "an element has at least one part", "give a number or a tuple of them"
+            )
         a, b = self._symbols(_LEFT, width), self._symbols(_RIGHT, width)
         combined = self._called(combine, (self._wrap(a), self._wrap(b)), width, f"combine of {where}")
         acted = []

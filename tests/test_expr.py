@@ -112,6 +112,9 @@ def test_any_and_all_are_conditions():
     assert to_node(ra.where(some & ~ra.all(mask, "j"), x, 0)).op == "where"
     assert to_node(sympy.Or(some, x < 1)).is_boolean
     assert to_node(ra.where(x > 0, some, mask)).is_boolean
+    mixed = ra.where(x > 0, y > 0, y)
+    assert to_node(mixed).args[1] is g.where(g.compare("lt", g.ZERO, to_node(y)), g.ONE, g.ZERO)
+    assert mixed.is_extended_real
 
 
 def test_topk_is_a_pair():

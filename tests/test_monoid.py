@@ -93,6 +93,7 @@ def test_equal_content_is_equal_and_pickles_without_its_functions():
     [
         (lambda: ra.Monoid("a b", compose, (1, 0)), "the name 'a b'"),
         (lambda: ra.Monoid("a", 3, 0), "3"),
+        (lambda: ra.Monoid("a", lambda a, b: (), ()), "identity=()"),
         (lambda: ra.Monoid("a", lambda a, b: (a, b), 0), "a tuple of 2 parts"),
         (lambda: ra.Monoid("a", lambda a, b: (a[0],), (0, 1)), "the result (a0,)"),
         (lambda: ra.Monoid("a", lambda a, b: a + sympy.Symbol("q"), 0), "the symbol q"),
