@@ -26,6 +26,11 @@ class Run:
     {'m': array(3.), 'at': array(1)}
     >>> run.target
     'numpy'
+    >>> program = {}
+    >>> exec(run.source, program)
+    >>> import numpy as np
+    >>> program["run"](np.array([1.0, 3.0, 2.0]), block=2)
+    {'m': np.float64(3.0), 'at': np.int64(1)}
     """
 
     target = "numpy"
@@ -49,7 +54,18 @@ class Run:
 
     @property
     def source(self) -> str:
-        """The straight-line programs the runtime executes, for float64 arrays, as Python text."""
+        """The algorithm as a NumPy program in readable Python that stands alone: ``exec`` it and call its ``run``.
+
+        Printed from the plan; the same numbers as a call, to rounding. A call adds what a program to be read leaves
+        out: validated arguments, compensated sums, more range where a sum overflows, blocks sized by their temporaries.
+        """
+        from redalg.emit_numpy import numpy_source
+
+        return numpy_source(self.form)
+
+    @property
+    def listing(self) -> str:
+        """The straight-line programs the runtime executes, for float64 arrays, one line per array operation."""
         from redalg.streaming.listing import listing
 
         return listing(self.form.spec, self.form.plan)

@@ -55,12 +55,12 @@ def _slot_meaning(slot: Slot, part: int, axis: str, names: dict[str, Node]) -> s
 # --- the algebra, line by line -------------------------------------------------------------------------------------
 
 
-def merged(p: PassPlan) -> dict[str, Node]:
+def merged(p: PassPlan, guarded: bool = False) -> dict[str, Node]:
     """combine with each part written over the parts before it; the sum of the counts is `n`."""
     a, b = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p, "_b")
     count = COUNT.attr.name
     whole = {add(a[count], b[count]): COUNT}
-    values = symbolic.combine(p, a, b, named=True)
+    values = symbolic.combine(p, a, b, named=True, guarded=guarded)
     aliases = {x.name for x in p.anchors if symbolic.alias(x, p)}
     return {k: v if k == count else substitute(v, whole) for k, v in values.items() if k not in aliases}
 

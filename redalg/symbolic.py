@@ -176,8 +176,8 @@ def call(name: str, *args: Node) -> Node:
 class _Merge:
     """Walks a pass's order once, keeping the merged values and how far each side moves along each anchor."""
 
-    def __init__(self, p: PassPlan, a: State, b: State, named: bool = False) -> None:
-        self.plan, self.axes, self.sides = p, declared_axes(p), (a, b)
+    def __init__(self, p: PassPlan, a: State, b: State, named: bool = False, guarded: bool = False) -> None:
+        self.plan, self.axes, self.sides, self.guarded = p, declared_axes(p), (a, b), guarded
         self.names = leaf_state(p) if named else {}
         self.slots = {s.name: s for s in p.slots}
         self.positive = positive_names(p)
@@ -204,7 +204,8 @@ class _Merge:
     def _between(self, anchor: Anchor, new: Node, old: Node) -> Node:
         if anchor.kind == "add":
             apart = sub(new, old)
-            return where(compare("eq", new, old), ZERO, apart) if maskable(anchor.generator) else apart
+            void = anchor.policy == "extremum" and (self.guarded or maskable(anchor.generator))
+            return where(compare("eq", new, old), ZERO, apart) if void else apart
         ratio = div(old, new)
         return ratio if nonzero(new, self.positive) else where(compare("eq", new, ZERO), ONE, ratio)
 
@@ -299,13 +300,14 @@ BINARY = {
 }
 
 
-def combine(p: PassPlan, a: State, b: State, named: bool = False) -> State:
+def combine(p: PassPlan, a: State, b: State, named: bool = False, guarded: bool = False) -> State:
     """The merged state of two non-empty ones, `a` coming first in the stream.
 
     `named`: parts merged earlier are read as leaves `name`, and what a transport of several terms gives as `name_a'`,
-    so that each line is as short as a program's.
+    so that each line is as short as a program's. `guarded`: an anchor that stays where it is moves by exactly 0, even
+    from one infinity to the same.
     """
-    merge, anchors = _Merge(p, a, b, named), {x.name: x for x in p.anchors}
+    merge, anchors = _Merge(p, a, b, named, guarded), {x.name: x for x in p.anchors}
     for name in p.order:
         if name in anchors:
             merge.anchor(anchors[name])

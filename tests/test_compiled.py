@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.derive import derive_plan
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +37,46 @@ def test_a_deterministic_run_is_another_schedule(form: ra.Form) -> None:
     np.testing.assert_allclose(run(x=x), form.compile()(x=x), rtol=1e-12)
 
 
-def test_the_source_lists_a_function_for_every_program() -> None:
-    names = ("attention_causal", "layer_norm", "moe_renormalised", "splade")
-    for name in names:
-        entry = ra.catalog.entry(name)
-        source = ra.derive_incremental(entry.spec, axis=entry.axis).compile().source
-        functions = [f.name for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)]
-        assert functions[0] == "lift" and functions[-1] in ("finalize", "apply")
+NAMES = ("attention_causal", "layer_norm", "moe_renormalised", "splade", "fp8_per_token_gemm", "boltzmann_average")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_listing_has_a_function_for_every_program(name: str) -> None:
+    entry = ra.catalog.entry(name)
+    listing = ra.derive_incremental(entry.spec, axis=entry.axis, max_passes=2).compile().listing
+    functions = [f.name for f in ast.parse(listing).body if isinstance(f, ast.FunctionDef)]
+    assert functions[0].startswith("lift") and functions[-1] in ("finalize", "apply")
+
+
+@pytest.mark.parametrize("name", ra.catalog)
+def test_the_source_is_a_program_that_gives_the_definition(name: str) -> None:
+    entry = ra.catalog.entry(name)
+    try:
+        form = ra.Form(entry.spec, derive_plan(entry.spec, axis=entry.axis, max_passes=3))
+    except ra.NotDecomposable:
+        return
+    program: dict[str, object] = {}
+    exec(form.compile().source, program)
+    arrays = entry.sample(2)
+    with np.errstate(all="ignore"):
+        found = program["run"](*(np.asarray(arrays[t.name]) for t in entry.spec.tensors), block=3)  # type: ignore[operator]
+    expected = ra.reference(entry.spec, **arrays)
+    found, expected = (v if isinstance(v, dict) else {"": v} for v in (found, expected))
+    for output, value in expected.items():
+        np.testing.assert_allclose(found[output], value, rtol=1e-9, atol=1e-9)
+
+
+def test_the_source_calls_a_users_monoid() -> None:
+    x, y = ra.tensors("x[i,j] y[i,j]")
+    affine = ra.Monoid("affine", lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), (1, 0))
+    slope, offset = ra.reduce((x, y), "j", monoid=affine)
+    form = ra.derive_incremental(ra.Spec(slope=slope, offset=offset))
+    program: dict[str, object] = {}
+    exec(form.compile().source, program)
+    arrays = {"x": np.array([[0.5, 2.0, 3.0]]), "y": np.array([[1.0, -1.0, 4.0]])}
+    found = program["run"](**arrays, block=2)  # type: ignore[operator]
+    for output, value in ra.reference(form.spec, **arrays).items():
+        np.testing.assert_allclose(found[output], value)
 
 
 def test_explain_says_where_it_runs(form: ra.Form) -> None:

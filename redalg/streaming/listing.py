@@ -88,8 +88,8 @@ def _loaded(load: Any) -> str:
     text = _identifier(load.name)
     if load.perm and load.perm != tuple(range(len(load.perm))):
         text += f".transpose({load.perm})"
-    if load.index:
-        text += "[" + ", ".join("None" if i is None else "..." if i is Ellipsis else ":" for i in load.index) + "]"
+    if load.place:
+        text += "[" + ", ".join("None" if i is None else "..." if i is Ellipsis else ":" for i in load.place) + "]"
     return f"{text}.astype({str(load.dtype)!r})" if load.dtype is not None else text
 
 
