@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
@@ -38,6 +38,7 @@ def sample(name: str, n: int, seed: int = 0, dtype: Any = np.float64) -> dict[st
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30)
 @given(st.data())
 def test_any_partition_and_order_gives_the_definition(name: str, data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 12))

@@ -186,7 +186,12 @@ class _Merge:
         if move.own:
             if coefficient is None:
                 return high, low
-            return self._term(coefficient, high, step, side, own=True), None if low is None else coefficient * low
+            term = self._term(coefficient, high, step, side, own=True)
+            if low is None:
+                return term, None
+            if move.less_one is None:
+                return term, coefficient * low
+            return _scaled(high, low, term, coefficient, coefficients[move.less_one])
         source = self._source(step.slot, move, side)
         if source is None:
             return None, None
@@ -250,8 +255,13 @@ def still(anchor: Anchor, like: Array) -> Array:
     return np.zeros(like.shape, dtype) if anchor.kind == "add" else np.ones(like.shape, dtype)
 
 
-def _without_nan(low: Array) -> Array:
-    return low if np.isfinite(low).all() else np.where(np.isfinite(low), low, 0)
+def _scaled(high: Array, low: Array, product: Array, coefficient: Array, less_one: Array) -> Pair:
+    """(high + low)·coefficient, as high plus a small change where the coefficient is near 1: a thousand small moves
+    in one direction then round like one large move."""
+    near = less_one > -0.5
+    s, e = join.two_sum(high, high * less_one)
+    near = near & np.isfinite(e)
+    return np.where(near, s, product), np.where(near, e, 0) + coefficient * low
 
 
 def _spread(x: Array, axes: tuple[str, ...], target: tuple[str, ...]) -> Array:

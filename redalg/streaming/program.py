@@ -29,6 +29,7 @@ from redalg.graph import (
     div,
     extremum,
     fn,
+    is_const,
     leaves,
     reduction,
     state,
@@ -48,6 +49,7 @@ class MoveStep:
     """One term of a moved slot: root `coefficient` of the slot's tape (None: exactly 1) times `source` (None: n)."""
 
     coefficient: int | None
+    less_one: int | None  # root of coefficient - 1, where that is known without cancellation
     source: Slot | None
     perm: tuple[int, ...]
     index: tuple[Any, ...]
@@ -247,11 +249,15 @@ class Program:
         moves = []
         for move in sorted(slot.moves, key=lambda m: m.slot != slot.name):
             source = None if move.slot == COUNT.attr.name and move.slot not in self.slots else self.slots[move.slot]
-            one = move.coefficient.op == "const" and move.coefficient.attr == 1
-            if not one:
+            number = less_one = None
+            if not is_const(move.coefficient, 1):
+                number = len(roots)
                 roots.append(move.coefficient)
+            if source is slot and move.coefficient.op == "exp" and slot.kind == "sum":
+                less_one = len(roots)
+                roots.append(fn("expm1", move.coefficient.args[0]))
             perm, index = _alignment(source.axes if source else (), slot.axes)
-            moves.append(MoveStep(None if one else len(roots) - 1, source, perm, index, source is slot))
+            moves.append(MoveStep(number, less_one, source, perm, index, source is slot))
         tape = self._tape(roots, [slot.axes] * len(roots)) if roots else None
         inexact = slot.kind == "sum" and self.kinds.get(slot.parts[0], "f") in "fc"
         combine = None
