@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from redalg.graph import Node, walk
 from redalg.printing import Writer
@@ -31,11 +31,12 @@ class Lines:
     'exp(t1)'
     """
 
-    def __init__(self, roots: Iterable[Node], taken: Iterable[str] = ()) -> None:
-        roots, self._taken = list(roots), set(taken)
-        self.names: dict[Node, str] = {}
+    def __init__(self, roots: Iterable[Node], taken: Iterable[str] = (), known: Mapping[Node, str] = {}) -> None:
+        roots, self._taken = list(roots), {*taken, *known.values()}
+        self.names: dict[Node, str] = dict(known)
+        self.new: dict[Node, str] = {}
         for node in self._shared(roots):
-            self.names[node] = self._fresh()
+            self.names[node] = self.new[node] = self._fresh()
         self._writer = CallWriter(self.names)
 
     def _shared(self, roots: Sequence[Node]) -> Iterable[Node]:
@@ -50,12 +51,14 @@ class Lines:
         for node in walk(*roots):
             weight[node] = 1 + sum(weight[a] for a in node.args)
             often = uses[node] > 1 and (weight[node] >= WORTH or node.op == "reduce")
-            if node.args and (often or weight[node] > 12 * WORTH):
+            if node in self.names:
+                weight[node] = 1
+            elif node.args and (often or weight[node] > 12 * WORTH):
                 weight[node] = 1
                 yield node
 
     def _fresh(self) -> str:
-        number = len(self.names) + 1
+        number = len(self.new) + 1
         while f"t{number}" in self._taken:
             number += 1
         self._taken.add(f"t{number}")
@@ -64,8 +67,12 @@ class Lines:
     def text(self, node: Node) -> str:
         return self._writer.text(node)
 
+    def definition(self, node: Node) -> str:
+        """The text of a node that has a name itself."""
+        return self._writer.written(node)[1]
+
     def bindings(self) -> list[tuple[str, str]]:
-        return [(name, self._writer.written(node)[1]) for node, name in self.names.items()]
+        return [(name, self.definition(node)) for node, name in self.new.items()]
 
 
 def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
-from redalg.explain_text import CallWriter, Lines, bytes_of, equations, listed, plural, table, volume
+from redalg.explain_text import Lines, bytes_of, equations, listed, plural, table, volume
 from redalg.graph import ONE, Node, add, leaves, substitute, walk
 from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot, StageReport
 from redalg.printing import short
@@ -139,9 +139,10 @@ def explain(form: Form) -> str:
         title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
         lines += _section(f"corrections{title} (from the anchors A_a to A)", _corrections(p, _taken(form)))
         lines += _section(f"anchors{title}", list(_anchors(p)))
-    lines += _section("deferred to finalize", list(_deferred(plan)))
     lines += _section("finalize", _equations(symbolic.outputs(plan), _taken(form)))
-    lines += _section("stages", _stages(plan))
+    stages = _stage_lines(form)
+    lines += _section("stages", _stages(plan, stages))
+    lines += _section("deferred to finalize", list(_deferred(plan, stages)))
     lines += _section("passes", _passes(form))
     lines += _section("bytes", _bytes(form))
     lines += _section("assumptions", table((f"{name}:", text) for name, text in plan.assumptions))
@@ -194,21 +195,22 @@ def _policy(anchor: Anchor) -> str:
     return f"a running value {verb} {what}, moved by {step} wherever that is finite"
 
 
-def _deferred(plan: Plan) -> Iterator[str]:
+def _stage_lines(form: Form) -> Lines:
+    """Writes stages by their names, and what several of them share by a name of its own."""
+    stages = form.plan.stages
+    roots = [n for s in stages for n in (*s.node.args, *s.coefficients, *s.generators)]
+    return Lines(roots, _taken(form), {s.node: s.name for s in stages})
+
+
+def _deferred(plan: Plan, lines: Lines) -> Iterator[str]:
     """Factors of a body that are the same for all elements: they stay outside the reduction until finalize."""
-    write = _by_stage(plan)
     for stage in plan.stages:
         inside = set(walk(*stage.node.args))
-        for read in plan.stages:
-            if read.node in inside and not _is_anchored(read.node, plan):
-                factors = [write.text(h) for h in stage.coefficients if read.node in set(walk(h))] or [read.name]
-                stay = "stays outside" if len(factors) == 1 else "stay outside"
-                yield f"  {read.name} occurs in the body of {stage.name}: {listed(factors)} {stay} its reduction."
-
-
-def _by_stage(plan: Plan, without: StageReport | None = None) -> CallWriter:
-    """Writes stages by their names."""
-    return CallWriter({s.node: s.name for s in plan.stages if s is not without})
+        read = {s.node: s.name for s in plan.stages if s.node in inside and not _is_anchored(s.node, plan)}
+        if read:
+            factors = [lines.text(h) for h in stage.coefficients if read.keys() & set(walk(h))] or list(read.values())
+            verb = "stays" if len(factors) == 1 else "stay"
+            yield f"  {stage.name} reads {listed(read.values())}: {listed(factors)} {verb} outside its reduction."
 
 
 def _is_anchored(stage: Node, plan: Plan) -> bool:
@@ -224,26 +226,26 @@ def _is_anchored(stage: Node, plan: Plan) -> bool:
     return False
 
 
-def _stages(plan: Plan) -> list[str]:
+def _stages(plan: Plan, lines: Lines) -> list[str]:
     if not plan.stages:
         return []
     rows = [("stage", "pair", "rank", "pass", "rules")]
     for s in plan.stages:
         rows.append((s.name, s.pair, "-" if s.rank is None else str(s.rank), str(s.passes), ", ".join(s.rules) or "-"))
-    lines = table(rows)
+    found = table(rows) + equations(lines.bindings())
     for s in plan.stages:
-        lines.append(f"  {s.name} = {_by_stage(plan, without=s).text(s.node)}")
-        lines += _separated(s, _by_stage(plan))
-    return lines
+        found.append(f"  {s.name} = {lines.definition(s.node)}")
+        found += _separated(s, lines)
+    return found
 
 
-def _separated(stage: StageReport, write: CallWriter) -> list[str]:
+def _separated(stage: StageReport, lines: Lines) -> list[str]:
     """The body as Σ H·G, a factor 1 left out."""
     if not stage.generators or len(stage.generators) == 1 and stage.coefficients[0] is ONE:
         return []
     terms = []
     for h, g in zip(stage.coefficients, stage.generators, strict=True):
-        factors = [f"({write.text(f)})" for f in (h, g) if f is not ONE]
+        factors = [f"({lines.text(f)})" for f in (h, g) if f is not ONE]
         terms.append("·".join(factors) or "1")
     return ["    body = " + " + ".join(terms)]
 
