@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
+from redalg.form import Form
+from redalg.lean import lean_plan
 from redalg.streaming import merge, run_numpy
 from tests.streams import assert_close, bits, bound, chunk, fed, hand, placed
 
@@ -296,3 +299,30 @@ def test_results_of_nothing_are_the_definition_of_nothing() -> None:
     acc = hand("ties").accumulator()
     acc.update(x=np.zeros((3, 0)))
     assert acc.result().tolist() == [0, 0, 0] and acc.count == 0 and not acc.state
+
+
+def test_a_form_is_shared_by_threads() -> None:
+    form = hand("attention")
+    arrays = sample("attention", 50)
+    expected = ra.reference(form.spec, **arrays)
+
+    def work(seed: int) -> Any:
+        cuts = sorted(np.random.default_rng(seed).integers(0, 51, 9))
+        return fed(form, arrays, [0, *cuts, 50]).result()
+
+    with ThreadPoolExecutor(8) as pool:
+        for got in pool.map(work, range(32)):
+            assert_close(got, expected)
+
+
+@pytest.mark.parametrize("name", ("variance", "covariance"))
+def test_lean_plans_drop_what_vanishes_and_stay_right(name: str) -> None:
+    accurate, arrays = hand(name), sample(name, 60, seed=3)
+    plan = lean_plan(accurate.plan)
+    assert plan is not None
+    lean = Form(accurate.spec, plan)
+    acc = fed(lean, arrays, [0, 1, 5, 6, 40, 60])
+    assert len(acc.state) < len(fed(accurate, arrays, [0, 60]).state)
+    assert_close(acc.result(), ra.reference(lean.spec, **arrays))
+    assert_close(placed(lean, arrays, [0, 9, 10, 60], [2, 0, 1]).result(), ra.reference(lean.spec, **arrays))
+    assert_close(fed(lean, arrays, [0, 9, 60], deterministic=True).result(), ra.reference(lean.spec, **arrays))

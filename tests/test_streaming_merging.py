@@ -306,6 +306,17 @@ def test_the_fixed_tree_keeps_its_bits_where_sums_overflow() -> None:
         assert bits(fed(form, {"x": data}, cuts, deterministic=True).result()) == bits(whole.result())
 
 
+def test_an_output_that_reads_positions_needs_them_only_when_applied() -> None:
+    x = ra.tensors("x[j]")
+    spec = ra.Spec(y=x - ra.mean(x, "j") + ra.index("j"))
+    form, data = ra.derive_incremental(spec), np.arange(6.0) ** 2
+    acc = fed(form, {"x": data}, [0, 2, 6])
+    assert_close(acc.apply(start=4, x=data[4:]), ra.reference(spec, x=data)[4:])
+    with pytest.raises(ra.RedalgError) as error:
+        acc.apply(x=data[4:])
+    refused(error)
+
+
 def test_sympy_functions_reach_the_runtime() -> None:
     x = ra.tensors("x[j]")
     form = ra.derive_incremental(ra.Spec(s=ra.sum(sympy.sin(x), "j")))

@@ -174,7 +174,7 @@ def readable(a: Accumulator) -> None:
 
 def row_start(a: Accumulator, given: Any) -> int:
     """Where a chunk to be mapped begins."""
-    if given is None and a._layout.positional:
+    if given is None and a._layout.positional_rows:
         why = f"the form reads index({a._layout.axis[0]!r})"
         raise RedalgError("a chunk without a place", "Accumulator.apply", why, "apply(start=..., ...)")
     return start(given) or 0

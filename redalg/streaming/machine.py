@@ -124,7 +124,12 @@ class Finale:
 
 def plan_nodes(plan: Plan) -> list[Node]:
     """Every expression of a plan."""
-    nodes = [o.value for o in plan.outputs]
+    return [o.value for o in plan.outputs] + pass_nodes(plan)
+
+
+def pass_nodes(plan: Plan) -> list[Node]:
+    """The expressions of a plan's passes."""
+    nodes: list[Node] = []
     for p in plan.passes:
         nodes += [node for s in p.slots for node in (*s.lift, *(m.coefficient for m in s.moves), s.leaf())]
         nodes += [node for a in p.anchors for node in (a.generator, a.target, a.shift, a.leaf) if node is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.binding_origin import Origin
-from redalg.graph import Decl, walk
+from redalg.graph import Decl, Node, walk
 from redalg.plan import Plan
-from redalg.streaming.machine import plan_nodes
+from redalg.streaming.machine import pass_nodes, plan_nodes
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.remember import Remember
 from redalg.streaming.span import Span
@@ -30,6 +30,7 @@ class Layout:
     streamed: tuple[Decl, ...]
     fixed: tuple[Decl, ...]
     positional: bool  # a body reads `index` of the first streamed axis
+    positional_rows: bool  # so does an output that keeps the axis
     commutative: bool
     keeps: tuple[str, ...]  # outputs that keep the axis
     passes: int
@@ -48,7 +49,8 @@ class Layout:
         first = plan.axis[0] if plan.axis else None
         streamed = tuple(d for d in spec.tensors if first in d.axes)
         fixed = tuple(d for d in spec.tensors if first not in d.axes)
-        positional = any(n.op == "index" and n.attr == first for n in walk(*plan_nodes(plan)))
+        positional = _reads_index(first, pass_nodes(plan))
+        positional_rows = _reads_index(first, [o.value for o in plan.outputs])
         monoids = [s.extra for p in plan.passes for s in p.slots if s.kind == "monoid"]
         commutative = all(m.commutative for m in monoids)  # type: ignore[attr-defined]
         keeps = tuple(o.name for o in plan.outputs if o.keeps_axis)
@@ -57,6 +59,7 @@ class Layout:
             streamed,
             fixed,
             positional,
+            positional_rows,
             commutative,
             keeps,
             max(1, len(plan.passes)),
@@ -71,6 +74,10 @@ class Layout:
 
 
 _LAYOUTS = Remember()
+
+
+def _reads_index(axis: str | None, nodes: Iterable[Node]) -> bool:
+    return any(n.op == "index" and n.attr == axis for n in walk(*nodes))
 
 
 def new_axes(plan: Plan) -> tuple[tuple[str, int], ...]:
