@@ -209,6 +209,8 @@ def _enclose_function(op: str, x: Interval, prec: int) -> Interval | None:
         return None if mpf_sign(cosine[0]) != mpf_sign(cosine[1]) else li.mpi_div(li.mpi_sin(x, prec), cosine, prec)
     if op not in _MONOTONE:
         return None
+    if op in _LIPSCHITZ:
+        return _at_midpoint(op, x, prec)
     increasing, domain = _MONOTONE[op]
     with mpmath.workprec(prec + 60):  # 60 bits more than the widening below allows for
         ends = [mpmath.make_mpf(end) for end in x]
@@ -216,6 +218,19 @@ def _enclose_function(op: str, x: Interval, prec: int) -> Interval | None:
             return None
         values = [getattr(mpmath, op)(end)._mpf_ for end in (ends if increasing else ends[::-1])]
     return _widen(values[0], prec, down=True), _widen(values[1], prec, down=False)
+
+
+_LIPSCHITZ = frozenset({"erf", "erfc", "atan", "asinh"})  # slopes of at most 2: one evaluation is enough
+
+
+def _at_midpoint(op: str, x: Interval, prec: int) -> Interval:
+    with mpmath.workprec(prec + 60):
+        lo, hi = (mpmath.make_mpf(end) for end in x)
+        middle = (lo + hi) / 2
+        radius = 2 * (hi - lo) + mpmath.ldexp(abs(middle), -prec - 40)
+        value = getattr(mpmath, op)(middle)
+        ends = (value - radius)._mpf_, (value + radius)._mpf_
+    return _widen(ends[0], prec, down=True), _widen(ends[1], prec, down=False)
 
 
 def _widen(value: Any, prec: int, down: bool) -> Any:
@@ -226,13 +241,13 @@ def _widen(value: Any, prec: int, down: bool) -> Any:
 
 
 def closed_form(number: Fraction | Ball, memo: dict[int, Any], limit: int) -> Any:
-    """The number as a closed SymPy number, or None where that would take more than `limit` operations in all.
+    """The number as a closed SymPy number, or None where that would take more than `limit` operations.
 
-    `memo` is shared between calls, so that common contexts are built (and pickled) once.
+    SymPy asks a long closed number for its sign at every operation, which takes seconds. `memo` is shared by calls.
     """
     import sympy
 
-    order, seen, stack = [], set(memo), [(number, False)]
+    order, seen, stack = [], set(), [(number, False)]
     while stack:
         item, done = stack.pop()
         if done:
@@ -241,12 +256,13 @@ def closed_form(number: Fraction | Ball, memo: dict[int, Any], limit: int) -> An
             seen.add(id(item))
             stack.append((item, True))
             stack.extend((o, False) for o in (item.origin[1:] if isinstance(item, Ball) else ()))
-        if len(order) + len(memo) > limit:
+        if len(order) > limit:
             return None
     for item in order:
         if isinstance(item, Ball) and item.origin[0] in _UNDECIDED:
             return None
-        memo[id(item)] = _to_sympy(sympy, item, memo)
+        if id(item) not in memo:
+            memo[id(item)] = _to_sympy(sympy, item, memo)
     return memo[id(number)]
 
 

@@ -37,6 +37,9 @@ class Problem:
     positional: bool
 
 
+SCANNED = 48  # elements of a scattered sample
+
+
 def survey(root: Node, axis: tuple[str, ...]) -> Problem:
     """Read the leaves of a graph; raises `Unsupported` for what the exact numbers do not model."""
     nodes = list(walk(root))
@@ -64,8 +67,8 @@ def survey(root: Node, axis: tuple[str, ...]) -> Problem:
 
 @dataclass(frozen=True)
 class Design:
-    """One way to draw a sample. `suffixes` names the family of suffixes: means, sums, squares, mirrored, circle
-    or lengths."""
+    """One way to draw a sample. `suffixes` names the family of suffixes: means, sums, squares, mirrored, circle,
+    lengths, or scattered (many, to be thinned out)."""
 
     centre: Fraction = Fraction(0)
     width: Fraction = Fraction(1, 4)
@@ -77,10 +80,10 @@ class Design:
 
 @dataclass
 class Sample:
-    """Elements common to all streams (`candidates` of them are wanted as points), and the suffixes."""
+    """Elements common to all streams (those at `rows` are wanted as points), and the suffixes."""
 
     prefix: list[Element]
-    candidates: int
+    rows: list[int]
     suffixes: list[list[Element]]
     parameters: Element
     lengths: dict[str, int]
@@ -88,7 +91,16 @@ class Sample:
     sizes: dict[str, int] = field(default_factory=dict)
 
 
-def designs(keep_earlier: bool, positional: bool) -> Iterator[Design]:
+SCATTERED = (  # centre and half width
+    (Fraction(0), Fraction(3)),
+    (Fraction(2), Fraction(3, 2)),
+    (Fraction(1, 2), Fraction(1, 4)),
+    (Fraction(1, 16), Fraction(1, 16)),
+    (Fraction(0), Fraction(30)),
+)
+
+
+def designs(keep_earlier: bool, positional: bool, scan: bool) -> Iterator[Design]:
     """The designs in the order they are tried; `keep_earlier` asks for suffixes that leave mean and extremes alone."""
     signed, positive = Design(), Design(Fraction(2), Fraction(1, 128))
     balanced = [
@@ -99,6 +111,8 @@ def designs(keep_earlier: bool, positional: bool) -> Iterator[Design]:
         yield from balanced
     yield signed
     yield positive
+    if scan:
+        yield from (Design(centre, width, suffixes="scattered") for centre, width in SCATTERED)
     yield Design(together="opposite", complete=1, first=20 if positional else 1000)
     yield Design(Fraction(1, 2), Fraction(1, 800))
     yield Design(Fraction(1, 32), Fraction(1, 4000), together="same")
@@ -131,6 +145,7 @@ class Draw:
             "lengths": self._copies,
             "sums": self._sums,
             "squares": self._squares,
+            "scattered": self._scattered,
         }
         suffixes = [self._suffix(tracks, n, build) for n, build in enumerate(family[self.design.suffixes]())]
         suffixes.sort(key=lambda suffix: max(map(_magnitude, suffix)))  # mild streams first: larger minors
@@ -138,7 +153,7 @@ class Draw:
         prefix = [self._element(tracks, [t.prefix[j] for t in tracks]) for j in range(length)]
         sizes = self.lengths | {a: self.first.get(a, 0) + 1 for a in self.problem.free}
         parameters = {d.name: self._parameter(d) for d in self.problem.parameters}
-        return Sample(prefix, self.points, suffixes, parameters, self.lengths, self.first, sizes)
+        return Sample(prefix, list(range(self.points)), suffixes, parameters, self.lengths, self.first, sizes)
 
     def _entries(self) -> list[Decl]:
         """One track of scalars for every entry of every streamed tensor."""
@@ -162,7 +177,10 @@ class Draw:
             self.random.shuffle(offsets)
         if number and design.together == "opposite":
             offsets.reverse()
-        prefix = [centre + width * o for o in offsets]
+        if design.suffixes == "scattered":
+            prefix = [self._scatter(centre, width) for _ in range(self.points)]
+        else:
+            prefix = [centre + width * o for o in offsets]
         if design.suffixes in ("mirrored", "circle"):
             prefix += [-v for v in prefix] + [2 * centre, -2 * centre, Fraction(0), Fraction(0)]
         gaps = list(range(self.points))
@@ -226,6 +244,13 @@ class Draw:
     def _squares(self) -> Iterator[Callable[[Track, int], list[Fraction]]]:
         for g in range(self.points):
             yield lambda t, k, g=g: [t.for_squares(g)]  # type: ignore[misc]
+
+    def _scattered(self) -> Iterator[Callable[[Track, int], list[Fraction]]]:
+        for _ in range(240):
+            yield lambda t, k: [self._scatter(t.centre, t.width * 2 ** self.random.randrange(-2, 8))]
+
+    def _scatter(self, centre: Fraction, width: Fraction) -> Fraction:
+        return centre + width * Fraction(self.random.randrange(-(2**12), 2**12), 2**12)
 
     def _mirrored(self) -> Iterator[Callable[[Track, int], list[Fraction]]]:
         for g in range(self.points):

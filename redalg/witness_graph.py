@@ -74,8 +74,8 @@ def joint_axes(values: list[Value]) -> tuple[str, ...]:
 class Evaluation:
     """Values of nodes on given leaves.
 
-    `leaves[name]` is a value whose axes follow the declaration's (STREAM first, where the leaf has it); `lengths` are the
-    lengths of the arrays along each axis, `sizes` what `size(axis)` means, `first` the position `index` starts from.
+    `leaves[name]` is a value, its axes in any order; `lengths` are the lengths of arrays along each axis, `sizes` what
+    `size(axis)` means, `first` the position `index` starts from.
     """
 
     def __init__(
@@ -86,9 +86,11 @@ class Evaluation:
         first: dict[str, int],
         numbers: Numbers,
         memo: dict[Node, Value] | None = None,
+        places: dict[str, list[int]] | None = None,
     ) -> None:
         self.leaves, self.lengths, self.sizes, self.first, self.numbers = leaves, lengths, sizes, first, numbers
         self.memo: dict[Node, Value] = dict(memo or {})
+        self.places = places or {}  # axes along which only some positions are held
 
     def value(self, root: Node) -> Value:
         """The value of a node; raises `Unsupported` or `NeedsEnclosures`."""
@@ -155,7 +157,8 @@ class Evaluation:
             return array.transpose(order), tuple(own[i] for i in order)
         if op == "index":
             start = self.first.get(node.attr, 0)
-            return _object([Fraction(start + i) for i in range(self.lengths[node.attr])]), (node.attr,)
+            places = self.places.get(node.attr) or range(start, start + self.lengths[node.attr])
+            return _object([Fraction(i) for i in places]), (node.attr,)
         constant = {
             "const": lambda: node.attr,
             "true": lambda: True,

@@ -175,7 +175,7 @@ def round_outward(lo: Fraction, hi: Fraction, digits: int = 12) -> tuple[Fractio
     """A slightly wider interval with short ends, still on the same side of zero.
 
     >>> round_outward(Fraction(1, 3), Fraction(1, 3), 3)
-    (Fraction(1365, 4096), Fraction(683, 2048))
+    (Fraction(341, 1024), Fraction(683, 2048))
     """
     bits = math.ceil(digits * math.log2(10))
     size = min(abs(lo), abs(hi))

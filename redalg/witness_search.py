@@ -14,14 +14,16 @@ from redalg.field import FieldNumbers, NeedsEnclosures, Residue
 from redalg.graph import Node, fn
 from redalg.witness_adjoint import ONE, Backward
 from redalg.witness_ball import Ball, BallNumbers, closed_form, midpoint
-from redalg.witness_design import Design, Draw, Problem, Sample
+from redalg.witness_design import SCANNED, Design, Draw, Element, Problem, Sample
 from redalg.witness_graph import STREAM, Evaluation, Unsupported, Value, align
-from redalg.witness_minor import determinant, enclose_minor, pivots, round_outward
+from redalg.witness_minor import Pivots, determinant, enclose_minor, pivots, round_outward
 from redalg.witness_scalar import NAN, Numbers
+from redalg.witness_scan import thin
 
+Suffix = list[Element]
 POINTS = 20
 PRECISIONS = (600, 1500, 3000)
-CLOSED_LIMIT = 4000  # operations in the closed forms of a matrix; above, rational midpoints are given
+CLOSED_LIMIT = 20  # operations in a closed form; above, rational midpoints are given
 
 
 def stage_body(stage: Node) -> Node | None:
@@ -88,11 +90,18 @@ class Laboratory:
 
     def attempt(self, design: Design, number: int) -> tuple[Found | None, bool]:
         """One sample. Also says whether the sample was clean: a full matrix whose rank is plainly finite."""
-        sample = Draw(self.problem, design, max(POINTS, self.least + 8), self.seed + number).sample()
+        sample = self._sample(design, number)
+        if sample is None:
+            return None, True
         try:
-            if self._plainly_finite(sample):
-                return None, True
-            matrix, keys = self._matrix(sample)
+            first, rest = self._portions(sample)
+            matrix, keys = self._matrix(replace(sample, suffixes=first))
+            if rest:
+                if _plainly_finite(pivots(matrix, POINTS, self._prec())):
+                    return None, True
+                more, more_keys = self._matrix(replace(sample, suffixes=rest))
+                matrix, keys = np.hstack([matrix, more]), keys + more_keys
+                sample = replace(sample, suffixes=first + rest)
         except Unsupported:
             return None, True
         except ZeroDivisionError:
@@ -107,13 +116,20 @@ class Laboratory:
         rows, picked = choice.rows[:k], tuple(columns[c] for c in choice.columns[:k])
         return self._prove(sample, rows, picked, matrix), False
 
-    def _plainly_finite(self, sample: Sample) -> bool:
-        """Whether a part of the sample already shows a rank well below what it could show (where all of it is dear)."""
-        if self.earlier or (self.variable is None and isinstance(self.numbers, FieldNumbers)):
-            return False
-        part = replace(sample, suffixes=sample.suffixes[:: max(1, len(sample.suffixes) // (self.least + 4))])
-        seen = pivots(self._matrix(part)[0], POINTS, self._prec())
-        return seen.distinct >= 6 and seen.rank <= 0.6 * seen.distinct
+    def _sample(self, design: Design, number: int) -> Sample | None:
+        scattered = design.suffixes == "scattered"
+        points = SCANNED if scattered else max(POINTS, self.least + 8)
+        sample = Draw(self.problem, design, points, self.seed + number).sample()
+        return thin(self.root, self.problem, sample, self.least) if scattered else sample
+
+    def _portions(self, sample: Sample) -> tuple[list[Suffix], list[Suffix]]:
+        """Where entries are dear, a first portion of the suffixes that shows whether the rank is plainly finite."""
+        cheap = self.variable is None and isinstance(self.numbers, FieldNumbers)
+        step = len(sample.suffixes) // (self.least + 4)
+        if self.earlier or cheap or step < 2:
+            return sample.suffixes, []
+        rest = [s for i, s in enumerate(sample.suffixes) if i % step]
+        return sample.suffixes[::step], rest
 
     def _prec(self) -> int:
         return self.numbers.prec if isinstance(self.numbers, BallNumbers) else PRECISIONS[0]
@@ -127,7 +143,7 @@ class Laboratory:
             return self._fill(sample, self.numbers)
 
     def _fill(self, sample: Sample, numbers: Numbers) -> tuple[np.ndarray, list[Any]]:
-        matrix = np.full((sample.candidates, len(sample.suffixes)), NAN, dtype=object)
+        matrix = np.full((len(sample.rows), len(sample.suffixes)), NAN, dtype=object)
         keys: list[Any] = [None] * len(sample.suffixes)
         batches: dict[int, list[int]] = defaultdict(list)
         for q, suffix in enumerate(sample.suffixes):
@@ -143,7 +159,7 @@ class Laboratory:
     def _prove(
         self, sample: Sample, rows: tuple[int, ...], columns: tuple[int, ...], matrix: np.ndarray
     ) -> Found | None:
-        part = matrix[np.ix_(rows, columns)]
+        part: Any = matrix[np.ix_(rows, columns)]
         if all(isinstance(v, Fraction) for v in part.flat):
             value: Any = determinant(part.tolist())
             return self._found(sample, rows, columns, part, value) if value else None
@@ -162,7 +178,7 @@ class Laboratory:
         return None
 
     def _found(self, sample: Sample, rows: Any, columns: Any, part: np.ndarray, value: Any) -> Found:
-        return Found(sample, tuple(rows), tuple(columns), _shown(part), value, self.variable)
+        return Found(sample, tuple(sample.rows[i] for i in rows), tuple(columns), _shown(part), value, self.variable)
 
 
 class _Streams:
@@ -203,28 +219,29 @@ class _Streams:
     def bodies(self) -> np.ndarray:
         """F(x_p, D_q) for the candidate points."""
         contexts = {n: self.whole.value(n) for n in self.lab.contexts}
-        axis, candidates = self.lab.problem.axis, self.sample.candidates
+        axis, rows = self.lab.problem.axis, self.sample.rows
         leaves = self._parameters()
         for d in self.lab.problem.streamed:
             array, axes = self.leaves[d.name]
-            leaves[d.name] = array[0, :candidates], axes[1:]
-        lengths = self.lengths | {axis: candidates}
-        points = Evaluation(leaves, lengths, self.sizes, self.sample.first, self.whole.numbers, contexts)
-        return self._entry(points.value(self.lab.root), (STREAM, axis), (self.count, candidates)).T
+            leaves[d.name] = array[0, rows], axes[1:]
+        lengths = self.lengths | {axis: len(rows)}
+        numbers, first = self.whole.numbers, self.sample.first
+        points = Evaluation(leaves, lengths, self.sizes, first, numbers, contexts, {axis: rows})
+        return self._entry(points.value(self.lab.root), (STREAM, axis), (self.count, len(rows))).T
 
     def derivatives(self, variable: str | None) -> np.ndarray:
         """∂out/∂x_p along every stream; the output at the last position where it keeps the axis."""
-        axis, candidates = self.lab.problem.axis, self.sample.candidates
+        axis = self.lab.problem.axis
         array, axes = self.whole.value(self.lab.root)
         seed = np.full(array.shape, Fraction(0), dtype=object)
         at = tuple(slice(None) if a == STREAM else (-1 if a == axis else 0) for a in axes)
         seed[at] = ONE
         if STREAM not in axes:
             raise Unsupported("an output that does not depend on the stream")
-        total = np.full((self.count, candidates), Fraction(0), dtype=object)
+        total = np.full((self.count, self.lengths[axis]), Fraction(0), dtype=object)
         for gradient, own in Backward(self.whole, self.lab.root, str(variable)).sweep(seed).values():
             total = self._entry((gradient, own), (STREAM, axis), total.shape) + total
-        return total.T
+        return total.T[self.sample.rows]
 
     @staticmethod
     def _entry(value: Value, axes: tuple[str, ...], shape: tuple[int, ...]) -> np.ndarray:
@@ -234,9 +251,12 @@ class _Streams:
         kept = np.asarray(array[index], dtype=object)
         names = tuple(a for a in own if a in axes)
         full = align((kept, names), axes)
-        if full.shape[1] > shape[1]:
-            full = full[:, : shape[1]]
         return np.broadcast_to(full, shape)
+
+
+def _plainly_finite(seen: Pivots) -> bool:
+    """Whether the rank is well below what the sample could show."""
+    return seen.distinct >= 6 and seen.rank <= 0.6 * seen.distinct
 
 
 def _largest_group(keys: list[Any]) -> list[int]:

@@ -7,8 +7,27 @@ import pickle
 import pytest
 from witness_recompute import check
 
-from redalg.graph import HALF, NEG_INF, ONE, ZERO, Node, add, compare, const, div, extremum, fn, mul, neg, power
-from redalg.graph import reduction, size, sub, tensor, where
+from redalg.graph import (  # fmt: skip
+    HALF,
+    NEG_INF,
+    ONE,
+    ZERO,
+    Node,
+    add,
+    compare,
+    const,
+    div,
+    extremum,
+    fn,
+    mul,
+    neg,
+    power,
+    reduction,
+    size,
+    sub,
+    tensor,
+    where,
+)
 from redalg.witness import refute_output, refute_stage
 
 J = ("j",)
@@ -39,8 +58,9 @@ square = power(dev, 2)
 deviation = power(mean(square), HALF)
 weight = div(exp(sub(x, top)), total(exp(sub(x, top))))
 share = div(u, total(u))
+position = Node("index", (), "j")
 score = reduction("sum", ("d",), mul(K, Q))
-masked = where(compare("le", Node("index", (), "j"), Node("index", (), "i")), score, NEG_INF)
+masked = where(compare("le", position, Node("index", (), "i")), score, NEG_INF)
 
 INSEPARABLE = {
     "abs": fn("abs", dev),
@@ -64,9 +84,9 @@ INSEPARABLE = {
     "relu(p - 1/n)": fn("relu", sub(weight, div(ONE, size(J)))),
     "log(x + mean)": fn("log", add(u, mean(u))),
     "tanh of a contraction": fn("tanh", reduction("sum", ("d",), mul(K, mean(K)))),
-    "masked": fn("tanh", sub(where(compare("le", Node("index", (), "j"), Node("index", (), "i")), score, ZERO), mean(score))),
+    "masked": fn("tanh", sub(where(compare("le", position, Node("index", (), "i")), score, ZERO), mean(score))),
     "|x - midrange|": fn("abs", sub(x, div(add(top, low), const(2)))),
-    "position": fn("relu", sub(Node("index", (), "j"), div(size(J), const(2)))),
+    "position": fn("relu", sub(position, div(size(J), const(2)))),
     "sin(x mu)": fn("sin", mul(x, mu)),
     "|x - geometric mean|": fn("abs", sub(u, exp(mean(fn("log", u))))),
 }  # fmt: skip

@@ -123,7 +123,7 @@ _OPERATIONS: dict[str, Any] = {
     "ceil": lambda n, a: mpmath.ceil(a),
     "cast": _cast,
     **{
-        name: (lambda n, a, f=getattr(mpmath, name): f(a))
+        name: (lambda n, a, name=name: getattr(mpmath, name)(a))
         for name in "exp log log1p expm1 tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh".split()
     },
 }
@@ -131,7 +131,7 @@ _OPERATIONS: dict[str, Any] = {
 
 def entry(witness: Witness, node: Node, p: int, q: int) -> Any:
     """What `matrix[p][q]` has to be: the stage's body, or the output's derivative by a central difference."""
-    axes = {a: 0 for a in witness.sizes} | {a: 0 for a in witness.axis[1:]}
+    axes = dict.fromkeys(witness.sizes, 0) | dict.fromkeys(witness.axis[1:], 0)
     if witness.kind == "minor":
         value = Table(witness, q).value(node.args[0], axes | {witness.axis[0]: witness.places[p]})
         return mpmath.log(abs(value)) if node.attr.kind == "prod" else value
