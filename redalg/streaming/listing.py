@@ -102,7 +102,9 @@ def _called(fn: Any) -> str:
     if isinstance(fn, functools.partial):
         return _called(fn.func)
     name: str = getattr(fn, "__qualname__", type(fn).__name__).split(".<locals>")[0].split(".")[-1].strip("_")
-    return f"np.{fn.__name__}" if isinstance(fn, np.ufunc) or getattr(np, name, None) is fn else _identifier(name)
+    if isinstance(fn, np.ufunc):
+        return f"np.{fn.__name__}"
+    return f"np.{name}" if getattr(np, name, None) is fn else _identifier(name)
 
 
 def _identifier(name: str) -> str:
