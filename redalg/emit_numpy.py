@@ -116,6 +116,8 @@ class _Program:
         body.announce([n for s in p.slots for n in self._reduced(s)])
         body.write(f"n = {' * '.join(f'size_{a}' for a in self.axis)}")
         for name in p.order:
+            if name in slots and slots[name].vanishes:
+                continue
             if name in slots:
                 for part, node in zip(slots[name].parts, self._reduced(slots[name]), strict=True):
                     body.assign(part, node)

@@ -103,7 +103,7 @@ class Form:
 
     def _stored(self, algebra: Any) -> Expressions:
         nodes: dict[str, Node] = {}
-        for p in self.plan.passes:
+        for p in filter(symbolic.parts, self.plan.passes):
             values = algebra(p)
             nodes |= {part.name: values[part.name] for part in symbolic.parts(p)}
         return _expressions(nodes)

@@ -64,7 +64,9 @@ def alias(anchor: Anchor, p: PassPlan) -> str | None:
 
 
 def parts(p: PassPlan) -> tuple[Part, ...]:
-    """The arrays a state of this pass consists of, in the plan's order, the count first."""
+    """The arrays a state of this pass consists of, in the plan's order, the count first; none for pure maps."""
+    if not p.order:
+        return ()
     anchors = {a.name: a for a in p.anchors}
     slots = {s.name: s for s in p.slots}
     found = [Part(COUNT.attr.name, COUNT)]

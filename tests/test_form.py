@@ -6,10 +6,12 @@ import pickle
 import random
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import sympy
 from handwritten import ALL, w, x, y
 
+import redalg as ra
 from redalg.errors import RedalgError
 from redalg.exact import exact_value
 from redalg.form import Form, expression
@@ -140,3 +142,22 @@ def test_what_this_version_lacks_is_refused_in_four_parts():
 
 def test_obligations_are_kept():
     assert {o.name for o in form_of("variance").obligations} == {"O1", "O2", "O3", "O4", "O5", "O8"}
+
+
+def test_pure_maps_have_no_state():
+    u = ra.tensors("u[i,j]")
+    form = ra.derive_incremental(ra.Spec(y=ra.log(ra.relu(u) + 1)))
+    assert form.slots == () and dict(form.combine) == {} and form.passes == (0, 1)
+    assert form.finalize["y"] == ra.log(ra.relu(u) + 1)
+
+
+def test_a_lean_form_runs_and_keeps_less():
+    form = ra.derive_incremental(ra.catalog["variance"])
+    rows = np.random.default_rng(0).normal(size=(3, 40))
+    full, lean = form.accumulator(), form.lean.accumulator()
+    for acc in (full, lean):
+        acc.update(x=rows[:, :7])
+        acc.update(x=rows[:, 7:])
+    np.testing.assert_allclose(lean.result(), full.result(), rtol=1e-13)
+    assert set(lean.state) < set(full.state)
+    assert {s.name for s in form.lean.slots} - {"n"} == set(lean.state)
