@@ -56,7 +56,7 @@ class Stream:
         known: State = {}
         folded: State = {}
         for number, p in enumerate(self.plan.passes):
-            folded = self._fold(p, known)
+            folded = self._fold(p, known) if p.order else {}
             exported = symbolic.exports(self.plan, number)
             known |= {k: evaluate(v, folded | known, symbolic.declared_axes(p)) for k, v in exported.items()}
         final = symbolic.outputs(self.plan)
