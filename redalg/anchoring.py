@@ -130,7 +130,7 @@ def _elements(raw: Cascade, backend: RawBackend, value: StageValue, choices: Cho
     rows = raw.separator.rows(value.body)
     atoms = {gen: None for e in sorted(rows, key=nf.mono_key) for gen, p in e if _can_centre(gen, p)}
     for x in atoms:
-        plain, undo = g.plain_axes(x)
+        plain, undo = nf.plain_axes(x)
         if plain in choices.elements:
             continue
         if x in choices.exponents:  # it moves with its exponential: one anchor serves both

@@ -17,6 +17,7 @@ from redalg.cascade import Cascade, RawBackend
 from redalg.graph import Node
 from redalg.normal import Mono
 from redalg.plan import COUNT, Anchor, PassPlan, Slot
+from redalg.signs import linear
 
 
 class Emitter:
@@ -24,6 +25,8 @@ class Emitter:
 
     def __init__(self, cascade: Cascade, export: Callable[[Node], Node]) -> None:
         self.cascade, self.export = cascade, export
+        backend = cascade.backend
+        self.anchors = {s.leaf for s in backend.sites.values()} if isinstance(backend, SlotBackend) else set()
         self._memo: dict[Node, Node] = {}
 
     def __call__(self, node: Node) -> Node:
@@ -32,17 +35,30 @@ class Emitter:
             found = self._memo[node] = self._emit(node)
         return found
 
+    def _is_quotient_of_values(self, node: Node) -> bool:
+        """(ρ + S·A)/S is emitted as A + ρ/S: the anchor leaves the quotient exactly."""
+        below = [f.args[0] for f in node.args if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0]
+        return any(self.cascade.scope.is_stage(f) and len(self.cascade.value(f).poly) == 1 for f in below)
+
     def _emit(self, node: Node) -> Node:
         scope = self.cascade.scope
         if scope.is_known(node) and not scope.varies(node):
             return self.export(node)
         if scope.is_stage(node):
             return self(self.cascade.value(node).node)
+        if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
+            p = self.cascade.separator.poly(node)
+            if any(gen in self.anchors for gen in p.generators()):
+                return self(nf.poly_node(p))
         return g.rebuild(node, tuple(self(a) for a in node.args)) if node.args else node
 
 
-def in_differences(root: Node, anchors: Iterable[Anchor]) -> Node:
-    """Sums that hold both an element and minus its anchor take that difference first (no re-ordering afterwards)."""
+def in_order(root: Node, anchors: Iterable[Anchor]) -> Node:
+    """The order of evaluation that keeps digits and range (nothing may be re-ordered afterwards).
+
+    Sums that hold both an element and minus its anchor take that difference first; products divide as they multiply,
+    ``a·b/c²`` as ``((a/c)·b)/c``, so that no partial product leaves the range its factors and its result are in.
+    """
     pairs = {a.generator: a.leaf for a in anchors if a.kind == "add"}
     done: dict[Node, Node] = {}
     for node in g.walk(root):
@@ -50,8 +66,34 @@ def in_differences(root: Node, anchors: Iterable[Anchor]) -> Node:
         new = node if args == node.args else Node(node.op, args, node.attr)
         if node.op == "add":
             new = _difference_first(new, node, pairs)
+        if node.op == "mul":
+            new = _alternating(new)
         done[node] = new
     return done[root]
+
+
+def _alternating(product: Node) -> Node:
+    above: list[Node] = []
+    below: list[Node] = []
+    for f in product.args:
+        e = f.args[1].attr if f.op == "pow" and f.args[1].op == "const" else Fraction(1)
+        if e.denominator == 1 and abs(e) <= 4 and (e < 0 or e > 1):
+            (below if e < 0 else above).extend([f.args[0]] * abs(int(e)))
+        else:
+            above.append(f)
+    if not below or len(above) + len(below) < 3:
+        return product
+    result: Node | None = None
+    while above or below:
+        if above:
+            result = above[0] if result is None else Node("mul", (result, above[0]))
+            above = above[1:]
+        if below:
+            divisor = Node("pow", (below[0], g.MINUS_ONE))
+            result = divisor if result is None else Node("mul", (result, divisor))
+            below = below[1:]
+    assert result is not None
+    return result
 
 
 def _difference_first(new: Node, original: Node, pairs: dict[Node, Node]) -> Node:
@@ -106,13 +148,44 @@ def _build(
     if any(final.value(s).blocked for s in stages if raw.value(s).blocked is None):
         raise Unresolved
     emit = Emitter(final, export)
-    emitted = [emit(n) for n in nodes]
+    emitted = [_guarded(n, emit(n), final, emit) for n in nodes]
     anchors = slots.anchors(final.separator, emit)
     built = [_emitted_slot(s, emit) for s in slots.closed()]
     anchors, built = _live(anchors, built, emitted)
+    _check_closed(anchors, built, emitted, raw.scope.known)
     order = _order(anchors, built)
     plan = PassPlan(tuple(anchors), tuple(built), order)
-    return plan, [in_differences(n, anchors) for n in emitted], final
+    return plan, [in_order(n, anchors) for n in emitted], final
+
+
+def _guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
+    """NaN where the definition divides by zero and the form no longer does: a cancelled pole is 0·oo there."""
+    held = {_primitive(n.args[0]) for n in g.walk(value) if _is_division(n)}
+    for divisor in _divisors(node, cascade):
+        base = emit(divisor)
+        if _primitive(base) not in held and not cascade.signs.positive(base):
+            value = g.where(g.compare("eq", base, g.ZERO), g.special("nan"), value)
+    return value
+
+
+def _divisors(node: Node, cascade: Cascade) -> list[Node]:
+    """Stage values by which the bodies of the node's stages divide, unless they are known to be positive."""
+    bodies = [n.args[0] for n in g.walk(node) if cascade.scope.is_stage(n)]
+    found = {n.args[0]: None for n in g.walk(*bodies) if _is_division(n)}
+    scope = cascade.scope
+    values = [d for d in found if scope.uses(d) and not scope.varies(d) and d is not COUNT]
+    return [d for d in values if not cascade.signs.positive(d)]
+
+
+def _is_division(node: Node) -> bool:
+    return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)
+
+
+def _primitive(node: Node) -> frozenset[tuple[Node, Fraction]]:
+    """The node up to a rational factor."""
+    terms = linear(node)
+    lead = terms[min(terms, key=lambda n: n.digest)]
+    return frozenset((n, c / lead) for n, c in terms.items()) if lead else frozenset()
 
 
 def _extrema(nodes: Iterable[Node]) -> list[Node]:
@@ -184,6 +257,16 @@ def _live(anchors: list[Anchor], slots: list[Slot], nodes: list[Node]) -> tuple[
     return [a for a in anchors if a.name in needed], [s for s in slots if s.name in needed]
 
 
+def _check_closed(anchors: list[Anchor], slots: list[Slot], nodes: list[Node], known: frozenset[Node]) -> None:
+    """Every state leaf that is read is a part of the state, a shift or an export."""
+    parts = {"n", *(a.name for a in anchors), *(p for s in slots for p in s.parts)}
+    read = [*nodes, *(x for s in slots for x in (*s.lift, *(m.coefficient for m in s.moves)))]
+    read += [e for a in anchors for e in (a.target, a.shift) if e is not None]
+    for leaf in g.walk(*read):
+        if leaf.op == "state" and leaf.attr.name not in parts and not leaf.attr.name.startswith(("shift:", "known")):
+            raise AssertionError(f"the plan reads {leaf.attr.name}, which nothing computes")
+
+
 def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...]:
     """Every name after what it is computed from; an anchor on its own residual precedes the slots it centres."""
     owner = {p: s.name for s in slots for p in s.parts}
@@ -207,4 +290,4 @@ def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...]:
     return tuple(order)
 
 
-__all__ = ["Emitter", "Unresolved", "build_pass", "in_differences", "nf"]
+__all__ = ["Emitter", "Unresolved", "build_pass", "in_order", "nf"]

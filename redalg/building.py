@@ -63,7 +63,7 @@ class SlotBackend:
 
     def fresh(self, base: str) -> str:
         name, k = base, 1
-        while name in self.names:
+        while name in self.names or name.endswith(("_a", "_b")):  # these endings name the sides of a combine
             k += 1
             name = f"{base}{k}"
         self.names.add(name)
@@ -98,7 +98,7 @@ class SlotBackend:
     # --- Centring protocol ---
 
     def element(self, node: Node) -> Poly | None:
-        plain, undo = g.plain_axes(node)
+        plain, undo = nf.plain_axes(node)
         choice = self.choices.elements.get(plain)
         if choice is None:
             return None
@@ -144,6 +144,11 @@ class SlotBackend:
 
     def is_active(self) -> bool:
         return bool(self.choices.elements)
+
+    def moves(self, p: Poly) -> bool:
+        """Whether a stage value contains an anchor, which the body's own anchor may cancel."""
+        leaves = {site.leaf for site in self.sites.values()}
+        return any(leaf in leaves for gen in p.generators() for leaf in g.leaves(gen, "state"))
 
     # --- terms of a body ---
 

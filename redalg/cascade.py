@@ -143,7 +143,7 @@ class Cascade:
             fresh = tuple(sorted({a for gen, _ in m for a in gen.axes if "~" in a and a not in free}))
             bound = tuple((gen, p) for gen, p in m if gen.axes & set(fresh))
             rest = nf.from_mono(tuple(t for t in m if t not in bound), c)
-            total = total + (rest * nf.generator(g.reduction("sum", fresh, nf.mono_node(bound))) if fresh else rest)
+            total = total + (rest * nf.generator(nf.summed(bound, fresh)) if fresh else rest)
         return total
 
     # --- order reductions, products, quantifiers, user monoids ---
@@ -187,8 +187,8 @@ class Cascade:
         from redalg.actions import act_outside
 
         if not any(self.scope.uses(a) for a in stage.args):
-            return self.backend.slot("monoid", *stage.args, extra=stage.attr.extra)
-        return act_outside(stage, separator, self.backend.slot)
+            return self._slot("monoid", *stage.args, extra=stage.attr.extra)
+        return act_outside(stage, separator, self._slot)
 
     def _block_whole(self, stage: Node, trace: Trace, reason: CannotPull) -> StageValue:
         self._bad.add(stage)
@@ -236,5 +236,5 @@ def _innermost(mixed: list[Node]) -> Node:
 
 def _plain(e: Mono) -> tuple[Mono, dict[str, str]]:
     """The monomial with fresh axis names undone, so that equal slots are found equal, and how to read it back."""
-    _, undo = g.plain_axes(g.mul(*(gen for gen, _ in e)) if len(e) > 1 else e[0][0])
+    _, undo = nf.plain_axes(g.mul(*(gen for gen, _ in e)) if len(e) > 1 else e[0][0])
     return (nf.renamed(e, undo) if undo else e), {v: k for k, v in undo.items()}

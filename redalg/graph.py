@@ -395,14 +395,3 @@ def rename_axes(root: Node, mapping: dict[str, str]) -> Node:
         return done[node]
 
     return visit(root)
-
-
-def plain_axes(root: Node) -> tuple[Node, dict[str, str]]:
-    """Fresh axis names (``d~1``) undone where the plain name is free, and the renaming that was undone."""
-    undo: dict[str, str] = {}
-    for a in sorted(a for a in root.axes if "~" in a):
-        plain = a.split("~")[0]
-        while plain in root.axes or plain in undo.values():
-            plain += "'"
-        undo[a] = plain
-    return (rename_axes(root, undo) if undo else root), undo

@@ -98,8 +98,8 @@ class Puller:
         """F = H·G(x) + C from the normal form."""
         p = self.separator.poly(body)
         mixed = self.separator.mixed_generators(p)
-        if mixed or nf.poly_node(p) is body:
-            raise CannotPull((mixed or [body])[0], "an extremum of a mixed expression")
+        if mixed:
+            raise CannotPull(mixed[0], "an extremum of a mixed expression")
         rows = self.separator.rows(p)
         fixed = nf.poly_node(rows.pop(nf.UNIT, nf.Poly()))
         pairs = nf.rank_factor(rows)

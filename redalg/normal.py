@@ -65,6 +65,23 @@ def renamed(m: Mono, names: dict[str, str]) -> Mono:
     return out
 
 
+def plain_axes(root: Node) -> tuple[Node, dict[str, str]]:
+    """Fresh axis names (``d~1``) undone where the plain name is free, and the renaming that was undone."""
+    undo: dict[str, str] = {}
+    for a in sorted(a for a in root.axes if "~" in a):
+        plain = a.split("~")[0]
+        while plain in root.axes or plain in undo.values():
+            plain += "'"
+        undo[a] = plain
+    return (g.rename_axes(root, undo) if undo else root), undo
+
+
+def summed(bound: Mono, fresh: Iterable[str]) -> Node:
+    """The sum of a monomial over fresh axes, which get their plain names back."""
+    inner, undo = plain_axes(mono_node(bound))
+    return g.reduction("sum", sorted(undo.get(a, a) for a in fresh), inner)
+
+
 class Poly:
     """Σ coefficient · monomial. Immutable by convention; arithmetic returns new objects."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from redalg import graph as g
 from redalg import normal as nf
 from redalg.facts import ADDITION, EXPONENTIAL, FUNCTIONS
+from redalg.formats import FLOATS
 from redalg.graph import Node
 from redalg.normal import Poly
 from redalg.scope import CLOSED, EXPONENT, MAX_POWER, OPEN, Centring, Scope, Trace
@@ -211,13 +212,14 @@ class Openings:
         if not self.commuting_casts:
             return nf.generator(node)
         p = self.poly(node.args[0], _inside(mode))
-        self.trace.assume("cast_commutes", f"rounding to {node.attr} is taken to commute with the stage values")
+        self.trace.assume("cast_commutes", _rounding_bound(node.attr))
         pair = self.rank_one(p)
         if pair is not None:
             scaled = self.centring.cast(node.attr, *pair)
             if scaled is not None:
                 return scaled
-        return p  # not a scaling: the form leaves the rounding out
+        self.trace.assume("cast_left_out", f"the argument of the cast to {node.attr} is no scaling: it is not rounded")
+        return p
 
     def _by_theorem(self, node: Node, mode: str) -> Poly:
         op, arg, mode = node.op, node.args[0], _inside(mode)
@@ -237,6 +239,14 @@ class Openings:
         for c, outer_s, outer_t in ADDITION[op]:
             total = total + (self.poly(g.fn(outer_s, s), mode) * self.poly(g.fn(outer_t, t), mode)).scale(Fraction(c))
         return total
+
+
+def _rounding_bound(dtype: str) -> str:
+    """What rounding at another scale than the final one can change, per element."""
+    held = f"rounding to {dtype} is taken to commute with the stage values"
+    if dtype in FLOATS:
+        return f"{held}: each rounded element is off by at most a relative 2^-{FLOATS[dtype].bits} (normal range)"
+    return f"{held}: each rounded element is off by at most 1, in steps of its scale"
 
 
 def _inside(mode: str) -> str:

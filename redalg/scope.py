@@ -24,6 +24,7 @@ class Centring(Protocol):
     def cast(self, dtype: str, element: Poly, context: Poly) -> Poly | None: ...
     def is_centred(self, node: Node) -> bool: ...
     def is_active(self) -> bool: ...
+    def moves(self, p: Poly) -> bool: ...
 
 
 class NoCentring:
@@ -51,6 +52,9 @@ class NoCentring:
 
     def is_active(self) -> bool:
         return False
+
+    def moves(self, p: Poly) -> bool:
+        return True
 
 
 @dataclass

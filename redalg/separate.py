@@ -98,9 +98,9 @@ class Separator(Openings, Conditions):
     def _poly(self, node: Node, mode: str) -> Poly:
         if node.op == "const":
             return nf.constant(node.attr)
-        if self.scope.is_stage(node):
-            return self.stage_value(node)
         varies, uses = self.scope.varies(node), self.scope.uses(node)
+        if uses and not varies:
+            return self._context(node, mode)
         if varies and uses:
             return self._mixed(node, mode)
         if varies and mode != EXPONENT:
@@ -111,6 +111,14 @@ class Separator(Openings, Conditions):
             return self._pure(node, mode, element=varies)
         except TooLarge:
             return nf.generator(node)
+
+    def _context(self, node: Node, mode: str) -> Poly:
+        """A stage value; as one generator where it has several terms and nothing in it can cancel an anchor."""
+        try:
+            p = self.stage_value(node) if self.scope.is_stage(node) else self._pure(node, mode, element=False)
+        except TooLarge:
+            return nf.generator(node)
+        return p if len(p) < 2 or self.centring.moves(p) else nf.generator(node)
 
     def _pure(self, node: Node, mode: str, element: bool) -> Poly:
         """Element-only, context-only and parameter nodes: linear structure only, everything else is opaque."""
@@ -245,14 +253,8 @@ class Separator(Openings, Conditions):
             sides = {self.scope.varies(gen) for gen, _ in bound if self.scope.varies(gen) or self.scope.uses(gen)}
             if len(sides) == 2:
                 return nf.generator(node)
-            total = total + (rest * nf.generator(_summed(bound, fresh)) if bound else rest)
+            total = total + (rest * nf.generator(nf.summed(bound, fresh)) if bound else rest)
         return total
-
-
-def _summed(bound: Mono, fresh: frozenset[str]) -> Node:
-    """The closed sum of a monomial over its fresh axes, under their plain names."""
-    inner, undo = g.plain_axes(nf.mono_node(bound))
-    return g.reduction("sum", sorted(undo[a] for a in fresh if a in undo), inner)
 
 
 def _everywhere(p: Poly, names: dict[str, str]) -> Poly:
