@@ -127,7 +127,7 @@ class Form:
     @property
     def passes(self) -> Passes:
         statistics = sum(bool(p.order) for p in self.plan.passes)
-        return Passes(statistics, statistics + any(out.keeps_axis for out in self.plan.outputs))
+        return Passes(statistics, max(1, statistics + any(out.keeps_axis for out in self.plan.outputs)))
 
     @property
     def assumptions(self) -> Mapping[str, str]:
