@@ -43,6 +43,14 @@ def test_catalog_forms_keep_the_laws(name: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_catalog_forms_keep_the_laws_in_single_precision(name: str) -> None:
+    """float32 input: the same laws, within the bound derived for float32 arithmetic."""
+    arrays = {k: v.astype("float32") if v.dtype.kind == "f" else v for k, v in sample(name, 3, 6).items()}
+    for law in LAWS:
+        law(Subject(derived(name), arrays, Random(name), "float32"))
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_rational_input_gives_rational_results_exactly(name: str) -> None:
     """On small rationals (ties, zeros and all): exact where the spec is rational, else to 50 digits."""
     form, rng = derived(name), Random(name)

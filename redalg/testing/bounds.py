@@ -22,7 +22,7 @@ import numpy as np
 
 from redalg.graph import walk
 from redalg.plan import Plan
-from redalg.testing.arithmetic import Digits
+from redalg.testing.arithmetic import NARROW, Digits
 from redalg.testing.balls import Balls
 from redalg.testing.evaluator import Evaluator
 from redalg.testing.simulate import Values, simulate
@@ -91,8 +91,10 @@ def definition(spec: Any, arrays: Mapping[str, Any], digits: int = 60) -> dict[s
     return results
 
 
-def assert_within(result: Any, exact: np.ndarray, bound: np.ndarray, message: str = "") -> None:
-    """|result - exact| <= bound everywhere, and infinities and NaN of the same kind at the same places."""
+def assert_within(
+    result: Any, exact: np.ndarray, bound: np.ndarray, message: str = "", dtype: str = "float64"
+) -> None:
+    """|result - exact| <= bound and one rounding to `dtype`; infinities and NaN of the same kind at the same places."""
     got = np.asarray(result, dtype=float)
     assert got.shape == exact.shape, f"shape {got.shape} instead of {exact.shape} {message}"
     special = ~np.isfinite(exact)
@@ -100,6 +102,6 @@ def assert_within(result: Any, exact: np.ndarray, bound: np.ndarray, message: st
     assert same[special].all(), f"{got[special & ~same]} instead of {exact[special & ~same]} {message}"
     with np.errstate(invalid="ignore"):
         error = np.abs(got - exact)
-    limit = bound + 2.0**-53 * np.abs(exact)
+    limit = bound + 2.0 ** -NARROW[dtype][0] * np.abs(exact)
     ok = (error <= limit) | special
     assert ok.all(), f"error {error[~ok].max()} > bound {limit[~ok].max()} {message}"

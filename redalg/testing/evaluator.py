@@ -39,7 +39,11 @@ class Evaluator:
         self.memo: dict[tuple[Node, tuple[int, ...]], Any] = {}
 
     def positions(self, axis: str) -> Iterable[int]:
-        return self.ranges.get(axis, range(self.sizes[axis]))
+        """Positions of an axis; d~1, d~2 are copies of the axis d."""
+        return self.ranges[axis] if axis in self.ranges else range(self.size(axis))
+
+    def size(self, axis: str) -> int:
+        return self.sizes[axis] if axis in self.sizes else self.sizes[axis.partition("~")[0]]
 
     def points(self, axes: Sequence[str]) -> Iterable[dict[str, int]]:
         for combination in itertools.product(*(self.positions(a) for a in axes)):
@@ -99,7 +103,7 @@ class Evaluator:
         if op == "index":
             return self.arithmetic.number(point[node.attr])
         if op == "size":
-            return self.arithmetic.number(self.sizes[node.attr])
+            return self.arithmetic.number(self.size(node.attr))
         value = self.env[node.attr.name][tuple(point[a] for a in node.attr.axes)]
         if node.is_boolean:
             return bool(value)

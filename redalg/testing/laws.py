@@ -33,6 +33,7 @@ class Subject:
     form: Any
     arrays: Mapping[str, Any]
     rng: Random = field(default_factory=lambda: Random(0))
+    dtype: str = "float64"  # the arithmetic the bounds are derived for
 
     @cached_property
     def axis(self) -> str:
@@ -52,10 +53,11 @@ class Subject:
 
     def close(self, results: Mapping[str, Any], borders: list[int], tree: list[int] | None, what: str) -> None:
         rounds = ROUNDS in self.form.assumptions
-        bounds = error_bounds(self.form.plan, self.form.spec, self.arrays, borders, tree, casts_round=rounds)
+        bounds = error_bounds(self.form.plan, self.form.spec, self.arrays, borders, tree, self.dtype, rounds)
         assert set(results) == set(self.exact), f"outputs {sorted(results)}"
         for name, exact in self.exact.items():
-            assert_within(results[name], exact, bounds[name], f"in {name}, {what}, pieces {borders}, tree {tree}")
+            message = f"in {name}, {what}, pieces {borders}, tree {tree}"
+            assert_within(results[name], exact, bounds[name], message, self.dtype)
 
 
 @dataclass(frozen=True)
