@@ -49,7 +49,7 @@ class Emitter:
         if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
             p = self.cascade.separator.poly(node)
             if any(gen in self.anchors for gen in p.generators()):
-                return self(nf.poly_node(p))
+                node = nf.poly_node(p)
         return g.rebuild(node, tuple(self(a) for a in node.args)) if node.args else node
 
 
@@ -112,14 +112,15 @@ def build_pass(
     nodes: list[Node],
     export: Callable[[Node], Node],
     axis_order: tuple[str, ...],
+    taken: frozenset[str],
 ) -> tuple[PassPlan, list[Node], Cascade]:
     """The plan of one pass that computes `nodes`, and the nodes over its state."""
     stages = _needed(raw, nodes)
     choices = choose(raw, backend, stages, nodes)
     try:
-        return _build(raw, nodes, stages, choices, export, axis_order)
+        return _build(raw, nodes, stages, choices, export, axis_order, taken)
     except Unresolved:
-        return _build(raw, nodes, stages, Choices(), export, axis_order)
+        return _build(raw, nodes, stages, Choices(), export, axis_order, taken)
 
 
 class Unresolved(Exception):
@@ -138,10 +139,12 @@ def _build(
     choices: Choices,
     export: Callable[[Node], Node],
     axis_order: tuple[str, ...],
+    taken: frozenset[str],
 ) -> tuple[PassPlan, list[Node], Cascade]:
     slots = SlotBackend(
         choices, raw.axis, axis_order, _averaged(stages, nodes, raw.axis), _families(raw, stages, choices)
     )
+    slots.names |= taken
     hidden = [c.target for c in choices.exponents.values() if c.target is not None]
     final = Cascade([*stages, *_extrema(hidden)], raw.axis, raw.scope.known, slots, raw.commute)
     slots.separator_poly = final.separator.poly

@@ -53,7 +53,7 @@ class SlotBackend:
     sums: dict[Mono, Slot] = field(default_factory=dict)
     monos: dict[str, Mono] = field(default_factory=dict)
     others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
-    names: set[str] = field(default_factory=lambda: {"n"})
+    names: set[str] = field(default_factory=set)  # taken: the count, the spec's tensors, what has been named so far
 
     @property
     def centring(self) -> SlotBackend:

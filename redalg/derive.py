@@ -63,7 +63,9 @@ def derive_incremental(spec: Spec, axis: object = None, max_passes: int = 1, ass
     return Form(spec, plan)
 
 
-def verdict(spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()) -> object:
+def verdict(
+    spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()
+) -> Form | NotDecomposable | Undecided:
     """The `Form`, or the `NotDecomposable` or `Undecided` that `derive_incremental` would raise, returned.
 
     >>> import redalg as ra
@@ -169,9 +171,10 @@ class _Derivation:
         done: set[Node] = set()
         passes: list[PassPlan] = []
         nodes, emitted = resolved, None
+        taken = frozenset({"n", *(d.name for d in self.spec.tensors)})
         for p in range(len(cascades) - 1, -1, -1):
             raw, backend = cascades[p]
-            plan, values, _ = build_pass(raw, backend, nodes, lambda n: self._export(wanted, n), self.axis_order)
+            plan, values, _ = build_pass(raw, backend, nodes, lambda n: self._export(wanted, n), self.axis_order, taken)
             if emitted is None:
                 emitted = values
             else:
@@ -194,8 +197,11 @@ class _Derivation:
         if node not in wanted:
             axes = tuple(a for a in self.axis_order if a in node.axes)
             axes += tuple(sorted(node.axes - set(axes)))
-            wanted[node] = g.state(f"known{len(wanted) + 1}", axes)
+            wanted[node] = g.state(self._unused(f"known{len(wanted) + 1}"), axes)
         return wanted[node]
+
+    def _unused(self, name: str) -> str:
+        return name + "_" if any(d.name == name for d in self.spec.tensors) else name
 
     def _reports(self, cascades: list[tuple[Cascade, RawBackend]], resolved: list[Node]) -> tuple[StageReport, ...]:
         reports = []

@@ -353,8 +353,13 @@ def divisors(node: Node) -> list[Node]:
 def positive_names(p: PassPlan) -> frozenset[str]:
     """State parts that are positive on every non-empty state: the count, sums and extrema of positive elements."""
     kinds = ("sum", "prod", "max", "min")
-    found = (s.parts[0] for s in p.slots if s.kind in kinds and not s.vanishes and Signs(()).positive(s.lift[0]))
+    found = (s.parts[0] for s in p.slots if s.kind in kinds and not s.vanishes and _always_positive(s.lift[0]))
     return frozenset({COUNT.attr.name, *found})
+
+
+def _always_positive(lift: Node) -> bool:
+    """Positive for every element; an exponential of -oo, as a mask writes it, is 0."""
+    return Signs(()).positive(lift) and all(n is not NEG_INF for n in walk(lift))
 
 
 def nonzero(node: Node, positive: Iterable[str] = ()) -> bool:

@@ -39,6 +39,9 @@ def averaged(a: Pair, b: Pair, na: int, nb: int) -> Pair:
         a, b, na, nb = b, a, nb, na
     step = ((b[0] - a[0]) + (b[1] - a[1])) * a[0].dtype.type(nb / (na + nb))
     s, e = two_sum(a[0], step)
+    if not np.isfinite(s).all():  # an infinite mean stays: inf - inf is no step
+        infinite = np.isinf(a[0]) | np.isinf(b[0])
+        s, e = np.where(infinite, a[0] + b[0], s).astype(s.dtype), np.where(infinite, 0, e).astype(e.dtype)
     return settled(s, e + a[1])
 
 
