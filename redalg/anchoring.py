@@ -207,7 +207,7 @@ def _ratios(backend: RawBackend, m: Mono, x: Node) -> Iterator[Mono]:
     """Weights g for which Σgx/Σg (or Σx/n) divides the monomial."""
     powers = dict(m)
     for gen, p in m:
-        top = backend.monos.get(gen)
+        top = backend.mono_of(gen)
         if top is None or p <= 0 or dict(top).get(x) != 1:
             continue
         weights = tuple(t for t in top if t[0] is not x)

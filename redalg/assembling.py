@@ -38,14 +38,25 @@ class Emitter:
     def _is_quotient_of_values(self, node: Node) -> bool:
         """(ρ + S·A)/S is emitted as A + ρ/S: the anchor leaves the quotient exactly."""
         below = [f.args[0] for f in node.args if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0]
-        return any(self.cascade.scope.is_stage(f) and len(self.cascade.value(f).poly) == 1 for f in below)
+        scope, value = self.cascade.scope, self.cascade.value
+        return any(f is COUNT or scope.is_stage(f) and len(value(f).poly) == 1 for f in below)
+
+    def _plain_sum(self, stage: Node) -> Node | None:
+        """A sum that is wanted itself stays a sum (exact for integers), also where its mean is held centred."""
+        backend, scope = self.cascade.backend, self.cascade.scope
+        body = stage.args[0]
+        if stage.attr.kind != "sum" or not isinstance(backend, SlotBackend) or scope.uses(body):
+            return None
+        if not scope.varies(body) or not backend.moves(self.cascade.value(stage).poly):
+            return None
+        return backend.sum_slot(((body, Fraction(1)),)).leaf()
 
     def _emit(self, node: Node) -> Node:
         scope = self.cascade.scope
         if scope.is_known(node) and not scope.varies(node):
             return self.export(node)
         if scope.is_stage(node):
-            return self(self.cascade.value(node).node)
+            return self._plain_sum(node) or self(self.cascade.value(node).node)
         if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
             p = self.cascade.separator.poly(node)
             if any(gen in self.anchors for gen in p.generators()):

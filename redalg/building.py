@@ -1,6 +1,6 @@
 """The slot backend: centred generators, slots and their moves (theory, section 3.1).
 
-Centring rewrites every element generator that has an anchor A: x = c + T, e^u = E·e^T, g = c·A, where T is the value
+Centring rewrites every element generator that has an anchor A: x = c + T, e^u = E·e^T, g = c·A, with T the value
 the anchor stands for. What is left of a body after that, per monomial of centred generators, is a slot; moving an anchor
 by h maps monomials to monomials (binomials, e^{-λh}, ratios), and `closed` adds the slots those images need.
 """

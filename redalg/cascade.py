@@ -59,6 +59,14 @@ class RawBackend:
         self.centring = NoCentring()
         self.monos: dict[Node, Mono] = {}  # Σ_j G -> the monomial G
 
+    def mono_of(self, leaf: Node) -> Mono | None:
+        """The monomial G of a leaf Σ_j G, also where it is read along a fresh axis."""
+        if leaf in self.monos:
+            return self.monos[leaf]
+        plain, undo = nf.plain_axes(leaf)
+        found = self.monos.get(plain) if undo else None
+        return None if found is None else nf.renamed(found, {v: k for k, v in undo.items()})
+
     def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]:
         return varying, nf.constant(1)
 

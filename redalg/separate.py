@@ -225,7 +225,7 @@ class Separator(Openings, Conditions):
             return nf.generator(node)
 
     def _shifted(self, total: Poly) -> Poly:
-        """Beside centred elements, the stage values of a sum stay one difference: (c + δ)², never expanded in A and D."""
+        """Beside centred elements the stage values of a sum stay one difference: (c + δ)², not expanded in A and D."""
         if not self.centring.is_active():
             return total
         fixed = self.rows(total).get(nf.UNIT, Poly())
