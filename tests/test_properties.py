@@ -107,3 +107,28 @@ def test_every_law_holds_of_a_long_stream(law: Law) -> None:
     form = derived(RATIONAL["covariance"])
     rng = Random(5)
     law(Subject(form, sampling.arguments(form.spec, rng, j=60), rng))
+
+
+# --- several passes ---------------------------------------------------------------------------------------------------
+
+TWO_PASSES = {
+    "mean absolute deviation": "m = mean[j](x[j]); return y = mean[j](abs(x[j] - m))",
+    "softmax of z-scores": (
+        "m = mean[j](x[j]); z = (x[j] - m)/sqrt(mean[j]((x[j] - m)**2) + 1); p = exp(z - max[j](z)); "
+        "return y = sum[j](p*y[j])/sum[j](p)"
+    ),
+    "tanh below the maximum": "return y = sum[j](tanh(x[j] - max[j](x[j])))",
+    "count above the mean": "m = mean[j](x[j]); return n = sum[j](where(x[j] > m, 1, 0)), m",
+}
+
+
+@pytest.mark.parametrize("name", sorted(TWO_PASSES))
+def test_what_needs_two_passes_is_refused_one_and_right_in_two(name: str) -> None:
+    spec = ra.parse(TWO_PASSES[name])
+    refused = ra.verdict(spec)
+    assert isinstance(refused, ra.NotDecomposable) and refused.passes == 2
+    form = ra.derive_incremental(spec, max_passes=2)
+    assert form.passes.statistics == 2
+    for seed, law in itertools.product(range(3), LAWS):
+        rng = Random(seed)
+        law(Subject(form, sampling.arguments(spec, rng, j=7), rng))
