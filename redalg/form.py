@@ -48,7 +48,8 @@ class Form:
 
     `lift`, `update`, `combine` and `finalize` map names to SymPy expressions that hold for non-empty states, exactly
     over the reals; emptiness is a flag of the runtime. In them a part of the state is the plain symbol `name`, in
-    `combine` `name_a` (first in the stream) and `name_b`. Top-k lists, which SymPy has no expression for, appear as
+    `combine` `name_a` (first in the stream) and `name_b`, and the functions are SymPy's own (Max, Piecewise, exp), so
+    that they substitute, differentiate and `lambdify`. Top-k lists, which SymPy has no expression for, appear as
     functions: ``topk_single(x)`` is the list (x, identity, …) and ``topk_single_index()`` is (0, -1, …);
     ``topk_merge(a, b)`` is the first k of both lists in descending order, the lower position first among equals, and
     ``topk_merge_indices(a, i, b, j)`` the positions that belong to it.
@@ -270,7 +271,7 @@ def _expressions(nodes: Mapping[str, Node]) -> Expressions:
 
 
 def expression(node: Node) -> sympy.Expr:
-    """A node as a SymPy expression; operations on sorted lists become opaque functions."""
+    """A node in SymPy's own functions, to go on calculating with; operations on sorted lists become opaque ones."""
     import sympy
 
     from redalg.translate import to_sympy
@@ -279,6 +280,7 @@ def expression(node: Node) -> sympy.Expr:
     stands = {n: state(f"call:{i}") for i, n in enumerate(calls)}
     shown: dict[Any, Any] = {}
     for n in calls:
-        args = [to_sympy(substitute(a, stands)).xreplace(shown) for a in n.args]
+        args = [to_sympy(substitute(a, stands), plain=True).xreplace(shown) for a in n.args]
         shown[to_sympy(stands[n])] = sympy.Function(n.attr)(*args)
-    return to_sympy(substitute(node, stands)).xreplace(shown) if calls else to_sympy(node)
+    found = to_sympy(substitute(node, stands), plain=True)
+    return found.xreplace(shown) if calls else found

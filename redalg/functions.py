@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import sympy
+from sympy.core.function import Application
 from sympy.core.sorting import default_sort_key
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean, BooleanFunction
@@ -171,7 +172,9 @@ class choose(BooleanFunction):  # noqa: N801
         return other if condition == sympy.false else None
 
 
-class _Equality(BooleanFunction):
+class _Equality(Application, Boolean):
+    """An atom for SymPy's logic, as relations are: its arguments are numbers, not propositions to tabulate."""
+
     equal: ClassVar[bool]
 
     def __new__(cls, a: Any, b: Any) -> Boolean:

@@ -20,6 +20,7 @@ COMPARISONS = {
     "GreaterThan": ("more", True), "Equality": ("equal", True), "Unequality": ("equal", False),
     "eq": ("equal", True), "ne": ("equal", False),
 }  # fmt: skip
+EXTREMA = {"maximum": "maximum", "minimum": "minimum", "Max": "maximum", "Min": "minimum"}
 NAMES = {"Abs": "abs", "sign": "sign", "floor": "floor", "ceiling": "ceil"}
 
 
@@ -49,14 +50,16 @@ class Reader:
         if kind == "where":
             condition = self.value(e.args[0])
             return self.value(e.args[1 if condition else 2])
+        if kind == "Piecewise":
+            return self.value(next(branch for branch, condition in e.args if self.value(condition)))
         return self._apply(kind, [self.value(a) for a in e.args])
 
     def _apply(self, kind: str, args: list[Any]) -> Any:
         ar = self.arithmetic
         if kind in ("Add", "Mul", "Pow"):
             return {"Add": lambda: ar.add(args), "Mul": lambda: ar.mul(args), "Pow": lambda: ar.pow(*args)}[kind]()
-        if kind in ("maximum", "minimum"):
-            return Evaluator(ar, {}, {}).extremum(kind, args)
+        if kind in EXTREMA:
+            return Evaluator(ar, {}, {}).extremum(EXTREMA[kind], args)
         if kind in COMPARISONS:
             return self._compare(*COMPARISONS[kind], *args)
         if kind in ("And", "Or", "Not"):
