@@ -191,3 +191,10 @@ def test_errors_pickle():
     assert (str(copy), copy.stage, copy.reason, copy.witness, copy.passes) == (str(error), "s", "c", {"x": 1}, 2)
     missing = pickle.loads(pickle.dumps(ra.Undecided("a", "b", "c", "d", stage="s", missing="the sign of h")))
     assert missing.missing == "the sign of h" and isinstance(missing, ra.RedalgError)
+
+
+def test_equations_are_atoms_for_the_logic_of_sympy():
+    a, b = sympy.symbols("a b")
+    chosen = ra.where(ra.eq(a, b), 1, b)
+    assert sympy.simplify(chosen) == chosen and sympy.simplify(ra.ne(a, b)) == ra.ne(a, b)
+    assert (ra.eq(a, b) | ~ra.eq(a, b)) == sympy.true
