@@ -169,7 +169,13 @@ class Monoid:
     def _called(self, function: Any, args: tuple[Any, ...], width: int, where: str) -> tuple[Node, ...]:
         if not callable(function):
             raise RedalgError(f"{function!r}", where, "it is not a function", "pass a function of two arguments")
-        result = function(*args)
+        try:
+            result = function(*args)
+        except RedalgError:
+            raise
+        except Exception as error:
+            why = f"called with {', '.join(map(str, args))} it raised {type(error).__name__}: {error}"
+            raise RedalgError(f"{function!r}", where, why, "pass a function of two arguments") from error
         values = (result,) if self.single else result
         if not isinstance(values, (tuple, list)) or len(values) != width:
             raise RedalgError(f"the result {result!r}", where, f"{width} part(s) are expected", "match the identity")

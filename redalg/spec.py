@@ -60,6 +60,10 @@ class Spec:
         empty: Mapping[str, Any] | None = None,
         **outputs: Any,
     ) -> None:
+        for option, value in (("order", order), ("empty", empty)):
+            if value is not None and not isinstance(value, Mapping):
+                why = f"it is not a dict by output ({option} is an argument, not a name for an output)"
+                raise RedalgError(f"{option}={value!r}", "ra.Spec", why, f'{option}={{"O": …}}')
         if not outputs:
             raise RedalgError(
                 "a spec without outputs", "ra.Spec()", "there is nothing to compute", "ra.Spec(y=expression)"
@@ -68,11 +72,6 @@ class Spec:
         for name, expr in outputs.items():
             check_name(name, "output", "ra.Spec")
             nodes[name] = settle(to_node(operand(expr, f"output {name!r} of ra.Spec")))
-        for option, value in (("order", order), ("empty", empty)):
-            if not isinstance(value or {}, Mapping):
-                raise RedalgError(
-                    f"{option}={value!r}", "ra.Spec", "it is not a dict by output", f'{option}={{"O": …}}'
-                )
         self._fill(nodes, _ordered_tensors(nodes, tensors), order or {}, _empty_values(empty or {}, nodes))
 
     def _fill(

@@ -30,6 +30,16 @@ def test_out_receives_the_result(form: ra.Form) -> None:
     np.testing.assert_array_equal(out, form.compile()(x=x))
 
 
+def test_an_out_that_does_not_fit_is_refused_and_left_as_it_was(form: ra.Form) -> None:
+    x, read_only = np.arange(12.0).reshape(3, 4), np.zeros(3)
+    read_only.flags.writeable = False
+    for out in ([0.0, 0.0, 0.0], np.zeros(4), np.zeros(3, np.float32), read_only, {"other": np.zeros(3)}):
+        with pytest.raises(ra.RedalgError) as caught:
+            form.compile()(x=x, out=out)
+        assert caught.value.what.startswith("out") and caught.value.why and caught.value.fix
+    assert not read_only.any()
+
+
 def test_a_deterministic_run_is_another_schedule(form: ra.Form) -> None:
     x = np.random.default_rng(0).normal(size=(3, 100))
     run = form.compile(deterministic=True)

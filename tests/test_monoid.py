@@ -99,6 +99,7 @@ def test_equal_content_is_equal_and_pickles_without_its_functions():
         (lambda: ra.Monoid("a", lambda a, b: a + sympy.Symbol("q"), 0), "the symbol q"),
         (lambda: ra.Monoid("a", lambda a, b: a + b, "0"), "the string '0'"),
         (lambda: ra.Monoid("a", lambda a, b: a + b, 0, actions=(3,)), "the action 3"),
+        (lambda: ra.Monoid("a", len, 0), "<built-in function len>"),
         (lambda: ra.reduce(x, "j", monoid=3), "monoid=3"),
         (lambda: ra.reduce((x, x), "j", monoid=product), "2 expression(s) for the monoid 'product'"),
         (lambda: ra.reduce(x, "j", monoid=affine), "1 expression(s) for the monoid 'affine'"),

@@ -159,6 +159,8 @@ def two_monoids():
         (lambda: ra.Spec(a=x, order={"b": "i j"}), "the output 'b'"),
         (lambda: ra.Spec(a=x, order={"a": 3}), "3"),
         (lambda: ra.Spec(a=x, order="i j"), "order='i j'"),
+        (lambda: ra.Spec(a=x, empty=0), "empty=0"),
+        (lambda: ra.Spec(order=x), "order=x"),
         (lambda: ra.Spec(a=x, empty={"b": 0}), "the output 'b'"),
         (lambda: ra.Spec(a=x, empty={"a": True}), "the value True"),
         (lambda: ra.Spec(a=y, tensors=(x,)), "tensors=['x[i,j]'], about y[j]"),

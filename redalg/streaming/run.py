@@ -79,9 +79,19 @@ def _written(values: dict[str, Any], out: Any) -> dict[str, Any]:
             f"out={type(out).__name__}", "the call", why, "pass one array, or a dict with one for each output"
         )
     for name, value in values.items():
-        if tuple(targets[name].shape) != tuple(value.shape) or targets[name].dtype != value.dtype:
-            what = f"out for {name} of shape {tuple(targets[name].shape)} and dtype {targets[name].dtype}"
-            why = f"the result has shape {tuple(value.shape)} and dtype {value.dtype}"
-            raise RedalgError(what, "the call", why, "pass an array of that shape and dtype")
+        _check_target(name, targets[name], value)
+    for name, value in values.items():
         targets[name][...] = value
     return dict(targets)
+
+
+def _check_target(name: str, target: Any, value: Any) -> None:
+    if not isinstance(target, type(value)):
+        what, why = f"out for {name} of type {type(target).__name__}", f"the result is of type {type(value).__name__}"
+        raise RedalgError(what, "the call", why, "pass an array of that type")
+    if tuple(target.shape) != tuple(value.shape) or target.dtype != value.dtype:
+        what = f"out for {name} of shape {tuple(target.shape)} and dtype {target.dtype}"
+        why = f"the result has shape {tuple(value.shape)} and dtype {value.dtype}"
+        raise RedalgError(what, "the call", why, "pass an array of that shape and dtype")
+    if isinstance(target, np.ndarray) and not target.flags.writeable:
+        raise RedalgError(f"out for {name}", "the call", "the array is read-only", "pass a writable array")
