@@ -105,7 +105,7 @@ def _exponents(raw: Cascade, body: Poly, choices: Choices) -> None:
             continue
         u, rate = normalised(element)
         node = nf.poly_node(u)
-        if node in choices.exponents:
+        if node in choices.exponents or any("complex" in leaf.attr.domain for leaf in g.leaves(node)):
             continue
         mask = g.logical("and", *(gen for gen, _ in varying if gen.is_boolean))
         located = Poly({k: c for k, c in context.terms.items() if any(_is_extremum(gen) for gen, _ in k)})

@@ -15,7 +15,6 @@ from redalg.anchoring import Choices, choose
 from redalg.building import SlotBackend
 from redalg.cascade import Cascade, RawBackend
 from redalg.graph import Node
-from redalg.normal import Mono
 from redalg.plan import COUNT, Anchor, PassPlan, Slot
 from redalg.signs import linear
 
@@ -135,7 +134,7 @@ def build_pass(
 
 
 class Unresolved(Exception):
-    """Centring has hidden a cancellation that the raw analysis saw."""
+    """Centring has hidden a cancellation that the raw analysis saw, or its anchors wait for each other."""
 
 
 def _needed(raw: Cascade, nodes: list[Node]) -> list[Node]:
@@ -152,9 +151,7 @@ def _build(
     axis_order: tuple[str, ...],
     taken: frozenset[str],
 ) -> tuple[PassPlan, list[Node], Cascade]:
-    slots = SlotBackend(
-        choices, raw.axis, axis_order, _averaged(stages, nodes, raw.axis), _families(raw, stages, choices)
-    )
+    slots = SlotBackend(choices, raw.axis, axis_order, _averaged(stages, nodes, raw.axis))
     slots.names |= taken
     hidden = [c.target for c in choices.exponents.values() if c.target is not None]
     final = Cascade([*stages, *_extrema(hidden)], raw.axis, raw.scope.known, slots, raw.commute)
@@ -165,6 +162,8 @@ def _build(
     emitted = [_guarded(n, emit(n), final, emit) for n in nodes]
     anchors = slots.anchors(final.separator, emit)
     built = [_emitted_slot(s, emit) for s in slots.closed()]
+    emitted = [_poisoned(n, v, _live(anchors, built, [v])[1], final) for n, v in zip(nodes, emitted, strict=True)]
+    built += [s for s in slots.others.values() if s.name not in {b.name for b in built}]
     anchors, built = _live(anchors, built, emitted)
     _check_closed(anchors, built, emitted, raw.scope.known)
     order = _order(anchors, built)
@@ -173,13 +172,60 @@ def _build(
 
 
 def _guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
-    """NaN where the definition divides by zero and the form no longer does: a cancelled pole is 0·oo there."""
-    held = {_primitive(n.args[0]) for n in g.walk(value) if _is_division(n)}
+    """NaN where the definition divides by zero and the form may not tell: a pole that has cancelled is 0·oo there, and
+    poles of several orders are oo - oo."""
     for divisor in _divisors(node, cascade):
         base = emit(divisor)
-        if _primitive(base) not in held and not cascade.signs.positive(base):
+        if not cascade.signs.positive(base) and len(_orders(value, base)) != 1:
             value = g.where(g.compare("eq", base, g.ZERO), g.special("nan"), value)
     return value
+
+
+def _poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> Node:
+    """NaN in, NaN out, also where an input has cancelled altogether: Σ(x - mean x) is 0 for numbers only."""
+    read = {leaf for s in slots for x in s.lift for leaf in g.leaves(x)} | set(g.leaves(value))
+    bodies = [b for n in g.walk(node) if cascade.scope.is_stage(n) for b in n.args]
+    for leaf in g.leaves(g.mul(*bodies)):
+        if leaf in read or not cascade.scope.varies(leaf) or leaf.attr.domain & {"bool", "integer"}:
+            continue
+        exponents = {x for b in bodies for n in g.walk(b) if n.op == "exp" for x in g.leaves(n)}
+        gap = leaf if leaf in exponents else Node("add", (leaf, g.neg(leaf)))  # oo - oo is NaN, exp(-oo) is 0
+        broken = cascade.backend.slot("any", Node("ne", (gap, gap)))
+        value = g.where(broken, g.special("nan"), value)
+    return value
+
+
+def _orders(value: Node, base: Node) -> set[Fraction]:
+    """The orders of the poles at base = 0 that an expression shows."""
+    target = _primitive(base)
+    nodes = list(g.walk(value))
+    poles = {n for n in nodes if _is_division(n) and _primitive(n.args[0]) == target}
+    holders = set(poles)
+    for n in nodes:
+        if any(a in holders for a in n.args):
+            holders.add(n)
+    found: set[Fraction] = set()
+    seen: set[tuple[Node, Fraction]] = set()
+    stack = [(value, Fraction(0))]
+    while stack:
+        n, order = stack.pop()
+        if (n, order) in seen:
+            continue
+        seen.add((n, order))
+        if n in poles:
+            found.add(order + n.args[1].attr)
+        elif n not in holders:
+            if order:
+                found.add(order)
+        elif n.op == "mul":
+            order += sum((f.args[1].attr for f in n.args if f in poles), Fraction(0))
+            inner = [f for f in n.args if f in holders and f not in poles]
+            stack += [(f, order) for f in inner]
+            if not inner:
+                found.add(order)
+        else:
+            stack += [(a, order) for a in n.args if a in holders or n.op == "add"]
+    return found
 
 
 def _divisors(node: Node, cascade: Cascade) -> list[Node]:
@@ -196,7 +242,9 @@ def _is_division(node: Node) -> bool:
 
 
 def _primitive(node: Node) -> frozenset[tuple[Node, Fraction]]:
-    """The node up to a rational factor."""
+    """The node up to a positive rational factor and powers of the count."""
+    if node.op == "mul":
+        node = g.mul(*(f for f in node.args if f is not COUNT and not (f.op == "pow" and f.args[0] is COUNT)))
     terms = linear(node)
     lead = terms[min(terms, key=lambda n: n.digest)]
     return frozenset((n, c / lead) for n, c in terms.items()) if lead else frozenset()
@@ -235,19 +283,6 @@ def _power_of(factor: Node) -> Fraction:
 
 def _count_power(product: Node) -> Fraction:
     return next((_power_of(f) for f in product.args if f is COUNT or f.op == "pow" and f.args[0] is COUNT), Fraction(0))
-
-
-def _families(raw: Cascade, stages: list[Node], choices: Choices) -> frozenset[Mono]:
-    """What centred powers are multiplied by in some body: slots that moves of averages will need."""
-    out: set[Mono] = set()
-    for s in stages:
-        body = raw.value(s).body
-        for m in raw.separator.rows(body) if body is not None else ():
-            rest = tuple(t for t in m if t[0] not in choices.elements)
-            if rest != m:
-                out.add(rest)
-    out.update(c.weights for c in choices.elements.values() if c.weights)
-    return frozenset(out)
 
 
 def _live(anchors: list[Anchor], slots: list[Slot], nodes: list[Node]) -> tuple[list[Anchor], list[Slot]]:

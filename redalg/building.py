@@ -46,7 +46,6 @@ class SlotBackend:
     axis: tuple[str, ...]
     axis_order: tuple[str, ...]
     averaged_stages: frozenset[Node]
-    families: frozenset[Mono] = frozenset()  # what centred powers multiply: held as averages together with them
     separator_poly: Callable[[Node], Poly] = lambda _: Poly()
     sites: dict[int, AnchorSite] = field(default_factory=dict)
     centred: dict[Node, tuple[AnchorSite, str]] = field(default_factory=dict)  # generator -> (anchor, role)
@@ -195,8 +194,9 @@ class SlotBackend:
         if found is None:
             found_roles = [r for r in (self.role_of(gen) for gen, _ in varying) if r is not None]
             roles = [role for _, role, _ in found_roles]
-            has_exp = "exponent" in roles or any(gen.op == "exp" for gen, _ in varying)
-            average = not has_exp and (average or "power" in roles or varying in self.families)
+            scaled = any(role != "power" for role in roles) or any(gen.op == "exp" for gen, _ in varying)
+            about_mean = any(site.choice.policy == "mean" for site, role, _ in found_roles if role == "power")
+            average = not scaled and (average or about_mean)
             lift = nf.mono_node(varying)
             name = self.fresh(("avg_" if average else "sum_") + "_".join(self._word(gen, p) for gen, p in varying))
             anchors = tuple(dict.fromkeys(site.name for site, _, _ in found_roles))
@@ -291,8 +291,7 @@ class SlotBackend:
             if slot.kind != "sum":  # scaled by a non-negative factor: the slot itself
                 reached = slot
             elif image:
-                reached = self.sum_slot(image, slot.average)
-                assert reached.average == slot.average, "a move between a sum and an average"
+                reached = self.sum_slot(image)
             moves.append(Move(g.add(*coefficients), reached.name if image else "n"))
         return tuple(moves)
 
@@ -328,15 +327,15 @@ class SlotBackend:
                 weights, _ = self.term(c.weights or nf.UNIT, separator)
                 gen = g.sub(c.generator, site.leaf)
                 self.centred[gen] = (site, "power")
-                top = self.sum_slot(nf.mono_mul(weights, ((gen, Fraction(1)),)) or nf.UNIT, average=True)
+                top = self.sum_slot(nf.mono_mul(weights, ((gen, Fraction(1)),)) or nf.UNIT)
                 move = self._ratio(top, weights)
-            out.append(Anchor(site.name, site.axes, c.kind, c.generator, c.policy, target, move, c.why))
+            out.append(Anchor(site.name, site.axes, c.kind, emit(c.generator), c.policy, target, move, c.why))
         return out
 
     def _ratio(self, top: Slot, weights: Mono) -> Node:
         if not weights:
             return top.leaf() if top.average else g.div(top.leaf(), COUNT)
-        bottom = self.sum_slot(weights, average=top.average)
+        bottom = self.sum_slot(weights)
         n = {(True, False): COUNT, (False, True): g.power(COUNT, -1)}.get((top.average, bottom.average), g.ONE)
         return g.mul(n, g.div(top.leaf(), bottom.leaf()))
 

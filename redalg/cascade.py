@@ -8,13 +8,14 @@ splitting, pull-out, cancellation between stages) is the same for both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Protocol
 
 from redalg import graph as g
 from redalg import normal as nf
 from redalg.graph import Node
 from redalg.monotone import CannotPull, Puller
-from redalg.normal import Mono, Poly
+from redalg.normal import Mono, Poly, TooLarge
 from redalg.plan import COUNT
 from redalg.separate import OPEN, Centring, NoCentring, Scope, Separator, Trace
 from redalg.signs import Signs
@@ -130,8 +131,21 @@ class Cascade:
             else:
                 part = self._accumulated(e, stage)
             total = total + self._bind(h, part, stage.axes)
+        total = self._reduced(total)
         blocked = self._blocked(stage, total)
         return StageValue(nf.poly_node(total), total, trace, blocked, body)
+
+    def _reduced(self, total: Poly) -> Poly:
+        """The value modulo the values of other stages in it: S = n·(u - r²) lets u go where that leaves fewer terms."""
+        for gen in sorted(total.generators(), key=lambda n: n.digest):
+            if not self.scope.is_stage(gen) or gen in self._leaves:
+                continue
+            relation = _solved(self.value(gen).poly, gen)
+            if relation is not None:
+                slot, replacement = relation
+                shorter = _substituted(total, slot, replacement)
+                total = shorter if shorter is not None and len(shorter) < len(total) else total
+        return total
 
     def _accumulated(self, e: Mono, stage: Node) -> Poly:
         if not e:
@@ -236,6 +250,38 @@ class Cascade:
                 continue
             stack.extend(reversed(n.args))
         return None
+
+
+def _solved(value: Poly, stage: Node) -> tuple[Node, Poly] | None:
+    """stage = c·slot + rest as slot = (stage - rest)/c, for a slot that stands in one term, times a monomial."""
+    for m, c in value.ordered():
+        for gen, p in m:
+            alone = sum(gen in dict(other) for other in value.terms) == 1
+            if (
+                p == 1
+                and gen.op == "state"
+                and gen is not COUNT
+                and alone
+                and all(x is COUNT for x, _ in m if x is not gen)
+            ):
+                factor = nf.from_mono(tuple((x, -q) for x, q in m if x is not gen), 1 / c)
+                rest = value - nf.from_mono(m, c)
+                return gen, (nf.generator(stage) - rest) * factor
+    return None
+
+
+def _substituted(p: Poly, slot: Node, value: Poly) -> Poly | None:
+    total = Poly()
+    try:
+        for m, c in p.terms.items():
+            k = dict(m).get(slot, Fraction(0))
+            if k.denominator != 1 or k < 0:
+                return None
+            rest = nf.from_mono(tuple(t for t in m if t[0] is not slot), c)
+            total = total + rest * value ** int(k)
+    except TooLarge:
+        return None
+    return total
 
 
 def _innermost(mixed: list[Node]) -> Node:

@@ -82,7 +82,10 @@ def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """
     if value.dtype.kind == "f" and dtype.kind in "iu":  # the infinite identity of an integer max or min of nothing
         ends = np.iinfo(dtype)
-        return np.where(value > 0, ends.max, ends.min).astype(dtype) if np.isinf(value).all() else value.astype(dtype)
+        if np.isinf(value).all():
+            return np.where(value > 0, ends.max, ends.min).astype(dtype)
+        with np.errstate(all="ignore"):
+            return np.asarray(np.rint(value).astype(dtype))
     if value.dtype.kind in "iu" and dtype.kind in "iu" and dtype.itemsize < 8:
         wide, narrow = np.iinfo(np.int64), np.iinfo(dtype)
         result = np.asarray(value.astype(dtype))

@@ -145,15 +145,24 @@ class _Derivation:
         out = []
         for node in self.nodes:
             bad = raw.first_bad(node)
-            if bad is not None and not raw.scope.varies(node):
-                p = raw.separator.poly(node)
-                if all(raw.first_bad(gen) is None for gen in p.generators()):
-                    node, bad = nf.poly_node(p), None
+            if bad is not None:
+                node = self._cleaned(raw, node)
+                bad = raw.first_bad(node)
             if bad is not None:
                 value = raw.value(bad) if raw.scope.is_stage(bad) and bad in self.stages else None
                 return [], (value.blocked if value and value.blocked else self._blocked_below(raw, node))
             out.append(node)
         return out, None
+
+    def _cleaned(self, raw: Cascade, node: Node) -> Node:
+        """The node with every part in normal form whose normal form is free of what is in the way."""
+        if raw.first_bad(node) is None or raw.scope.is_stage(node):
+            return node
+        if not raw.scope.varies(node):
+            p = raw.separator.poly(node)
+            if all(raw.first_bad(gen) is None for gen in p.generators()):
+                return nf.poly_node(p)
+        return g.rebuild(node, tuple(self._cleaned(raw, a) for a in node.args))
 
     def _blocked_below(self, raw: Cascade, node: Node) -> Blocked:
         for s in g.walk(node):

@@ -12,6 +12,11 @@ def exp_centred(u, c):
     """exp(u + c), and 0 where u is -inf, whatever c is."""
     return np.where((u == -np.inf) & (c == c), 0.0, np.exp(u + c))
 ''',
+    "exp_scaled": '''\
+def exp_scaled(x, u, c, scale):
+    """exp(x), x = u + c, and 0 where u is -inf, whatever c is, unless the scale makes it so."""
+    return np.where((u == -np.inf) & (c == c) & np.isfinite(scale), 0.0, np.exp(x))
+''',
     "sigmoid": """\
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 
-from redalg.graph import COMPARISONS, Node, walk
+from redalg.graph import COMPARISONS, Node, is_const, walk
 from redalg.void import split_exponent
 
 COMPARE, ADD, MUL, SIGN, POW, ATOM = range(6)  # how strongly a text binds
@@ -28,7 +28,7 @@ RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 
 RESERVED = frozenset(
     "a b n state part start stop length block known np math run lift combine finalize exports last position top fold "
-    "erf erfc sigmoid relu exp_centred cast_array".split()
+    "erf erfc sigmoid relu exp_centred exp_scaled cast_array".split()
 )
 TAKEN = re.compile(r"t\d+|(size|index|combine)_.*|.*_(a|b|start|moved)|(lift|combine|exports)\d+")
 
@@ -204,7 +204,10 @@ def _exp(b: Body, node: Node, axes: tuple[str, ...]) -> tuple[int, str]:
     split = split_exponent(node.args[0])
     if split is None:
         return ATOM, f"np.exp({b.at(node.args[0], axes)})"
-    return ATOM, f"exp_centred({b.at(split[0], axes)}, {b.at(split[1], axes)})"
+    u, c = b.at(split.u, axes), b.at(split.c, axes)
+    if is_const(split.scale):
+        return ATOM, f"exp_centred({u}, {c})"
+    return ATOM, f"exp_scaled({b.at(node.args[0], axes)}, {u}, {c}, {b.at(split.scale, axes)})"
 
 
 def _nested(function: str) -> Rule:

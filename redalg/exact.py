@@ -15,7 +15,7 @@ from typing import Any
 
 from redalg.exact_numbers import Number, arithmetic
 from redalg.graph import COMPARISONS, UNARY, Node, leaves, state, walk
-from redalg.void import new_axes, split_exponent
+from redalg.void import is_void, new_axes, split_exponent
 
 At = Mapping[str, int]
 _DEEP = 40  # levels of a graph that recursion may pass at once
@@ -147,8 +147,8 @@ class Exact:
             return self._resolved(arg.args[1 if self.value(arg.args[0], at) else 2], at)
         split = split_exponent(arg)
         if split is not None:
-            elements, statistics = (self.value(part, at) for part in split)
-            if elements == self.numbers.ninf and not self.numbers.is_nan(statistics):
+            elements = self.value(split.u, at)
+            if elements == self.numbers.ninf and self.value(is_void(split), at):
                 return elements
         return self.value(arg, at)
 

@@ -149,7 +149,7 @@ class ExactArithmetic:
 
     def _complex_power(self, base: Number, exponent: Number) -> Number:
         if base == 0:
-            return self.nan
+            return base if isinstance(exponent, Fraction) and exponent > 0 else self.nan
         return self.mp.power(self.inexact(base), self.inexact(exponent))
 
     def _infinite_power(self, size: Number, upwards: bool) -> Number:

@@ -16,7 +16,7 @@ from redalg.graph import Node
 from redalg.normal import Mono, Poly
 from redalg.quantifiers import CannotPull, Quantifiers, SlotMaker
 from redalg.separate import Separator
-from redalg.signs import NEG, POS
+from redalg.signs import ANY, NEG, POS
 
 OPPOSITE = {"max": "min", "min": "max"}
 IDENTITY = {"max": g.NEG_INF, "min": g.INF}
@@ -220,6 +220,10 @@ class Puller(Quantifiers):
             return inner, d * fact.direction, lambda v: g.fn(op, phi(v))
         if op == "pow" and body.args[1].op == "const":
             return self._chain_power(body, strict)
+        if op == "abs" and self.signs.of(body.args[0]) not in (ANY, POS | NEG):
+            inner, d, phi = self.chain(body.args[0], strict)
+            negative = bool(self.signs.of(body.args[0]) & NEG)
+            return inner, -d if negative else d, lambda v: g.neg(phi(v)) if negative else phi(v)
         if op == "where" and not self.scope.uses(body.args[0]) and body.args[2].op == "special":
             inner, d, phi = self.chain(body.args[1], strict)
             low = body.args[2] if d > 0 else {"-oo": g.INF, "oo": g.NEG_INF}.get(body.args[2].attr, body.args[2])

@@ -13,8 +13,8 @@ from redalg.plan import COUNT
 SPLITTABLE = ("sum", "prod", "max", "min", "any", "all")
 
 
-def axes_of(outputs: Iterable[Node]) -> list[tuple[str, ...]]:
-    """Axes of the outermost reductions, in order of first appearance."""
+def axes_of(outputs: Iterable[Node], known: set[str]) -> list[tuple[str, ...]]:
+    """Axes of the outermost reductions, in order of first appearance; axes that no tensor has (top-k) are no stream."""
     found: dict[tuple[str, ...], None] = {}
     seen: set[Node] = set()
     stack = list(outputs)
@@ -23,7 +23,7 @@ def axes_of(outputs: Iterable[Node]) -> list[tuple[str, ...]]:
         if node in seen:
             continue
         seen.add(node)
-        if node.op == "reduce":
+        if node.op == "reduce" and set(node.attr.axes) & known:
             found.setdefault(node.attr.axes)
         else:
             stack.extend(node.args)
@@ -32,7 +32,8 @@ def axes_of(outputs: Iterable[Node]) -> list[tuple[str, ...]]:
 
 def choose_axis(outputs: list[Node], axis: Any, sizes: set[str]) -> tuple[str, ...]:
     """The axis to stream over: the one given, or the only one that the outermost reductions share; () for a map."""
-    candidates = axes_of(outputs)
+    known = {a for n in g.walk(*outputs) if n.op == "tensor" for a in n.attr.axes}
+    candidates = axes_of(outputs, known)
     if axis is None:
         if len(candidates) > 1:
             names = ", ".join(_spelled(c) for c in candidates)
@@ -47,11 +48,11 @@ def choose_axis(outputs: list[Node], axis: Any, sizes: set[str]) -> tuple[str, .
     reduced = {n.attr.axes for n in g.walk(*outputs) if n.op == "reduce"}
     if wanted in reduced or any(set(wanted) < set(r) for r in reduced):
         return wanted
-    known = ", ".join(_spelled(r) for r in sorted(reduced)) or "none"
+    over = ", ".join(_spelled(r) for r in sorted(reduced)) or "none"
     raise RedalgError(
         f"axis {_spelled(wanted)}",
         "ra.derive_incremental(spec, axis=...)",
-        f"the spec does not reduce over it (reduced: {known}; axes: {', '.join(sorted(sizes))})",
+        f"the spec does not reduce over it (reduced: {over}; axes: {', '.join(sorted(sizes))})",
         "name an axis that the spec reduces over",
     )
 

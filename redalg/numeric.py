@@ -22,7 +22,7 @@ import numpy as np
 from redalg.graph import Decl, Node, is_const, power, state, walk
 from redalg.numeric_arith import Arithmetic, compute_dtype, settle
 from redalg.numeric_reduce import contract, fold, reduce_last, top_k
-from redalg.void import is_statistic, new_axes, split_exponent
+from redalg.void import is_statistic, is_void, new_axes, split_exponent
 
 Array = Any
 _SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
@@ -210,15 +210,14 @@ class Evaluator:
         return settle(np.exp(plain), [plain])
 
     def _resolved(self, arg: Node, plain: Any) -> Any:
-        """The argument of an exp under the void rule: -inf where its element terms are, if no statistic is NaN."""
+        """The argument of an exp under the void rule: -inf where it is void."""
         if arg.op == "where":
             then, other = (self._resolved(b, self.numbers.inexact(self.value(b))) for b in arg.args[1:])
             return self.numbers.where(self.value(arg.args[0]), then, other, False)
         split = split_exponent(arg)
         if split is None:
             return plain
-        elements, statistics = (self.numbers.inexact(self.value(part)) for part in split)
-        return np.where(np.isneginf(elements) & ~np.isnan(statistics), -np.inf, plain)
+        return np.where(self.value(is_void(split)), -np.inf, plain)
 
     # --- reductions --------------------------------------------------------------------------------------------------
 

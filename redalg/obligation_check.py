@@ -15,7 +15,7 @@ from typing import Any
 
 from redalg.exact import Exact
 from redalg.exact_numbers import arithmetic
-from redalg.graph import Node, walk
+from redalg.graph import ONE, Node, walk
 from redalg.plan import Obligation
 
 ATTEMPTS = 12  # draws per wanted point: assumptions are met by rejection
@@ -81,8 +81,10 @@ class Scalars(Exact):
         found = super()._resolved(arg, at)
         if not self.numbers.is_nan(found):
             return found
-        terms = [self.value(t, at) for t in _terms(arg)]
-        void = self.numbers.ninf in terms and not any(map(self.numbers.is_nan, terms))
+        terms = [(self.value(t, at), scale) for t, scale in _terms(arg, ONE)]
+        if any(self.numbers.is_nan(value) for value, _ in terms):
+            return found
+        void = any(value == self.numbers.ninf and self.finite(self.value(scale, at)) for value, scale in terms)
         return self.numbers.ninf if void else found
 
     def agree(self, left: Any, right: Any) -> bool:
@@ -98,15 +100,16 @@ class Scalars(Exact):
         return not self.numbers.is_nan(value) and not self.numbers.is_infinite(value)
 
 
-def _terms(arg: Node) -> list[Node]:
-    """The terms of a sum, products with sums multiplied out."""
+def _terms(arg: Node, scale: Node) -> list[tuple[Node, Node]]:
+    """The terms of a sum, products with sums multiplied out, and what each was multiplied by."""
     if arg.op == "add":
-        return [t for a in arg.args for t in _terms(a)]
+        return [t for a in arg.args for t in _terms(a, scale)]
     sums = [a for a in arg.args if a.op == "add"] if arg.op == "mul" else []
     if not sums:
-        return [arg]
+        return [(arg, scale)]
     rest = [a for a in arg.args if a is not sums[0]]
-    return [t for a in sums[0].args for t in _terms(Node("mul", (*rest, a)))]
+    scaled = Node("mul", (scale, *rest))
+    return [t for a in sums[0].args for t in _terms(Node("mul", (*rest, a)), scaled)]
 
 
 class Sample:
@@ -120,6 +123,9 @@ class Sample:
         self.axes = sorted(_axes(self.nodes) - set(self.fixed))
         self.leaves = sorted((n for n in walk(*self.nodes) if n.op in ("tensor", "state")), key=lambda n: n.digest)
         self.spent = 0
+        positional = ("argmax", "argmin", "topk_values", "topk_indices")
+        ranked = any(n.op == "reduce" and n.attr.kind in positional for n in walk(*self.nodes))
+        self.unit = Fraction(1, 16) if ranked else Fraction(1)  # unequal elements must stay so at 50 digits
         self.scalars: Scalars | None = None
         self.failed: tuple[dict[str, int], Any, Any] | None = None
 
@@ -188,6 +194,8 @@ class Sample:
             value = abs(value) or Fraction(1)
         if "nonnegative" in domain:
             value = abs(value)
+        if "integer" not in domain:
+            value *= self.unit
         if "complex" not in domain:
             return value
         return NUMBERS.mp.mpc(NUMBERS.inexact(value), draw.randint(-12, 12) / 4)

@@ -41,6 +41,9 @@ def _defined(plan: Plan) -> Iterator[Node]:
         for g in (*(a.generator for a in p.anchors), *(body for s in p.slots for body in s.lift)):
             if not symbolic.state_leaves(g) and any(n.op in ("pow", "log", "log1p") for n in walk(g)):
                 yield Node("eq", (g, g))
+                for n in walk(g):  # an element over 0 is an infinite element, which the runtime treats as void
+                    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
+                        yield Node("ne", (n.args[0], ZERO))
 
 
 class Stream:

@@ -33,6 +33,7 @@ class Openings:
         rank_one: Callable[[Poly], tuple[Poly, Poly] | None]
         _exponential: Callable[[Node, str], Poly]
         _indicator: Callable[[Node], Poly]
+        _contraction: Callable[[Node, str], Poly]
 
     def _opaque(self, node: Node) -> Poly:
         """A mixed generator; odd and even functions are normalised so that equal ones cancel."""
@@ -73,6 +74,20 @@ class Openings:
                     rest = g.sub(arg, t)
                     return t.args[0], _absorb(rest, t.args[1]), _absorb(rest, t.args[2])
         return None
+
+    def _mixed_reduce(self, node: Node, mode: str) -> Poly:
+        """An extremum over another axis: a stage value that lacks the axis leaves it."""
+        kind = node.attr.kind
+        if kind == "sum":
+            return self._contraction(node, mode)
+        p = self.poly(node.args[0], _inside(mode))
+        over = frozenset(node.attr.axes)
+        fixed = Poly({m: c for m, c in p.terms.items() if not any(gen.axes & over for gen, _ in m)})
+        inner = nf.poly_node(p - fixed)
+        if kind not in ("max", "min") or not fixed or self.scope.uses(inner) or not self.scope.varies(inner):
+            return nf.generator(node)
+        self.trace.rule("an additive stage value leaves an inner extremum")
+        return nf.generator(g.reduction(kind, node.attr.axes, inner)) + fixed
 
     def _mixed_power(self, node: Node, mode: str) -> Poly:
         base, e = node.args[0], node.args[1].attr

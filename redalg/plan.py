@@ -45,7 +45,7 @@ class Anchor:
 @dataclass(frozen=True)
 class Move:
     coefficient: Node  # over `shift:` leaves and parameters; 1 for the slot itself
-    slot: str  # a sum slot (average if and only if the moved one is), or "n": Σ_j 1, which is n, or 1 on average
+    slot: str  # a sum slot, or "n": Σ_j 1; read as a sum or as an average, as the moved slot is one
 
 
 @dataclass(frozen=True)

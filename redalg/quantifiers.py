@@ -153,6 +153,9 @@ class Quantifiers:
         base, e = body.args
         if not self.signs.positive(base):
             self.trace.assume("positive_log_arguments", "b^e = exp(e·log b) holds for a positive base b")
+        divisors = [n.args[0] for n in g.walk(e) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0]
+        if not all(map(self.signs.positive, divisors)):
+            self.trace.assume("finite_exponents", "b^e = exp(e·log b) holds for a finite exponent e")
         return g.fn("exp", g.mul(e, g.fn("log", base)))
 
     def _power_guard(self, body: Node) -> None:

@@ -210,6 +210,8 @@ class Separator(Openings, Conditions):
                 return self.poly(hoisted, mode)
             if op == "pow" and node.args[1].op == "const":
                 return self._mixed_power(node, mode)
+            if op == "pow" and self.signs.positive(node.args[0]):  # b^e = exp(e·log b)
+                return self.poly(g.fn("exp", g.mul(node.args[1], g.fn("log", node.args[0]))), mode)
             handler = getattr(self, f"_mixed_{op}", None)
             if handler is not None:
                 result: Poly = handler(node, mode)
@@ -218,8 +220,6 @@ class Separator(Openings, Conditions):
                 return self._by_theorem(node, mode)
             if op in ("eq", "ne", "lt", "le", "and", "or", "not"):
                 return self._indicator(node)
-            if op == "reduce":
-                return self._contraction(node, mode)
             return self._opaque(node)
         except TooLarge:
             return nf.generator(node)
@@ -229,6 +229,8 @@ class Separator(Openings, Conditions):
         if not self.centring.is_active():
             return total
         fixed = self.rows(total).get(nf.UNIT, Poly())
+        if not self.centring.moves(fixed):
+            return total
         over = {frozenset(a for gen, _ in m for a in gen.axes if "~" in a) for m in fixed.terms}
         if len(fixed) < 2 or len(over) > 1 or not any(self.centring.is_centred(gen) for gen in total.generators()):
             return total

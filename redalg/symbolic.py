@@ -27,10 +27,12 @@ from redalg.graph import (
     compare,
     div,
     extremum,
+    is_const,
     leaves,
     logical,
     mul,
     rename_axes,
+    special,
     state,
     sub,
     substitute,
@@ -40,7 +42,7 @@ from redalg.graph import (
 from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot
 from redalg.signs import ZERO as SIGN_ZERO
 from redalg.signs import Signs
-from redalg.void import split_exponent
+from redalg.void import finite, masked, split_exponent
 
 State = dict[str, Node]  # part, anchor or "n" -> its value
 
@@ -157,8 +159,11 @@ def _unless_void(body: Node) -> Node:
     mapping = {}
     for node in walk(body):
         split = split_exponent(node.args[0]) if node.op == "exp" and state_leaves(node) else None
-        if split is not None and maskable(split[0]):
-            mapping[node] = where(compare("eq", split[0], NEG_INF), ZERO, node)
+        if split is not None and maskable(split.u):
+            number = (
+                node if is_const(split.scale) else where(finite(split.u), node, special("nan"))
+            )  # may turn -inf around
+            mapping[node] = where(masked(split), ZERO, number)
     return substitute(body, mapping) if mapping else body
 
 
@@ -254,6 +259,9 @@ class _Merge:
             value = ONE if slot.average else values[source]
         else:
             value = values[self.slots[source].parts[0]]
+            if self.slots[source].average != slot.average:  # in the normalisation of the moved slot
+                n = values[COUNT.attr.name]
+                value = div(value, n) if slot.average else mul(value, n)
         known = self.moves[side] | {COUNT.attr.name: values[COUNT.attr.name]}
         return mul(resolve(coefficient, known, self.axes), value)
 

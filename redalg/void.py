@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import NamedTuple
 
 from redalg.graph import (
     FALSE,
     INF,
     NEG_INF,
+    ONE,
     TRUE,
     ZERO,
     Node,
     add,
     compare,
+    fn,
     is_const,
     logical,
     mul,
@@ -27,45 +30,72 @@ from redalg.graph import (
     walk,
 )
 
-_SPLITS: weakref.WeakKeyDictionary[Node, tuple[Node, Node] | None] = weakref.WeakKeyDictionary()
+
+class Exponent(NamedTuple):
+    """The argument of an exp as element terms `u` plus statistics `c`; `scale` is what both were multiplied by."""
+
+    u: Node
+    c: Node
+    scale: Node
 
 
-def split_exponent(arg: Node) -> tuple[Node, Node] | None:
-    """Split the argument of an exp into ``(u, c)``: element terms and statistics, or None where there are not both.
+_SPLITS: weakref.WeakKeyDictionary[Node, Exponent | None] = weakref.WeakKeyDictionary()
 
-    ``S - max_j S`` gives ``(S, -max_j S)``. A term is a *statistic* when it is a function of a reduction over an axis
-    that the whole argument has and the term has not (or of a state leaf that lacks an axis of the argument). The rule:
-    where u is -inf and c is not NaN, the exponential is 0, whatever c is. A product with a sum is distributed first, so
-    that ``(S - max S) / T`` obeys the same rule.
+
+def split_exponent(arg: Node) -> Exponent | None:
+    """Split the argument of an exp into element terms and statistics, or None where there are not both.
+
+    ``S - max_j S`` gives ``u = S`` and ``c = -max_j S``. A term is a *statistic* when it is a function of a reduction
+    over an axis that the whole argument has and the term has not (or of a state leaf that lacks an axis of the
+    argument). The rule: where u is -inf and c is not NaN, the exponential is 0, whatever c is. A product with a sum is
+    distributed first, so that ``(S - max S) / T`` obeys the same rule, as long as its ``scale`` 1 / T is finite: what
+    an infinite scale makes of a finite S is IEEE arithmetic.
 
     >>> from redalg.graph import tensor, reduction, sub
     >>> x = tensor("x", "j")
-    >>> u, c = split_exponent(sub(x, reduction("max", "j", x)))
-    >>> u is x
-    True
+    >>> u, c, scale = split_exponent(sub(x, reduction("max", "j", x)))
+    >>> u is x, scale is ONE
+    (True, True)
     """
     if arg not in _SPLITS:
         _SPLITS[arg] = _split(arg)
     return _SPLITS[arg]
 
 
-def _split(arg: Node) -> tuple[Node, Node] | None:
-    terms = _terms(arg)
-    statistics = [t for t in terms if is_statistic(t, arg.axes)]
-    if not statistics or len(statistics) == len(terms):
+def is_void(split: Exponent) -> Node:
+    """The Boolean node of the rule: u is -inf, not because of the scale, and c is a number."""
+    return logical("and", masked(split), Node("eq", (split.c, split.c)))
+
+
+def masked(split: Exponent) -> Node:
+    """u is -inf, and not because of the scale."""
+    return logical("and", _absent_max(split.u), finite(split.scale))
+
+
+def finite(node: Node) -> Node:
+    return TRUE if is_const(node) else compare("lt", fn("abs", node), INF)
+
+
+def _split(arg: Node) -> Exponent | None:
+    terms = _terms(arg, ONE)
+    statistics = [t for t, _ in terms if is_statistic(t, arg.axes)]
+    elements = [(t, scale) for t, scale in terms if not is_statistic(t, arg.axes)]
+    if not statistics or not elements:
         return None
-    return add(*(t for t in terms if t not in statistics)), add(*statistics)
+    scales = dict.fromkeys(scale for _, scale in elements)
+    return Exponent(add(*(t for t, _ in elements)), add(*statistics), mul(*scales))
 
 
-def _terms(arg: Node) -> list[Node]:
+def _terms(arg: Node, scale: Node) -> list[tuple[Node, Node]]:
+    """The terms of a sum, products distributed, each with what it was multiplied by."""
     if arg.op == "add":
-        return [t for a in arg.args for t in _terms(a)]
+        return [t for a in arg.args for t in _terms(a, scale)]
     if arg.op == "mul":
         for i, factor in enumerate(arg.args):
             if factor.op == "add":
                 rest = arg.args[:i] + arg.args[i + 1 :]
-                return [t for a in factor.args for t in _terms(mul(*rest, a))]
-    return [arg]
+                return [t for a in factor.args for t in _terms(mul(*rest, a), mul(scale, *rest))]
+    return [(arg, scale)]
 
 
 def is_statistic(term: Node, axes: frozenset[str]) -> bool:
@@ -137,8 +167,12 @@ def _void(node: Node) -> Node:
     missing = absent(node.args[0], base)
     if missing is FALSE:
         return compare("eq", size(axes), ZERO)
-    if missing.op == "eq" and NEG_INF in missing.args:
-        return _all_equal("max", axes, next(a for a in missing.args if a is not NEG_INF))
+    parts = missing.args if missing.op == "and" else (missing,)
+    masks = [p for p in parts if p.op == "eq" and NEG_INF in p.args]
+    others = [p for p in parts if p not in masks]
+    if len(masks) == 1 and all(p.axes.isdisjoint(axes) for p in others):
+        lowest = _all_equal("max", axes, next(a for a in masks[0].args if a is not NEG_INF))
+        return logical("or", logical("and", lowest, *others), *([compare("eq", size(axes), ZERO)] if others else []))
     return negate(reduction("any", axes, negate(missing)))
 
 
@@ -168,7 +202,7 @@ def _absent_sum(body: Node) -> Node:
         return _absent_sum(body.args[0])
     if body.op == "exp":
         split = split_exponent(body.args[0])
-        return _absent_max(split[0]) if split else FALSE
+        return masked(split) if split else FALSE
     return FALSE
 
 

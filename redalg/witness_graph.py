@@ -15,6 +15,7 @@ import numpy as np
 
 from redalg import witness_scalar as scalar
 from redalg.graph import COMPARISONS, UNARY, Node
+from redalg.void import is_statistic
 from redalg.witness_scalar import NAN, Number, Numbers
 
 STREAM = "\0"
@@ -136,18 +137,21 @@ class Evaluation:
         raise Unsupported(f"the operation {op}")
 
     def _exp_of_sum(self, node: Node, total: Value) -> Value:
-        """exp(u - max u) is 0 where a term is -inf, whatever the other terms are unless NaN comes in."""
+        """exp(u - max u) is 0 where u is -inf, whatever the statistics are unless NaN comes in."""
         array, axes = total
-        terms = [align(self.memo[t], axes) for t in node.args[0].args]
+        terms = [t for t in node.args[0].args if not is_statistic(t, node.axes)]
         exponential = vectorised(lambda x: scalar.unary("exp", x, self.numbers), 1)(array)
-        if not any(isinstance(x, float) for x in array.flat):
+        if len(terms) == len(node.args[0].args) or not any(isinstance(x, float) for x in array.flat):
             return exponential, axes
+        others = [t for t in node.args[0].args if t not in terms]
 
         def vanish(e: Number, *values: Number) -> Number:
-            lowest = any(v == -math.inf for v in values if isinstance(v, float))
-            return Fraction(0) if lowest and not any(map(scalar.is_nan, values)) else e
+            elements = [v for v in values[: len(terms)] if isinstance(v, float)]
+            void = -math.inf in elements and math.inf not in elements
+            return Fraction(0) if void and not any(map(scalar.is_nan, values)) else e
 
-        return vectorised(vanish, 1 + len(terms))(exponential, *terms), axes
+        values = [align(self.memo[t], axes) for t in (*terms, *others)]
+        return vectorised(vanish, 1 + len(values))(exponential, *values), axes
 
     def _leaf(self, node: Node) -> Value:
         op = node.op

@@ -256,7 +256,7 @@ class Builder(Registers):
         if void is None or plain.kind == "c":
             return self._unary(np.exp, plain)
         split = split_exponent(arg)
-        watched = self.inexact(self.value(split[1])) if split else plain
+        watched = self.inexact(self.value(split.c)) if split else plain
         check, side = self._aside(void)
         made = {step.out for step in side}
         outer = tuple(dict.fromkeys(i for step in side for i in step.ins if i not in made)) if side else (check.reg,)

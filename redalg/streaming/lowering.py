@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph import FALSE, NEG_INF, Node, compare, logical, where
+from redalg.graph import FALSE, Node, where
 from redalg.streaming.tape import Array, Step, execute
-from redalg.void import split_exponent
+from redalg.void import is_void, split_exponent
 
 RANK = {"b": 0, "i": 1, "f": 2, "c": 3}
 
@@ -51,16 +51,13 @@ def contraction_groups(node: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] 
 
 
 def void_exponent(arg: Node) -> Node | None:
-    """Where an exponent is void (element terms -inf, statistics not NaN), or None where that cannot happen."""
+    """Where an exponent is void (see `redalg.void.split_exponent`), or None where that cannot happen."""
     if arg.op == "where":
         condition, then, other = arg.args
         a, b = void_exponent(then), void_exponent(other)
         return where(condition, a or FALSE, b or FALSE) if a or b else None
     split = split_exponent(arg)
-    if split is None:
-        return None
-    elements, statistics = split
-    return logical("and", compare("eq", elements, NEG_INF), Node("eq", (statistics, statistics)))
+    return is_void(split) if split else None
 
 
 def guarded_exp(

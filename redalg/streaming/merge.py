@@ -8,10 +8,12 @@ arithmetic, so that -inf - (-inf) does not occur.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from redalg.graph import leaves
 from redalg.plan import COUNT, Anchor, Slot
 from redalg.streaming import join
 from redalg.streaming.join import Array, Pair
@@ -171,11 +173,11 @@ class _Merge:
     def _stays(self, slot: Slot, side: int) -> Array:
         """The rows in which no anchor of the slot moves."""
         result: Any = True
-        for name in slot.anchors:
+        for name, axes in _readings(slot):
             shift = self.shifts[side].get(name)
             if shift is not None:
-                anchor = self.program.anchors[name]
-                result = result & _spread(shift == (0 if anchor.kind == "add" else 1), anchor.axes, slot.axes)
+                still_there = shift == (0 if self.program.anchors[name].kind == "add" else 1)
+                result = result & _spread(still_there, axes, slot.axes)
         return np.asarray(result)
 
     def _one_move(
@@ -229,13 +231,13 @@ class _Merge:
         term = np.where(source == 0, source, term)
         if own:
             return term
-        for anchor in step.slot.anchors:
+        for anchor, axes in _readings(step.slot):
             shift = self.shifts[side].get(anchor)
             if shift is None:
                 stays: Any = True
             else:
                 stays = shift == (0 if self.program.anchors[anchor].kind == "add" else 1)
-                stays = _spread(stays, self.program.anchors[anchor].axes, step.slot.axes)
+                stays = _spread(stays, axes, step.slot.axes)
             term = np.where(stays & (coefficient == 0), 0, term).astype(term.dtype)
         return term
 
@@ -262,6 +264,13 @@ def _scaled(high: Array, low: Array, product: Array, coefficient: Array, less_on
     s, e = join.two_sum(high, high * less_one)
     near = near & np.isfinite(e)
     return np.where(near, s, product), np.where(near, e, 0) + coefficient * low
+
+
+@lru_cache(maxsize=4096)
+def _readings(slot: Slot) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The anchors a slot moves with and the axes it reads them along (a contraction squared reads one along two)."""
+    found = [leaf.attr for move in slot.moves for leaf in leaves(move.coefficient, "state")]
+    return tuple(dict.fromkeys((d.name.removeprefix("shift:"), d.axes) for d in found if d.name.startswith("shift:")))
 
 
 def _spread(x: Array, axes: tuple[str, ...], target: tuple[str, ...]) -> Array:
