@@ -160,11 +160,21 @@ def _unless_void(body: Node) -> Node:
     for node in walk(body):
         split = split_exponent(node.args[0]) if node.op == "exp" and state_leaves(node) else None
         if split is not None and maskable(split.u):
-            number = (
-                node if is_const(split.scale) else where(finite(split.u), node, special("nan"))
-            )  # may turn -inf around
+            number = node if _bounded_above(split.u) else where(finite(split.u), node, special("nan"))
             mapping[node] = where(masked(split), ZERO, number)
     return substitute(body, mapping) if mapping else body
+
+
+def _bounded_above(node: Node) -> bool:
+    """Whether -inf is the only infinity the node takes for finite data, as far as its form shows."""
+    if node is NEG_INF or not maskable(node):
+        return True
+    if node.op == "where":
+        return all(map(_bounded_above, node.args[1:]))
+    if node.op == "mul":
+        constants = [a for a in node.args if is_const(a)]
+        return len(constants) == len(node.args) - 1 and all(map(_bounded_above, node.args)) and constants[0].attr > 0
+    return node.op == "add" and all(map(_bounded_above, node.args))
 
 
 def maskable(node: Node) -> bool:

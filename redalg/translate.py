@@ -187,7 +187,7 @@ _PLAIN: dict[str, Callable[..., Any]] = {
     "exp": sympy.exp, "log": sympy.log, "abs": sympy.Abs, "relu": lambda x: sympy.Max(x, 0),
     "sigmoid": lambda x: 1 / (1 + sympy.exp(-x)), "log1p": lambda x: sympy.log(1 + x),
     "expm1": lambda x: sympy.exp(x) - 1, "maximum": sympy.Max, "minimum": sympy.Min,
-    "where": lambda c, a, b: sympy.Piecewise((a, c), (b, True), evaluate=False),
+    "where": lambda c, a, b: _piecewise(c, a, b),
     "choose": sympy.ITE, "eq": sympy.Eq, "ne": sympy.Ne,
 }  # fmt: skip
 _SAME: dict[str, Callable[..., Any]] = {
@@ -282,6 +282,13 @@ def _apply(n: Node, done: Mapping[Node, Any], table: Mapping[str, Callable[..., 
         ValueError,
     ):  # SymPy's own functions refuse some arguments (an order of non-real numbers)
         return CONSTRUCTORS[name](*args)
+
+
+def _piecewise(condition: Any, then: Any, other: Any) -> Any:
+    """Piecewise drops the conditions of one that occurs in its own conditions; this package's class does not."""
+    if condition.has(sympy.Piecewise):
+        return f.where(condition, then, other)
+    return sympy.Piecewise((then, condition), (other, True), evaluate=False)
 
 
 def _comparison(op: str, a: Any, b: Any) -> Any:

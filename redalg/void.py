@@ -20,7 +20,6 @@ from redalg.graph import (
     Node,
     add,
     compare,
-    fn,
     is_const,
     logical,
     mul,
@@ -73,7 +72,8 @@ def masked(split: Exponent) -> Node:
 
 
 def finite(node: Node) -> Node:
-    return TRUE if is_const(node) else compare("lt", fn("abs", node), INF)
+    """As two comparisons: SymPy takes |x| < oo for true whatever x is."""
+    return TRUE if is_const(node) else logical("and", compare("lt", NEG_INF, node), compare("lt", node, INF))
 
 
 def _split(arg: Node) -> Exponent | None:

@@ -257,3 +257,34 @@ def test_narrow_input_gives_narrow_results(dtype: str) -> None:
     for got in feeds(form, arrays):
         assert got["O"].dtype == dtype
         np.testing.assert_allclose(got["O"], wanted, rtol=8 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps)
+
+
+def test_an_infinite_scale_is_not_a_mask() -> None:
+    x, T = ra.tensors("x[j]"), ra.scalar("T")
+    m = ra.max(x, "j")
+    scaled = ra.derive_incremental(ra.Spec(s=ra.sum(ra.exp((x - m) / T), "j")))
+    mean = ra.mean(x, "j")
+    deviation = ra.sqrt(ra.mean((x - mean) ** 2, "j"))
+    standardised = ra.derive_incremental(ra.Spec(s=ra.sum(ra.exp((x - mean) / deviation), "j")), max_passes=2)
+    constant, masked = np.array([-1.0, -1.0]), np.array([-np.inf, -1.0])
+    for form, arrays in ((scaled, {"T": 0.0}), (standardised, {})):
+        for exact in (False, True):
+            assert np.isnan(float(ra.reference(form.spec, exact=exact, x=constant, **arrays)))
+        assert np.isnan(form.compile()(x=constant, **arrays))
+    assert scaled.compile()(x=masked, T=2.0) == ra.reference(scaled.spec, x=masked, T=2.0) == 1
+
+
+@pytest.mark.parametrize("T", [2.0, 0.0, -1.0, np.inf, np.nan])
+def test_a_scale_of_any_sign_over_masked_rows(T: float) -> None:
+    x, v = ra.tensors("x[i,j] v[j]")
+    kept, scale = ra.tensors("kept[i,j]", bool=True), ra.scalar("T")
+    scores = ra.where(kept, x, -ra.oo)
+    p = ra.exp((scores - ra.max(scores, "j")) * scale)
+    spec = ra.Spec(y=ra.sum(p * v, "j") / ra.sum(p, "j"), empty={"y": 7})
+    draw = np.random.default_rng(0)
+    arrays = {"x": draw.normal(size=(4, 5)), "v": draw.normal(size=5), "kept": draw.random((4, 5)) > 0.5, "T": T}
+    arrays["kept"][0], arrays["kept"][1] = False, True
+    expected = ra.reference(spec, **arrays)
+    np.testing.assert_allclose(ra.derive_incremental(spec).compile()(**arrays), expected, rtol=1e-12)
+    if T == 2:
+        assert expected[0] == 7 and np.isfinite(expected[1])
