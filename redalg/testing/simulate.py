@@ -54,7 +54,7 @@ class Machine:
         """The state of positions [start, stop) of the (first) streamed axis."""
         if start == stop:
             return State(0, {})
-        count = (stop - start) * math.prod(self.sizes[a] for a in self.plan.axis[1:])
+        count = self._count(start, stop)
         parts: Parts = {}
         for name in self.stage.order:
             anchor = self._anchor(name)
@@ -65,6 +65,9 @@ class Machine:
             else:
                 parts[name] = self._exactly(self._evaluate(anchor.target, anchor.axes, parts, count))
         return self._stored(count, parts)
+
+    def _count(self, start: int, stop: int) -> int:
+        return (stop - start) * math.prod(self.sizes[a] for a in self.plan.axis[1:])
 
     def _lift_slot(self, slot: Slot, parts: Parts, start: int, stop: int) -> None:
         axis = self.plan.axis
@@ -112,7 +115,7 @@ class Machine:
         trial = {**parts, anchor.name: self._exactly(begin)}
         for slot in self._slots_of(anchor.shift):
             self._lift_slot(slot, trial, start, stop)
-        return self._advance(anchor, trial[anchor.name], trial, stop - start)
+        return self._advance(anchor, trial[anchor.name], trial, self._count(start, stop))
 
     def _advance(self, anchor: Anchor, at: Values, parts: Parts, count: int) -> Values:
         moved = self._evaluate(anchor.shift, anchor.axes, parts, count)
@@ -214,7 +217,10 @@ class Machine:
             return None
         if source.kind in ("max", "min", "argmax", "argmin") and isinstance(value, bool):
             return value
-        return self.arithmetic.mul([inner.value(move.coefficient, point), value])
+        factors = [inner.value(move.coefficient, point), value]
+        if source.average != slot.average and source.kind == "sum":  # a total per element, or back
+            factors.append(self._inverse(old.count) if slot.average else self.arithmetic.number(old.count))
+        return self.arithmetic.mul(factors)
 
     def _shifts(self, slot: Slot, old: State, parts: Parts) -> Parts:
         env: Parts = {"n": {(): self.arithmetic.number(old.count)}}
