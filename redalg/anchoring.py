@@ -101,21 +101,49 @@ def _exponents(raw: Cascade, body: Poly, choices: Choices) -> None:
     for m, _ in body.ordered():
         varying, fixed = raw.separator.split(m)
         element, context = exponent(raw, varying), exponent(raw, fixed)
-        if not element or not any(raw.scope.uses(gen) for gen in context.generators()):
+        if not element or any("complex" in leaf.attr.domain for gen, _ in varying for leaf in g.leaves(gen)):
             continue
         u, rate = normalised(element)
         node = nf.poly_node(u)
-        if node in choices.exponents or any("complex" in leaf.attr.domain for leaf in g.leaves(node)):
+        if node in choices.exponents or _by_terms(raw, u, choices):
             continue
         mask = g.logical("and", *(gen for gen, _ in varying if gen.is_boolean))
         located = Poly({k: c for k, c in context.terms.items() if any(_is_extremum(gen) for gen, _ in k)})
         target = nf.poly_node(located.scale(-1 / rate))
-        if located and not raw.signs.of(g.sub(target, node), None if mask is g.TRUE else mask) & NEG:
-            why = "the exponent is centred on the extremum that the spec subtracts: no exponential exceeds 1"
-        else:
-            target = raw.value(g.reduction("max", raw.axis, node)).node
-            why = "the exponent is centred on its running maximum: no exponential exceeds 1"
-        choices.exponents[node] = Choice(node, "add", "extremum", target, None, why)
+        if not located or raw.signs.of(g.sub(target, node), None if mask is g.TRUE else mask) & NEG:
+            target = _bound_of(raw, node) or raw.value(g.reduction("max", raw.axis, node)).node
+        choices.exponents[node] = _exponent_choice(raw, node, target)
+
+
+def _exponent_choice(raw: Cascade, node: Node, target: Node) -> Choice:
+    where = "an extremum the spec takes" if _bound_of(raw, node) is target else "its running maximum"
+    why = f"the exponent is centred on {where}: no exponential exceeds 1"
+    return Choice(node, "add", "extremum", target, None, why)
+
+
+def _bound_of(raw: Cascade, node: Node) -> Node | None:
+    """An extremum of the spec that the node never exceeds."""
+    for b in raw.signs.bounds:
+        if b.mask is None and b.extremum not in raw.scope.known:
+            if b.lesser is node and b.greater is b.extremum:
+                return b.extremum
+            if g.neg(b.greater) is node and b.lesser is b.extremum:
+                return g.neg(b.extremum)
+    return None
+
+
+def _by_terms(raw: Cascade, u: Poly, choices: Choices) -> bool:
+    """A sum of exponents of which each has its own extremum is centred term by term: (x - A) + (y - B)."""
+    if len(u) < 2:
+        return False
+    parts = [nf.poly_node(normalised(nf.from_mono(m, c))[0]) for m, c in u.ordered()]
+    targets = [choices.exponents[p].target if p in choices.exponents else _bound_of(raw, p) for p in parts]
+    if any(t is None for t in targets):
+        return False
+    for part, target in zip(parts, targets, strict=True):
+        assert target is not None
+        choices.exponents.setdefault(part, _exponent_choice(raw, part, target))
+    return True
 
 
 def _is_extremum(node: Node) -> bool:

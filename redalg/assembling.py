@@ -24,8 +24,7 @@ class Emitter:
 
     def __init__(self, cascade: Cascade, export: Callable[[Node], Node]) -> None:
         self.cascade, self.export = cascade, export
-        backend = cascade.backend
-        self.anchors = {s.leaf for s in backend.sites.values()} if isinstance(backend, SlotBackend) else set()
+        self.centring = cascade.backend.centring
         self._memo: dict[Node, Node] = {}
 
     def __call__(self, node: Node) -> Node:
@@ -58,7 +57,7 @@ class Emitter:
             return self._plain_sum(node) or self(self.cascade.value(node).node)
         if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
             p = self.cascade.separator.poly(node)
-            if any(gen in self.anchors for gen in p.generators()):
+            if len(p) > 1 and self.centring.moves(p):
                 node = nf.poly_node(p)
         return g.rebuild(node, tuple(self(a) for a in node.args)) if node.args else node
 

@@ -1,8 +1,8 @@
 """The slot backend: centred generators, slots and their moves (theory, section 3.1).
 
 Centring rewrites every element generator that has an anchor A: x = c + T, e^u = E·e^T, g = c·A, with T the value
-the anchor stands for. What is left of a body after that, per monomial of centred generators, is a slot; moving an anchor
-by h maps monomials to monomials (binomials, e^{-λh}, ratios), and `closed` adds the slots those images need.
+the anchor stands for. What is left of a body after that, per monomial of centred generators, is a slot; moving an
+anchor by h maps monomials to monomials (binomials, e^{-λh}, ratios), and `closed` adds the slots those images need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from redalg import graph as g
 from redalg import normal as nf
-from redalg.anchoring import Choice, Choices, exponent, normalised
+from redalg.anchoring import Choice, Choices, normalised
 from redalg.graph import Node
 from redalg.normal import Mono, Poly
 from redalg.plan import COUNT, Anchor, Move, Slot, shift
@@ -145,9 +145,13 @@ class SlotBackend:
         return bool(self.choices.elements)
 
     def moves(self, p: Poly) -> bool:
-        """Whether a stage value contains an anchor, which the body's own anchor may cancel."""
-        leaves = {site.leaf for site in self.sites.values()}
-        return any(leaf in leaves for gen in p.generators() for leaf in g.leaves(gen, "state"))
+        """Whether a stage value has a term of the size of the data, which a body's own anchor may cancel.
+
+        Terms with a centred slot in them (residuals, central moments) are of the size of the spread, or less.
+        """
+        centred = {s.leaf() for s in self.sums.values() if s.anchors and s.average}
+        leaves = [{x for gen, _ in m for x in g.leaves(gen, "state") if x is not COUNT} for m in p.terms]
+        return any(held and not held & centred for held in leaves)
 
     # --- terms of a body ---
 
@@ -155,14 +159,10 @@ class SlotBackend:
         """Centre the exponentials and scaled powers of a monomial; the factor goes to the coefficient."""
         factor = nf.constant(1)
         kept: dict[Node, Fraction] = {}
-        rate = exponent_of(separator, varying)
-        choice = None
-        if rate:
-            u, lam = normalised(rate)
-            choice = self.choices.exponents.get(nf.poly_node(u))
+        rates = self._rates(exponent_of(separator, varying))
         for gen, p in varying:
             scale = self.choices.scales.get(gen)
-            if gen.op == "exp" and choice is not None:
+            if gen.op == "exp" and rates and not separator.centring.is_centred(gen):
                 continue
             if scale is not None and p >= 2:
                 site = self.site(scale)
@@ -174,7 +174,7 @@ class SlotBackend:
                 factor = factor * ratio * _power(self.separator_poly(scale.bound), p, scale.bound)
             else:
                 kept[gen] = kept.get(gen, Fraction(0)) + p
-        if choice is not None:
+        for choice, lam in rates:
             site = self.site(choice)
             new = g.fn("exp", g.sub(choice.generator, site.leaf))
             self.centred[new] = (site, "exponent")
@@ -183,6 +183,16 @@ class SlotBackend:
         result = nf.mono(kept)
         assert result is not None
         return result, factor
+
+    def _rates(self, rate: Poly) -> list[tuple[Choice, Fraction]]:
+        """The anchors of an exponent with their coefficients: of the whole, else of its terms."""
+        if not rate:
+            return []
+        pieces = [rate] if len(rate) == 1 or nf.poly_node(normalised(rate)[0]) in self.choices.exponents else [
+            nf.from_mono(m, c) for m, c in rate.ordered()
+        ]  # fmt: skip
+        found = [(self.choices.exponents.get(nf.poly_node(u)), lam) for u, lam in map(normalised, pieces)]
+        return [(c, lam) for c, lam in found if c is not None] if all(c for c, _ in found) else []
 
     def leaf(self, varying: Mono, stage: Node) -> Poly:
         slot = self.sum_slot(varying, average=stage in self.averaged_stages)
@@ -380,4 +390,4 @@ def _label(node: Node) -> str:
     return names[0] if len(set(names)) == 1 else "u" if names else "c"
 
 
-__all__ = ["AnchorSite", "SlotBackend", "exponent", "exponent_of"]
+__all__ = ["AnchorSite", "SlotBackend", "exponent_of"]

@@ -228,12 +228,23 @@ def rank_factor(rows: dict[Mono, Poly]) -> list[tuple[Poly, Poly]]:
 def mono_node(m: Mono, c: Fraction = Fraction(1)) -> Node:
     """The node of one term: conditions select (never multiply), exponentials merge into one."""
     conditions = [gen for gen, _ in m if gen.is_boolean]
-    exponent = [g.mul(g.const(p), gen.args[0]) for gen, p in m if gen.op == "exp" and not gen.is_boolean]
+    exponent = [(gen.args[0], p) for gen, p in m if gen.op == "exp" and not gen.is_boolean]
     plain = [g.power(gen, p) for gen, p in m if not gen.is_boolean and gen.op != "exp"]
     if exponent:
-        plain.append(g.fn("exp", g.add(*exponent)))
+        plain.append(g.fn("exp", _exponent(exponent)))
     body = g.mul(g.const(c), *plain)
     return g.where(g.logical("and", *conditions), body, g.ZERO) if conditions else body
+
+
+def _exponent(parts: list[tuple[Node, Fraction]]) -> Node:
+    """Σ p·u; differences u = x - A stay whole beside others: (x - A) + 2·(y - B)."""
+    if len(parts) == 1 or not any(_is_centred(u) for u, _ in parts):
+        return g.add(*(g.mul(g.const(p), u) for u, p in parts))
+    return Node("add", tuple(u if p == 1 else Node("mul", (g.const(p), u)) for u, p in parts))
+
+
+def _is_centred(u: Node) -> bool:
+    return u.op == "add" and any(x.op == "state" for x in g.walk(u))
 
 
 def poly_node(p: Poly) -> Node:

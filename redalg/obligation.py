@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from redalg.spec import Spec
 
 
+LAWS = {
+    "O4": "combine is not associative, or not commutative as claimed",
+    "O5": "an action does not distribute over combine",
+    "O6": "identity is not neutral",
+}
 CAST_COMMUTES = "cast_commutes"  # the assumption that rounding commutes with rescaling
 
 
@@ -57,8 +62,8 @@ def obligations(plan: Plan, spec: Spec | None = None) -> tuple[Obligation, ...]:
 def _without_casts(pair: Obligation) -> Obligation:
     """The pair with every rounding left out, where the definition is a number then.
 
-    What is assumed to commute is not tested, and neither are rows whose scale is 0: a cast in between keeps a scale from
-    cancelling, without it the form may be defined where the definition divides by zero.
+    What is assumed to commute is not tested, and neither are rows whose scale is 0: a cast in between keeps a scale
+    from cancelling, without it the form may be defined where the definition divides by zero.
     """
 
     def exact(node: Node) -> Node:
@@ -86,6 +91,14 @@ def verify_plan(spec: Spec, plan: Plan, budget: int = 5_000) -> None:
             continue
         status, point = refutation(pair, seed=f"{spec.digest!r}:{number}", budget=share, partial=assumed)
         if status == "refuted":
+            monoids = {getattr(s.extra, "name", "") for p in plan.passes for s in p.slots if s.kind == "monoid"}
+            if monoids:  # the user's laws are obligations, not claims
+                raise RedalgError(
+                    f"monoid {', '.join(sorted(monoids))}",
+                    f"form of {', '.join(spec.outputs)}",
+                    f"{LAWS.get(pair.name, 'a fold depends on its bracketing')}: {pair.note} at {point}",
+                    "give ra.Monoid an associative combine with its identity, and actions that distribute over it",
+                )
             raise InternalError(
                 f"obligation {pair.name} of {pair.subject} does not hold",
                 f"form of {', '.join(spec.outputs)}",

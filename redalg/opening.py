@@ -16,7 +16,7 @@ from redalg.facts import ADDITION, EXPONENTIAL, FUNCTIONS
 from redalg.formats import FLOATS
 from redalg.graph import Node
 from redalg.normal import Poly
-from redalg.scope import CLOSED, EXPONENT, MAX_POWER, OPEN, Centring, Scope, Trace
+from redalg.scope import CLOSED, MAX_POWER, OPEN, Centring, Scope, Trace
 from redalg.signs import NEG, POS, Signs
 
 
@@ -115,13 +115,18 @@ class Openings:
         return big * small
 
     def _mono_power(self, q: Poly, e: Fraction) -> Poly:
+        """A power of one term: exponentials and positive generators take it one by one, the rest in one piece."""
         c, m = q.single()  # type: ignore[misc]
         if e.denominator == 1:
             return nf.from_mono(nf.mono_pow(m, e), c ** int(e))
-        node = nf.poly_node(q)
-        if c == 1 and len(m) == 1 and m[0][1] == 1:
-            return nf.generator(m[0][0], e)
-        return nf.generator(Node("pow", (node, g.const(e))))
+        apart = tuple(t for t in m if t[0].op == "exp" or self.signs.positive(t[0]))
+        rest = nf.mono_node(tuple(t for t in m if t not in apart), c)
+        powers = nf.from_mono(nf.mono_pow(apart, e))
+        if g.is_const(rest, 1):
+            return powers
+        return powers * (
+            nf.generator(rest, e) if rest.op not in ("mul", "pow", "const") else nf.generator(g.power(rest, e))
+        )
 
     def _both_nonnegative(self, pair: tuple[Poly, Poly], what: str) -> None:
         for q in pair:
@@ -146,14 +151,14 @@ class Openings:
         if one is not None:
             for gen, p in one[1]:
                 if gen.op == "exp":
-                    total = total + self.poly(gen.args[0], EXPONENT).scale(p)
+                    total = total + self.poly(gen.args[0]).scale(p)
             q = nf.from_mono(tuple((gen, p) for gen, p in one[1] if gen.op != "exp"), one[0])
         node = nf.poly_node(q)
         if g.is_const(node, 1):
             return total
         if not self.signs.positive(node):
             self.trace.assume("positive_log_arguments", "log(G·H) = log G + log H holds for positive factors")
-        return total + nf.generator(g.fn("log", node))
+        return total + self.poly(g.fn("log", node))
 
     def _mixed_log1p(self, node: Node, mode: str) -> Poly:
         return self._mixed_log(g.fn("log", g.add(g.ONE, node.args[0])), mode)

@@ -158,6 +158,8 @@ class Separator(Openings, Conditions):
             return p ** int(e)
         if p == nf.generator(base):
             return nf.generator(base, e)
+        if one is not None and any(gen.op == "exp" for gen, _ in one[1]):
+            return self._mono_power(p, e)
         if e.denominator == 1 and not element:
             return nf.generator(base, e) if p else nf.generator(node)
         return nf.generator(node)
