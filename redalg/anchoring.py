@@ -55,6 +55,7 @@ def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[
     for body in _bodies(raw, stages):
         _exponents(raw, body, choices)
         _scales(raw, body, choices)
+    _compounds(raw, stages, outputs, choices)
     for _, value in sums:
         _elements(raw, backend, value, choices)
     _means(raw, backend, outputs, choices)
@@ -151,6 +152,37 @@ def _is_extremum(node: Node) -> bool:
 
 
 # --- elements ------------------------------------------------------------------------------------------------------
+
+
+def _compounds(raw: Cascade, stages: list[Node], outputs: list[Node], choices: Choices) -> None:
+    """Sums of elements, like x - v, that are averaged or meet a stage value as a whole: one generator each."""
+    why = "a combination of elements is centred on its own mean, not term by term"
+    scope = raw.scope
+    wholes: dict[Node, None] = {}
+    for s in stages:
+        if s.attr.kind == "sum" and not scope.uses(s.args[0]) and s.args[0].op == "add":
+            wholes.setdefault(s.args[0])
+        for n in _additive(s.args[0]) if scope.uses(s.args[0]) else ():
+            wholes.setdefault(g.add(*(a for a in n.args if scope.varies(a) and not scope.uses(a))))
+    for whole in wholes:
+        varying = [a for a in whole.args if scope.varies(a)] if whole.op in ("add", "mul") else []
+        opaque = any(n.op in ("exp", "where", "cast") or n.is_boolean for n in g.walk(whole))
+        if len(varying) > 1 and len(varying) == len(whole.args) and not opaque and _can_centre(whole, Fraction(1)):
+            choices.elements[whole] = Choice(whole, "add", "mean", None, nf.UNIT, why)
+
+
+def _additive(body: Node) -> Iterator[Node]:
+    """The sums of a body that are multiplied, powered or selected, not those inside other functions."""
+    stack, seen = [body], set()
+    while stack:
+        n = stack.pop()
+        if n in seen:
+            continue
+        seen.add(n)
+        if n.op == "add":
+            yield n
+        if n.op in ("add", "mul", "pow", "where"):
+            stack.extend(n.args)
 
 
 def _elements(raw: Cascade, backend: RawBackend, value: StageValue, choices: Choices) -> None:

@@ -173,9 +173,9 @@ def _build(
 def _guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
     """NaN where the definition divides by zero and the form may not tell: a pole that has cancelled is 0·oo there, and
     poles of several orders are oo - oo."""
-    for divisor in _divisors(node, cascade):
+    for divisor, written in _divisors(node, cascade).items():
         base = emit(divisor)
-        if not cascade.signs.positive(base) and len(_orders(value, base)) != 1:
+        if not cascade.signs.positive(base) and (len(written) > 1 or _orders(value, base) != written):
             value = g.where(g.compare("eq", base, g.ZERO), g.special("nan"), value)
     return value
 
@@ -227,13 +227,15 @@ def _orders(value: Node, base: Node) -> set[Fraction]:
     return found
 
 
-def _divisors(node: Node, cascade: Cascade) -> list[Node]:
-    """Stage values by which the bodies of the node's stages divide, unless they are known to be positive."""
-    bodies = [n.args[0] for n in g.walk(node) if cascade.scope.is_stage(n)]
-    found = {n.args[0]: None for n in g.walk(*bodies) if _is_division(n)}
-    scope = cascade.scope
-    values = [d for d in found if scope.uses(d) and not scope.varies(d) and d is not COUNT]
-    return [d for d in values if not cascade.signs.positive(d)]
+def _divisors(node: Node, cascade: Cascade) -> dict[Node, set[Fraction]]:
+    """Stage values by which the bodies of the node's stages divide, with the powers; not those known to be positive."""
+    bodies = [n.args[0] for n in g.walk(node) if cascade.scope.is_stage(n) and not cascade.value(n).selective]
+    found: dict[Node, set[Fraction]] = {}
+    for n in g.walk(*bodies):
+        d = n.args[0] if _is_division(n) else COUNT
+        if d is not COUNT and cascade.scope.uses(d) and not cascade.scope.varies(d) and not cascade.signs.positive(d):
+            found.setdefault(d, set()).add(n.args[1].attr)
+    return found
 
 
 def _is_division(node: Node) -> bool:

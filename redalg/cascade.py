@@ -39,6 +39,7 @@ class StageValue:
     trace: Trace
     blocked: Blocked | None = None
     body: Poly | None = None  # normal form of a sum's body
+    selective: bool = False  # terms that no element selects are 0, whatever multiplies them
 
 
 class Backend(Protocol):
@@ -120,7 +121,7 @@ class Cascade:
         for e, h in separator.rows(body).items():
             centred, factor = self.backend.term(e, separator)
             rows[centred] = rows.get(centred, Poly()) + h * factor
-        total = Poly()
+        total, guarded = Poly(), dict[Node, Poly]()
         for e, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0])):
             mixed = [gen for gen, _ in e if separator.is_mixed(gen)]
             if mixed:
@@ -130,10 +131,31 @@ class Cascade:
                 part = nf.generator(leaf)
             else:
                 part = self._accumulated(e, stage)
-            total = total + self._bind(h, part, stage.axes)
-        total = self._reduced(total)
-        blocked = self._blocked(stage, total)
-        return StageValue(nf.poly_node(total), total, trace, blocked, body)
+            term = self._bind(h, part, stage.axes)
+            total = total + term
+            mask = self._mask(e)
+            if mask is not None and not mixed and self._may_be_infinite(h):
+                guarded[mask] = guarded.get(mask, Poly()) + term
+        plain = self._reduced(total)
+        blocked = self._blocked(stage, plain)
+        node = nf.poly_node(plain) if not guarded or blocked else self._guarded(total, guarded)
+        return StageValue(node, plain, trace, blocked, body, bool(guarded))
+
+    def _mask(self, e: Mono) -> Node | None:
+        conditions = [gen for gen, _ in e if gen.is_boolean and not self.backend.centring.is_centred(gen)]
+        return g.logical("and", *conditions) if conditions else None
+
+    def _may_be_infinite(self, h: Poly) -> bool:
+        return any(p < 0 and gen is not COUNT and not self.signs.positive(gen) for m in h.terms for gen, p in m)
+
+    def _guarded(self, total: Poly, guarded: dict[Node, Poly]) -> Node:
+        """What no element selects contributes 0, whatever the stage values that multiply it (0·oo, 0·NaN)."""
+        rest = total
+        terms = []
+        for mask, part in guarded.items():
+            rest = rest - part
+            terms.append(g.where(self._slot("any", mask), nf.poly_node(part), g.ZERO))
+        return g.add(nf.poly_node(rest), *terms)
 
     def _reduced(self, total: Poly) -> Poly:
         """The value modulo the values of other stages in it: S = n·(u - r²) lets u go where that leaves fewer terms."""

@@ -56,18 +56,27 @@ class Conditions:
         verdict = _decide(c.op, s)
         if verdict is not None:
             self.trace.rule("a comparison is decided by an order fact")
-            return nf.constant(1 if verdict else 0)
+            return self._ordered(gap) if verdict else nf.constant(0)
         tie = self._tie(gap)
         if tie is not None and (c.op == "eq" or not s & NEG or not s & POS):
             equal = nf.generator(tie)
             self.trace.rule("a comparison with an extremum is a tie test")
-            strict = nf.constant(1) - equal
+            strict = self._ordered(gap) - equal
             return equal if c.op == "eq" or (c.op == "le" and not s & POS) else strict
         pair = self.rank_one(self.poly(gap))
         if pair is None:
             return nf.generator(c)
         self.trace.rule("the sign of a product is the product of the signs")
         return self._signs_of_product(c.op, *(nf.poly_node(q) for q in pair))
+
+    def _ordered(self, gap: Node) -> Poly:
+        """[no NaN]: the comparison with an extremum holds for numbers, and the extremum is NaN if an element is."""
+        extrema = [n for n in linear(gap) if n.op == "reduce" and n.attr.kind in ("max", "min")]
+        product = nf.constant(1)
+        for stage in extrema:
+            if self.scope.is_stage(stage):
+                product = product * nf.generator(Node("eq", (stage, stage)))
+        return product
 
     def _tie(self, gap: Node) -> Node | None:
         """gap = q·(extremum - its element): the generator of the event "the element is the extremum"."""

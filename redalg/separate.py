@@ -203,7 +203,7 @@ class Separator(Openings, Conditions):
         try:
             if op in ("add", "mul"):
                 total = nf.constant(0 if op == "add" else 1)
-                for a in node.args:
+                for a in self._grouped(node) if op == "add" and mode != EXPONENT else node.args:
                     p = self.poly(a, mode)
                     total = total + p if op == "add" else total * p
                 return self._shifted(total) if op == "add" and mode != EXPONENT else total
@@ -225,6 +225,14 @@ class Separator(Openings, Conditions):
             return self._opaque(node)
         except TooLarge:
             return nf.generator(node)
+
+    def _grouped(self, node: Node) -> list[Node]:
+        """The terms of a sum, those of elements alone as one where that one is centred: (x - v) - mean(x - v)."""
+        pure = [a for a in node.args if self.scope.varies(a) and not self.scope.uses(a)]
+        whole = g.add(*pure)
+        if len(pure) < 2 or self.centring.element(whole) is None:
+            return list(node.args)
+        return [whole, *(a for a in node.args if a not in pure)]
 
     def _shifted(self, total: Poly) -> Poly:
         """Beside centred elements the stage values of a sum stay one difference: (c + δ)², not expanded in A and D."""

@@ -18,6 +18,7 @@ NEG, ZERO, POS = 1, 2, 4
 ANY = NEG | ZERO | POS
 NONNEGATIVE = ZERO | POS
 NONPOSITIVE = ZERO | NEG
+MAX_DEPTH = 2
 
 
 def flip(s: int) -> int:
@@ -75,6 +76,7 @@ class Signs:
     def __init__(self, stages: Iterable[Node]) -> None:
         self.bounds = [b for s in stages for b in _bounds(s)]
         self._memo: dict[tuple[Node, Node | None], int] = {}
+        self._depth = 0  # of order facts used inside order facts: work is bounded, a sign stays unknown beyond
 
     def of(self, node: Node, mask: Node | None = None) -> int:
         key = (node, mask)
@@ -91,6 +93,15 @@ class Signs:
 
     def ordered(self, t: Node, mask: Node | None = None) -> int:
         """Sign of a difference from one order fact: t = q·(greater - lesser) + rest."""
+        if self._depth >= MAX_DEPTH:
+            return ANY
+        self._depth += 1
+        try:
+            return self._ordered(t, mask)
+        finally:
+            self._depth -= 1
+
+    def _ordered(self, t: Node, mask: Node | None) -> int:
         terms = linear(t)
         for b in self.bounds:
             if b.mask is not None and b.mask is not mask and not _implies(mask, b.mask):

@@ -198,6 +198,8 @@ class Evaluation:
             return ranked[1][..., 0], rest
         if kind.startswith("topk"):
             k, axis = node.attr.extra
+            if array.shape[-1] < k:
+                raise Unsupported("a top-k of fewer elements")
             values, places = rank_rows(array, k, "maximum")
             axes = (*rest, axis)
             order = sorted(range(len(axes)), key=axes.__getitem__)

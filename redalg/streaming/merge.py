@@ -188,6 +188,9 @@ class _Merge:
         if move.own:
             if coefficient is None:
                 return high, low
+            if move.selects:
+                kept = coefficient != 0
+                high, low = np.where(kept, high, 0), None if low is None else np.where(kept, low, 0)
             term = self._term(coefficient, high, step, side, own=True)
             if low is None:
                 return term, None

@@ -54,6 +54,7 @@ class MoveStep:
     perm: tuple[int, ...]
     index: tuple[Any, ...]
     own: bool
+    selects: bool  # the coefficient is 0 by a condition: it drops the source, infinities and NaN included
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,9 @@ class Program:
                 less_one = len(roots)
                 roots.append(fn("expm1", move.coefficient.args[0]))
             perm, index = _alignment(source.axes if source else (), slot.axes)
-            moves.append(MoveStep(number, less_one, source, perm, index, source is slot))
+            factors = move.coefficient.args if move.coefficient.op == "mul" else (move.coefficient,)
+            selects = any(f.op == "where" and is_const(f.args[2], 0) for f in factors)
+            moves.append(MoveStep(number, less_one, source, perm, index, source is slot, selects))
         tape = self._tape(roots, [slot.axes] * len(roots)) if roots else None
         inexact = slot.kind == "sum" and self.kinds.get(slot.parts[0], "f") in "fc"
         combine = None

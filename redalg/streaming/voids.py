@@ -1,7 +1,8 @@
 """Rows without a valid element, for outputs with an ``empty=`` value, read from the state.
 
 `redalg.void.void_row` writes the condition over extrema and any/all of the definition. Most of them are slots of the
-form already (the maximum of the scores of attention); what is not becomes a slot of the runtime.
+form already (the maximum of the scores of attention); what is not becomes a slot of the runtime. A condition whose
+masks depend on reductions over the axis gets a plan of its own (`redalg.streaming.void_plan`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 from redalg.graph import FALSE, ONE, Node, substitute, walk
 from redalg.normalising import normalise
 from redalg.plan import PassPlan, Plan, Slot
+from redalg.streaming.void_plan import beside
 from redalg.void import void_row
 
 if TYPE_CHECKING:
@@ -24,19 +26,29 @@ def with_voids(spec: Spec, plan: Plan) -> tuple[Plan, Voids]:
     """The plan with the slots the conditions need beside its own, and the condition of each output that has one."""
     if not spec.empty or not plan.passes:
         return plan, ()
+    conditions = {name: void_row(spec.outputs[name]) for name in spec.empty}
+    nested = {name: c for name, c in conditions.items() if _is_nested(c, plan.axis)}
+    over_state: dict[str, Node] = {}
+    if nested:
+        plan, over_state = beside(spec, plan, nested)
     slots: list[Slot] = list(plan.passes[-1].slots)
-    found = []
-    for name in spec.empty:
-        condition = void_row(spec.outputs[name])
-        stages = [n for n in walk(condition) if n.op == "reduce" and n.attr.axes == plan.axis]
-        if any(inner in walk(*stage.args) for stage in stages for inner in stages):
-            continue  # a mask that depends on another reduction: no row is known to be void
-        mapping = {stage: _slot_leaf(stage, slots, plan.axis, spec.axes) for stage in stages}
-        mapping |= {n: ONE for n in walk(condition) if n.op == "size" and n.attr in plan.axis}  # an element was seen
-        over_state = substitute(condition, mapping)
-        if over_state is not FALSE:
-            found.append((name, over_state))
-    return replace(plan, passes=(*plan.passes[:-1], _with_slots(plan.passes[-1], slots))), tuple(found)
+    for name, condition in conditions.items():
+        if name not in nested:
+            mapping = {stage: _slot_leaf(stage, slots, plan.axis, spec.axes) for stage in _stages(condition, plan.axis)}
+            mapping |= {n: ONE for n in walk(condition) if n.op == "size" and n.attr in plan.axis}  # one was seen
+            over_state[name] = substitute(condition, mapping)
+    plan = replace(plan, passes=(*plan.passes[:-1], _with_slots(plan.passes[-1], slots)))
+    return plan, tuple((name, over_state[name]) for name in spec.empty if over_state[name] is not FALSE)
+
+
+def _stages(condition: Node, axis: tuple[str, ...]) -> list[Node]:
+    return [n for n in walk(condition) if n.op == "reduce" and n.attr.axes == axis]
+
+
+def _is_nested(condition: Node, axis: tuple[str, ...]) -> bool:
+    """Whether a mask depends on another reduction over the axis."""
+    stages = _stages(condition, axis)
+    return any(inner in walk(*stage.args) for stage in stages for inner in stages)
 
 
 def _slot_leaf(stage: Node, slots: list[Slot], axis: tuple[str, ...], order: tuple[str, ...]) -> Node:

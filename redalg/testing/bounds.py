@@ -91,9 +91,7 @@ def definition(spec: Any, arrays: Mapping[str, Any], digits: int = 60) -> dict[s
     return results
 
 
-def assert_within(
-    result: Any, exact: np.ndarray, bound: np.ndarray, message: str = "", dtype: str = "float64"
-) -> None:
+def assert_within(result: Any, exact: np.ndarray, bound: np.ndarray, message: str = "", dtype: str = "float64") -> None:
     """|result - exact| <= bound and one rounding to `dtype`; infinities and NaN of the same kind at the same places."""
     got = np.asarray(result, dtype=float)
     assert got.shape == exact.shape, f"shape {got.shape} instead of {exact.shape} {message}"

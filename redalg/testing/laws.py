@@ -147,9 +147,7 @@ def the_algebra_is_exact(s: Subject) -> None:
 
 
 def commutative(form: Any) -> bool:
-    return not any(
-        slot.kind == "monoid" and not slot.extra.commutative for p in form.plan.passes for slot in p.slots
-    )
+    return not any(slot.kind == "monoid" and not slot.extra.commutative for p in form.plan.passes for slot in p.slots)
 
 
 def _equal(value: Any, exact: Any, name: str, digits: Digits) -> None:

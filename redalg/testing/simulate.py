@@ -270,8 +270,9 @@ class Machine:
         return next(s for s in self.stage.slots if s.name == name)
 
     def _exactly(self, values: Values) -> Values:
-        return {k: self.arithmetic.number(self.arithmetic.middle(v)) if hasattr(v, "rad") else v
-                for k, v in values.items()}
+        return {
+            k: self.arithmetic.number(self.arithmetic.middle(v)) if hasattr(v, "rad") else v for k, v in values.items()
+        }
 
     def _usable(self, v: Any) -> bool:
         return math.isfinite(self.arithmetic.middle(v))
