@@ -49,6 +49,9 @@ def reference(spec: Spec, /, *, exact: bool = False, **arrays: Any) -> Any:
     >>> reference(Spec(v=mean((x - mean(x, "j")) ** 2, "j")), x=[1.0, 2.0, 4.0], exact=True)
     array(Fraction(14, 9), dtype=object)
     """
+    if not hasattr(spec, "output_axes"):
+        why, fix = "the definition of a spec is computed", "ra.reference(ra.Spec(y=expression), ...), or form.spec"
+        raise RedalgError(f"a {type(spec).__name__}", "ra.reference", why, fix)
     bound = bind(spec, arrays, where="ra.reference", exact=exact)
     values = _exact_outputs(spec, bound) if exact else _float_outputs(spec, bound)
     return next(iter(values.values())) if len(values) == 1 else values

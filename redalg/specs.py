@@ -36,6 +36,12 @@ SECTIONS = {
 }
 
 
+class UnknownSpec(RedalgError, KeyError):
+    """A name that the catalog does not hold; a `KeyError` too, as mappings raise."""
+
+    __str__ = Exception.__str__  # a KeyError shows the repr
+
+
 class Catalog(Mapping[str, "Spec"]):
     """Read-only mapping from a name to its spec; a spec is built when it is first asked for.
 
@@ -54,8 +60,8 @@ class Catalog(Mapping[str, "Spec"]):
         try:
             return self._entries[name]
         except KeyError:
-            near = difflib.get_close_matches(name, self._entries, n=3, cutoff=0.5)
-            raise RedalgError(
+            near = difflib.get_close_matches(str(name), self._entries, n=3, cutoff=0.5)
+            raise UnknownSpec(
                 what=f"the catalog has no spec named {name!r}",
                 where="redalg.catalog",
                 why=f"it holds {len(self)} specs; "
@@ -64,7 +70,7 @@ class Catalog(Mapping[str, "Spec"]):
             ) from None
 
     def __getitem__(self, name: str) -> Spec:
-        return self._entries[name].spec
+        return self.entry(name).spec
 
     def __contains__(self, name: object) -> bool:
         return name in self._entries

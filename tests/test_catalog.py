@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import pickle
 from collections import defaultdict
 
 import numpy as np
@@ -58,6 +59,15 @@ def test_the_catalog_is_a_mapping_that_explains_a_wrong_name() -> None:
         ra.catalog["atention"]
     with pytest.raises(ra.RedalgError, match="attention"):
         ra.catalog.entry("atention")
+
+
+def test_an_unknown_name_is_a_key_error_in_four_parts() -> None:
+    with pytest.raises(KeyError) as caught:
+        ra.catalog["atention"]
+    assert isinstance(caught.value, ra.RedalgError) and str(caught.value).startswith("refused:")
+    assert ra.catalog.get("atention") is None and "attention" in caught.value.why
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and again.fix
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -188,3 +188,10 @@ def test_every_spec_of_the_catalog_agrees_with_its_exact_value() -> None:
         for key, value in computed.items():
             wide = np.array([float(v) for v in exact[key].flat]).reshape(value.shape)
             np.testing.assert_allclose(value.astype(float), wide, rtol=1e-9, atol=1e-11, err_msg=f"{name}.{key}")
+
+
+def test_only_a_spec_has_a_definition() -> None:
+    x = ra.tensors("x[j]")
+    with pytest.raises(ra.RedalgError, match="TensorSymbol") as caught:
+        ra.reference(x, x=[1.0])
+    assert caught.value.where and caught.value.why and caught.value.fix

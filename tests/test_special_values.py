@@ -288,3 +288,30 @@ def test_a_scale_of_any_sign_over_masked_rows(T: float) -> None:
     np.testing.assert_allclose(ra.derive_incremental(spec).compile()(**arrays), expected, rtol=1e-12)
     if T == 2:
         assert expected[0] == 7 and np.isfinite(expected[1])
+
+
+def _weighted(x: Any, v: Any, kept: Any) -> Any:
+    scores = ra.where(kept, x, -ra.oo)
+    p = ra.exp(scores - ra.max(scores, "j"))
+    return ra.sum(p * v, "j") / ra.sum(p, "j")
+
+
+BODIES = {
+    "attention": _weighted,
+    "sum": lambda x, v, kept: ra.sum(ra.where(kept, v, 0), "j"),
+    "max": lambda x, v, kept: ra.max(ra.where(kept, v, -ra.oo), "j"),
+}
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("limit", ["the mean", "half the maximum"])
+def test_empty_where_the_mask_depends_on_another_reduction(limit: str, body: str, deterministic: bool) -> None:
+    x, v = ra.tensors("x[i,j] v[j]")
+    kept = x > (ra.mean(x, "j") if limit == "the mean" else ra.max(x, "j") / 2)
+    form = ra.derive_incremental(ra.Spec(y=BODIES[body](x, v, kept), empty={"y": 5}), max_passes=2)
+    rows = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [-4.0, -3.0, -3.0, -3.0], [0.0, 0.0, 0.0, 0.0]])
+    arrays = {"x": rows, "v": np.array([1.0, 2.0, 4.0, 8.0])}
+    expected = ra.reference(form.spec, **arrays)
+    np.testing.assert_allclose(form.compile(deterministic=deterministic)(**arrays), expected, rtol=1e-12)
+    assert 5 in expected and expected[1] != 5

@@ -32,12 +32,12 @@ def beside(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> tuple[Plan
 
 
 def _derived(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> Plan:
-    from redalg.derive import derive_plan
+    from redalg.derive import derive_incremental
     from redalg.spec import Spec
 
     assumed = {name for name, _ in plan.assumptions} & {"cast_commutes"}
     try:
-        return derive_plan(Spec.from_nodes(conditions), plan.axis, len(plan.passes), assumed)
+        return derive_incremental(Spec.from_nodes(conditions), plan.axis, len(plan.passes), assumed).plan
     except (NotDecomposable, Undecided) as error:
         name = next(iter(conditions))
         raise RedalgError(
