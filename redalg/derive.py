@@ -187,10 +187,10 @@ class _Derivation:
             if emitted is None:
                 emitted = values
             else:
+                done.update(nodes)
                 names = [wanted[n].attr.name for n in nodes]
                 plan = PassPlan(plan.anchors, plan.slots, plan.order, tuple(zip(names, values, strict=True)))
             passes.insert(0, plan)
-            done.update(nodes)
             earlier = cascades[p - 1][0].scope if p else raw.scope
             nodes = [n for n in wanted if n not in done and not earlier.is_known(n)]
         assert emitted is not None

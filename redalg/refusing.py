@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from redalg.spec import Spec
 
 PLAUSIBLE_SLOTS = 9  # a witness excludes fewer slots than this at least, and always more than the body's own terms
+OUTPUT_BUDGET = 6  # samples for a Jacobian, which costs more than a stage minor
+ORDER_BUDGET = 4  # an extremum depends on few elements at a time: what two samples do not show, more rarely do
 
 
 def refuse(
@@ -30,13 +32,14 @@ def refuse(
     if stage.attr.kind in ("sum", "prod"):
         known = frozenset(g.substitute(s, count) for s in raw.scope.known)
         witness = refute_stage(stage, raw.axis, known, minimum_k=minimum)
+    budget = OUTPUT_BUDGET if stage.attr.kind in ("sum", "prod") else ORDER_BUDGET
     refuted = set()
     for output, node in zip(spec.outputs.values(), nodes, strict=True):
         if witness is None or raw.first_bad(node) is not None:
             refuted.add(output)
     if witness is None and not raw.scope.known:
         for output in refuted:
-            witness = witness or refute_output(output, raw.axis, minimum_k=minimum)
+            witness = witness or refute_output(output, raw.axis, minimum_k=minimum, budget=budget)
     way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else "change the body"
     text, culprit = _text(stage), _text(g.substitute(blocked.node, count))
     where = f"{name} of the spec, over {_axes(raw)}"
