@@ -45,9 +45,10 @@ class Emitter:
         body = stage.args[0]
         if stage.attr.kind != "sum" or not isinstance(backend, SlotBackend) or scope.uses(body):
             return None
-        if not scope.varies(body) or not backend.moves(self.cascade.value(stage).poly):
+        if not scope.varies(body) or not backend.holds_anchor(self.cascade.value(stage).poly):
             return None
-        return backend.sum_slot(((body, Fraction(1)),)).leaf()
+        slot = backend.sum_slot(((body, Fraction(1)),))
+        return g.mul(COUNT, slot.leaf()) if slot.average else slot.leaf()
 
     def _emit(self, node: Node) -> Node:
         scope = self.cascade.scope
@@ -184,7 +185,9 @@ def _poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> N
     """NaN in, NaN out, also where an input has cancelled altogether: Σ(x - mean x) is 0 for numbers only."""
     read = {leaf for s in slots for x in s.lift for leaf in g.leaves(x)} | set(g.leaves(value))
     bodies = [b for n in g.walk(node) if cascade.scope.is_stage(n) for b in n.args]
-    for leaf in g.leaves(g.mul(*bodies)):
+    if node.is_boolean or node.op == "reduce" and node.attr.kind in ("argmax", "argmin", "topk_indices"):
+        return value
+    for leaf in _calculated(bodies):
         if leaf in read or not cascade.scope.varies(leaf) or leaf.attr.domain & {"bool", "integer"}:
             continue
         exponents = {x for b in bodies for n in g.walk(b) if n.op == "exp" for x in g.leaves(n)}
@@ -192,6 +195,22 @@ def _poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> N
         broken = cascade.backend.slot("any", Node("ne", (gap, gap)))
         value = g.where(broken, g.special("nan"), value)
     return value
+
+
+def _calculated(bodies: list[Node]) -> list[Node]:
+    """Tensors whose values enter a calculation; a comparison with NaN is false, and that is no NaN."""
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack = list(bodies)
+    while stack:
+        n = stack.pop()
+        if n in seen or n.is_boolean and n.op not in ("tensor", "reduce"):
+            continue
+        seen.add(n)
+        if n.op == "tensor":
+            found.setdefault(n)
+        stack.extend(n.args)
+    return sorted(found, key=lambda n: n.digest)
 
 
 def _orders(value: Node, base: Node) -> set[Fraction]:

@@ -153,6 +153,10 @@ class SlotBackend:
         leaves = [{x for gen, _ in m for x in g.leaves(gen, "state") if x is not COUNT} for m in p.terms]
         return any(held and not held & centred for held in leaves)
 
+    def holds_anchor(self, p: Poly) -> bool:
+        leaves = {site.leaf for site in self.sites.values()}
+        return any(x in leaves for gen in p.generators() for x in g.leaves(gen, "state"))
+
     # --- terms of a body ---
 
     def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]:

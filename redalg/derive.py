@@ -21,10 +21,10 @@ from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.graph import Node
 from redalg.normalising import choose_axis, normalise
 from redalg.plan import Output, PassPlan, Plan, StageReport
+from redalg.spec import Spec
 
 if TYPE_CHECKING:
     from redalg.form import Form
-    from redalg.spec import Spec
 
 ASSUMPTIONS = ("cast_commutes",)
 PAIRS = {
@@ -81,6 +81,13 @@ def verdict(
 
 def derive_plan(spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()) -> Plan:
     """The plan behind `derive_incremental`, not yet verified."""
+    if not isinstance(spec, Spec):
+        raise RedalgError(
+            f"a spec of type {type(spec).__name__}",
+            "ra.derive_incremental",
+            "only a Spec says which outputs are wanted",
+            "ra.derive_incremental(ra.Spec(y=expression))",
+        )
     assumed = _checked(max_passes, assume)
     outputs = list(spec.outputs.values())
     along = choose_axis(outputs, axis, set(spec.axes))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PLAUSIBLE_SLOTS = 9  # a witness excludes fewer slots than this at least, and always more than the body's own terms
 OUTPUT_BUDGET = 6  # samples for a Jacobian, which costs more than a stage minor
-ORDER_BUDGET = 4  # an extremum depends on few elements at a time: what two samples do not show, more rarely do
+ORDER_BUDGET = 12  # an extremum depends on few elements at a time: what two samples do not show, more rarely do
 
 
 def refuse(

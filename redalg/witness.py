@@ -135,7 +135,10 @@ def _search(
     for number, design in enumerate(designs(bool(earlier), problem.positional, scan)):
         if number >= budget or quiet >= _patience(problem, laboratory):
             return None
-        found, clean = laboratory.attempt(design, number)
+        try:
+            found, clean = laboratory.attempt(design, number)
+        except ArithmeticError:  # numbers too long to write down, as exp(exp(50)) has them: no sample
+            found, clean = None, False
         if found is not None:
             return found
         quiet += clean

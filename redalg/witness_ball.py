@@ -26,6 +26,7 @@ from mpmath.libmp import (
 from mpmath.libmp import libmpi as li
 
 Interval = Any  # a pair of raw mpf tuples
+LONGEST = 100_000  # binary places of a number that is still written out as a rational
 
 
 class Ball:
@@ -292,4 +293,6 @@ def midpoint(number: Fraction | Ball) -> Fraction:
         return number
     lo, hi = number.mpi
     middle = mpf_mul(mpf_add(lo, hi), mpf_shift(from_int(1), -1))
+    if abs(middle[2]) > LONGEST:
+        raise OverflowError("a number of more than a hundred thousand binary places")
     return Fraction(*to_rational(middle))

@@ -49,7 +49,8 @@ def corrupted(slot: Slot):
             yield replace(slot, moves=(*others[0], replace(m, coefficient=mul(factor, m.coefficient)), *others[1]))
     if slot.kind == "sum":
         yield replace(slot, lift=(add(slot.lift[0], ONE),))
-        yield replace(slot, average=not slot.average)
+        if len(slot.moves) > 2:  # a residual is 0 over the reals, as a sum and as a mean
+            yield replace(slot, average=not slot.average)
     if slot.kind != "max":  # anchored on the minimum, attention is as right over the reals
         yield replace(slot, kind={"sum": "max", "argmax": "argmin"}[slot.kind])
 
