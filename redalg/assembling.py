@@ -123,14 +123,18 @@ def build_pass(
     export: Callable[[Node], Node],
     axis_order: tuple[str, ...],
     taken: frozenset[str],
+    written: list[Node] | None = None,
 ) -> tuple[PassPlan, list[Node], Cascade]:
-    """The plan of one pass that computes `nodes`, and the nodes over its state."""
+    """The plan of one pass that computes `nodes`, and the nodes over its state.
+
+    `written`: the nodes as the spec has them, where `nodes` are already rewritten.
+    """
     stages = _needed(raw, nodes)
     choices = choose(raw, backend, stages, nodes)
     try:
-        return _build(raw, nodes, stages, choices, export, axis_order, taken)
+        return _build(raw, nodes, stages, choices, export, axis_order, taken, written or nodes)
     except Unresolved:
-        return _build(raw, nodes, stages, Choices(), export, axis_order, taken)
+        return _build(raw, nodes, stages, Choices(), export, axis_order, taken, written or nodes)
 
 
 class Unresolved(Exception):
@@ -150,6 +154,7 @@ def _build(
     export: Callable[[Node], Node],
     axis_order: tuple[str, ...],
     taken: frozenset[str],
+    written: list[Node],
 ) -> tuple[PassPlan, list[Node], Cascade]:
     slots = SlotBackend(choices, raw.axis, axis_order, _averaged(stages, nodes, raw.axis))
     slots.names |= taken
@@ -162,7 +167,7 @@ def _build(
     emitted = [_guarded(n, emit(n), final, emit) for n in nodes]
     anchors = slots.anchors(final.separator, emit)
     built = [_emitted_slot(s, emit) for s in slots.closed()]
-    emitted = [_poisoned(n, v, _live(anchors, built, [v])[1], final) for n, v in zip(nodes, emitted, strict=True)]
+    emitted = [_poisoned(n, v, _live(anchors, built, [v])[1], final) for n, v in zip(written, emitted, strict=True)]
     built += [s for s in slots.others.values() if s.name not in {b.name for b in built}]
     anchors, built = _live(anchors, built, emitted)
     _check_closed(anchors, built, emitted, raw.scope.known)

@@ -11,6 +11,7 @@ are constants; this greedy assignment is minimal.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from redalg import graph as g
@@ -190,7 +191,8 @@ class _Derivation:
         taken = frozenset({"n", *(d.name for d in self.spec.tensors)})
         for p in range(len(cascades) - 1, -1, -1):
             raw, backend = cascades[p]
-            plan, values, _ = build_pass(raw, backend, nodes, lambda n: self._export(wanted, n), self.axis_order, taken)
+            export, written = partial(self._export, wanted), self.nodes if emitted is None else None
+            plan, values, _ = build_pass(raw, backend, nodes, export, self.axis_order, taken, written)
             if emitted is None:
                 emitted = values
             else:
