@@ -11,6 +11,7 @@ are constants; this greedy assignment is minimal.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,11 +58,8 @@ def derive_incremental(spec: Spec, axis: object = None, max_passes: int = 1, ass
     ['max_x', 'n', 'sum_exp']
     """
     from redalg.form import Form
-    from redalg.obligation import verify_plan
 
-    plan = derive_plan(spec, axis, max_passes, assume)
-    verify_plan(spec, plan)
-    return Form(spec, plan)
+    return Form(spec, _verified(spec, derive_plan(spec, axis, max_passes, assume)))
 
 
 def verdict(
@@ -78,6 +76,34 @@ def verdict(
         return derive_incremental(spec, axis, max_passes, assume)
     except (NotDecomposable, Undecided) as refusal:
         return refusal
+
+
+def _verified(spec: Spec, plan: Plan) -> Plan:
+    """The plan, its obligations tested. Where only infinities and NaN tell it from the definition, it says so.
+
+    A form that is NaN there gets a named assumption; one that is a number there is not given out.
+    """
+    from redalg.obligation import InternalError, verify_plan
+
+    try:
+        verify_plan(spec, plan)
+        return plan
+    except InternalError as failure:
+        if not any(str(side).strip("+-") in ("inf", "nan") for side in (failure.left, failure.right)):
+            raise
+    held = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
+    assumed = replace(plan, assumptions=(*plan.assumptions, held))
+    try:
+        verify_plan(spec, assumed)
+        return assumed
+    except InternalError as failure:
+        raise Undecided(
+            f"output {failure.what.split(' of ')[-1].split(' ')[0]}",
+            f"form of {', '.join(spec.outputs)}",
+            f"where a stage value is infinite or empty the form would not be the definition: {failure.why}",
+            "bound the stage values in the spec, by where or maximum",
+            missing="the values of the stages on empty, masked or vanishing data",
+        ) from None
 
 
 def derive_plan(spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()) -> Plan:

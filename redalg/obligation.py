@@ -44,6 +44,9 @@ CAST_COMMUTES = "cast_commutes"  # the assumption that rounding commutes with re
 class InternalError(RedalgError):
     """An obligation of a derived form failed: an error of the engine, never of the spec."""
 
+    left: object = None  # the two sides that differ
+    right: object = None
+
 
 def obligations(plan: Plan, spec: Spec | None = None) -> tuple[Obligation, ...]:
     """Every law of the plan; with the spec also that its folds equal the definition (O8)."""
@@ -99,12 +102,14 @@ def verify_plan(spec: Spec, plan: Plan, budget: int = 5_000) -> None:
                     f"{LAWS.get(pair.name, 'a fold depends on its bracketing')}: {pair.note} at {point}",
                     "give ra.Monoid an associative combine with its identity, and actions that distribute over it",
                 )
-            raise InternalError(
+            failure = InternalError(
                 f"obligation {pair.name} of {pair.subject} does not hold",
                 f"form of {', '.join(spec.outputs)}",
                 f"{pair.note}; at {point}".removeprefix("; "),
                 "this is an error in redalg, not in the spec; please report the spec",
             )
+            failure.left, failure.right = point.get("left"), point.get("right")
+            raise failure
 
 
 # --- raw arithmetic ------------------------------------------------------------------------------------------------
