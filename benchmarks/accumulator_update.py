@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 import redalg as ra
+from benchmarks.processes import conditions
 
 ROWS, LENGTH = 64, 65536
 LIMIT = 2.0
@@ -106,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=7)
     repeats = parser.parse_args(arguments).repeats
+    print(conditions())
     print(f"{'case':20} {'bare ms':>9} {'update ms':>10} {'ratio':>6} {'1 element us':>13} {'deterministic':>14}")
     worst = 0.0
     for build in CASES:

@@ -21,6 +21,7 @@ import redalg as ra
 from benchmarks import truth
 from benchmarks.feeding import FEEDS, run_form, run_peer
 from benchmarks.peers import MOMENTS, PAIRS, SOFTMAX, Peer
+from benchmarks.processes import conditions
 
 FLOOR = 2 * 2.0**-52
 LENGTH = 64
@@ -161,6 +162,8 @@ def table(cells: Sequence[Cell], draws: int) -> str:
         f"Largest relative error over {draws} draws of {LENGTH} elements, floor 2 ulp = {FLOOR:.1e}. Written by",
         "`python -m benchmarks.accuracy`. *Best published* is the smallest of the errors of the published updates of",
         "`benchmarks/peers.py` fed the same pieces (all of them, and the textbook sums: `accuracy.json`).",
+        "",
+        conditions(),
         "",
         f"Of {len(cells)} cells {len(cells) - len(worse)} are at least as accurate as the best published update,",
         f"{len(worse)} are worse.",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.processes import fresh
+from benchmarks.processes import conditions, fresh
 from benchmarks.refusals import REFUSED
 
 MEDIAN, WORST = 0.3, 3.0
@@ -45,7 +45,7 @@ def measure(kind: str, name: str) -> tuple[str, float]:
 
 def report(rows: Sequence[tuple[str, str, str, float]]) -> str:
     written = "Each in a fresh process, imports excluded. Written by `python -m benchmarks.derivation_time`."
-    lines = ["# Derivation times", "", written, ""]
+    lines = ["# Derivation times", "", written, conditions(), ""]
     for kind in ("catalog", "refusal"):
         group = [r for r in rows if r[0] == kind]
         worst = max(group, key=lambda r: r[3])

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.processes import fresh
+from benchmarks.processes import conditions, fresh
 
 CODE = """
 import json, sys, time
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--repetitions", type=int, default=7)
     repetitions = parser.parse_args(arguments).repetitions
     written = f"Median of {repetitions} fresh processes. Written by `python -m benchmarks.import_time`."
-    lines = ["# Import times", "", written, "", "| statement | seconds | loaded |", "|---|---|---|"]
+    lines = ["# Import times", "", written, conditions(), "", "| statement | seconds | loaded |", "|---|---|---|"]
     for name, statement in STATEMENTS.items():
         seconds, loaded = measure(statement, repetitions)
         lines.append(f"| `{name}` | {seconds:.3f} | {', '.join(loaded) or 'none of them'} |")

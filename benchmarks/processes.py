@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def conditions() -> str:
+    """Date, device and versions under which figures are taken."""
+    from importlib.metadata import version
+
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "sympy", "mpmath"))
+    device = f"{_processor()}, {os.cpu_count()} cores"
+    return f"{datetime.date.today()}, {device}, Python {platform.python_version()}, {versions}."
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
 
 
 def fresh(code: str, *arguments: str, timeout: float = 120.0) -> Any:
