@@ -55,7 +55,8 @@ def refuse(
     raise NotDecomposable(
         text,
         where,
-        f"{witness.scope}; in the way: {culprit} ({blocked.why})",
+        f"{witness.scope}, on states reached by {len(witness.streams)} streams that all contain the"
+        f" {len(witness.points)} elements of the witness; in the way: {culprit} ({blocked.why})",
         way_out,
         stage=name,
         reason=f"{culprit}: {blocked.why}",
