@@ -1,0 +1,180 @@
+"""What lies between a form and source text: programs over the elements of one row, with named axes.
+
+A `Program` says what is computed; a schedule (`redalg.kernels.schedule`) says by whom. Both backends print the same
+program. Its axes play four roles::
+
+    rows     one state each, independent of each other (flattened to one row number)
+    stream   the axes a state is folded over (flattened row-major to one position ``pos``)
+    lanes    axes along which part of a row's state is an array (the columns e of attention's P·V); usually none
+    inner    axes of contractions inside an element (the d of Q·K): complete for every element
+
+A stream is folded in *tiles*. Grammar (names are read as graph leaves ``state(name)``)::
+
+    Pass    = lift: Step*  update: Step*  combine: Step*  parts: Part*  exports: Let*
+    Step    = Let(name, node)                name := node, per row (or per lane, if the node has lane axes)
+            | First(name, node, neutral)     name := node at the tile's first element if usable, else neutral
+            | Loop(Fold*)                    one walk over the tile: every fold reads only names known before
+            | Join(kind, names, a, b)        names := a ⊕ b, values held at the same anchors, a first in the stream
+    Fold    = (names, kind, bodies, extra)   names := the reduction of the bodies over the tile
+
+``lift`` makes a tile's state under the names ``part + "_b"`` from an empty start. ``combine`` reads the state ``part``
+(first in the stream) and ``part + "_b"`` with counts ``n`` and ``n_b``, both non-empty, and leaves ``part + "_new"``.
+``update`` folds a tile into the state: it reads ``part`` and the tile and leaves ``part + "_new"``. Where anchors are
+extrema it lifts the tile at the *new* anchors; it holds for an empty state too if `Pass.absorbs`, and is empty where
+there is nothing better than lift, then combine. What a step names `_new` or `_b` is final: no name is assigned twice in
+a list of steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from redalg.graph import Node
+
+STORAGE = {  # dtypes of arrays -> bytes; narrow floats are computed in float32
+    "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
+    "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint64": 8, "uint32": 4, "uint16": 2, "uint8": 1, "bool": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of the spec as an argument: an array read by position, or a number passed by value (`number`)."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str  # a key of STORAGE; for a number "float64", "int64" or "bool"
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output array: `node` at every index of `axes`; where `void` holds, the number `empty`."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str
+    node: Node
+    keeps: bool = False  # whether its node is evaluated per element of the stream
+    void: Node | None = None
+    empty: Any = None
+
+
+@dataclass(frozen=True)
+class Let:
+    name: str
+    node: Node
+
+
+@dataclass(frozen=True)
+class First:
+    """The node at the first element of the tile, if it is finite (and not 0 where `nonzero`), else `neutral`."""
+
+    name: str
+    node: Node
+    neutral: int
+    nonzero: bool = False
+
+
+@dataclass(frozen=True)
+class Fold:
+    """`kind`: sum prod max min any all argmax argmin topk monoid. argmax/argmin: names (value, position in the stream);
+    topk: (values, positions), extra (k, new axis); monoid: extra the Monoid. `ignore_nan`: max/min that skip NaN."""
+
+    names: tuple[str, ...]
+    kind: str
+    bodies: tuple[Node, ...]
+    axes: tuple[str, ...] = ()  # lane axes of the result
+    extra: Any = None
+    ignore_nan: bool = False
+
+
+@dataclass(frozen=True)
+class Loop:
+    folds: tuple[Fold, ...]
+
+
+@dataclass(frozen=True)
+class Join:
+    """`names` := `a` ⊕ `b`; kinds as in `Fold`, and "average": a + (b - a)·n_b/(n + n_b)."""
+
+    names: tuple[str, ...]
+    kind: str
+    a: tuple[Node, ...]
+    b: tuple[Node, ...]
+    axes: tuple[str, ...] = ()
+    extra: Any = None
+    ignore_nan: bool = False
+
+
+Step = Let | First | Loop | Join
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored value of a state. `kind`: "f" (the program's real dtype), "i" (int64) or "b". `top`: length of a list."""
+
+    name: str
+    kind: str
+    identity: float | int | bool
+    axes: tuple[str, ...] = ()  # lane axes
+    top: int | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    parts: tuple[Part, ...]
+    lift: tuple[Step, ...]
+    combine: tuple[Step, ...]
+    update: tuple[Step, ...] = ()
+    absorbs: bool = False  # update and combine also hold where a state is the identity (n = 0 or n_b = 0)
+    ordered: bool = False  # pieces must be combined in the order of the stream
+    exports: tuple[Let, ...] = ()  # read by later passes and results
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything a backend prints, before any decision about threads."""
+
+    name: str
+    rows: tuple[str, ...]
+    stream: tuple[str, ...]
+    lanes: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    results: tuple[Result, ...]
+    passes: tuple[Pass, ...]
+    real: str  # "float32" or "float64": what inexact values are computed in
+    lengths: dict[str, int] = field(
+        default_factory=dict, hash=False
+    )  # axes whose length is part of the program (top-k)
+    title: str = ""  # what is computed, in the words of the spec
+
+    @property
+    def keeps(self) -> bool:
+        return any(r.keeps for r in self.results)
+
+
+@dataclass(frozen=True)
+class Param:
+    """One argument of a generated function, in order.
+
+    `role`: "operand" or "result" (a pointer, CPU: an array), "number" (a scalar operand), "size" (length of axis
+    `name`), "stride" (of array `name` along dimension `dim`, in elements), "scratch" (a workspace of `size` bytes, zeroed
+    once), "low"/"high" (a range of rows or of positions, CPU).
+    """
+
+    role: str
+    name: str
+    dtype: str  # a key of STORAGE
+    dim: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Module:
+    """Generated source: a Python module as text, its entry point, and what the entry takes."""
+
+    source: str
+    entry: str
+    params: tuple[Param, ...]

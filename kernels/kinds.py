@@ -1,0 +1,86 @@
+"""Kinds of numbers in a program: "b" Boolean, "i" integer (int64), "f" inexact (the program's real dtype).
+
+The rules are those of `redalg.numeric`: Booleans count as 0 and 1, integers stay integers until they meet a float, a
+division or a function of the reals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from redalg.graph import BOOLEAN, Node
+
+ORDER = "bif"
+SAME = frozenset({"abs", "sign", "relu", "floor", "ceil", "conj", "re", "im"})
+
+
+def widest(kinds: Iterable[str]) -> str:
+    return max(kinds, key=ORDER.index, default="i")
+
+
+def counted(kind: str) -> str:
+    """The kind of a value in arithmetic: a Boolean is a number there."""
+    return "i" if kind == "b" else kind
+
+
+class Kinds:
+    """The kind of every node, from the kinds of its named leaves."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names: dict[str, str] = {"n": "i", "n_b": "i", "n_new": "i", **names}
+        self._memo: dict[Node, str] = {}
+
+    def learn(self, name: str, node: Node) -> str:
+        """Note the kind of a name that is assigned the node."""
+        kind = self.of(node)
+        self.names[name] = kind
+        return kind
+
+    def of(self, node: Node) -> str:
+        found = self._memo.get(node)
+        if found is None:
+            found = self._kind(node)
+            if node.op not in ("tensor", "state"):
+                self._memo[node] = found
+        return found
+
+    def _kind(self, node: Node) -> str:
+        op = node.op
+        if op in ("tensor", "state"):
+            return self._named(node)
+        if op in BOOLEAN:
+            return "b"
+        if op in ("size", "index"):
+            return "i"
+        if op == "const":
+            return "i" if node.attr.denominator == 1 else "f"
+        if op == "special":
+            return "f"
+        if op == "where":
+            kinds = [self.of(a) for a in node.args[1:]]
+            return "b" if kinds == ["b", "b"] else widest(map(counted, kinds))
+        if op == "reduce":
+            return self.reduced(node.attr.kind, node.args)
+        if op == "pow":
+            base, e = node.args
+            whole = e.op == "const" and e.attr.denominator == 1 and e.attr > 0
+            return counted(self.of(base)) if whole else "f"
+        if op == "cast":
+            return "b" if node.attr == "bool" else counted(self.of(node.args[0]))
+        if op in ("add", "mul", "maximum", "minimum") or op in SAME:
+            return widest(counted(self.of(a)) for a in node.args)
+        return "f"
+
+    def _named(self, node: Node) -> str:
+        name = node.attr.name
+        if name in self.names:
+            return self.names[name]
+        domain = node.attr.domain
+        return "b" if "bool" in domain else "i" if "integer" in domain else "f"
+
+    def reduced(self, kind: str, bodies: Iterable[Node]) -> str:
+        if kind in ("any", "all"):
+            return "b"
+        if kind in ("argmax", "argmin", "topk_indices"):
+            return "i"
+        return widest(counted(self.of(b)) for b in bodies)

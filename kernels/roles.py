@@ -1,0 +1,201 @@
+"""Which axis plays which part in a kernel, and plans in which every value is read along the axes it is held in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from redalg.graph import Node, leaves, rename_axes, state, substitute, walk
+from redalg.plan import Anchor, PassPlan, Plan, Slot
+from redalg.symbolic import declared_axes
+from redalg.void import new_axes
+
+Read = Callable[[Node], Node]
+
+
+@dataclass(frozen=True)
+class Roles:
+    rows: tuple[str, ...]
+    stream: tuple[str, ...]
+    lanes: tuple[str, ...]
+    lengths: dict[str, int]  # of the axes top-k lists make
+
+
+def roles(plan: Plan, axes: tuple[str, ...]) -> Roles:
+    """The part of every axis. `axes` gives their order.
+
+    Lanes are axes along which what is dear in an element, a contraction, does not vary: there it is computed once for
+    all of them (the scores of attention, for every column of V). All other axes that are not reduced number rows.
+    """
+    nodes = [n for p in plan.passes for s in p.slots for n in s.lift]
+    everything = nodes + [o.value for o in plan.outputs] + [n for p in plan.passes for _, n in p.exports]
+    slots = [s for p in plan.passes for s in p.slots]
+    lengths = {s.extra[1]: s.extra[0] for s in slots if s.kind == "topk"} | new_axes(*everything)  # type: ignore[index]
+    used = {a for s in slots for a in s.axes} | {a for o in plan.outputs for a in o.axes}
+    used |= {a for p in plan.passes for _, n in p.exports for a in n.axes}
+    used -= {*plan.axis, *lengths}
+    order = dict.fromkeys([*axes, *sorted(used)])
+    contracted = [n.axes - {*plan.axis} for n in walk(*nodes) if n.op == "reduce"]
+    dear = frozenset().union(*contracted)
+    lanes = tuple(a for a in order if a in used and a not in dear) if any(contracted) else ()
+    if not plan.passes or not slots:
+        return _map_roles(plan, order, lengths)
+    return Roles(tuple(a for a in order if a in used and a not in lanes), plan.axis, lanes, lengths)
+
+
+def _map_roles(plan: Plan, order: Iterable[str], lengths: dict[str, int]) -> Roles:
+    """Without a reduction, the last axis is walked as if it were one."""
+    used = [a for a in order if any(a in o.axes for o in plan.outputs)]
+    return Roles(tuple(used[:-1]), tuple(used[-1:]), (), lengths)
+
+
+# --- reads along other axes ------------------------------------------------------------------------------------------
+
+
+def aligned(plan: Plan) -> Plan:
+    """An equal plan in which state parts, anchors and exports are read along the axes they are declared in.
+
+    A product of two means, ``mean_x[a] · mean_x[b]``, reads one slot along two axes; here that becomes two slots, so
+    that a row finds everything it reads in its own state.
+    """
+    outputs, passes = plan.outputs, list(plan.passes)
+    for number in reversed(range(len(passes))):
+        clones = _Clones(passes[number])
+        if number == len(passes) - 1:
+            outputs = tuple(replace(o, value=clones.read(o.value)) for o in outputs)
+        passes[number] = clones.plan()
+        earlier = _Exports(passes[:number])
+        passes[number] = _mapped(passes[number], earlier.read)
+        outputs = tuple(replace(o, value=earlier.read(o.value)) for o in outputs)
+        passes[:number] = earlier.passes()
+    return replace(plan, passes=tuple(passes), outputs=outputs)
+
+
+def _along(name: str, axes: tuple[str, ...]) -> str:
+    return f"{name}_along_{'_'.join(axes)}"
+
+
+class _Exports:
+    """Exports of earlier passes, cloned for every order of axes they are read along."""
+
+    def __init__(self, passes: list[PassPlan]) -> None:
+        self.earlier = passes
+        self.home = {name: (i, node) for i, p in enumerate(passes) for name, node in p.exports}
+        self.made: dict[str, tuple[int, str, Node]] = {}
+
+    def read(self, node: Node) -> Node:
+        mapping = {}
+        for leaf in leaves(node, "state"):
+            name, axes = leaf.attr.name, leaf.attr.axes
+            if name not in self.home:
+                continue
+            place, value = self.home[name]
+            held = tuple(sorted(value.axes))
+            if set(axes) != set(held):
+                missing = [a for a in held if a not in axes]
+                renamed = dict(zip(missing, [a for a in axes if a not in held], strict=True))
+                clone = _along(name, axes)
+                self.made[clone] = (place, clone, rename_axes(value, renamed))
+                mapping[leaf] = state(clone, axes, leaf.attr.domain)
+        return substitute(node, mapping, raw=True) if mapping else node
+
+    def passes(self) -> list[PassPlan]:
+        found = list(self.earlier)
+        for place, name, node in self.made.values():
+            p = found[place]
+            if name not in dict(p.exports):
+                found[place] = replace(p, exports=(*p.exports, (name, node)))
+        return found
+
+
+class _Clones:
+    """Slots and anchors of one pass, cloned for every order of axes they are read along."""
+
+    def __init__(self, p: PassPlan) -> None:
+        self.source, self.axes = p, declared_axes(p)
+        self.tops = {part: s.extra[1] for s in p.slots if s.kind == "topk" for part in s.parts}  # type: ignore[index]
+        self.owner = {part: s.name for s in p.slots for part in s.parts} | {a.name: a.name for a in p.anchors}
+        self.anchors, self.slots = {a.name: a for a in p.anchors}, {s.name: s for s in p.slots}
+        self.order = list(p.order)
+        self.done: set[tuple[str, tuple[str, ...]]] = set()
+
+    def plan(self) -> PassPlan:
+        p = _mapped(self.source, self.read)
+        for table in (self.anchors, self.slots):
+            for item in (*p.anchors, *p.slots):
+                if item.name in table:
+                    table[item.name] = item  # type: ignore[assignment]
+        order = self.order
+        return PassPlan(
+            tuple(self.anchors[n] for n in order if n in self.anchors),
+            tuple(self.slots[n] for n in order if n in self.slots),
+            tuple(order),
+            p.exports,
+        )
+
+    def read(self, node: Node) -> Node:
+        """The node with every state leaf read along its declared axes, under the name of a clone where need be."""
+        mapping = {}
+        for leaf in leaves(node, "state"):
+            prefix, colon, name = leaf.attr.name.rpartition(":")
+            declared = self._own(name, self.axes.get(name))
+            axes = self._own(name, leaf.attr.axes)
+            if declared is None or axes == declared or name not in self.owner:
+                continue
+            self._clone(self.owner[name], dict(zip(declared, axes, strict=True)))
+            mapping[leaf] = state(prefix + colon + _along(name, axes), leaf.attr.axes, leaf.attr.domain)
+        return substitute(node, mapping, raw=True) if mapping else node
+
+    def _own(self, name: str, axes: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        return axes[:-1] if axes is not None and name in self.tops else axes
+
+    def _clone(self, name: str, renaming: dict[str, str]) -> None:
+        item: Anchor | Slot = self.anchors[name] if name in self.anchors else self.slots[name]
+        axes = tuple(renaming.get(a, a) for a in item.axes)
+        if (name, axes) in self.done:
+            return
+        self.done.add((name, axes))
+        changed = {old: new for old, new in renaming.items() if old != new}
+
+        def renamed(node: Node) -> Node:
+            return self.read(rename_axes(node, changed))
+
+        def along(other: str) -> str:
+            """The name under which something this item refers to is read."""
+            held = self.anchors[other].axes if other in self.anchors else self.slots[other].axes
+            there = tuple(changed.get(a, a) for a in held)
+            if there == held:
+                return other
+            self._clone(other, dict(zip(held, there, strict=True)))
+            return _along(other, there)
+
+        if isinstance(item, Anchor):
+            found: Anchor | Slot = _map_anchor(replace(item, name=_along(name, axes), axes=axes), renamed)
+            self.anchors[found.name] = found  # type: ignore[assignment]
+        else:
+            moves = tuple(replace(m, slot=m.slot if m.slot == "n" else along(m.slot)) for m in item.moves)
+            parts = tuple(_along(part, axes) for part in item.parts)
+            anchors = tuple(along(a) for a in item.anchors)
+            fresh = replace(item, name=_along(name, axes), axes=axes, parts=parts, anchors=anchors, moves=moves)
+            found = _map_slot(fresh, renamed)
+            self.slots[found.name] = found  # type: ignore[assignment]
+        self.order.insert(self.order.index(name) + 1, found.name)
+
+
+def _mapped(p: PassPlan, read: Read) -> PassPlan:
+    return PassPlan(
+        tuple(_map_anchor(a, read) for a in p.anchors),
+        tuple(_map_slot(s, read) for s in p.slots),
+        p.order,
+        tuple((name, read(node)) for name, node in p.exports),
+    )
+
+
+def _map_anchor(a: Anchor, read: Read) -> Anchor:
+    target, shift = (None if n is None else read(n) for n in (a.target, a.shift))
+    return replace(a, generator=read(a.generator), target=target, shift=shift)
+
+
+def _map_slot(s: Slot, read: Read) -> Slot:
+    moves = tuple(replace(m, coefficient=read(m.coefficient)) for m in s.moves)
+    return replace(s, lift=tuple(read(n) for n in s.lift), moves=moves)
