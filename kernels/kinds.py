@@ -66,7 +66,8 @@ class Kinds:
             whole = e.op == "const" and e.attr.denominator == 1 and e.attr > 0
             return counted(self.of(base)) if whole else "f"
         if op == "cast":
-            return "b" if node.attr == "bool" else counted(self.of(node.args[0]))
+            kind = counted(self.of(node.args[0]))
+            return "b" if node.attr == "bool" else "f" if node.attr.startswith(("float", "bfloat")) else kind
         if op in ("add", "mul", "maximum", "minimum") or op in SAME:
             return widest(counted(self.of(a)) for a in node.args)
         return "f"
