@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from redalg.graph import BOOLEAN, Node
 
+from redalg.kernels.ir import First, Let, Loop, Program, Step
+
 ORDER = "bif"
 SAME = frozenset({"abs", "sign", "relu", "floor", "ceil", "conj", "re", "im"})
 
@@ -85,3 +87,31 @@ class Kinds:
         if kind in ("argmax", "argmin", "topk_indices"):
             return "i"
         return widest(counted(self.of(b)) for b in bodies)
+
+
+def program_kinds(program: Program) -> Kinds:
+    """The kinds of all names a program assigns."""
+    kinds = Kinds({o.name: stored_kind(o.dtype) for o in program.operands})
+    for p in program.passes:
+        for part in p.parts:
+            kinds.names |= {part.name + end: part.kind for end in ("", "_b", "_new", "_seen", "_first")}
+        for step in (*p.lift, *p.combine, *p.update):
+            _learn(kinds, step)
+        for let in p.exports:
+            kinds.learn(let.name, let.node)
+    return kinds
+
+
+def stored_kind(dtype: str) -> str:
+    return "b" if dtype == "bool" else "i" if dtype.startswith(("int", "uint")) else "f"
+
+
+def _learn(kinds: Kinds, step: Step) -> None:
+    if isinstance(step, Let):
+        kinds.learn(step.name, step.node)
+    elif isinstance(step, First):
+        kinds.names[step.name] = "f"
+    elif isinstance(step, Loop):
+        for fold in step.folds:
+            if fold.names[0] not in kinds.names:
+                kinds.names[fold.names[0]] = kinds.reduced(fold.kind.removeprefix("arg"), fold.bodies)

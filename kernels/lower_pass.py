@@ -52,7 +52,7 @@ class PassLowering:
         absorbs &= all(s.kind in ("sum", "argmax", "argmin", "topk", "monoid") or not s.moves for s in self.stored)
         return Pass(parts, tuple(lift), tuple(self.combine()), tuple(update), absorbs, ordered)
 
-    # --- names -----------------------------------------------------------------------------------------------------
+    # --- names -------------------------------------------------------------------------------------------------------
 
     @staticmethod
     def resolved(p: PassPlan, node: Node) -> Node:
@@ -118,7 +118,7 @@ class PassLowering:
             found.append(Part(s.parts[1], "i", -1 if s.kind == "topk" else INT_MAX, lanes, top))
         return found
 
-    # --- lift ------------------------------------------------------------------------------------------------------
+    # --- lift --------------------------------------------------------------------------------------------------------
 
     def lift(self) -> list[Step]:
         """The tile's own state: `name_b`. Slots that need nothing of the tile share its first walk, and so on."""

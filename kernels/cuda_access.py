@@ -1,0 +1,100 @@
+"""Where the elements of arrays lie: row offsets, steps along the stream, loads and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from redalg.graph import Node, walk
+from redalg.kernels.cuda_text import operand_name
+from redalg.kernels.ir import Operand, Param, Program, Result
+from redalg.kernels.schedule import Layout, Schedule
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way an operand is read: the axes of its dimensions in this leaf (they may be renamed)."""
+
+    leaf: Node
+    operand: Operand
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.leaf.attr.axes
+
+
+class Access:
+    """Addresses of one program under a layout. Collects the parameters it needs."""
+
+    def __init__(self, program: Program, schedule: Schedule, layout: Layout) -> None:
+        self.program, self.schedule, self.layout = program, schedule, layout
+        self.operands = {o.name: o for o in program.operands}
+        self.real = "f32" if program.real == "float32" else "f64"
+        self.used: dict[str, Param] = {}
+        self.imports: set[str] = set()
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def size(self, axis: str) -> str:
+        if axis in self.program.lengths:
+            return str(self.program.lengths[axis])
+        name = f"size_{axis}"
+        self.used.setdefault(name, Param("size", axis, "int64"))
+        return name
+
+    def stride(self, array: str, dim: int) -> str:
+        name = f"{operand_name(array)}_s{dim}"
+        self.used.setdefault(name, Param("stride", array, "int64", dim))
+        return name
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str]) -> list[str]:
+        """The terms of an element's offset along the wanted axes."""
+        wanted = set(wanted)
+        return [f"i_{a} * {self.stride(array, d)}" for d, a in enumerate(axes) if a in wanted]
+
+    def step(self, array: str, axes: tuple[str, ...]) -> str | None:
+        """The stride along the flattened stream; None where it is 1."""
+        if array in self.layout.unit:
+            return None
+        last = max(axes.index(a) for a in axes if a in self.program.stream)
+        return self.stride(array, last)
+
+    def walks_flat(self, axes: tuple[str, ...]) -> bool:
+        """Whether the flattened position alone says where along the stream an element lies."""
+        return len(self.program.stream) == 1 or self.layout.flat
+
+    def along(self, array: str, axes: tuple[str, ...], position: str) -> str:
+        """The text of the offset along the stream at a position."""
+        if not any(a in self.program.stream for a in axes):
+            return ""
+        if not self.walks_flat(axes):
+            return " + ".join(self.offset(array, axes, self.program.stream))
+        step = self.step(array, axes)
+        return position if step is None else f"({position}) * {step}"
+
+    def load(self, operand: Operand, index: str, width: int = 1) -> str:
+        name = f"load_{operand.dtype}" + (f"x{width}" if width > 1 else "")
+        self.imports.add(name)
+        text = f"{name}({operand_name(operand.name)}, {index})"
+        return text if width > 1 else self.as_real(operand.dtype, text)
+
+    def as_real(self, dtype: str, text: str) -> str:
+        floats = dtype.startswith(("float", "bfloat"))
+        return f"f64({text})" if self.real == "f64" and floats and dtype != "float64" else text
+
+    def store(self, result: Result, index: str, values: list[str]) -> str:
+        name = f"store_{result.dtype}" + (f"x{len(values)}" if len(values) > 1 else "")
+        self.imports.add(name)
+        value = values[0] if len(values) == 1 else f"({', '.join(values)})"
+        return f"{name}({operand_name(result.name)}, {index}, {value})"
+
+
+def tensor_leaves(nodes: Iterable[Node]) -> list[Node]:
+    return [n for n in walk(*nodes) if n.op == "tensor"]
+
+
+def reduced_axes(nodes: Iterable[Node]) -> set[str]:
+    """Axes of loops inside elements."""
+    return {a for n in walk(*nodes) if n.op == "reduce" for a in n.attr.axes}

@@ -1,0 +1,294 @@
+"""Elements of a row in a kernel: their places, tiles of them in registers, and loops over a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redalg.graph import Node, walk
+from redalg.kernels.cuda_access import tensor_leaves
+from redalg.kernels.cuda_text import conjunction, local, operand_name
+from redalg.kernels.ir import First, Join, Let, Loop, Step
+
+if TYPE_CHECKING:
+    from redalg.kernels.emit_cuda import Kernel
+
+DEAR = frozenset(
+    "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
+)
+DTYPE = {"i": "np.int64", "b": "np.bool_"}
+
+
+class Elements:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.program, self.access = kernel, kernel.program, kernel.access
+        self.rows, self.stream = frozenset(self.program.rows), frozenset(self.program.stream)
+        self.bases: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.tiles_of: dict[Node, str] = {}  # element leaves, and shared values, held in registers
+        self.stored: set[Node] = set()
+        self.shared: set[Node] = set()
+        self.stop = "length"
+
+    # --- leaves ------------------------------------------------------------------------------------------------------
+
+    def row_leaf(self, node: Node) -> str:
+        """The text of a leaf where nothing varies along the stream."""
+        if node.op == "size":
+            return self.access.size(node.attr)
+        if node.op == "index":
+            return self.position(node.attr)
+        if node.op == "state":
+            return self._state(node)
+        return self._load(node, "0" if node.axes & self.stream else None)
+
+    def element_leaf(self, node: Node) -> str:
+        """The text of a leaf at element k of the tile, position `at` of the stream."""
+        if node in self.tiles_of:
+            return f"{self.tiles_of[node]}[k]"
+        if node.op == "tensor":
+            return self._load(node, "at")
+        return self.row_leaf(node)
+
+    def first_leaf(self, node: Node) -> str:
+        """The text of a leaf at the first element of the tile."""
+        if node in self.tiles_of and not self.kernel.schedule.resident:
+            return f"{self.tiles_of[node]}[0]"
+        if node.op == "index" and node.attr in self.stream:
+            return "0" if self.kernel.schedule.resident else "first"
+        return self._load(node, "0") if node.op == "tensor" else self.row_leaf(node)
+
+    def position(self, axis: str) -> str:
+        return "at" if self.program.stream == (axis,) else f"i_{axis}"
+
+    def _state(self, node: Node) -> str:
+        name = node.attr.name
+        bare = name.removesuffix("_b").removesuffix("_new")
+        if bare not in self.kernel.lists:
+            return local(name)
+        entry = f"{local(name)}[i_{node.attr.axes[-1]}]"
+        return (
+            f"(-1 if {entry} == MISSING else {entry})"
+            if self.kernel.kinds.of(node) == "i" and self._places(bare)
+            else entry
+        )
+
+    def _places(self, name: str) -> bool:
+        return any(part.name == name and part.identity == -1 for p in self.program.passes for part in p.parts)
+
+    def _load(self, node: Node, at: str | None) -> str:
+        operand, axes = self.access.operands[node.attr.name], node.attr.axes
+        if operand.number:
+            name = operand_name(operand.name)
+            return {"float64": f"{self.kernel.real}({name})", "int64": name, "bool": name}[operand.dtype]
+        terms = [self.bases.get((operand.name, axes), "")]
+        if at is not None:
+            terms.append("" if at == "0" else self.access.along(operand.name, axes, at))
+        inner = [a for a in axes if a not in self.rows and a not in self.stream]
+        terms += self.access.offset(operand.name, axes, inner)
+        return self.access.load(operand, " + ".join(x for x in terms if x) or "0")
+
+    # --- where a row starts ------------------------------------------------------------------------------------------
+
+    def offsets(self) -> None:
+        """Print the offset of every array's row."""
+        found = [(n.attr.name, n.attr.axes) for n in tensor_leaves(self.everything())]
+        found += [(r.name, r.axes) for r in self.program.results]
+        for name, axes in dict.fromkeys(found):
+            operand = self.access.operands.get(name)
+            if operand is not None and operand.number:
+                continue
+            terms = self.access.offset(name, axes, self.rows)
+            if terms:
+                count = sum(n == name for n, _ in self.bases)
+                base = f"{operand_name(name)}_row{count + 1 if count else ''}"
+                self.bases[name, axes] = base
+                self.kernel.out(f"{base} = {' + '.join(terms)}")
+
+    def everything(self) -> list[Node]:
+        nodes = [r.node for r in self.program.results]
+        nodes += [r.void for r in self.program.results if r.void is not None]
+        for p in self.program.passes:
+            nodes += [n for step in (*p.lift, *p.update, *p.combine) for n in step_nodes(step)]
+            nodes += [let.node for let in p.exports]
+        return nodes
+
+    # --- tiles -------------------------------------------------------------------------------------------------------
+
+    @property
+    def stride(self) -> int:
+        """How far apart consecutive vectors of one thread lie."""
+        s = self.kernel.schedule
+        if self.ordered:
+            return s.vector
+        return s.threads * s.vector
+
+    ordered = False
+
+    def whole_tile(self, steps: Sequence[Step] = (), bodies: Sequence[Node] = ()) -> None:
+        """Start the one tile of a resident row and load it (or, for a map that is not resident, nothing)."""
+        s, out = self.kernel.schedule, self.kernel.out
+        if not s.resident:
+            return
+        base = "piece * (THREADS * TILE) + " if s.cluster > 1 else ""
+        out(f"first = {base}t * VECTOR" if s.vector > 1 else f"first = {base}t")
+        self.stop = "length"
+        groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
+        self._share([*groups, list(bodies)] if bodies else groups)
+        self._load_leaves([n for step in steps for n in step_nodes(step)] + list(bodies or self._kept()))
+
+    def _kept(self) -> list[Node]:
+        return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
+
+    @contextmanager
+    def tiles(self, ordered: bool = False) -> Iterator[None]:
+        """The loop over the tiles of a thread; inside, `first` is its first position and `stop` where its part ends."""
+        s, out = self.kernel.schedule, self.kernel.out
+        self.ordered = ordered and s.threads > 1
+        parts = s.split * s.cluster
+        span = s.threads * s.tile
+        self.tiles_of, self.stored, self.shared = {}, set(), set()
+        if parts > 1:
+            out(f"share = (length + {parts * span - 1}) // {parts * span} * {span}  # per piece, in whole tiles")
+            out("low = piece * share", "stop = min(low + share, length)")
+        low, self.stop = ("low", "stop") if parts > 1 else ("0", "length")
+        if self.ordered:
+            out(f"share = ({self.stop} - {low} + THREADS - 1) // THREADS  # consecutive elements for every thread")
+            out(f"first = {low} + t * share", f"stop = min(first + share, {self.stop})")
+            self.stop, step = "stop", "TILE"
+        else:
+            out(f"first = {low} + t * VECTOR" if s.vector > 1 else f"first = {low} + t" if low != "0" else "first = t")
+            step = "THREADS * TILE" if s.threads > 1 else "TILE"
+        with out.block(f"while first < {self.stop}:"):
+            yield
+            out(f"first += {step}")
+        self.ordered = False
+
+    def count(self) -> str:
+        """The number of elements of the tile a thread has."""
+        s = self.kernel.schedule
+        if s.exact:
+            return "TILE"
+        vectors = f"({self.stop} - first + {self.stride - 1}) // {self.stride}"
+        text = f"min({s.tile // s.vector}, {vectors})"
+        return f"{text} * VECTOR" if s.vector > 1 else text
+
+    def load_tile(self, steps: Sequence[Step], bodies: Sequence[Node] = ()) -> None:
+        """Load the elements a tile's steps read, and note what several of its loops share."""
+        groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
+        self._share([*groups, list(bodies)] if bodies else groups)
+        self._load_leaves([n for step in steps for n in step_nodes(step)] + list(bodies))
+
+    def _load_leaves(self, nodes: Sequence[Node]) -> None:
+        wanted = [n for n in tensor_leaves(nodes) if n.axes & self.stream and n.axes <= self.rows | self.stream]
+        vectors, single = [], []
+        for leaf in dict.fromkeys(wanted):
+            if leaf in self.tiles_of:
+                continue
+            name = operand_name(leaf.attr.name)
+            name += f"{sum(x.attr.name == leaf.attr.name for x in self.tiles_of) or ''}_tile"
+            self.tiles_of[leaf] = name
+            kind = self.kernel.kinds.of(leaf)
+            self.kernel.out(f"{name} = cuda.local.array(TILE, {DTYPE.get(kind, self.real)})")
+            unit = leaf.attr.name in self.kernel.layout.unit and self.kernel.schedule.vector > 1
+            (vectors if unit else single).append(leaf)
+        self._fill(vectors, single)
+
+    @property
+    def real(self) -> str:
+        return "np.float32" if self.program.real == "float32" else "np.float64"
+
+    def _fill(self, vectors: list[Node], single: list[Node]) -> None:
+        out, width = self.kernel.out, self.kernel.schedule.vector
+        if vectors:
+            with self.vectors():
+                for leaf in vectors:
+                    operand, name = self.access.operands[leaf.attr.name], self.tiles_of[leaf]
+                    base = self.bases.get((operand.name, leaf.attr.axes))
+                    entries = [f"{name}[v * VECTOR{f' + {c}' if c else ''}]" for c in range(width)]
+                    value = self.access.load(operand, f"{base} + j" if base else "j", width)
+                    out(f"{', '.join(entries)} = {value}")
+        if single:
+            with self.each(position=True, axes={a for leaf in single for a in leaf.attr.axes}):
+                for leaf in single:
+                    out(f"{self.tiles_of[leaf]}[k] = {self._load(leaf, 'at')}")
+
+    # --- loops over a tile -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def vectors(self) -> Iterator[None]:
+        """For every vector of the tile that lies in the row; j is its first position."""
+        s, out = self.kernel.schedule, self.kernel.out
+        with out.block(f"for v in range({s.tile // s.vector}):"):
+            out(f"j = first + v * {self.stride}")
+            with out.block(conjunction([None if s.exact else f"j < {self.stop}"])):
+                yield
+
+    @contextmanager
+    def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
+        """For every element of the tile that lies in the row; `at` is its position if that is asked for."""
+        s, out = self.kernel.schedule, self.kernel.out
+        if s.vector == 1:
+            with out.block("for k in range(TILE):"):
+                if position or not s.exact:
+                    out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
+                with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
+                    self._places_along(axes if position else ())
+                    yield
+            return
+        with self.vectors(), out.block("for c in range(VECTOR):"):
+            out("k = v * VECTOR + c", *(["at = j + c"] if position else []))
+            self._places_along(axes if position else ())
+            yield
+
+    def _places_along(self, axes: Iterable[str]) -> None:
+        """The index along every axis of a composite stream, where one is read by itself."""
+        stream = self.program.stream
+        if len(stream) == 1 or not set(axes) & set(stream):
+            return
+        out = self.kernel.out
+        out("rest = at")
+        for axis in reversed(stream[1:]):
+            out(f"i_{axis} = rest % {self.access.size(axis)}", f"rest = rest // {self.access.size(axis)}")
+        out(f"i_{stream[0]} = rest")
+
+    def needs(self, nodes: Iterable[Node]) -> tuple[bool, set[str]]:
+        """Whether elements read their position, and along which axes of the stream by name."""
+        axes: set[str] = set()
+        position = False
+        for n in walk(*nodes):
+            if n.op == "index" and n.attr in self.stream:
+                position = True
+                axes |= {n.attr} if len(self.program.stream) > 1 else set()
+            elif n.op == "tensor" and n.axes & self.stream and n not in self.tiles_of:
+                position = True
+                axes |= set() if self.access.walks_flat(n.attr.axes) else {a for a in n.attr.axes if a in self.stream}
+        return position, axes
+
+    # --- values that several loops use -------------------------------------------------------------------------------
+
+    def _share(self, groups: Sequence[Sequence[Node]]) -> None:
+        """Find the dear element values that several walks over the tile need: computed once, held in registers."""
+        seen: dict[Node, set[int]] = {}
+        for number, group in enumerate(groups):
+            for n in walk(*group):
+                if n.op in DEAR and n.axes & self.stream and n.axes <= self.rows | self.stream:
+                    seen.setdefault(n, set()).add(number)
+        several = [n for n, places in seen.items() if len(places) > 1]
+        inside = {m for n in several for m in walk(*n.args)}
+        self.shared = {n for n in several if n not in inside}
+
+    def stored_value(self, node: Node, text: str) -> str:
+        """The line that keeps a shared value of this element."""
+        name = f"value{len(self.stored) + 1}_tile"
+        self.tiles_of[node] = name
+        self.stored.add(node)
+        return f"{name}[k] = {text}"
+
+
+def step_nodes(step: Step) -> list[Node]:
+    if isinstance(step, Let | First):
+        return [step.node]
+    if isinstance(step, Join):
+        return [*step.a, *step.b]
+    return [body for fold in step.folds for body in fold.bodies]

@@ -1,0 +1,153 @@
+"""Walks over a tile: each thread reduces the elements it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.graph import Node, state, walk
+from redalg.kernels.cuda_element import DTYPE
+from redalg.kernels.cuda_text import better, follows, joined, literal, local
+from redalg.kernels.ir import Fold, Loop
+from redalg.kernels.scalars import Scalars
+
+if TYPE_CHECKING:
+    from redalg.kernels.emit_cuda import Kernel
+
+IDENTITY = {
+    "sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf"), "any": False, "all": True,
+    "argmax": float("-inf"), "argmin": float("inf"), "topk": float("-inf"),
+}  # fmt: skip
+INTEGER = {"max": -(2**63), "min": 2**63 - 1}
+
+
+class Folding:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def loop(self, loop: Loop, scope: Scalars) -> None:
+        """One walk over the tile: start every fold, then add each element to all of them."""
+        kernel, elements = self.kernel, self.kernel.elements
+        bodies = [b for fold in loop.folds for b in fold.bodies]
+        scope.hoist([b for b in bodies if b not in scope.known], kernel.program.stream)
+        kernel.flush(scope)
+        for fold in loop.folds:
+            self._start(fold)
+        self._declare_shared(bodies)
+        position, axes = elements.needs(bodies)
+        position |= any(fold.kind in ("argmax", "argmin", "topk") for fold in loop.folds)
+        with elements.each(position, axes):
+            inner = self.element_scope(scope)
+            inner.announce(bodies)
+            self.keep_shared(inner, bodies)
+            for fold in loop.folds:
+                self._add(fold, inner)
+                kernel.flush(inner)
+
+    def element_scope(self, scope: Scalars) -> Scalars:
+        inner = scope.child()
+        inner.leaf = self.kernel.elements.element_leaf
+        inner.known |= {n: f"{name}[k]" for n, name in self.kernel.elements.tiles_of.items()}
+        return inner
+
+    def _declare_shared(self, bodies: list[Node]) -> None:
+        elements = self.kernel.elements
+        count = len(elements.stored)
+        for node in self._fresh(bodies):
+            count += 1
+            dtype = DTYPE.get(self.kernel.kinds.of(node), elements.real)
+            self.kernel.out(f"value{count}_tile = cuda.local.array(TILE, {dtype})")
+
+    def _fresh(self, bodies: list[Node]) -> list[Node]:
+        elements = self.kernel.elements
+        return [n for n in walk(*bodies) if n in elements.shared and n not in elements.stored]
+
+    def keep_shared(self, inner: Scalars, bodies: list[Node]) -> None:
+        """Compute what later walks need again, and keep it."""
+        for node in self._fresh(bodies):
+            text = inner.text(node)
+            line = self.kernel.elements.stored_value(node, text)
+            inner.lines.append(line)
+            inner.known[node] = line.split(" = ")[0] if not text.isidentifier() else text
+        self.kernel.flush(inner)
+
+    def _number(self, fold: Fold) -> str:
+        return self.kernel.kinds.names.get(fold.names[0]) or self.kernel.kinds.reduced(fold.kind, fold.bodies)
+
+    def identities(self, fold: Fold) -> list[str]:
+        number, real = self._number(fold), self.kernel.real
+        if fold.kind == "monoid":
+            kinds = [self.kernel.kinds.names[name] for name in fold.names]
+            parts = {part.name: part for p in self.kernel.program.passes for part in p.parts}
+            values = [parts[name.removesuffix("_b")].identity for name in fold.names]
+            return [literal(v, k, real) for v, k in zip(values, kinds, strict=True)]
+        value = IDENTITY[fold.kind]
+        if number == "i" and fold.kind not in ("sum", "prod"):
+            value = INTEGER["min" if fold.kind.endswith("min") else "max"]
+        return [literal(value, number, real)] + (["MISSING"] if len(fold.names) > 1 else [])
+
+    def _start(self, fold: Fold) -> None:
+        out, names = self.kernel.out, [local(n) for n in fold.names]
+        identities = self.identities(fold)
+        if fold.kind != "topk":
+            out(*(f"{name} = {value}" for name, value in zip(names, identities, strict=True)))
+            return
+        k = fold.extra[0]
+        dtypes = [DTYPE.get(self._number(fold), self.kernel.elements.real), "np.int64"]
+        out(*(f"{name} = cuda.local.array({k}, {dtype})" for name, dtype in zip(names, dtypes, strict=True)))
+        with out.block(f"for i in range({k}):"):
+            out(*(f"{name}[i] = {value}" for name, value in zip(names, identities, strict=True)))
+
+    def _add(self, fold: Fold, inner: Scalars) -> None:
+        names, number, real = [local(n) for n in fold.names], self._number(fold), self.kernel.real
+        if fold.kind == "monoid":
+            self._add_monoid(fold, inner)
+        elif fold.kind in ("argmax", "argmin"):
+            item = inner.atom(fold.bodies[0], number)
+            inner.lines += [f"if {follows(fold.kind, number, names[0], item)}:", f"    {names[0]} = {item}"]
+            inner.lines += [f"    {names[1]} = i64(at)"]
+        elif fold.kind == "topk":
+            item = inner.atom(fold.bodies[0], number)
+            inner.lines.append(f"{self.insertion(fold.extra[0], number)}({names[0]}, {names[1]}, {item}, i64(at))")
+        elif fold.ignore_nan:
+            item = inner.atom(fold.bodies[0], number)
+            relation = ">" if fold.kind == "max" else "<"
+            inner.lines.append(f"{names[0]} = {item} if {item} {relation} {names[0]} else {names[0]}")
+        else:
+            item = inner.converted(fold.bodies[0], number, 4 if fold.kind in ("any", "all") else 2)
+            inner.lines.append(f"{names[0]} = {joined(fold.kind, number, real, names[0], item)}")
+
+    def _add_monoid(self, fold: Fold, inner: Scalars) -> None:
+        kinds = self.kernel.kinds.names
+        before = tuple(state(name) for name in fold.names)
+        combined = fold.extra.combine_nodes(before, tuple(fold.bodies))
+        inner.announce(combined)
+        made = []
+        for name, node in zip(fold.names, combined, strict=True):
+            made.append(inner.fresh())
+            inner.lines.append(f"{made[-1]} = {inner.converted(node, kinds[name])}")
+        inner.lines += [f"{local(name)} = {value}" for name, value in zip(fold.names, made, strict=True)]
+        for node in list(inner.known):
+            if any(n in before for n in walk(node)):
+                del inner.known[node]
+
+    # --- sorted lists ------------------------------------------------------------------------------------------------
+
+    def insertion(self, k: int, number: str) -> str:
+        """The name of the function that puts an element into a sorted list of k."""
+        name = f"insert_top{k}{'' if number == 'f' else '_' + number}"
+        ahead = better("topk", number, "values[{0}]", "value", "places[{0}]", "place")
+        up = better("topk", number, "values[i - 1]", "values[i]", "places[i - 1]", "places[i]")
+        self.kernel.functions[name] = "\n".join([
+            "@cuda.jit(device=True)",
+            f"def {name}(values, places, value, place):",
+            f'    """Put an element into a list of {k}, largest first; the lowest position among equals."""',
+            f"    if {ahead.format(k - 1)}:",
+            f"        values[{k - 1}] = value",
+            f"        places[{k - 1}] = place",
+            f"        for step in range({k - 1}):",
+            f"            i = {k - 1} - step",
+            f"            if {up}:",
+            "                values[i - 1], values[i] = values[i], values[i - 1]",
+            "                places[i - 1], places[i] = places[i], places[i - 1]",
+        ])  # fmt: skip
+        return name

@@ -1,0 +1,159 @@
+"""Writing results: once per row, or for every element of the stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.graph import Node
+from redalg.kernels.cuda_text import conjunction, literal
+from redalg.kernels.ir import Pass, Result
+
+if TYPE_CHECKING:
+    from redalg.kernels.emit_cuda import Kernel
+    from redalg.kernels.scalars import Scalars
+
+
+class Results:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.program, self.access = kernel, kernel.program, kernel.access
+
+    def write(self, names: dict[str, str], p: Pass | None) -> None:
+        """All results. `names`: the parts of the state under the names they have here."""
+        totals = [r for r in self.program.results if not r.keeps]
+        kept = [r for r in self.program.results if r.keeps]
+        if totals:
+            self._totals(totals, names)
+        if kept:
+            self._kept(kept, names)
+
+    def _node(self, node: Node, names: dict[str, str]) -> Node:
+        from redalg.kernels.emit_cuda import renamed
+
+        return renamed(node, names)
+
+    # --- once per row ------------------------------------------------------------------------------------------------
+
+    def _totals(self, results: list[Result], names: dict[str, str]) -> None:
+        kernel, out = self.kernel, self.kernel.out
+        split_done = kernel.schedule.cluster > 1
+        conditions = [
+            "t == 0" if kernel.schedule.threads > 1 else None,
+            kernel.live,
+            "piece == 0" if split_done else None,
+        ]
+        with out.block(conjunction(conditions)):
+            for result in results:
+                missing = [f"i_{a} == 0" for a in self.program.rows if a not in result.axes]
+                with out.block(conjunction(missing)):
+                    self._total(result, names)
+
+    def _total(self, result: Result, names: dict[str, str]) -> None:
+        kernel, out = self.kernel, self.kernel.out
+        node = self._node(result.node, names)
+        tops = [a for a in result.axes if a in self.program.lengths]
+        scope = kernel.row.child()
+        scope.hoist([node], tops)
+        kernel.flush(scope)
+        depth = out.depth
+        for axis in tops:
+            out(f"for i_{axis} in range({self.program.lengths[axis]}):")
+            out.depth += 1
+        inner = scope.child(tops)
+        inner.announce([node])
+        value = self._value(inner, result, node, names)
+        kernel.flush(inner)
+        out(self.access.store(result, self._place(result, None), [value]))
+        out.depth = depth
+
+    def _place(self, result: Result, at: str | None) -> str:
+        elements = self.kernel.elements
+        terms = [elements.bases.get((result.name, result.axes), "")]
+        if at is not None:
+            terms.append(self.access.along(result.name, result.axes, at))
+        inner = [a for a in result.axes if a in self.program.lengths or a in self.program.lanes]
+        terms += self.access.offset(result.name, result.axes, inner)
+        return " + ".join(x for x in terms if x) or "0"
+
+    def _value(self, scope: Scalars, result: Result, node: Node, names: dict[str, str]) -> str:
+        """The value as it is stored: of the result's kind, with the value of void rows."""
+        kind = self._kind(result)
+        value = scope.converted(node, kind) if kind != "i" or self.kernel.kinds.of(node) != "f" else None
+        if value is None:
+            value = f"i64(rint_{self.kernel.real}({scope.text(node)}))"
+        if result.void is None:
+            return value
+        void = self._node(result.void, names)
+        scope.announce([void])
+        condition = scope.text(void, 1)
+        name = scope.fresh()
+        empty = literal(float(result.empty) if kind == "f" else result.empty, kind, self.kernel.real)
+        scope.lines.append(f"{name} = {value}")
+        return f"{empty} if {condition} else {name}"
+
+    @staticmethod
+    def _kind(result: Result) -> str:
+        return "b" if result.dtype == "bool" else "i" if result.dtype.startswith(("int", "uint")) else "f"
+
+    # --- for every element -------------------------------------------------------------------------------------------
+
+    def _kept(self, results: list[Result], names: dict[str, str]) -> None:
+        kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
+        nodes = [self._node(r.node, names) for r in results]
+        voids = [self._node(r.void, names) for r in results if r.void is not None]
+        kernel.row.hoist([*nodes, *voids], [*self.program.stream, *self.program.lengths])
+        kernel.flush(kernel.row)
+        with out.block(conjunction([kernel.live])):
+            if kernel.schedule.resident:
+                self._elements(results, nodes, names)
+                return
+            with elements.tiles():
+                elements.load_tile((), nodes)
+                self._elements(results, nodes, names)
+
+    def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
+        kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
+        width = kernel.schedule.vector
+        wide = [r for r in results if width > 1 and r.name in kernel.layout.unit]
+        for r in wide:
+            out(f"{r.name}_tile = cuda.local.array(TILE, {self._dtype(r)})")
+        position, axes = elements.needs(nodes)
+        loose = [r for r in results if r not in wide]
+        for r in loose:
+            position = True
+            axes |= (
+                set()
+                if self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
+                else {*self.program.stream}
+            )
+        with elements.each(position, axes):
+            inner = kernel.folding.element_scope(kernel.row)
+            inner.announce(nodes)
+            for r, node in zip(results, nodes, strict=True):
+                value = self._value(inner, r, node, names)
+                kernel.flush(inner)
+                if r in wide:
+                    out(f"{r.name}_tile[k] = {value}")
+                else:
+                    self._store_one(r, value)
+        if wide:
+            with elements.vectors():
+                for r in wide:
+                    values = [f"{r.name}_tile[v * VECTOR{f' + {c}' if c else ''}]" for c in range(width)]
+                    base = elements.bases.get((r.name, r.axes))
+                    out(self.access.store(r, f"{base} + j" if base else "j", values))
+
+    def _store_one(self, r: Result, value: str) -> None:
+        """One element; a result that lacks axes of the kernel is written where they are 0."""
+        stream = self.program.stream
+        lacking = [a for a in stream if a not in r.axes]
+        if len(lacking) == len(stream):
+            missing = ["at == 0"] if stream else []
+            at = None
+        else:
+            missing, at = [f"i_{a} == 0" for a in lacking], "at"
+        missing += [f"i_{a} == 0" for a in self.program.rows if a not in r.axes]
+        with self.kernel.out.block(conjunction(missing)):
+            self.kernel.out(self.access.store(r, self._place(r, at), [value]))
+
+    def _dtype(self, r: Result) -> str:
+        return {"i": "np.int64", "b": "np.bool_"}.get(self._kind(r), self.kernel.elements.real)

@@ -1,0 +1,108 @@
+"""Text of generated CUDA kernels: lines with indentation, Python names, and ⊕ of single values by kind."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+RESERVED = frozenset(
+    "np cuda f32 f64 i32 i64 u32 t r k v c j at row rows live lane warp warps piece base first last n n_b n_new length "
+    "INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN SPLIT CLUSTER combine merge_lanes counter kernel "
+    "min max abs range True False None float32 float64 int64 int32 boolean".split()
+)
+TAKEN = re.compile(r"t\d+|(size|i|load|store|shfl|round)_.*|.*_(tile|row|step|warps|parts|b|new|f32|f64|at)|.*_s\d+")
+
+
+def operand_name(name: str) -> str:
+    """The Python name of an array argument."""
+    return name + "_" if keyword.iskeyword(name) or name in RESERVED or TAKEN.fullmatch(name) else name
+
+
+def local(name: str) -> str:
+    """The Python name of a part of a state or of a step."""
+    text = re.sub(r"\W", "_", name.replace("'", "_prime"))
+    return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new"} else text
+
+
+class Text:
+    """Lines under construction."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def __call__(self, *lines: str) -> None:
+        self.lines += ["    " * self.depth + line if line else "" for line in lines]
+
+    @contextmanager
+    def block(self, head: str | None) -> Iterator[None]:
+        """What is written inside is indented under `head`; without a head, nothing is."""
+        if head is None:
+            yield
+            return
+        self(head)
+        self.depth += 1
+        start = len(self.lines)
+        try:
+            yield
+        finally:
+            if len(self.lines) == start:
+                self("pass")
+            self.depth -= 1
+
+    def text(self) -> str:
+        return "\n".join(self.lines) + "\n"
+
+
+def conjunction(conditions: Iterable[str | None]) -> str | None:
+    """``if a and b:``, or None if nothing is asked."""
+    found = [c for c in conditions if c]
+    return f"if {' and '.join(found)}:" if found else None
+
+
+# --- ⊕ of single values ----------------------------------------------------------------------------------------------
+
+
+def joined(kind: str, number: str, real: str, a: str, b: str) -> str:
+    """The text of a ⊕ b for a kind with one part."""
+    if kind == "sum":
+        return f"{a} + {b}"
+    if kind == "prod":
+        return f"{a} * {b}"
+    if kind in ("any", "all"):
+        return f"{a} {'|' if kind == 'any' else '&'} {b}"
+    return f"{kind}({a}, {b})" if number == "i" else f"{kind}_nan_{real}({a}, {b})"
+
+
+def better(kind: str, number: str, a: str, b: str, a_at: str, b_at: str) -> str:
+    """Whether (b, b_at) comes before (a, a_at): larger (smaller), the first NaN, the lowest position among equals."""
+    relation = ">" if kind in ("argmax", "topk") else "<"
+    same = f"{b} == {a}"
+    if number == "f":
+        same = f"({same}) | ({b} != {b}) & ({a} != {a})"
+        wins = f"({b} {relation} {a}) | ({b} != {b}) & ({a} == {a})"
+    else:
+        wins = f"({b} {relation} {a})"
+    return f"{wins} | ({same}) & ({b_at} < {a_at})"
+
+
+def follows(kind: str, number: str, best: str, item: str) -> str:
+    """Whether an element that comes later in the stream replaces the best so far: ties keep the first."""
+    relation = ">" if kind in ("argmax", "topk") else "<"
+    wins = f"{item} {relation} {best}"
+    return f"({wins}) | ({item} != {item}) & ({best} == {best})" if number == "f" else wins
+
+
+def literal(value: float | int | bool, number: str, real: str) -> str:
+    """A typed literal."""
+    if number == "b":
+        return str(bool(value))
+    if number == "i":
+        return f"i64({int(value)})"
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INF" if value > 0 else "-INF"
+    return f"{real}({int(value) if value == int(value) else value!r})"

@@ -1,0 +1,206 @@
+"""A program and a schedule as one numba.cuda kernel: readable Python, printed step by step from the program."""
+
+from __future__ import annotations
+
+from redalg.graph import Node, leaves, state, substitute
+from redalg.kernels.cuda_access import Access
+from redalg.kernels.cuda_element import Elements
+from redalg.kernels.cuda_fold import Folding
+from redalg.kernels.cuda_group import Group
+from redalg.kernels.cuda_results import Results
+from redalg.kernels.cuda_steps import StepPrinter
+from redalg.kernels.cuda_text import Text, local, operand_name
+from redalg.kernels.ir import Module, Param, Pass, Program
+from redalg.kernels.kinds import program_kinds
+from redalg.kernels.scalars import Scalars
+from redalg.kernels.schedule import Layout, Schedule
+
+
+def emit(program: Program, schedule: Schedule, layout: Layout) -> Module:
+    """The kernel's source, its entry and its arguments.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.lower import lower
+    >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
+    >>> module = emit(lower(form, {"x": "float32"}), Schedule(threads=32, rows=4, tile=4), Layout())
+    >>> [p.name for p in module.params if p.role in ("operand", "result")]
+    ['x', 'y']
+    """
+    return Kernel(program, schedule, layout).module()
+
+
+class Kernel:
+    """What the printers of one kernel share: text, addresses, kinds, and the values known per row."""
+
+    def __init__(self, program: Program, schedule: Schedule, layout: Layout) -> None:
+        self.program, self.schedule, self.layout = program, schedule, layout
+        self.access = Access(program, schedule, layout)
+        self.real = self.access.real
+        self.kinds = program_kinds(program)
+        self.out = Text()
+        self.functions: dict[str, str] = {}
+        self.helpers: set[str] = set()
+        self.elements = Elements(self)
+        self.folding = Folding(self)
+        self.group = Group(self)
+        self.results = Results(self)
+        self.lists = {part.name: part.top for p in program.passes for part in p.parts if part.top}
+        self.row: Scalars = Scalars(self.real, self.kinds, self.elements.row_leaf, self.access.size)
+
+    # --- the module --------------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        self.out.depth = 1
+        self._where_am_i()
+        if self.program.passes:
+            for number, p in enumerate(self.program.passes):
+                self._pass(p, number == len(self.program.passes) - 1)
+        else:
+            self.elements.whole_tile()
+            self.results.write({}, None)
+        self.group.leave()
+        params = self.params()
+        name = f"{operand_name(local(self.program.name))}_kernel"
+        head = ["@cuda.jit(fastmath={})" if False else "@cuda.jit", f"def {name}({', '.join(map(argument, params))}):"]
+        body = "\n".join([*head, f'    """{self._about()}"""', self.out.text()])
+        text = "\n\n".join([self._header(body), *(f + "\n" for f in self.functions.values()), body])
+        return Module(text, name, tuple(params))
+
+    def params(self) -> list[Param]:
+        found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
+        found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        return found + [p for _, p in sorted(self.access.used.items())]
+
+    def _about(self) -> str:
+        s = self.schedule
+        who = "thread" if s.threads == 1 else f"{s.threads} threads"
+        held = "held in registers" if s.resident else "walked in tiles"
+        return f"{self.program.title}: {who} per row, {held}."
+
+    def _header(self, body: str) -> str:
+        s, whole = self.schedule, "\n".join([*self.functions.values(), body])
+        lines = ["import numpy as np", "from numba import cuda", ""]
+        from redalg.kernels.cuda_imports import imports
+
+        lines += imports(whole)
+        lines += ["", "f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64"]
+        constants = {
+            "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
+            "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
+            "CLUSTER": s.cluster, "SPLIT": s.split, "MISSING": "i64(2**62)",
+        }  # fmt: skip
+        import re
+
+        return "\n".join(lines + [f"{k} = {v}" for k, v in constants.items() if re.search(rf"\b{k}\b", whole)]) + "\n"
+
+    # --- one row -----------------------------------------------------------------------------------------------------
+
+    def _where_am_i(self) -> None:
+        """Which row, and which of the threads that share it."""
+        s, out = self.schedule, self.out
+        parts = s.cluster * s.split
+        if s.rows == 1:
+            out("t = cuda.threadIdx.x")
+        elif s.threads == 1:
+            out("t = 0", "r = cuda.threadIdx.x")
+        elif s.column:
+            out("t = cuda.threadIdx.x // ROWS", "r = cuda.threadIdx.x % ROWS")
+        else:
+            out("t = cuda.threadIdx.x % THREADS", "r = cuda.threadIdx.x // THREADS")
+        first = "cuda.blockIdx.x" if parts == 1 else f"cuda.blockIdx.x // {parts}"
+        if parts > 1:
+            out(f"piece = cuda.blockIdx.x % {parts}")
+        rows = self.program.rows
+        total = " * ".join(self.access.size(a) for a in rows) or "1"
+        if s.rows > 1:
+            out(f"row = i64({first}) * ROWS + r", f"live = row < {total}")
+            out(f"row = row if live else {total} - 1  # threads beyond the last row repeat it and write nothing")
+        elif rows:
+            out(f"row = i64({first})")
+        for axis in reversed(rows[1:]):
+            out(f"i_{axis} = row % {self.access.size(axis)}", f"row = row // {self.access.size(axis)}")
+        if rows:
+            out(f"i_{rows[0]} = row")
+        length = " * ".join(self.access.size(a) for a in self.program.stream) or "1"
+        out(f"length = {length}")
+        self.elements.offsets()
+
+    @property
+    def live(self) -> str | None:
+        return "live" if self.schedule.rows > 1 else None
+
+    # --- passes ------------------------------------------------------------------------------------------------------
+
+    def _pass(self, p: Pass, last: bool) -> None:
+        self.row = self.row.child()
+        self.row.lines = []
+        if self.schedule.resident:
+            names = self._resident(p, last)
+        else:
+            self._streamed(p)
+            names = {}
+        self.row.announce([let.node for let in p.exports])
+        for let in p.exports:
+            self.row.assign(local(let.name), renamed(let.node, names))
+        self.flush(self.row)
+        if last:
+            self.results.write(names, p)
+
+    def _resident(self, p: Pass, last: bool) -> dict[str, str]:
+        """The whole row in registers: lift it as one tile, every reduction over the whole group."""
+        names = {part.name: part.name + "_b" for part in p.parts} | {"n": "n_b"}
+        self.out("n_b = length")
+        bodies = [renamed(r.node, names) for r in self.program.results if r.keeps] if last else []
+        self.elements.whole_tile(p.lift, bodies)
+        StepPrinter(self, self.row).steps(p.lift, whole=True)
+        return names
+
+    def _streamed(self, p: Pass) -> None:
+        """Every thread folds its own tiles into a state of its own; then the states are merged."""
+        printer = StepPrinter(self, self.row)
+        out, counted = self.out, self.group.counts(p)
+        steps = p.update if p.update and (p.absorbs or not counted) else ()
+        self.flush(self.row)
+        self.group.declare(p, counted)
+        with self.elements.tiles(p.ordered):
+            if counted:
+                out(f"n_b = {self.elements.count()}")
+            printer.scope = self.row.child()
+            self.elements.load_tile(steps or p.lift)
+            if steps:
+                out(*(["n_new = n + n_b"] if counted else []))
+                printer.steps([s for s in steps if getattr(s, "name", "") != "n_new"])
+                out(*self._commit(p, counted))
+            else:
+                printer.steps(p.lift)
+                self.flush(printer.scope)
+                self.group.absorb(p, counted)
+        self.group.merge(p, counted)
+        out("n = length")
+
+    def _commit(self, p: Pass, counted: bool) -> list[str]:
+        lines = [f"{local(x.name)} = {local(x.name + '_new')}" for x in p.parts if not x.top]
+        return lines + (["n = n_new"] if counted else [])
+
+    def flush(self, scope: Scalars) -> None:
+        """Write what a scope has collected."""
+        self.out(*scope.lines)
+        scope.lines = []
+
+
+def argument(p: Param) -> str:
+    if p.role == "size":
+        return f"size_{p.name}"
+    if p.role == "scratch":
+        return p.name
+    return f"{operand_name(p.name)}_s{p.dim}" if p.role == "stride" else operand_name(p.name)
+
+
+def renamed(node: Node, names: dict[str, str]) -> Node:
+    """The node over the same parts under other names."""
+    mapping = {
+        leaf: state(names[leaf.attr.name], leaf.attr.axes, leaf.attr.domain)
+        for leaf in leaves(node, "state")
+        if leaf.attr.name in names
+    }
+    return substitute(node, mapping, raw=True) if mapping else node
