@@ -64,6 +64,8 @@ class Elements:
     def _state(self, node: Node) -> str:
         name = node.attr.name
         bare = name.removesuffix("_b").removesuffix("_new")
+        if node.axes & frozenset(self.program.lanes):
+            return f"{local(name)}[m]"
         if bare not in self.kernel.lists:
             return local(name)
         entry = f"{local(name)}[i_{node.attr.axes[-1]}]"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node
+from redalg.kernels.cuda_lanes import LaneRows
 from redalg.kernels.cuda_text import conjunction, literal
 from redalg.kernels.ir import Pass, Result
 
@@ -34,18 +35,28 @@ class Results:
     # --- once per row ------------------------------------------------------------------------------------------------
 
     def _totals(self, results: list[Result], names: dict[str, str]) -> None:
-        kernel, out = self.kernel, self.kernel.out
-        split_done = kernel.schedule.cluster > 1
-        conditions = [
-            "t == 0" if kernel.schedule.threads > 1 else None,
-            kernel.live,
-            "piece == 0" if split_done else None,
-        ]
+        kernel, out, s = self.kernel, self.kernel.out, self.kernel.schedule
+        for result in [r for r in results if set(r.axes) & set(self.program.lanes)]:
+            self._along_lanes(result, names)
+        results = [r for r in results if not set(r.axes) & set(self.program.lanes)]
+        if not results:
+            return
+        conditions = ["t == 0" if s.threads > 1 else None, "piece == 0" if s.cluster > 1 else None, kernel.live]
         with out.block(conjunction(conditions)):
             for result in results:
                 missing = [f"i_{a} == 0" for a in self.program.rows if a not in result.axes]
                 with out.block(conjunction(missing)):
                     self._total(result, names)
+
+    def _along_lanes(self, result: Result, names: dict[str, str]) -> None:
+        kernel, node = self.kernel, self._node(result.node, names)
+
+        def store(scope: Scalars) -> None:
+            value = self._value(scope, result, node, names)
+            kernel.flush(scope)
+            kernel.out(self.access.store(result, self._place(result, None), [value]))
+
+        LaneRows(kernel).total(result, node, store)
 
     def _total(self, result: Result, names: dict[str, str]) -> None:
         kernel, out = self.kernel, self.kernel.out

@@ -7,6 +7,7 @@ from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
 from redalg.kernels.cuda_group import Group
+from redalg.kernels.cuda_lanes import LaneRows
 from redalg.kernels.cuda_results import Results
 from redalg.kernels.cuda_steps import StepPrinter
 from redalg.kernels.cuda_text import Text, local, operand_name
@@ -87,7 +88,7 @@ class Kernel:
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
-            "CLUSTER": s.cluster, "SPLIT": s.split, "MISSING": "i64(2**62)",
+            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "MISSING": "i64(2**62)",
         }  # fmt: skip
         import re
 
@@ -134,14 +135,20 @@ class Kernel:
     def _pass(self, p: Pass, last: bool) -> None:
         self.row = self.row.child()
         self.row.lines = []
-        if self.schedule.resident:
+        if self.program.lanes:
+            LaneRows(self).walk(p)
+            names = {}
+        elif self.schedule.resident:
             names = self._resident(p, last)
         else:
             self._streamed(p)
             names = {}
-        self.row.announce([let.node for let in p.exports])
-        for let in p.exports:
-            self.row.assign(local(let.name), renamed(let.node, names))
+        if self.program.lanes:
+            LaneRows(self).exports(p)
+        else:
+            self.row.announce([let.node for let in p.exports])
+            for let in p.exports:
+                self.row.assign(local(let.name), renamed(let.node, names))
         self.flush(self.row)
         if last:
             self.results.write(names, p)

@@ -89,21 +89,21 @@ class Scalars:
 
     def hoist(self, roots: Iterable[Node], varying: Iterable[str]) -> None:
         """Give names to everything below the roots that costs something and does not vary along these axes."""
-        axes, seen, stack = frozenset(varying), set(), list(roots)
+        seen, stack = set(), [(root, frozenset(varying)) for root in roots]
         while stack:
-            node = stack.pop()
+            node, axes = stack.pop()
             if node in seen or node in self.known:
                 continue
             seen.add(node)
-            if node.axes.isdisjoint(axes):
-                if _is_negation(node):
-                    stack.extend(node.args)
-                elif node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0:
-                    stack.append(_inverse(node))
-                elif node.op == "tensor" or node.args:
-                    self.define(node)
-            else:
-                stack.extend(reversed(node.args))
+            if not node.axes.isdisjoint(axes):
+                inside = axes | frozenset(node.attr.axes) if node.op == "reduce" else axes
+                stack += [(a, inside) for a in reversed(node.args)]
+            elif _is_negation(node):
+                stack += [(a, axes) for a in node.args]
+            elif node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0:
+                stack.append((_inverse(node), axes))
+            elif node.op == "tensor" or node.args:
+                self.define(node)
 
     # --- expressions -------------------------------------------------------------------------------------------------
 

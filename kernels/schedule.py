@@ -28,6 +28,7 @@ class Schedule:
     split: int = 1
     exact: bool = False
     persistent: bool = False
+    lanes: int = 1  # per thread, where the program has lanes
     deterministic: bool = False
 
     @property

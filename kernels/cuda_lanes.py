@@ -1,0 +1,265 @@
+"""Rows whose state holds arrays along lanes: a warp walks the stream together, and its threads share out the lanes.
+
+Every thread evaluates elements of its own (the scores of attention); what is reduced without lanes is reduced over the
+warp at once. For the sums along lanes, each element in turn is told to all threads, which add it to their lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redalg.graph import Node
+from redalg.kernels.cuda_element import DTYPE
+from redalg.kernels.cuda_steps import StepPrinter
+from redalg.kernels.cuda_text import conjunction, joined, literal, local
+from redalg.kernels.ir import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redalg.kernels.emit_cuda import Kernel
+    from redalg.kernels.scalars import Scalars
+
+SINGLE = frozenset({"sum", "prod", "max", "min", "any", "all", "average"})
+
+
+def supported(program: Program) -> bool:
+    """Whether everything along lanes is a single value per lane; if not, lanes have to be rows."""
+    if any(r.keeps and set(r.axes) & set(program.lanes) for r in program.results):
+        return False
+    for p in program.passes:
+        for step in (*p.lift, *p.combine, *p.update):
+            folds = step.folds if isinstance(step, Loop) else (step,) if isinstance(step, Join) else ()
+            if any(f.axes and (f.kind not in SINGLE or f.ignore_nan) for f in folds):
+                return False
+    return True
+
+
+class LanePrinter(StepPrinter):
+    """Steps where names may be arrays over the lanes of a thread."""
+
+    def __init__(self, kernel: Kernel, scope: Scalars) -> None:
+        super().__init__(kernel, scope)
+        self.lanes = frozenset(kernel.program.lanes)
+
+    def laned(self, node: Node) -> bool:
+        return bool(node.axes & self.lanes)
+
+    def steps(self, steps: Iterable[Step], whole: bool = True) -> None:
+        for step in steps:
+            if isinstance(step, Loop):
+                self._walk(step, True)
+            elif isinstance(step, Let) and self.laned(step.node):
+                self._over_lanes(step.name, [step.node], lambda s, n=step: s.converted(n.node, self._kind(n.name)))
+            elif isinstance(step, Join) and step.axes:
+                self._join_lanes(step)
+            elif isinstance(step, First) and self.laned(step.node):
+                self._first_lanes(step)
+            else:
+                super().steps([step], whole)
+        self.kernel.flush(self.scope)
+
+    def _kind(self, name: str) -> str:
+        return self.kernel.kinds.names[name]
+
+    # --- values per lane ---------------------------------------------------------------------------------------------
+
+    def array(self, name: str, kind: str) -> None:
+        dtype = DTYPE.get(kind, self.kernel.elements.real)
+        self.kernel.out(f"{local(name)} = cuda.local.array(LANES, {dtype})")
+
+    @contextmanager
+    def each_lane(self, nodes: Iterable[Node]) -> Iterator[Scalars]:
+        """A loop over the lanes of a thread; those beyond the last repeat it."""
+        kernel, out = self.kernel, self.kernel.out
+        self.scope.announce(nodes)
+        self.scope.hoist(nodes, self.lanes)
+        kernel.flush(self.scope)
+        with out.block("for m in range(LANES):"):
+            self.place()
+            inner = self.scope.child(self.lanes)
+            inner.announce(nodes)
+            yield inner
+            kernel.flush(inner)
+
+    def place(self) -> None:
+        """The index of lane m along every lane axis."""
+        kernel, axes = self.kernel, self.kernel.program.lanes
+        total = " * ".join(kernel.access.size(a) for a in axes)
+        kernel.out(f"lane = min(t + m * THREADS, {total} - 1)")
+        for axis in reversed(axes[1:]):
+            size = kernel.access.size(axis)
+            kernel.out(f"i_{axis} = lane % {size}", f"lane = lane // {size}")
+        kernel.out(f"i_{axes[0]} = lane")
+
+    def _over_lanes(self, name: str, nodes: list[Node], text: object) -> None:
+        self.array(name, self._kind(name))
+        with self.each_lane(nodes) as inner:
+            value = text(inner)  # type: ignore[operator]
+            self.kernel.flush(inner)
+            self.kernel.out(f"{local(name)}[m] = {value}")
+
+    def _join_lanes(self, step: Join) -> None:
+        name, kind = step.names[0], self._kind(step.names[0])
+        real = self.kernel.real
+        self.array(name, kind)
+        with self.each_lane([*step.a, *step.b]) as inner:
+            if step.kind == "average":
+                printer = StepPrinter(self.kernel, inner)
+                printer._average("joined_lane", inner.atom(step.a[0], "f"), inner.atom(step.b[0], "f"))
+                value = "joined_lane"
+            else:
+                a, b = (inner.converted(side[0], kind, 3) for side in (step.a, step.b))
+                value = joined(step.kind, kind, real, a, b)
+            self.kernel.flush(inner)
+            self.kernel.out(f"{local(name)}[m] = {value}")
+
+    def _first_lanes(self, step: First) -> None:
+        self.array(step.name, "f")
+        kernel, name = self.kernel, local(step.name)
+        with self.each_lane([]) as inner:
+            inner.leaf = kernel.elements.first_leaf
+            value = inner.converted(step.node, "f")
+            usable = f"is_finite_{kernel.real}(guess)" + (" and guess != 0" if step.nonzero else "")
+            kernel.flush(inner)
+            kernel.out(f"guess = {value}", f"{name}[m] = guess if {usable} else {kernel.real}({step.neutral})")
+
+    # --- walks over the tile -----------------------------------------------------------------------------------------
+
+    def _walk(self, loop: Loop, whole: bool) -> None:
+        plain = tuple(f for f in loop.folds if not f.axes)
+        laned = [f for f in loop.folds if f.axes]
+        if plain:
+            super()._walk(Loop(plain), True)
+        if laned:
+            self._walk_lanes(laned)
+
+    def _walk_lanes(self, folds: list[Fold]) -> None:
+        """Each element in turn: its values go to all threads, which add it to their lanes."""
+        kernel, out, elements = self.kernel, self.kernel.out, self.kernel.elements
+        kernel.flush(self.scope)
+        told = self._told([b for f in folds for b in f.bodies])
+        self._store(told)
+        for f in folds:
+            kind = self._kind(f.names[0])
+            self.array(f.names[0], kind)
+            with out.block("for m in range(LANES):"):
+                out(f"{local(f.names[0])}[m] = {kernel.folding.identities(f)[0]}")
+        with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
+            out("at = base + owner + k * THREADS")
+            with out.block(conjunction([f"at < {elements.stop}"])):
+                inner = self.scope.child(self.lanes)
+                inner.leaf = elements.element_leaf
+                for i, node in enumerate(told):
+                    kind = kernel.kinds.of(node)
+                    shuffle = {"i": "i64", "b": "b1"}.get(kind, kernel.real)
+                    out(f"told{i + 1} = shfl_idx_{shuffle}({elements.tiles_of[node]}[k], owner)")
+                    inner.known[node] = f"told{i + 1}"
+                position, axes = elements.needs([b for f in folds for b in f.bodies])
+                elements._places_along(axes if position else ())
+                with out.block("for m in range(LANES):"):
+                    self.place()
+                    self._add(folds, inner)
+
+    def _add(self, folds: list[Fold], inner: Scalars) -> None:
+        kernel = self.kernel
+        inner.announce([b for f in folds for b in f.bodies])
+        for f in folds:
+            kind, name = self._kind(f.names[0]), f"{local(f.names[0])}[m]"
+            value = inner.converted(f.bodies[0], kind, 3)
+            kernel.flush(inner)
+            kernel.out(f"{name} = {joined(f.kind, kind, kernel.real, name, value)}")
+
+    def _told(self, bodies: list[Node]) -> list[Node]:
+        """The largest parts of the bodies that vary along the stream and not along lanes."""
+        stream, found, stack = self.kernel.elements.stream, {}, list(bodies)
+        while stack:
+            n = stack.pop()
+            if n.axes & stream and not self.laned(n) and n.op not in ("index", "size"):
+                found[n] = None
+            else:
+                stack.extend(n.args)
+        return list(found)
+
+    def _store(self, told: list[Node]) -> None:
+        """Keep what is told in registers, element by element."""
+        elements, kernel = self.kernel.elements, self.kernel
+        missing = [n for n in told if n not in elements.tiles_of]
+        if not missing:
+            return
+        elements.shared |= set(missing)
+        self.scope.hoist(missing, kernel.program.stream)
+        kernel.flush(self.scope)
+        kernel.folding._declare_shared(missing)
+        position, axes = elements.needs(missing)
+        with elements.each(position, axes):
+            inner = kernel.folding.element_scope(self.scope)
+            inner.announce(missing)
+            kernel.folding.keep_shared(inner, missing)
+
+
+class LaneRows:
+    """The walk of one pass, and results, where the program has lanes."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.out = kernel, kernel.out
+        self.printer = LanePrinter(kernel, kernel.row)
+
+    def walk(self, p: Pass) -> None:
+        kernel, out, elements = self.kernel, self.out, self.kernel.elements
+        self._declare(p.parts)
+        steps = p.update if p.update and p.absorbs else (*p.lift, *p.combine)
+        out("n = i64(0)", "base = i64(0)")
+        elements.tiles_of, elements.stored, elements.shared, elements.stop = {}, set(), set(), "length"
+        with out.block("while base < length:"):
+            out("first = base + t", "n_b = min(length - base, THREADS * TILE)", "n_new = n + n_b")
+            self.printer.scope = kernel.row.child()
+            elements.load_tile([s for s in steps if isinstance(s, Loop)])
+            if steps is p.update:
+                self.printer.steps(s for s in steps if getattr(s, "name", "") != "n_new")
+                self._commit(p.parts, "_new")
+            else:
+                self.printer.steps(p.lift)
+                with out.block("if n == 0:"):
+                    self._commit(p.parts, "_b")
+                with out.block("else:"):
+                    self.printer.steps(s for s in p.combine if getattr(s, "name", "") != "n_new")
+                    self._commit(p.parts, "_new")
+            out("n = n_new", "base += THREADS * TILE")
+        out("n = length")
+
+    def _declare(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            value = literal(part.identity, part.kind, self.kernel.real)
+            if part.axes:
+                self.printer.array(part.name, part.kind)
+                with self.out.block("for m in range(LANES):"):
+                    self.out(f"{local(part.name)}[m] = {value}")
+            else:
+                self.out(f"{local(part.name)} = {self.kernel.group.identity(part)}")
+
+    def _commit(self, parts: Iterable[Part], end: str) -> None:
+        for part in parts:
+            if part.axes:
+                with self.out.block("for m in range(LANES):"):
+                    self.out(f"{local(part.name)}[m] = {local(part.name + end)}[m]")
+            elif not part.top:
+                self.out(f"{local(part.name)} = {local(part.name + end)}")
+
+    def exports(self, p: Pass) -> None:
+        self.printer.scope = self.kernel.row
+        self.printer.steps(p.exports)
+
+    def total(self, result: Result, node: Node, store: object) -> None:
+        """A result along lanes: every thread writes its own."""
+        kernel, out, program = self.kernel, self.out, self.kernel.program
+        self.printer.scope = kernel.row
+        total = " * ".join(kernel.access.size(a) for a in program.lanes)
+        missing = [f"i_{a} == 0" for a in program.lanes if a not in result.axes]
+        with self.printer.each_lane([node]) as inner:
+            conditions = [kernel.live, f"t + m * THREADS < {total}", *missing]
+            kernel.flush(inner)
+            with out.block(conjunction(conditions)):
+                store(inner)  # type: ignore[operator]
