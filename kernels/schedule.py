@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+
+FAMILIES = ("thread", "warp", "block", "cluster", "split", "column")
 
 
 @dataclass(frozen=True)
 class Schedule:
     """How a GPU walks the rows of a program.
 
-    ``threads`` threads share a row inside a block, ``rows`` rows lie side by side in a block (block size = threads·rows,
-    at most 1024). A thread holds ``tile`` elements at a time, loaded ``vector`` at a time. ``resident``: the row fits
-    the registers of its threads (n <= cluster·threads·tile): it is read once, and every reduction is over the whole
-    group before the next one starts. Otherwise every thread folds its own elements and states are merged at the end.
+    ``threads`` threads share a row inside a block, ``rows`` rows lie side by side in a block (block size =
+    threads·rows, at most 1024). A thread holds ``tile`` elements at a time, loaded ``vector`` at a time.
+    ``resident``: the row fits the registers of its threads (n <= cluster·threads·tile): it is read once, and every
+    reduction is over the whole group before the next one starts. Otherwise every thread folds its own elements and
+    states are merged at the end.
     ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous). ``cluster`` blocks
     share a row through distributed shared memory, ``split`` blocks through global memory, where the last one merges.
-    ``exact``: n is exactly cluster·threads·tile (resident) or a multiple of split·threads·tile: no bounds are tested.
+    ``exact``: n is exactly cluster·threads·tile (resident) or a multiple of cluster·split·threads·tile: no bounds are
+    tested.
+
+    >>> Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
+    Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
     """
 
     threads: int = 32
@@ -28,19 +35,46 @@ class Schedule:
     split: int = 1
     exact: bool = False
     persistent: bool = False
-    lanes: int = 1  # per thread, where the program has lanes
     deterministic: bool = False
+    lanes: int = 1  # per thread, where the program has lanes
 
     @property
     def block(self) -> int:
         return self.threads * self.rows
 
+    @property
+    def pieces(self) -> int:
+        """Blocks that share a row."""
+        return self.cluster * self.split
+
+    @property
+    def family(self) -> str:
+        """One of `FAMILIES`: who shares a row."""
+        if self.column:
+            return "column"
+        if self.split > 1:
+            return "split"
+        if self.cluster > 1:
+            return "cluster"
+        return "thread" if self.threads == 1 else "warp" if self.threads <= 32 else "block"
+
+    def __repr__(self) -> str:
+        """What differs from one element at a time, four rows to a block; always the threads and the rows."""
+        shown = [f"{f.name}={v}" for f in fields(self) if (v := getattr(self, f.name)) != f.default or f.name in _SHOWN]
+        return f"Schedule({', '.join(shown)})"
+
+
+_SHOWN = ("threads", "rows", "vector", "tile")
+
 
 @dataclass(frozen=True)
 class Layout:
-    """What the strides of a call allow. ``unit``: arrays (operands and results) with stride 1 along the flattened stream
-    whose rows start at multiples of 16 bytes, so that vectors may be used. ``flat``: every array that varies along a
-    composite stream varies along all of it with one stride, so that it is walked as one axis."""
+    """What the strides of a call allow.
+
+    ``unit``: arrays (operands and results) with stride 1 along the flattened stream, whose rows start at multiples of
+    the schedule's vector. ``flat``: every array that varies along a composite stream varies along all of it with one
+    stride, so that it is walked as one axis.
+    """
 
     unit: frozenset[str] = field(default_factory=frozenset)
     flat: bool = True

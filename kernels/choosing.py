@@ -1,0 +1,277 @@
+"""The choice of a schedule: every legal candidate is estimated, the fastest one is taken and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from math import log2
+from typing import Any
+
+from redalg.errors import RedalgError
+from redalg.kernels.cost import Estimate, estimate
+from redalg.kernels.families import candidates_of
+from redalg.kernels.ir import Program
+from redalg.kernels.layouts import Walk
+from redalg.kernels.legality import Case, exact, refusals, require, spills
+from redalg.kernels.schedule import FAMILIES, Layout, Schedule
+from redalg.kernels.target import H100, Target
+
+CLOSE = 1.03  # candidates within 3 % are equal to a model like this one: the most usual one is taken
+FIELDS = {f.name for f in fields(Schedule)}
+Override = Schedule | Mapping[str, Any] | str | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A schedule, the layout its kernel is printed for, and why. `seconds` and `bytes` are predictions."""
+
+    schedule: Schedule
+    layout: Layout
+    reasons: tuple[str, ...]
+    seconds: float
+    bytes: int
+    registers: int | None = None  # the limit a compiler must keep for the block to be launched
+
+    def __str__(self) -> str:
+        return "\n".join(self.reasons)
+
+
+def choose(
+    program: Program,
+    sizes: Mapping[str, int],
+    walk: Walk,
+    target: Target,
+    deterministic: bool = False,
+    override: Override = None,
+) -> Choice:
+    """The schedule of a call: the fastest by the model of `redalg.kernels.cost`, among all that are legal.
+
+    `sizes`: axis -> length. `override`: a `Schedule`, a dict of some of its fields (the best schedule that has them),
+    or one of the words thread, warp, block, cluster, split, column (the best of that family). `deterministic`: the
+    schedule follows from lengths of the stream, types and strides alone, never from the number of rows or the device's
+    size, so that the order of all additions is the same in every batch.
+
+    Raises: RedalgError for a schedule that breaks a law of the program or a limit of the device.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.layouts import View, walk_of
+    >>> from redalg.kernels.lower import lower
+    >>> from redalg.kernels.target import H200
+    >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
+    >>> array = View.contiguous((4096, 4096))
+    >>> choice = choose(program, {"i": 4096, "j": 4096}, walk_of(program, {"x": array, "y": array}), H200)
+    >>> choice.schedule.family, choice.schedule.resident, choice.bytes
+    ('block', True, 134217728)
+    """
+    given = override if not isinstance(override, Mapping) else tuple(sorted(override.items()))
+    lengths = tuple((a, sizes[a]) for a in sorted(sizes))
+    return _chosen(_Same(program), lengths, walk, target, deterministic, given)
+
+
+class _Same:
+    """A program as a key: the same object, so that no graph is hashed or compared."""
+
+    __slots__ = ("program",)
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __hash__(self) -> int:
+        return id(self.program)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.program is self.program
+
+
+@lru_cache(maxsize=4096)
+def _chosen(
+    same: _Same, lengths: tuple[tuple[str, int], ...], walk: Walk, target: Target, deterministic: bool, override: Any
+) -> Choice:
+    case = Case.of(same.program, dict(lengths), walk, target)
+    ranked = rank(case, deterministic)
+    best, cost = _overridden(case, ranked, override)[0] if override is not None else ranked[0]
+    limit = target.registers // max(32, best.block) // 8 * 8
+    return Choice(
+        best, walk.layout(best.vector), tuple(_reasons(case, best, cost, ranked, override)),
+        cost.seconds, cost.bytes, limit if limit < 255 else None,
+    )  # fmt: skip
+
+
+Ranked = list[tuple[Schedule, Estimate]]
+
+
+def rank(case: Case, deterministic: bool = False) -> Ranked:
+    """All candidates, the fastest first; those within 3 % of it the most usual first."""
+    judged = reference(case) if deterministic else case
+    found = [(s, estimate(judged, s)) for s in candidates_of(judged, deterministic)]
+    found = [(s, e) for s, e in found if next(refusals(case, s), None) is None] if deterministic else found
+    least = min(e.seconds for _, e in found)
+    close = least * CLOSE
+    found.sort(key=lambda pair: (max(close, pair[1].seconds), unusual(pair[0]) if pair[1].seconds < close else 0.0))
+    return [(s, estimate(case, s)) for s, _ in found] if deterministic else found
+
+
+def unusual(s: Schedule) -> float:
+    """How far a schedule is from what works in most places: 8 to 32 elements a thread, 128 to 512 threads a block,
+    whole warps, one block for a row.
+
+    >>> unusual(Schedule(256, 1, 4, 16)), unusual(Schedule(256, 1, 4, 64, cluster=2))
+    (0.0, 2.0)
+    """
+    found = _outside(s.tile, 8, 32) + _outside(s.block, 128, 512) + (s.pieces > 1)
+    return found + (_outside(s.rows, 32, 64) if s.column else _outside(s.threads, 32, 1024) / 2)
+
+
+def _outside(value: int, low: int, high: int) -> float:
+    return max(0.0, log2(low / value), log2(value / high))
+
+
+def reference(case: Case) -> Case:
+    """The case a deterministic schedule is chosen for: 64 M elements of such rows on one fixed device."""
+    length = max(1, case.work.length)
+    rows = min(max(2**26 // length, 8), 2**20)
+    scale = rows / max(1, case.work.rows)
+    work = replace(
+        case.work, rows=rows, other=0,
+        reads=tuple(replace(r, elements=max(1, round(r.elements * scale))) for r in case.work.reads),
+        writes=tuple((name, size, max(1, round(n * scale))) for name, size, n in case.work.writes),
+    )  # fmt: skip
+    target = replace(H100, cluster=case.target.cluster, cluster_limit=case.target.cluster_limit)
+    return replace(case, work=work, target=target)
+
+
+# --- schedule= -------------------------------------------------------------------------------------------------------
+
+
+def _overridden(case: Case, ranked: Ranked, override: Any) -> Ranked:
+    if isinstance(override, Schedule):
+        require(case, override)
+        return [(override, estimate(case, override))]
+    if isinstance(override, str):
+        return _of_family(case, ranked, override)
+    return _with_fields(case, ranked, dict(override))
+
+
+def _of_family(case: Case, ranked: Ranked, word: str) -> Ranked:
+    if word not in FAMILIES:
+        raise RedalgError(
+            f"schedule={word!r}", "form.compile", "it names no family of schedules", f"one of {', '.join(FAMILIES)}"
+        )
+    found = [(s, e) for s, e in ranked if s.family == word]
+    if not found:
+        found = [(s, estimate(case, s)) for s in [_typical(case, word)]]
+        require(case, found[0][0])
+    return found
+
+
+def _typical(case: Case, word: str) -> Schedule:
+    """A plain schedule of a family, where the candidates have none."""
+    vector = case.widest() if not case.ordered else 1
+    lanes = case.lane_count
+    plain = {
+        "thread": Schedule(1, 128, vector, max(4, vector), lanes=lanes),
+        "warp": Schedule(32, 4, vector, max(4, vector), lanes=lanes),
+        "block": Schedule(128, 1, vector, max(4, vector), lanes=lanes),
+        "cluster": Schedule(128, 1, vector, max(4, vector), cluster=2, lanes=lanes),
+        "split": Schedule(128, 1, vector, max(4, vector), split=2, lanes=lanes),
+        "column": Schedule(4, 32, 1, 4, column=True, lanes=lanes),
+    }
+    return plain[word]
+
+
+def _with_fields(case: Case, ranked: Ranked, wanted: dict[str, Any]) -> Ranked:
+    unknown = sorted(set(wanted) - FIELDS)
+    if unknown:
+        raise RedalgError(f"schedule field {unknown[0]!r}", "form.compile", "there is none", ", ".join(sorted(FIELDS)))
+    found = [(s, e) for s, e in ranked if all(getattr(s, k) == v for k, v in wanted.items())]
+    if found:
+        return found
+    made = []
+    for s, _ in ranked:
+        s = _refitted(case, replace(s, **wanted), wanted)
+        if next(refusals(case, s), None) is None:
+            made.append((s, estimate(case, s)))
+    if not made:
+        require(case, _refitted(case, replace(ranked[0][0], **wanted), wanted))
+    return sorted(made, key=lambda pair: pair[1].seconds)
+
+
+def _refitted(case: Case, s: Schedule, wanted: dict[str, Any]) -> Schedule:
+    """The fields that follow from others, after some were set."""
+    if "tile" not in wanted and s.tile % s.vector:
+        s = replace(s, tile=-(-s.tile // s.vector) * s.vector)
+    return s if "exact" in wanted else replace(s, exact=exact(case.work, s) and not case.program.lanes)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _reasons(case: Case, best: Schedule, cost: Estimate, ranked: Ranked, override: Any) -> list[str]:
+    work, target = case.work, case.target
+    again = f" ({size(cost.moved)} without reading again)" if cost.bytes > cost.moved else ""
+    lines = [
+        f"{work.rows} rows of {work.length} along {case.stream}, {case.program.real}, on {target.name}: {words(best)}.",
+        f"predicted {micro(cost.seconds)}, bound by {cost.bound}: memory {micro(cost.memory)}, "
+        f"instructions {micro(cost.compute)}, latency {micro(cost.latency)}, launch {micro(target.launch)}.",
+        f"{size(cost.bytes)} moved{again}, at {cost.bytes / cost.seconds / 1e12:.2f} "
+        f"of {target.reachable / 1e12:.2f} TB/s a copy reaches.",
+        f"{cost.blocks} blocks of {best.block} threads, {cost.resident_blocks} on a multiprocessor of "
+        f"{target.multiprocessors}: occupancy {cost.occupancy:.0%} at about {cost.registers} registers a thread.",
+    ]  # fmt: skip
+    if override is not None:
+        lines.insert(1, f"asked for by schedule=; the model's own choice is {ranked[0][0]}.")
+        if spills(case, best):
+            lines.append("it is estimated to need more registers than its threads have, and to spill.")
+    return lines + _others(case, best, ranked)
+
+
+def _others(case: Case, best: Schedule, ranked: Ranked) -> list[str]:
+    """The best of every other family, or the law that excludes it."""
+    lines = []
+    for family in FAMILIES:
+        if family == best.family:
+            continue
+        other = next(((s, e) for s, e in ranked if s.family == family), None)
+        if other:
+            lines.append(f"{family}: {micro(other[1].seconds)}, bound by {other[1].bound}, with {other[0]}")
+        else:
+            why = next(refusals(case, _typical(case, family)), None)
+            lines.append(f"{family}: not considered; {why[0] if why else 'it has nothing to gain here'}")
+    return lines
+
+
+def words(s: Schedule) -> str:
+    """A schedule in words.
+
+    >>> words(Schedule(128, 1, 4, 32, resident=True))
+    '128 threads for a row, the row in registers (32 elements each), loads of 4 elements'
+    """
+    who = "a thread" if s.threads == 1 else f"{s.threads} threads"
+    if s.cluster > 1:
+        who = f"a cluster of {s.cluster} blocks of {who}"
+    text = f"{who} for a row"
+    if s.split > 1:
+        text = f"rows split into {s.split} pieces of {who}, merged by the last"
+    if s.column:
+        text += f", {s.rows} rows side by side"
+    elif s.rows > 1:
+        text += f", {s.rows} rows to a block"
+    text += f", the row in registers ({s.tile} elements each)" if s.resident else f", walked in tiles of {s.tile}"
+    return text + (f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements")
+
+
+def micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs"
+
+
+def size(count: float) -> str:
+    """Bytes in words.
+
+    >>> size(134217728), size(512)
+    ('128.0 MiB', '512 bytes')
+    """
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count:.0f} bytes"

@@ -1,0 +1,142 @@
+"""Schedules worth considering, family by family; `redalg.kernels.legality` has the last word on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from redalg.kernels.legality import LARGEST_TILE, Case, exact, power, refusals, spills
+from redalg.kernels.schedule import Schedule
+
+VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # a thread may hold of a row
+THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+BLOCKS = (128, 256)  # threads of a block that holds several rows
+STREAMED = (4, 8, 16, 32)  # elements of a tile that is walked
+
+
+def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
+    """Every legal schedule worth an estimate, in a fixed order, the simpler ones first."""
+    widest = case.widest_by_type() if deterministic else case.widest()
+    found: dict[Schedule, None] = {}
+    for s in _all(case, widest, deterministic):
+        s = replace(s, deterministic=deterministic)
+        s = replace(s, exact=exact(case.work, s) and not case.program.lanes)
+        if s not in found and next(refusals(case, s), None) is None:
+            found[s] = None
+    fitting = [s for s in found if not spills(case, s)]
+    return fitting or list(found)
+
+
+def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
+    if case.program.lanes:
+        yield from _lanes(case, deterministic)
+        return
+    short = case.work.length <= 4096
+    for vector in dict.fromkeys((widest, max(1, widest // 2) if short else widest, 1 if case.ordered else widest)):
+        yield from _groups(case, vector, deterministic)
+        yield from _clusters(case, vector)
+        yield from _splits(case, vector, deterministic)
+    yield from _columns(case, deterministic)
+
+
+def _lanes(case: Case, deterministic: bool) -> Iterator[Schedule]:
+    for rows in (4,) if deterministic else (4, 8, 2, 1):
+        for tile in (1, 2, 4):
+            yield Schedule(32, rows, 1, tile, lanes=case.lane_count)
+
+
+def _rows(case: Case, threads: int, deterministic: bool) -> list[int]:
+    """Rows side by side in a block: as many as fill one, or fewer where rows are few."""
+    if threads >= 256:
+        return [1]
+    options = [max(1, block // threads) for block in BLOCKS]
+    if not deterministic:
+        options = [min(o, power(max(1, case.work.rows))) for o in options]
+        if case.work.rows < 4 * case.target.multiprocessors * options[0]:
+            options.append(max(1, 64 // threads))
+            options.append(max(1, 32 // threads))
+    if threads >= 64:
+        options.append(1)
+    return list(dict.fromkeys(options))
+
+
+def tile_for(length: int, threads: int, vector: int) -> int | None:
+    """The least tile with which the threads hold a row: exactly, or in one of a few sizes.
+
+    >>> tile_for(768, 64, 4), tile_for(1000, 32, 4), tile_for(10**6, 32, 4)
+    (12, 32, None)
+    """
+    needed = max(1, -(-length // (threads * vector)))
+    if needed * threads * vector != length:
+        needed = next((v for v in VECTORS if v >= needed), LARGEST_TILE + 1)
+    return needed * vector if needed * vector <= LARGEST_TILE else None
+
+
+def _groups(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
+    """Threads of one block for a row: the row in registers, or walked in tiles."""
+    for threads in THREADS[1:] if case.walk.column else THREADS:
+        for rows in _rows(case, threads, deterministic):
+            tile = tile_for(case.work.length, threads, vector)
+            if tile is not None and (threads == 1 or threads * vector < 2 * case.work.length):
+                yield Schedule(threads, rows, vector, tile, resident=True)
+            for elements in STREAMED:
+                if elements >= vector and (elements == STREAMED[0] or threads * elements < 2 * case.work.length):
+                    yield Schedule(threads, rows, vector, elements)
+
+
+def _clusters(case: Case, vector: int) -> Iterator[Schedule]:
+    """Blocks that share a row; a block of them has some work of its own."""
+    size = 2
+    while size <= case.target.cluster_limit:
+        for threads in (128, 256, 512, 1024):
+            if case.work.length < 2 * size * threads:
+                continue
+            tile = tile_for(-(-case.work.length // size), threads, vector)
+            if tile is not None:
+                yield Schedule(threads, 1, vector, tile, resident=True, cluster=size)
+            for elements in STREAMED:
+                if elements >= vector:
+                    yield Schedule(threads, 1, vector, elements, cluster=size)
+        size *= 2
+
+
+def split_counts(case: Case, rows: int, least: int, deterministic: bool) -> list[int]:
+    """Into how many pieces to cut rows: by powers of two, or to fill the device a whole number of times."""
+    most = case.work.length // max(1, least)
+    if deterministic:
+        return [k for k in (2, 4, 8, 16, 32, 64, 128, 256, 512) if k <= most]
+    groups = -(-max(1, case.work.rows) // rows)
+    sms = case.target.multiprocessors
+    filled = [k * sms // groups for k in (1, 2, 3, 4, 6, 8)]
+    powers = [2**k for k in range(1, 14) if sms // 2 <= 2**k * groups <= 16 * sms]
+    return list(dict.fromkeys(k for k in (*powers, *filled) if 1 < k <= most))
+
+
+def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
+    """Pieces of rows on different blocks, merged by the last of them."""
+    for threads in (128, 256, 512):
+        for elements in (8, 16, 32):
+            if elements < vector:
+                continue
+            for count in split_counts(case, 1, threads * vector, deterministic):
+                yield Schedule(threads, 1, vector, elements, split=count)
+
+
+def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:
+    """Rows side by side, several threads down the stream of each."""
+    work = case.work
+    if not any(a.pattern == "rows" for a in case.walk.arrays):
+        if not deterministic or all(a.pattern == "stream" for a in case.walk.arrays):
+            return
+    widths = (32,) if deterministic else tuple(w for w in (32, 64, 128, 16, 8, 4, 2) if w < 2 * power(work.rows))
+    for rows in widths:
+        for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+            if not 64 <= threads * rows <= 1024 or threads > max(1, work.length):
+                continue
+            for elements in (1,) if work.length == 1 else STREAMED:
+                yield Schedule(threads, rows, 1, elements, column=True)
+            if threads == 1 and work.length <= 32:
+                yield Schedule(1, rows, 1, tile_for(work.length, 1, 1) or 32, resident=True, column=True)
+            for count in split_counts(case, rows, threads * 4, deterministic):
+                for elements in (8, 16):
+                    yield Schedule(threads, rows, 1, elements, column=True, split=count)

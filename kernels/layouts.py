@@ -1,0 +1,181 @@
+"""How the arrays of a call lie in memory, as far as a kernel may know it: patterns and vector widths, no sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import gcd, prod
+
+from redalg.graph import Node, walk
+from redalg.kernels.ir import STORAGE, Join, Loop, Program, Step
+from redalg.kernels.schedule import Layout
+
+VECTOR_BYTES = 16  # the widest load and store
+WIDTHS = (16, 8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class View:
+    """Shape, strides in elements, and the largest power of two (up to 16) that divides the address in bytes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    align: int = VECTOR_BYTES
+
+    @staticmethod
+    def contiguous(shape: tuple[int, ...], align: int = VECTOR_BYTES) -> View:
+        """An array in row-major order.
+
+        >>> View.contiguous((2, 3)).strides
+        (3, 1)
+        """
+        return View(shape, tuple(prod(shape[d + 1 :]) for d in range(len(shape))), align)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One array that is read or written along the stream.
+
+    ``pattern``: "stream" (neighbours along the stream are neighbours in memory), "rows" (neighbouring rows are), "same"
+    (the stream does not move it) or "apart". ``width``: elements of the widest vectors its rows start at.
+    """
+
+    name: str
+    pattern: str
+    width: int
+    size: int  # bytes of an element
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What the strides of a call allow: hashable and without sizes, so that calls of one kind share one kernel."""
+
+    arrays: tuple[Placed, ...]
+    flat: bool = True
+
+    @property
+    def column(self) -> bool:
+        """Whether the stream is better walked with rows side by side: only neighbouring rows lie side by side."""
+        patterns = {a.pattern for a in self.arrays}
+        return "rows" in patterns and "stream" not in patterns
+
+    def layout(self, vector: int) -> Layout:
+        """The layout of a kernel that loads `vector` elements at a time."""
+        return Layout(frozenset(a.name for a in self.arrays if a.pattern == "stream" and a.width >= vector), self.flat)
+
+    def pattern(self, name: str) -> str:
+        return next((a.pattern for a in self.arrays if a.name == name), "same")
+
+
+def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
+    """The patterns of a call. `views`: every array of the program, operands and results.
+
+    An array is walked in steps of 1 if all axes of the stream, taken together, have stride 1 in it. Axes of length 1
+    have no say. A vector of w elements may be loaded where w divides the length of the stream, all strides between rows
+    and the address.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.lower import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "bfloat16"})
+    >>> rows = walk_of(program, {"x": View.contiguous((8, 64)), "y": View.contiguous((8, 64))})
+    >>> rows.column, [(a.name, a.pattern, a.width) for a in rows.arrays]
+    (False, [('x', 'stream', 16), ('y', 'stream', 16)])
+    >>> columns = View((8, 64), (1, 8))
+    >>> walk_of(program, {"x": columns, "y": columns}).column
+    True
+    """
+    sizes = lengths_of(program, views)
+    dtypes = {o.name: o.dtype for o in program.operands} | {r.name: r.dtype for r in program.results}
+    readings: dict[str, list[tuple[str, ...]]] = {}
+    for name, axes in _readings(program):
+        if name in views and axes not in readings.setdefault(name, []):
+            readings[name].append(axes)
+    arrays, flat = [], True
+    for name, several in readings.items():
+        found = [_Reading(program, sizes, axes, views[name], STORAGE[dtypes[name]]) for axes in several]
+        moving = [r for r in found if r.moves]
+        flat &= all(r.flat for r in moving)
+        if moving:
+            pattern = moving[0].pattern if len({r.pattern for r in moving}) == 1 else "apart"
+            width = min(r.width for r in moving) if pattern == "stream" else 1
+            arrays.append(Placed(name, pattern, width, STORAGE[dtypes[name]]))
+    return Walk(tuple(arrays), flat or len(program.stream) < 2)
+
+
+def lengths_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
+    """The length of every axis the arrays of a call have."""
+    sizes = dict(program.lengths)
+    arrays = [(o.name, o.axes) for o in program.operands] + [(r.name, r.axes) for r in program.results]
+    for name, axes in arrays:
+        if name in views:
+            sizes |= zip(axes, views[name].shape, strict=True)
+    return sizes
+
+
+def steps_nodes(steps: Iterable[Step]) -> Iterator[Node]:
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from (body for fold in step.folds for body in fold.bodies)
+        elif isinstance(step, Join):
+            yield from (*step.a, *step.b)
+        else:
+            yield step.node
+
+
+def _readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every array with the axes it is read or written along (one operand may be read along several)."""
+    nodes: list[Node] = [r.node for r in program.results]
+    for p in program.passes:
+        nodes += [*steps_nodes(p.lift), *steps_nodes(p.update), *(let.node for let in p.exports)]
+    for n in walk(*nodes):
+        if n.op == "tensor":
+            yield n.attr.name, n.attr.axes
+    yield from ((r.name, r.axes) for r in program.results)
+
+
+class _Reading:
+    """One array along given axes: how it moves with the stream."""
+
+    def __init__(
+        self, program: Program, sizes: Mapping[str, int], axes: tuple[str, ...], view: View, size: int
+    ) -> None:
+        self.program, self.sizes, self.axes, self.view, self.size = program, sizes, axes, view, size
+        self.strides = dict(zip(axes, view.strides, strict=True))
+        stream = program.stream
+        self.moves = any(a in stream for a in axes)
+        self.live = [a for a in stream if sizes.get(a, 1) != 1]
+        self.step = self._step()
+
+    def _step(self) -> int | None:
+        """The stride along the flattened stream, if there is one."""
+        if not all(a in self.strides for a in self.live):
+            return None
+        for outer, inner in zip(self.live, self.live[1:], strict=False):
+            if self.strides[outer] != self.strides[inner] * self.sizes[inner]:
+                return None
+        return self.strides[self.live[-1]] if self.live else 1
+
+    @property
+    def flat(self) -> bool:
+        """Whether a kernel may step by the stride of the array's last axis of the stream (or by 1)."""
+        last = max((a for a in self.axes if a in self.program.stream), key=self.axes.index)
+        return self.step is not None and (self.step == 1 or self.strides[last] == self.step)
+
+    @property
+    def pattern(self) -> str:
+        if self.step == 1:
+            return "stream"
+        if self.step == 0 or not any(self.strides.get(a) for a in self.live):
+            return "same"
+        rows = [a for a in self.program.rows if self.sizes.get(a, 1) != 1]
+        return "rows" if rows and self.strides.get(rows[-1]) == 1 else "apart"
+
+    @property
+    def width(self) -> int:
+        """The widest vectors its rows start at; elements that hold further axes are not loaded in vectors at all."""
+        if not set(self.axes) <= {*self.program.rows, *self.program.stream}:
+            return WIDTHS[0]
+        length = prod(self.sizes.get(a, 1) for a in self.program.stream)
+        apart = [self.strides[a] for a in self.axes if a in self.program.rows and self.sizes[a] > 1]
+        common = gcd(length, *apart)
+        return next(w for w in WIDTHS if common % w == 0 and (w == 1 or self.view.align % min(w * self.size, 16) == 0))

@@ -1,0 +1,213 @@
+"""When a schedule computes what the program says: the laws and limits it needs, each with the way out if one fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from redalg.errors import RedalgError
+from redalg.kernels.ir import Program
+from redalg.kernels.layouts import VECTOR_BYTES, Walk
+from redalg.kernels.schedule import Schedule
+from redalg.kernels.target import Target
+from redalg.kernels.work import Work, work_of
+
+MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, compute capabilities
+LARGEST_TILE = 64  # elements of a thread that stay in registers, whatever else it holds
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call to choose a schedule for: a program at given sizes and strides on a device."""
+
+    program: Program
+    work: Work
+    walk: Walk
+    target: Target
+
+    @staticmethod
+    def of(program: Program, sizes: Mapping[str, int], walk: Walk, target: Target) -> Case:
+        return Case(program, work_of(program, sizes), walk, target)
+
+    @property
+    def reduces(self) -> bool:
+        return bool(self.program.passes)
+
+    @property
+    def ordered(self) -> bool:
+        return any(p.ordered for p in self.program.passes)
+
+    @property
+    def stream(self) -> str:
+        return ",".join(self.program.stream) or "the whole"
+
+    @property
+    def lane_count(self) -> int:
+        """Lanes each of 32 threads holds: a power of two, so that few kernels serve many lengths."""
+        return power(-(-self.work.lanes // 32)) if self.program.lanes else 1
+
+    def widest(self) -> int:
+        """Elements of the widest vector: 16 bytes of the widest type, dividing the length and all strides of rows."""
+        return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern == "stream"])
+
+    def widest_by_type(self) -> int:
+        """The same by length and types alone, for kernels whose order must not depend on strides."""
+        return self._vector([VECTOR_BYTES // a.size for a in self.walk.arrays])
+
+    def _vector(self, limits: list[int]) -> int:
+        if self.program.lanes:
+            return 1
+        width = min(limits, default=1)
+        while self.work.length % width:
+            width //= 2
+        return max(1, width)
+
+
+def power(n: int) -> int:
+    """The least power of two that is not smaller.
+
+    >>> power(1), power(5), power(8)
+    (1, 8, 8)
+    """
+    return 1 << max(0, n - 1).bit_length()
+
+
+def exact(work: Work, s: Schedule) -> bool:
+    """Whether no thread of the schedule meets the end of a row."""
+    if not s.resident:
+        return work.length > 0 and work.length % (s.pieces * s.threads * s.tile) == 0
+    return work.length == s.cluster * s.threads * s.tile
+
+
+def registers(work: Work, s: Schedule) -> int:
+    """Estimated registers of a thread: addresses, states (the row's and the tile's), tiles, and room for a formula."""
+    words = 2 if work.double else 1
+    arrays = 2 * len(work.reads) + 2 * len(work.writes)
+    if s.resident:
+        return 22 + arrays + work.state + s.tile * max(1, work.tiles_resident) * words
+    merged = 3 if s.threads * s.pieces > 1 or work.per_tile > 5 else 2
+    return 22 + arrays + merged * work.state + s.tile * max(1, work.tiles_streamed) * words
+
+
+def refusals(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
+    """Why a schedule is not legal, and what to try instead, for every law or limit it breaks."""
+    yield from _shape(case, s)
+    yield from _laws(case, s)
+    yield from _fit(case, s)
+
+
+def _shape(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
+    target = case.target
+    for name in ("threads", "rows", "vector", "cluster"):
+        value = getattr(s, name)
+        if value < 1 or value & (value - 1):
+            yield f"{name}={value} is not a power of two: threads exchange values in a tree", f"{name}={power(value)}"
+    if min(s.tile, s.split, s.lanes) < 1:
+        yield "tile, split and lanes count from 1", "tile=1, split=1, lanes=1"
+    elif s.block > target.block_threads:
+        yield (
+            f"threads·rows = {s.threads}·{s.rows} = {s.block}, and a block has at most {target.block_threads} threads",
+            f"rows={max(1, target.block_threads // s.threads)}",
+        )
+    if s.cluster > target.cluster_limit:
+        limit = target.cluster_limit
+        has = f"{target.name} has clusters of at most {limit} blocks" if limit > 1 else f"{target.name} has no clusters"
+        yield has, f"cluster={limit}" + ("" if limit > 1 else ', or schedule="split"')
+    if s.vector > 0 and s.tile % s.vector:
+        yield f"tile={s.tile} is not a multiple of vector={s.vector}", f"tile={-(-s.tile // s.vector) * s.vector}"
+
+
+def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
+    program = case.program
+    if s.cluster > 1 and s.split > 1:
+        yield "pieces are merged in distributed shared memory or in global memory, not both", "cluster=1 or split=1"
+    if s.split > 1 and case.reduces:
+        if program.keeps:
+            yield _kept(case), 'schedule="cluster" or "block", which keep the row on chip or read it twice'
+        if len(program.passes) > 1:
+            yield (
+                f"pass 2 of {len(program.passes)} needs the whole row's state of pass 1, which only the last piece of "
+                "a split row knows",
+                'schedule="cluster" or "block", or derive with max_passes=1',
+            )
+    if s.cluster > 1 and not case.reduces:
+        yield "a map has no states for the blocks of a cluster to exchange", 'schedule="split"'
+    if case.ordered and s.resident and s.threads * s.cluster > 1:
+        yield (
+            "the monoid is not commutative: elements must be combined in the order of the stream, and a resident row "
+            "is dealt out to threads in turns",
+            "resident=False, where every thread folds consecutive elements",
+        )
+    if case.ordered and s.vector > 1 and s.threads > 1:
+        yield "consecutive elements of a thread need not start at a multiple of the vector", "vector=1"
+    if s.column and s.cluster > 1:
+        yield "the threads of a column schedule are not whole warps of one row", 'cluster=1, or schedule="split"'
+    if s.column and s.resident and s.threads > 1:
+        yield "threads of one row lie in different warps there and fold their own elements", "resident=False"
+    if s.cluster > 1 and (s.threads < 32 or s.rows > 1):
+        yield "a cluster exchanges the states of whole warps, one row to a block", "threads=32 or more, rows=1"
+    if program.lanes:
+        yield from _lanes(case, s)
+
+
+def _kept(case: Case) -> str:
+    kept = ", ".join(r.name for r in case.program.results if r.keeps)
+    return (
+        f"{kept} keeps the axis {case.stream}: every piece would need the state of the whole row before it writes, and "
+        "blocks of one launch cannot wait for each other"
+    )
+
+
+def _lanes(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
+    along = ",".join(case.program.lanes)
+    plain = s.resident or s.column or s.pieces > 1 or s.vector > 1 or s.exact
+    if plain or s.threads != 32:
+        yield f"the state holds arrays along {along}: a warp walks the row and shares them out", 'schedule="warp"'
+    elif s.lanes * 32 < case.work.lanes:
+        yield f"{case.work.lanes} lanes along {along} on 32 threads", f"lanes={case.lane_count}"
+
+
+def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
+    work = case.work
+    if work.length % s.vector:
+        yield f"vector={s.vector} does not divide the length {work.length} of {case.stream}", f"vector={case.widest()}"
+    widest = min((VECTOR_BYTES // a.size for a in case.walk.arrays), default=1)
+    if s.vector > max(1, widest):
+        yield f"vector={s.vector} elements of the widest array are more than 16 bytes", f"vector={widest}"
+    held = s.cluster * s.threads * s.tile
+    if s.resident and work.length > held:
+        yield (
+            f"cluster·threads·tile = {s.cluster}·{s.threads}·{s.tile} = {held} is less than the length {work.length} "
+            f"of {case.stream}",
+            "resident=False, or more threads",
+        )
+    if s.tile > LARGEST_TILE:
+        yield f"tile={s.tile}: a thread keeps at most {LARGEST_TILE} elements in registers", f"tile={LARGEST_TILE}"
+    if s.exact and not exact(work, s):
+        yield f"exact, and the length {work.length} of {case.stream} is not what the threads hold", "exact=False"
+    need = shared_bytes(work, s)
+    if need > case.target.block_shared:
+        yield (
+            f"states take {need} bytes of shared memory, a block has {case.target.block_shared}",
+            "fewer threads or rows",
+        )
+
+
+def shared_bytes(work: Work, s: Schedule) -> int:
+    """Static shared memory: one state per thread (columns) or per warp, and one for the other blocks of a cluster."""
+    state = 4 * work.state + 8
+    if s.column:
+        return s.block * state if s.threads > 1 else 0
+    warps = s.block // 32 if s.threads > 32 else 0
+    return (warps + (1 if s.cluster > 1 else 0)) * state
+
+
+def spills(case: Case, s: Schedule) -> bool:
+    """Whether the schedule is estimated to need more registers than its threads can have."""
+    return registers(case.work, s) > min(MOST_REGISTERS, case.target.registers // max(32, s.block))
+
+
+def require(case: Case, s: Schedule) -> None:
+    """Refuse an illegal schedule, naming the first law or limit it breaks."""
+    for why, fix in refusals(case, s):
+        raise RedalgError(f"{s} for {case.program.name}", "schedule=", why, fix)

@@ -1,0 +1,231 @@
+"""What a program costs, before any decision about threads: bytes, instructions, values held in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
+
+from redalg.graph import Node, walk
+from redalg.kernels.ir import STORAGE, Loop, Pass, Program, Step
+from redalg.kernels.layouts import steps_nodes
+
+# Instructions of one thread; what is not listed takes one. Estimated from the generated PTX: a special function is a
+# handful of fused multiplications around one of the special unit, which issues at a quarter of the rate.
+INSTRUCTIONS = {
+    "exp": 8, "log": 12, "log1p": 16, "expm1": 14, "sigmoid": 16, "tanh": 18, "erf": 20, "erfc": 30, "sin": 24,
+    "cos": 24, "tan": 34, "sinh": 24, "cosh": 20, "asin": 24, "acos": 24, "atan": 20, "asinh": 28, "acosh": 28,
+    "atanh": 24,
+    "cast": 3, "tensor": 0, "state": 0, "const": 0, "special": 0, "size": 0, "true": 0, "false": 0, "index": 1,
+}  # fmt: skip
+DIVISION, ROOT, POWER, ROUND8 = 8, 8, 30, 10
+FOLDS = {"argmax": 4, "argmin": 4, "topk": 3, "max": 1, "min": 1, "monoid": 4}
+DEAR = frozenset(
+    "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An operand that varies along the stream. `times`: how many walks over the row read it; `elements`: distinct ones
+    in the call; `held`: whether it is loaded into a tile (not where elements hold contractions or lanes)."""
+
+    name: str
+    size: int
+    elements: int
+    times: int
+    held: bool
+
+
+@dataclass(frozen=True)
+class Work:
+    """A program at given sizes. Instruction counts are of one thread; registers are 32-bit words."""
+
+    length: int
+    rows: int
+    lanes: int
+    reads: tuple[Reading, ...]
+    other: int  # bytes of operands that do not vary along the stream, and of results that do not keep it
+    writes: tuple[tuple[str, int, int], ...]  # results that keep the stream: name, bytes of an element, elements
+    lifted: float  # instructions per element where the row is resident
+    folded: float  # instructions per element where it is streamed (all walks over it)
+    per_tile: float  # instructions per tile that is joined with a state
+    merge: float  # instructions to join two states
+    state: int  # registers of a state
+    lists: int  # entries of sorted lists in a state
+    tiles_resident: int  # arrays of a tile that are alive at once
+    tiles_streamed: int
+    reductions: int  # reductions over the group, one after the other, where the row is resident
+    walks: int  # walks over the row where it is streamed
+    double: bool
+    narrow: float  # instructions per element to widen what is loaded
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes a thread loads for one element of the stream."""
+        return sum(r.size for r in self.reads)
+
+
+def work_of(program: Program, sizes: Mapping[str, int]) -> Work:
+    """The work of a program whose axes have the given lengths.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.lower import lower
+    >>> w = work_of(lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"}), {"i": 8, "j": 64})
+    >>> w.rows, w.length, w.reductions, w.walks, [(r.name, r.times) for r in w.reads], w.tiles_resident
+    (8, 64, 2, 2, [('x', 2)], 1)
+    """
+    return _Counter(program, {**sizes, **program.lengths}).work()
+
+
+class _Counter:
+    def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
+        self.program, self.sizes = program, sizes
+        self.stream = frozenset(program.stream)
+        self.plain = {*program.rows, *program.stream, *program.lengths}
+        self.kept = [r.node for r in program.results if r.keeps]
+        self.words = 2 if program.real == "float64" else 1
+
+    def size(self, axes: Iterable[str]) -> int:
+        return prod(self.sizes.get(a, 1) for a in axes)
+
+    # --- instructions ------------------------------------------------------------------------------------------------
+
+    def count(self, nodes: Iterable[Node]) -> float:
+        """Instructions per element: what varies along the stream, times the length of inner axes."""
+        return sum(
+            self._instructions(n) * self._inside(n) for n in walk(*nodes) if self._inner(n) or n.axes & self.stream
+        )
+
+    def _inner(self, n: Node) -> bool:
+        return bool(n.axes - self.plain)
+
+    def _inside(self, n: Node) -> int:
+        inner = set(n.axes - self.plain)
+        if n.op == "reduce":
+            inner |= set(n.attr.axes) - self.stream
+        return self.size(inner)
+
+    def _instructions(self, n: Node) -> float:
+        if n.op == "tensor":
+            return 6 if self._inner(n) else 0  # not held in a tile: an address and a load of its own for every use
+        if n.op == "pow":
+            e = n.args[1].attr if n.args[1].op == "const" else None
+            if e is None:
+                return POWER
+            return ROOT if abs(e) == Fraction(1, 2) else DIVISION if e < 0 else 1 if e.denominator == 1 else POWER
+        if n.op == "cast" and str(n.attr).startswith("float8"):
+            return ROUND8
+        return INSTRUCTIONS.get(n.op, max(1, len(n.args) - 1))
+
+    def per_row(self, nodes: Iterable[Node]) -> float:
+        """Instructions of nodes that are evaluated once per row or tile, lanes shared by 32 threads."""
+        lanes = max(1, self.size(self.program.lanes) // 32)
+        return sum(self._instructions(n) * (lanes if n.axes & {*self.program.lanes} else 1) for n in walk(*nodes)) + 4
+
+    def folds(self, steps: Sequence[Step]) -> float:
+        """Instructions per element of the walks of some steps: bodies and what joins them to the fold."""
+        loops = [s for s in steps if isinstance(s, Loop)]
+        bodies = self.count(b for s in loops for f in s.folds for b in f.bodies)
+        joins = sum(
+            (FOLDS.get(f.kind, 1) + self._insertions(f.extra[0] if f.kind == "topk" else 0)) * self.size(f.axes)
+            for s in loops
+            for f in s.folds
+        )
+        return bodies + joins
+
+    def _insertions(self, k: int) -> float:
+        """Expected moves in a list of k per element, for elements in random order: k·log(n/k)/n exchanges of k/2."""
+        return 0 if not k else min(6 * k, 8 * k * k / max(1, self.size(self.program.stream)) ** 0.5)
+
+    # --- registers ---------------------------------------------------------------------------------------------------
+
+    def alive(self, groups: Sequence[Sequence[Node]]) -> int:
+        """The most arrays of a tile that are alive between two walks: leaves, and dear values that are used again."""
+        places: dict[Node, list[int]] = {}
+        for number, group in enumerate(groups):
+            for n in walk(*group):
+                if n.axes & self.stream and not self._inner(n) and (n.op in DEAR or n.op == "tensor"):
+                    places.setdefault(n, []).append(number)
+        dear = [n for n, at in places.items() if len(at) > 1 and n.op != "tensor"]
+        inside = {m for n in dear for m in walk(*n.args)}
+        shared = [n for n in dear if n not in inside]
+        hidden = {m for n in shared for m in walk(n)} - set(shared)
+        alive = [0] * (len(groups) + 1)
+        for n, at in places.items():
+            if n in shared:
+                spans = range(at[0] + 1, at[-1] + 1)
+            elif n.op == "tensor":
+                last = (
+                    min(at[-1], max((places[m][0] for m in shared if n in walk(m)), default=0))
+                    if n in hidden
+                    else at[-1]
+                )
+                spans = range(last + 1)
+            else:
+                continue
+            for place in spans:
+                alive[place] += 1
+        return max(alive)
+
+    def groups(self, steps: Sequence[Step]) -> list[list[Node]]:
+        return [[b for f in s.folds for b in f.bodies] for s in steps if isinstance(s, Loop)]
+
+    # --- everything --------------------------------------------------------------------------------------------------
+
+    def streamed(self, p: Pass) -> tuple[Step, ...]:
+        return p.update if p.update and p.absorbs else p.lift
+
+    def work(self) -> Work:
+        program, passes = self.program, self.program.passes
+        lifts = [g for p in passes for g in self.groups(p.lift)] + ([self.kept] if self.kept else [])
+        walks = [self.groups(self.streamed(p)) for p in passes] + ([[self.kept]] if self.kept else [])
+        kept = self.count(self.kept)
+        joined = [n for p in passes for n in steps_nodes(p.combine)]
+        exported = [let.node for p in passes for let in p.exports] + [r.node for r in program.results]
+        parts = [x for p in passes for x in p.parts]
+        lists = sum(x.top or 0 for x in parts)
+        reads = self.reads([[n for g in w for n in g] for w in walks])
+        lane_words = max(1, -(-self.size(program.lanes) // 32))
+        return Work(
+            self.size(program.stream), self.size(program.rows), self.size(program.lanes), reads, self.other(reads),
+            tuple((r.name, STORAGE[r.dtype], self.size(r.axes)) for r in program.results if r.keeps),
+            sum(self.folds(p.lift) for p in passes) + kept,
+            sum(self.folds(self.streamed(p)) for p in passes) + kept,
+            sum(self.per_row(steps_nodes(s for s in self.joining(p) if not isinstance(s, Loop))) for p in passes),
+            self.per_row(joined) + 12 * lists + self.per_row(exported) / 8,
+            sum((x.top or 1) * (2 if x.kind == "i" else self.words) * (lane_words if x.axes else 1) for x in parts),
+            lists, self.alive(lifts), max([self.alive(w) for w in walks], default=0),
+            sum(len(self.groups(p.lift)) + sum((x.top or 0) // 2 for x in p.parts) for p in passes),
+            max(1, len(walks)), program.real == "float64", self.narrow(reads),
+        )  # fmt: skip
+
+    def joining(self, p: Pass) -> tuple[Step, ...]:
+        return self.streamed(p) if self.streamed(p) is p.update else (*p.lift, *p.combine)
+
+    def reads(self, walks: Sequence[Sequence[Node]]) -> tuple[Reading, ...]:
+        dtypes = {o.name: o.dtype for o in self.program.operands if not o.number}
+        axes: dict[str, set[str]] = {}
+        times: dict[str, set[int]] = {}
+        loose: set[str] = set()
+        for number, nodes in enumerate(walks):
+            for n in walk(*nodes):
+                if n.op == "tensor" and n.axes & self.stream and n.attr.name in dtypes:
+                    axes.setdefault(n.attr.name, set()).update(n.axes)
+                    times.setdefault(n.attr.name, set()).add(number)
+                    loose |= {n.attr.name} if self._inner(n) else set()
+        return tuple(
+            Reading(name, STORAGE[dtypes[name]], self.size(along), len(times[name]), name not in loose)
+            for name, along in axes.items()
+        )
+
+    def other(self, reads: Sequence[Reading]) -> int:
+        streamed = {r.name for r in reads}
+        operands = [o for o in self.program.operands if not o.number and o.name not in streamed]
+        arrays = [(o.axes, o.dtype) for o in operands]
+        arrays += [(r.axes, r.dtype) for r in self.program.results if not r.keeps]
+        return sum(self.size(a) * STORAGE[d] for a, d in arrays)
+
+    def narrow(self, reads: Sequence[Reading]) -> float:
+        return sum({1: 3.0, 2: 1.0}.get(r.size, 0.0) for r in reads)
