@@ -12,7 +12,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.cost import Estimate, estimate
 from redalg.kernels.families import candidates_of
 from redalg.kernels.ir import Program
-from redalg.kernels.layouts import Walk
+from redalg.kernels.layouts import VECTOR_BYTES, Walk
 from redalg.kernels.legality import Case, exact, refusals, require, spills
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import H100, Target
@@ -114,12 +114,12 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
 
 def unusual(s: Schedule) -> float:
     """How far a schedule is from what works in most places: 8 to 32 elements a thread, 128 to 512 threads a block,
-    whole warps, one block for a row.
+    whole warps, one block for a row, clusters of at most 8.
 
     >>> unusual(Schedule(256, 1, 4, 16)), unusual(Schedule(256, 1, 4, 64, cluster=2))
     (0.0, 2.0)
     """
-    found = _outside(s.tile, 8, 32) + _outside(s.block, 128, 512) + (s.pieces > 1)
+    found = _outside(s.tile, 8, 32) + _outside(s.block, 128, 512) + (s.pieces > 1) + (s.cluster > 8)
     return found + (_outside(s.rows, 32, 64) if s.column else _outside(s.threads, 32, 1024) / 2)
 
 
@@ -131,14 +131,16 @@ def reference(case: Case) -> Case:
     """The case a deterministic schedule is chosen for: 64 M elements of such rows on one fixed device."""
     length = max(1, case.work.length)
     rows = min(max(2**26 // length, 8), 2**20)
-    scale = rows / max(1, case.work.rows)
-    work = replace(
-        case.work, rows=rows, other=0,
-        reads=tuple(replace(r, elements=max(1, round(r.elements * scale))) for r in case.work.reads),
-        writes=tuple((name, size, max(1, round(n * scale))) for name, size, n in case.work.writes),
+    reads = tuple(
+        replace(r, elements=(rows if r.by_row else 1) * length * r.inner) for r in case.work.reads
     )  # fmt: skip
+    writes = tuple((name, size, rows * length) for name, size, _ in case.work.writes)
+    work = replace(case.work, rows=rows, other=0, reads=reads, writes=writes)
+    arrays = tuple(
+        replace(a, width=VECTOR_BYTES, pattern="rows" if a.pattern == "apart" else a.pattern) for a in case.walk.arrays
+    )
     target = replace(H100, cluster=case.target.cluster, cluster_limit=case.target.cluster_limit)
-    return replace(case, work=work, target=target)
+    return replace(case, work=work, walk=Walk(arrays), target=target)
 
 
 # --- schedule= -------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ SECTOR = 32  # bytes memory is read in
 SHUFFLE, BARRIER, CLUSTER_BARRIER, DISTRIBUTED = 30, 40, 600, 200  # cycles; `shared/gpu.md` of 2026-11-20 for the last
 ATOMIC = 1.2e-6  # seconds: a fence, an atomic on one counter, and reading the states of the other pieces
 START = 0.3e-6  # seconds to start a block and to find its place
-UNEVEN = 0.97  # of the multiprocessors take part in clusters: groups of them hold 16 or 18
+# The part of the multiprocessors that clusters of a size reach: they lie in groups of up to 18, some of 16 or fewer.
+REACHED = {1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.8}
 BOUNDS = 0.8  # of the loads in flight, where every one of them is behind a test of bounds
 PAGE = 8  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + 8/bytes as dear
 FIRST_LEVEL = 64 << 10  # bytes that all rows read are found in the first-level cache, at
@@ -60,7 +61,8 @@ class _Model:
         self.spilled = max(0, registers(case.work, s) - self._limit())
         self.blocks = -(-max(1, self.work.rows) // s.rows) * s.pieces
         self.per_sm = self._occupancy()
-        self.sms = min(self.target.multiprocessors * (UNEVEN if s.cluster > 1 else 1), self.blocks)
+        self.all_sms = self.target.multiprocessors * REACHED[s.cluster]
+        self.sms = min(self.all_sms, self.blocks)
         self.length = max(1, self.work.length)
 
     def _limit(self) -> int:
@@ -126,6 +128,8 @@ class _Model:
     def _run(self, name: str, size: int) -> int:
         """Bytes that lie side by side in one load of a warp."""
         s, pattern = self.s, self.case.walk.pattern(name)
+        if pattern == "stream" and self._vector(name) < s.vector:  # single elements, a vector apart
+            return 32 * size // s.vector
         if pattern == "stream":
             return size * self._vector(name) * (1 if s.column else min(32, s.threads))
         if pattern == "rows":
@@ -246,8 +250,7 @@ class _Model:
 
     def waves(self) -> float:
         """How many times the device is filled; the last time, blocks leave room for each other only in part."""
-        slots = self.per_sm * max(1.0, self.target.multiprocessors * (UNEVEN if self.s.cluster > 1 else 1))
-        full = self.blocks / slots
+        full = self.blocks / (self.per_sm * self.all_sms)
         return 1.0 if full <= 1 else full + (ceil(full) - full) / 2
 
     # --- everything --------------------------------------------------------------------------------------------------

@@ -31,12 +31,27 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
     if case.program.lanes:
         yield from _lanes(case, deterministic)
         return
-    short = case.work.length <= 4096
-    for vector in dict.fromkeys((widest, max(1, widest // 2) if short else widest, 1 if case.ordered else widest)):
+    for vector in _vectors(case, widest, deterministic):
         yield from _groups(case, vector, deterministic)
-        yield from _clusters(case, vector)
+        if not deterministic or not may_split(case):  # pieces through memory need no particular device
+            yield from _clusters(case, vector)
         yield from _splits(case, vector, deterministic)
     yield from _columns(case, deterministic)
+
+
+def may_split(case: Case) -> bool:
+    return not case.reduces or not (case.program.keeps or len(case.program.passes) > 1)
+
+
+def _vectors(case: Case, widest: int, deterministic: bool) -> list[int]:
+    """The widest vector; half of it for short rows; the widest by type, if one array alone does not allow it."""
+    found = [widest]
+    if case.work.length <= 4096:
+        found.append(max(1, widest // 2))
+    by_type = case.widest_by_type()
+    if not deterministic and case.walk.layout(by_type).unit:
+        found.append(by_type)
+    return list(dict.fromkeys([*found, *([1] if case.ordered else [])]))
 
 
 def _lanes(case: Case, deterministic: bool) -> Iterator[Schedule]:
@@ -137,6 +152,7 @@ def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:
                 yield Schedule(threads, rows, 1, elements, column=True)
             if threads == 1 and work.length <= 32:
                 yield Schedule(1, rows, 1, tile_for(work.length, 1, 1) or 32, resident=True, column=True)
-            for count in split_counts(case, rows, threads * 4, deterministic):
+            counts = split_counts(case, rows, threads * 4, deterministic) if threads * rows >= 256 else []
+            for count in counts:
                 for elements in (8, 16):
                     yield Schedule(threads, rows, 1, elements, column=True, split=count)

@@ -13,6 +13,7 @@ from redalg.kernels.target import Target
 from redalg.kernels.work import Work, work_of
 
 MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, compute capabilities
+MOST_BLOCKS = 2**31 - 1  # of a grid along x; the same source
 LARGEST_TILE = 64  # elements of a thread that stay in registers, whatever else it holds
 
 
@@ -51,8 +52,8 @@ class Case:
         return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern == "stream"])
 
     def widest_by_type(self) -> int:
-        """The same by length and types alone, for kernels whose order must not depend on strides."""
-        return self._vector([VECTOR_BYTES // a.size for a in self.walk.arrays])
+        """The same by length and types alone: arrays whose strides do not allow it are loaded by single elements."""
+        return self._vector([VECTOR_BYTES // a.size for a in self.walk.arrays if a.pattern != "same"])
 
     def _vector(self, limits: list[int]) -> int:
         if self.program.lanes:
@@ -169,11 +170,15 @@ def _lanes(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
 
 def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
     work = case.work
+    blocks = -(-work.rows // s.rows) * s.pieces
+    if blocks > MOST_BLOCKS:
+        yield f"{blocks} blocks, and a grid has at most 2**31 - 1", "more rows to a block"
     if work.length % s.vector:
         yield f"vector={s.vector} does not divide the length {work.length} of {case.stream}", f"vector={case.widest()}"
-    widest = min((VECTOR_BYTES // a.size for a in case.walk.arrays), default=1)
-    if s.vector > max(1, widest):
-        yield f"vector={s.vector} elements of the widest array are more than 16 bytes", f"vector={widest}"
+    unit = case.walk.layout(s.vector).unit
+    wide = [a for a in case.walk.arrays if a.name in unit and s.vector * a.size > VECTOR_BYTES]
+    if s.vector > 1 and wide:
+        yield f"{s.vector} elements of {wide[0].name} are more than 16 bytes", f"vector={VECTOR_BYTES // wide[0].size}"
     held = s.cluster * s.threads * s.tile
     if s.resident and work.length > held:
         yield (

@@ -80,7 +80,7 @@ def measure(
     (True, 12)
     """
     key = key_of(program, sizes, walk, target, deterministic)
-    known = _known(store, key, program, sizes, walk, target) if store else None
+    known = None if store is None else _known(store, key, program, sizes, walk, target)
     if known:
         return Measured(choose(program, sizes, walk, target, deterministic, known), remembered=True)
     times: list[tuple[Schedule, float]] = []
@@ -93,7 +93,7 @@ def measure(
     if not times and error is not None:
         raise error
     winner, seconds = min(times, key=lambda pair: pair[1])
-    if store:
+    if store is not None:
         store.put(key, {"schedule": asdict(winner), "seconds": seconds})
     choice = choose(program, sizes, walk, target, deterministic, winner)
     line = f"measured: {seconds * 1e6:.1f} µs, the fastest of {len(times)} schedules."

@@ -29,13 +29,15 @@ DEAR = frozenset(
 @dataclass(frozen=True)
 class Reading:
     """An operand that varies along the stream. `times`: how many walks over the row read it; `elements`: distinct ones
-    in the call; `held`: whether it is loaded into a tile (not where elements hold contractions or lanes)."""
+    in the call; `inner`: for one element of the stream; `by_row`: whether it varies from row to row."""
 
     name: str
     size: int
     elements: int
     times: int
-    held: bool
+    inner: int = 1
+    by_row: bool = True
+    held: bool = True  # loaded into a tile; not where elements hold contractions or lanes
 
 
 @dataclass(frozen=True)
@@ -216,9 +218,12 @@ class _Counter:
                     times.setdefault(n.attr.name, set()).add(number)
                     loose |= {n.attr.name} if self._inner(n) else set()
         return tuple(
-            Reading(name, STORAGE[dtypes[name]], self.size(along), len(times[name]), name not in loose)
+            Reading(
+                name, STORAGE[dtypes[name]], self.size(along), len(times[name]), self.size(along - self.plain),
+                bool(along & {*self.program.rows}), name not in loose,
+            )
             for name, along in axes.items()
-        )
+        )  # fmt: skip
 
     def other(self, reads: Sequence[Reading]) -> int:
         streamed = {r.name for r in reads}
