@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redalg.graph import Node, walk
-from redalg.kernels.cuda_text import operand_name
-from redalg.kernels.ir import Operand, Param, Program, Result
+from redalg.kernels.cuda_text import local, operand_name
+from redalg.kernels.ir import Loop, Operand, Param, Program, Result
 from redalg.kernels.schedule import Layout, Schedule
 
 
@@ -31,7 +31,10 @@ class Access:
         self.operands = {o.name: o for o in program.operands}
         self.real = "f32" if program.real == "float32" else "f64"
         self.used: dict[str, Param] = {}
-        self.imports: set[str] = set()
+        self.outputs = {r.name: r for r in program.results}
+        taken = {o.name for o in program.operands} | assigned_names(program)
+        self.array_names = {o.name: operand_name(o.name) for o in program.operands}
+        self.result_names = {n: f"{n}_out" if n in taken else operand_name(n) for n in self.outputs}
 
     # --- parameters --------------------------------------------------------------------------------------------------
 
@@ -42,42 +45,41 @@ class Access:
         self.used.setdefault(name, Param("size", axis, "int64"))
         return name
 
-    def stride(self, array: str, dim: int) -> str:
-        name = f"{operand_name(array)}_s{dim}"
-        self.used.setdefault(name, Param("stride", array, "int64", dim))
+    def stride(self, array: str, dim: int, result: bool = False) -> str:
+        name = f"{(self.result_names if result else self.array_names)[array]}_s{dim}"
+        self.used.setdefault(name, Param("stride_out" if result else "stride", array, "int64", dim))
         return name
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
-    def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str]) -> list[str]:
+    def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str], result: bool = False) -> list[str]:
         """The terms of an element's offset along the wanted axes."""
         wanted = set(wanted)
-        return [f"i_{a} * {self.stride(array, d)}" for d, a in enumerate(axes) if a in wanted]
+        return [f"i_{a} * {self.stride(array, d, result)}" for d, a in enumerate(axes) if a in wanted]
 
-    def step(self, array: str, axes: tuple[str, ...]) -> str | None:
+    def step(self, array: str, axes: tuple[str, ...], result: bool = False) -> str | None:
         """The stride along the flattened stream; None where it is 1."""
         if array in self.layout.unit:
             return None
         last = max(axes.index(a) for a in axes if a in self.program.stream)
-        return self.stride(array, last)
+        return self.stride(array, last, result)
 
     def walks_flat(self, axes: tuple[str, ...]) -> bool:
         """Whether the flattened position alone says where along the stream an element lies."""
         return len(self.program.stream) == 1 or self.layout.flat
 
-    def along(self, array: str, axes: tuple[str, ...], position: str) -> str:
+    def along(self, array: str, axes: tuple[str, ...], position: str, result: bool = False) -> str:
         """The text of the offset along the stream at a position."""
         if not any(a in self.program.stream for a in axes):
             return ""
         if not self.walks_flat(axes):
-            return " + ".join(self.offset(array, axes, self.program.stream))
-        step = self.step(array, axes)
+            return " + ".join(self.offset(array, axes, self.program.stream, result))
+        step = self.step(array, axes, result)
         return position if step is None else f"({position}) * {step}"
 
     def load(self, operand: Operand, index: str, width: int = 1) -> str:
         name = f"load_{operand.dtype}" + (f"x{width}" if width > 1 else "")
-        self.imports.add(name)
-        text = f"{name}({operand_name(operand.name)}, {index})"
+        text = f"{name}({self.array_names[operand.name]}, {index})"
         return text if width > 1 else self.as_real(operand.dtype, text)
 
     def as_real(self, dtype: str, text: str) -> str:
@@ -86,9 +88,8 @@ class Access:
 
     def store(self, result: Result, index: str, values: list[str]) -> str:
         name = f"store_{result.dtype}" + (f"x{len(values)}" if len(values) > 1 else "")
-        self.imports.add(name)
         value = values[0] if len(values) == 1 else f"({', '.join(values)})"
-        return f"{name}({operand_name(result.name)}, {index}, {value})"
+        return f"{name}({self.result_names[result.name]}, {index}, {value})"
 
 
 def tensor_leaves(nodes: Iterable[Node]) -> list[Node]:
@@ -98,3 +99,15 @@ def tensor_leaves(nodes: Iterable[Node]) -> list[Node]:
 def reduced_axes(nodes: Iterable[Node]) -> set[str]:
     """Axes of loops inside elements."""
     return {a for n in walk(*nodes) if n.op == "reduce" for a in n.attr.axes}
+
+
+def assigned_names(program: Program) -> set[str]:
+    """Every name the steps of a program assign, as Python writes it."""
+    found: set[str] = set()
+    for p in program.passes:
+        found |= {local(part.name) + end for part in p.parts for end in ("", "_b", "_new")}
+        for step in (*p.lift, *p.combine, *p.update):
+            names = [n for f in step.folds for n in f.names] if isinstance(step, Loop) else getattr(step, "names", None)
+            found |= {local(n) for n in (names or [getattr(step, "name", "")])}
+        found |= {local(let.name) for let in p.exports}
+    return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import Node, walk
 from redalg.kernels.cuda_access import tensor_leaves
-from redalg.kernels.cuda_text import conjunction, local, operand_name
+from redalg.kernels.cuda_text import conjunction, local
 from redalg.kernels.ir import First, Join, Let, Loop, Step
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Elements:
         self.kernel, self.program, self.access = kernel, kernel.program, kernel.access
         self.rows, self.stream = frozenset(self.program.rows), frozenset(self.program.stream)
         self.bases: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.result_bases: dict[str, str] = {}
         self.tiles_of: dict[Node, str] = {}  # element leaves, and shared values, held in registers
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
@@ -81,7 +82,7 @@ class Elements:
     def _load(self, node: Node, at: str | None) -> str:
         operand, axes = self.access.operands[node.attr.name], node.attr.axes
         if operand.number:
-            name = operand_name(operand.name)
+            name = self.access.array_names[operand.name]
             return {"float64": f"{self.kernel.real}({name})", "int64": name, "bool": name}[operand.dtype]
         terms = [self.bases.get((operand.name, axes), "")]
         if at is not None:
@@ -94,18 +95,19 @@ class Elements:
 
     def offsets(self) -> None:
         """Print the offset of every array's row."""
-        found = [(n.attr.name, n.attr.axes) for n in tensor_leaves(self.everything())]
-        found += [(r.name, r.axes) for r in self.program.results]
-        for name, axes in dict.fromkeys(found):
-            operand = self.access.operands.get(name)
-            if operand is not None and operand.number:
-                continue
-            terms = self.access.offset(name, axes, self.rows)
+        found = dict.fromkeys((n.attr.name, n.attr.axes) for n in tensor_leaves(self.everything()))
+        for name, axes in found:
+            terms = [] if self.access.operands[name].number else self.access.offset(name, axes, self.rows)
             if terms:
                 count = sum(n == name for n, _ in self.bases)
-                base = f"{operand_name(name)}_row{count + 1 if count else ''}"
+                base = f"{self.access.array_names[name]}_row{count + 1 if count else ''}"
                 self.bases[name, axes] = base
                 self.kernel.out(f"{base} = {' + '.join(terms)}")
+        for result in self.program.results:
+            terms = self.access.offset(result.name, result.axes, self.rows, True)
+            if terms:
+                self.result_bases[result.name] = f"{self.access.result_names[result.name]}_row"
+                self.kernel.out(f"{self.result_bases[result.name]} = {' + '.join(terms)}")
 
     def everything(self) -> list[Node]:
         nodes = [r.node for r in self.program.results]
@@ -187,7 +189,7 @@ class Elements:
         for leaf in dict.fromkeys(wanted):
             if leaf in self.tiles_of:
                 continue
-            name = operand_name(leaf.attr.name)
+            name = self.access.array_names[leaf.attr.name]
             name += f"{sum(x.attr.name == leaf.attr.name for x in self.tiles_of) or ''}_tile"
             self.tiles_of[leaf] = name
             kind = self.kernel.kinds.of(leaf)

@@ -78,11 +78,11 @@ class Results:
 
     def _place(self, result: Result, at: str | None) -> str:
         elements = self.kernel.elements
-        terms = [elements.bases.get((result.name, result.axes), "")]
+        terms = [elements.result_bases.get(result.name, "")]
         if at is not None:
-            terms.append(self.access.along(result.name, result.axes, at))
+            terms.append(self.access.along(result.name, result.axes, at, True))
         inner = [a for a in result.axes if a in self.program.lengths or a in self.program.lanes]
-        terms += self.access.offset(result.name, result.axes, inner)
+        terms += self.access.offset(result.name, result.axes, inner, True)
         return " + ".join(x for x in terms if x) or "0"
 
     def _value(self, scope: Scalars, result: Result, node: Node, names: dict[str, str]) -> str:
@@ -126,7 +126,7 @@ class Results:
         width = kernel.schedule.vector
         wide = [r for r in results if width > 1 and r.name in kernel.layout.unit]
         for r in wide:
-            out(f"{r.name}_tile = cuda.local.array(TILE, {self._dtype(r)})")
+            out(f"{self.access.result_names[r.name]}_tile = cuda.local.array(TILE, {self._dtype(r)})")
         position, axes = elements.needs(nodes)
         loose = [r for r in results if r not in wide]
         for r in loose:
@@ -143,14 +143,17 @@ class Results:
                 value = self._value(inner, r, node, names)
                 kernel.flush(inner)
                 if r in wide:
-                    out(f"{r.name}_tile[k] = {value}")
+                    out(f"{self.access.result_names[r.name]}_tile[k] = {value}")
                 else:
                     self._store_one(r, value)
         if wide:
             with elements.vectors():
                 for r in wide:
-                    values = [f"{r.name}_tile[v * VECTOR{f' + {c}' if c else ''}]" for c in range(width)]
-                    base = elements.bases.get((r.name, r.axes))
+                    values = [
+                        f"{self.access.result_names[r.name]}_tile[v * VECTOR{f' + {c}' if c else ''}]"
+                        for c in range(width)
+                    ]
+                    base = elements.result_bases.get(r.name)
                     out(self.access.store(r, f"{base} + j" if base else "j", values))
 
     def _store_one(self, r: Result, value: str) -> None:

@@ -62,7 +62,10 @@ class Kernel:
         self.group.leave()
         params = self.params()
         name = f"{operand_name(local(self.program.name))}_kernel"
-        head = ["@cuda.jit(fastmath={})" if False else "@cuda.jit", f"def {name}({', '.join(map(argument, params))}):"]
+        head = [
+            "@cuda.jit(fastmath={})" if False else "@cuda.jit",
+            f"def {name}({', '.join(map(self.argument, params))}):",
+        ]
         body = "\n".join([*head, f'    """{self._about()}"""', self.out.text()])
         text = "\n\n".join([self._header(body), *(f + "\n" for f in self.functions.values()), body])
         return Module(text, name, tuple(params))
@@ -71,6 +74,15 @@ class Kernel:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
         return found + [p for _, p in sorted(self.access.used.items())]
+
+    def argument(self, p: Param) -> str:
+        """The name of an argument."""
+        results, arrays = self.access.result_names, self.access.array_names
+        if p.role in ("stride", "stride_out"):
+            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
+        if p.role == "size":
+            return f"size_{p.name}"
+        return p.name if p.role == "scratch" else (results if p.role == "result" else arrays)[p.name]
 
     def _about(self) -> str:
         s = self.schedule
@@ -116,12 +128,14 @@ class Kernel:
         if s.rows > 1:
             out(f"row = i64({first}) * ROWS + r", f"live = row < {total}")
             out(f"row = row if live else {total} - 1  # threads beyond the last row repeat it and write nothing")
-        elif rows:
+        elif rows or s.split > 1:
             out(f"row = i64({first})")
+        rest = "row"
         for axis in reversed(rows[1:]):
-            out(f"i_{axis} = row % {self.access.size(axis)}", f"row = row // {self.access.size(axis)}")
+            out(f"i_{axis} = {rest} % {self.access.size(axis)}", f"rest = {rest} // {self.access.size(axis)}")
+            rest = "rest"
         if rows:
-            out(f"i_{rows[0]} = row")
+            out(f"i_{rows[0]} = {rest}")
         length = " * ".join(self.access.size(a) for a in self.program.stream) or "1"
         out(f"length = {length}")
         self.elements.offsets()
@@ -167,6 +181,7 @@ class Kernel:
         printer = StepPrinter(self, self.row)
         out, counted = self.out, self.group.counts(p)
         steps = p.update if p.update and (p.absorbs or not counted) else ()
+        self.group.combine(p, counted)  # before the loop: it may have to read parameters of the row
         self.flush(self.row)
         self.group.declare(p, counted)
         with self.elements.tiles(p.ordered):
@@ -193,14 +208,6 @@ class Kernel:
         """Write what a scope has collected."""
         self.out(*scope.lines)
         scope.lines = []
-
-
-def argument(p: Param) -> str:
-    if p.role == "size":
-        return f"size_{p.name}"
-    if p.role == "scratch":
-        return p.name
-    return f"{operand_name(p.name)}_s{p.dim}" if p.role == "stride" else operand_name(p.name)
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:

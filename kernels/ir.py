@@ -160,7 +160,7 @@ class Param:
     """One argument of a generated function, in order.
 
     `role`: "operand" or "result" (a pointer, CPU: an array), "number" (a scalar operand), "size" (length of axis
-    `name`), "stride" (of array `name` along dimension `dim`, in elements), "scratch" (a workspace of `size` bytes, zeroed
+    `name`), "stride" / "stride_out" (of operand / result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size` bytes, zeroed
     once), "low"/"high" (a range of rows or of positions, CPU).
     """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from redalg.graph import BOOLEAN, Node
-
 from redalg.kernels.ir import First, Let, Loop, Program, Step
 
 ORDER = "bif"
