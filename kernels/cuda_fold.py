@@ -80,10 +80,13 @@ class Folding:
             parts = {part.name: part for p in self.kernel.program.passes for part in p.parts}
             values = [parts[name.removesuffix("_b")].identity for name in fold.names]
             return [literal(v, k, real) for v, k in zip(values, kinds, strict=True)]
-        value = IDENTITY[fold.kind]
-        if number == "i" and fold.kind not in ("sum", "prod"):
-            value = INTEGER["min" if fold.kind.endswith("min") else "max"]
-        return [literal(value, number, real)] + (["MISSING"] if len(fold.names) > 1 else [])
+        return [self.identity(fold.kind, number)] + (["MISSING"] if len(fold.names) > 1 else [])
+
+    def identity(self, kind: str, number: str) -> str:
+        value = IDENTITY[kind]
+        if number == "i" and kind not in ("sum", "prod"):
+            value = INTEGER["min" if kind.endswith("min") else "max"]
+        return literal(value, number, self.kernel.real)
 
     def _start(self, fold: Fold) -> None:
         out, names = self.kernel.out, [local(n) for n in fold.names]

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from redalg.graph import Node
-from redalg.kernels.cuda_element import DTYPE
+from redalg.errors import RedalgError
+from redalg.graph import Node, walk
+from redalg.kernels.cuda_element import DTYPE, step_nodes
 from redalg.kernels.cuda_steps import StepPrinter
 from redalg.kernels.cuda_text import conjunction, joined, literal, local
 from redalg.kernels.ir import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step
@@ -26,9 +27,7 @@ SINGLE = frozenset({"sum", "prod", "max", "min", "any", "all", "average"})
 
 
 def supported(program: Program) -> bool:
-    """Whether everything along lanes is a single value per lane; if not, lanes have to be rows."""
-    if any(r.keeps and set(r.axes) & set(program.lanes) for r in program.results):
-        return False
+    """Whether everything along lanes is a single value per lane."""
     for p in program.passes:
         for step in (*p.lift, *p.combine, *p.update):
             folds = step.folds if isinstance(step, Loop) else (step,) if isinstance(step, Join) else ()
@@ -49,6 +48,7 @@ class LanePrinter(StepPrinter):
 
     def steps(self, steps: Iterable[Step], whole: bool = True) -> None:
         for step in steps:
+            self.across(step_nodes(step) if not isinstance(step, Loop) else [])
             if isinstance(step, Loop):
                 self._walk(step, True)
             elif isinstance(step, Let) and self.laned(step.node):
@@ -93,6 +93,29 @@ class LanePrinter(StepPrinter):
             size = kernel.access.size(axis)
             kernel.out(f"i_{axis} = lane % {size}", f"lane = lane // {size}")
         kernel.out(f"i_{axes[0]} = lane")
+
+    def across(self, nodes: Iterable[Node]) -> None:
+        """Reductions over lanes: every thread reduces its own, and then all threads together."""
+        kernel, out = self.kernel, self.kernel.out
+        total = " * ".join(kernel.access.size(a) for a in kernel.program.lanes)
+        for node in [n for n in walk(*nodes) if n.op == "reduce" and set(n.attr.axes) & self.lanes]:
+            if node in self.scope.known:
+                continue
+            kind, number, real = node.attr.kind, kernel.kinds.of(node), kernel.real
+            if kind not in SINGLE or set(node.attr.axes) != self.lanes:
+                raise _refused(node)
+            name = self.scope.fresh()
+            kernel.flush(self.scope)
+            out(f"{name} = {kernel.folding.identity(kind, number)}")
+            with self.each_lane(list(node.args)) as inner:
+                value = inner.converted(node.args[0], number, 3)
+                kernel.flush(inner)
+                with out.block(f"if t + m * THREADS < {total}:"):
+                    out(f"{name} = {joined(kind, number, real, name, value)}")
+            shuffle = {"i": "i64", "b": "b1"}.get(number, real)
+            with out.block("for step in range(5):"):
+                out(f"{name} = {joined(kind, number, real, name, f'shfl_xor_{shuffle}({name}, 1 << step)')}")
+            self.scope.known[node] = name
 
     def _over_lanes(self, name: str, nodes: list[Node], text: object) -> None:
         self.array(name, self._kind(name))
@@ -150,18 +173,23 @@ class LanePrinter(StepPrinter):
         with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
             out("at = base + owner + k * THREADS")
             with out.block(conjunction([f"at < {elements.stop}"])):
-                inner = self.scope.child(self.lanes)
-                inner.leaf = elements.element_leaf
-                for i, node in enumerate(told):
-                    kind = kernel.kinds.of(node)
-                    shuffle = {"i": "i64", "b": "b1"}.get(kind, kernel.real)
-                    out(f"told{i + 1} = shfl_idx_{shuffle}({elements.tiles_of[node]}[k], owner)")
-                    inner.known[node] = f"told{i + 1}"
-                position, axes = elements.needs([b for f in folds for b in f.bodies])
-                elements._places_along(axes if position else ())
+                inner = self.told_scope(told, [b for f in folds for b in f.bodies])
                 with out.block("for m in range(LANES):"):
                     self.place()
                     self._add(folds, inner)
+
+    def told_scope(self, told: list[Node], nodes: list[Node]) -> Scalars:
+        """The values of element `at`, sent by the thread that has them to all."""
+        kernel, out, elements = self.kernel, self.kernel.out, self.kernel.elements
+        inner = self.scope.child(self.lanes)
+        inner.leaf = elements.element_leaf
+        for i, node in enumerate(told):
+            shuffle = {"i": "i64", "b": "b1"}.get(kernel.kinds.of(node), kernel.real)
+            out(f"told{i + 1} = shfl_idx_{shuffle}({elements.tiles_of[node]}[k], owner)")
+            inner.known[node] = f"told{i + 1}"
+        position, axes = elements.needs(nodes)
+        elements._places_along(axes if position else ())
+        return inner
 
     def _add(self, folds: list[Fold], inner: Scalars) -> None:
         kernel = self.kernel
@@ -263,3 +291,38 @@ class LaneRows:
             kernel.flush(inner)
             with out.block(conjunction(conditions)):
                 store(inner)  # type: ignore[operator]
+
+    def kept(self, results: list[Result], nodes: list[Node], store: object) -> None:
+        """Results along the stream and lanes: the elements in turn, every thread its own lanes."""
+        kernel, out, elements = self.kernel, self.out, self.kernel.elements
+        printer = self.printer
+        total = " * ".join(kernel.access.size(a) for a in kernel.program.lanes)
+        elements.tiles_of, elements.stored, elements.shared, elements.stop = {}, set(), set(), "length"
+        out("base = i64(0)")
+        with out.block("while base < length:"):
+            out("first = base + t")
+            printer.scope = kernel.row.child()
+            told = printer._told(nodes)
+            elements.load_tile((), told)
+            printer._store(told)
+            with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
+                out("at = base + owner + k * THREADS")
+                with out.block(conjunction(["at < length"])):
+                    inner = printer.told_scope(told, nodes)
+                    with out.block("for m in range(LANES):"):
+                        printer.place()
+                        inner.announce(nodes)
+                        for result, node in zip(results, nodes, strict=True):
+                            missing = [f"i_{a} == 0" for a in kernel.program.lanes if a not in result.axes]
+                            condition = conjunction([kernel.live, f"t + m * THREADS < {total}", *missing])
+                            store(inner, result, node, condition)  # type: ignore[operator]
+            out("base += THREADS * TILE")
+
+
+def _refused(node: Node) -> RedalgError:
+    return RedalgError(
+        f"{node.attr.kind} over {', '.join(node.attr.axes)} of a state",
+        "a CUDA kernel whose threads share out these axes",
+        "sums, products, extrema, any and all over all of them together are computed there",
+        'form.compile("cpu") or form.compile("numpy")',
+    )

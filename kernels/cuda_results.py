@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node
-from redalg.kernels.cuda_lanes import LaneRows
+from redalg.kernels.cuda_lanes import LanePrinter, LaneRows
 from redalg.kernels.cuda_text import conjunction, literal
 from redalg.kernels.ir import Pass, Result
 
@@ -20,12 +20,36 @@ class Results:
 
     def write(self, names: dict[str, str], p: Pass | None) -> None:
         """All results. `names`: the parts of the state under the names they have here."""
+        if self.program.lanes:
+            printer = LanePrinter(self.kernel, self.kernel.row)
+            printer.across(
+                [self._node(n, names) for r in self.program.results for n in (r.node, r.void) if n is not None]
+            )
+            self.kernel.flush(self.kernel.row)
         totals = [r for r in self.program.results if not r.keeps]
         kept = [r for r in self.program.results if r.keeps]
         if totals:
             self._totals(totals, names)
+        laned = [r for r in kept if set(self._node(r.node, names).axes) & set(self.program.lanes)]
+        if laned:
+            self._kept_along_lanes(laned, names)
+        kept = [r for r in kept if r not in laned]
         if kept:
             self._kept(kept, names)
+
+    def _kept_along_lanes(self, results: list[Result], names: dict[str, str]) -> None:
+        kernel = self.kernel
+
+        def store(scope: Scalars, result: Result, node: Node, condition: str | None) -> None:
+            value = self._value(scope, result, node, names)
+            kernel.flush(scope)
+            with kernel.out.block(condition):
+                kernel.out(self.access.store(result, self._place(result, "at"), [value]))
+
+        nodes = [self._node(r.node, names) for r in results]
+        kernel.row.hoist(nodes, [*self.program.stream, *self.program.lanes])
+        kernel.flush(kernel.row)
+        LaneRows(kernel).kept(results, nodes, store)
 
     def _node(self, node: Node, names: dict[str, str]) -> Node:
         from redalg.kernels.emit_cuda import renamed

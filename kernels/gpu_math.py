@@ -91,7 +91,7 @@ def _rint(end: str) -> Any:
     return rint
 
 
-# --- casts: the nearest number of a format, in the type it came in ---------------------------------------------------------
+# --- casts: the nearest number of a format, in the type it came in ---------------------------------------------------
 
 
 def _rounded(dtype: str, end: str) -> Any:

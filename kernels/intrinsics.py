@@ -154,7 +154,7 @@ def _as_width(b: Any, value: Any, wanted: Any) -> Any:
     return b.trunc(value, wanted) if value.type.width > wanted.width else b.sext(value, wanted)
 
 
-# --- between the lanes of a warp -----------------------------------------------------------------------------------------
+# --- between the lanes of a warp -------------------------------------------------------------------------------------
 
 
 def _shuffle(mode: str, kind: Any) -> Any:
@@ -187,7 +187,7 @@ def _shuffle(mode: str, kind: Any) -> Any:
     return shuffle
 
 
-# --- between the blocks of a cluster ---------------------------------------------------------------------------------------
+# --- between the blocks of a cluster ---------------------------------------------------------------------------------
 
 
 def _remote(kind: Any) -> Any:
@@ -222,7 +222,7 @@ cluster_sync = _asm(
     "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;", "~{memory}", types.void, []
 )
 
-# --- between the blocks of a grid ------------------------------------------------------------------------------------------
+# --- between the blocks of a grid ------------------------------------------------------------------------------------
 
 fence_gpu = _asm("fence.acq_rel.gpu;", "~{memory}", types.void, [])
 udiv32 = _asm("div.u32 $0, $1, $2;", "=r,r,r", types.int32, [types.int32, types.int32], False)
@@ -243,7 +243,7 @@ def atomic_inc_acq_rel(typing: Any, pointer: Any, index: Any) -> Any:
     return types.int64(pointer, index), generate
 
 
-# --- by name ---------------------------------------------------------------------------------------------------------------
+# --- by name ---------------------------------------------------------------------------------------------------------
 
 KINDS = {
     "f32": types.float32, "f64": types.float64, "i32": types.int32, "i64": types.int64, "b1": types.boolean,

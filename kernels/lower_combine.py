@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg.graph import ONE, ZERO, Node, add, compare, div, is_const, leaves, logical, mul, state, sub, walk, where
+from redalg.graph import ONE, ZERO, Node, add, compare, div, is_const, leaves, logical, mul, state, sub, where
 from redalg.kernels.ir import Fold, Join, Let, Loop, Step
 from redalg.plan import COUNT, Anchor, Slot
 from redalg.symbolic import alias, divisors, nonzero, positive_names, resolve
@@ -156,17 +156,20 @@ class Combining:
 
     def _may_overflow(self, coefficient: Node) -> bool:
         """Whether an empty slot could be carried by an infinite factor: 0 elements contribute 0 whatever it is."""
-        for n in walk(coefficient):
-            if n.op == "exp" and self._falling(n.args[0]):
-                continue
-            if n.op not in ("const", "state", "tensor", "add", "mul", "pow", "exp", "size"):
-                return True
-            if n.op == "exp" or n.op == "pow" and not (is_const(n.args[1]) and n.args[1].attr > 0):
-                return True
-        return any(leaf.attr.name.startswith("shift:") and self._ratio(leaf) for leaf in leaves(coefficient, "state"))
+        if coefficient.op == "exp" and self._falling(coefficient.args[0]):
+            return False
+        if coefficient.op not in ("const", "state", "tensor", "add", "mul", "pow", "size"):
+            return True
+        if coefficient.op == "pow" and not (is_const(coefficient.args[1]) and coefficient.args[1].attr > 0):
+            return True
+        if coefficient.op == "state" and coefficient.attr.name.startswith("shift:") and self._unbounded(coefficient):
+            return True
+        return any(map(self._may_overflow, coefficient.args))
 
-    def _ratio(self, leaf: Node) -> bool:
-        return self.low.anchors[leaf.attr.name.removeprefix("shift:")].kind == "mul"
+    def _unbounded(self, leaf: Node) -> bool:
+        """Whether how an anchor moves may be infinite: a ratio, or the way from an extremum of nothing."""
+        anchor = self.low.anchors[leaf.attr.name.removeprefix("shift:")]
+        return anchor.kind == "mul" or anchor.policy == "extremum"
 
     def _falling(self, arg: Node) -> bool:
         """Whether the argument is c·shift with a sign in which the extremum it follows can only make it negative.

@@ -25,7 +25,8 @@ def roles(plan: Plan, axes: tuple[str, ...]) -> Roles:
     """The part of every axis. `axes` gives their order.
 
     Lanes are axes along which what is dear in an element, a contraction, does not vary: there it is computed once for
-    all of them (the scores of attention, for every column of V). All other axes that are not reduced number rows.
+    all of them (the scores of attention, for every column of V); and axes of the state that a result reduces over. All
+    other axes that are not reduced number rows.
     """
     nodes = [n for p in plan.passes for s in p.slots for n in s.lift]
     everything = nodes + [o.value for o in plan.outputs] + [n for p in plan.passes for _, n in p.exports]
@@ -37,10 +38,22 @@ def roles(plan: Plan, axes: tuple[str, ...]) -> Roles:
     order = dict.fromkeys([*axes, *sorted(used)])
     contracted = [n.axes - {*plan.axis} for n in walk(*nodes) if n.op == "reduce"]
     dear = frozenset().union(*contracted)
-    lanes = tuple(a for a in order if a in used and a not in dear) if any(contracted) else ()
+    lanes = {a for a in used if a not in dear} if any(contracted) else set()
+    lanes |= _reduced_states(plan) & used
     if not plan.passes or not slots:
         return _map_roles(plan, order, lengths)
-    return Roles(tuple(a for a in order if a in used and a not in lanes), plan.axis, lanes, lengths)
+    rows, laned = (tuple(a for a in order if a in used and (a in lanes) == side) for side in (False, True))
+    return Roles(rows, plan.axis, laned, lengths)
+
+
+def _reduced_states(plan: Plan) -> set[str]:
+    """Axes of the state that something computed from it reduces over: one row has to hold all of such an axis."""
+    nodes = [o.value for o in plan.outputs]
+    for p in plan.passes:
+        nodes += [n for _, n in p.exports] + [n for a in p.anchors for n in (a.target, a.shift) if n is not None]
+        nodes += [m.coefficient for s in p.slots for m in s.moves]
+    found = [n for n in walk(*nodes) if n.op == "reduce" and leaves(n, "state")]
+    return {a for n in found for a in n.attr.axes}
 
 
 def _map_roles(plan: Plan, order: Iterable[str], lengths: dict[str, int]) -> Roles:

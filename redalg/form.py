@@ -170,16 +170,20 @@ class Form:
 
         return Accumulator(self, bound, start=start, deterministic=deterministic)
 
-    def compile(self, target: str | None = None, schedule: Any = None, deterministic: bool = False) -> Run:
+    def compile(self, target: str | None = None, schedule: Any = None, deterministic: bool = False) -> Any:
         """The form as one callable. This version compiles for "numpy" (the default); others raise `RedalgError`."""
         if target not in (None, *TARGETS):
             known = f"targets are {', '.join(TARGETS)}"
             raise RedalgError(f"unknown target {target!r}", "form.compile", known, 'target="numpy"')
-        if target in ("cpu", "cuda"):
+        if target == "cuda":
+            from redalg.kernels.cuda_run import CudaRun
+
+            return CudaRun(self, schedule, deterministic)
+        if target == "cpu":
             raise RedalgError(
                 f"target {target!r} is not available",
                 "form.compile",
-                "this version generates NumPy code only",
+                "this version generates NumPy and CUDA code only",
                 'form.compile("numpy") or form.compile()',
             )
         from redalg.compiled import Run

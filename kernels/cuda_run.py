@@ -1,0 +1,379 @@
+"""`CudaRun`: a form as one call on an NVIDIA GPU. What a call needs is worked out once for every kind of call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.kernels import driver
+from redalg.kernels.arrays import NUMPY, Framework, alignment, dtype_name, framework_of
+from redalg.kernels.choosing import Choice, Override, choose
+from redalg.kernels.driver import Geometry, Launch
+from redalg.kernels.emit_cuda import emit
+from redalg.kernels.ir import Module, Program
+from redalg.kernels.layouts import View, walk_of
+from redalg.kernels.lower import lower
+from redalg.kernels.store import Once
+from redalg.kernels.target import Target
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+WHERE = "the call"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything that is decided about a kind of call before its first launch."""
+
+    program: Program
+    choice: Choice
+    module: Module
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+
+
+def plan(
+    form: Form,
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    deterministic: bool = False,
+    schedule: Override = None,
+) -> Planned:
+    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
+    program = lower(form, dtypes)
+    sizes = dict(program.lengths)
+    for o in program.operands:
+        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
+    shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
+    known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
+    choice = choose(program, sizes, walk_of(program, known), target, deterministic, schedule)
+    return Planned(program, choice, emit(program, choice.schedule, choice.layout), sizes, shapes)
+
+
+class CudaRun:
+    """A form compiled for CUDA: ``run(Q=…, K=…, out=None, stream=None)``.
+
+    Arrays of PyTorch, CuPy, Numba or JAX on a GPU are read where they are, whatever their strides; NumPy arrays are
+    copied there. The same kind comes back. Work is enqueued on the caller's current stream (or `stream`) and may be
+    captured in a CUDA graph. `out` receives the results instead of new arrays.
+
+    Raises: RedalgError, in four parts, for arrays that do not fit the spec, mixed kinds or devices, a schedule that
+    breaks a law of the program, and whatever the driver refuses.
+    """
+
+    target = "cuda"
+
+    def __init__(self, form: Form, schedule: Override = None, deterministic: bool = False) -> None:
+        driver.require()
+        self.form, self.requested, self.deterministic = form, schedule, deterministic
+        self._names = tuple(t.name for t in form.spec.tensors)
+        self._single = len(form.spec.outputs) == 1
+        self._ready: dict[Any, Ready] = {}
+        self._once = Once()
+        self._last: Ready | None = None
+
+    def __reduce__(self) -> Any:
+        return CudaRun, (self.form, self.requested, self.deterministic)
+
+    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        try:
+            given = [arrays[name] for name in self._names]
+            first = next((a for a in given if not isinstance(a, int | float)), None)
+            framework = framework_of(first)
+            assert framework is not None
+            key = (framework.kind, len(arrays), *_key(framework, given))
+            ready = self._ready[key]
+        except (KeyError, AttributeError, AssertionError, TypeError, RedalgError):
+            ready = self._prepared(arrays)
+            given = [arrays[name] for name in self._names]
+        return ready(given, out, stream)
+
+    # --- once per kind of call ---------------------------------------------------------------------------------------
+
+    def _prepared(self, arrays: Mapping[str, Any]) -> Ready:
+        framework, dtypes = admitted(self.form, arrays)
+        given = [arrays[name] for name in self._names]
+        key = (
+            framework.kind,
+            len(arrays),
+            *[framework.key(a) if a.__class__ not in _NUMBERS else a.__class__ for a in given],
+        )
+
+        def make() -> Ready:
+            return Ready(self, framework, dtypes, arrays)
+
+        ready: Ready = self._once(key, make)
+        self._ready[key] = self._last = ready
+        return ready
+
+    @property
+    def planned(self) -> Planned:
+        """The plan of the last kind of call, or of a typical one before the first."""
+        return self._last.planned if self._last is not None else typical(self.form, self.requested, self.deterministic)
+
+    @property
+    def source(self) -> str:
+        """The generated kernel: numba.cuda source of the last kind of call (before the first: of a typical one)."""
+        return self.planned.module.source
+
+    @property
+    def schedule(self) -> Any:
+        """The schedule of the last kind of call."""
+        return self.planned.choice.schedule
+
+    def explain(self) -> str:
+        """The form's explanation, and how and why the kernel is scheduled as it is."""
+        lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}"]
+        return "\n".join([*lines, *(f"  {line}" for line in self.planned.choice.reasons)]) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
+
+
+_NUMBERS = frozenset({int, float, bool})
+
+
+def _key(framework: Framework, given: list[Any]) -> list[Any]:
+    ask = framework.key
+    return [a.__class__ if a.__class__ in _NUMBERS else ask(a) for a in given]
+
+
+def admitted(form: Form, arrays: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
+    """The framework and dtypes of a call, validated as on every target.
+
+    Shapes, names and dtypes are held against the spec by `redalg.binding`, with stand-ins that hold no data.
+    """
+    from redalg.binding import bind
+
+    found: Framework | None = None
+    first, device = "", None
+    stand_ins: dict[str, Any] = {}
+    for name, array in arrays.items():
+        framework = framework_of(array)
+        if framework is None:
+            stand_ins[name] = array
+            continue
+        if getattr(array, "requires_grad", False) is True:
+            why = "results carry no gradient, and dropping it silently would be wrong"
+            raise RedalgError(f"{name}, a tensor that requires a gradient", WHERE, why, f"pass {name}.detach()")
+        if found is not None and framework is not found:
+            why = f"{name} is {framework.kind}, {first} is {found.kind}"
+            raise RedalgError("mixed kinds of arrays", WHERE, why, f"convert {name} to {found.kind} first")
+        place = framework.device(array)
+        if device is not None and place != device:
+            why = f"{name} lies on device {place}, {first} on device {device}"
+            raise RedalgError("mixed devices", WHERE, why, f"move {name} to device {device} first")
+        found, first, device = framework, first or name, place
+        stand_ins[name] = stand_in(array)
+    bound = bind(form.spec, stand_ins, where=WHERE)
+    if found is None:
+        found = NUMPY
+    dtypes = {}
+    for name, array in arrays.items():
+        number = isinstance(array, bool | int | float) and not isinstance(array, np.generic)
+        dtypes[name] = type(array) if number else dtype_name(array) if hasattr(array, "dtype") else bound.dtypes[name]
+    return found, dtypes
+
+
+def stand_in(array: Any) -> Any:
+    """An array of the same shape and dtype that holds nothing (narrow floats as float32)."""
+    if isinstance(array, list | tuple):
+        return array
+    try:
+        dtype = np.dtype(dtype_name(array))
+    except TypeError:
+        dtype = np.dtype(np.float32)
+    return np.broadcast_to(np.zeros((), dtype), tuple(array.shape))
+
+
+def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
+    """A plan for contiguous float32 arrays of moderate size on the first device."""
+    sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
+    dtypes: dict[str, Any] = {}
+    views = {}
+    for t in form.spec.tensors:
+        word = next((w for w in ("bool", "integer") if w in t.domain), None)
+        dtypes[t.name] = {"bool": "bool", "integer": "int64"}.get(word or "", "float32") if t.axes else float
+        if t.axes:
+            views[t.name] = View.contiguous(tuple(sizes[a] for a in t.axes))
+    return plan(form, dtypes, views, driver.target_of(0), deterministic, schedule)
+
+
+class Ready:
+    """One kind of call, ready to be launched: shapes, kernel and arguments are settled."""
+
+    def __init__(
+        self, run: CudaRun, framework: Framework, dtypes: Mapping[str, Any], arrays: Mapping[str, Any]
+    ) -> None:
+        self.run, self.framework = run, framework
+        names = run._names
+        held = {
+            n: framework.enter(np.asarray(a) if framework is NUMPY else a)
+            for n, a in arrays.items()
+            if not _is_number(a)
+        }
+        self.device = next((framework.device(a) for a in held.values()), 0)
+        driver.activate(self.device)
+        target = driver.target_of(self.device)
+        views = {
+            n: View(tuple(a.shape), framework.strides(a), alignment(framework.pointer(a))) for n, a in held.items()
+        }
+        self.planned = plan(run.form, dtypes, views, target, run.deterministic, run.requested)
+        p, s = self.planned.program, self.planned.choice.schedule
+        self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
+        rows = prod(self.planned.sizes[a] for a in p.rows)
+        self.nothing = any(self.planned.sizes[a] == 0 for a in p.stream) and bool(p.passes)
+        self.no_rows = (
+            rows == 0
+            or any(self.planned.sizes[a] == 0 for a in p.stream)
+            or any(self.planned.sizes[a] == 0 for a in p.lanes)
+        )
+        self.names = names
+        self._order = self._arguments(rows)
+        self.launch: Callable[..., Any] | None = None
+        if not self.no_rows:
+            blocks = -(-rows // s.rows) * s.split * s.cluster
+            geometry = Geometry(blocks, s.block, s.cluster)
+            self.launch = Launch(
+                self.planned.module, target.cc, self.planned.choice.registers, geometry, self._fixed(views)
+            )
+
+    def _fixed(self, views: Mapping[str, View]) -> dict[tuple[str, str, int], int]:
+        """The arguments that are the same in every call of this kind."""
+        found = {("size", axis, 0): n for axis, n in self.planned.sizes.items()}
+        for name, view in views.items():
+            found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
+        for name, shape in self.planned.shapes.items():
+            found |= {("stride_out", name, d): s for d, s in enumerate(View.contiguous(shape).strides)}
+        return found
+
+    def _arguments(self, rows: int) -> list[tuple[str, Any]]:
+        """Where each argument that changes comes from."""
+        found: list[tuple[str, Any]] = []
+        results = {name: i for i, (name, _, _) in enumerate(self.outputs)}
+        for p in self.planned.module.params:
+            if p.role in ("operand", "number"):
+                found.append((p.role, self.names.index(p.name)))
+            elif p.role == "result":
+                found.append((p.role, results[p.name]))
+            elif p.role == "scratch":
+                found.append((p.role, (p.size * rows, p.dtype)))
+        return found
+
+    def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
+        f = self.framework
+        held = [a if _is_number(a) else f.enter(a) for a in given]
+        like = next((a for a in held if not _is_number(a)), None)
+        if self.nothing:
+            made = self._of_nothing(given)
+        else:
+            made = self._outputs(out, like)
+            if self.launch is not None:
+                self._go(held, made, like, stream)
+        if f is NUMPY:
+            made = self._home(made, out)
+        f.finish()
+        if self.run._single:
+            return made[0]
+        return {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
+
+    def _go(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> None:
+        f, pointer = self.framework, self.framework.pointer
+        values: list[Any] = []
+        kept = []
+        where = f.stream(self.device) if stream is None else handle_of(stream)
+        driver.activate(self.device)
+        for role, at in self._order:
+            if role == "operand":
+                values.append(pointer(held[at]))
+            elif role == "result":
+                values.append(pointer(made[at]))
+            elif role == "number":
+                values.append(held[at])
+            else:
+                kept.append(f.empty((at[0],), _SCRATCH.get(at[1], at[1]), like))
+                values.append(pointer(kept[-1]))
+                if at[1] == "uint32":
+                    driver.clear(values[-1], at[0], where)
+        assert self.launch is not None
+        self.launch(values, where)
+
+    def _outputs(self, out: Any, like: Any) -> list[Any]:
+        f = self.framework
+        if out is None or f is NUMPY:
+            if out is not None:
+                self._checked(out, like)
+            return [f.empty(shape, dtype, like) for _, shape, dtype in self.outputs]
+        return self._checked(out, like)
+
+    def _checked(self, out: Any, like: Any) -> list[Any]:
+        names = [name for name, _, _ in self.outputs]
+        given = out if isinstance(out, dict) else {names[0]: out}
+        if set(given) != set(names):
+            why, fix = f"the outputs are {', '.join(names)}", "pass one array, or a dict with one for each output"
+            raise RedalgError(f"out={type(out).__name__}", WHERE, why, fix)
+        for name, shape, dtype in self.outputs:
+            x = given[name]
+            kind = framework_of(x)
+            if kind is not self.framework:
+                why = f"the arrays of the call are {self.framework.kind}"
+                raise RedalgError(
+                    f"out for {name} of type {type(x).__name__}", WHERE, why, "pass an array of that kind"
+                )
+            strides = tuple(x.strides[d] // x.itemsize for d in range(x.ndim)) if kind is NUMPY else kind.strides(x)
+            if tuple(x.shape) != shape or dtype_name(x) != dtype:
+                what = f"out for {name} of shape {tuple(x.shape)} and dtype {dtype_name(x)}"
+                why = f"the result has shape {shape} and dtype {dtype}"
+                raise RedalgError(what, WHERE, why, "pass an array of that shape and dtype")
+            if prod(shape) > 1 and kind is not NUMPY and strides != View.contiguous(shape).strides:
+                what = f"out for {name} with strides {strides}"
+                raise RedalgError(what, WHERE, "results are written to contiguous arrays", "pass a contiguous array")
+        return [given[name] for name in names]
+
+    def _home(self, made: list[Any], out: Any) -> list[Any]:
+        found = [x if isinstance(x, np.ndarray) else NUMPY.leave(x, None) for x in made]
+        found = [x.reshape(shape) for x, (_, shape, _) in zip(found, self.outputs, strict=True)]
+        if out is None:
+            return found
+        targets = list(out.values()) if isinstance(out, dict) else [out]
+        for target, value in zip(targets, found, strict=True):
+            target[...] = value
+        return targets
+
+    def _of_nothing(self, given: list[Any]) -> list[Any]:
+        """A stream of length 0: the definition on the host, and back."""
+        from redalg.kernels.nothing import definition_of_nothing
+
+        return definition_of_nothing(
+            self.run.form, self.framework, dict(zip(self.names, given, strict=True)), self.outputs
+        )
+
+
+_SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integers; the bits are the same
+
+
+def _is_number(x: Any) -> bool:
+    return x.__class__ in _NUMBERS
+
+
+def handle_of(stream: Any) -> int:
+    """The driver's handle of a stream: a number, or an object of PyTorch, CuPy, Numba or with ``__cuda_stream__``."""
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    handle = getattr(stream, "handle", None)
+    if handle is None:
+        why, fix = "it has no handle of a CUDA stream", "pass a stream of PyTorch, CuPy or Numba, or its handle"
+        raise RedalgError(f"stream={stream!r}", WHERE, why, fix)
+    return int(getattr(handle, "value", handle) or 0)

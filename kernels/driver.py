@@ -1,0 +1,216 @@
+"""Loading and launching kernels through the CUDA driver, with as little as possible done per call."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from redalg.errors import RedalgError
+from redalg.kernels.ir import Module, Param
+from redalg.kernels.ptx import CC, ptx_of
+from redalg.kernels.target import Target
+
+NUMBERS = {"float64": ctypes.c_double, "int64": ctypes.c_int64, "bool": ctypes.c_bool}
+
+
+def available() -> bool:
+    """Whether there is a GPU that kernels can be launched on, with the packages that takes."""
+    try:
+        import numba.cuda  # noqa: F401
+        from cuda.bindings import driver
+    except Exception:  # whatever is wrong with the installation, there is no GPU to be used
+        return False
+    error, count = _try(driver)
+    return error is None and count > 0
+
+
+@lru_cache(maxsize=1)
+def _try(driver: Any) -> tuple[str | None, int]:
+    try:
+        (error,) = driver.cuInit(0)
+        if error:
+            return str(error), 0
+        error, count = driver.cuDeviceGetCount()
+    except Exception as problem:  # no driver library
+        return str(problem), 0
+    return (str(error), 0) if error else (None, count)
+
+
+def require() -> None:
+    """Raises: RedalgError where `available` is false, saying what is missing."""
+    if available():
+        return
+    try:
+        import numba.cuda  # noqa: F401
+        from cuda.bindings import driver
+
+        why = _try(driver)[0] or "the driver sees no device"
+    except Exception as problem:
+        why = str(problem) or type(problem).__name__
+    raise RedalgError(
+        'target "cuda"',
+        "form.compile",
+        f"no NVIDIA GPU can be used here: {why.strip()}",
+        "pip install 'redalg[cuda]' on a machine with a GPU, or form.compile(\"cpu\")",
+    )
+
+
+def checked(result: Any, what: str = "the CUDA driver") -> Any:
+    """The values of a driver call; its error as one of ours."""
+    error, values = result[0], result[1:]
+    if int(error):
+        name = getattr(error, "name", str(error))
+        fix = (
+            "free memory or use smaller arrays"
+            if "OUT_OF_MEMORY" in name
+            else "see the CUDA driver's documentation of it"
+        )
+        raise RedalgError(f"{name} ({int(error)})", what, "the CUDA driver refused", fix)
+    return values[0] if len(values) == 1 else values
+
+
+def activate(device: int) -> None:
+    """Make the device's primary context current in this thread."""
+    from cuda.bindings import driver
+
+    checked(driver.cuCtxSetCurrent(_context(device)), "cuCtxSetCurrent")
+
+
+@lru_cache(maxsize=64)
+def _context(device: int) -> Any:
+    from cuda.bindings import driver
+
+    return checked(driver.cuDevicePrimaryCtxRetain(checked(driver.cuDeviceGet(device))), "cuDevicePrimaryCtxRetain")
+
+
+@lru_cache(maxsize=64)
+def target_of(device: int) -> Target:
+    """The facts of a device, as it describes itself."""
+    from cuda.bindings import driver
+
+    handle = checked(driver.cuDeviceGet(device))
+    kinds = driver.CUdevice_attribute
+    name = checked(driver.cuDeviceGetName(128, handle)).split(b"\0")[0].decode()
+
+    def fact(word: str) -> int:
+        return int(checked(driver.cuDeviceGetAttribute(getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{word}"), handle)))
+
+    return Target.of({
+        "name": name,
+        "cc": (fact("COMPUTE_CAPABILITY_MAJOR"), fact("COMPUTE_CAPABILITY_MINOR")),
+        "multiprocessors": fact("MULTIPROCESSOR_COUNT"),
+        "l2": fact("L2_CACHE_SIZE"),
+        "clock": fact("CLOCK_RATE") * 1e3,
+        "threads": fact("MAX_THREADS_PER_MULTIPROCESSOR"),
+    })  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Blocks, threads of a block, blocks of a cluster."""
+
+    blocks: int
+    threads: int
+    cluster: int = 1
+
+
+def clear(pointer: int, count: int, stream: int) -> None:
+    """Set `count` 32-bit words to 0, in the order of the stream."""
+    from cuda.bindings import driver
+
+    checked(driver.cuMemsetD32Async(pointer, 0, count, stream), "clearing a counter")
+
+
+class Launch:
+    """A loaded kernel with its arguments packed once; a call only puts pointers and numbers in their places.
+
+    Every thread has an argument buffer of its own, so that calls from several threads do not meet.
+    """
+
+    def __init__(
+        self, module: Module, cc: CC, limit: int | None, geometry: Geometry, fixed: Mapping[tuple[str, str, int], int]
+    ) -> None:
+        self.module, self.geometry = module, geometry
+        self.function = _loaded(module, cc, limit)
+        self.slots = [i for i, p in enumerate(module.params) if p.role in ("operand", "number", "result", "scratch")]
+        self._values = [_initial(p, fixed) for p in module.params]
+        self._local = threading.local()
+
+    def _buffers(self) -> tuple[list[Any], Any, Any]:
+        values = [type(v)(v.value) for v in self._values]
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
+        self._local.made = made = ([values[i] for i in self.slots], values, pointers)
+        self._local.config = self._config()
+        return made
+
+    def _config(self) -> Any:
+        from cuda.bindings import driver
+
+        config, g = driver.CUlaunchConfig(), self.geometry
+        config.gridDimX, config.gridDimY, config.gridDimZ = g.blocks, 1, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = g.threads, 1, 1
+        if g.cluster > 1:
+            shape = driver.CUlaunchAttribute()
+            shape.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = g.cluster, 1, 1
+            config.attrs, config.numAttrs = [shape], 1
+        return config
+
+    def __call__(self, given: Sequence[Any], stream: int) -> None:
+        """`given`: addresses and numbers for `slots`, in order."""
+        local = self._local
+        made = getattr(local, "made", None) or self._buffers()
+        for place, value in zip(made[0], given, strict=True):
+            place.value = value
+        g = self.geometry
+        if g.cluster > 1:
+            local.config.hStream = stream
+            error = _LAUNCH_EX(local.config, self.function, ctypes.addressof(made[2]), 0)
+        else:
+            error = _LAUNCH(self.function, g.blocks, 1, 1, g.threads, 1, 1, 0, stream, ctypes.addressof(made[2]), 0)
+        if error[0]:
+            checked(error, f"launching {self.module.entry} with {g.blocks} blocks of {g.threads} threads")
+
+
+def _LAUNCH(*arguments: Any) -> Any:
+    from cuda.bindings import driver
+
+    globals()["_LAUNCH"] = driver.cuLaunchKernel
+    return driver.cuLaunchKernel(*arguments)
+
+
+def _LAUNCH_EX(*arguments: Any) -> Any:
+    from cuda.bindings import driver
+
+    globals()["_LAUNCH_EX"] = driver.cuLaunchKernelEx
+    return driver.cuLaunchKernelEx(*arguments)
+
+
+def _initial(p: Param, fixed: Mapping[tuple[str, str, int], int]) -> Any:
+    if p.role in ("operand", "result", "scratch"):
+        return ctypes.c_uint64(0)
+    if p.role == "number":
+        return NUMBERS[p.dtype](0)
+    return ctypes.c_int64(fixed[p.role, p.name, p.dim])
+
+
+_FUNCTIONS: dict[tuple[Any, ...], Any] = {}
+_LIBRARIES: list[Any] = []  # kept: their code goes with them
+
+
+def _loaded(module: Module, cc: CC, limit: int | None) -> Any:
+    """The kernel in the current context."""
+    from cuda.bindings import driver
+
+    context = int(checked(driver.cuCtxGetCurrent()))
+    key = (module.source, limit, context)
+    if key not in _FUNCTIONS:
+        text, entry = ptx_of(module, cc, limit)
+        loaded = checked(driver.cuModuleLoadData(text.encode() + b"\0"), f"loading {entry}")
+        _LIBRARIES.append(loaded)
+        _FUNCTIONS[key] = checked(driver.cuModuleGetFunction(loaded, entry.encode()), f"finding {entry}")
+    return _FUNCTIONS[key]
