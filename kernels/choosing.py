@@ -18,7 +18,7 @@ from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import H100, Target
 
 CLOSE = 1.03  # candidates within 3 % are equal to a model like this one: the most usual one is taken
-FIELDS = {f.name for f in fields(Schedule)}
+WAYS = f"a Schedule, a dict of some of its fields, or one of {', '.join(FAMILIES)}"
 Override = Schedule | Mapping[str, Any] | str | None
 
 
@@ -64,9 +64,22 @@ def choose(
     >>> choice.schedule.family, choice.schedule.resident, choice.bytes
     ('block', True, 134217728)
     """
-    given = override if not isinstance(override, Mapping) else tuple(sorted(override.items()))
+    given = tuple(sorted(_fields(override).items())) if isinstance(override, Mapping) else override
+    if not isinstance(given, Schedule | tuple | str | None):
+        raise RedalgError(f"schedule={override!r}", "form.compile", "it is none of the ways to name one", WAYS)
     lengths = tuple((a, sizes[a]) for a in sorted(sizes))
     return _chosen(_Same(program), lengths, walk, target, deterministic, given)
+
+
+def _fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fields of a schedule by name, checked to be some."""
+    kinds = {f.name: type(f.default) for f in fields(Schedule)}
+    for name, value in given.items():
+        if name not in kinds:
+            raise RedalgError(f"schedule field {name!r}", "form.compile", "there is none", ", ".join(kinds))
+        if type(value) is not kinds[name]:
+            raise RedalgError(f"{name}={value!r}", "form.compile", f"its type is {kinds[name].__name__}", "give one")
+    return given
 
 
 class _Same:
@@ -102,13 +115,18 @@ Ranked = list[tuple[Schedule, Estimate]]
 
 
 def rank(case: Case, deterministic: bool = False) -> Ranked:
-    """All candidates, the fastest first; those within 3 % of it the most usual first."""
+    """All candidates, the fastest first; those within 3 % of it the most usual first, and those that read once."""
     judged = reference(case) if deterministic else case
     found = [(s, estimate(judged, s)) for s in candidates_of(judged, deterministic)]
     found = [(s, e) for s, e in found if next(refusals(case, s), None) is None] if deterministic else found
     least = min(e.seconds for _, e in found)
-    close = least * CLOSE
-    found.sort(key=lambda pair: (max(close, pair[1].seconds), unusual(pair[0]) if pair[1].seconds < close else 0.0))
+    close, again = least * CLOSE, judged.work.walks > 1
+
+    def place(pair: tuple[Schedule, Estimate]) -> tuple[float, float]:
+        s, seconds = pair[0], pair[1].seconds
+        return max(close, seconds), unusual(s) + (again and not s.resident) if seconds < close else 0.0
+
+    found.sort(key=place)
     return [(s, estimate(case, s)) for s, _ in found] if deterministic else found
 
 
@@ -157,9 +175,7 @@ def _overridden(case: Case, ranked: Ranked, override: Any) -> Ranked:
 
 def _of_family(case: Case, ranked: Ranked, word: str) -> Ranked:
     if word not in FAMILIES:
-        raise RedalgError(
-            f"schedule={word!r}", "form.compile", "it names no family of schedules", f"one of {', '.join(FAMILIES)}"
-        )
+        raise RedalgError(f"schedule={word!r}", "form.compile", "it names no family of schedules", WAYS)
     found = [(s, e) for s, e in ranked if s.family == word]
     if not found:
         found = [(s, estimate(case, s)) for s in [_typical(case, word)]]
@@ -183,9 +199,6 @@ def _typical(case: Case, word: str) -> Schedule:
 
 
 def _with_fields(case: Case, ranked: Ranked, wanted: dict[str, Any]) -> Ranked:
-    unknown = sorted(set(wanted) - FIELDS)
-    if unknown:
-        raise RedalgError(f"schedule field {unknown[0]!r}", "form.compile", "there is none", ", ".join(sorted(FIELDS)))
     found = [(s, e) for s, e in ranked if all(getattr(s, k) == v for k, v in wanted.items())]
     if found:
         return found

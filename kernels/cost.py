@@ -182,7 +182,7 @@ class _Model:
     def meeting(self) -> float:
         """Instructions of a thread beside those for elements: reductions over the group, merges, addresses, results."""
         work, s = self.work, self.s
-        steps = log2(s.threads) + (5 if s.threads > 32 else 0)
+        steps = log2(s.threads)
         once = 40 + work.merge / 2
         if s.resident:
             return once + work.reductions * (6 * steps + (20 if s.threads > 32 else 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 
-from redalg.graph import Node, walk
+from redalg.graph import Node, leaves, state, substitute, walk
 from redalg.kernels.ir import STORAGE, Loop, Pass, Program, Step
 from redalg.kernels.layouts import steps_nodes
 
@@ -19,7 +19,7 @@ INSTRUCTIONS = {
     "atanh": 24,
     "cast": 3, "tensor": 0, "state": 0, "const": 0, "special": 0, "size": 0, "true": 0, "false": 0, "index": 1,
 }  # fmt: skip
-DIVISION, ROOT, POWER, ROUND8 = 8, 8, 30, 10
+DIVISION, ROOT, POWER, ROUND8 = 8, 8, 70, 10
 FOLDS = {"argmax": 4, "argmin": 4, "topk": 3, "max": 1, "min": 1, "monoid": 4}
 DEAR = frozenset(
     "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
@@ -52,6 +52,7 @@ class Work:
     writes: tuple[tuple[str, int, int], ...]  # results that keep the stream: name, bytes of an element, elements
     lifted: float  # instructions per element where the row is resident
     folded: float  # instructions per element where it is streamed (all walks over it)
+    heaviest: float  # instructions per element of the heaviest single walk
     per_tile: float  # instructions per tile that is joined with a state
     merge: float  # instructions to join two states
     state: int  # registers of a state
@@ -117,19 +118,25 @@ class _Counter:
             if e is None:
                 return POWER
             return ROOT if abs(e) == Fraction(1, 2) else DIVISION if e < 0 else 1 if e.denominator == 1 else POWER
+        if n.op == "mul":
+            return len(n.args) - 1 + sum(DIVISION for a in n.args if self._divides(a))
         if n.op == "cast" and str(n.attr).startswith("float8"):
             return ROUND8
         return INSTRUCTIONS.get(n.op, max(1, len(n.args) - 1))
+
+    def _divides(self, n: Node) -> bool:
+        """Whether a factor is one over a value of the row: printed as a division of every element."""
+        return n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0 and not n.axes & self.stream
 
     def per_row(self, nodes: Iterable[Node]) -> float:
         """Instructions of nodes that are evaluated once per row or tile, lanes shared by 32 threads."""
         lanes = max(1, self.size(self.program.lanes) // 32)
         return sum(self._instructions(n) * (lanes if n.axes & {*self.program.lanes} else 1) for n in walk(*nodes)) + 4
 
-    def folds(self, steps: Sequence[Step]) -> float:
-        """Instructions per element of the walks of some steps: bodies and what joins them to the fold."""
+    def folds(self, steps: Sequence[Step], kept: Sequence[Node] = ()) -> float:
+        """Instructions per element of the walks of some steps: bodies, each once, and what joins them to the fold."""
         loops = [s for s in steps if isinstance(s, Loop)]
-        bodies = self.count(b for s in loops for f in s.folds for b in f.bodies)
+        bodies = self.count([*(b for s in loops for f in s.folds for b in f.bodies), *kept])
         joins = sum(
             (FOLDS.get(f.kind, 1) + self._insertions(f.extra[0] if f.kind == "topk" else 0)) * self.size(f.axes)
             for s in loops
@@ -181,7 +188,8 @@ class _Counter:
 
     def work(self) -> Work:
         program, passes = self.program, self.program.passes
-        lifts = [g for p in passes for g in self.groups(p.lift)] + ([self.kept] if self.kept else [])
+        here = self.lifted(self.kept)
+        lifts = [g for p in passes for g in self.groups(p.lift)] + ([here] if here else [])
         walks = [self.groups(self.streamed(p)) for p in passes] + ([[self.kept]] if self.kept else [])
         kept = self.count(self.kept)
         joined = [n for p in passes for n in steps_nodes(p.combine)]
@@ -193,8 +201,9 @@ class _Counter:
         return Work(
             self.size(program.stream), self.size(program.rows), self.size(program.lanes), reads, self.other(reads),
             tuple((r.name, STORAGE[r.dtype], self.size(r.axes)) for r in program.results if r.keeps),
-            sum(self.folds(p.lift) for p in passes) + kept,
+            self.folds([s for p in passes for s in p.lift], here),
             sum(self.folds(self.streamed(p)) for p in passes) + kept,
+            max([kept, *(self.folds([s]) for p in passes for s in (*p.lift, *self.streamed(p)))]),
             sum(self.per_row(steps_nodes(s for s in self.joining(p) if not isinstance(s, Loop))) for p in passes),
             self.per_row(joined) + 12 * lists + self.per_row(exported) / 8,
             sum((x.top or 1) * (2 if x.kind == "i" else self.words) * (lane_words if x.axes else 1) for x in parts),
@@ -202,6 +211,13 @@ class _Counter:
             sum(len(self.groups(p.lift)) + sum((x.top or 0) // 2 for x in p.parts) for p in passes),
             max(1, len(walks)), program.real == "float64", self.narrow(reads),
         )  # fmt: skip
+
+    def lifted(self, nodes: Sequence[Node]) -> list[Node]:
+        """The nodes where the row is resident: they read the tile's own state, as the last walk does."""
+        parts = {x.name for p in self.program.passes[-1:] for x in p.parts}
+        found = {leaf for n in nodes for leaf in leaves(n, "state") if leaf.attr.name in parts}
+        moved = {leaf: state(f"{leaf.attr.name}_b", leaf.attr.axes, leaf.attr.domain) for leaf in found}
+        return [substitute(n, moved, raw=True) if moved else n for n in nodes]
 
     def joining(self, p: Pass) -> tuple[Step, ...]:
         return self.streamed(p) if self.streamed(p) is p.update else (*p.lift, *p.combine)
