@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 DEAR = frozenset(
     "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
 )
-DTYPE = {"i": "np.int64", "b": "np.bool_"}
+DTYPE = {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}
 
 
 class Elements:
@@ -69,7 +69,11 @@ class Elements:
             return f"{local(name)}[m]"
         if bare not in self.kernel.lists:
             return local(name)
-        entry = f"{local(name)}[i_{node.attr.axes[-1]}]"
+        at = f"i_{node.attr.axes[-1]}"
+        if self.kernel.kinds.names.get(name) == "k":
+            shared = self.kernel.group.shared_lists.get(name)
+            return f"{local(name)}[{at}]" if shared is None else f"{shared}[{shared_row(self.kernel)}{at}]"
+        entry = f"{local(name)}[{at}]"
         return (
             f"(-1 if {entry} == MISSING else {entry})"
             if self.kernel.kinds.of(node) == "i" and self._places(bare)
@@ -139,7 +143,8 @@ class Elements:
         self.stop = "length"
         groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
         self._share([*groups, list(bodies)] if bodies else groups)
-        self._load_leaves([n for step in steps for n in step_nodes(step)] + list(bodies or self._kept()))
+        early = [n for n in tensor_leaves(bodies or self._kept()) if self.rows <= n.axes or not steps]
+        self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
 
     def _kept(self) -> list[Node]:
         return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
@@ -288,6 +293,11 @@ class Elements:
         self.tiles_of[node] = name
         self.stored.add(node)
         return f"{name}[k] = {text}"
+
+
+def shared_row(kernel: Kernel) -> str:
+    """Where a row's entries start in a table of shared memory that has K for every row of the block."""
+    return "r * K + " if kernel.schedule.rows > 1 else ""
 
 
 def step_nodes(step: Step) -> list[Node]:

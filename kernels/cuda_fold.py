@@ -34,7 +34,7 @@ class Folding:
             self._start(fold)
         self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
-        position |= any(fold.kind in ("argmax", "argmin", "topk") for fold in loop.folds)
+        position |= any(fold.kind in ("argmax", "argmin", "topk", "keymax", "keytop") for fold in loop.folds)
         with elements.each(position, axes):
             inner = self.element_scope(scope)
             inner.announce(bodies)
@@ -71,6 +71,8 @@ class Folding:
         self.kernel.flush(inner)
 
     def _number(self, fold: Fold) -> str:
+        if fold.kind in ("keymax", "keytop"):
+            return "k"
         return self.kernel.kinds.names.get(fold.names[0]) or self.kernel.kinds.reduced(fold.kind, fold.bodies)
 
     def identities(self, fold: Fold) -> list[str]:
@@ -83,6 +85,8 @@ class Folding:
         return [self.identity(fold.kind, number)] + (["MISSING"] if len(fold.names) > 1 else [])
 
     def identity(self, kind: str, number: str) -> str:
+        if number == "k":
+            return "NONE"
         value = IDENTITY[kind]
         if number == "i" and kind not in ("sum", "prod"):
             value = INTEGER["min" if kind.endswith("min") else "max"]
@@ -91,12 +95,15 @@ class Folding:
     def _start(self, fold: Fold) -> None:
         out, names = self.kernel.out, [local(n) for n in fold.names]
         identities = self.identities(fold)
-        if fold.kind != "topk":
+        if fold.kind == "keytop" and self.kernel.schedule.resident and self.kernel.schedule.threads > 1:
+            out(f"{names[0]} = cuda.local.array(TILE, np.uint64)")
+            return
+        if fold.kind not in ("topk", "keytop"):
             out(*(f"{name} = {value}" for name, value in zip(names, identities, strict=True)))
             return
         k = fold.extra[0]
         dtypes = [DTYPE.get(self._number(fold), self.kernel.elements.real), "np.int64"]
-        out(*(f"{name} = cuda.local.array({k}, {dtype})" for name, dtype in zip(names, dtypes, strict=True)))
+        out(*(f"{name} = cuda.local.array({k}, {dtype})" for name, dtype in zip(names, dtypes, strict=False)))
         with out.block(f"for i in range({k}):"):
             out(*(f"{name}[i] = {value}" for name, value in zip(names, identities, strict=True)))
 
@@ -108,6 +115,8 @@ class Folding:
             item = inner.atom(fold.bodies[0], number)
             inner.lines += [f"if {follows(fold.kind, number, names[0], item)}:", f"    {names[0]} = {item}"]
             inner.lines += [f"    {names[1]} = i64(at)"]
+        elif fold.kind in ("keymax", "keytop"):
+            inner.lines += self._add_key(fold, names[0], inner.atom(fold.bodies[0], "f"))
         elif fold.kind == "topk":
             item = inner.atom(fold.bodies[0], number)
             inner.lines.append(f"{self.insertion(fold.extra[0], number)}({names[0]}, {names[1]}, {item}, i64(at))")
@@ -132,6 +141,28 @@ class Folding:
         for node in list(inner.known):
             if any(n in before for n in walk(node)):
                 del inner.known[node]
+
+    def _add_key(self, fold: Fold, name: str, item: str) -> list[str]:
+        if fold.kind == "keymax":
+            return [f"{name} = max({name}, key_of({item}, at))"]
+        if self.kernel.schedule.resident and self.kernel.schedule.threads > 1:
+            return [f"{name}[k] = key_of({item}, at)"]
+        return [f"{self.key_insertion(fold.extra[0])}({name}, key_of({item}, at))"]
+
+    def key_insertion(self, k: int) -> str:
+        """The name of the function that puts a key into a descending list of k."""
+        name = f"insert_key{k}"
+        self.kernel.functions[name] = "\n".join([
+            "@cuda.jit(device=True)",
+            f"def {name}(keys, key):",
+            f'    """Put a key into a descending list of {k}."""',
+            f"    if key > keys[{k - 1}]:",
+            f"        for i in range({k}):",
+            "            first = max(keys[i], key)",
+            "            key = min(keys[i], key)",
+            "            keys[i] = first",
+        ])  # fmt: skip
+        return name
 
     # --- sorted lists ------------------------------------------------------------------------------------------------
 

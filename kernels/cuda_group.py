@@ -13,7 +13,7 @@ from redalg.kernels.scalars import Scalars
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
 
-SHUFFLE = {"i": "i64", "b": "b1"}
+SHUFFLE = {"i": "i64", "b": "b1", "k": "u64"}
 
 
 class Group:
@@ -21,14 +21,15 @@ class Group:
         self.kernel, self.schedule = kernel, kernel.schedule
         self.tables = 0
         self.uses_cluster = False
+        self.shared_lists: dict[str, str] = {}  # lists of keys that lie in shared memory, by their name in the program
 
     # --- reductions of a resident row --------------------------------------------------------------------------------
 
     def reduce(self, loop: Loop) -> None:
         """Every fold of the loop, over all threads of the row: all of them know the result."""
         s, out = self.schedule, self.kernel.out
-        lists = [f for f in loop.folds if f.kind == "topk"]
-        plain = [f for f in loop.folds if f.kind != "topk"]
+        lists = [f for f in loop.folds if f.kind in ("topk", "keytop")]
+        plain = [f for f in loop.folds if f not in lists]
         lanes = min(s.threads, 32)
         if plain:
             self._exchange(plain, lanes)
@@ -38,7 +39,12 @@ class Group:
         if plain and s.cluster > 1:
             self._across_cluster(plain)
         for fold in lists:
-            self._select(fold)
+            if fold.kind == "keytop":
+                from redalg.kernels.cuda_select import Selection
+
+                Selection(self, fold).print()
+            else:
+                self._select(fold)
         if s.cluster > 1:
             self.uses_cluster = True
         out()
@@ -57,6 +63,8 @@ class Group:
         return f"shfl_xor_{SHUFFLE.get(number, self.kernel.real)}({local(fold.names[i])}, {mask})"
 
     def number(self, fold: Fold, i: int) -> str:
+        if fold.kind in ("keymax", "keytop"):
+            return "k"
         if i and fold.kind != "monoid":
             return "i"
         names = self.kernel.kinds.names
@@ -247,7 +255,7 @@ class Group:
         stored = [local(part.name) for part in p.parts if not part.top]
         results = [*(["n"] if counted else []), *stored]
         kernel.out('"""The state of a stream, followed by another\'s."""')
-        lists = [s for s in p.combine if getattr(s, "kind", "") == "topk"]
+        lists = [s for s in p.combine if getattr(s, "kind", "") in ("topk", "keytop")]
         printer = StepPrinter(kernel, scope)
         printer.steps(lists)
         if counted and not p.absorbs and results:

@@ -12,7 +12,8 @@ MATH = re.compile(r"\b([a-z]\w*_f(?:32|64))\(")
 def imports(text: str) -> list[str]:
     """The import lines for what the text calls."""
     defined = set(re.findall(r"^def (\w+)\(", text, re.M))
-    intrinsics = {*MEMORY.findall(text), *WARP.findall(text)}
+    keys = set(re.findall(r"\b(key_of|key_value|key_place|redux_max_u64)\(", text))
+    intrinsics = {*keys, *MEMORY.findall(text), *WARP.findall(text)}
     maths = set(MATH.findall(text)) - intrinsics - defined
     lines = []
     for module, names in (("intrinsics", intrinsics - defined), ("gpu_math", maths)):

@@ -10,7 +10,7 @@ from redalg.kernels.ir import Part, Pass
 if TYPE_CHECKING:
     from redalg.kernels.cuda_group import Group
 
-SHUFFLE = {"i": "i64", "b": "b1"}
+SHUFFLE = {"i": "i64", "b": "b1", "k": "u64"}
 
 
 class Merge:
@@ -44,7 +44,7 @@ class Merge:
         return SHUFFLE.get(kind, self.kernel.real)
 
     def _dtype(self, kind: str) -> str:
-        return {"i": "np.int64", "b": "np.bool_"}.get(kind, self.kernel.elements.real)
+        return {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}.get(kind, self.kernel.elements.real)
 
     def _lanes(self, lanes: int) -> None:
         """A tree over neighbouring lanes; the first one ends up with all, in order."""
@@ -181,7 +181,7 @@ class Merge:
         s, out, group = self.schedule, self.out, self.group
         tables = []
         for name, kind, top in self.parts:
-            dtype = {"i": "int64", "b": "bool"}.get(kind, self.kernel.program.real)
+            dtype = self._storage(kind)
             tables.append(group.scratch(f"{name}_parts", dtype, s.split * (top or 1)))
         counter = group.scratch("counter", "uint32", 1)
         at = "(row * SPLIT + piece)"
@@ -220,7 +220,7 @@ class Merge:
             self._broadcast()
 
     def _storage(self, kind: str) -> str:
-        return {"i": "int64", "b": "bool"}.get(kind, self.kernel.program.real)
+        return {"i": "int64", "b": "bool", "k": "uint64"}.get(kind, self.kernel.program.real)
 
     def _last(self, counter: str) -> None:
         """Go on only in the block that finds all other pieces of its rows finished; it leaves the counter at zero."""

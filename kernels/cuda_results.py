@@ -65,12 +65,24 @@ class Results:
         results = [r for r in results if not set(r.axes) & set(self.program.lanes)]
         if not results:
             return
-        conditions = ["t == 0" if s.threads > 1 else None, "piece == 0" if s.cluster > 1 else None, kernel.live]
-        with out.block(conjunction(conditions)):
-            for result in results:
-                missing = [f"i_{a} == 0" for a in self.program.rows if a not in result.axes]
-                with out.block(conjunction(missing)):
-                    self._total(result, names)
+        apart = [r for r in results if self._by_lane(r)]
+        several = [(f"t < {self.program.lengths[r.axes[-1]]}", [r], True) for r in apart]
+        for who, group, by_lane in [*several, ("t == 0", [r for r in results if r not in apart], False)]:
+            conditions = [who if s.threads > 1 else None, "piece == 0" if s.cluster > 1 else None, kernel.live]
+            if not group:
+                continue
+            with out.block(conjunction(conditions)):
+                for result in group:
+                    missing = [f"i_{a} == 0" for a in self.program.rows if a not in result.axes]
+                    with out.block(conjunction(missing)):
+                        self._total(result, names, by_lane)
+
+    def _by_lane(self, result: Result) -> bool:
+        """Whether the entries of a list are written by as many threads: where all can read all of it."""
+        tops = [a for a in result.axes if a in self.program.lengths]
+        shared = self.kernel.group.shared_lists
+        all_shared = len(shared) == len(self.kernel.lists) and bool(shared)
+        return all_shared and len(tops) == 1 and self.kernel.schedule.threads >= self.program.lengths[tops[0]]
 
     def _along_lanes(self, result: Result, names: dict[str, str]) -> None:
         kernel, node = self.kernel, self._node(result.node, names)
@@ -82,7 +94,7 @@ class Results:
 
         LaneRows(kernel).total(result, node, store)
 
-    def _total(self, result: Result, names: dict[str, str]) -> None:
+    def _total(self, result: Result, names: dict[str, str], by_lane: bool = False) -> None:
         kernel, out = self.kernel, self.kernel.out
         node = self._node(result.node, names)
         tops = [a for a in result.axes if a in self.program.lengths]
@@ -90,7 +102,9 @@ class Results:
         scope.hoist([node], tops)
         kernel.flush(scope)
         depth = out.depth
-        for axis in tops:
+        if by_lane:
+            out(f"i_{tops[0]} = t")
+        for axis in () if by_lane else tops:
             out(f"for i_{axis} in range({self.program.lengths[axis]}):")
             out.depth += 1
         inner = scope.child(tops)
@@ -139,6 +153,7 @@ class Results:
         kernel.flush(kernel.row)
         with out.block(conjunction([kernel.live])):
             if kernel.schedule.resident:
+                elements._load_leaves(nodes)
                 self._elements(results, nodes, names)
                 return
             with elements.tiles():

@@ -47,7 +47,7 @@ def plan(
     schedule: Override = None,
 ) -> Planned:
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
-    program = lower(form, dtypes)
+    program = _lowered(form, dtypes)
     sizes = dict(program.lengths)
     for o in program.operands:
         sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
@@ -55,6 +55,16 @@ def plan(
     known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
     choice = choose(program, sizes, walk_of(program, known), target, deterministic, schedule)
     return Planned(program, choice, emit(program, choice.schedule, choice.layout), sizes, shapes)
+
+
+_PROGRAMS: dict[Any, Program] = {}
+
+
+def _lowered(form: Form, dtypes: Mapping[str, Any]) -> Program:
+    """One program per form and dtypes: schedules are remembered by it."""
+    key = (form, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
+    found = _PROGRAMS.get(key)
+    return found if found is not None else _PROGRAMS.setdefault(key, lower(form, dtypes))
 
 
 class CudaRun:

@@ -62,6 +62,12 @@ class StepPrinter:
         scope.announce([*step.a, *step.b])
         if step.kind == "topk":
             self._merge_lists(step, number)
+        elif step.kind == "keytop":
+            insert, k = self.kernel.folding.key_insertion(step.extra[0]), step.extra[0]
+            a, b = (local(side[0].attr.name) for side in (step.a, step.b))
+            scope.lines += [f"for i in range({k}):", f"    {insert}({a}, {b}[i])"]
+        elif step.kind == "keymax":
+            scope.lines.append(f"{names[0]} = max({scope.text(step.a[0])}, {scope.text(step.b[0])})")
         elif step.kind == "monoid":
             combined = step.extra.combine_nodes(step.a, step.b)
             scope.announce(combined)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 RESERVED = frozenset(
     "np cuda f32 f64 i32 i64 u32 t r k v c j at row rows live lane warp warps piece base first last n n_b n_new length "
     "m i owner rest step low stop share share_b arrived guess joined_lane values places value place "
-    "INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN SPLIT CLUSTER combine merge_lanes counter kernel "
+    "keys key candidates INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN SPLIT CLUSTER combine merge_lanes counter kernel "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(r"t\d+|(size|i|load|store|shfl|round)_.*|.*_(tile|row|step|warps|parts|b|new|f32|f64|at)|.*_s\d+")
@@ -72,6 +72,8 @@ def joined(kind: str, number: str, real: str, a: str, b: str) -> str:
         return f"{a} + {b}"
     if kind == "prod":
         return f"{a} * {b}"
+    if kind == "keymax":
+        return f"max({a}, {b})"
     if kind in ("any", "all"):
         return f"{a} {'|' if kind == 'any' else '&'} {b}"
     return f"{kind}({a}, {b})" if number == "i" else f"{kind}_nan_{real}({a}, {b})"
@@ -100,6 +102,8 @@ def literal(value: float | int | bool, number: str, real: str) -> str:
     """A typed literal."""
     if number == "b":
         return str(bool(value))
+    if number == "k":
+        return "NONE"
     if number == "i":
         return f"i64({int(value)})"
     if value != value:

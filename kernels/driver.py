@@ -212,5 +212,9 @@ def _loaded(module: Module, cc: CC, limit: int | None) -> Any:
         text, entry = ptx_of(module, cc, limit)
         loaded = checked(driver.cuModuleLoadData(text.encode() + b"\0"), f"loading {entry}")
         _LIBRARIES.append(loaded)
-        _FUNCTIONS[key] = checked(driver.cuModuleGetFunction(loaded, entry.encode()), f"finding {entry}")
+        function = checked(driver.cuModuleGetFunction(loaded, entry.encode()), f"finding {entry}")
+        if cc >= (9, 0):  # clusters of 16 blocks, where the device has room for them
+            wide = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            driver.cuFuncSetAttribute(function, wide, 1)
+        _FUNCTIONS[key] = function
     return _FUNCTIONS[key]

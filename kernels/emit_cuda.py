@@ -11,8 +11,9 @@ from redalg.kernels.cuda_lanes import LaneRows
 from redalg.kernels.cuda_results import Results
 from redalg.kernels.cuda_steps import StepPrinter
 from redalg.kernels.cuda_text import Text, local, operand_name
-from redalg.kernels.ir import Module, Param, Pass, Program
+from redalg.kernels.ir import STORAGE, Module, Param, Pass, Program
 from redalg.kernels.kinds import program_kinds
+from redalg.kernels.packing import packed
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
 
@@ -34,6 +35,7 @@ class Kernel:
     """What the printers of one kernel share: text, addresses, kinds, and the values known per row."""
 
     def __init__(self, program: Program, schedule: Schedule, layout: Layout) -> None:
+        program = packed(program)
         self.program, self.schedule, self.layout = program, schedule, layout
         self.access = Access(program, schedule, layout)
         self.real = self.access.real
@@ -41,12 +43,16 @@ class Kernel:
         self.out = Text()
         self.functions: dict[str, str] = {}
         self.helpers: set[str] = set()
+        self.constants: dict[str, int] = {}
         self.elements = Elements(self)
         self.folding = Folding(self)
         self.group = Group(self)
         self.results = Results(self)
         self.lists = {part.name: part.top for p in program.passes for part in p.parts if part.top}
-        self.row: Scalars = Scalars(self.real, self.kinds, self.elements.row_leaf, self.access.size)
+        bounded = frozenset(n + end for n in program.attained for end in ("", "_b", "_new"))
+        self.row: Scalars = Scalars(
+            self.real, self.kinds, self.elements.row_leaf, self.access.size, bounded=bounded, names=fast_names(program)
+        )
 
     # --- the module --------------------------------------------------------------------------------------------------
 
@@ -96,14 +102,15 @@ class Kernel:
         from redalg.kernels.cuda_imports import imports
 
         lines += imports(whole)
-        lines += ["", "f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64"]
+        lines += ["", "f32, f64, i32, i64, u64 = np.float32, np.float64, np.int32, np.int64, np.uint64"]
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
-            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "MISSING": "i64(2**62)",
+            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "MISSING": "i64(2**62)", "NONE": "u64(0)",
         }  # fmt: skip
         import re
 
+        constants |= self.constants  # type: ignore[arg-type]
         return "\n".join(lines + [f"{k} = {v}" for k, v in constants.items() if re.search(rf"\b{k}\b", whole)]) + "\n"
 
     # --- one row -----------------------------------------------------------------------------------------------------
@@ -208,6 +215,15 @@ class Kernel:
         """Write what a scope has collected."""
         self.out(*scope.lines)
         scope.lines = []
+
+
+def fast_names(program: Program) -> dict[str, str]:
+    """Where all inexact tensors have at most 16 bits, exponentials are as exact as the results they are rounded to.
+
+    The error of 2^(x·log2 e) is about |x| units in the last place of float32, far below one of bfloat16 or float16.
+    """
+    widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
+    return {"exp": "fast_exp"} if program.real == "float32" and widths and max(widths) <= 2 else {}
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:

@@ -91,6 +91,19 @@ def _rint(end: str) -> Any:
     return rint
 
 
+@intrinsic
+def _exp2_approx(typing: Any, x: Any) -> Any:
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        return b.call(ir.InlineAsm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", False), args)
+
+    return types.float32(types.float32), generate
+
+
+# 2^(x·log2 e). Relative error: 2^-22 of the instruction (PTX ISA 8.8, ex2) and |x|·2^-24·1.5 of the rounded argument.
+_LOG2_E = np.float32(1.4426950408889634)
+fast_exp_f32 = _device(lambda x: _exp2_approx(x * _LOG2_E), "fast_exp_f32")
+
+
 # --- casts: the nearest number of a format, in the type it came in ---------------------------------------------------
 
 

@@ -27,6 +27,7 @@ LLVM = {
     types.int64: I64,
     types.uint32: I32,
     types.boolean: ir.IntType(1),
+    types.uint64: I64,
 }
 POINTEE = {
     "float32": types.float32, "float64": types.float64, "bfloat16": types.uint16, "float16": types.uint16,
@@ -70,12 +71,12 @@ def _load(dtype: str, width: int) -> Any:
 
 def _load_fresh(dtype: str) -> Any:
     """A load that sees what other blocks wrote (volatile: neither cached by the compiler nor read-only)."""
-    value = VALUE[dtype]
+    value = types.uint64 if dtype == "uint64" else VALUE[dtype]
 
     @intrinsic
     def load(typing: Any, pointer: Any, index: Any) -> Any:
         def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            kind, bits = {"float32": ("f", 32), "float64": ("d", 64), "int64": ("l", 64), "bool": ("h", 8)}[dtype]
+            kind, bits = {"float32": ("f", 32), "float64": ("d", 64), "bool": ("h", 8)}.get(dtype, ("l", 64))
             place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
             if dtype == "bool":
                 kind, bits = "r", 8
@@ -187,6 +188,26 @@ def _shuffle(mode: str, kind: Any) -> Any:
     return shuffle
 
 
+@intrinsic
+def shfl_xor_some_u64(typing: Any, value: Any, mask: Any, width: Any) -> Any:
+    """shfl.sync.bfly of a 64-bit word among the `width` neighbouring lanes (a power of two) this lane belongs to."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        mask, width = (_as_width(b, a, I32) for a in args[1:])
+        lane = b.call(ir.InlineAsm(ir.FunctionType(I32, []), "mov.u32 $0, %laneid;", "=r", False), [])
+        first = b.and_(lane, b.neg(width))
+        members = b.shl(b.sub(b.shl(ir.Constant(I32, 1), width), ir.Constant(I32, 1)), first)
+        asm = ir.InlineAsm(
+            ir.FunctionType(I32, [I32, I32, I32]), "shfl.sync.bfly.b32 $0, $1, $2, 31, $3;", "=r,r,r,r", True
+        )
+        low = b.call(asm, [b.trunc(args[0], I32), mask, members], attrs=("convergent", "nounwind"))
+        high = b.trunc(b.lshr(args[0], ir.Constant(I64, 32)), I32)
+        high = b.call(asm, [high, mask, members], attrs=("convergent", "nounwind"))
+        return b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), ir.Constant(I64, 32)))
+
+    return types.uint64(types.uint64, mask, width), generate
+
+
 # --- between the blocks of a cluster ---------------------------------------------------------------------------------
 
 
@@ -194,6 +215,7 @@ def _remote(kind: Any) -> Any:
     """Element `index` of a shared array of another block of the cluster (ld.shared::cluster)."""
     bits, letter = {
         types.float32: ("f32", "f"), types.float64: ("f64", "d"), types.int64: ("b64", "l"), types.boolean: ("u8", "r"),
+        types.uint64: ("b64", "l"),
     }[kind]  # fmt: skip
     text = (
         "{.reg .b32 a; .reg .b32 r; cvt.u32.u64 a, $1; cvt.u32.u64 r, $2; "
@@ -243,10 +265,55 @@ def atomic_inc_acq_rel(typing: Any, pointer: Any, index: Any) -> Any:
     return types.int64(pointer, index), generate
 
 
+# --- a value with its position in one word (`redalg.kernels.packing`) ------------------------------------------------
+
+
+@intrinsic
+def key_of(typing: Any, value: Any, place: Any) -> Any:
+    """The key of a float32 at a position below 2^32 - 1: larger values first, NaN before all, then lower positions."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        value = b.fadd(args[0], ir.Constant(F32, 0.0))  # -0.0 becomes 0.0, which it equals
+        bits = b.bitcast(value, I32)
+        flip = b.or_(b.ashr(bits, ir.Constant(I32, 31)), ir.Constant(I32, 1 << 31))
+        upper = b.xor(bits, flip)
+        upper = b.select(b.fcmp_unordered("uno", value, value), ir.Constant(I32, 0xFFFFFFFF), upper)
+        lower = b.not_(_as_width(b, args[1], I32))
+        return b.or_(b.shl(b.zext(upper, I64), ir.Constant(I64, 32)), b.zext(lower, I64))
+
+    return types.uint64(types.float32, place), generate
+
+
+@intrinsic
+def key_value(typing: Any, key: Any) -> Any:
+    """The value in a key; -inf for the key of no element."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        upper = b.trunc(b.lshr(args[0], ir.Constant(I64, 32)), I32)
+        flip = b.or_(b.not_(b.ashr(upper, ir.Constant(I32, 31))), ir.Constant(I32, 1 << 31))
+        nothing = b.icmp_unsigned("==", args[0], ir.Constant(I64, 0))
+        value = b.bitcast(b.xor(upper, flip), F32)
+        return b.select(nothing, ir.Constant(F32, float("-inf")), value)
+
+    return types.float32(types.uint64), generate
+
+
+@intrinsic
+def key_place(typing: Any, key: Any) -> Any:
+    """The position in a key; -1 for the key of no element."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        place = b.zext(b.not_(b.trunc(args[0], I32)), I64)
+        nothing = b.icmp_unsigned("==", args[0], ir.Constant(I64, 0))
+        return b.select(nothing, ir.Constant(I64, -1), place)
+
+    return types.int64(types.uint64), generate
+
+
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 KINDS = {
-    "f32": types.float32, "f64": types.float64, "i32": types.int32, "i64": types.int64, "b1": types.boolean,
+    "f32": types.float32, "f64": types.float64, "i32": types.int32, "i64": types.int64, "b1": types.boolean, "u64": types.uint64,
 }  # fmt: skip
 for _dtype, _bytes in STORAGE.items():
     for _width in (1, 2, 4, 8, 16):
@@ -254,7 +321,7 @@ for _dtype, _bytes in STORAGE.items():
             _end = f"x{_width}" if _width > 1 else ""
             globals()[f"load_{_dtype}{_end}"] = _load(_dtype, _width)
             globals()[f"store_{_dtype}{_end}"] = _store(_dtype, _width)
-for _dtype in ("float32", "float64", "int64", "bool"):
+for _dtype in ("float32", "float64", "int64", "uint64", "bool"):
     globals()[f"load_acquire_{_dtype}"] = _load_fresh(_dtype)
 for _name, _kind in KINDS.items():
     for _mode, _word in (("bfly", "xor"), ("down", "down"), ("idx", "idx")):

@@ -148,6 +148,7 @@ class Program:
     lengths: dict[str, int] = field(
         default_factory=dict, hash=False
     )  # axes whose length is part of the program (top-k)
+    attained: frozenset[str] = frozenset()  # parts that are sums of exp(u - max u): at least 1 where any u is a number
     title: str = ""  # what is computed, in the words of the spec
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from redalg.graph import BOOLEAN, Node
 from redalg.kernels.ir import First, Let, Loop, Program, Step
 
-ORDER = "bif"
+ORDER = "bifk"  # "k": a packed key (`redalg.kernels.packing`), which takes part in no arithmetic
 SAME = frozenset({"abs", "sign", "relu", "floor", "ceil", "conj", "re", "im"})
 
 
@@ -66,6 +66,8 @@ class Kinds:
             base, e = node.args
             whole = e.op == "const" and e.attr.denominator == 1 and e.attr > 0
             return counted(self.of(base)) if whole else "f"
+        if op == "call":
+            return "i" if node.attr == "key_place" else "f"
         if op == "cast":
             kind = counted(self.of(node.args[0]))
             return "b" if node.attr == "bool" else "f" if node.attr.startswith(("float", "bfloat")) else kind
@@ -112,5 +114,7 @@ def _learn(kinds: Kinds, step: Step) -> None:
         kinds.names[step.name] = "f"
     elif isinstance(step, Loop):
         for fold in step.folds:
+            if fold.kind in ("keymax", "keytop"):
+                kinds.names[fold.names[0]] = "k"
             if fold.names[0] not in kinds.names:
                 kinds.names[fold.names[0]] = kinds.reduced(fold.kind.removeprefix("arg"), fold.bodies)

@@ -14,7 +14,7 @@ from redalg.errors import RedalgError
 from redalg.graph import Node
 from redalg.kernels.ir import STORAGE, Let, Operand, Pass, Program, Result
 from redalg.kernels.kinds import Kinds
-from redalg.kernels.lower_pass import PassLowering, bounds
+from redalg.kernels.lower_pass import PassLowering, attained_sums, bounds
 from redalg.kernels.lower_void import guard
 from redalg.kernels.roles import Roles, aligned, roles
 from redalg.plan import Plan
@@ -55,8 +55,10 @@ def lower(form: Form, dtypes: Mapping[str, Any]) -> Program:
     results = _results(form, plan, dict(voids), outputs, part)
     what = ", ".join(form.spec.outputs) + (f" along {','.join(plan.axis)}" if plan.axis else "")
     name = "_".join(form.spec.outputs)
+    attained = frozenset(name for p in plan.passes for name in attained_sums(p))
+    title = f"{what}: {form.spec}"
     return Program(
-        name, part.rows, part.stream, part.lanes, operands, results, passes, real, part.lengths, f"{what}: {form.spec}"
+        name, part.rows, part.stream, part.lanes, operands, results, passes, real, part.lengths, attained, title
     )
 
 

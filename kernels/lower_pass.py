@@ -20,7 +20,7 @@ from redalg.graph import (
 )  # fmt: skip
 from redalg.kernels.ir import First, Fold, Let, Loop, Part, Pass, Step
 from redalg.kernels.kinds import Kinds
-from redalg.kernels.lower_void import guard
+from redalg.kernels.lower_void import bounding, guard
 from redalg.kernels.roles import Roles
 from redalg.plan import COUNT, Anchor, PassPlan, Slot
 from redalg.symbolic import alias, declared_axes, resolve
@@ -253,3 +253,10 @@ def _monoid_kinds(s: Slot, bodies: tuple[Node, ...], kinds: Kinds) -> list[str]:
         local = Kinds({f"monoid.{side}{i}": k for side in "ab" for i, k in enumerate(current)})
         current = [max((k, local.of(n)), key="bif".index) for k, n in zip(current, combined, strict=True)]
     return current
+
+
+def attained_sums(p: PassPlan) -> list[str]:
+    """Sums of exp(u - max u): the maximum is attained, so that one term is 1. Their reciprocal is at most 1."""
+    known = bounds(p)
+    return [s.parts[0] for s in p.slots if s.kind == "sum" and not s.average and s.lift[0].op == "exp"
+            and bounding(s.lift[0].args[0], known) is not None]  # fmt: skip

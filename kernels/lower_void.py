@@ -23,7 +23,7 @@ def guard(node: Node, bounds: Mapping[Node, tuple[Node, ...]] | None = None) -> 
         void = void_exponent(n.args[0])
         if void is None:
             continue
-        anchor = _bounding(n.args[0], bounds or {})
+        anchor = bounding(n.args[0], bounds or {})
         if anchor is not None:
             safe = Node("where", (compare("eq", anchor, NEG_INF), ZERO, anchor))
             mapping[n] = Node("exp", (substitute(arg, {anchor: safe}, raw=True),))
@@ -36,7 +36,7 @@ def _replaced(node: Node, mapping: dict[Node, Node]) -> Node:
     return substitute(node, mapping, raw=True)
 
 
-def _bounding(arg: Node, bounds: Mapping[Node, tuple[Node, ...]]) -> Node | None:
+def bounding(arg: Node, bounds: Mapping[Node, tuple[Node, ...]]) -> Node | None:
     """The maximum m, if the argument is u - m, or a positive multiple of it, and m is the maximum of this u."""
     split = split_exponent(arg)
     if split is None or not is_const(split.scale):

@@ -42,10 +42,14 @@ class Scalars:
         counter: Iterator[int] | None = None,
         known: Mapping[Node, str] | None = None,
         looped: Iterable[str] = (),
+        bounded: frozenset[str] = frozenset(),
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self.real, self.kinds, self.leaf, self.length = real, kinds, leaf, length
         self.counter = counter if counter is not None else count(1)
         self.known: dict[Node, str] = dict(known or {})
+        self.bounded = bounded  # parts of the state whose reciprocal may stand for a division by them
+        self.names = dict(names or {})  # functions that are called by another name
         self.looped = frozenset(looped)  # axes that have a loop, and so an index ``i_<axis>``, around this block
         self.lines: list[str] = []
         self._uses: dict[Node, int] = {}
@@ -54,7 +58,11 @@ class Scalars:
     def child(self, axes: Iterable[str] = ()) -> Scalars:
         """A block inside this one, in loops over `axes`."""
         known = {node: name for node, name in self.known.items() if node.axes.isdisjoint(axes)}
-        return Scalars(self.real, self.kinds, self.leaf, self.length, self.counter, known, self.looped | {*axes})
+        looped = self.looped | {*axes}
+        made = Scalars(
+            self.real, self.kinds, self.leaf, self.length, self.counter, known, looped, self.bounded, self.names
+        )
+        return made
 
     # --- statements --------------------------------------------------------------------------------------------------
 
@@ -101,7 +109,10 @@ class Scalars:
             elif _is_negation(node):
                 stack += [(a, axes) for a in node.args]
             elif node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0:
-                stack.append((_inverse(node), axes))
+                if node.args[0].op == "state" and node.args[0].attr.name in self.bounded:
+                    self.define(node)
+                else:
+                    stack.append((_inverse(node), axes))
             elif node.op == "tensor" or node.args:
                 self.define(node)
 
@@ -205,7 +216,7 @@ class Scalars:
             return SIGN, f"-{self.converted(_negated(node), kind, SIGN)}"
         above, below = [], []
         for f in node.args:
-            if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0:
+            if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0 and f not in self.known:
                 below.append(_inverse(f))
             elif f.op == "const" and f.attr.denominator > 1 and abs(f.attr.numerator) < 2**53 > f.attr.denominator:
                 above += [Node("const", (), Fraction(f.attr.numerator))] if f.attr.numerator != 1 else []
@@ -252,10 +263,9 @@ class Scalars:
             x = self.atom(arg, "i")
             return ATOM, {"abs": f"abs({x})", "relu": f"max({x}, 0)", "sign": f"(i64({x} > 0) - i64({x} < 0))"}[op]
         x = self.converted(arg, "f")
-        return (
-            ATOM,
-            f"max_nan_{self.real}({x}, {self.number(Fraction(0))})" if op == "relu" else f"{op}_{self.real}({x})",
-        )
+        if op == "relu":
+            return ATOM, f"max_nan_{self.real}({x}, {self.number(Fraction(0))})"
+        return ATOM, f"{self.names.get(op, op)}_{self.real}({x})"
 
     def _extremum(self, node: Node) -> tuple[int, str]:
         kind = counted(self.kinds.of(node))
@@ -281,6 +291,10 @@ class Scalars:
 
     def _not(self, node: Node) -> tuple[int, str]:
         return COMPARE, f"not {self.text(node.args[0], ADD)}"
+
+    def _call(self, node: Node) -> tuple[int, str]:
+        """A half of a packed key."""
+        return ATOM, f"{node.attr}({self.text(node.args[0])})"
 
     def _cast(self, node: Node) -> tuple[int, str]:
         name, arg = node.attr, node.args[0]
