@@ -96,7 +96,7 @@ class Folding:
         out, names = self.kernel.out, [local(n) for n in fold.names]
         identities = self.identities(fold)
         if fold.kind == "keytop" and self.kernel.schedule.resident and self.kernel.schedule.threads > 1:
-            out(f"{names[0]} = cuda.local.array(TILE, np.uint64)")
+            out(f"{names[0]} = -INF  # the largest value of this thread, NaN left out")
             return
         if fold.kind not in ("topk", "keytop"):
             out(*(f"{name} = {value}" for name, value in zip(names, identities, strict=True)))
@@ -146,7 +146,7 @@ class Folding:
         if fold.kind == "keymax":
             return [f"{name} = max({name}, key_of({item}, at))"]
         if self.kernel.schedule.resident and self.kernel.schedule.threads > 1:
-            return [f"{name}[k] = key_of({item}, at)"]
+            return [f"{name} = {item} if {item} > {name} else {name}"]
         return [f"{self.key_insertion(fold.extra[0])}({name}, key_of({item}, at))"]
 
     def key_insertion(self, k: int) -> str:

@@ -25,7 +25,7 @@ class Group:
 
     # --- reductions of a resident row --------------------------------------------------------------------------------
 
-    def reduce(self, loop: Loop) -> None:
+    def reduce(self, loop: Loop, scope: Scalars) -> None:
         """Every fold of the loop, over all threads of the row: all of them know the result."""
         s, out = self.schedule, self.kernel.out
         lists = [f for f in loop.folds if f.kind in ("topk", "keytop")]
@@ -42,7 +42,7 @@ class Group:
             if fold.kind == "keytop":
                 from redalg.kernels.cuda_select import Selection
 
-                Selection(self, fold).print()
+                Selection(self, fold, scope).print()
             else:
                 self._select(fold)
         if s.cluster > 1:

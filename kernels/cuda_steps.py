@@ -39,7 +39,7 @@ class StepPrinter:
         self.kernel.flush(self.scope)
         self.kernel.folding.loop(loop, self.scope)
         if whole:
-            self.kernel.group.reduce(loop)
+            self.kernel.group.reduce(loop, self.scope)
 
     def _first(self, step: First) -> None:
         kernel, name = self.kernel, local(step.name)

@@ -133,16 +133,20 @@ class _Counter:
         lanes = max(1, self.size(self.program.lanes) // 32)
         return sum(self._instructions(n) * (lanes if n.axes & {*self.program.lanes} else 1) for n in walk(*nodes)) + 4
 
-    def folds(self, steps: Sequence[Step], kept: Sequence[Node] = ()) -> float:
+    def folds(self, steps: Sequence[Step], kept: Sequence[Node] = (), resident: bool = False) -> float:
         """Instructions per element of the walks of some steps: bodies, each once, and what joins them to the fold."""
         loops = [s for s in steps if isinstance(s, Loop)]
         bodies = self.count([*(b for s in loops for f in s.folds for b in f.bodies), *kept])
         joins = sum(
-            (FOLDS.get(f.kind, 1) + self._insertions(f.extra[0] if f.kind == "topk" else 0)) * self.size(f.axes)
+            (FOLDS.get(f.kind, 1) + (self._listed(f.extra[0], resident) if f.kind == "topk" else 0)) * self.size(f.axes)
             for s in loops
             for f in s.folds
         )
         return bodies + joins
+
+    def _listed(self, k: int, resident: bool) -> float:
+        """Instructions per element of a top-k: a bound and few candidates, or insertions into a sorted list."""
+        return 8.0 if resident else 4 * self._insertions(k)
 
     def _insertions(self, k: int) -> float:
         """Expected moves in a list of k per element, for elements in random order: k·log(n/k)/n exchanges of k/2."""
@@ -201,7 +205,7 @@ class _Counter:
         return Work(
             self.size(program.stream), self.size(program.rows), self.size(program.lanes), reads, self.other(reads),
             tuple((r.name, STORAGE[r.dtype], self.size(r.axes)) for r in program.results if r.keeps),
-            self.folds([s for p in passes for s in p.lift], here),
+            self.folds([s for p in passes for s in p.lift], here, resident=True),
             sum(self.folds(self.streamed(p)) for p in passes) + kept,
             max([kept, *(self.folds([s]) for p in passes for s in (*p.lift, *self.streamed(p)))]),
             sum(self.per_row(steps_nodes(s for s in self.joining(p) if not isinstance(s, Loop))) for p in passes),
