@@ -1,0 +1,91 @@
+"""Functions of real numbers in generated CPU kernels, by the names generated source uses: ``exp_f32``, ``log_f64`` …
+
+Each is a numba function of one scalar (two where said) that LLVM inlines into the loop around it; those of `VECTORISED`
+become vector instructions there, the others (`SCALAR`) call the C library element by element. NaN in gives NaN out.
+
+>>> import numpy as np
+>>> [float(exp_f32(np.float32(v))) for v in (0, -np.inf)], float(max_nan_f64(1.0, np.nan))
+([1.0, 0.0], nan)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from numba import njit
+
+from redalg.errors import RedalgError
+from redalg.formats import FLOATS, INTEGERS
+from redalg.kernels import cpu_erf, cpu_exp, cpu_formats, cpu_log
+from redalg.kernels.cpu_values import FORMATS, Value, absolute, call, function, select
+
+# Largest error in units in the last place of the true value: (float32, float64), rounded up. Float32: over all 2³²
+# arguments, against the float64 function; float64: over random ones, against extended precision
+# (`python -m benchmarks.cpu_math --errors`).
+ERROR_ULP = {
+    "exp": (1.0, 1.0), "exp2": (1.0, 1.0), "expm1": (1.3, 1.7), "tanh": (2.6, 2.6), "sigmoid": (2.2, 2.2),
+    "log": (0.9, 0.9), "log1p": (1.3, 1.3), "erf": (1.0, 1.0), "erfc": (4.5, 4.5),
+}  # fmt: skip
+
+
+def _sign(x: Value) -> Value:
+    return select(x > 0.0, 1.0, select(x < 0.0, -1.0, x))
+
+
+def _extremum(word: str) -> Callable[[Value, Value], Value]:
+    """NaN if either is; of two zeros either one, which spares two instructions."""
+    return lambda x, y: call(f"{word}imum", x, y, flags=("nsz",))
+
+
+BODIES: dict[str, Callable[..., Value]] = {
+    "exp": cpu_exp.exp, "exp2": cpu_exp.exp2, "expm1": cpu_exp.expm1, "tanh": cpu_exp.tanh, "sigmoid": cpu_exp.sigmoid,
+    "log": cpu_log.log, "log1p": cpu_log.log1p, "erf": cpu_erf.erf, "erfc": cpu_erf.erfc,
+    "rcp": lambda x: 1.0 / x, "abs": absolute, "sign": _sign,
+    **{name: partial(call, name) for name in ("sqrt", "floor", "ceil", "rint")},
+}  # fmt: skip
+SCALAR = ("sin", "cos", "tan", "sinh", "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "pow")
+VECTORISED = (*BODIES, "max_nan", "min_nan", "is_finite")  # and every cast
+
+
+def _library(name: str) -> Any:
+    """The C library's function, in the type of its argument."""
+    inner = getattr(math, name)
+    outer: Any = (lambda x, y: inner(x, y)) if name == "pow" else (lambda x: inner(x))
+    outer.__name__ = outer.__qualname__ = name
+    return njit(nogil=True, error_model="numpy", fastmath=False)(outer)
+
+
+def _functions() -> dict[str, Any]:
+    table: dict[str, Any] = {f"{name}_{end}": _library(name) for name in SCALAR for end in FORMATS}
+
+    def add(name: str, takes: list[str], gives: str, body: Callable[..., Value]) -> None:
+        table[name] = function(name, takes, gives, body)
+
+    for end, form in FORMATS.items():
+        for name, body in BODIES.items():
+            add(f"{name}_{end}", [end], end, body)
+        for word in ("max", "min"):
+            add(f"{word}_nan_{end}", [end, end], end, _extremum(word))
+        add(f"is_finite_{end}", [end], "b1", lambda x: absolute(x) < math.inf)
+        for dtype in (*FLOATS, *INTEGERS):
+            add(f"round_{dtype}_{end}", [end], end, partial(cpu_formats.rounded, dtype=dtype))
+        for dtype, cell in cpu_formats.CELLS.items():
+            add(f"widen_{dtype}_{end}", [cell], end, partial(cpu_formats.widened, dtype=dtype, form=form))
+            add(f"narrow_{dtype}_{end}", [end], cell, partial(cpu_formats.narrowed, dtype=dtype))
+    return table
+
+
+FUNCTIONS = _functions()
+globals().update(FUNCTIONS)
+
+
+def __getattr__(name: str) -> Any:
+    """Only for names that are not there."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise RedalgError(
+        f"the function {name!r}", "redalg.kernels.cpu_math", "there is none", f"one of {sorted(FUNCTIONS)}"
+    )
