@@ -89,6 +89,8 @@ class _Counter:
         self.plain = {*program.rows, *program.stream, *program.lengths}
         self.kept = [r.node for r in program.results if r.keeps]
         self.words = 2 if program.real == "float64" else 1
+        widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
+        self.fast = self.words == 1 and bool(widths) and max(widths) <= 2  # exponentials of 16-bit numbers are short
 
     def size(self, axes: Iterable[str]) -> int:
         return prod(self.sizes.get(a, 1) for a in axes)
@@ -122,10 +124,15 @@ class _Counter:
             return len(n.args) - 1 + sum(DIVISION for a in n.args if self._divides(a))
         if n.op == "cast" and str(n.attr).startswith("float8"):
             return ROUND8
+        if n.op == "exp" and self.fast:
+            return 3
         return INSTRUCTIONS.get(n.op, max(1, len(n.args) - 1))
 
     def _divides(self, n: Node) -> bool:
         """Whether a factor is one over a value of the row: printed as a division of every element."""
+        base = n.args[0] if n.op == "pow" else n
+        if base.op == "state" and base.attr.name.removesuffix("_b") in self.program.attained:
+            return False  # multiplied by its reciprocal
         return n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0 and not n.axes & self.stream
 
     def per_row(self, nodes: Iterable[Node]) -> float:
