@@ -35,7 +35,7 @@ def lower(form: Form, dtypes: Mapping[str, Any]) -> Program:
     >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
     >>> program = lower(form, {"x": "float32"})
     >>> program.rows, program.stream, [part.name for part in program.passes[0].parts]
-    (('i',), ('j',), ('max_x', 'sum_exp'))
+    (('i',), ('j',), ['max_x', 'sum_exp'])
     """
     plan, voids = with_voids(form.spec, form.plan)
     plan = aligned(plan)
