@@ -200,7 +200,7 @@ class Merge:
         with out.block("while low < stop:"):
             others = []
             for (name, kind, top), table in zip(self.parts, tables, strict=True):
-                load = f"load_acquire_{self._storage(kind)}({table}, {{}})"
+                load = f"load_relaxed_{self._storage(kind)}({table}, {{}})"
                 others.append(f"{name}_b")
                 if top:
                     with out.block(f"for i in range({top}):"):
