@@ -190,7 +190,8 @@ class Elements:
 
     def _load_leaves(self, nodes: Sequence[Node]) -> None:
         wanted = [n for n in tensor_leaves(nodes) if n.axes & self.stream and n.axes <= self.rows | self.stream]
-        vectors, single = [], []
+        vectors: list[Node] = []
+        single: list[Node] = []
         for leaf in dict.fromkeys(wanted):
             if leaf in self.tiles_of:
                 continue

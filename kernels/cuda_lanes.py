@@ -202,7 +202,8 @@ class LanePrinter(StepPrinter):
 
     def _told(self, bodies: list[Node]) -> list[Node]:
         """The largest parts of the bodies that vary along the stream and not along lanes."""
-        stream, found, stack = self.kernel.elements.stream, {}, list(bodies)
+        stream, stack = self.kernel.elements.stream, list(bodies)
+        found: dict[Node, None] = {}
         while stack:
             n = stack.pop()
             if n.axes & stream and not self.laned(n) and n.op not in ("index", "size"):

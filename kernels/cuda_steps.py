@@ -74,11 +74,11 @@ class StepPrinter:
             for name, node in zip(names, combined, strict=True):
                 scope.lines.append(f"{name} = {scope.converted(node, kinds[step.names[names.index(name)]])}")
         elif step.kind in ("argmax", "argmin"):
-            a, b = ([scope.atom(n) for n in side] for side in (step.a, step.b))
-            test = better(step.kind, number, a[0], b[0], a[1], b[1])
+            mine, other = ([scope.atom(n) for n in side] for side in (step.a, step.b))
+            test = better(step.kind, number, mine[0], other[0], mine[1], other[1])
             wins = scope.fresh()
             scope.lines.append(f"{wins} = {test}")
-            scope.lines += [f"{n} = {y} if {wins} else {x}" for n, x, y in zip(names, a, b, strict=True)]
+            scope.lines += [f"{n} = {y} if {wins} else {x}" for n, x, y in zip(names, mine, other, strict=True)]
         elif step.kind == "average":
             self._average(names[0], scope.atom(step.a[0], "f"), scope.atom(step.b[0], "f"))
         else:

@@ -110,7 +110,7 @@ class Kernel:
         }  # fmt: skip
         import re
 
-        constants |= self.constants  # type: ignore[arg-type]
+        constants |= self.constants
         return "\n".join(lines + [f"{k} = {v}" for k, v in constants.items() if re.search(rf"\b{k}\b", whole)]) + "\n"
 
     # --- one row -----------------------------------------------------------------------------------------------------

@@ -30,7 +30,8 @@ def packed(program: Program) -> Program:
     if program.real != "float32":
         return program
     kinds = program_kinds(program).names
-    passes, names = [], {}
+    passes: list[Pass] = []
+    names: dict[str, tuple[str, str, int]] = {}
     for p in program.passes:
         found = _pairs(p, kinds)
         names |= found

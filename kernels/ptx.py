@@ -61,7 +61,7 @@ def signature(module: Module) -> tuple[Any, ...]:
     from redalg.kernels.intrinsics import POINTEE
 
     number = {"float64": types.float64, "int64": types.int64, "bool": types.boolean}
-    found = []
+    found: list[Any] = []
     for p in module.params:
         if p.role in ("operand", "result", "scratch"):
             found.append(types.CPointer(POINTEE[p.dtype]))

@@ -134,10 +134,8 @@ class _Clones:
 
     def plan(self) -> PassPlan:
         p = _mapped(self.source, self.read)
-        for table in (self.anchors, self.slots):
-            for item in (*p.anchors, *p.slots):
-                if item.name in table:
-                    table[item.name] = item  # type: ignore[assignment]
+        self.anchors |= {a.name: a for a in p.anchors}
+        self.slots |= {s.name: s for s in p.slots}
         order = self.order
         return PassPlan(
             tuple(self.anchors[n] for n in order if n in self.anchors),
@@ -151,16 +149,17 @@ class _Clones:
         mapping = {}
         for leaf in leaves(node, "state"):
             prefix, colon, name = leaf.attr.name.rpartition(":")
-            declared = self._own(name, self.axes.get(name))
-            axes = self._own(name, leaf.attr.axes)
-            if declared is None or axes == declared or name not in self.owner:
+            if name not in self.owner:
+                continue
+            declared, axes = self._own(name, self.axes[name]), self._own(name, leaf.attr.axes)
+            if axes == declared:
                 continue
             self._clone(self.owner[name], dict(zip(declared, axes, strict=True)))
             mapping[leaf] = state(prefix + colon + _along(name, axes), leaf.attr.axes, leaf.attr.domain)
         return substitute(node, mapping, raw=True) if mapping else node
 
-    def _own(self, name: str, axes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return axes[:-1] if axes is not None and name in self.tops else axes
+    def _own(self, name: str, axes: tuple[str, ...]) -> tuple[str, ...]:
+        return axes[:-1] if name in self.tops else axes
 
     def _clone(self, name: str, renaming: dict[str, str]) -> None:
         item: Anchor | Slot = self.anchors[name] if name in self.anchors else self.slots[name]
@@ -191,7 +190,7 @@ class _Clones:
             anchors = tuple(along(a) for a in item.anchors)
             fresh = replace(item, name=_along(name, axes), axes=axes, parts=parts, anchors=anchors, moves=moves)
             found = _map_slot(fresh, renamed)
-            self.slots[found.name] = found  # type: ignore[assignment]
+            self.slots[found.name] = found
         self.order.insert(self.order.index(name) + 1, found.name)
 
 

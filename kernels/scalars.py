@@ -189,7 +189,7 @@ class Scalars:
             return ATOM, op.capitalize()
         rule = getattr(self, f"_{op}", None)
         if rule is not None:
-            return rule(node)  # type: ignore[no-any-return]
+            return rule(node)
         if op in COMPARISONS:
             kind = widest(self.kinds.of(a) for a in node.args)
             a, b = (self.converted(x, kind, ADD) for x in node.args)
