@@ -51,18 +51,23 @@ def function(name: str, parameters: str, typed: Callable[..., tuple[Any, Body]])
 def numeric(name: str, takes: Sequence[str], gives: str, body: Callable[..., Any]) -> Any:
     """A function of numbers, ``body(builder, *values)``. Kinds: the keys of KINDS, "u8", "u16", "" for no result.
 
-    An argument of a wider real type is refused: it would be rounded where nobody asked for it.
+    Floats that would be rounded are refused.
     """
     wanted = [kind_of(k) for k in takes]
     result = kind_of(gives) if gives else types.void
 
     def typed(*given: Any) -> tuple[Any, Body]:
         for a, kind in zip(given, wanted, strict=True):
-            if isinstance(a, types.Float) and (not isinstance(kind, types.Float) or a.bitwidth > kind.bitwidth):
-                raise TypingError(f"{name} takes {kind}, and {a} was given")
+            real_argument(name, a, kind)
         return result(*wanted), lambda context, b, sig, args: body(b, *args)
 
     return function(name, " ".join("abcd"[: len(takes)]), typed)
+
+
+def real_argument(name: str, given: Any, wanted: Any) -> None:
+    """Refuse a float that would be rounded."""
+    if isinstance(given, types.Float) and (not isinstance(wanted, types.Float) or given.bitwidth > wanted.bitwidth):
+        raise TypingError(f"{name} takes {wanted}, and {given} was given")
 
 
 def kind_of(name: str) -> Any:

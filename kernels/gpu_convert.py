@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redalg.kernels.gpu_build import CC, F16, F32, F64, I8, I16, I32, I64, inline  # noqa: F401
+from redalg.kernels.gpu_build import CC, F16, F32, F64, I8, I16, I32, I64, inline
 
 NARROW = {"bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e5m2": 8}
 NONE: CC = (0, 0)  # a target without conversion instructions
@@ -21,7 +21,7 @@ FORMAT = {"float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 # --- wider -----------------------------------------------------------------------------------------------------------
 
 
-def widen(b: Any, dtype: str, cell: Any, cc: CC = (9, 0)) -> Any:
+def widen(b: Any, dtype: str, cell: Any, cc: CC) -> Any:
     """The number a cell of memory holds: float32 for narrow floats, int64 for integers."""
     if dtype in ("float32", "float64"):
         return cell
@@ -34,7 +34,7 @@ def widen(b: Any, dtype: str, cell: Any, cc: CC = (9, 0)) -> Any:
     return b.zext(cell, I64) if dtype.startswith("u") else b.sext(cell, I64)
 
 
-def _widen_float(b: Any, dtype: str, cell: Any, cc: CC = (9, 0)) -> Any:
+def _widen_float(b: Any, dtype: str, cell: Any, cc: CC) -> Any:
     if dtype == "bfloat16":
         return b.bitcast(b.shl(b.zext(cell, I32), I32(16)), F32)
     if dtype == "float16":
@@ -66,7 +66,7 @@ def _widen_e4m3(b: Any, cell: Any) -> Any:
 # --- narrower --------------------------------------------------------------------------------------------------------
 
 
-def narrow(b: Any, dtype: str, value: Any, cc: CC = (9, 0)) -> Any:
+def narrow(b: Any, dtype: str, value: Any, cc: CC) -> Any:
     """The cell that holds a number, rounded once; integers keep their lowest bits."""
     if dtype == "bool":
         return b.zext(value, I8)
@@ -77,7 +77,7 @@ def narrow(b: Any, dtype: str, value: Any, cc: CC = (9, 0)) -> Any:
     return value
 
 
-def narrow_float(b: Any, dtype: str, value: Any, cc: CC = (9, 0)) -> Any:
+def narrow_float(b: Any, dtype: str, value: Any, cc: CC) -> Any:
     """A float32 or float64 as the bits of a narrower format."""
     if value.type == F64:
         value = to_odd(b, value)

@@ -1,157 +1,176 @@
 """Functions of real numbers in generated CUDA kernels: the CUDA math library's, and what it has no name for.
 
-Errors in units in the last place are those of the CUDA C++ Programming Guide 13, appendix "Mathematical Functions"
-(single and double precision tables, round to nearest, no fast-math flags); NaN in gives NaN out.
+Every function ends in ``_f32`` or ``_f64``, the type of its arguments and its result; a float64 given to an ``_f32`` is
+refused. NaN in gives NaN out, infinities follow IEEE 754-2019. `ERROR_ULP` says how exact they are. Casts to narrow
+formats are those of `redalg.kernels.gpu_formats` and can be imported from here. Beside the library's:
+
+===================== ================================================================================================
+``max_nan, min_nan`` of two numbers; NaN if one is NaN ``is_finite`` neither infinite nor NaN ``sign`` -1, 0, 1; NaN
+for NaN ``rcp`` 1/x, correctly rounded ``exp_nonpositive`` e^x for x ≤ 0 in 5 instructions (``exp`` takes 8); results
+below 2^-126 are 0; any number for x > 0 ``exp2_ftz`` 2^x in one instruction; results below 2^-126 are 0 ``fast_rcp``
+1/x in one instruction; subnormal x gives infinity, subnormal results are 0 ``fast_div`` a/b in about 6 instructions
+over the whole range, without the branch of a correctly rounded ``/`` =====================
+================================================================================================
+
+>>> from redalg.kernels.gpu_math import exp_nonpositive_f32, round_bfloat16_f32
+>>> ERROR_ULP["exp"].f32, ERROR_ULP["exp"].source
+(2.5, 'guide')
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
-import numpy as np
-from llvmlite import ir
-from numba import cuda, types
-from numba.cuda.extending import intrinsic
+from numba import types
+from numba.cuda import libdevice
 
-from redalg.formats import INTEGERS
-from redalg.kernels.gpu_convert import F32, F64, I32, narrow_float, widen
+from redalg.kernels import gpu_formats
+from redalg.kernels.gpu_accuracy import ERROR_ULP
+from redalg.kernels.gpu_build import F32, F64, I32, I64, compute_capability, function, inline, numeric, real_argument
 
-ERROR_ULP = {  # largest error over the whole range: (float32, float64)
-    "exp": (2, 1), "exp2": (2, 1), "log": (1, 1), "log1p": (1, 1), "expm1": (1, 1), "tanh": (2, 2), "erf": (2, 2),
-    "erfc": (4, 5), "sin": (2, 2), "cos": (2, 2), "tan": (4, 2), "sinh": (3, 2), "cosh": (2, 1), "asin": (2, 2),
-    "acos": (2, 2), "atan": (2, 2), "asinh": (3, 3), "acosh": (4, 3), "atanh": (3, 2), "sqrt": (0.5, 0.5),
-    "pow": (4, 2), "sigmoid": (4, 3),
-}  # fmt: skip
-LIBRARY = [name for name in ERROR_ULP if name not in ("exp2", "pow", "sigmoid")] + ["floor", "ceil"]
-REAL = {"f32": np.float32, "f64": np.float64}
+__all__ = ["ERROR_ULP", "names"]
+CELL = {"f32": F32, "f64": F64}
+KIND = {"f32": types.float32, "f64": types.float64}
+LETTER = {"f32": "f", "f64": "d"}
+LIBRARY = (
+    "exp exp2 log log1p expm1 tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh "
+    "sqrt rsqrt floor ceil pow"
+).split()
+RSQRT = {"f32": libdevice.rsqrtf, "f64": libdevice.rsqrt}
+EXP_NONPOSITIVE = (
+    "mul.rm.f32 h, $1, 0f3FB8AA3C;",  # log2 e, rounded up
+    "fma.rn.f32 l, h, 0fBF317218, $1;",  # the upper part of -ln 2
+    "fma.rn.sat.f32 l, h, 0f3102E308, l;",  # the lower part
+    "ex2.approx.ftz.f32 e, h;",
+    "fma.rn.f32 $0, e, l, e;",
+)
+MAX_NAN = (8, 0)  # compute capability from which max.NaN is there
+MAGNITUDE = {"f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
 
 
-def _device(function: Any, name: str) -> Any:
-    function.__name__ = function.__qualname__ = name
-    return cuda.jit(device=True)(function)
+# --- the library's ---------------------------------------------------------------------------------------------------
 
 
 def _library(name: str, end: str) -> Any:
-    call = getattr(math, name)
-    return _device(lambda x: call(x), f"{name}_{end}")
+    """As Numba lowers it: a function of libdevice, or an instruction."""
+    kind = KIND[end]
+    call = RSQRT[end] if name == "rsqrt" else getattr(math, name)
+    signature = kind(kind, kind) if name == "pow" else kind(kind)
+
+    def typed(*given: Any) -> Any:
+        for a in given:
+            real_argument(f"{name}_{end}", a, kind)
+        return signature, lambda context, b, sig, args: context.get_function(call, signature)(b, args)
+
+    return function(f"{name}_{end}", "x y" if name == "pow" else "x", typed)
 
 
 def _sigmoid(end: str) -> Any:
-    """1 / (1 + e^-x): e^-x may overflow, and then the quotient is 0, as it should be."""
-    one = REAL[end](1)
-    return _device(lambda x: one / (one + math.exp(-x)), f"sigmoid_{end}")
+    """z/(1 + z) for x < 0, 1/(1 + z) else, z = e^-|x|: never a quotient of infinities, subnormals included."""
+    kind, cell = KIND[end], CELL[end]
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        x = args[0]
+        z = context.get_function(math.exp, kind(kind))(b, [b.fsub(cell(-0.0), _abs(b, x, end))])
+        top = b.select(b.fcmp_ordered("<", x, cell(0.0)), z, cell(1.0))
+        return b.fdiv(top, b.fadd(z, cell(1.0)))
+
+    def typed(x: Any) -> Any:
+        real_argument(f"sigmoid_{end}", x, kind)
+        return kind(kind), body
+
+    return function(f"sigmoid_{end}", "x", typed)
 
 
-def _extremum(word: str, end: str) -> Any:
-    """max or min that propagates NaN."""
-
-    @intrinsic
-    def extremum(typing: Any, a: Any, b_: Any) -> Any:
-        kind, cell = (types.float32, F32) if end == "f32" else (types.float64, F64)
-
-        def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            if end == "f32":
-                asm = ir.InlineAsm(ir.FunctionType(cell, [cell, cell]), f"{word}.NaN.f32 $0, $1, $2;", "=f,f,f", False)
-                return b.call(asm, args)
-            wins = b.fcmp_ordered(">" if word == "max" else "<", args[0], args[1])
-            wins = b.or_(wins, b.fcmp_unordered("uno", args[0], args[0]))
-            return b.select(wins, args[0], args[1])
-
-        return kind(kind, kind), generate
-
-    return extremum
+# --- one instruction, or a few ---------------------------------------------------------------------------------------
 
 
-def _is_finite(end: str) -> Any:
-    limit = REAL[end](np.inf)
-    return _device(lambda x: (x < limit) & (-limit < x), f"is_finite_{end}")
+def _abs(b: Any, x: Any, end: str) -> Any:
+    word = I32 if end == "f32" else I64
+    return b.bitcast(b.and_(b.bitcast(x, word), word(MAGNITUDE[end])), CELL[end])
 
 
-def _sign(end: str) -> Any:
-    zero, one = REAL[end](0), REAL[end](1)
-    return _device(lambda x: one if x > zero else (-one if x < zero else x), f"sign_{end}")
+def _extremum(b: Any, x: Any, y: Any, word: str, end: str) -> Any:
+    if end == "f32" and compute_capability() >= MAX_NAN:
+        return inline(b, f"{word}.NaN.f32 $0, $1, $2;", "=f,f,f", F32, [x, y])
+    wins = b.fcmp_ordered(">" if word == "max" else "<", x, y)
+    return b.select(b.or_(wins, b.fcmp_unordered("uno", x, x)), x, y)
 
 
-def _rint(end: str) -> Any:
-    """To the nearest integer, ties to even."""
-
-    @intrinsic
-    def rint(typing: Any, x: Any) -> Any:
-        kind, cell, letter = (types.float32, F32, "f") if end == "f32" else (types.float64, F64, "d")
-
-        def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            asm = ir.InlineAsm(
-                ir.FunctionType(cell, [cell]), f"cvt.rni.{end}.{end} $0, $1;", f"={letter},{letter}", False
-            )
-            return b.call(asm, args)
-
-        return kind(kind), generate
-
-    return rint
+def _sign(b: Any, x: Any, end: str) -> Any:
+    cell = CELL[end]
+    negative = b.select(b.fcmp_ordered("<", x, cell(0.0)), cell(-1.0), b.fadd(x, cell(0.0)))
+    return b.select(b.fcmp_ordered(">", x, cell(0.0)), cell(1.0), negative)
 
 
-@intrinsic
-def _exp2_approx(typing: Any, x: Any) -> Any:
-    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
-        return b.call(ir.InlineAsm(ir.FunctionType(F32, [F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f", False), args)
-
-    return types.float32(types.float32), generate
+def _is_finite(b: Any, x: Any, end: str) -> Any:
+    return b.fcmp_ordered("<", _abs(b, x, end), CELL[end](float("inf")))
 
 
-# 2^(x·log2 e). Relative error: 2^-22 of the instruction (PTX ISA 8.8, ex2) and |x|·2^-24·1.5 of the rounded argument.
-_LOG2_E = np.float32(1.4426950408889634)
-fast_exp_f32 = _device(lambda x: _exp2_approx(x * _LOG2_E), "fast_exp_f32")
+def _instruction(b: Any, *args: Any, text: str, end: str) -> Any:
+    registers = ", ".join(f"${k}" for k in range(1 + len(args)))
+    constraints = "=" + ",".join([LETTER[end]] * (1 + len(args)))
+    return inline(b, f"{text} {registers};", constraints, CELL[end], args)
 
 
-# --- casts: the nearest number of a format, in the type it came in ---------------------------------------------------
+def _rint(b: Any, x: Any, end: str) -> Any:
+    return _instruction(b, x, text=f"cvt.rni.{end}.{end}", end=end)
 
 
-def _rounded(dtype: str, end: str) -> Any:
-    """A value rounded once to a narrow float format; from float64 through float32 rounded to odd, which loses nothing."""
+def _exp_nonpositive(b: Any, x: Any) -> Any:
+    """e^x = 2^h·e^l with h just below x·log2 e, so that l = x - h·ln 2 lies in [0, 2^-15] and e^l = 1 + l.
 
-    @intrinsic
-    def rounded(typing: Any, x: Any) -> Any:
-        kind = types.float32 if end == "f32" else types.float64
-
-        def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            value = args[0] if end == "f32" else _to_odd(b, args[0])
-            found = widen(b, dtype, narrow_float(b, dtype, value))
-            return found if end == "f32" else b.fpext(found, F64)
-
-        return kind(kind), generate
-
-    return rounded
+    log2 e is rounded up and the product down, which makes h small enough; ln 2 is split in two. For x = -∞ the
+    difference is NaN, which the saturation to [0, 1] turns into 0, and 2^h is 0.
+    """
+    return inline(b, f"{{ .reg .f32 h, l, e; {' '.join(EXP_NONPOSITIVE)} }}", "=f,f", F32, [x])
 
 
-def _to_odd(b: Any, value: Any) -> Any:
-    asm = ir.InlineAsm(ir.FunctionType(F32, [F64]), "cvt.rz.f32.f64 $0, $1;", "=f,d", False)
-    near = b.call(asm, [value])
-    inexact = b.fcmp_ordered("!=", b.fpext(near, F64), value)
-    return b.bitcast(b.or_(b.bitcast(near, I32), b.zext(inexact, I32)), F32)
+def _fast_exp(b: Any, x: Any) -> Any:
+    text = "{ .reg .f32 h; mul.rn.f32 h, $1, 0f3FB8AA3B; ex2.approx.ftz.f32 $0, h; }"
+    return inline(b, text, "=f,f", F32, [x])
 
 
-def _rounded_integer(dtype: str, end: str) -> Any:
-    low, high = (REAL[end](v) for v in INTEGERS[dtype])
-    rint, most, least = globals()[f"rint_{end}"], globals()[f"min_nan_{end}"], globals()[f"max_nan_{end}"]
-    return _device(lambda x: least(most(rint(x), high), low), f"round_{dtype}_{end}")
+# --- by name ---------------------------------------------------------------------------------------------------------
 
 
-for _end in REAL:
-    for _name in LIBRARY:
-        globals()[f"{_name}_{_end}"] = _library(_name, _end)
-    globals()[f"sigmoid_{_end}"] = _sigmoid(_end)
-    globals()[f"is_finite_{_end}"] = _is_finite(_end)
-    globals()[f"sign_{_end}"] = _sign(_end)
-    globals()[f"rint_{_end}"] = _rint(_end)
-    for _word in ("max", "min"):
-        globals()[f"{_word}_nan_{_end}"] = _extremum(_word, _end)
-    for _dtype in ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"):
-        globals()[f"round_{_dtype}_{_end}"] = _rounded(_dtype, _end)
-    for _dtype in INTEGERS:
-        globals()[f"round_{_dtype}_{_end}"] = _rounded_integer(_dtype, _end)
-abs_f32 = abs_f64 = _device(lambda x: abs(x), "abs_")
-pow_f32 = pow_f64 = _device(lambda x, y: math.pow(x, y), "pow_")
-exp2_f32 = _device(lambda x: math.exp2(x), "exp2_f32")
-exp2_f64 = _device(lambda x: math.exp2(x), "exp2_f64")
-round_float32_f64 = _device(lambda x: np.float64(np.float32(x)), "round_float32_f64")
+def _real(name: str, end: str, count: int, body: Callable[..., Any], gives: str = "") -> tuple[str, Callable[[], Any]]:
+    full = f"{name}_{end}"
+    return full, partial(numeric, full, [end] * count, gives or end, body)
+
+
+def _makers() -> Iterator[tuple[str, Callable[[], Any]]]:
+    for end in CELL:
+        for name in LIBRARY:
+            yield f"{name}_{end}", partial(_library, name, end)
+        yield f"sigmoid_{end}", partial(_sigmoid, end)
+        for word in ("max", "min"):
+            yield _real(f"{word}_nan", end, 2, partial(_extremum, word=word, end=end))
+        yield _real("abs", end, 1, partial(_abs, end=end))
+        yield _real("sign", end, 1, partial(_sign, end=end))
+        yield _real("rint", end, 1, partial(_rint, end=end))
+        yield _real("is_finite", end, 1, partial(_is_finite, end=end), "b1")
+        yield _real("rcp", end, 1, partial(_instruction, text=f"rcp.rn.{end}", end=end))
+        yield _real("div", end, 2, partial(_instruction, text=f"div.rn.{end}", end=end))
+    yield _real("exp_nonpositive", "f32", 1, _exp_nonpositive)
+    yield _real("fast_exp", "f32", 1, _fast_exp)
+    yield _real("exp2_ftz", "f32", 1, partial(_instruction, text="ex2.approx.ftz.f32", end="f32"))
+    yield _real("fast_rcp", "f32", 1, partial(_instruction, text="rcp.approx.ftz.f32", end="f32"))
+    yield _real("fast_div", "f32", 2, partial(_instruction, text="div.full.f32", end="f32"))
+
+
+_MAKERS = dict(_makers()) | gpu_formats.MAKERS
+
+
+def names() -> tuple[str, ...]:
+    """Every function of this module."""
+    return tuple(_MAKERS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MAKERS:
+        raise AttributeError(f"module {__name__!r} has no function {name!r}")
+    return globals().setdefault(name, _MAKERS[name]())

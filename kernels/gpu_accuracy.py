@@ -1,0 +1,65 @@
+"""How far the functions of `redalg.kernels.gpu_math` are from the exact result, in units in the last place.
+
+One unit is the distance between the floats around the exact result (below the least normal number: of the least
+subnormal); 0.5 is correct rounding. Sources: "guide" is the appendix on mathematical functions of the CUDA C++
+Programming Guide 13 (tables for single and double precision, without fast-math flags), which counts from the
+correctly rounded result, so half a unit is added; "ptx" is the PTX ISA 9.0 on the instruction; "derived" follows from
+those by the comment. Bounds in tests are computed from this table, and tests/test_gpu_intrinsics_device.py measures
+it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Accuracy(NamedTuple):
+    """Largest error in units in the last place, for float32 and float64; 0: the function does not exist or is exact."""
+
+    f32: float
+    f64: float
+    source: str
+
+
+def _guide(f32: float, f64: float) -> Accuracy:
+    return Accuracy(f32 + 0.5, f64 + 0.5, "guide")
+
+
+ERROR_ULP: dict[str, Accuracy] = {
+    "exp": _guide(2, 1),
+    "exp2": _guide(2, 1),
+    "log": _guide(1, 1),
+    "log1p": _guide(1, 1),
+    "expm1": _guide(1, 1),
+    "tanh": _guide(2, 2),
+    "erf": _guide(2, 2),
+    "erfc": _guide(4, 5),
+    "sin": _guide(2, 2),
+    "cos": _guide(2, 2),
+    "tan": _guide(4, 2),
+    "sinh": _guide(3, 2),
+    "cosh": _guide(2, 1),
+    "asin": _guide(2, 2),
+    "acos": _guide(2, 2),
+    "atan": _guide(2, 2),
+    "asinh": _guide(3, 3),
+    "acosh": _guide(4, 3),
+    "atanh": _guide(3, 2),
+    "pow": _guide(4, 2),
+    "rsqrt": _guide(2, 1),
+    "sqrt": _guide(0, 0),
+    "rcp": _guide(0, 0),
+    "div": _guide(0, 0),
+    "floor": Accuracy(0, 0, "ptx"),
+    "ceil": Accuracy(0, 0, "ptx"),
+    "rint": Accuracy(0, 0, "ptx"),
+    # z/(1 + z) or 1/(1 + z) with z = e^-|x| ≤ 1: the error of z, less than as much by the sum, a sum, a quotient
+    "sigmoid": Accuracy(5, 3.5, "derived"),
+    # ex2.approx is what the guide's exp2f is made of; rounding the product with the rest of the argument adds 0.5
+    "exp_nonpositive": Accuracy(3, 0, "derived"),
+    # rounding x·log2 e and its constant: |x| and 0.23 |x| units, and ex2.approx; here at its worst, |x| = 88
+    "fast_exp": Accuracy(2.5 + 1.23 * 88, 0, "derived"),
+    "exp2_ftz": Accuracy(2.5, 0, "ptx"),
+    "fast_rcp": Accuracy(1, 0, "ptx"),
+    "fast_div": Accuracy(2, 0, "ptx"),
+}
