@@ -27,6 +27,7 @@ class Elements:
         self.bases: dict[tuple[str, tuple[str, ...]], str] = {}
         self.result_bases: dict[str, str] = {}
         self.tiles_of: dict[Node, str] = {}  # element leaves, and shared values, held in registers
+        self.parts_of: dict[Node, str] = {}  # element leaves of which one vector is held
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
         self.stop = "length"
@@ -47,6 +48,8 @@ class Elements:
         """The text of a leaf at element k of the tile, position `at` of the stream."""
         if node in self.tiles_of:
             return f"{self.tiles_of[node]}[k]"
+        if node in self.parts_of:
+            return f"{self.parts_of[node]}[c]"
         if node.op == "tensor":
             return self._load(node, "at")
         return self.row_leaf(node)
@@ -223,6 +226,26 @@ class Elements:
                 for leaf in single:
                     out(f"{self.tiles_of[leaf]}[k] = {self._load(leaf, 'at')}")
 
+    def late(self, nodes: Sequence[Node]) -> list[Node]:
+        """The element leaves that are not in registers yet and may be loaded as vectors."""
+        s = self.kernel.schedule
+        found = [n for n in tensor_leaves(nodes) if n.axes & self.stream and n.axes <= self.rows | self.stream]
+        unit = [n for n in dict.fromkeys(found) if n.attr.name in self.kernel.layout.unit and s.vector > 1]
+        return [n for n in unit if n not in self.tiles_of]
+
+    def load_parts(self, leaves: Sequence[Node]) -> None:
+        """Load one vector of every leaf."""
+        width = self.kernel.schedule.vector
+        for leaf in leaves:
+            operand, name = self.access.operands[leaf.attr.name], f"{self.access.array_names[leaf.attr.name]}_part"
+            name += f"{sum(x.attr.name == leaf.attr.name for x in self.parts_of) or ''}"
+            self.parts_of[leaf] = name
+            dtype = DTYPE.get(self.kernel.kinds.of(leaf), self.real)
+            base = self.bases.get((operand.name, leaf.attr.axes))
+            entries = ", ".join(f"{name}[{c}]" for c in range(width))
+            self.kernel.out(f"{name} = cuda.local.array(VECTOR, {dtype})")
+            self.kernel.out(f"{entries} = {self.access.load(operand, f'{base} + j' if base else 'j', width)}")
+
     # --- loops over a tile -------------------------------------------------------------------------------------------
 
     @contextmanager
@@ -246,7 +269,14 @@ class Elements:
                     self._places_along(axes if position else ())
                     yield
             return
-        with self.vectors(), out.block("for c in range(VECTOR):"):
+        with self.vectors(), self.within(position, axes):
+            yield
+
+    @contextmanager
+    def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
+        """For every element of a vector."""
+        out = self.kernel.out
+        with out.block("for c in range(VECTOR):"):
             out("k = v * VECTOR + c", *(["at = j + c"] if position else []))
             self._places_along(axes if position else ())
             yield
@@ -262,7 +292,7 @@ class Elements:
             out(f"i_{axis} = rest % {self.access.size(axis)}", f"rest = rest // {self.access.size(axis)}")
         out(f"i_{stream[0]} = rest")
 
-    def needs(self, nodes: Iterable[Node]) -> tuple[bool, set[str]]:
+    def needs(self, nodes: Sequence[Node]) -> tuple[bool, set[str]]:
         """Whether elements read their position, and along which axes of the stream by name."""
         axes: set[str] = set()
         position = False
@@ -270,7 +300,7 @@ class Elements:
             if n.op == "index" and n.attr in self.stream:
                 position = True
                 axes |= {n.attr} if len(self.program.stream) > 1 else set()
-            elif n.op == "tensor" and n.axes & self.stream and n not in self.tiles_of:
+            elif n.op == "tensor" and n.axes & self.stream and n not in self.tiles_of and n not in self.late(nodes):
                 position = True
                 axes |= set() if self.access.walks_flat(n.attr.axes) else {a for a in n.attr.axes if a in self.stream}
         return position, axes

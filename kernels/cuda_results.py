@@ -153,7 +153,6 @@ class Results:
         kernel.flush(kernel.row)
         with out.block(conjunction([kernel.live])):
             if kernel.schedule.resident:
-                elements._load_leaves(nodes)
                 self._elements(results, nodes, names)
                 return
             with elements.tiles():
@@ -161,39 +160,43 @@ class Results:
                 self._elements(results, nodes, names)
 
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
+        """A walk over the tile, vector by vector: read what was not read before, compute, write."""
         kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
         width = kernel.schedule.vector
         wide = [r for r in results if width > 1 and r.name in kernel.layout.unit]
-        for r in wide:
-            out(f"{self.access.result_names[r.name]}_tile = cuda.local.array(TILE, {self._dtype(r)})")
+        late = elements.late(nodes)
         position, axes = elements.needs(nodes)
-        loose = [r for r in results if r not in wide]
-        for r in loose:
-            position = True
-            axes |= (
-                set()
-                if self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
-                else {*self.program.stream}
-            )
-        with elements.each(position, axes):
-            inner = kernel.folding.element_scope(kernel.row)
-            inner.announce(nodes)
-            for r, node in zip(results, nodes, strict=True):
-                value = self._value(inner, r, node, names)
-                kernel.flush(inner)
-                if r in wide:
-                    out(f"{self.access.result_names[r.name]}_tile[k] = {value}")
-                else:
-                    self._store_one(r, value)
-        if wide:
-            with elements.vectors():
-                for r in wide:
-                    values = [
-                        f"{self.access.result_names[r.name]}_tile[v * VECTOR{f' + {c}' if c else ''}]"
-                        for c in range(width)
-                    ]
-                    base = elements.result_bases.get(r.name)
-                    out(self.access.store(r, f"{base} + j" if base else "j", values))
+        for r in results:
+            if r not in wide:
+                flat = self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
+                position, axes = True, axes | (set() if flat else {*self.program.stream})
+        if not wide and not late:
+            with elements.each(position, axes):
+                self._compute(results, nodes, names, wide)
+            return
+        for r in wide:
+            out(f"{self.access.result_names[r.name]}_part = cuda.local.array(VECTOR, {self._dtype(r)})")
+        with elements.vectors():
+            elements.load_parts(late)
+            with elements.within(position, axes):
+                self._compute(results, nodes, names, wide)
+            for r in wide:
+                values = [f"{self.access.result_names[r.name]}_part[{c}]" for c in range(width)]
+                base = elements.result_bases.get(r.name)
+                out(self.access.store(r, f"{base} + j" if base else "j", values))
+        elements.parts_of = {}
+
+    def _compute(self, results: list[Result], nodes: list[Node], names: dict[str, str], wide: list[Result]) -> None:
+        kernel, out = self.kernel, self.kernel.out
+        inner = kernel.folding.element_scope(kernel.row)
+        inner.announce(nodes)
+        for r, node in zip(results, nodes, strict=True):
+            value = self._value(inner, r, node, names)
+            kernel.flush(inner)
+            if r in wide:
+                out(f"{self.access.result_names[r.name]}_part[c] = {value}")
+            else:
+                self._store_one(r, value)
 
     def _store_one(self, r: Result, value: str) -> None:
         """One element; a result that lacks axes of the kernel is written where they are 0."""

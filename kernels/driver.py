@@ -73,10 +73,16 @@ def checked(result: Any, what: str = "the CUDA driver") -> Any:
     return values[0] if len(values) == 1 else values
 
 
+_thread = threading.local()
+
+
 def activate(device: int) -> None:
-    """Make the device's primary context current in this thread."""
+    """Make the device's primary context current in this thread; with one device, it stays so."""
+    if getattr(_thread, "only", None) == device:
+        return
     from cuda.bindings import driver
 
+    _thread.only = device if checked(driver.cuDeviceGetCount()) == 1 else None
     checked(driver.cuCtxSetCurrent(_context(device)), "cuCtxSetCurrent")
 
 
