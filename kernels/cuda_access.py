@@ -87,7 +87,9 @@ class Access:
         return f"f64({text})" if self.real == "f64" and floats and dtype != "float64" else text
 
     def store(self, result: Result, index: str, values: list[str]) -> str:
-        name = f"store_{result.dtype}" + (f"x{len(values)}" if len(values) > 1 else "")
+        # A row that is read twice should be found in the cache the second time: what is written need not stay there.
+        twice = result.keeps and self.program.passes and not self.schedule.resident
+        name = f"store_{'stream_' if twice else ''}{result.dtype}" + (f"x{len(values)}" if len(values) > 1 else "")
         value = values[0] if len(values) == 1 else f"({', '.join(values)})"
         return f"{name}({self.result_names[result.name]}, {index}, {value})"
 
