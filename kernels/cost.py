@@ -23,7 +23,7 @@ START = 0.3e-6  # seconds to start a block and to find its place
 # The part of the multiprocessors that clusters of a size reach: they lie in groups of up to 18, some of 16 or fewer.
 REACHED = {1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.8}
 BOUNDS = 0.8  # of the loads in flight, where every one of them is behind a test of bounds
-ALONE = 0.7  # measured: softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
+ALONE = 0.5  # measured: softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
 UNBUFFERED = 1.08  # measured: variance of 8192 float32 takes 74 us in tiles, 63 us resident (H200, 2026-11-21)
 PAGE = 8  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + 8/bytes as dear
 FIRST_LEVEL = 64 << 10  # bytes that all rows read are found in the first-level cache, at
@@ -271,7 +271,9 @@ class _Model:
         terms = (memory, compute, loads, latency)
         if s.cluster > 1 and s.resident:  # the blocks of a cluster wait for each other: others have to fill the gaps
             terms = (memory * (1 + ALONE / self.per_sm), *terms[1:])
-        if not s.resident and not s.column and s.pieces == 1:  # a tile is folded before the next one is asked for
+        if (
+            not s.resident and not s.column and (s.pieces == 1 or self.walks > 1)
+        ):  # a tile is folded before the next one is asked for
             terms = (memory * UNBUFFERED, *terms[1:])
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.pieces > 1 else 0)
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.threads)

@@ -29,6 +29,7 @@ class Selection:
         self.lanes = min(32, self.schedule.threads)
         self.row = "r" if self.schedule.rows > 1 else "0"
         self.room = self.schedule.threads
+        self.few = min(32, self.room)  # candidates that are ranked without a loop
         self.fold = fold
 
     def print(self) -> None:
@@ -42,6 +43,8 @@ class Selection:
         out(f"counts = cuda.shared.array({s.rows}, np.int32)")
         with out.block("if t == 0:"):
             out(f"counts[{self.row}] = 0")
+        with out.block(f"if t < {self.few}:" if self.few < s.threads else None):
+            out(f"candidates[{self._candidate('t')}] = NONE")
         with out.block(f"for i in range(t, K, {s.threads}):"):
             out(f"{self.name}_top[{shared_row(self.kernel)}i] = NONE")
         self._bound()
@@ -105,8 +108,11 @@ class Selection:
         out = self.out
         with out.block("if t < count:"):
             out(f"key = candidates[{self._candidate('t')}]", "rank = 0")
-            with out.block("for i in range(count):"):
-                out(f"rank += candidates[{self._candidate('i')}] > key")
+            with out.block(f"for i in range({self.few}):"):
+                out(f"rank += 1 if candidates[{self._candidate('i')}] > key else 0")
+            if self.few < self.room:
+                with out.block(f"for i in range({self.few}, count):"):
+                    out(f"rank += 1 if candidates[{self._candidate('i')}] > key else 0")
             with out.block("if rank < K:"):
                 out(f"{self.name}_top[{shared_row(self.kernel)}rank] = key")
 

@@ -220,8 +220,10 @@ def shared_bytes(work: Work, s: Schedule) -> int:
 def spills(case: Case, s: Schedule) -> bool:
     """Whether the schedule is estimated to need more registers than its threads can have, or a loop over its tile is
     too large to be unrolled, which puts the tile into local memory."""
-    size = s.tile * case.work.heaviest * (2.5 if case.work.double else 1)
-    if case.work.lists and s.tile > LISTED_TILE or s.tile > 4 and size > UNROLLED:
+    heaviest = min(case.work.heaviest, case.work.lifted) if s.resident else case.work.heaviest
+    size = s.tile * heaviest * (2.5 if case.work.double else 1)
+    listed = case.work.lists and (case.work.double or not s.resident)  # resident float32 lists hold no tile of keys
+    if listed and s.tile > LISTED_TILE or s.tile > 4 and size > UNROLLED:
         return True
     return registers(case.work, s) > min(MOST_REGISTERS, case.target.registers // max(32, s.block))
 
