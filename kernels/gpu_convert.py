@@ -96,7 +96,8 @@ def has_pairs(dtype: str, cc: CC) -> bool:
 
 
 def narrow_pair(b: Any, dtype: str, first: Any, second: Any, cc: CC) -> Any:
-    """Two float32 in one word of twice the format's width, the first one in the lower half."""
+    """Two numbers in one word of twice the format's width, the first one in the lower half."""
+    first, second = (to_odd(b, v) if v.type == F64 else v for v in (first, second))
     if NARROW[dtype] == 16:
         name = {"bfloat16": "bf16x2", "float16": "f16x2"}[dtype]
         return inline(b, f"cvt.rn.{name}.f32 $0, $1, $2;", "=r,f,f", I32, [second, first])

@@ -20,6 +20,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core.errors import TypingError
 
 from redalg.kernels.gpu_build import (
     F32,
@@ -34,6 +35,7 @@ from redalg.kernels.gpu_build import (
     compute_capability,
     function,
     inline,
+    real_argument,
 )
 from redalg.kernels.gpu_convert import FP8, has_pairs, narrow, narrow_pair, widen, widen_pair
 from redalg.kernels.ir import STORAGE
@@ -209,6 +211,7 @@ def _words(b: Any, shape: Shape, values: list[Any]) -> list[Any]:
     """The words that hold the values, rounded."""
     dtype, cc = shape.dtype, compute_capability()
     if dtype in ("float32", "float64"):
+        values = [b.fptrunc(v, F32) if dtype == "float32" and v.type == F64 else v for v in values]
         return [b.bitcast(v, I32 if dtype == "float32" else I64) for v in values]
     if shape.width > 1 and has_pairs(dtype, cc):
         cells = [narrow_pair(b, dtype, *values[k : k + 2], cc=cc) for k in range(0, len(values), 2)]
@@ -248,16 +251,29 @@ def _load(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
     return function(name, "pointer index", typed)
 
 
-def _store(name: str, shape: Shape, way: Way) -> Any:
+def _store(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
     def typed(pointer: Any, index: Any, given: Any) -> Any:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
             place = _address(context, b, sig.args[0], args[0], args[1], way)
             values = [b.extract_value(args[2], k) for k in range(shape.width)] if shape.width > 1 else [args[2]]
             _write(b, place, shape, _words(b, shape, values), way)
 
-        return types.void(pointer, index, shape.tuple), body
+        return types.void(pointer, index, value or _taken(name, shape, given)), body
 
     return function(name, "pointer index value", typed)
+
+
+def _taken(name: str, shape: Shape, given: Any) -> Any:
+    """The type of the value a store takes: float64 is rounded to a narrower float once, not by way of float32."""
+    kinds = tuple(given) if isinstance(given, types.BaseTuple) else (given,)
+    if len(kinds) != shape.width:
+        raise TypingError(f"{name} takes {shape.width} values, and {len(kinds)} were given")
+    wanted = VALUE[shape.dtype]
+    if wanted == types.float32 and types.float64 in kinds:
+        wanted = types.float64
+    for kind in kinds:
+        real_argument(name, kind, wanted)
+    return types.UniTuple(wanted, shape.width) if shape.width > 1 else wanted
 
 
 def _ordered(name: str, dtype: str, text: str) -> Any:
@@ -275,7 +291,7 @@ def _ordered(name: str, dtype: str, text: str) -> Any:
 
     if text.startswith("ld"):
         return function(name, "pointer index", load)
-    return _store(name, shape, Way(store=text))
+    return _store(name, shape, Way(store=text), result if dtype == "uint64" else None)
 
 
 def _names() -> Iterator[tuple[str, Callable[[], Any]]]:
