@@ -142,6 +142,11 @@ def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
             )
     if s.cluster > 1 and not case.reduces:
         yield "a map has no states for the blocks of a cluster to exchange", 'schedule="split"'
+    longest = max((part.top or 0 for p in program.passes for part in p.parts), default=0)
+    if longest and s.resident and s.cluster > 1:
+        yield "the blocks of a cluster select the largest of their own part only", "cluster=1, or resident=False"
+    if longest and s.resident and 1 < s.threads < longest:
+        yield f"{s.threads} threads give no bound for the {longest} largest", f"threads={power(2 * longest - 1)} or 1"
     if case.ordered and s.resident and s.threads * s.cluster > 1:
         yield (
             "the monoid is not commutative: elements must be combined in the order of the stream, and a resident row "
