@@ -1,0 +1,206 @@
+"""The threads, blocks and clusters of a simulated grid, the memory blocks share, and the twins that ask who they are.
+
+Shared arrays watch how they are used: an access that no barrier orders after another thread's conflicting one is an
+error, as is an index outside the array, or reading the memory of a block that has not declared it or has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from redalg.kernels.twins_warp import KINDS
+
+
+class Place(NamedTuple):
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+
+@dataclass(eq=False)
+class Cluster:
+    blocks: list[Block] = field(default_factory=list)
+    barriers: int = 0  # that all its threads have passed
+
+
+@dataclass(eq=False)
+class Block:
+    place: Place
+    rank: int  # within the cluster
+    cluster: Cluster
+    size: Place
+    grid: Place
+    barriers: int = 0
+    warps: dict[int, int] = field(default_factory=dict)  # warp -> barriers of the warp
+    shared: dict[Any, Shared] = field(default_factory=dict)  # by the place in the source that declares them
+    alive: int = 0  # threads that have not ended
+
+
+@dataclass(eq=False)
+class Thread:
+    place: Place
+    number: int  # within the block
+    block: Block
+
+    @property
+    def lane(self) -> int:
+        return self.number % 32
+
+    @property
+    def warp(self) -> int:
+        return self.number // 32
+
+    def __str__(self) -> str:
+        return f"thread {self.place.x} of block {self.block.place.x}"
+
+
+class Now:
+    """The thread that is running."""
+
+    thread: Thread
+
+    def stamp(self) -> Stamp:
+        t = self.thread
+        return Stamp(t, t.block.cluster.barriers, t.block.barriers, t.block.warps.get(t.warp, 0))
+
+
+class Stamp(NamedTuple):
+    """Who, and after how many barriers of the cluster, the block and the warp."""
+
+    thread: Thread
+    cluster: int
+    block: int
+    warp: int
+
+    def before(self, later: Stamp) -> bool:
+        """Whether a barrier, or being the same thread, puts this before a later access."""
+        a, b = self.thread, later.thread
+        if a is b or self.cluster < later.cluster:
+            return True
+        if a.block is not b.block:
+            return False
+        return self.block < later.block or a.warp == b.warp and self.warp < later.warp
+
+
+now = Now()
+
+
+def poison(count: int, dtype: Any) -> Any:
+    """Values that stand for memory nobody has written."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "f":
+        return np.full(count, np.nan, dtype)
+    return np.frombuffer(bytes([0x5A]) * (count * dtype.itemsize), dtype).copy() if dtype.kind in "iu" else (
+        np.ones(count, dtype)
+    )  # fmt: skip
+
+
+class Shared:
+    """An array of `cuda.shared.array`."""
+
+    def __init__(self, count: int, dtype: Any, name: str) -> None:
+        self.cells, self.name = poison(count, dtype), name
+        self.dtype, self.size, self.shape = self.cells.dtype, count, (count,)
+        self._written: dict[int, tuple[Stamp, bool]] = {}  # the last write, and whether it was atomic
+        self._read: dict[int, dict[Thread, Stamp]] = {}
+
+    def __len__(self) -> int:
+        return self.size
+
+    def _place(self, index: Any) -> int:
+        if not 0 <= index < self.size:
+            raise IndexError(f"index {index} of {self.name}, which has {self.size} elements")
+        return int(index)
+
+    def __getitem__(self, index: Any) -> Any:
+        at, stamp = self._place(index), now.stamp()
+        self._check(at, stamp, "reads", self._written.get(at))
+        self._read.setdefault(at, {})[stamp.thread] = stamp
+        return self.cells[at]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        at, stamp = self._place(index), now.stamp()
+        value = self.dtype.type(value)
+        same = self.cells[at] == value or self.cells[at] != self.cells[at] and value != value
+        if not same:
+            self._check(at, stamp, "writes", self._written.get(at), *((s, False) for s in self._readers(at)))
+        self._record(at, stamp, value, atomic=False)
+
+    def atomic(self, index: Any, change: Callable[[Any], Any]) -> Any:
+        """Replace an element by a function of it, in one step; what it was."""
+        at, stamp = self._place(index), now.stamp()
+        last = self._written.get(at)
+        self._check(at, stamp, "changes", None if last and last[1] else last, *((s, False) for s in self._readers(at)))
+        before = self.cells[at]
+        self._record(at, stamp, change(before), atomic=True)
+        return before
+
+    def _readers(self, at: int) -> list[Stamp]:
+        return list(self._read.get(at, {}).values())
+
+    def _record(self, at: int, stamp: Stamp, value: Any, atomic: bool) -> None:
+        self.cells[at] = value
+        self._written[at] = (stamp, atomic)
+        self._read.pop(at, None)
+
+    def _check(self, at: int, stamp: Stamp, does: str, *earlier: tuple[Stamp, bool] | None) -> None:
+        for other in earlier:
+            if other is not None and not other[0].before(stamp):
+                raise RuntimeError(
+                    f"{stamp.thread} {does} {self.name}[{at}], which {other[0].thread} uses without a barrier between"
+                )
+
+
+# --- twins -----------------------------------------------------------------------------------------------------------
+
+
+def declared(site: Any, count: int, dtype: Any) -> Shared:
+    """The array that this block declares at a place in the source."""
+    found = now.thread.block.shared
+    if site not in found:
+        found[site] = Shared(count, dtype, f"the shared array of line {site[0]}")
+        found[site].site = site  # type: ignore[attr-defined]
+    return found[site]
+
+
+def _remote(array: Shared, rank: Any) -> Shared:
+    blocks = now.thread.block.cluster.blocks
+    if not 0 <= rank < len(blocks):
+        raise IndexError(f"block {rank} of a cluster of {len(blocks)}")
+    block = blocks[int(rank)]
+    site = array.site  # type: ignore[attr-defined]
+    if site not in block.shared or not block.alive:
+        what = "has ended" if not block.alive else "has not declared it"
+        raise RuntimeError(f"{now.thread} reaches {array.name} of block {rank} of its cluster, which {what}")
+    return block.shared[site]
+
+
+def _dsm_load(kind: str) -> Callable[..., Any]:
+    return lambda array, index, rank: KINDS[kind](_remote(array, rank)[index])
+
+
+def _dsm_store(kind: str) -> Callable[..., Any]:
+    def store(array: Shared, index: Any, rank: Any, value: Any) -> None:
+        _remote(array, rank)[index] = KINDS[kind](value)
+
+    return store
+
+
+def _group_mask(width: Any) -> Any:
+    first = now.thread.lane // int(width) * int(width)
+    return np.uint32(((1 << int(width)) - 1) << first)
+
+
+TWINS: dict[str, Callable[..., Any]] = {
+    "lane_id": lambda: now.thread.lane,
+    "group_mask": _group_mask,
+    "cluster_rank": lambda: now.thread.block.rank,
+    "cluster_size": lambda: len(now.thread.block.cluster.blocks),
+    "cluster_arrive": lambda: None,
+    **{f"dsm_load_{k}": _dsm_load(k) for k in KINDS},
+    **{f"dsm_store_{k}": _dsm_store(k) for k in KINDS},
+}

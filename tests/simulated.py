@@ -1,0 +1,70 @@
+"""Forms run by the simulator: the kernel that would be printed for a call, on NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from redalg.form import Form
+from redalg.kernels.arrays import dtype_name
+from redalg.kernels.cuda_run import Planned, plan
+from redalg.kernels.layouts import View
+from redalg.kernels.simulate import Moved, simulate
+from redalg.kernels.target import H200
+
+CELLS = {"bfloat16": np.uint16, "float16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
+
+
+def run(
+    form: Form, arrays: Mapping[str, Any], schedule: Any = None, seed: int | None = None, deterministic: bool = False
+) -> tuple[dict[str, Any], Planned, dict[str, Moved]]:
+    """The outputs of a form for NumPy arrays (bfloat16 of ml_dtypes) and numbers, the plan, and the bytes moved."""
+    held = {n: np.ascontiguousarray(a) for n, a in arrays.items() if not _is_number(a)}
+    dtypes = {n: type(a) if _is_number(a) else dtype_name(held[n]) for n, a in arrays.items()}
+    views = {n: View.contiguous(a.shape) for n, a in held.items()}
+    planned = plan(form, dtypes, views, H200, deterministic, schedule)
+    results = {r.name: _poisoned(planned.shapes[r.name], r.dtype) for r in planned.program.results}
+    rows = prod(planned.sizes[a] for a in planned.program.rows)
+    args = [_argument(p, planned, held, arrays, results, rows) for p in planned.module.params]
+    s = planned.choice.schedule
+    blocks = -(-rows // s.rows) * s.split * s.cluster
+    moved = simulate(planned.module.source, planned.module.entry, blocks, s.block, args, s.cluster, seed)
+    names = [f"{p.role} {p.name}" for p in planned.module.params]
+    return (
+        {r.name: _seen(results[r.name], r.dtype) for r in planned.program.results},
+        planned,
+        {n: m for n, m in zip(names, moved, strict=True) if m is not None},
+    )
+
+
+def _is_number(a: Any) -> bool:
+    return isinstance(a, bool | int | float)
+
+
+def _poisoned(shape: tuple[int, ...], dtype: str) -> Any:
+    cell = np.dtype(CELLS.get(dtype, dtype))
+    return np.frombuffer(b"\xff" * (prod(shape) * cell.itemsize), cell).reshape(shape).copy()
+
+
+def _seen(cells: Any, dtype: str) -> Any:
+    import ml_dtypes
+
+    return cells.view(getattr(ml_dtypes, dtype, None) or dtype) if dtype in CELLS else cells
+
+
+def _argument(p: Any, planned: Planned, held: Any, arrays: Any, results: Any, rows: int) -> Any:
+    if p.role == "operand":
+        return held[p.name]
+    if p.role == "result":
+        return results[p.name]
+    if p.role == "number":
+        return np.dtype(p.dtype).type(arrays[p.name])
+    if p.role == "size":
+        return np.int64(planned.sizes[p.name])
+    if p.role == "scratch":
+        return np.zeros(p.size * rows, np.uint32) if p.dtype == "uint32" else _poisoned((p.size * rows,), p.dtype)
+    shape = held[p.name].shape if p.role == "stride" else planned.shapes[p.name]
+    return np.int64(View.contiguous(shape).strides[p.dim])
