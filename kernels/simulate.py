@@ -79,7 +79,7 @@ def simulate(
     kernel, grid, block = loaded(source)[entry], _place(grid), _place(block)
     if cluster < 1 or grid.x % cluster:
         raise RedalgError(f"{grid.x} blocks", "simulate", f"they make no whole clusters of {cluster}", "add blocks")
-    given = [Pointer(a) if isinstance(a, np.ndarray) and a.ndim else a for a in args]
+    given = [Pointer(a) if isinstance(a, np.ndarray) else a for a in args]
     order = random.Random(seed) if seed is not None else None
     clusters = [list(row) for row in product(range(grid.z), range(grid.y), range(0, grid.x, cluster))]
     if order:

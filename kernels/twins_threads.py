@@ -102,8 +102,8 @@ def poison(count: int, dtype: Any) -> Any:
 class Shared:
     """An array of `cuda.shared.array`."""
 
-    def __init__(self, count: int, dtype: Any, name: str) -> None:
-        self.cells, self.name = poison(count, dtype), name
+    def __init__(self, site: Any, count: int, dtype: Any) -> None:
+        self.site, self.name, self.cells = site, f"the shared array of line {site[0]}", poison(count, dtype)
         self.dtype, self.size, self.shape = self.cells.dtype, count, (count,)
         self._written: dict[int, tuple[Stamp, bool]] = {}  # the last write, and whether it was atomic
         self._read: dict[int, dict[Thread, Stamp]] = {}
@@ -160,23 +160,24 @@ class Shared:
 
 def declared(site: Any, count: int, dtype: Any) -> Shared:
     """The array that this block declares at a place in the source."""
-    found = now.thread.block.shared
-    if site not in found:
-        found[site] = Shared(count, dtype, f"the shared array of line {site[0]}")
-        found[site].site = site  # type: ignore[attr-defined]
-    return found[site]
+    return _of_block(now.thread.block, site, count, dtype)
+
+
+def _of_block(block: Block, site: Any, count: int, dtype: Any) -> Shared:
+    if site not in block.shared:
+        block.shared[site] = Shared(site, count, dtype)
+    return block.shared[site]
 
 
 def _remote(array: Shared, rank: Any) -> Shared:
-    blocks = now.thread.block.cluster.blocks
-    if not 0 <= rank < len(blocks):
-        raise IndexError(f"block {rank} of a cluster of {len(blocks)}")
-    block = blocks[int(rank)]
-    site = array.site  # type: ignore[attr-defined]
-    if site not in block.shared or not block.alive:
-        what = "has ended" if not block.alive else "has not declared it"
+    cluster = now.thread.block.cluster
+    if not 0 <= rank < len(cluster.blocks):
+        raise IndexError(f"block {rank} of a cluster of {len(cluster.blocks)}")
+    block = cluster.blocks[int(rank)]
+    if block is not now.thread.block and not (block.alive and cluster.barriers):
+        what = "may not have begun: no cluster_sync came before" if block.alive else "has ended"
         raise RuntimeError(f"{now.thread} reaches {array.name} of block {rank} of its cluster, which {what}")
-    return block.shared[site]
+    return _of_block(block, array.site, array.size, array.dtype)
 
 
 def _dsm_load(kind: str) -> Callable[..., Any]:
