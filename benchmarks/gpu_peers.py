@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor as T
 
-from benchmarks.operations import TOP
+from benchmarks.operations import TOP, strict_tolerance
 
 Results = dict[str, T]
 
@@ -104,17 +104,7 @@ PEERS: Mapping[str, Callable[..., Results]] = {
 
 # --- how far results are from the reference --------------------------------------------------------------------------
 
-# half the distance between neighbouring numbers, relative: what rounding a result once may cost
-ROUNDING = {"float64": 0.0, "float32": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11}
-STRICT = 2e-5  # float32 arithmetic over rows of up to 16 M elements, relative
-TINY = {"float16": 2.0**-24}  # half a subnormal and a bit
 LOOSE = {"float64": 1e-5, "float32": 1e-3, "bfloat16": 2.0**-4, "float16": 2.0**-6}
-# absolute: results that are differences of larger numbers carry the rounding errors of those
-ABSOLUTE = {
-    "layer_norm": 2e-5, "rms_norm": 1e-6, "var_mean": 1e-5, "log_softmax": 1e-5, "cross_entropy": 1e-5, "entropy": 1e-5,
-    "kl_divergence": 1e-5, "kl_divergence_of_logits": 3e-5, "cosine_similarity": 1e-5, "log_relu": 1e-6,
-    "log_relu_broadcast": 1e-6, "logsumexp": 1e-5,
-}  # fmt: skip
 
 
 def worst(out: T, true: T, relative: float, absolute: float) -> float:
@@ -132,7 +122,7 @@ def worst(out: T, true: T, relative: float, absolute: float) -> float:
 def tolerance(operation: str, dtype: str, true: T, strict: bool) -> tuple[float, float]:
     """Relative and absolute. Peers may round between operations to their own dtype: they are held to its size only."""
     if strict:
-        return STRICT + ROUNDING[dtype], max(ABSOLUTE.get(operation, 1e-12), TINY.get(dtype, 0.0))
+        return strict_tolerance(operation, dtype)
     finite = true[true.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
     return LOOSE[dtype], LOOSE[dtype] * largest + 1e-12

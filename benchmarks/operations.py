@@ -132,3 +132,26 @@ def _all() -> dict[str, Operation]:
 
 
 OPERATIONS: dict[str, Operation] = _all()
+
+
+# --- tolerances ------------------------------------------------------------------------------------------------------
+
+# half the distance between neighbouring numbers, relative: what rounding a result once may cost
+ROUNDING = {"float64": 0.0, "float32": 0.0, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+STRICT = 2e-5  # float32 arithmetic over rows of up to 16 M elements, relative
+TINY = {"float16": 2.0**-24}  # half a subnormal and a bit
+# absolute: results that are differences of larger numbers carry the rounding errors of those
+ABSOLUTE = {
+    "layer_norm": 2e-5, "rms_norm": 1e-6, "var_mean": 1e-5, "log_softmax": 1e-5, "cross_entropy": 1e-5, "entropy": 1e-5,
+    "kl_divergence": 1e-5, "kl_divergence_of_logits": 3e-5, "cosine_similarity": 1e-5, "log_relu": 1e-6,
+    "log_relu_broadcast": 1e-6, "logsumexp": 1e-5,
+}  # fmt: skip
+
+
+def strict_tolerance(operation: str, dtype: str) -> tuple[float, float]:
+    """What ours are held to, relative and absolute: float32 arithmetic and one rounding to the dtype.
+
+    >>> strict_tolerance("softmax", "float32")
+    (2e-05, 1e-12)
+    """
+    return STRICT + ROUNDING[dtype], max(ABSOLUTE.get(operation, 1e-12), TINY.get(dtype, 0.0))
