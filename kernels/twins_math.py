@@ -101,14 +101,14 @@ def narrowed(x: Any, dtype: str, real: Any) -> Any:
     x = _as(x, real)
     if dtype == "float16":
         return _as(x, np.float16).view(np.uint16)
-    near = _as(_round(x, dtype, real), np.float32)
+    near, nan = _as(_round(x, dtype, real), np.float32), np.isnan(x)
     if dtype == "bfloat16":
-        return _as(near.view(np.uint32) >> np.uint32(16), np.uint16)
+        return _as(np.where(nan, np.uint32(0x7FFF), near.view(np.uint32) >> np.uint32(16)), np.uint16)
     if dtype == "float8_e5m2":
-        return _as(_as(near, np.float16).view(np.uint16) >> np.uint16(8), np.uint8)
+        return _as(np.where(nan, np.uint16(0x7F), _as(near, np.float16).view(np.uint16) >> np.uint16(8)), np.uint8)
     half = _as(near * np.float32(2**-8), np.float16).view(np.uint16)
     bits = half >> np.uint16(7) & np.uint16(0x7F) | half >> np.uint16(8) & np.uint16(0x80)
-    return _as(np.where(np.isnan(near), np.uint16(0x7F), bits), np.uint8)
+    return _as(np.where(nan, np.uint16(0x7F), bits), np.uint8)
 
 
 def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
