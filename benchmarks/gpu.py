@@ -5,7 +5,7 @@ skips those that the file has. Results are checked against float64 before anythi
 Table: `python -m benchmarks.gpu_report cells.jsonl`. `--target numpy --mib 1` tries the harness without a GPU.
 
 Processes: this one starts workers that only compile (`--prepare`), then one that measures, and starts that one anew
-after a broken context or a call that never ends, which costs the cell alone.
+after a broken context or a call that never ends. The cell is then tried once more without the schedules it asks for.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import sys
 import time
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,24 @@ def pending(options: argparse.Namespace, lines: Lines) -> list[Cell]:
     """The cells that the file lacks, in order; of a cell that is listed twice, the first."""
     before = options.began if options.again else 0.0
     known = {name for name, record in lines.cells().items() if finished(record, before)}
-    return list({c.name: c for c in reversed(chosen(options)) if c.name not in known}.values())[::-1]
+    plain = suspects(options, lines)
+    cells = {c.name: c for c in reversed(chosen(options)) if c.name not in known}
+    return [replace(c, variants=()) if c.name in plain else c for c in reversed(cells.values())]
+
+
+def suspects(options: argparse.Namespace, lines: Lines) -> dict[str, dict[str, Any]]:
+    """The cells that took a process along, with what they asked for; `--again` forgets those of earlier runs."""
+    since = options.began if options.again else 0.0
+    return {r["suspect"]: r for r in lines.values("suspect") if r["when"] >= since}
+
+
+def lost(lines: Lines, cell: Cell, why: str) -> None:
+    """Note a cell that took its process along: without the schedules it asks for it is tried once more."""
+    if cell.variants:
+        lines.add({"suspect": cell.name, "variants": cell.variants, "why": why, "when": time.time()})
+    else:
+        lines.add({"cell": cell.name, "error": why, "results": {}, "when": time.time()})
+    print(f"{cell}: {why}", flush=True)
 
 
 def with_inductor(options: argparse.Namespace, cell: Cell) -> bool:
@@ -85,6 +103,7 @@ def measure_cells(options: argparse.Namespace) -> int:
     torch.set_grad_enabled(False)
     lines.add({"conditions": lab.describe(), "mib": options.mib, "seed": options.seed, "target": options.target})
     ceilings = Ceilings(lines, lab.device, lab.clocks, rotate=ROTATE if lab.on_gpu else 0)
+    plain = suspects(options, lines)
     for cell in pending(options, lines):
         if time.time() - options.began > options.budget:
             print("the time is up; the same command goes on")
@@ -94,23 +113,32 @@ def measure_cells(options: argparse.Namespace) -> int:
         read, written = cell.traffic
         record: dict[str, Any] = {
             "cell": cell.name, "operation": cell.operation, "dtype": cell.dtype, "length": cell.length,
-            "sizes": cell.lengths, "read": read, "written": written, "when": round(time.time(), 1),
+            "sizes": cell.lengths, "read": read, "written": written, "when": time.time(),
         }  # fmt: skip
         try:
             small = read + written < SMALL
             rates = ceilings.rates(read + written, small)
             record |= {"limit_us": round(limit_us(read, written, rates), 3), "small": small}
             record["results"] = measure_cell(options, lab, cell, small)
+            if cell.name in plain:
+                record["results"] |= dict.fromkeys(plain[cell.name]["variants"], {"error": plain[cell.name]["why"]})
             lab.finish()
         except Exception as problem:
             record["error"] = f"{type(problem).__name__}: {problem}"[:600]
         record["seconds"] = round(time.perf_counter() - started, 2)
+        if not alive(lab):
+            lost(lines, cell, f"the context was lost: {failure(record)}")
+            return BROKEN
         lines.add(record)
         print(brief(record), flush=True)
-        if not alive(lab):
-            return BROKEN
     _mark(options, None)
     return 0
+
+
+def failure(record: dict[str, Any]) -> str:
+    """The first error of a cell."""
+    errors = [r["error"] for r in (record, *record.get("results", {}).values()) if "error" in r]
+    return str(errors[0]) if errors else "after the last call"
 
 
 def measure_cell(options: argparse.Namespace, lab: Any, cell: Cell, small: bool) -> dict[str, Any]:
@@ -229,8 +257,7 @@ def watch(options: argparse.Namespace, words: Sequence[str]) -> int:
             return status or 0  # done, or it failed before its first cell, as it would again
         if cell is not None and status != BROKEN:
             why = f"no answer within {options.patience:g} s" if status is None else f"the process ended with {status}"
-            lines.add({"cell": cell, "error": why, "results": {}, "when": round(time.time(), 1)})
-            print(f"{cell}: {why}", flush=True)
+            lost(lines, next(c for c in pending(options, lines) if c.name == cell), why)
 
 
 def _attended(process: subprocess.Popen[bytes], options: argparse.Namespace) -> int | None:

@@ -187,6 +187,20 @@ def test_a_line_that_was_cut_off_counts_as_absent(tmp_path: Path) -> None:
     assert len(list(lines)) == 2
 
 
+def test_a_cell_that_takes_its_process_along_is_tried_without_its_schedules(tmp_path: Path) -> None:
+    given = options(tmp_path, "--only", "argmax float32*x4096")
+    lines = Lines(given.out)
+    (before,) = gpu.pending(given, lines)
+    assert before.variants
+    gpu.lost(lines, before, "an illegal access")
+    (after,) = gpu.pending(given, lines)
+    assert after.name == before.name and not after.variants
+    assert gpu.suspects(given, lines)[after.name]["variants"] == list(before.variants)
+    assert gpu.pending(options(tmp_path, "--only", given.only, "--again"), lines) == [before]
+    gpu.lost(lines, after, "an illegal access")
+    assert gpu.pending(given, lines) == [] and lines.cells()[after.name]["error"] == "an illegal access"
+
+
 def test_what_failed_in_this_run_is_not_repeated_again() -> None:
     record = {"cell": "a", "when": time.time(), "error": "no answer", "results": {}}
     assert finished(record, failed_before=time.time() - 60) and not finished(record, failed_before=time.time() + 60)
