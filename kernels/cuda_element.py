@@ -176,6 +176,9 @@ class Elements:
             out(f"first += {step}")
         self.ordered = False
 
+    def begun(self) -> None:
+        """Called where the tile of a warp begins, `n_b` elements long."""
+
     def count(self) -> str:
         """The number of elements of the tile a thread has."""
         s = self.kernel.schedule

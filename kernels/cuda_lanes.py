@@ -113,8 +113,9 @@ class LanePrinter(StepPrinter):
                 with out.block(f"if t + m * THREADS < {total}:"):
                     out(f"{name} = {joined(kind, number, real, name, value)}")
             shuffle = {"i": "i64", "b": "b1"}.get(number, real)
-            with out.block("for step in range(5):"):
-                out(f"{name} = {joined(kind, number, real, name, f'shfl_xor_{shuffle}({name}, 1 << step)')}")
+            if kernel.schedule.threads > 1:
+                with out.block("for step in range(5):"):
+                    out(f"{name} = {joined(kind, number, real, name, f'shfl_xor_{shuffle}({name}, 1 << step)')}")
             self.scope.known[node] = name
 
     def _over_lanes(self, name: str, nodes: list[Node], text: object) -> None:
@@ -244,6 +245,7 @@ class LaneRows:
         elements.tiles_of, elements.stored, elements.shared, elements.stop = {}, set(), set(), "length"
         with out.block("while base < length:"):
             out("first = base + t", "n_b = min(length - base, THREADS * TILE)", "n_new = n + n_b")
+            elements.begun()
             self.printer.scope = kernel.row.child()
             elements.load_tile([s for s in steps if isinstance(s, Loop)])
             if steps is p.update:
@@ -301,7 +303,8 @@ class LaneRows:
         elements.tiles_of, elements.stored, elements.shared, elements.stop = {}, set(), set(), "length"
         out("base = i64(0)")
         with out.block("while base < length:"):
-            out("first = base + t")
+            out("first = base + t", "n_b = min(length - base, THREADS * TILE)")
+            elements.begun()
             printer.scope = kernel.row.child()
             told = printer._told(nodes)
             elements.load_tile((), told)

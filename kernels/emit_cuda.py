@@ -35,7 +35,7 @@ class Kernel:
     """What the printers of one kernel share: text, addresses, kinds, and the values known per row."""
 
     def __init__(self, program: Program, schedule: Schedule, layout: Layout) -> None:
-        program = packed(program)
+        program = packed(program) if self.packs else program
         self.program, self.schedule, self.layout = program, schedule, layout
         self.access = Access(program, schedule, layout)
         self.real = self.access.real
@@ -44,8 +44,8 @@ class Kernel:
         self.functions: dict[str, str] = {}
         self.helpers: set[str] = set()
         self.constants: dict[str, int] = {}
-        self.elements = Elements(self)
-        self.folding = Folding(self)
+        elements, folding = self.parts()
+        self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)
         self.results = Results(self)
         self.lists = {part.name: part.top for p in program.passes for part in p.parts if part.top}
@@ -56,16 +56,29 @@ class Kernel:
 
     # --- the module --------------------------------------------------------------------------------------------------
 
+    packs = True  # whether positions are packed with their values
+
+    def parts(self) -> tuple[type[Elements], type[Folding]]:
+        """The printers of tiles and of walks over them."""
+        return Elements, Folding
+
     def module(self) -> Module:
         self.out.depth = 1
         self._where_am_i()
+        self.write()
+        self.group.leave()
+        return self._finished()
+
+    def write(self) -> None:
+        """Everything a row takes, from its first element to its results."""
         if self.program.passes:
             for number, p in enumerate(self.program.passes):
                 self._pass(p, number == len(self.program.passes) - 1)
         else:
             self.elements.whole_tile()
             self.results.write({}, None)
-        self.group.leave()
+
+    def _finished(self) -> Module:
         params = self.params()
         name = f"{operand_name(local(self.program.name))}_kernel"
         head = [

@@ -180,12 +180,9 @@ class Form:
 
             return CudaRun(self, schedule, deterministic)
         if target == "cpu":
-            raise RedalgError(
-                f"target {target!r} is not available",
-                "form.compile",
-                "this version generates NumPy and CUDA code only",
-                'form.compile("numpy") or form.compile()',
-            )
+            from redalg.kernels.cpu_run import CpuRun
+
+            return CpuRun(self, schedule, deterministic)
         from redalg.compiled import Run
 
         return Run(self, schedule, deterministic)

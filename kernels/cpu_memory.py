@@ -1,0 +1,83 @@
+"""Arrays in generated CPU kernels: addresses as typed pointers, and loads and stores of every storage type.
+
+Pointers spare Numba's test for negative indices, which keeps loops from being vectorised; the compiler may still see
+that a loop runs over consecutive elements. A load widens narrow floats to float32 and integers to int64, a store rounds
+once, to nearest even.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core.extending import intrinsic
+
+from redalg.kernels import cpu_math
+from redalg.kernels.ir import STORAGE
+
+CELL = {
+    "float32": types.float32, "float64": types.float64, "float16": types.uint16, "bfloat16": types.uint16,
+    "float8_e4m3fn": types.uint8, "float8_e5m2": types.uint8, "bool": types.uint8,
+    **{f"{u}int{b}": getattr(types, f"{u}int{b}") for u in ("", "u") for b in (8, 16, 32, 64)},
+}  # fmt: skip
+NARROW = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
+
+
+def _pointer(cell: Any) -> Any:
+    @intrinsic
+    def pointer(typing: Any, address: Any) -> Any:
+        kind = types.CPointer(cell)
+
+        def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            return b.inttoptr(args[0], context.get_value_type(kind))
+
+        return kind(types.int64), generate
+
+    return pointer
+
+
+@intrinsic
+def _read(typing: Any, pointer: Any, index: Any) -> Any:
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        return b.load(b.gep(args[0], [args[1]]))
+
+    return pointer.dtype(pointer, types.int64), generate
+
+
+@intrinsic
+def _write(typing: Any, pointer: Any, index: Any, value: Any) -> Any:
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        b.store(args[2], b.gep(args[0], [args[1]]))
+        return ir.Constant(ir.IntType(8).as_pointer(), None)
+
+    return types.voidptr(pointer, types.int64, pointer.dtype), generate
+
+
+def _inlined(function: Any) -> Any:
+    return njit(fastmath=False, error_model="numpy", forceinline=True)(function)
+
+
+def _load(dtype: str) -> Any:
+    if dtype in NARROW:
+        widen = getattr(cpu_math, f"widen_{dtype}_f32")
+        return _inlined(lambda pointer, i: widen(_read(pointer, i)))
+    if dtype == "bool":
+        return _inlined(lambda pointer, i: _read(pointer, i) != 0)
+    if dtype.startswith("float"):
+        return _inlined(lambda pointer, i: _read(pointer, i))
+    return _inlined(lambda pointer, i: types.int64(_read(pointer, i)))
+
+
+def _store(dtype: str) -> Any:
+    cell = CELL[dtype]
+    if dtype in NARROW:
+        narrow = getattr(cpu_math, f"narrow_{dtype}_f32")
+        return _inlined(lambda pointer, i, value: _write(pointer, i, narrow(value)))
+    return _inlined(lambda pointer, i, value: _write(pointer, i, cell(value)))
+
+
+for _dtype in STORAGE:
+    globals()[f"pointer_{_dtype}"] = _pointer(CELL[_dtype])
+    globals()[f"load_{_dtype}"] = _load(_dtype)
+    globals()[f"store_{_dtype}"] = globals()[f"store_stream_{_dtype}"] = _store(_dtype)
