@@ -37,7 +37,7 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     add("--only", default="*", help="cells whose name matches, as 'softmax*4096' (several: comma)")
     add("--budget", type=float, default=540.0, help="seconds after which no cell is begun")
     add("--again", action="store_true", help="repeat the cells in which anything of ours failed")
-    add("--inductor", choices=("chosen", "all", "none"), default="chosen", help="the cells that torch.compile runs in")
+    add("--inductor", choices=("all", "chosen", "none"), default="all", help="the cells that torch.compile runs in")
     add("--prepare", type=float, default=150.0, help="seconds for compiling in parallel beforehand; 0: none")
     add("--workers", type=int, default=min(12, max(1, (os.cpu_count() or 2) - 2)), help="processes that compile")
     add("--patience", type=float, default=90.0, help="seconds after which a cell is given up")

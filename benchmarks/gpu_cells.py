@@ -14,7 +14,7 @@ ROWS = (
     "argmax", "kl_divergence", "cosine_similarity", "column_variance",
 )  # fmt: skip
 DTYPES = ("float32", "bfloat16")
-# the order is that of importance; Inductor, which compiles for seconds, runs at the lengths marked True
+# the order is that of importance; True: Inductor runs there also with `--inductor chosen`, which saves its compiling
 LENGTHS = {4096: True, 1024: True, 65536: True, 8192: False, 256: True, 1 << 20: False, 64: False}
 LONG = 16 << 20
 TOPS = ((4096, 4096), (65536, 128), (16384, 256))
