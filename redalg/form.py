@@ -171,21 +171,39 @@ class Form:
         return Accumulator(self, bound, start=start, deterministic=deterministic)
 
     def compile(self, target: str | None = None, schedule: Any = None, deterministic: bool = False) -> Any:
-        """The form as one callable. This version compiles for "numpy" (the default); others raise `RedalgError`."""
+        """The form as one callable on whole arrays: ``run(x=…, out=None)``, with `run.target`, `.source`, `.explain()`.
+
+        `target`: "numpy" (`redalg.compiled.Run`), "cpu" (generated Numba code, `redalg.kernels.cpu_run.CpuRun`) or "cuda"
+        (a generated numba.cuda kernel, `redalg.kernels.cuda_run.CudaRun`); None takes the best that is there. `schedule`
+        overrides the target's choice, `deterministic` fixes the order of every sum.
+
+        Raises: RedalgError for an unknown target, for "cuda" without a usable GPU, and for a schedule the target lacks.
+        """
         if target not in (None, *TARGETS):
             known = f"targets are {', '.join(TARGETS)}"
             raise RedalgError(f"unknown target {target!r}", "form.compile", known, 'target="numpy"')
-        if target == "cuda":
+        chosen = target or self._best_target()
+        if chosen == "cuda":
             from redalg.kernels.cuda_run import CudaRun
 
             return CudaRun(self, schedule, deterministic)
-        if target == "cpu":
+        if chosen == "cpu":
             from redalg.kernels.cpu_run import CpuRun
 
             return CpuRun(self, schedule, deterministic)
         from redalg.compiled import Run
 
         return Run(self, schedule, deterministic)
+
+    def _best_target(self) -> str:
+        """A GPU if one can be used, else generated code for the CPU; NumPy for complex numbers."""
+        if any("complex" in t.domain for t in self.spec.tensors):
+            return "numpy"
+        try:
+            from redalg.kernels.driver import available
+        except ImportError:  # numba is missing or broken
+            return "numpy"
+        return "cuda" if available() else "cpu"
 
     # --- texts ---
 

@@ -19,15 +19,15 @@ def form() -> ra.Form:
 
 def test_a_run_gives_what_the_definition_gives(form: ra.Form) -> None:
     x = np.random.default_rng(0).normal(size=(3, 100)).astype(np.float32)
-    run = form.compile()
+    run = form.compile("numpy")
     assert run.target == "numpy"
     np.testing.assert_allclose(run(x=x), ra.reference(form.spec, x=x), rtol=1e-6)
 
 
 def test_out_receives_the_result(form: ra.Form) -> None:
     x, out = np.arange(12.0).reshape(3, 4), np.empty(3)
-    assert form.compile()(x=x, out=out) is out
-    np.testing.assert_array_equal(out, form.compile()(x=x))
+    assert form.compile("numpy")(x=x, out=out) is out
+    np.testing.assert_array_equal(out, form.compile("numpy")(x=x))
 
 
 def test_an_out_that_does_not_fit_is_refused_and_left_as_it_was(form: ra.Form) -> None:
@@ -35,16 +35,16 @@ def test_an_out_that_does_not_fit_is_refused_and_left_as_it_was(form: ra.Form) -
     read_only.flags.writeable = False
     for out in ([0.0, 0.0, 0.0], np.zeros(4), np.zeros(3, np.float32), read_only, {"other": np.zeros(3)}):
         with pytest.raises(ra.RedalgError) as caught:
-            form.compile()(x=x, out=out)
+            form.compile("numpy")(x=x, out=out)
         assert caught.value.what.startswith("out") and caught.value.why and caught.value.fix
     assert not read_only.any()
 
 
 def test_a_deterministic_run_is_another_schedule(form: ra.Form) -> None:
     x = np.random.default_rng(0).normal(size=(3, 100))
-    run = form.compile(deterministic=True)
-    assert run.schedule != form.compile().schedule
-    np.testing.assert_allclose(run(x=x), form.compile()(x=x), rtol=1e-12)
+    run = form.compile("numpy", deterministic=True)
+    assert run.schedule != form.compile("numpy").schedule
+    np.testing.assert_allclose(run(x=x), form.compile("numpy")(x=x), rtol=1e-12)
 
 
 NAMES = ("attention_causal", "layer_norm", "moe_renormalised", "splade", "fp8_per_token_gemm", "boltzmann_average")
@@ -53,7 +53,7 @@ NAMES = ("attention_causal", "layer_norm", "moe_renormalised", "splade", "fp8_pe
 @pytest.mark.parametrize("name", NAMES)
 def test_the_listing_has_a_function_for_every_program(name: str) -> None:
     entry = ra.catalog.entry(name)
-    listing = ra.derive_incremental(entry.spec, axis=entry.axis, max_passes=2).compile().listing
+    listing = ra.derive_incremental(entry.spec, axis=entry.axis, max_passes=2).compile("numpy").listing
     functions = [f.name for f in ast.parse(listing).body if isinstance(f, ast.FunctionDef)]
     assert functions[0].startswith("lift") and functions[-1] in ("finalize", "apply")
 
@@ -66,7 +66,7 @@ def test_the_source_is_a_program_that_gives_the_definition(name: str) -> None:
     except ra.NotDecomposable:
         return
     program: dict[str, object] = {}
-    exec(form.compile().source, program)
+    exec(form.compile("numpy").source, program)
     arrays = entry.sample(2)
     with np.errstate(all="ignore"):
         found = program["run"](*(np.asarray(arrays[t.name]) for t in entry.spec.tensors), block=3)  # type: ignore[operator]
@@ -82,7 +82,7 @@ def test_the_source_calls_a_users_monoid() -> None:
     slope, offset = ra.reduce((x, y), "j", monoid=affine)
     form = ra.derive_incremental(ra.Spec(slope=slope, offset=offset))
     program: dict[str, object] = {}
-    exec(form.compile().source, program)
+    exec(form.compile("numpy").source, program)
     arrays = {"x": np.array([[0.5, 2.0, 3.0]]), "y": np.array([[1.0, -1.0, 4.0]])}
     found = program["run"](**arrays, block=2)  # type: ignore[operator]
     for output, value in ra.reference(form.spec, **arrays).items():
@@ -90,20 +90,20 @@ def test_the_source_calls_a_users_monoid() -> None:
 
 
 def test_explain_says_where_it_runs(form: ra.Form) -> None:
-    assert form.explain().rstrip() in form.compile().explain() and "numpy" in form.compile().explain()
+    assert form.explain().rstrip() in form.compile("numpy").explain() and "numpy" in form.compile("numpy").explain()
 
 
 def test_a_run_pickles(form: ra.Form) -> None:
     x = np.arange(12.0).reshape(3, 4)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(form.compile()))(x=x), form.compile()(x=x))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(form.compile("numpy")))(x=x), form.compile("numpy")(x=x))
 
 
 @pytest.mark.parametrize("arguments", [{"stream": 1}, {"y": 1.0}, {}])
 def test_what_does_not_fit_is_refused(form: ra.Form, arguments: dict[str, object]) -> None:
     with pytest.raises(ra.RedalgError):
-        form.compile()(**arguments)
+        form.compile("numpy")(**arguments)
 
 
 def test_an_unknown_schedule_is_refused(form: ra.Form) -> None:
     with pytest.raises(ra.RedalgError, match="schedule"):
-        form.compile(schedule="split-k")
+        form.compile("numpy", schedule="split-k")

@@ -270,8 +270,8 @@ def test_an_infinite_scale_is_not_a_mask() -> None:
     for form, arrays in ((scaled, {"T": 0.0}), (standardised, {})):
         for exact in (False, True):
             assert np.isnan(float(ra.reference(form.spec, exact=exact, x=constant, **arrays)))
-        assert np.isnan(form.compile()(x=constant, **arrays))
-    assert scaled.compile()(x=masked, T=2.0) == ra.reference(scaled.spec, x=masked, T=2.0) == 1
+        assert np.isnan(form.compile("numpy")(x=constant, **arrays))
+    assert scaled.compile("numpy")(x=masked, T=2.0) == ra.reference(scaled.spec, x=masked, T=2.0) == 1
 
 
 @pytest.mark.parametrize("T", [2.0, 0.0, -1.0, np.inf, np.nan])
@@ -285,7 +285,7 @@ def test_a_scale_of_any_sign_over_masked_rows(T: float) -> None:
     arrays = {"x": draw.normal(size=(4, 5)), "v": draw.normal(size=5), "kept": draw.random((4, 5)) > 0.5, "T": T}
     arrays["kept"][0], arrays["kept"][1] = False, True
     expected = ra.reference(spec, **arrays)
-    np.testing.assert_allclose(ra.derive_incremental(spec).compile()(**arrays), expected, rtol=1e-12)
+    np.testing.assert_allclose(ra.derive_incremental(spec).compile("numpy")(**arrays), expected, rtol=1e-12)
     if T == 2:
         assert expected[0] == 7 and np.isfinite(expected[1])
 
@@ -313,5 +313,5 @@ def test_empty_where_the_mask_depends_on_another_reduction(limit: str, body: str
     rows = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 2.0, 3.0, 4.0], [-4.0, -3.0, -3.0, -3.0], [0.0, 0.0, 0.0, 0.0]])
     arrays = {"x": rows, "v": np.array([1.0, 2.0, 4.0, 8.0])}
     expected = ra.reference(form.spec, **arrays)
-    np.testing.assert_allclose(form.compile(deterministic=deterministic)(**arrays), expected, rtol=1e-12)
+    np.testing.assert_allclose(form.compile("numpy", deterministic=deterministic)(**arrays), expected, rtol=1e-12)
     assert 5 in expected and expected[1] != 5
