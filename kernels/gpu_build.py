@@ -17,11 +17,11 @@ I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
 F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 VOID = ir.VoidType()
 GLOBAL, SHARED = 1, 3  # address spaces
-KINDS = {  # types of values that are exchanged, by the endings of names
+KINDS: dict[str, Any] = {  # types of values that are exchanged, by the endings of names
     "f32": types.float32, "f64": types.float64, "i32": types.int32, "i64": types.int64, "u32": types.uint32,
     "u64": types.uint64, "b1": types.boolean,
 }  # fmt: skip
-LLVM = {
+LLVM: dict[Any, Any] = {
     types.float32: F32, types.float64: F64, types.int32: I32, types.int64: I64, types.uint32: I32,
     types.uint64: I64, types.boolean: I1,
 }  # fmt: skip

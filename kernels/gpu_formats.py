@@ -19,8 +19,8 @@ from redalg.formats import INTEGERS
 from redalg.kernels.gpu_build import F32, F64, compute_capability, inline, numeric
 from redalg.kernels.gpu_convert import NARROW, narrow_float, widen
 
-CELL = {"f32": F32, "f64": F64}
-REAL = {"f32": np.float32, "f64": np.float64}
+CELL: dict[str, Any] = {"f32": F32, "f64": F64}
+REAL: dict[str, Any] = {"f32": np.float32, "f64": np.float64}
 
 
 def _rounded(b: Any, x: Any, dtype: str) -> Any:

@@ -32,8 +32,8 @@ from redalg.kernels.gpu_accuracy import ERROR_ULP
 from redalg.kernels.gpu_build import F32, F64, I32, I64, compute_capability, function, inline, numeric, real_argument
 
 __all__ = ["ERROR_ULP", "names"]
-CELL = {"f32": F32, "f64": F64}
-KIND = {"f32": types.float32, "f64": types.float64}
+CELL: dict[str, Any] = {"f32": F32, "f64": F64}
+KIND: dict[str, Any] = {"f32": types.float32, "f64": types.float64}
 LETTER = {"f32": "f", "f64": "d"}
 LIBRARY = (
     "exp exp2 log log1p expm1 tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh "

@@ -11,6 +11,7 @@ be a `cluster_sync`, and one before the block that is read ends (PTX ISA 9.0, "m
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -98,7 +99,7 @@ def _atomic_inc() -> Any:
 
 
 BARRIER = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
-MAKERS = {
+MAKERS: dict[str, Callable[[], Any]] = {
     "cluster_rank": partial(_register, "cluster_rank", "cluster_ctarank"),
     "cluster_size": partial(_register, "cluster_size", "cluster_nctarank"),
     "cluster_sync": partial(instruction, "cluster_sync", BARRIER, "~{memory}"),

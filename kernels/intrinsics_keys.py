@@ -7,6 +7,7 @@ the key of no element, 0, gives -inf and -1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -45,7 +46,7 @@ def _place(b: Any, key: Any) -> Any:
     return b.select(_none(b, key), I64(-1), b.zext(b.not_(b.trunc(key, I32)), I64))
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[], Any]] = {
     "key_of": _key_of,
     "key_value": lambda: numeric("key_value", ("u64",), "f32", _value),
     "key_place": lambda: numeric("key_place", ("u64",), "i64", _place),

@@ -214,7 +214,7 @@ def _words(b: Any, shape: Shape, values: list[Any]) -> list[Any]:
         values = [b.fptrunc(v, F32) if dtype == "float32" and v.type == F64 else v for v in values]
         return [b.bitcast(v, I32 if dtype == "float32" else I64) for v in values]
     if shape.width > 1 and has_pairs(dtype, cc):
-        cells = [narrow_pair(b, dtype, *values[k : k + 2], cc=cc) for k in range(0, len(values), 2)]
+        cells = [narrow_pair(b, dtype, values[k], values[k + 1], cc) for k in range(0, len(values), 2)]
     else:
         cells = [narrow(b, dtype, v, cc) for v in values]
     return _join(b, cells, shape.word)
@@ -265,7 +265,8 @@ def _store(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
 
 def _taken(name: str, shape: Shape, given: Any) -> Any:
     """The type of the value a store takes: float64 is rounded to a narrower float once, not by way of float32."""
-    kinds = tuple(given) if isinstance(given, types.BaseTuple) else (given,)
+    whole: Any = given
+    kinds = tuple(whole) if isinstance(given, types.BaseTuple) else (given,)
     if len(kinds) != shape.width:
         raise TypingError(f"{name} takes {shape.width} values, and {len(kinds)} were given")
     wanted = VALUE[shape.dtype]

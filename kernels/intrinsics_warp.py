@@ -11,6 +11,7 @@ the memory of the lanes. (PTX ISA 9.0, sections "shfl.sync", "vote.sync", "redux
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -107,7 +108,7 @@ def _lane_id() -> Any:
     return numeric("lane_id", (), "i32", lane)
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[[], Any]] = {
     "ballot": _ballot, "ballot_some": _ballot_some, "lane_id": _lane_id, "group_mask": _group_mask,
     "syncwarp": lambda: instruction("syncwarp", "bar.warp.sync -1;", "~{memory}"),
 }  # fmt: skip

@@ -83,8 +83,8 @@ class _Rewriter(ast.NodeTransformer):
         name = _called(node)
         self.generic_visit(node)
         if ast.unparse(node.func) == "cuda.shared.array":  # known by its place in the source
-            site = ast.Constant((node.lineno, node.col_offset))
-            node.keywords.append(ast.keyword("site", site))
+            place = [ast.Constant(node.lineno), ast.Constant(node.col_offset)]
+            node.keywords.append(ast.keyword("site", ast.Tuple(list(place), ast.Load())))
         if not self.inside:
             return node
         if _is_wait(name):

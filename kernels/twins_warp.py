@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-KINDS = {
+KINDS: dict[str, Any] = {
     "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64, "u32": np.uint32, "u64": np.uint64,
     "b1": np.bool_,
 }  # fmt: skip
 MODES = ("xor", "down", "up", "idx")
-UNKNOWN = {  # what a lane that does not exist answers
+UNKNOWN: dict[Any, Any] = {  # what a lane that does not exist answers
     np.float32: np.float32(np.nan), np.float64: np.float64(np.nan), np.bool_: np.bool_(True),
     **{t: t(0x5A5A5A5A) for t in (np.int32, np.int64, np.uint32, np.uint64)},
 }  # fmt: skip
