@@ -54,6 +54,10 @@ def _write(typing: Any, pointer: Any, index: Any, value: Any) -> Any:
     return types.voidptr(pointer, types.int64, pointer.dtype), generate
 
 
+_get: Any = _read  # what Numba makes of an intrinsic is called without the typing context
+_put: Any = _write
+
+
 def _inlined(function: Any) -> Any:
     return njit(fastmath=False, error_model="numpy", forceinline=True)(function)
 
@@ -61,20 +65,20 @@ def _inlined(function: Any) -> Any:
 def _load(dtype: str) -> Any:
     if dtype in NARROW:
         widen = getattr(cpu_math, f"widen_{dtype}_f32")
-        return _inlined(lambda pointer, i: widen(_read(pointer, i)))
+        return _inlined(lambda pointer, i: widen(_get(pointer, i)))
     if dtype == "bool":
-        return _inlined(lambda pointer, i: _read(pointer, i) != 0)
+        return _inlined(lambda pointer, i: _get(pointer, i) != 0)
     if dtype.startswith("float"):
-        return _inlined(lambda pointer, i: _read(pointer, i))
-    return _inlined(lambda pointer, i: types.int64(_read(pointer, i)))
+        return _inlined(lambda pointer, i: _get(pointer, i))
+    return _inlined(lambda pointer, i: types.int64(_get(pointer, i)))
 
 
 def _store(dtype: str) -> Any:
     cell = CELL[dtype]
     if dtype in NARROW:
         narrow = getattr(cpu_math, f"narrow_{dtype}_f32")
-        return _inlined(lambda pointer, i, value: _write(pointer, i, narrow(value)))
-    return _inlined(lambda pointer, i, value: _write(pointer, i, cell(value)))
+        return _inlined(lambda pointer, i, value: _put(pointer, i, narrow(value)))
+    return _inlined(lambda pointer, i, value: _put(pointer, i, cell(value)))
 
 
 for _dtype in STORAGE:

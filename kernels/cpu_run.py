@@ -89,7 +89,7 @@ class CpuRun:
             results = dict(out) if isinstance(out, dict) else {next(iter(results)): out}
         return next(iter(results.values())) if len(results) == 1 else results
 
-    # --- once per kind of call -----------------------------------------------------------------------------------------
+    # --- once per kind of call ------------------------------------------------------------
 
     def _compiled(self, bound: Bound, held: Mapping[str, Any]) -> Compiled:
         views = {n: View(x.shape, _steps(x)) for n, x in held.items() if isinstance(x, np.ndarray)}
@@ -134,7 +134,7 @@ class CpuRun:
             _check_target(name, targets[name], like)
         return {name: x if isinstance(x, np.ndarray) else x.numpy() for name, x in targets.items()}
 
-    # --- what was done ---------------------------------------------------------------------------------------------------
+    # --- what was done ------------------------------------------------------------
 
     @property
     def source(self) -> str:
@@ -205,7 +205,8 @@ def _walk(compiled: Compiled, held: Mapping[str, Any], made: Mapping[str, Any], 
         return
     pieces = min(rows, 4 * workers)
     edges = [rows * k // pieces for k in range(pieces + 1)]
-    jobs = [_pool(workers).submit(compiled.function, *values, a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    submit: Any = _pool(workers).submit
+    jobs = [submit(compiled.function, *values, a, b) for a, b in zip(edges, edges[1:], strict=False)]
     for job in jobs:
         job.result()
 

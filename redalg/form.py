@@ -16,7 +16,6 @@ from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
 if TYPE_CHECKING:
     import sympy
 
-    from redalg.compiled import Run
     from redalg.spec import Spec
     from redalg.streaming import Accumulator
 
@@ -173,9 +172,9 @@ class Form:
     def compile(self, target: str | None = None, schedule: Any = None, deterministic: bool = False) -> Any:
         """The form as one callable on whole arrays: ``run(x=…, out=None)``, with `run.target`, `.source`, `.explain()`.
 
-        `target`: "numpy" (`redalg.compiled.Run`), "cpu" (generated Numba code, `redalg.kernels.cpu_run.CpuRun`) or "cuda"
-        (a generated numba.cuda kernel, `redalg.kernels.cuda_run.CudaRun`); None takes the best that is there. `schedule`
-        overrides the target's choice, `deterministic` fixes the order of every sum.
+        `target`: "numpy" (`redalg.compiled.Run`), "cpu" (generated Numba code, `redalg.kernels.cpu_run.CpuRun`) or
+        "cuda" (a generated numba.cuda kernel, `redalg.kernels.cuda_run.CudaRun`); None takes the best that is there.
+        `schedule` overrides the target's choice, `deterministic` fixes the order of every sum.
 
         Raises: RedalgError for an unknown target, for "cuda" without a usable GPU, and for a schedule the target lacks.
         """
