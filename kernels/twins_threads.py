@@ -90,13 +90,11 @@ now = Now()
 
 
 def poison(count: int, dtype: Any) -> Any:
-    """Values that stand for memory nobody has written."""
+    """Values that stand for memory nobody has written: NaN, true, or a pattern of bits."""
     dtype = np.dtype(dtype)
-    if dtype.kind == "f":
-        return np.full(count, np.nan, dtype)
-    return np.frombuffer(bytes([0x5A]) * (count * dtype.itemsize), dtype).copy() if dtype.kind in "iu" else (
-        np.ones(count, dtype)
-    )  # fmt: skip
+    if dtype.kind in "fb":
+        return np.full(count, np.nan if dtype.kind == "f" else True, dtype)
+    return np.full(count * dtype.itemsize, 0x5A, np.uint8).view(dtype)
 
 
 class Shared:
