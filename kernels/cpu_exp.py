@@ -41,22 +41,33 @@ RANGE2 = {"f32": (-151.0, 128.0), "f64": (-1076.0, 1024.0)}
 
 def exp(x: Value) -> Value:
     x = clamped(x, *RANGE[x.form.name])
-    k, n = _nearest(x * LOG2_E)
+    k, n = _nearest(x, LOG2_E)
     r = _remainder(x, k)
     return _scaled(fma(r * r, polynomial(r, EXP[x.form.name]), r) + 1.0, n)
 
 
 def exp2(x: Value) -> Value:
-    x = clamped(x, *RANGE2[x.form.name])
-    k, n = _nearest(x)
+    p, n = _split2(clamped(x, *RANGE2[x.form.name]))
+    return _scaled(p, n)
+
+
+def exp2_inside(x: Value) -> Value:
+    """2^x where that is known to be a normal number."""
+    p, n = _split2(x)
+    return p * power_of_two(n)
+
+
+def _split2(x: Value) -> tuple[Value, Value]:
+    """2^r and n of x = n + r."""
+    k, n = _nearest(x, 1.0)
     r = x - k
-    return _scaled(fma(r, polynomial(r, EXP2[x.form.name]), 1.0), n)
+    return fma(r, polynomial(r, EXP2[x.form.name]), 1.0), n
 
 
 def expm1(x: Value) -> Value:
     """2^k·(e^r - 1) + (2^k - 1), at half the size so that 2^k does not overflow."""
     y = clamped(x, -45.0, RANGE[x.form.name][1])
-    k, n = _nearest(y * LOG2_E)
+    k, n = _nearest(y, LOG2_E)
     r = _remainder(y, k)
     p = fma(r * r, polynomial(r, EXPM1[x.form.name]), r)
     half = power_of_two(n - 1)
@@ -75,9 +86,9 @@ def sigmoid(x: Value) -> Value:
     return select(x < 0.0, z, 1.0) / (z + 1.0)
 
 
-def _nearest(x: Value) -> tuple[Value, Value]:
-    """The nearest integer of a small number, as a float and as an integer."""
-    shifted = x + x.form.shifter
+def _nearest(x: Value, factor: float) -> tuple[Value, Value]:
+    """The integer nearest to x·factor, which is small, as a float and as an integer."""
+    shifted = fma(x, factor, x.form.shifter)
     return shifted - x.form.shifter, shifted.bit_pattern() - shifter_bits(x.form)
 
 

@@ -49,10 +49,10 @@ def cells(dtype: str) -> np.ndarray:
     return np.arange(2 ** (8 * cell().itemsize), dtype=np.uint32).astype(cell)
 
 
-def numbers(dtype: str) -> np.ndarray:
-    """Every number of a format, as float64."""
+def numbers(dtype: str, real: Any = np.float64) -> np.ndarray:
+    """Every number of a format."""
     with np.errstate(invalid="ignore"):
-        return cells(dtype).view(NARROW[dtype]).astype(np.float64)
+        return cells(dtype).view(NARROW[dtype]).astype(np.float64).astype(real)
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> None:
@@ -65,13 +65,13 @@ def same(found: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("end", REAL)
 @pytest.mark.parametrize("dtype", NARROW)
 def test_widening_gives_every_number(dtype: str, end: str) -> None:
-    same(applied(f"widen_{dtype}_{end}", cells(dtype), REAL[end]), numbers(dtype).astype(REAL[end]))
+    same(applied(f"widen_{dtype}_{end}", cells(dtype), REAL[end]), numbers(dtype, REAL[end]))
 
 
 @pytest.mark.parametrize("end", REAL)
 @pytest.mark.parametrize("dtype", NARROW)
 def test_narrowing_a_number_of_the_format_gives_its_cell(dtype: str, end: str) -> None:
-    bits, values = cells(dtype), numbers(dtype).astype(REAL[end])
+    bits, values = cells(dtype), numbers(dtype, REAL[end])
     found = applied(f"narrow_{dtype}_{end}", values, bits.dtype)
     kept = np.isfinite(values) if dtype != "float8_e4m3fn" else ~np.isnan(values)
     np.testing.assert_array_equal(found[kept], bits[kept])
