@@ -163,7 +163,8 @@ class Results:
         """A walk over the tile, vector by vector: read what was not read before, compute, write."""
         kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
         width = kernel.schedule.vector
-        wide = [r for r in results if width > 1 and r.name in kernel.layout.unit]
+        rows = set(self.program.rows)
+        wide = [r for r in results if width > 1 and r.name in kernel.layout.unit and rows <= set(r.axes)]
         late = elements.late(nodes)
         position, axes = elements.needs(nodes)
         for r in results:

@@ -130,7 +130,7 @@ def _results(
             void = None if void is None else PassLowering.resolved(last, void)
         dtype = _name(outputs[o.name].dtype)
         axes = form.spec.output_axes[o.name]
-        keeps = o.keeps_axis or not part.stream or (not plan.passes)
+        keeps = o.keeps_axis or not any(p.order for p in plan.passes)  # a map is evaluated for every element
         found.append(Result(o.name, axes, dtype, value, keeps, void, o.empty))
     order = list(form.spec.outputs)
     return tuple(sorted(found, key=lambda r: order.index(r.name)))

@@ -186,3 +186,14 @@ def test_runs_pickle_and_are_called_from_several_threads() -> None:
         found = list(pool.map(lambda _: run(x=x), range(8)))
     assert all(np.array_equal(found[0], y) for y in found)
     assert run.target == "cpu" and "def y_rows" in run.source and "cpu" in run.explain()
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 50), (40, 3000)])
+def test_maps_run_as_one_kernel(shape: tuple[int, int]) -> None:
+    x, b, c = ra.tensors("x[i,j] b[i,j] c[j]")
+    spec = ra.Spec(y=ra.log(ra.relu(x + b)), z=ra.maximum(x, c) * 2, s=c + 1)
+    rng = np.random.default_rng(8)
+    arrays = {"x": rng.standard_normal(shape), "b": rng.standard_normal(shape), "c": rng.standard_normal(shape[1])}
+    found, true = ra.derive_incremental(spec).compile("cpu")(**arrays), ra.reference(spec, **arrays)
+    for name, value in true.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-14)
