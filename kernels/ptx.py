@@ -129,7 +129,16 @@ def _compiled(module: Module, cc: CC, limit: int | None) -> str:
 def _key(what: str, module: Module, cc: CC, limit: int | None) -> str:
     from redalg import __version__
 
-    return digest(what, module.source, module.entry, module.params, cc, limit, __version__, *map(_version, PACKAGES))
+    made_of = module.source, module.entry, module.params, cc, limit
+    return digest(what, *made_of, __version__, _functions(), *map(_version, PACKAGES))
+
+
+@lru_cache(maxsize=1)
+def _functions() -> str:
+    """What the functions are that generated code calls: a digest of the modules they are defined in."""
+    here = Path(__file__).parent
+    files = sorted([*here.glob("gpu_*.py"), *here.glob("intrinsics*.py")])
+    return digest(*(file.read_bytes() for file in files))
 
 
 @lru_cache(maxsize=16)
