@@ -226,7 +226,7 @@ NUMPY = Framework(
     leave=_to_host,
 )
 
-# --- JAX: its arrays are never written again once they are seen; results are fresh ones, finished before they are returned ------
+# --- JAX: arrays are never written once they are seen; results are fresh ones, finished before they are returned
 
 
 def _jax_empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:

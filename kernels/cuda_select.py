@@ -2,8 +2,8 @@
 
 The threads are cut into at least k groups. Each group has an element that is as large as the smallest of the groups'
 maxima, so no element below that bound can be among the k largest. The few that are not below it (about k·H_k of random
-ones) are gathered in shared memory as keys (`redalg.kernels.packing`), where each counts how many are larger: that is its
-rank. Where too many pass (ties, rows shorter than the groups), k rounds pick the largest key below the last one.
+ones) are gathered in shared memory as keys (`redalg.kernels.packing`), where each counts how many are larger: that is
+its rank. Where too many pass (ties, rows shorter than the groups), k rounds pick the largest key below the last one.
 """
 
 from __future__ import annotations

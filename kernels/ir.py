@@ -113,7 +113,7 @@ Step = Let | First | Loop | Join
 
 @dataclass(frozen=True)
 class Part:
-    """One stored value of a state. `kind`: "f" (the program's real dtype), "i" (int64) or "b". `top`: length of a list."""
+    """One stored value of a state. `kind`: "f" (the real dtype), "i" (int64) or "b"; `top`: the length of a list."""
 
     name: str
     kind: str
@@ -160,9 +160,9 @@ class Program:
 class Param:
     """One argument of a generated function, in order.
 
-    `role`: "operand" or "result" (a pointer, CPU: an array), "number" (a scalar operand), "size" (length of axis
-    `name`), "stride" / "stride_out" (of operand / result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size` bytes, zeroed
-    once), "low"/"high" (a range of rows or of positions, CPU).
+    `role`: "operand" or "result" (a pointer), "number" (a scalar operand), "size" (length of axis `name`), "stride" or
+    "stride_out" (of the operand or result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size`
+    entries for every row; counters start at 0), "low" or "high" (a range of rows, CPU).
     """
 
     role: str

@@ -1,8 +1,8 @@
 """Positions packed with their values: argmax, argmin and top-k of float32 values as the maximum of one 64-bit key.
 
 The upper half of a key orders like the value (the bits of a float, complemented below zero; NaN above everything), the
-lower half is the complement of the position. So one unsigned comparison decides, ties go to the lowest position, and the
-first NaN wins. The key 0 is no element. (The sign of a zero is lost.)
+lower half is the complement of the position. So one unsigned comparison decides, ties go to the lowest position, and
+the first NaN wins. The key 0 is no element. (The sign of a zero is lost.)
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """From generated source to machine code: Numba types and lowers it, NVVM and ptxas (or the driver) do the rest.
 
-Works without a GPU as far as the packages of the CUDA toolkit do: PTX always, registers and spills where ptxas is found.
+Works without a GPU as far as the CUDA toolkit's packages do: PTX always, registers and spills where ptxas is found.
 """
 
 from __future__ import annotations
