@@ -27,6 +27,7 @@ from redalg.kernels.cpu_values import F32, Value, absolute, clamped, function
 FLAGS: dict[str, Any] = {"error_model": "numpy", "nogil": True, "fastmath": {"reassoc", "contract", "arcp"}}
 NUMPY: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log1p": np.log1p, "tanh": np.tanh,
+    "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }  # fmt: skip
 ROW = 4096
@@ -116,7 +117,8 @@ def function_rows(repetitions: int) -> list[str]:
     for name, (error32, error64) in ERROR_ULP.items():
         cells = [f"| `{name}` "]
         for end, error in (("f32", error32), ("f64", error64)):
-            x = np.abs(rng.normal(size=ROW)).astype(np.float32 if end == "f32" else np.float64)
+            low, high = {"acosh": (1, 3), "atanh": (0, 1)}.get(name, (0, 3))
+            x = rng.uniform(low, high, ROW).astype(np.float32 if end == "f32" else np.float64)
             out, kernel = np.empty_like(x), mapped(f"{name}_{end}")
             kernel(x, out)
             ours = seconds(lambda k=kernel, x=x, o=out: k(x, o), repetitions, 50) / ROW * 1e9  # type: ignore[misc]
@@ -200,7 +202,8 @@ def largest_error_f32(name: str) -> float:
 TRUE: dict[str, Any] = {
     "exp": mpmath.exp, "exp2": lambda x: mpmath.power(2, x), "expm1": mpmath.expm1, "tanh": mpmath.tanh,
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "log": mpmath.log, "log1p": mpmath.log1p, "erf": mpmath.erf,
-    "erfc": mpmath.erfc,
+    "erfc": mpmath.erfc, "sinh": mpmath.sinh, "cosh": mpmath.cosh, "asinh": mpmath.asinh, "acosh": mpmath.acosh,
+    "atanh": mpmath.atanh,
 }  # fmt: skip
 
 
@@ -210,6 +213,12 @@ def arguments_f64(name: str, n: int) -> np.ndarray:
     near = np.concatenate([rng.uniform(-3, 3, n // 4), 10 ** rng.uniform(-18, 1, n // 4) * rng.choice([-1, 1], n // 4)])
     if name in ("log", "log1p"):
         near = np.abs(near) if name == "log" else np.maximum(near / 3, -1 + 1e-9)
+        return np.concatenate([near, 10 ** rng.uniform(-300, 300, n // 2)])
+    if name == "acosh":
+        return 1 + np.abs(near) + 10 ** rng.uniform(-16, 300, near.size)
+    if name == "atanh":
+        return np.clip(near / 3, -1 + 1e-16, 1 - 1e-16)
+    if name == "asinh":
         return np.concatenate([near, 10 ** rng.uniform(-300, 300, n // 2)])
     low, high = {"erf": (-6, 6), "erfc": (-6, 26.5), "tanh": (-20, 20)}.get(name, (-708, 708))
     return np.concatenate([near, rng.uniform(low, high, n // 2)])

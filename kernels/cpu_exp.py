@@ -35,15 +35,26 @@ EXP2 = {
             0.00015403530457264563, 1.525273349237977e-05, 1.3215435200132286e-06, 1.0178199754151566e-07,
             7.073798308624365e-09, 4.434762585865218e-10),
 }  # fmt: skip
-RANGE = {"f32": (-104.0, 89.0), "f64": (-746.0, 710.0)}  # below: 0; above: infinity
+RANGE = {"f32": (-104.0, 90.0), "f64": (-746.0, 711.0)}  # below: 0; above: infinity, also of e^x/2
 RANGE2 = {"f32": (-151.0, 128.0), "f64": (-1076.0, 1024.0)}
 
 
 def exp(x: Value) -> Value:
+    return _scaled(*_split(x))
+
+
+def half_exp(x: Value) -> Value:
+    """e^x/2, which overflows later."""
+    p, n = _split(x)
+    return _scaled(p, n - 1)
+
+
+def _split(x: Value) -> tuple[Value, Value]:
+    """e^r and k of x = k·ln 2 + r."""
     x = clamped(x, *RANGE[x.form.name])
     k, n = _nearest(x, LOG2_E)
     r = _remainder(x, k)
-    return _scaled(fma(r * r, polynomial(r, EXP[x.form.name]), r) + 1.0, n)
+    return fma(r * r, polynomial(r, EXP[x.form.name]), r) + 1.0, n
 
 
 def exp2(x: Value) -> Value:
@@ -66,7 +77,7 @@ def _split2(x: Value) -> tuple[Value, Value]:
 
 def expm1(x: Value) -> Value:
     """2^k·(e^r - 1) + (2^k - 1), at half the size so that 2^k does not overflow."""
-    y = clamped(x, -45.0, RANGE[x.form.name][1])
+    y = clamped(x, -45.0, RANGE[x.form.name][1] - 1.0)
     k, n = _nearest(y, LOG2_E)
     r = _remainder(y, k)
     p = fma(r * r, polynomial(r, EXPM1[x.form.name]), r)

@@ -115,6 +115,9 @@ class Value:
     def __xor__(self, x: Any) -> Value:
         return self._do("", "xor", x)
 
+    def __invert__(self) -> Value:
+        return Value(self.b, self.b.not_(self.v))
+
     def __lshift__(self, x: Any) -> Value:
         return self._do("", "shl", x)
 
