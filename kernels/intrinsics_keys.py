@@ -23,7 +23,7 @@ def _key_of() -> Any:
             value = b.fadd(args[0], F32(0.0))  # -0.0 becomes 0.0, which it equals
             bits = b.bitcast(value, I32)
             upper = b.xor(bits, b.or_(b.ashr(bits, I32(31)), I32(SIGN)))
-            upper = b.select(b.fcmp_unordered("uno", value, value), I32(0xFFFFFFFF), upper)
+            upper = b.select(b.fcmp_unordered("uno", value, value), I32(0xFFFFFFFE), upper)  # no key has all bits set
             lower = b.not_(as_width(b, args[1], I32))
             return b.or_(b.shl(b.zext(upper, I64), I64(32)), b.zext(lower, I64))
 

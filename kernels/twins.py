@@ -27,7 +27,7 @@ def _key_of(value: Any, place: Any) -> Any:
     if not isinstance(value, np.float32):
         raise TypeError(f"key_of takes float32, and {value!r} was given")
     bits = int((value + np.float32(0)).view(np.uint32))
-    upper = ALL if value != value else bits ^ (ALL if bits & SIGN else SIGN)
+    upper = ALL - 1 if value != value else bits ^ (ALL if bits & SIGN else SIGN)
     return np.uint64(upper << 32 | (~int(place) & ALL))
 
 
