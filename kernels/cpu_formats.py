@@ -11,10 +11,23 @@ and from float64 to float16 x86 has no instruction (LLVM 22 calls ``__truncdfhf2
 from __future__ import annotations
 
 import math
+import platform
+
+from numba.core import codegen, config
 
 from redalg.formats import FLOATS, INTEGERS, FloatFormat
 from redalg.kernels.cpu_values import F32, F64, HALF, I8, I16, Format, Value, absolute, call, clamped, select, with_sign
 
+
+def converts_halves() -> bool:
+    """Whether the processor that code is generated for converts float16: on x86 with F16C, elsewhere always."""
+    if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686", "x86"):
+        return True
+    given = config.CPU_FEATURES
+    return {"+avx", "+f16c"} <= set((codegen.get_host_cpu_features() if given is None else given).split(","))
+
+
+HALVES = converts_halves()
 CELLS = {"bfloat16": "u16", "float16": "u16", "float8_e4m3fn": "u8", "float8_e5m2": "u8"}
 
 
@@ -28,7 +41,7 @@ def rounded(x: Value, dtype: str) -> Value:
         return x
     if dtype == "float32":
         return x.to(F32.real).to(F64.real)
-    if form == F32 and dtype == "float16":
+    if form == F32 and dtype == "float16" and HALVES:
         return with_sign(absolute(x).to(HALF).to(F32.real), x)
     if form == F32 and dtype == "bfloat16":
         return select(x.is_nan(), x, (_rounded_up(x) & -0x10000).as_real())
@@ -40,9 +53,9 @@ def widened(cell: Value, dtype: str, form: Format) -> Value:
     if dtype == "bfloat16":
         x = (cell.to(F32.integer) << 16).as_real()
     elif dtype == "float16":
-        x = cell.as_half().to(F32.real)
+        x = _from_half(cell)
     elif dtype == "float8_e5m2":  # the upper half of a float16
-        x = (cell.to(I16) << 8).as_half().to(F32.real)
+        x = _from_half(cell.to(I16) << 8)
     else:
         x = _widened_e4m3(cell.to(I16))
     return x.to(form.real)
@@ -53,7 +66,7 @@ def narrowed(x: Value, dtype: str) -> Value:
     if x.form == F32 and dtype == "bfloat16":
         quiet = x.bit_pattern() | 0x400000
         return (select(x.is_nan(), quiet, _rounded_up(x)) >> 16).to(I16)
-    if x.form == F32 and dtype == "float16":
+    if x.form == F32 and dtype == "float16" and HALVES:
         cell = absolute(x).to(HALF).as_cell()
     else:  # float32 holds all of the narrow formats
         cell = _cell(_rounded_size(x, FLOATS[dtype]).to(F32.real), dtype)
@@ -66,11 +79,28 @@ def _cell(x: Value, dtype: str) -> Value:
     if dtype == "bfloat16":
         return (x.bit_pattern() >> 16).to(I16)
     if dtype == "float16":
-        return x.to(HALF).as_cell()
+        return _to_half(x)
     if dtype == "float8_e5m2":
-        return (x.to(HALF).as_cell() >> 8).to(I8)
-    cell = ((x * 2.0**-8).to(HALF).as_cell() >> 7) & 0x7F
+        return (_to_half(x) >> 8).to(I8)
+    cell = (_to_half(x * 2.0**-8) >> 7) & 0x7F
     return select(x.is_nan(), 0x7F, cell).to(I8)
+
+
+def _from_half(cell: Value) -> Value:
+    if HALVES:
+        return cell.as_half().to(F32.real)
+    n = cell.to(F32.integer)
+    bits = (n & 0x7FFF) << 13
+    x = select((n & 0x7C00).same(0x7C00), (bits | F32.exponent_bits).as_real(), bits.as_real() * 2.0**112)
+    return (x.bit_pattern() | ((n & 0x8000) << 16)).as_real()
+
+
+def _to_half(x: Value) -> Value:
+    """The cell of a number x ≥ 0 that float16 holds, or NaN."""
+    if HALVES:
+        return x.to(HALF).as_cell()
+    cell = (x * 2.0**-112).bit_pattern() >> 13
+    return select(x < math.inf, cell, select(x.is_nan(), Value(x.b, cell.like(0x7E00)), 0x7C00)).to(I16)
 
 
 def _rounded_up(x: Value) -> Value:
@@ -95,5 +125,5 @@ def _rounded_size(x: Value, target: FloatFormat) -> Value:
 def _widened_e4m3(n: Value) -> Value:
     """Its bits are a float16's with an exponent bias of 7 instead of 15: times 2^8, exactly, subnormals included."""
     rest = n & 0x7F
-    x = (((n & 0x80) << 8) | (rest << 7)).as_half().to(F32.real) * 256.0
+    x = _from_half(((n & 0x80) << 8) | (rest << 7)) * 256.0
     return select(rest.same(0x7F), math.nan, x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -12,8 +13,10 @@ from assembly import vectorised
 from numba import njit, types
 
 from redalg.formats import FLOATS, INTEGERS, cast_fraction
+from redalg.kernels import cpu_formats
 from redalg.kernels.cpu_formats import CELLS
 from redalg.kernels.cpu_math import FUNCTIONS
+from redalg.kernels.cpu_values import F32, function
 from redalg.numeric_cast import cast_array
 
 REAL = {"f32": np.float32, "f64": np.float64}
@@ -25,8 +28,8 @@ NARROW: dict[str, Any] = {
 }  # fmt: skip
 
 
-def mapped(name: str) -> Any:
-    function = FUNCTIONS[name]
+def mapped(name: str, inner: Any = None) -> Any:
+    function = inner or FUNCTIONS[name]
 
     @njit(error_model="numpy", fastmath={"reassoc", "contract", "arcp"})
     def kernel(x: Any, out: Any) -> None:
@@ -141,6 +144,28 @@ def test_casts_to_the_wide_formats() -> None:
     same(applied("round_float64_f64", x, np.float64), x)
     same(applied("round_float32_f32", y, np.float32), y)
     same(applied("round_float64_f32", y, np.float32), y)
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_casts_without_instructions_for_float16(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_formats, "HALVES", False)
+    cell = CELLS[dtype]
+    bodies = {
+        "widen": ([cell], "f32", partial(cpu_formats.widened, dtype=dtype, form=F32)),
+        "narrow": (["f32"], cell, partial(cpu_formats.narrowed, dtype=dtype)),
+        "round": (["f32"], "f32", partial(cpu_formats.rounded, dtype=dtype)),
+    }
+    widen, narrow, round_ = (mapped(n, function(n, *body)) for n, body in bodies.items())
+    found = np.empty(cells(dtype).size, np.float32)
+    widen(cells(dtype), found)
+    same(found, numbers(dtype, np.float32))
+    x = hard(dtype, "f32")
+    expected, found, stored = expected_rounding(x, dtype), np.empty_like(x), np.empty(x.size, UNSIGNED[cell])
+    round_(x, found)
+    narrow(x, stored)
+    same(found, expected)
+    with np.errstate(invalid="ignore"):
+        same(stored.view(NARROW[dtype]).astype(np.float32), expected)
 
 
 CASTS = [
