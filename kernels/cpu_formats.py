@@ -23,7 +23,7 @@ def converts_halves() -> bool:
     """Whether the processor that code is generated for converts float16: on x86 with F16C, elsewhere always."""
     if platform.machine().lower() not in ("x86_64", "amd64", "i386", "i686", "x86"):
         return True
-    given = config.CPU_FEATURES
+    given = getattr(config, "CPU_FEATURES", None)
     return {"+avx", "+f16c"} <= set((codegen.get_host_cpu_features() if given is None else given).split(","))
 
 

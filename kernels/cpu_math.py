@@ -24,7 +24,7 @@ from redalg.kernels.cpu_values import FORMATS, Value, absolute, call, function, 
 
 # Largest error in units in the last place of the true value: (float32, float64), rounded up. Float32: over all 2³²
 # arguments, against the float64 function; float64: over random ones, against extended precision
-# (`python -m benchmarks.cpu_math --errors`). On processors that fuse multiply-add; up to half a unit more elsewhere.
+# (`python -m benchmarks.cpu_math --errors`). On processors that fuse multiply-add; a little more on others.
 ERROR_ULP = {
     "exp": (1.1, 1.1), "exp2": (1.0, 1.0), "expm1": (1.5, 1.9), "tanh": (2.6, 2.6), "sigmoid": (2.5, 2.5),
     "log": (0.9, 0.9), "log1p": (1.5, 1.5), "erf": (1.2, 1.2), "erfc": (5.0, 4.0),
