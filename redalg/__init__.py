@@ -28,6 +28,7 @@ _HOME: dict[str, tuple[str, ...]] = {
     "redalg.streaming": ("Accumulator",),
     "redalg.definition": ("reference",),
     "redalg.specs": ("catalog",),
+    "redalg.kernels.traffic": ("traffic",),
 }  # fmt: skip
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = ["__version__", *_MODULE]  # noqa: PLE0604

@@ -12,6 +12,7 @@ from redalg.expr import size as size
 from redalg.expr import tensors as tensors
 from redalg.form import Form as Form
 from redalg.grammar import parse as parse
+from redalg.kernels.traffic import traffic as traffic
 from redalg.maps import abs as abs
 from redalg.maps import cast as cast
 from redalg.maps import eq as eq
