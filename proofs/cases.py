@@ -30,15 +30,15 @@ class Cases:
         tops = [v.gen for v in (left, right) if isinstance(v, Case)]
         if tops:
             g = min(tops)
-            for value in (1, 0):
-                held = given + self._meaning(g, value)
+            for value, claim in self.meanings(g):
+                held = given + claim
                 if self._possible(held) and not self._void(g, value):
                     if not self.equal(n.cofactor(left, g, value), n.cofactor(right, g, value), held):
                         return False
             return True
         if isinstance(left, dict) and isinstance(right, dict):
             return self.zero(n.sub(left, right), given)
-        return left == right
+        return left == right and left != "?"
 
     def _void(self, g: int, value: int) -> bool:
         """Whether the definition divides by zero in this case."""
@@ -138,30 +138,30 @@ class Cases:
         return total
 
     def _indicator(self, p: Poly, g: int, given: list[Constraint]) -> bool:
-        for value in (1, 0):
-            held = given + self._meaning(g, value)
+        for value, claim in self.meanings(g):
+            held = given + claim
             side = self.normal.cofactor(p, g, value)
             assert isinstance(side, dict)
             if self._possible(held) and not self._void(g, value) and not self.zero(side, held):
                 return False
         return True
 
-    def _meaning(self, g: int, value: int) -> list[Constraint]:
+    def meanings(self, g: int) -> list[tuple[int, list[Constraint]]]:
+        """The values an indicator can have, and what each says: 1 and 0, t = 0 also as t > 0 and t < 0."""
         gen = self.normal.gens[g]
+        if gen.kind not in ("pos", "zero"):
+            return [(1, []), (0, [])]
+        p = gen.data[0]
+        minus = po.scaled(p, -1)
         if gen.kind == "pos":
-            p = gen.data[0]
-            return [(p, True)] if value else [(po.scaled(p, -1), False)]
-        if gen.kind == "zero" and value:
-            p = gen.data[0]
-            return [(p, False), (po.scaled(p, -1), False)]
-        if gen.kind == "zero":  # p < 0 or p > 0, as far as a sign is known
-            s = self.normal.decide(gen.data[0])
-            return [(gen.data[0], True)] if not s & signs.NEG else []
-        return []
+            return [(1, [(p, True)]), (0, [(minus, False)])]
+        return [(1, [(p, False), (minus, False)]), (0, [(p, True)]), (0, [(minus, True)])]
 
     def _possible(self, given: list[Constraint]) -> bool:
         n = self.normal
-        return signs.solvable([*given, *n.facts, *n.known([p for p, _ in (*given, *n.facts)])])
+        bounds = [b for p, _ in given for b in n.bounds(p)]
+        facts = [*given, *n.facts, *bounds]
+        return signs.solvable([*facts, *n.known([p for p, _ in facts])])
 
     def _by_equalities(self, p: Poly, given: list[Constraint]) -> bool:
         """Use p = 0 where both p >= 0 and p <= 0 are known, solved for a generator that occurs once."""

@@ -171,7 +171,7 @@ class Judge:
             s = n.decide(p)
             if not s & (po_signs_bad(strict)):
                 return True
-            return any(n.same(p, q) for q in same) or self._assumed(n, strict)
+            return any(_alike(n, p, q) for q in same) or self._assumed(n, strict)
 
         return self._everywhere(n, cases, value, given, good)
 
@@ -183,8 +183,8 @@ class Judge:
         g = n.first_indicator(v)
         if g is None:
             return isinstance(v, dict) and good(v, given)
-        for value in (1, 0):
-            held = given + cases._meaning(g, value)
+        for value, claim in cases.meanings(g):
+            held = given + claim
             if not cases._possible(held) or cases._void(g, value):
                 continue
             gen = n.gens[g]
@@ -202,6 +202,13 @@ def po_signs_bad(strict: bool) -> int:
     from redalg.proofs import inequalities as signs
 
     return signs.NEG | signs.ZERO if strict else signs.NEG
+
+
+def _alike(n: Normal, p: Poly, q: Poly) -> bool:
+    """Equal up to a positive factor."""
+    if not p or not q:
+        return False
+    return n.same(n.primitive(p, False)[2], n.primitive(q, False)[2])
 
 
 def _polys(v: Value) -> list[Poly]:

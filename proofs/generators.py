@@ -40,7 +40,7 @@ class Case:
     no: Value
 
 
-Value = Union[Poly, Case, str]  # str: "oo", "-oo", "nan"
+Value = Union[Poly, Case, str]  # str: "oo", "-oo", "nan", and "?" where the value is not known
 
 
 @dataclass

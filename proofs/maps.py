@@ -37,10 +37,10 @@ class Maps(Generators):
         return assumption in self.assumed
 
     def on_each(self, f: Callable[[Value], Value], v: Value) -> Value:
-        """f at every case of a value."""
+        """f at every case of a value; of what is not known nothing is."""
         g = self.first_indicator(v)
         if g is None:
-            return f(v)
+            return v if v == "?" else f(v)
         return self.case(g, self.on_each(f, self.cofactor(v, g, 1)), self.on_each(f, self.cofactor(v, g, 0)))
 
     def on_both(self, f: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
@@ -65,6 +65,8 @@ class Maps(Generators):
     def _plus(self, a: Value, b: Value) -> Value:
         if isinstance(a, dict) and isinstance(b, dict):
             return self.add(a, b)
+        if "?" in (a, b):
+            return "?"
         if isinstance(a, dict):
             return b
         return a if isinstance(b, dict) or a == b else "nan"
@@ -81,11 +83,13 @@ class Maps(Generators):
     def _by(self, a: Value, b: Value) -> Value:
         if isinstance(a, dict) and isinstance(b, dict):
             return self.mul(a, b)
+        if "?" in (a, b):
+            return "?"
         if "nan" in (a, b) or a == {} or b == {}:
             return "nan"
         sign = signs.product(self.decide(a), self.decide(b))
         if sign not in (signs.POS, signs.NEG):
-            raise Unknown("an infinity times a value of unknown sign")
+            return "?"  # an infinity times a value of unknown sign
         return "oo" if sign == signs.POS else "-oo"
 
     def decide(self, v: Value) -> int:
@@ -95,7 +99,7 @@ class Maps(Generators):
         s = self.sign(v)
         if s != signs.ANY or as_mono(v) is not None:
             return s
-        facts = [*self.facts, *self._bounds(v)]
+        facts = [*self.facts, *self.bounds(v)]
         if not facts:
             return s
         known = facts + self.known([v, *(p for p, _ in facts)])
@@ -113,7 +117,7 @@ class Maps(Generators):
                 found.append(({m: 1 if s & signs.POS else -1}, s in (signs.POS, signs.NEG)))
         return found
 
-    def _bounds(self, p: Poly) -> list[signs.Constraint]:
+    def bounds(self, p: Poly) -> list[signs.Constraint]:
         """Elements lie between the extrema over them."""
         found: list[signs.Constraint] = []
         for g in {g for m in p for g, _ in m}:
@@ -312,8 +316,8 @@ class Maps(Generators):
 
     def _larger(self, a: Value, b: Value) -> Value:
         if isinstance(a, str) or isinstance(b, str):
-            if "nan" in (a, b):
-                return "nan"
+            if "nan" in (a, b) or "?" in (a, b):
+                return "?" if "?" in (a, b) else "nan"
             if "oo" in (a, b):
                 return "oo"
             return b if a == "-oo" else a
@@ -363,7 +367,6 @@ class Maps(Generators):
     def _positive(self, v: Value) -> Value:
         if isinstance(v, str):
             return po.const(int(v == "oo"))
-        assert isinstance(v, dict)
         s = self.decide(v)
         if s == signs.POS or not s & signs.POS:
             return po.const(int(s == signs.POS))
@@ -376,6 +379,8 @@ class Maps(Generators):
         def compare(x: Value, y: Value) -> Value:
             if isinstance(x, dict) and isinstance(y, dict):
                 return self.on_each(self._null, self.sub(x, y))
+            if "?" in (x, y):
+                raise Unknown("a comparison with a value that is not known")
             return po.const(int(x == y and x != "nan"))
 
         return self.on_both(compare, a, b)

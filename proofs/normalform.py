@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import permutations
 
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Case, Value, frozen
 from redalg.proofs.maps import STRICT, Maps, as_mono
-from redalg.proofs.polynomial import Mono, Poly, Unknown
+from redalg.proofs.polynomial import Mono, Number, Poly, Unknown
 from redalg.proofs.terms import Leaf, Term, walk
 
 CASTS = ("cast_commutes", "cast_left_out")
+COPIES = 4  # of one sum in a product, that are written out
 OTHER = {"max": "min", "min": "max", "argmax": "argmin", "argmin": "argmax"}
 
 
@@ -120,7 +122,7 @@ class Normal(Maps):
         if isinstance(a, dict) and isinstance(b, dict):
             return self.positive(self.sub(b, a))
         rank = {"-oo": -1, "oo": 1}
-        if "nan" in (a, b):
+        if "nan" in (a, b) or "?" in (a, b):
             raise Unknown("a comparison with NaN")
         low, high = (rank[v] if isinstance(v, str) else 0 for v in (a, b))
         return po.const(int(low < high))
@@ -169,50 +171,101 @@ class Normal(Maps):
             return v
         if isinstance(v, Case):
             if self.gens[v.gen].axes & set(axes):
-                raise Unknown("a sum of elements that may be infinite")
+                return self._sum_with_infinities(axes, v)
             return self.case(v.gen, self.sum(axes, v.yes), self.sum(axes, v.no))
         return self.add(*(po.scaled(self._sum_of_mono(axes, m), c) for m, c in v.items()))
 
+    def _sum_with_infinities(self, axes: tuple[str, ...], v: Case) -> Value:
+        """An infinite element makes the sum infinite; without one the sum is that of the others."""
+        where = po.gen(v.gen)
+        for limit, finite, condition in ((v.yes, v.no, where), (v.no, v.yes, self.negated(where))):
+            if limit in ("oo", "-oo") and isinstance(finite, dict):
+                return self.choose(self._any(axes, condition), limit, self.sum(axes, finite))
+        raise Unknown("a sum of elements that may be infinite")
+
     def _sum_of_mono(self, axes: tuple[str, ...], m: Mono) -> Poly:
+        """Σ of a monomial: what does not depend on the axes in front, sums inside it joined, then split by axis.
+
+        Σ_j (Σ_d a_jd b_d)·c_j = Σ_jd a_jd b_d c_j, and Σ_jd a_j b_d = Σ_j a_j · Σ_d b_d: one order for every contraction.
+        """
         bound = set(axes)
         inside = tuple(x for x in m if self.gens[x[0]].axes & bound)
-        outside = tuple(x for x in m if not self.gens[x[0]].axes & bound)
-        read = self.mono_axes(inside) & bound
-        total: Poly = {outside: 1}
+        total: Poly = {tuple(x for x in m if x not in inside): 1}
         for a in axes:
-            if a not in read:
+            if a not in self.mono_axes(inside):
                 total = self.mul(total, self._size(a))
-        if not inside:
-            return total
-        return self.mul(total, self._swapped(tuple(a for a in axes if a in read), inside))
+        while True:
+            powers = (g for g, e in inside if self.gens[g].kind == "sum" and e in range(1, COPIES + 1))
+            inner = next(powers, None)
+            if inner is None:
+                break
+            inside, names = self._joined(inside, inner, bound)
+            bound |= names
+        for part, read in self._components(inside, bound):
+            total = self.mul(total, self._sum_atom(tuple(sorted(read)), part))
+        return total
 
     def _size(self, axis: str) -> Poly:
         return po.gen(self.new("leaf", ("size", axis), ("size", axis), (), signs.POS))
 
-    def _swapped(self, axes: tuple[str, ...], m: Mono) -> Poly:
-        """Σ_j (Σ_d a_jd b_d)·c_j = Σ_d b_d Σ_j a_jd c_j: factors free of j leave the inner sum."""
-        for g, e in m:
-            gen = self.gens[g]
-            if gen.kind != "sum" or e != 1:
-                continue
-            inner_axes, inner = gen.data
-            free = tuple(x for x in inner if not self.gens[x[0]].axes & set(axes))
-            rest = tuple(x for x in m if x[0] != g)
-            if free and not self.mono_axes(rest) & set(inner_axes):
-                held = tuple(x for x in inner if x not in free)
-                total = self.sum(axes, {self.times(held, rest): 1})
-                return self.sum(inner_axes, self.by({free: 1}, total))  # type: ignore[return-value]
-        free_axes = self.mono_axes(m) - set(axes)
-        sign = self.sign_of_mono(m)
-        bound = {a: f"%{self._depth(m)}{k}" for k, a in enumerate(axes) if "~" in a}
-        if bound:
-            (m,) = self.relabelled({m: 1}, bound)
-            axes = tuple(bound.get(a, a) for a in axes)
-        return po.gen(self.new("sum", (axes, m), (axes, m), free_axes, sign))
+    def _joined(self, m: Mono, g: int, bound: set[str]) -> tuple[Mono, set[str]]:
+        """The monomial with a sum inside it written out, under names of its own."""
+        inner_axes, inner = self.gens[g].data
+        rest = self.times(m, ((g, -1),))
+        taken = bound | self.mono_axes(rest) | (self.mono_axes(inner) - set(inner_axes))
+        names = {}
+        for a in inner_axes:
+            new = a
+            while new in taken:
+                new += "'"
+            names[a] = new
+            taken.add(new)
+        changed = {a: b for a, b in names.items() if a != b}
+        if changed:
+            (inner,) = self.relabelled({inner: 1}, changed)
+        return self.times(rest, inner), set(names.values())
 
-    def _depth(self, m: Mono) -> int:
-        names = [a for g, _ in m for a in self.gens[g].axes if a.startswith("%")]
-        return len(names)
+    def _components(self, m: Mono, bound: set[str]) -> list[tuple[Mono, set[str]]]:
+        """Factors that share a bound axis stay together."""
+        groups: list[tuple[list[tuple[int, Number]], set[str]]] = []
+        for x in m:
+            factors, read = [x], set(self.gens[x[0]].axes & bound)
+            for other in [g for g in groups if g[1] & read]:
+                groups.remove(other)
+                factors, read = other[0] + factors, other[1] | read
+            groups.append((factors, read))
+        return [(tuple(sorted(factors)), read) for factors, read in groups]
+
+    def _sum_atom(self, axes: tuple[str, ...], m: Mono) -> Poly:
+        if not axes:
+            return {m: 1}
+        taken = {*self.mono_axes(m), *axes}
+        names: dict[str, str] = {}
+        for a in axes:
+            plain = a.split("~")[0]
+            if "~" in a and plain not in taken:
+                names[a] = plain
+                taken.add(plain)
+        if names:
+            (m,) = self.relabelled({m: 1}, names)
+            axes = tuple(sorted(names.get(a, a) for a in axes))
+        m = self._least(axes, m)
+        free, sign = self.mono_axes(m) - set(axes), self.sign_of_mono(m)
+        return po.gen(self.new("sum", (axes, m), (axes, m), free, sign))
+
+    def _least(self, axes: tuple[str, ...], m: Mono) -> Mono:
+        """Copies of one axis (j, j', …) may change places: the least monomial stands for all."""
+        copies: dict[str, list[str]] = {}
+        for a in axes:
+            copies.setdefault(a.rstrip("'"), []).append(a)
+        best = m
+        for names in copies.values():
+            for order in permutations(names) if 1 < len(names) <= COPIES else ():
+                aside = {a: f"%{a}" for a in names}
+                (moved,) = self.relabelled({m: 1}, aside)
+                (moved,) = self.relabelled({moved: 1}, {f"%{a}": b for a, b in zip(names, order, strict=True)})
+                best = min(best, moved)
+        return best
 
     def _product(self, axes: tuple[str, ...], v: Value) -> Value:
         if not isinstance(v, dict):
@@ -268,7 +321,20 @@ class Normal(Maps):
         found = self._atom(inner, axes, rest, extra)
         if kind in ("argmax", "argmin", "topk_indices"):
             return found
-        return self.plus(context, self.by(factor, found))
+        found = self.plus(context, self.by(factor, found))
+        return self._padded(axes, rest, extra, found, v) if kind == "topk_values" else found
+
+    def _padded(self, axes: tuple[str, ...], rest: Poly, extra: object, found: Value, v: Poly) -> Value:
+        """Places past the end of the stream keep -oo, whatever map was pulled out of the list."""
+        if found == po.gen(self._list(axes, v, extra)):
+            return found
+        places = self.order("topk_indices", axes, rest, extra)
+        return self.choose(self._less(places, {}), "-oo", found)
+
+    def _list(self, axes: tuple[str, ...], v: Poly, extra: object) -> int:
+        free = (self.axes(v) - set(axes)) | {extra[1]}  # type: ignore[index]
+        kind = "topk_values"
+        return self.keyed("reduce", v, (kind, axes, extra), (kind, axes, v, extra), free, signs.ANY)
 
     def _pulled(self, v: Poly, axes: tuple[str, ...]) -> tuple[Poly, Poly, Poly]:
         """v = context + factor·rest with context and factor free of the axes, the factor of known sign."""
