@@ -53,7 +53,7 @@ class Cases:
         if len(mine) > 1:
             return len(theirs) > 1 and (n.same(mine, theirs) or n.same(mine, po.scaled(theirs, -1)))
         gens = {g for k in p for g, _ in k}
-        return len(gens) == 1 and gens <= {g for g, _ in m}
+        return len(gens) == 1 and gens <= {g for g, e in m if e > 0}
 
     def zero(self, p: Poly, given: list[Constraint]) -> bool:
         self._count()
@@ -165,7 +165,6 @@ class Cases:
 
     def _by_equalities(self, p: Poly, given: list[Constraint]) -> bool:
         """Use p = 0 where both p >= 0 and p <= 0 are known, solved for a generator that occurs once."""
-        n = self.normal
         held = [q for q, strict in given if not strict]
         for q in held:
             if not any(r == po.scaled(q, -1) for r in held):

@@ -135,7 +135,9 @@ class Statements:
         values = {x.name: t("state", attr=x.leaf()) for x in p.slots if x.kind == "sum"} | {COUNT: count}
         by = self.shifts(p, times[0], times[1])
         once = {x.name: self.moved(x, p, by, values) if x.moves else values[x.name] for x in p.slots if x.kind == "sum"}
-        twice = self.moved(s, p, self.shifts(p, times[1], times[2]), once | {COUNT: count}) if s.moves else t.special("nan")
+        twice = (
+            self.moved(s, p, self.shifts(p, times[1], times[2]), once | {COUNT: count}) if s.moves else t.special("nan")
+        )
         whole = self.moved(s, p, self.shifts(p, times[0], times[2]), values) if s.moves else t.special("nan")
         yield Obligation("O3", s.name, twice, whole, given=given)
         still = {f"shift:{a.name}": t.const(0 if a.kind == "add" else 1) for a in p.anchors}
@@ -306,6 +308,22 @@ class Statements:
                     continue
                 for condition in self._conditions(n):
                     yield Obligation("O7", name, condition, t("true"), "domain")
+        for name, term, given in self._coefficients():
+            for n in walk(term):
+                for condition in self._conditions(n):
+                    yield Obligation("O7", name, condition, t("true"), "domain", given)
+
+    def _coefficients(self) -> Iterator[tuple[str, Term, tuple[Term, ...]]]:
+        """The transport's entries, over shifts of which the scales are not 0; a user's combination of any values."""
+        t = self.terms
+        for p in self.doc.passes:
+            scales = tuple(
+                t("ne", t.state(f"shift:{a.name}", a.axes), t.const(0)) for a in p.anchors if a.kind == "mul"
+            )
+            yield from ((s.name, m.coefficient, scales) for s in p.slots for m in s.moves)
+        for monoid in self.doc.monoids:
+            combined = (*monoid.combined, *(x for _, nodes in monoid.actions for x in nodes))
+            yield from ((monoid.name, x, ()) for x in combined)
 
     def _computed(self) -> Iterator[tuple[str, Term]]:
         for p in self.doc.passes:

@@ -26,12 +26,16 @@ def check_structure(doc: Document) -> None:
     for o in doc.outputs:
         names = _own(doc.passes[-1]) if doc.passes else set()
         _reads(o.value, names | handed | {"n"}, f"output {o.name}")
+        if o.keeps_axis != bool(doc.spec[o.name].axes & set(doc.axis)):
+            raise _wrong(f"output {o.name}", o.keeps_axis, "whether it keeps the axis is otherwise in the definition")
         if not o.keeps_axis and o.value.axes & set(doc.axis):
             raise _wrong(f"output {o.name}", sorted(doc.axis), "it reads elements but does not keep the axis")
         if not doc.spec[o.name].axes <= set(o.axes):
             raise _wrong(f"output {o.name}", list(o.axes), "its axes are not those of the definition")
+    if len({s.name for s in doc.stages}) < len(doc.stages):
+        raise _wrong("stages", [s.name for s in doc.stages], "two have one name")
     for s in doc.stages:
-        if len(s.generators) != len(s.coefficients) or (s.rank is not None and s.generators and s.rank != len(s.generators)):
+        if len(s.generators) != len(s.coefficients) or (s.rank or 0) != len(s.generators):
             raise _wrong(f"stage {s.name}", s.rank, "its rank is not the number of its generators and coefficients")
         _check_stage(doc, s.name, s.generators, s.coefficients)
     _check_coverage(doc)
@@ -68,7 +72,8 @@ def _check_pass(doc: Document, p: Pass, where: str, handed: set[str]) -> None:
     if sorted(p.order) != sorted(anchors | slots) or len(p.order) != len(p.anchors) + len(p.slots):
         raise _wrong(f"{where}.order", list(p.order), "it is not every anchor and slot once")
     for a in p.anchors:
-        _reads(a.generator, handed, f"{where}, anchor {a.name}")
+        if a.generator is not None:
+            _reads(a.generator, handed, f"{where}, anchor {a.name}")
         for t in (a.target, a.shift):
             if t is not None:
                 _reads(t, _own(p) | handed | {"n"}, f"{where}, anchor {a.name}")
@@ -115,4 +120,6 @@ def _free_of(doc: Document, term: Term, where: str) -> None:
 
 
 def _wrong(where: str, value: object, why: str) -> CertificateError:
-    return CertificateError(f"{value!r:.120}", where, why, "export the certificate again with form.certificate.to_json()")
+    return CertificateError(
+        f"{value!r:.120}", where, why, "export the certificate again with form.certificate.to_json()"
+    )
