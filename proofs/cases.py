@@ -193,7 +193,12 @@ class Cases:
         return self.equal(condition, po.const(1), given)
 
     def nonzero(self, p: Poly, given: list[Constraint]) -> bool:
-        value = as_constant(p)
+        value, n = as_constant(p), self.normal
         if value is not None:
             return value != 0
-        return not self.normal.decide(p) & signs.ZERO or any(self._factor(p, d) for d in self.divisors)
+        if not n.decide(p) & signs.ZERO:
+            return True
+        _, m, rest = n.primitive(p, True)
+        factors = [po.gen(g) for g, e in m if n.gens[g].sign & signs.ZERO and e > 0]
+        factors += [rest] if len(rest) > 1 and n.decide(rest) & signs.ZERO else []
+        return all(any(self._factor(f, d) for d in self.divisors) for f in factors)

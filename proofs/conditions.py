@@ -103,10 +103,23 @@ class Conditions(Maps):
             return po.const(1)
         if not self.decide(v) & signs.ZERO:
             return po.const(0)
+        split = self._of_two_facts(v)
+        if split is not None:
+            return split
         _, m, p = self.primitive(v, True)
         m = tuple((g, e) for g, e in m if e > 0 and self.gens[g].sign & signs.ZERO)
         p = self.mul(p, {tuple((g, 1) for g, _ in m): 1})
         return po.gen(self.keyed("zero", p, None, (p,), self.axes(p), signs.NONNEG))
+
+    def _of_two_facts(self, v: Poly) -> Value | None:
+        """[s + t = 0] = [s = 0]·[t = 0] where s >= 0 and t >= 0 are known: a tie along a chain of extrema."""
+        held = [p for p, _ in self.facts]
+        for i, s in enumerate(held):
+            for t in held[:i]:
+                both = self.add(s, t)
+                if both in (v, po.scaled(v, -1)) and s and t:
+                    return self.by(self._null(s), self._null(t))
+        return None
 
     def less(self, a: Value, b: Value) -> Value:
         if isinstance(a, dict) and isinstance(b, dict):

@@ -25,6 +25,12 @@ LIMITS: dict[str, tuple[int | str, int | str]] = {
     "abs": ("oo", "oo"),
     "log1p": ("nan", "oo"),
 }
+# f(t) for t with a negative leading term, from -f(-t): one form for both
+MIRRORED: dict[str, Callable[[Poly, Poly], tuple[Poly, ...]]] = dict.fromkeys(
+    ("tanh", "erf", "atan", "asin", "asinh", "atanh", "sign"), lambda t, minus: (minus,)
+)
+MIRRORED["relu"] = lambda t, minus: (t, po.scaled(minus, -1))
+MIRRORED["sigmoid"] = lambda t, minus: (po.const(1), minus)
 SIGNS = {"abs": signs.NONNEG, "relu": signs.NONNEG, "sigmoid": signs.POS, "cosh": signs.POS, "erfc": signs.POS}
 
 
@@ -276,6 +282,9 @@ class Maps(Generators):
             known = self._by_sign(name, v)
             if known is not None:
                 return known
+        if v and self.leading_negative(v) and name in MIRRORED:
+            mirrored = po.gen(self._fun(name, po.scaled(v, -1)))
+            return self.add(*MIRRORED[name](v, po.scaled(mirrored, -1)))
         if name in ("sin", "cos"):
             return self._trigonometric_sum(name, v)
         if name in ("sinh", "cosh"):
