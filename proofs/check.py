@@ -148,7 +148,7 @@ class Judge:
         divisors = self._divisors(n) + self._stated_nonzero(n, o.given)
         cases = Cases(n, divisors)
         if o.equality == "domain":
-            return self._in_domain(n, cases, o.left, given)
+            return self._in_domain(n, cases, o, given)
         return cases.equal(n(o.left), n(o.right), given)
 
     def plain(self) -> Normal:
@@ -187,9 +187,11 @@ class Judge:
             self.definition[id(n)] = found
         return self.definition[id(n)]
 
-    def _in_domain(self, n: Normal, cases: Cases, condition: Term, given: list[Constraint]) -> bool:
+    def _in_domain(self, n: Normal, cases: Cases, o: Obligation, given: list[Constraint]) -> bool:
+        condition = o.left
         side = condition.args[0] if condition.op == "ne" else condition.args[1]
         value = n(side)
+        cases.truths = [v for v in map(n, o.given) if isinstance(v, dict)]
         if condition.op == "ne":
             return self._everywhere(n, cases, value, given, cases.nonzero)
         strict = condition.op == "lt"
@@ -217,12 +219,17 @@ class Judge:
             return good(v, given) if isinstance(v, dict) else v in ("oo", "-oo") and good == cases.nonzero
         for value, claim in cases.meanings(g):
             held = given + claim
-            if not cases._possible(held) or cases._void(g, value):
+            if not cases.possible(held) or cases.void(g, value):
+                continue
+            truths, cases.truths = cases.truths, [n.cofactor(v, g, value) for v in cases.truths]
+            if {} in cases.truths:  # what the term is guarded by is false here
+                cases.truths = truths
                 continue
             gen = n.gens[g]
             if gen.kind == "zero" and not value:
                 cases.divisors.append(gen.data[0])
             fine = self._everywhere(n, cases, n.cofactor(v, g, value), held, good)
+            cases.truths = truths
             if gen.kind == "zero" and not value:
                 cases.divisors.pop()
             if not fine:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Value, frozen
 from redalg.proofs.maps import Maps
 from redalg.proofs.polynomial import Poly, Unknown
+
+MOST_FACTORS = 3  # of unknown sign, in a product whose sign is asked for
 
 
 class Conditions(Maps):
@@ -40,11 +44,13 @@ class Conditions(Maps):
         return self.maximum([*self._arguments(a), *self._arguments(b)])
 
     def _arguments(self, p: Poly) -> list[Poly]:
-        """p = max(args) + rest with a positive coefficient: the arguments with the rest added."""
+        """p = c·max(args) + rest with a positive factor: the arguments, scaled and with the rest added."""
         for m, c in p.items():
-            if len(m) == 1 and m[0][1] == 1 and c > 0 and self.gens[m[0][0]].kind == "max":
+            tops = [g for g, e in m if e == 1 and self.gens[g].kind == "max"]
+            others = tuple(x for x in m if x[0] not in tops)
+            if len(tops) == 1 and c > 0 and self.sign_of_mono(others) == signs.POS:
                 rest = {k: x for k, x in p.items() if k != m}
-                return [self.add(po.scaled(q, c), rest) for q in self.gens[m[0][0]].data]
+                return [self.add(self.mul({others: c}, q), rest) for q in self.gens[tops[0]].data]
         return [p]
 
     def maximum(self, polys: list[Poly]) -> Poly:
@@ -59,6 +65,13 @@ class Conditions(Maps):
             kept.append(p)
         if len(kept) == 1:
             return kept[0]
+        shared = {m: c for m, c in kept[0].items() if all(p.get(m) == c for p in kept)}
+        kept = [self.sub(p, shared) for p in kept]
+        whole = {((-1, i), *m): c for i, p in enumerate(kept, 1) for m, c in p.items()}
+        m = tuple((g, e) for g, e in po.common(whole) if g >= 0 and self.gens[g].sign == signs.POS)
+        c = po.content(whole)
+        outer: Poly = {m: po.number(c)}
+        kept = [{k: po.number(x / c) for k, x in self.mul(p, {po.inverse(m): 1}).items()} for p in kept]
         kept.sort(key=lambda p: sorted(p.items()))
         sign = signs.ANY
         each = [self.decide(p) for p in kept]
@@ -67,7 +80,8 @@ class Conditions(Maps):
         elif any(not s & signs.NEG for s in each):
             sign = signs.NONNEG
         key = frozenset(frozen(p) for p in kept)
-        return po.gen(self.new("max", key, tuple(kept), frozenset().union(*map(self.axes, kept)), sign))
+        g = self.new("max", key, tuple(kept), frozenset().union(*map(self.axes, kept)), sign)
+        return self.add(shared, self.mul(outer, po.gen(g)))
 
     # --- comparisons, as polynomials of indicators ---
 
@@ -82,8 +96,40 @@ class Conditions(Maps):
         s = self.decide(v)
         if s == signs.POS or not s & signs.POS:
             return po.const(int(s == signs.POS))
-        p = {m: po.number(c / po.content(v)) for m, c in v.items()}
+        sign, always, factors = self._factors(v)
+        if len(factors) > MOST_FACTORS:
+            sign, always, factors = 1, [], [v]
+        total: Value = {}
+        for below in product((0, 1), repeat=len(factors)):  # an even number of negative factors
+            if (sum(below) + (sign < 0)) % 2 == 0:
+                each = (self._above(po.scaled(f, -1) if n else f) for n, f in zip(below, factors, strict=True))
+                total = self.plus(total, self.by(*each)) if factors else po.const(1)
+        return self.by(total, *always)
+
+    def _above(self, p: Poly) -> Value:
+        """[p > 0] for a polynomial that does not factor."""
+        s = self.decide(p)
+        if s == signs.POS or not s & signs.POS:
+            return po.const(int(s == signs.POS))
+        c = po.content(p)
+        p = {m: po.number(x / c) for m, x in p.items()}
         return po.gen(self.keyed("pos", p, None, (p,), self.axes(p), signs.NONNEG))
+
+    def _factors(self, v: Poly) -> tuple[int, list[Value], list[Poly]]:
+        """The sign of v: a number's, conditions that it is not 0, and factors of either sign."""
+        c, m, rest = self.primitive(v, True)
+        sign, always, factors = (-1 if c < 0 else 1), [], []
+        for g, e in m:
+            s, factor = self.gens[g].sign, po.gen(g)
+            if s in (signs.POS, signs.NEG):
+                sign *= -1 if s == signs.NEG and e % 2 else 1
+            elif e.denominator != 1 or e % 2 == 0 or not s & signs.NEG:
+                always.append(self.negated(self._null(factor)))
+            else:
+                factors.append(factor)
+        if len(rest) > 1:
+            factors.append(rest)
+        return sign, always, factors
 
     def equal(self, a: Value, b: Value) -> Value:
         """[a = b]."""
@@ -107,9 +153,10 @@ class Conditions(Maps):
         if split is not None:
             return split
         _, m, p = self.primitive(v, True)
-        m = tuple((g, e) for g, e in m if e > 0 and self.gens[g].sign & signs.ZERO)
-        p = self.mul(p, {tuple((g, 1) for g, _ in m): 1})
-        return po.gen(self.keyed("zero", p, None, (p,), self.axes(p), signs.NONNEG))
+        factors = [po.gen(g) for g, e in m if e > 0 and self.gens[g].sign & signs.ZERO]
+        factors += [p] if len(p) > 1 and self.decide(p) & signs.ZERO else []
+        zeros = [po.gen(self.keyed("zero", f, None, (f,), self.axes(f), signs.NONNEG)) for f in factors]
+        return self.negated(self.by(*(self.negated(z) for z in zeros)))
 
     def _of_two_facts(self, v: Poly) -> Value | None:
         """[s + t = 0] = [s = 0]·[t = 0] where s >= 0 and t >= 0 are known: a tie along a chain of extrema."""

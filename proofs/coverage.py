@@ -42,8 +42,10 @@ def check_coverage(doc: Document, normal: Normal) -> None:
     stated = [_form(s.node, normal) for s in doc.stages]
     terms = list(walk(*doc.spec.values()))
     forms = [(t, _form(t, normal)) for t in terms if t.op == "reduce" and set(t.attr.axes) == set(doc.axis)]
+    needed = _reached([_form(root, normal) for root in doc.spec.values()], normal)
     for t, form in forms:
-        if form not in stated and (not _is_sum(t, doc) or _separates(t, doc, normal)):
+        live = needed is None or not isinstance(form, dict) or bool(_inside(form) & needed)
+        if live and form not in stated and (not _is_sum(t, doc) or _separates(t, doc, normal)):
             raise _refused(f"a {t.attr.kind} of the spec", "stages", "it is no stage; of a sum the O1 is missing")
     for s, form in zip(doc.stages, stated, strict=True):
         if not _is_sum(s.node, doc) and form not in [f for _, f in forms]:
@@ -100,6 +102,25 @@ def _reads_result(g: int, axis: set[str], normal: Normal) -> bool:
     if gen.kind == "exp":
         return any(_reads_result(h, axis, normal) for h, _ in gen.data[0])
     return any(_reads_result(h, axis, normal) for d in gen.data if isinstance(d, dict) for h in _inside(d))
+
+
+def _reached(roots: list[object], normal: Normal) -> set[int] | None:
+    """Every generator the outputs are written in (a sum that cancels is none); None where they have no normal form."""
+    if not all(isinstance(r, dict | Case) for r in roots):
+        return None
+    found: set[int] = set()
+    stack = [g for r in roots for g in _inside(r)]
+    while stack:
+        g = stack.pop()
+        if g in found:
+            continue
+        found.add(g)
+        gen = normal.gens[g]
+        monos = [m for m in gen.data if gen.kind in ("sum", "exp") and isinstance(m, tuple) and m != gen.data[0]]
+        monos += [gen.data[0]] if gen.kind == "exp" else []
+        stack += [h for m in monos for h, _ in m]
+        stack += [h for d in gen.data for h in _inside(d)]
+    return found
 
 
 def _inside(v: object) -> set[int]:

@@ -29,7 +29,6 @@ LIMITS: dict[str, tuple[int | str, int | str]] = {
 MIRRORED: dict[str, Callable[[Poly, Poly], tuple[Poly, ...]]] = dict.fromkeys(
     ("tanh", "erf", "atan", "asin", "asinh", "atanh", "sign"), lambda t, minus: (minus,)
 )
-MIRRORED["relu"] = lambda t, minus: (t, po.scaled(minus, -1))
 MIRRORED["sigmoid"] = lambda t, minus: (po.const(1), minus)
 SIGNS = {"abs": signs.NONNEG, "relu": signs.NONNEG, "sigmoid": signs.POS, "cosh": signs.POS, "erfc": signs.POS}
 
@@ -41,6 +40,7 @@ class Maps(Generators):
         super().__init__(budget)
         self.assumed, self.used = assumed, set[str]()
         self.facts: list[signs.Constraint] = []
+        self.quantified: dict[tuple[int, int], tuple[tuple[str, ...], Poly]] = {}  # (indicator, value): holds nowhere
 
     def may(self, assumption: str) -> bool:
         if assumption in self.assumed:
@@ -282,6 +282,9 @@ class Maps(Generators):
             known = self._by_sign(name, v)
             if known is not None:
                 return known
+            factor, v = self._scale_out(name, v)
+            if factor != po.const(1):
+                return self.by(factor, self._map(name, v))
         if v and self.leading_negative(v) and name in MIRRORED:
             mirrored = po.gen(self._fun(name, po.scaled(v, -1)))
             return self.add(*MIRRORED[name](v, po.scaled(mirrored, -1)))
@@ -302,6 +305,22 @@ class Maps(Generators):
         if name == "abs" and self.leading_negative(p):
             p = po.scaled(p, -1)
         return self.keyed("fun", p, name, (name, p), self.axes(p), SIGNS.get(name, signs.ANY))
+
+    def _scale_out(self, name: str, v: Poly) -> tuple[Poly, Poly]:
+        """|c·t| = |c|·|t|, relu(c·t) = c·relu(t) and sign(c·t) = sign(t) for the factors c that are not negative."""
+        c, m, rest = self.primitive(v, name == "abs")
+        if name == "sign":
+            m = tuple((g, e) for g, e in m if self.gens[g].sign == signs.POS)
+            return po.const(1), self.mul(v, {po.inverse(m): 1})
+        if name == "relu" or len(v) > 1 or len(m) > 1 or m[0][1] != 1:
+            factor: Poly = {(): po.magnitude(c)}
+            for g, e in m:
+                held = self.gens[g].sign & signs.NEG
+                factor = self.mul(factor, po.gen(self._fun("abs", po.gen(g)) if held else g, e))
+            if name == "relu" or len(rest) > 1:
+                return factor, rest
+            return factor, po.const(1)
+        return {(): po.magnitude(c)}, {m: 1}
 
     def _by_sign(self, name: str, v: Poly) -> Poly | None:
         s = self.decide(v)

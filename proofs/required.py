@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from redalg.proofs.denotation import COUNT, Denotation, resolve
 from redalg.proofs.document import Anchor, Document, Obligation, Pass, Slot
-from redalg.proofs.terms import Leaf, Term, leaves, walk
+from redalg.proofs.terms import Leaf, Term, Terms, leaves, walk
 
 OPERATION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 Value = tuple[Term, ...]
@@ -303,11 +303,11 @@ class Statements:
         t = self.terms
         written = set(walk(*self.doc.spec.values()))
         for name, term in self._computed():
-            for n in walk(term):
+            for n, guards in guarded(t, term):
                 if n in written:
                     continue
                 for condition in self._conditions(n):
-                    yield Obligation("O7", name, condition, t("true"), "domain")
+                    yield Obligation("O7", name, condition, t("true"), "domain", guards)
         for name, term, given in self._coefficients():
             for n in walk(term):
                 for condition in self._conditions(n):
@@ -342,3 +342,22 @@ class Statements:
                 yield t("ne", n.args[0], zero)
             if e.denominator % 2 == 0:
                 yield t("le", zero, n.args[0])
+
+
+def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tuple[Term, ...]]]:
+    """Every term below the root with the conditions under which it is selected (none where it has several uses)."""
+    found: dict[Term, tuple[Term, ...]] = {}
+    stack: list[tuple[Term, tuple[Term, ...]]] = [(root, ())]
+    while stack and most:
+        most -= 1
+        term, guards = stack.pop()
+        if term in found and found[term] == ():
+            continue
+        guards = () if term in found and found[term] != guards else guards
+        found[term] = guards
+        if term.op == "where":
+            c, yes, no = term.args
+            stack += [(c, guards), (yes, (*guards, c)), (no, (*guards, terms("not", c)))]
+        else:
+            stack += [(a, guards) for a in term.args]
+    return list(found.items()) if most else [(t, ()) for t in walk(root)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import permutations
 
 from redalg.proofs import inequalities as signs
@@ -27,7 +28,24 @@ class Sums(Conditions):
             if self.gens[v.gen].axes & set(axes):
                 return self._sum_with_infinities(axes, v)
             return self.case(v.gen, self.sum(axes, v.yes), self.sum(axes, v.no))
-        return self.add(*(po.scaled(self._sum_of_mono(axes, m), c) for m, c in v.items()))
+        opened = self._without_relu(v)
+        return self.add(*(po.scaled(self._sum_of_mono(axes, m), c) for m, c in opened.items()))
+
+    def _without_relu(self, v: Poly) -> Poly:
+        """relu(t) = (t + |t|)/2, so that sums of either are in the same atoms."""
+        total: Poly = {}
+        for m, c in v.items():
+            term: Poly = {(): c}
+            for g, e in m:
+                gen = self.gens[g]
+                if gen.kind == "fun" and gen.data[0] == "relu" and e.denominator == 1 and 0 < e <= COPIES:
+                    size = self._map("abs", gen.data[1])
+                    half = po.scaled(self.add(gen.data[1], size), Fraction(1, 2))  # type: ignore[arg-type]
+                    term = self.mul(term, self.power(half, int(e)))
+                else:
+                    term = self.mul(term, po.gen(g, e))
+            total = self.add(total, term)
+        return total
 
     def _sum_with_infinities(self, axes: tuple[str, ...], v: Case) -> Value:
         """An infinite element makes the sum infinite; without one the sum is that of the others."""
