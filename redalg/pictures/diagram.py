@@ -29,13 +29,18 @@ KINDS = {  # border, dash, width
 
 @dataclass(frozen=True)
 class Row:
-    """One box: a name, lines of text below it, and what it needs: rows by name."""
+    """One box: a heading, lines of text below it, and what it needs: rows by name. Names are unique in a column."""
 
     name: str
     lines: tuple[str, ...]
     kind: str
     needs: tuple[str, ...] = ()
     reads: bool = False
+    label: str = ""  # the heading, where it is not the name
+
+    @property
+    def heading(self) -> str:
+        return self.label or self.name
 
 
 @dataclass(frozen=True)
@@ -97,9 +102,9 @@ class Layout:
 
 
 def box_size(row: Row) -> tuple[float, float]:
-    texts = [row.name, *row.lines]
+    texts = [row.heading, *row.lines]
     height = sum(extent(t, BODY)[1] for t in texts) + LINE * len(row.lines) + 2 * PAD
-    return max(widest([row.name], BOLD * BODY), widest(row.lines, BODY)) * WIDER + 2 * PAD, height
+    return max(widest([row.heading], BOLD * BODY), widest(row.lines, BODY)) * WIDER + 2 * PAD, height
 
 
 def _shrunk(ax: Axes, width: float, height: float) -> float:
@@ -175,7 +180,16 @@ def _band(pen: Pen, layout: Layout, band: Band, number: int, left: float, y: flo
     first = y + extent(band.title, SMALL)[1] + 0.12
     middle = sum(layout.at[r][0] + layout.at[r][1] / 2 for r in readers) / max(1, len(readers))
     at = min(max(first + size / 2, middle + (y - layout.bands[number - 1][0])), y + height - GAP - size / 2)
-    pen.box(left + PAD, at - size / 2, layout.source, size, f"{gid}:source", BLACK, "white", radius=size / 2)
+    pen.box(
+        left + PAD,
+        at - size / 2,
+        layout.source,
+        size,
+        f"{gid}:source",
+        BLACK,
+        "white",
+        radius=min(size, layout.source) / 2,
+    )
     pen.text(left + PAD + layout.source / 2, at, band.source, BODY, f"{gid}:tensors", ha="center", va="center")
     start, trunk, end = left + PAD + layout.source, left + layout.left - 0.22, left + layout.left
     for name in readers:
@@ -189,8 +203,8 @@ def _row(pen: Pen, layout: Layout, row: Row, x: float, top: float) -> None:
     gid = f"{layout.side.key}:{row.kind}:{row.name}"
     pen.box(x, top + y, layout.boxes, height, gid, color, "white", dash, line)
     at = top + y + PAD
-    pen.text(x + PAD, at, row.name, BODY, f"{gid}:name", fontweight="bold", color=color)
-    at += extent(row.name, BODY)[1] + LINE
+    pen.text(x + PAD, at, row.heading, BODY, f"{gid}:name", fontweight="bold", color=color)
+    at += extent(row.heading, BODY)[1] + LINE
     for line_ in row.lines:
         pen.text(x + PAD, at, line_, BODY, f"{gid}:text")
         at += extent(line_, BODY)[1] + LINE

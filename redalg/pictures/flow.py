@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
@@ -76,13 +77,14 @@ def _derived(given: Spec | Form, axis: object) -> tuple[Form | None, Written, No
 def _before(cascade: Written) -> Side:
     lines = cascade.lines()
     bands = []
+    taken = {s.name for s in cascade.stages}
     steps = [*cascade.stages, *(o for o in cascade.outputs if o.level)]
     for level in range(1, cascade.passes + 1):
         here = [s for s in steps if s.level == level]
-        rows = tuple(_stage(s, lines.names, s in cascade.stages) for s in here)
+        rows = tuple(_stage(s, lines.names, taken) for s in here)
         tensors = dict.fromkeys(t for s in here for t in s.reads)
         bands.append(Band(_reading(level, cascade), ", ".join(tensors), rows))
-    last = tuple(_stage(o, lines.names, False) for o in cascade.outputs if not o.level)
+    last = tuple(_stage(o, lines.names, taken) for o in cascade.outputs if not o.level)
     if last:
         bands.append(Band("from the results alone", "", last))
     title = f"as written: {plural(cascade.passes, 'read')} of the stream"
@@ -94,9 +96,10 @@ def _reading(number: int, cascade: Written) -> str:
     return f"read {number} along {cascade.stream}" if cascade.axis else "one read"
 
 
-def _stage(step: Step, names: dict[Node, str], is_stage: bool) -> Row:
-    text = formula(step.node, names, WIDE, defined=is_stage)
-    return Row(step.name, (text,), "stage" if is_stage else "output", step.needs, bool(step.level))
+def _stage(step: Step, names: dict[Node, str], stages: set[str]) -> Row:
+    is_stage = step.node in names and names[step.node] == step.name
+    row = Row(step.name, (formula(step.node, names, WIDE, defined=is_stage),), "output", step.needs, bool(step.level))
+    return replace(row, kind="stage") if is_stage else _apart(row, stages)
 
 
 # --- as the form computes it -----------------------------------------------------------------------------------------
@@ -105,8 +108,9 @@ def _stage(step: Step, names: dict[Node, str], is_stage: bool) -> Row:
 def _after(form: Form) -> Side:
     bands = [_pass(form, number, p) for number, p in enumerate(form.plan.passes) if p.order]
     values = symbolic.outputs(form.plan)
+    taken = {row.name for band in bands for row in band.rows}
     kept = [o.name for o in form.plan.outputs if o.keeps_axis or not form.plan.axis]
-    rows = {name: _output(name, node, name in kept) for name, node in values.items()}
+    rows = {name: _apart(_output(name, node, name in kept), taken) for name, node in values.items()}
     if kept:
         tensors = dict.fromkeys(n.attr.name for k in kept for n in leaves(values[k]) if _along(n, form))
         title = f"read {form.passes.reads}: outputs that keep the axis" if form.plan.axis else "one read"
@@ -121,12 +125,20 @@ def _along(leaf: Node, form: Form) -> bool:
 
 
 def _pass(form: Form, number: int, p: PassPlan) -> Band:
+    later = {part.name for q in form.plan.passes[number + 1 :] for part in symbolic.parts(q)}
     rows = [_part(form, part, p) for part in symbolic.parts(p)]
     for name, value in symbolic.exports(form.plan, number).items():
         rows.append(Row(name, (formula(value, {}, WIDE),), "output", _states(value)))
+    rows = [_numbered(row, later, number + 1) for row in rows]
     read = dict.fromkeys(n.attr.name for s in p.slots for b in s.lift for n in leaves(b) if _along(n, form))
     title = f"read {number + 1} along {','.join(form.plan.axis)}: the state"
     return Band(title, ", ".join(read), tuple(rows))
+
+
+def _numbered(row: Row, later: set[str], number: int) -> Row:
+    """Names that a later pass uses again get the number of their pass."""
+    new = {name: f"{name}@{number}" if name in later else name for name in (row.name, *row.needs)}
+    return replace(row, name=new[row.name], needs=tuple(new[n] for n in row.needs), label=row.name)
 
 
 def _part(form: Form, part: symbolic.Part, p: PassPlan) -> Row:
@@ -159,6 +171,11 @@ def moving(slot: Slot, p: PassPlan, width: float) -> str:
 
 def _states(node: Node) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n.attr.name for n in leaves(node, "state")))
+
+
+def _apart(output: Row, taken: set[str]) -> Row:
+    """An output may bear the name of a stage or a slot; nothing needs an output, so its name is free to change."""
+    return replace(output, name=f"output {output.name}", label=output.name) if output.name in taken else output
 
 
 def _output(name: str, node: Node, keeps: bool) -> Row:

@@ -237,6 +237,7 @@ class _Column:
     def _merges(self, pen: Pen, gid: str, color: str, left: float, y: float) -> tuple[float, float]:
         """Nodes and edges, level by level; the place of the last node."""
         places: dict[Span, tuple[float, float]] = {}
+        below: dict[Span, float] = {}  # how far to the right the next node lies
         for depth, level in enumerate(self.levels):
             for span in level:
                 before = [c for c in self.levels[depth - 1] if span[0] <= c[0] and c[1] <= span[1]] if depth else []
@@ -244,6 +245,7 @@ class _Column:
                     continue
                 at = self._centre(span) + left, y + LEVEL * (depth + 0.75)
                 for child in before:
+                    below[child] = at[0]
                     self._edge(pen, f"{gid}:{child[0]}-{child[1]}->{span[0]}-{span[1]}", places[child], at, color)
                 if not before:
                     self._edge(pen, f"{gid}:piece{span[0]}->{span[0]}-{span[0]}", (at[0], y), at, color)
@@ -255,15 +257,11 @@ class _Column:
                 *at, marker="o", ms=(5.5 if merged else 4.5) * pen.scale, mec=color,
                 mfc=color if n and merged else "white", gid=gid_,
             )  # fmt: skip
+            aside = -1 if below.get(span, 0) > at[0] else 1  # away from the line to the next node
             pen.text(
-                at[0] + 0.06,
-                at[1] - 0.02,
-                str(n),
-                SMALL - 1,
-                f"{gid_}:count",
-                va="bottom",
-                color=GREY,
-            )
+                at[0] + 0.07 * aside, at[1], str(n), SMALL - 1, f"{gid_}:count",
+                va="top", ha="right" if aside < 0 else "left", color=GREY,
+            )  # fmt: skip
         return places[self.levels[-1][0]]
 
     def _centre(self, span: Span) -> float:
