@@ -21,13 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from redalg.pictures.bars import bytes_moved as bytes_moved
+    from redalg.pictures.evolving import evolution as evolution
     from redalg.pictures.flow import data_flow as data_flow
+    from redalg.pictures.roofs import roofline as roofline
     from redalg.pictures.trees import reduction_tree as reduction_tree
 
 _HOME = {
     "reduction_tree": "redalg.pictures.trees",
     "data_flow": "redalg.pictures.flow",
     "bytes_moved": "redalg.pictures.bars",
+    "roofline": "redalg.pictures.roofs",
+    "evolution": "redalg.pictures.evolving",
 }
 __all__ = [*_HOME]  # noqa: PLE0604
 
