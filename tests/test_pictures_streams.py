@@ -145,3 +145,121 @@ def test_evolutions_that_make_no_sense_are_refused() -> None:
     assert complete(error.value)
     with pytest.raises(RedalgError):
         pictures.evolution(form, z=x)
+
+
+# --- error_growth ----------------------------------------------------------------------------------------------------
+
+LENGTHS, OFFSETS = (4, 32), (1.0, 1e4, 1e8)
+
+
+def errors(ax: plt.Axes, panel: int) -> dict[str, list[float]]:
+    lines = [line for line in ax.child_axes[panel].lines if (line.get_gid() or "").startswith("error:")]
+    return {str(line.get_label()): list(line.get_ydata()) for line in lines}
+
+
+@pytest.fixture(scope="module")
+def variance_errors() -> tuple[dict[str, list[float]], dict[str, list[float]], str]:
+    from benchmarks.feeding import run_peer
+    from benchmarks.peers import MOMENTS
+
+    welford = next(p for p in MOMENTS if p.name == "Welford")
+
+    def peer(x: np.ndarray) -> np.ndarray:
+        return run_peer(welford, {"x": x}, "one by one")["variance"]  # type: ignore[index]
+
+    ax = pictures.error_growth(form_of("variance"), LENGTHS, OFFSETS, others={"Welford": peer}, streams=2)
+    return errors(ax, 0), errors(ax, 1), ax.get_title()
+
+
+def test_the_panels_meet_at_the_largest_length_and_offset(variance_errors: Any) -> None:
+    over_length, over_offset, title = variance_errors
+    assert set(over_length) == set(over_offset) == {"this form", "lean form", "uncentred sums", "Welford"}
+    for name in over_length:
+        assert len(over_length[name]) == len(LENGTHS) and len(over_offset[name]) == len(OFFSETS)
+        assert np.array_equal(over_length[name][-1], over_offset[name][-1], equal_nan=True)
+    assert "after 32 elements at offset 1e+08" in title
+
+
+def test_the_form_keeps_its_digits_the_lean_form_is_welfords_and_sums_lose_them(variance_errors: Any) -> None:
+    """The contract of theory 3.2: few ulp at any offset; Welford's error grows with the offset, Σx²'s with its square."""
+    _, over_offset, _ = variance_errors
+    assert max(over_offset["this form"]) < 1e-14
+    for lean, welford in zip(over_offset["lean form"], over_offset["Welford"], strict=True):
+        assert lean <= max(50 * welford, 1e-14) and welford <= max(50 * lean, 1e-14)
+    assert over_offset["lean form"][-1] > 1e-12
+    sums = over_offset["uncentred sums"]
+    assert sums[1] > 1e-11 and (np.isnan(sums[2]) or sums[2] > 1e-3)
+
+
+def test_an_error_is_that_of_the_exact_definition() -> None:
+    """Recomputed with nothing of the picture: the same draws, Fractions, and the largest of the streams."""
+    from fractions import Fraction
+
+    x = ra.tensors("x[j]")
+    form = ra.derive_incremental(ra.Spec(v=ra.mean((x - ra.mean(x, "j")) ** 2, "j")))
+
+    def draw(n: int, offset: float, rng: np.random.Generator) -> dict[str, Any]:
+        return {"x": rng.uniform(size=n) + offset}
+
+    def bad(x: np.ndarray) -> Any:
+        return np.var(x) * 1.25
+
+    ax = pictures.error_growth(
+        form, (5, 9), (1.0, 64.0), draw=draw, others={"bad": bad, "none": lambda x: np.nan}, seed=5
+    )
+    plain = errors(ax, 0)["uncentred sums"]
+    for place, n in enumerate((5, 9)):
+        worst = 0.0
+        for seed in (5, 6, 7):
+            data = draw(9, 64.0, np.random.default_rng(seed))["x"][:n]
+            exact = [Fraction(v) for v in data.tolist()]
+            mean = sum(exact) / n
+            true = sum((v - mean) ** 2 for v in exact) / n
+            computed = np.sum(data**2) / n - np.sum(data) ** 2 / n**2
+            worst = max(worst, float(abs(Fraction(float(computed)) - true) / true))
+        assert plain[place] == pytest.approx(worst, rel=0.5)
+    assert errors(ax, 0)["bad"] == pytest.approx([0.25, 0.25], rel=1e-9)
+    assert np.isnan(errors(ax, 0)["none"]).all()
+    lost = [line for line in ax.child_axes[0].lines if line.get_gid() == "lost:none"]
+    assert list(lost[0].get_xdata()) == [5, 9]
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "softmax", "attention", "covariance", "weighted_mean", "max_deviation"])
+def test_forms_of_all_kinds_stay_accurate(name: str) -> None:
+    ax = pictures.error_growth(form_of(name), (2, 17), (1.0, 1e6), streams=1)
+    assert max(errors(ax, 1)["this form"]) < 1e-12
+
+
+def test_uncentred_sums_equal_the_definition_on_rationals() -> None:
+    from fractions import Fraction
+
+    from redalg.exact import Exact
+    from redalg.pictures.growth import uncentred
+
+    for name in ("variance", "skewness", "covariance", "linear_regression", "layer_norm_gemm", "weighted_variance"):
+        entry = ra.catalog.entry(name)
+        form = form_of(name)
+        nodes = uncentred(form)
+        assert nodes is not None
+        arrays = {k: v if isinstance(v, int | float) else v.round(2) for k, v in entry.sample(seed=2, j=5).items()}
+        exact = ra.reference(form.spec, exact=True, **arrays)
+        exact = exact if isinstance(exact, dict) else {next(iter(nodes)): exact}
+        sizes = {a: n for d in form.spec.tensors for a, n in zip(d.axes, np.shape(arrays[d.name]), strict=True)}
+        for output, node in nodes.items():
+            at = dict.fromkeys(form.spec.output_axes[output], 0)
+            value = Exact(arrays, sizes).value(node, at)
+            truth = exact[output][(0,) * len(at)]
+            assert value == truth if isinstance(truth, Fraction) else abs(value - truth) < 1e-40 * (1 + abs(truth))
+
+
+def test_measurements_that_make_no_sense_are_refused() -> None:
+    form = form_of("variance")
+    for more in ({"lengths": ()}, {"lengths": (0,)}, {"offsets": (0.0,)}, {"streams": 0}, {"offsets": ()}):
+        with pytest.raises(RedalgError) as error:
+            pictures.error_growth(form, **more)
+        assert complete(error.value)
+    x = ra.tensors("x[j]")
+    two = ra.derive_incremental(ra.Spec(y=ra.mean(ra.abs(x - ra.mean(x, "j")), "j")), max_passes=2)
+    with pytest.raises(RedalgError) as error:
+        pictures.error_growth(two)
+    assert complete(error.value)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from redalg.pictures.bars import bytes_moved as bytes_moved
     from redalg.pictures.evolving import evolution as evolution
     from redalg.pictures.flow import data_flow as data_flow
+    from redalg.pictures.growth import error_growth as error_growth
+    from redalg.pictures.ranks import separation_rank as separation_rank
     from redalg.pictures.roofs import roofline as roofline
     from redalg.pictures.trees import reduction_tree as reduction_tree
 
@@ -32,6 +34,8 @@ _HOME = {
     "bytes_moved": "redalg.pictures.bars",
     "roofline": "redalg.pictures.roofs",
     "evolution": "redalg.pictures.evolving",
+    "error_growth": "redalg.pictures.growth",
+    "separation_rank": "redalg.pictures.ranks",
 }
 __all__ = [*_HOME]  # noqa: PLE0604
 

@@ -37,7 +37,7 @@ def bytes_moved(
     >>> import redalg as ra
     >>> ax = bytes_moved(ra.catalog["softmax"], {"i": 8, "j": 100})
     >>> [round(bar.get_height()) for bar in ax.containers[0]]
-    [16064, 9632, 6400]
+    [16064, 9696, 6400]
     """
     from redalg.kernels.traffic import traffic
 

@@ -63,15 +63,10 @@ def panels(ax: Axes, heights: Sequence[float], gap: float = 0.12) -> list[Axes]:
     return found
 
 
-def columns(ax: Axes, widths: Sequence[float], gap: float = 0.12) -> list[Axes]:
-    """Panels side by side inside the axes."""
+def columns(ax: Axes, *spans: tuple[float, float]) -> list[Axes]:
+    """Panels side by side inside the axes, each from one share of the width to another."""
     ax.set_axis_off()
-    whole, left, found = sum(widths) + gap * (len(widths) - 1), 0.0, []
-    for w in widths:
-        share = w / whole
-        found.append(ax.inset_axes((left, 0.0, share, 1.0)))
-        left += share + gap / whole
-    return found
+    return [ax.inset_axes((a, 0.0, b - a, 1.0)) for a, b in spans]
 
 
 def dress(ax: Axes, x: str = "", y: str = "") -> None:

@@ -45,7 +45,7 @@ def formula(node: Node, names: Mapping[Node, str], width: float, defined: bool =
 
     >>> from redalg.graph import fn, tensor
     >>> formula(fn("exp", tensor("x", "j")), {}, 3.0)
-    '$e^{x_{j}}$'
+    '$e^{{x}_{j}}$'
     """
     short = {n: n.attr.name for n in leaves(node, "state")}  # a part of a state, without its axes
     latex, text = LatexWriter(short | dict(names)), CallWriter(short | dict(names))

@@ -55,7 +55,7 @@ def reduction_tree(form: Form, lengths: Sequence[int], *, ax: Axes | None = None
     >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
     >>> edges = [a.get_gid() for a in reduction_tree(form, (3, 0, 4)).lines if "->" in a.get_gid()]
     >>> sum(e.startswith("before") for e in edges), sum(e.startswith("after") for e in edges)
-    (8, 4)
+    (16, 8)
     """
     counts = _checked(lengths)
     columns = [_Column("before", *_before(form), counts), _Column("after", *_after(form), counts)]
