@@ -181,7 +181,7 @@ def test_the_panels_meet_at_the_largest_length_and_offset(variance_errors: Any) 
 
 
 def test_the_form_keeps_its_digits_the_lean_form_is_welfords_and_sums_lose_them(variance_errors: Any) -> None:
-    """The contract of theory 3.2: few ulp at any offset; Welford's error grows with the offset, Σx²'s with its square."""
+    """Theory 3.2: a few ulp at any offset; Welford's error grows with the offset, Σx²'s with its square."""
     _, over_offset, _ = variance_errors
     assert max(over_offset["this form"]) < 1e-14
     for lean, welford in zip(over_offset["lean form"], over_offset["Welford"], strict=True):

@@ -220,4 +220,4 @@ def _remainders(room: Axes, table: Table) -> None:
     dress(room, "rows used up")
     room.set_title("largest entry left", fontsize=BODY)
     room.set_xlim(-0.4, max(len(left) - 1, 1) + 0.6)
-    room.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[attr-defined, unused-ignore]
+    room.set_xticks(range(len(left)), [str(k) for k in range(len(left))], fontsize=SMALL - (len(left) > 10))

@@ -90,8 +90,8 @@ def roofline(
     _roofs(ax, device, issue, low, high)
     for k, p in enumerate(points):
         model = k < 3 and p.label.endswith("best")
-        style = {"mfc": "white" if model or p.label == "predicted" else PALETTE[k % len(PALETTE)]}
         color = GREY if model else PALETTE[k % len(PALETTE)]
+        face = "white" if k < 3 else color
         ax.plot(
             p.intensity,
             p.rate,
@@ -101,7 +101,7 @@ def roofline(
             mew=1.6,
             ls="none",
             label=p.label,
-            **style,
+            mfc=face,
         )
         text = of_bytes(p.bytes) if model else of_seconds(p.seconds)
         ax.annotate(text, (p.intensity, p.rate), (7, -3), textcoords="offset points", fontsize=SMALL, va="top")
@@ -158,8 +158,8 @@ def _points(
     moved = traffic(form.spec, sizes, dtype, form)
     program = lower(form, {t.name: _dtype(t, dtype) for t in form.spec.tensors})
     lengths = {**sizes, **program.lengths}
-    arrays = [*(o for o in program.operands if not o.number), *program.results]
-    views = {a.name: View.contiguous(tuple(lengths[x] for x in a.axes)) for a in arrays}
+    arrays = {o.name: o.axes for o in program.operands if not o.number} | {r.name: r.axes for r in program.results}
+    views = {name: View.contiguous(tuple(lengths[a] for a in names)) for name, names in arrays.items()}
     walk = walk_of(program, views)
     choice, case = choose(program, lengths, walk, device), Case.of(program, lengths, walk, device)
     work, once = case.work, estimate(case, choice.schedule).moved

@@ -67,16 +67,17 @@ def drawn_table(
 
 def witness_table(witness: Witness, body: Node) -> Table:
     """The table of a witness, recomputed: all elements its streams have in common, those of its minor among them."""
-    axis, columns, streams = witness.axis[0], [], []
+    axis, columns = witness.axis[0], list[list[Number]]()
+    streams: list[Values] = []
     common = _common(witness.streams)
     for stream in witness.streams:
         values = {name: _along(stream, name, body, axis) for name in stream[0]} | dict(witness.parameters)
         sizes = {**witness.sizes, axis: len(stream)}
         columns.append(_column(body, values, sizes, axis, range(common), witness.positions))
         streams.append(values)
-    values = tuple(zip(*columns, strict=True))
-    minor = _ranked([values[p] for p in witness.places], streams, proved=True)
-    return Table(values, tuple(streams), witness.places, tuple(range(len(streams))), minor.remainders)
+    table = tuple(zip(*columns, strict=True))
+    minor = _ranked([table[p] for p in witness.places], streams, proved=True)
+    return Table(table, tuple(streams), witness.places, tuple(range(len(streams))), minor.remainders)
 
 
 def matrix_table(witness: Witness) -> Table:
