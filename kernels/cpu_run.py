@@ -18,6 +18,7 @@ import numpy as np
 from redalg.binding import Bound, bind
 from redalg.definition import reference
 from redalg.errors import RedalgError
+from redalg.kernels.check import check
 from redalg.kernels.emit_numba import WHOLE, emit_cpu
 from redalg.kernels.ir import Module, Program
 from redalg.kernels.layouts import View, walk_of
@@ -110,7 +111,7 @@ class CpuRun:
     def _program(self, dtypes: Mapping[str, Any], stored: Mapping[str, str]) -> Program:
         program = lower(self.form, dtypes)
         operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in program.operands)
-        return replace(program, operands=operands)
+        return check(replace(program, operands=operands))
 
     @staticmethod
     def _shape(r: Any, bound: Bound, program: Program) -> tuple[int, ...]:
