@@ -95,9 +95,9 @@ class _Checker(Values):
         if p.real not in ("float32", "float64"):
             self.fail(f"dtypes: reals in {p.real}", "inexact values are computed in float32 or float64")
         self.once("names", (o.name for o in p.operands), "an operand is one argument")
-        for array in (*p.operands, *p.results):
-            if array.dtype not in STORAGE:
-                self.fail(f"dtypes: {array.name} of {array.dtype}", f"kernels know {', '.join(STORAGE)}")
+        for name, dtype in [(o.name, o.dtype) for o in p.operands] + [(r.name, r.dtype) for r in p.results]:
+            if dtype not in STORAGE:
+                self.fail(f"dtypes: {name} of {dtype}", f"kernels know {', '.join(STORAGE)}")
         for o in p.operands:
             if o.number and (o.axes or o.dtype not in NUMBERS):
                 self.fail(f"dtypes: the number {o.name} of {o.dtype} along {o.axes}", "it is passed by value")

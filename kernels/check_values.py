@@ -13,7 +13,7 @@ from redalg.errors import RedalgError
 from redalg.formats import NAMES as FORMATS
 from redalg.graph import BOOLEAN, UNARY, Node, walk
 from redalg.kernels.ir import Program
-from redalg.kernels.lower_inner import of_lanes
+from redalg.kernels.lower_inner import of_state
 
 SPECIAL = frozenset({"oo", "-oo", "nan", "pi", "e"})
 HALVES = frozenset({"key_value", "key_place"})  # of a packed key (`redalg.kernels.packing`)
@@ -106,8 +106,8 @@ class Values:
         if r.kind not in INNER:
             self.fail(f"names: {r.kind} inside an element", "no printer knows it")
         own = frozenset(r.axes)
-        around = {a for m in walk(*n.args) if m.op == "reduce" for a in m.attr.axes}
-        if own & (self.rows | self.stream | around) or own & self.lanes and not of_lanes(n):
+        within = {a for m in walk(*n.args) if m.op == "reduce" for a in m.attr.axes}
+        if own & (self.rows | self.stream) or own & (self.roles | within) and not of_state(n):
             why = "the axis has an index there already, of a row or of another contraction"
             self.fail(f"axes: {r.kind} over {r.axes} inside an element", why)
         if not own <= self.sized:

@@ -33,8 +33,8 @@ def apart(program: Program) -> Program:
     return replace(program, passes=passes, results=results, inner=renaming.inner)
 
 
-def of_lanes(node: Node) -> bool:
-    """Whether a reduction is over arrays a row's state holds: all threads of the row do it together."""
+def of_state(node: Node) -> bool:
+    """Whether a reduction is over what a row's state holds, lanes or the entries of a list: one for the whole row."""
     axes = {*node.attr.axes}
     return any(axes & leaf.axes for arg in node.args for leaf in leaves(arg, "state"))
 
@@ -58,7 +58,7 @@ class _Renaming:
     def _renamed(self, node: Node, around: frozenset[str]) -> Node:
         args, attr = node.args, node.attr
         if node.op == "reduce":
-            if not of_lanes(node):
+            if not of_state(node):
                 names = {a: self._fresh(a, around) for a in attr.axes if a in self.indices or a in around}
                 args = tuple(rename_axes(a, names) for a in args) if names else args
                 attr = Reduce(attr.kind, tuple(names.get(a, a) for a in attr.axes), attr.extra)
