@@ -25,7 +25,9 @@ def report(lines: Iterable[Record]) -> str:
         "registers a thread may have if the block is to be launched.",
         "",
     ]
-    return "\n".join([*head, *_summary(records), *_spills(records), *_failed(records), *_refused(records)])
+    return "\n".join(
+        [*head, *_summary(records), *_spills(records), *_local(records), *_failed(records), *_refused(records)]
+    )
 
 
 def _summary(records: Sequence[Record]) -> list[str]:
@@ -60,6 +62,19 @@ def _spills(records: Iterable[Record]) -> list[str]:
     for r in found:
         row = [r[k] for k in ("spec", "family", "dtype", "spill_stores", "spill_loads", "registers", "limit")]
         lines.append(f"| {' | '.join(map(str, [*row, r['schedule'], r['length']]))} |")
+    return [*lines, ""]
+
+
+def _local(records: Iterable[Record]) -> list[str]:
+    """Kernels that keep arrays in local memory although nothing is spilt: loops over them were not unrolled."""
+    found = sorted((r for r in records if r.get("stack") and not spill(r)), key=lambda r: (-r["stack"], r["cell"]))
+    if not found:
+        return []
+    head = ["## Arrays in local memory", "", "| spec | family | dtype | stack | registers | schedule | length |"]
+    lines = [*head, "|---|---|---|--:|--:|---|--:|"]
+    for r in found:
+        row = [r[k] for k in ("spec", "family", "dtype", "stack", "registers", "schedule", "length")]
+        lines.append(f"| {' | '.join(map(str, row))} |")
     return [*lines, ""]
 
 

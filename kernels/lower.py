@@ -71,7 +71,11 @@ def _numpy(name: str, dtype: Any) -> Any:
     text = str(dtype)
     if text in _EXTENSION:
         return _EXTENSION[text]
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except TypeError as problem:
+        what, why = f"{name} of dtype {text}", f"kernels read {', '.join(STORAGE)}"
+        raise RedalgError(what, "form.compile", why, "convert it") from problem
 
 
 # NumPy alone has no such dtypes; structured ones of the same width stand for them in the promotion rules.
