@@ -371,5 +371,5 @@ def test_tensors_of_pytorch_that_no_gpu_can_read_are_refused_there(torch: Any) -
     x = torch.ones(3, 4)
     refused(lambda: admitted(SINGLE, {"x": x}), "torch arrays on cpu", "array.cuda()")
     refused(lambda: admitted(SINGLE, {"x": x.to_sparse()}), "layout torch.sparse_coo", "to_dense")
-    with pytest.raises(TypeError, match="strides"):
+    with pytest.raises(TypeError):  # it has neither strides nor an address
         TORCH.key(x.to_sparse())
