@@ -1,0 +1,246 @@
+"""The checker: every obligation of a document, recomputed from its spec and its form, and proved or not.
+
+It shares no code with the engine that finds forms. What a document states is compared with what its spec and form
+require (`redalg.proofs.required`): an obligation that is missing, changed or added is a refusal. Each is then brought
+to normal form and decided: *proved*, *refuted* with values, *tested* at exact points (never counted as proved), or
+*unknown* with the reason. Statuses are computed here; none is ever read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from redalg.proofs import inequalities as signs
+from redalg.proofs.cases import Cases
+from redalg.proofs.coverage import BEARING, check_coverage
+from redalg.proofs.document import Document, Obligation
+from redalg.proofs.generators import Case, Value
+from redalg.proofs.inequalities import Constraint
+from redalg.proofs.maps import NONNEGATIVE, POSITIVE_LOGS
+from redalg.proofs.normalform import Normal
+from redalg.proofs.polynomial import Exhausted, Poly, Unknown
+from redalg.proofs.refusals import CertificateError
+from redalg.proofs.required import required
+from redalg.proofs.structure import check_structure
+from redalg.proofs.terms import Term, walk
+
+BUDGET = 3_000_000  # monomial products per certificate
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of one obligation; `detail` is the reason or the refuting values."""
+
+    obligation: Obligation
+    status: str  # proved | refuted | tested | unknown
+    detail: Any = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings of one certificate, in the order of its obligations."""
+
+    findings: tuple[Finding, ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def proved(self) -> bool:
+        return all(f.status == "proved" for f in self.findings)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for f in self.findings:
+            found[f.status] = found.get(f.status, 0) + 1
+        return found
+
+    def __str__(self) -> str:
+        lines = [", ".join(f"{n} {status}" for status, n in sorted(self.counts.items()))]
+        lines += [f"{f.status}: {f.obligation}: {f.detail}" for f in self.findings if f.status != "proved"]
+        return "\n".join(lines + [f"assumes {a}" for a in self.assumptions])
+
+
+def check(doc: Document) -> Report:
+    """The status of every obligation of a document.
+
+    Raises: CertificateError where the obligations stated are not those its spec and form require, where the form is
+    not one (a name is missing, a lift reads what it may not) or an assumption is unknown.
+    """
+    check_structure(doc)
+    needed = required(doc)
+    _compare(needed, doc.obligations)
+    strange = [a for a in doc.assumptions if a not in BEARING]
+    if strange:
+        raise CertificateError(
+            f"the assumption {strange[0]!r:.80}", "assumptions", "it is not one the checker knows", _AGAIN
+        )
+    judge = Judge(doc)
+    check_coverage(doc, judge.plain())
+    findings = tuple(judge.decide(o) for o in needed)
+    for a in superfluous(doc, needed):
+        raise CertificateError(f"the assumption {a!r}", "assumptions", "every obligation is proved without it", _AGAIN)
+    return Report(findings, doc.assumptions)
+
+
+def superfluous(doc: Document, needed: tuple[Obligation, ...]) -> list[str]:
+    """Assumptions without which every obligation is still proved (that stage values are finite is always meant)."""
+    found: list[str] = []
+    for a in doc.assumptions:
+        kept = tuple(x for x in doc.assumptions if x not in {a, *found})
+        judge = Judge(replace(doc, assumptions=kept))
+        if a != "finite_stage_values" and all(judge.proves(o) for o in needed):
+            found.append(a)
+    return found
+
+
+_AGAIN = "export the certificate again with form.certificate.to_json()"
+
+
+def _compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> None:
+    if needed == stated:
+        return
+    missing = [o for o in needed if o not in set(stated)]
+    if missing:
+        raise CertificateError(
+            f"obligation {missing[0]} is missing or changed", "obligations", "the spec and the form require it", _AGAIN
+        )
+    extra = [o for o in stated if o not in set(needed)] or [stated[-1]]
+    why = "the form does not entail it, not twice, or not in this place"
+    raise CertificateError(f"obligation {extra[0]}", "obligations", why, _AGAIN)
+
+
+class Judge:
+    """Decides obligations of one document; normal forms are shared between those with the same facts."""
+
+    def __init__(self, doc: Document) -> None:
+        self.doc = doc
+        self.normals: dict[tuple[Term, ...], Normal] = {}
+        self.definition: dict[int, list[Poly]] = {}
+
+    def decide(self, o: Obligation) -> Finding:
+        why = self._obstacle(o)
+        return self._tested(o, why) if why else Finding(o, "proved")
+
+    def proves(self, o: Obligation) -> bool:
+        return not self._obstacle(o)
+
+    def _obstacle(self, o: Obligation) -> str:
+        """Empty for a proved obligation, else why it is not."""
+        try:
+            return "" if self._proved(o) else "the normal forms of its sides differ"
+        except (Exhausted, Unknown, OverflowError, RecursionError) as e:
+            return str(e)[:200] or type(e).__name__
+
+    def _tested(self, o: Obligation, why: str) -> Finding:
+        try:
+            from redalg.proofs.falsify import falsify
+        except ImportError:
+            return Finding(o, "unknown", why)
+        status, detail = falsify(o, self.doc)
+        return Finding(o, status, detail if status == "refuted" else why)
+
+    def _proved(self, o: Obligation) -> bool:
+        n = self._normal(o.given)
+        given = self._constraints(n, o.given)
+        if o.equality == "exact":
+            return Cases(n, self._stated_nonzero(n, o.given)).equal(n(o.left), n(o.right), given)
+        divisors = self._divisors(n) + self._stated_nonzero(n, o.given)
+        cases = Cases(n, divisors)
+        if o.equality == "domain":
+            return self._in_domain(n, cases, o.left, given)
+        return cases.equal(n(o.left), n(o.right), given)
+
+    def plain(self) -> Normal:
+        """Normal forms without facts."""
+        return self._normal(())
+
+    def _normal(self, given: tuple[Term, ...]) -> Normal:
+        if given not in self.normals:
+            n = Normal(BUDGET, frozenset(self.doc.assumptions))
+            self.normals[given] = n
+            n.facts = self._constraints(n, given)
+            n.done.clear()
+        return self.normals[given]
+
+    def _constraints(self, n: Normal, given: tuple[Term, ...]) -> list[Constraint]:
+        """Facts ``a <= b`` as constraints, where both sides are finite polynomials."""
+        found: list[Constraint] = []
+        for fact in given:
+            if fact.op == "le":
+                low, high = (n(a) for a in fact.args)
+                if isinstance(low, dict) and isinstance(high, dict):
+                    found.append((n.sub(high, low), False))
+        return found
+
+    def _stated_nonzero(self, n: Normal, given: tuple[Term, ...]) -> list[Poly]:
+        sides = [n(fact.args[0]) for fact in given if fact.op == "ne"]
+        return [s for s in sides if isinstance(s, dict)]
+
+    def _divisors(self, n: Normal) -> list[Poly]:
+        """What the definition divides by: not zero wherever it has a value."""
+        if id(n) not in self.definition:
+            found: list[Poly] = []
+            for t in walk(*self.doc.spec.values()):
+                if t.op == "pow" and t.args[1].op == "const" and t.args[1].attr < 0:
+                    found += _polys(n(t.args[0]))
+            self.definition[id(n)] = found
+        return self.definition[id(n)]
+
+    def _in_domain(self, n: Normal, cases: Cases, condition: Term, given: list[Constraint]) -> bool:
+        side = condition.args[0] if condition.op == "ne" else condition.args[1]
+        value = n(side)
+        if condition.op == "ne":
+            return self._everywhere(n, cases, value, given, cases.nonzero)
+        strict = condition.op == "lt"
+        bad = signs.NEG | signs.ZERO if strict else signs.NEG
+        same = [p for t in self._arguments(strict) for p in _polys(n(t))]
+
+        def good(p: Poly, held: list[Constraint]) -> bool:
+            fine = not n.decide(p) & bad or any(_alike(n, p, q) for q in same)
+            return fine or n.may(POSITIVE_LOGS if strict else NONNEGATIVE)
+
+        return self._everywhere(n, cases, value, given, good)
+
+    def _arguments(self, strict: bool) -> list[Term]:
+        """What the definition takes logarithms of, or (not strictly) also roots."""
+        found = [t.args[0] for t in walk(*self.doc.spec.values()) if t.op == "log"]
+        if strict:
+            return found
+        powers = (t for t in walk(*self.doc.spec.values()) if t.op == "pow" and t.args[1].op == "const")
+        return found + [t.args[0] for t in powers if t.args[1].attr.denominator % 2 == 0]
+
+    def _everywhere(self, n: Normal, cases: Cases, v: Value, given: list[Constraint], good: Any) -> bool:
+        """Whether `good` holds in each case of a value."""
+        g = n.first_indicator(v)
+        if g is None:
+            return good(v, given) if isinstance(v, dict) else v in ("oo", "-oo") and good == cases.nonzero
+        for value, claim in cases.meanings(g):
+            held = given + claim
+            if not cases._possible(held) or cases._void(g, value):
+                continue
+            gen = n.gens[g]
+            if gen.kind == "zero" and not value:
+                cases.divisors.append(gen.data[0])
+            fine = self._everywhere(n, cases, n.cofactor(v, g, value), held, good)
+            if gen.kind == "zero" and not value:
+                cases.divisors.pop()
+            if not fine:
+                return False
+        return True
+
+
+def _alike(n: Normal, p: Poly, q: Poly) -> bool:
+    """Equal up to a positive factor."""
+    if not p or not q:
+        return False
+    return n.same(n.primitive(p, False)[2], n.primitive(q, False)[2])
+
+
+def _polys(v: Value) -> list[Poly]:
+    if isinstance(v, Case):
+        return [*_polys(v.yes), *_polys(v.no)]
+    return [v] if isinstance(v, dict) else []
+
+
+__all__ = ["Finding", "Judge", "Report", "check"]

@@ -1,0 +1,102 @@
+"""What the parts of a state mean: each as a term over a whole stream, written in the language of specs.
+
+A sum slot is Σ_j lift(x_j; A) (divided by n where it is held as an average), an extremum, a position or a list is its
+reduction of the lift; an anchor of policy "extremum" is its target, one of policy "mean" stays a free variable, because
+nothing may depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from redalg.proofs.document import Anchor, Document, Slot
+from redalg.proofs.refusals import damaged
+from redalg.proofs.terms import Term, Terms, leaves
+
+COUNT = "n"
+
+
+class Denotation:
+    """The meaning of every name of a document, over its spec's axis."""
+
+    def __init__(self, doc: Document) -> None:
+        self.doc, self.terms, self.axis = doc, doc.terms, doc.axis
+        self.sources: dict[str, tuple[object, int]] = {}
+        self.declared: dict[str, tuple[str, ...]] = {COUNT: ()}
+        self.found: dict[str, Term] = {COUNT: doc.terms.size(doc.axis)}
+        self.open: set[str] = set()
+        for p in doc.passes:
+            for a in p.anchors:
+                self._declare(a.name, a, 0, a.axes)
+            for s in p.slots:
+                for i, part in enumerate(s.parts):
+                    self._declare(part, s, i, s.leaf(i).axes)
+            for name, value in p.exports:
+                self._declare(name, value, 0, ())
+
+    def _declare(self, name: str, source: object, part: int, axes: tuple[str, ...]) -> None:
+        if name in self.sources or name == COUNT:
+            raise damaged(f"the name {name!r:.80}", "passes", "two parts of the state have it")
+        self.sources[name], self.declared[name] = (source, part), axes
+
+    def of(self, name: str) -> Term | None:
+        """The meaning of a name; None for a name that is no part of the state (a shift, a primed anchor)."""
+        if name not in self.found and name in self.sources:
+            if name in self.open:
+                raise damaged(f"the part {name!r:.80}", "passes", "it is computed from itself")
+            self.open.add(name)
+            self.found[name] = self._meaning(name, *self.sources[name])
+        return self.found.get(name)
+
+    def _meaning(self, name: str, source: object, part: int) -> Term:
+        if isinstance(source, Anchor):
+            if source.target is None:
+                return self.terms.state(name, source.axes)
+            return self(source.target)
+        if isinstance(source, Slot):
+            return self.reduced(source, part, [self(body) for body in source.lift], self.axis)
+        assert isinstance(source, Term)
+        return self(source)
+
+    def reduced(self, s: Slot, part: int, bodies: list[Term], axis: tuple[str, ...]) -> Term:
+        """A slot's value over the elements along `axis`."""
+        t = self.terms
+        if s.kind == "sum":
+            total = t.reduce("sum", axis, *bodies)
+            return t.div(total, t.size(axis)) if s.average else total
+        if s.kind in ("argmax", "argmin"):
+            return t.reduce((s.kind[3:], s.kind)[part], axis, *bodies)
+        if s.kind == "topk":
+            return t.reduce(("topk_values", "topk_indices")[part], axis, *bodies, extra=s.extra)
+        if s.kind == "monoid":
+            return t.reduce("monoid", axis, *bodies, extra=(s.monoid or 0, part))
+        return t.reduce(s.kind, axis, *bodies)
+
+    def __call__(self, term: Term) -> Term:
+        """The term with every part of the state replaced by what it means."""
+        values = {}
+        for leaf in leaves(term):
+            meaning = self.of(leaf.attr.name)
+            if meaning is not None:
+                values[leaf] = self.read(meaning, leaf)
+        return self.terms.substitute(term, values)
+
+    def read(self, value: Term, leaf: Term) -> Term:
+        """A value where a leaf reads it, along the axes of the leaf."""
+        own = self.declared.get(leaf.attr.name, leaf.attr.axes)
+        if len(own) != len(leaf.attr.axes) and own:
+            raise damaged(f"the part {leaf.attr.name!r:.80}", "passes", "it is read along another number of axes")
+        renaming = {a: b for a, b in zip(own, leaf.attr.axes, strict=False) if a != b}
+        return self.terms.renamed(value, renaming) if renaming else value
+
+
+def resolve(terms: Terms, term: Term, values: Mapping[str, Term], declared: Mapping[str, tuple[str, ...]]) -> Term:
+    """State leaves replaced by name; a leaf read along other axes reads the value along those."""
+    mapping = {}
+    for leaf in leaves(term):
+        if leaf.attr.name in values:
+            own = declared.get(leaf.attr.name, leaf.attr.axes)
+            renaming = {a: b for a, b in zip(own, leaf.attr.axes, strict=False) if a != b}
+            value = values[leaf.attr.name]
+            mapping[leaf] = terms.renamed(value, renaming) if renaming else value
+    return terms.substitute(term, mapping)

@@ -1,0 +1,163 @@
+"""Certificates as data: what a document holds, and its JSON text (version 1).
+
+::
+
+    {"format": "redalg certificate", "version": 1, "spec_hash": …,
+     "terms": [[operation, attributes, numbers of earlier terms …], …],
+     "spec": {"axis": [axes], "outputs": {name: term}, "empty": {name: term}},
+     "monoids": [{"name", "commutative", "identity", "combined", "actions"}],
+     "passes": [{"order", "anchors", "slots", "exports"}], "outputs": [{"name", "value", "axes", "keeps_axis"}],
+     "stages": [{"name", "node", "pair", "rank", "generators", "coefficients", "rules"}],
+     "assumptions": [name, …], "obligations": [{"law", "subject", "left", "right", "equality", "given", "variables"}]}
+
+Terms are numbered by their place. Nothing in a document is ever executed; every field is held to its type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from redalg.proofs.terms import Leaf, Term, Terms, digest
+
+FORMAT, VERSION = "redalg certificate", 1
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """A user's monoid: its combination over the state leaves ``a0 a1 … b0 b1 …``; actions over ``a0 … h``."""
+
+    name: str
+    commutative: bool
+    identity: tuple[Term, ...]
+    combined: tuple[Term, ...]
+    actions: tuple[tuple[str, tuple[Term, ...]], ...] = ()
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What slots are centred on: `generator` is centred, A := target ("extremum") or A := A + shift ("mean")."""
+
+    name: str
+    axes: tuple[str, ...]
+    kind: str  # "add" | "mul"
+    policy: str  # "extremum" | "mean"
+    generator: Term | None  # what A starts on, for a mean
+    target: Term | None
+    shift: Term | None
+
+    @property
+    def leaf(self) -> Leaf:
+        return Leaf(self.name, self.axes, frozenset())
+
+
+@dataclass(frozen=True)
+class Move:
+    """One entry of the transport T: a coefficient over the anchors' shifts, and the slot (or "n") it multiplies."""
+
+    coefficient: Term
+    slot: str
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One mergeable quantity: ⊕ over the elements of `lift`, with the identity of ⊕ where it is a value."""
+
+    name: str
+    kind: str
+    axes: tuple[str, ...]
+    lift: tuple[Term, ...]
+    parts: tuple[str, ...]
+    identity: tuple[Term, ...] | None
+    domain: frozenset[str] = frozenset()
+    moves: tuple[Move, ...] = ()
+    average: bool = False
+    vanishes: bool = False
+    extra: tuple[int, str] | None = None  # topk: (k, new axis)
+    monoid: int | None = None
+
+    def leaf(self, part: int = 0) -> Leaf:
+        axes = self.axes + ((self.extra[1],) if self.extra else ())
+        return Leaf(self.parts[part], axes, self.domain)
+
+
+@dataclass(frozen=True)
+class Pass:
+    order: tuple[str, ...]
+    anchors: tuple[Anchor, ...]
+    slots: tuple[Slot, ...]
+    exports: tuple[tuple[str, Term], ...]
+
+
+@dataclass(frozen=True)
+class Output:
+    name: str
+    value: Term
+    axes: tuple[str, ...]
+    keeps_axis: bool = False
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A separated stage: its body is Σ coefficients·generators, for the pair (⊕, ⊗)."""
+
+    name: str
+    node: Term
+    pair: str
+    rank: int | None
+    generators: tuple[Term, ...] = ()
+    coefficients: tuple[Term, ...] = ()
+    rules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Obligation:
+    """`left` equals `right` for all values of the variables that satisfy `given`, in the sense of `equality`."""
+
+    law: str
+    subject: str
+    left: Term
+    right: Term
+    equality: str = "exact"  # "observational": where the definition has a value;  "domain": right is true
+    given: tuple[Term, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.law} {self.subject}"
+
+
+@dataclass(frozen=True)
+class Document:
+    """Everything a certificate states; `terms` is the table its terms live in."""
+
+    terms: Terms = field(compare=False)
+    axis: tuple[str, ...]
+    spec: dict[str, Term]
+    empty: dict[str, Term]
+    passes: tuple[Pass, ...]
+    outputs: tuple[Output, ...]
+    stages: tuple[Stage, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    monoids: tuple[Monoid, ...] = ()
+    obligations: tuple[Obligation, ...] = ()
+
+    @property
+    def spec_hash(self) -> str:
+        """The hash of the spec alone: its outputs, the values of empty rows and its monoids."""
+        extra = {f"monoid {m.name} {i}": t for m in self.monoids for i, t in enumerate((*m.combined, *m.identity))}
+        empty = {f"empty {name}": t for name, t in self.empty.items()}
+        return digest(self.spec | empty | extra, " ".join(f"{m.name}:{m.commutative}" for m in self.monoids))
+
+
+def variables(o: Obligation) -> list[str]:
+    """The names an obligation quantifies over, with their axes."""
+    from redalg.proofs.terms import walk
+
+    found = {t.attr: None for t in walk(o.left, o.right, *o.given) if t.op in ("tensor", "state")}
+    return sorted(f"{v.name}[{','.join(v.axes)}]" if v.axes else v.name for v in found)
+
+
+def as_json(doc: Document) -> dict[str, Any]:
+    """The document as plain data; every term is written once."""
+    from redalg.proofs.writing import Numbering
+
+    return Numbering().document(doc)

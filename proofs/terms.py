@@ -1,0 +1,205 @@
+"""Terms: the language of certificates, as interned trees that share their parts.
+
+The operations are those of specs: ``const special true false tensor state index size add mul pow maximum minimum where
+eq ne lt le and or not cast reduce`` and unary maps. A term is never simplified when it is built. Nothing but the
+standard library is imported here, and nothing of the engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+UNARY = frozenset(
+    "exp log abs sign relu sigmoid tanh log1p expm1 erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh "
+    "floor ceil conj re im".split()
+)
+NARY = frozenset({"add", "mul", "maximum", "minimum", "and", "or"})
+ARITY = {"pow": 2, "where": 3, "eq": 2, "ne": 2, "lt": 2, "le": 2, "not": 1} | dict.fromkeys(UNARY, 1)
+BOOLEAN = frozenset({"eq", "ne", "lt", "le", "and", "or", "not", "true", "false"})
+REDUCTIONS = frozenset("sum prod max min any all argmax argmin topk_values topk_indices monoid".split())
+
+
+class Leaf(NamedTuple):
+    """A named array: a tensor of the spec or a part of a state."""
+
+    name: str
+    axes: tuple[str, ...]
+    domain: frozenset[str]
+
+
+class Reduction(NamedTuple):
+    """The kind, the reduced axes and what the kind needs beside: (k, new axis), or (number of the monoid, part)."""
+
+    kind: str
+    axes: tuple[str, ...]
+    extra: tuple[int, Any] | None = None
+
+
+class Term:
+    """One operation; equal structure is the same object, so that a walk is linear."""
+
+    __slots__ = ("op", "args", "attr", "axes", "number")
+    op: str
+    args: tuple[Term, ...]
+    attr: Any
+    axes: frozenset[str]
+    number: int
+
+    def __repr__(self) -> str:
+        return f"<Term {self.op} {self.attr if self.attr is not None else ''}>"
+
+    @property
+    def is_boolean(self) -> bool:
+        if self.op == "where":
+            return self.args[1].is_boolean and self.args[2].is_boolean
+        if self.op == "reduce":
+            return self.attr.kind in ("any", "all")
+        return self.op in BOOLEAN or (self.op in ("tensor", "state") and "bool" in self.attr.domain)
+
+
+class Terms:
+    """The table in which the terms of one document are interned."""
+
+    def __init__(self, limit: int = 400_000) -> None:
+        self.table: dict[tuple[Any, ...], Term] = {}
+        self.limit = limit
+
+    def __call__(self, op: str, *args: Term, attr: Any = None) -> Term:
+        key = (op, tuple(a.number for a in args), attr)
+        found = self.table.get(key)
+        if found is None:
+            if len(self.table) >= self.limit:
+                raise OverflowError(f"more than {self.limit} terms")
+            found = object.__new__(Term)
+            found.op, found.args, found.attr, found.number = op, args, attr, len(self.table)
+            found.axes = _free_axes(op, args, attr)
+            self.table[key] = found
+        return found
+
+    def const(self, value: int | Fraction) -> Term:
+        return self("const", attr=Fraction(value))
+
+    def special(self, name: str) -> Term:
+        return self("special", attr=name)
+
+    def state(self, name: str, axes: Iterable[str] = (), domain: Iterable[str] = ()) -> Term:
+        return self("state", attr=Leaf(name, tuple(axes), frozenset(domain)))
+
+    def add(self, *terms: Term) -> Term:
+        return terms[0] if len(terms) == 1 else self("add", *terms)
+
+    def mul(self, *factors: Term) -> Term:
+        return factors[0] if len(factors) == 1 else self("mul", *factors)
+
+    def sub(self, a: Term, b: Term) -> Term:
+        return self("add", a, self("mul", self.const(-1), b))
+
+    def div(self, a: Term, b: Term) -> Term:
+        return self("mul", a, self("pow", b, self.const(-1)))
+
+    def reduce(self, kind: str, axes: tuple[str, ...], *bodies: Term, extra: tuple[int, Any] | None = None) -> Term:
+        return self("reduce", *bodies, attr=Reduction(kind, axes, extra))
+
+    def size(self, axes: Iterable[str]) -> Term:
+        sizes = [self("size", attr=a) for a in axes]
+        return self.mul(*sizes) if sizes else self.const(1)
+
+    # --- rewriting ---
+
+    def map(self, root: Term, change: Callable[[Term], Term | None]) -> Term:
+        """The term with every subterm that `change` has a value for replaced, outermost first."""
+        done: dict[Term, Term] = {}
+        for t in walk(root, until=lambda t: change(t) is not None):
+            new = change(t)
+            if new is None:
+                args = tuple(done[a] for a in t.args)
+                new = t if args == t.args else self(t.op, *args, attr=t.attr)
+            done[t] = new
+        return done[root]
+
+    def substitute(self, root: Term, values: Mapping[Term, Term]) -> Term:
+        return self.map(root, values.get) if values else root
+
+    def renamed(self, root: Term, axes: Mapping[str, str]) -> Term:
+        """Free axes renamed; a tensor under a renamed axis is read along the new one."""
+        done: dict[Term, Term] = {}
+        for t in walk(root):
+            if not any(a in t.axes for a in axes):
+                done[t] = t
+                continue
+            attr = t.attr
+            if t.op in ("tensor", "state"):
+                attr = Leaf(attr.name, tuple(axes.get(a, a) for a in attr.axes), attr.domain)
+            elif t.op == "index":
+                attr = axes.get(attr, attr)
+            elif t.op == "reduce":
+                bound = set(attr.axes)
+                if bound & (set(axes) | set(axes.values())):
+                    raise OverflowError("an axis is renamed to one that is bound below")
+                if attr.kind.startswith("topk") and attr.extra[1] in axes:
+                    attr = Reduction(attr.kind, attr.axes, (attr.extra[0], axes[attr.extra[1]]))
+            done[t] = self(t.op, *(done[a] for a in t.args), attr=attr)
+        return done[root]
+
+
+def _free_axes(op: str, args: tuple[Term, ...], attr: Any) -> frozenset[str]:
+    if op in ("tensor", "state"):
+        return frozenset(attr.axes)
+    if op == "index":
+        return frozenset({attr})
+    free: frozenset[str] = frozenset().union(*(a.axes for a in args)) if args else frozenset()
+    if op == "reduce":
+        free -= frozenset(attr.axes)
+        if attr.kind.startswith("topk") and attr.extra:
+            free |= {attr.extra[1]}
+    return free
+
+
+def walk(*roots: Term, until: Callable[[Term], bool] | None = None) -> Iterator[Term]:
+    """Every term below the roots once, arguments first; below a term that `until` holds for nothing is visited."""
+    seen: set[Term] = set()
+    stack: list[tuple[Term, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        term, done = stack.pop()
+        if done:
+            yield term
+        elif term not in seen:
+            seen.add(term)
+            stack.append((term, True))
+            if until is None or not until(term):
+                stack.extend((a, False) for a in reversed(term.args) if a not in seen)
+
+
+def leaves(*roots: Term, op: str = "state") -> list[Term]:
+    return [t for t in walk(*roots) if t.op == op]
+
+
+def encoded(term: Term, number: Callable[[Term], int]) -> list[Any]:
+    """One term as a JSON list; arguments are the numbers of earlier ones."""
+    args, attr = [number(a) for a in term.args], term.attr
+    if term.op == "const":
+        return ["const", str(attr)]
+    if term.op in ("special", "index", "size"):
+        return [term.op, attr]
+    if term.op in ("tensor", "state"):
+        return [term.op, attr.name, list(attr.axes), sorted(attr.domain)]
+    if term.op == "reduce":
+        return ["reduce", attr.kind, list(attr.axes), list(attr.extra) if attr.extra else None, *args]
+    return [term.op, attr, *args] if term.op == "cast" else [term.op, *args]
+
+
+def digest(roots: Mapping[str, Term], beside: str = "") -> str:
+    """The hash of a spec: of its outputs by name, whatever order their terms are written in."""
+    done: dict[Term, bytes] = {}
+    for t in walk(*roots.values()):
+        h = hashlib.blake2b(repr(encoded(t, lambda a: 0)).encode(), digest_size=16)
+        for a in t.args:
+            h.update(done[a])
+        done[t] = h.digest()
+    whole = hashlib.blake2b(beside.encode(), digest_size=16)
+    for name, root in roots.items():
+        whole.update(name.encode() + b"=" + done[root] + b";")
+    return whole.hexdigest()
