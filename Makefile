@@ -11,13 +11,14 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck bench bench-gpu readme clean
+.PHONY: help demo test lint typecheck bench bench-assembly bench-gpu readme clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
 	@echo "make test       run the tests"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
+	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
 	@echo "make clean      remove everything that was created"
 
@@ -58,6 +59,9 @@ typecheck: $(VENV)/.dev
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-assembly: $(VENV)/.test
+	$(BIN)/python -m benchmarks.assembly --out benchmarks/assembly.jsonl $(ARGS)
 
 bench-gpu: $(VENV)/.test
 	$(BIN)/python -m benchmarks.gpu --out benchmarks/gpu.jsonl $(ARGS) && $(BIN)/python -m benchmarks.gpu_report benchmarks/gpu.jsonl

@@ -18,6 +18,8 @@ import numpy as np
 from redalg.binding import Bound, bind
 from redalg.definition import reference
 from redalg.errors import RedalgError
+from redalg.kernels.arrays import plain
+from redalg.kernels.check import check
 from redalg.kernels.emit_numba import WHOLE, emit_cpu
 from redalg.kernels.ir import Module, Program
 from redalg.kernels.layouts import View, walk_of
@@ -83,7 +85,10 @@ class CpuRun:
             for name, value in (found if isinstance(found, dict) else {next(iter(shapes)): found}).items():
                 made[name][...] = value
         elif all(sizes[a] for a in (*compiled.program.rows, *compiled.program.stream, *compiled.program.lanes)):
-            _walk(compiled, held, made, sizes)
+            walked = {name: plain(x) for name, x in made.items()}
+            _walk(compiled, held, walked, sizes)
+            for name in (n for n, x in made.items() if walked[n] is not x):
+                made[name][...] = walked[name]
         results = {name: x if out is not None else bound.origin.restore(x) for name, x in made.items()}
         if out is not None:
             results = dict(out) if isinstance(out, dict) else {next(iter(results)): out}
@@ -110,7 +115,7 @@ class CpuRun:
     def _program(self, dtypes: Mapping[str, Any], stored: Mapping[str, str]) -> Program:
         program = lower(self.form, dtypes)
         operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in program.operands)
-        return replace(program, operands=operands)
+        return check(replace(program, operands=operands))
 
     @staticmethod
     def _shape(r: Any, bound: Bound, program: Program) -> tuple[int, ...]:
@@ -216,8 +221,8 @@ def _raw(given: Any, array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
     if isinstance(given, np.ndarray) and given.dtype.name in BITS:
-        return given
-    return array
+        return plain(given)
+    return plain(array)
 
 
 def _stored(array: np.ndarray) -> str:

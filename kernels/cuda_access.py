@@ -39,6 +39,7 @@ class Access:
     # --- parameters --------------------------------------------------------------------------------------------------
 
     def size(self, axis: str) -> str:
+        axis = self.program.inner.get(axis, axis)
         if axis in self.program.lengths:
             return str(self.program.lengths[axis])
         name = f"size_{axis}"
