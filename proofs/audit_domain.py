@@ -1,7 +1,7 @@
 """Domains of audited numbers: which ones to draw, which special ones, and which are simpler than a given one.
 
 Words, alone or together: real (default of floats), positive, nonnegative, integer (default of ints), count (0, 1, 2
-and so on), unit (from 0 to 1), bool, finite (neither infinities nor NaN). A set or a range gives the choices themselves.
+and so on), unit (from 0 to 1), bool, finite (neither infinities nor NaN). A set or a range lists what to draw.
 Numbers are dyadic and small, so that every float type holds them exactly and sums and products of a few do not round.
 """
 
@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -29,6 +30,10 @@ class Domain:
     dtype: str = "float64"
     choices: tuple[Number, ...] = ()
 
+    @cached_property
+    def pool(self) -> list[Fraction]:
+        return [x for x in SMALL if x in self]
+
     @property
     def integral(self) -> bool:
         return bool({"integer", "count"} & self.words)
@@ -41,9 +46,8 @@ class Domain:
             return rng.random() < 0.5
         if "complex" in self.words:
             return complex(rng.randint(-4, 4), rng.randint(-4, 4)) / 2
-        pool = [x for x in SMALL if x in self]
         if small or rng.random() < 0.25:
-            return rng.choice(pool)
+            return rng.choice(self.pool)
         return self._larger(rng)
 
     def _larger(self, rng: Random) -> Fraction:

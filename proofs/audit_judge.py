@@ -233,7 +233,7 @@ def judge(op: Operator, check: Check, case: Case, compiled: bool = False) -> Ver
     """One check on one case; `compiled` leaves exact arithmetic out."""
     if check.right is None:
         return _free_of_nan(op, check, case)
-    if op.exact and not compiled:
+    if op.exact and not compiled and all(is_finite(x) for part in case for x in part):
         verdict = _exactly(op, check, case)
         if verdict is not None:
             if verdict.broken or not op.twice:

@@ -110,14 +110,15 @@ def search(op: Operator, law: Law, samples: int, seed: int) -> Found | None:
 
 # --- shrinking --------------------------------------------------------------------------------------------------------
 
-Key = tuple[int, int, int, float]
+Key = tuple[int, int, int, int, float]
 
 
 def size(op: Operator, case: Case) -> Key:
-    """Fewer elements first, then numbers that are easier to read."""
+    """Fewer elements in fewer chunks first, then numbers that are easier to read."""
     costs = [cost(x) for part in case for x in part]
     bits, digits, magnitudes = (sum(c[k] for c in costs) for k in range(3))
-    return (sum(map(len, case)) if op.lift is not None else 0, int(bits), int(digits), magnitudes)
+    elements = (sum(map(len, case)), sum(map(bool, case))) if op.lift is not None else (0, 0)
+    return (*elements, int(bits), int(digits), magnitudes)
 
 
 def shrink(op: Operator, check: Check, case: Case, verdict: Verdict) -> tuple[Case, Verdict]:
@@ -149,6 +150,8 @@ def candidates(op: Operator, case: Case) -> Iterator[Case]:
         elif op.identity is not None:
             yield _replaced(case, k, op.identity)
             yield _replaced(case, k, tuple(_easiest(d) for d in op.domains))
+    if op.lift is not None:
+        yield from (_joined(case, k) for k in range(len(case)))
     yield from _together(op, case)
     for k, part in enumerate(case):
         for i, x in enumerate(part):
@@ -166,6 +169,11 @@ def _shorter(part: Part, width: int) -> Iterator[Part]:
         yield ()
     for at in range(0, len(part), width):
         yield (*part[:at], *part[at + width :])
+
+
+def _joined(case: Case, k: int) -> Case:
+    """All elements in one chunk, the others empty."""
+    return tuple(sum(case, ()) if j == k else () for j in range(len(case)))
 
 
 def _replaced(case: Case, k: int, part: Part) -> Case:

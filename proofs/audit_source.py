@@ -41,16 +41,28 @@ def _sourced(function: Any, alias: str, seen: tuple[Any, ...] = ()) -> list[str]
     if tree is None or function in seen:
         return []
     reads = _reads(function, (*seen, function))
-    if reads is None:
+    if reads is None or not _closed(tree, function):
         return []
     if isinstance(tree, ast.Lambda):
         return [*reads, f"{alias} = {ast.unparse(tree)}"]
-    tree.decorator_list = []
-    return [
-        *reads,
-        *ast.unparse(tree).splitlines(),
-        *(["", "", f"{alias} = {tree.name}"] if alias != tree.name else []),
-    ]
+    tree.decorator_list, tree.returns = [], None
+    renamed = ["", "", f"{alias} = {tree.name}"] if alias != tree.name else []
+    return [*reads, *([""] if reads else []), *ast.unparse(tree).splitlines(), *renamed]
+
+
+def _closed(tree: ast.FunctionDef | ast.Lambda, function: Any) -> bool:
+    """Annotations go, and defaults become the values they have: both may read names that are not there any more."""
+    for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+        argument.annotation = None
+    values = list(function.__defaults__ or ())
+    if not all(isinstance(v, bool | int | float | str | None) for v in values) or function.__kwdefaults__:
+        return False
+    tree.args.defaults = [ast.parse(_plain(v), mode="eval").body for v in values]
+    return True
+
+
+def _plain(value: Any) -> str:
+    return f"float({str(value)!r})" if isinstance(value, float) and value - value != 0 else repr(value)
 
 
 def _tree(function: Any) -> ast.FunctionDef | ast.Lambda | None:
@@ -89,7 +101,7 @@ def _line(name: str, value: Any, seen: tuple[Any, ...]) -> list[str] | None:
     if isinstance(value, Fraction):
         return [f"{name} = Fraction({value.numerator}, {value.denominator})"]
     if isinstance(value, bool | int | float | str) or value is None:
-        return [f"{name} = {value!r}"]
+        return [f"{name} = {_plain(value)}"]
     if isinstance(value, tuple | list) and all(isinstance(v, bool | int | float | str) for v in value):
         return [f"{name} = {value!r}"]
     return (imported(value, name) or _sourced(value, name, seen) or None) if callable(value) else None

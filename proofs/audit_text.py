@@ -228,8 +228,8 @@ def leaf_strategy(leaf: Scalar, domain: Domain, kind: str, exact: bool) -> str:
     number = f"Fraction(k, {1 if domain.integral else 8})" if exact else ("float(k)" if domain.integral else "k / 8")
     number = f"{code_dtype(leaf)}({number})" if leaf.cast is not None and not exact else number
     text = f"st.integers({low}, {high}).map(lambda k: {number})"
-    special = [leaf.hand(x, exact) for x in domain.special(kind)] if kind else []
-    return f"({text} | st.sampled_from({code(special)}))" if special else text
+    special = list(dict.fromkeys(code(leaf.hand(x, exact)) for x in domain.special(kind))) if kind else []
+    return f"({text} | st.sampled_from([{', '.join(special)}]))" if special else text
 
 
 def code_dtype(leaf: Scalar) -> str:
@@ -238,6 +238,14 @@ def code_dtype(leaf: Scalar) -> str:
     return {"float": "np.float64", "int": "np.int64", "bool": "np.bool_", "complex": "np.complex128"}.get(
         leaf.kind, "object"
     )
+
+
+def _fraction(q: Fraction) -> str:
+    if q.denominator == 1 and abs(q) < 2**53:
+        return f"Fraction({q.numerator})"
+    if q.denominator < 2**20 and abs(q) < 2**53:
+        return f"Fraction({q.numerator}, {q.denominator})"
+    return f"Fraction({float(q)!r})" if Fraction(float(q)) == q else f"Fraction({q.numerator}, {q.denominator})"
 
 
 def code(value: Any) -> str:
@@ -259,7 +267,7 @@ def code(value: Any) -> str:
             return f"{type(value).__name__}({inside})"
         return f"[{inside}]" if isinstance(value, list) else f"({inside}{',' if len(value) == 1 else ''})"
     if isinstance(value, Fraction):
-        return f"Fraction({value.numerator}, {value.denominator})"
+        return _fraction(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if value != value else "inf" if value > 0 else "-inf"
     return repr(value)

@@ -1,4 +1,4 @@
-"""More families of `tests.audit_operators`: pairs, matrices, dicts, arrays, integers; non-commutative ones among them."""
+"""More families of `tests.audit_operators`: pairs, matrices, dicts, arrays, integers; some of them not commutative."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def window(rng: Random) -> list[Drawn]:
     own = {"domain": {"low": "finite", "high": "finite", "n": "count"}, "commutative": True}
     return [
         Drawn("window", merge, empty, own),
-        Drawn("high of low", narrow, empty, own | {"commutative": False}, "left identity", frozenset({"associativity"})),
+        Drawn("high of low", narrow, empty, own | {"commutative": False}, "left identity",
+              AFTER_IDENTITY | {"associativity", "right identity"}),
         Drawn("counts what touches", counted, empty, own, "commutativity", frozenset({"associativity"})),
         Drawn("zeros for nothing", merge, {"low": 0.0, "high": 0.0, "n": 0}, own, "left identity",
               AFTER_IDENTITY | {"right identity"}),
