@@ -163,13 +163,14 @@ class Elements:
         if parts > 1:
             out(f"share = (length + {parts * span - 1}) // {parts * span} * {span}  # per piece, in whole tiles")
             out("low = piece * share", "stop = min(low + share, length)")
-        low, self.stop = ("low", "stop") if parts > 1 else ("0", "length")
+        self.stop = "stop" if parts > 1 else "length"
+        plus, minus = ("low + ", " - low") if parts > 1 else ("", "")
         if self.ordered:
-            out(f"share = ({self.stop} - {low} + THREADS - 1) // THREADS  # consecutive elements for every thread")
-            out(f"first = {low} + t * share", f"stop = min(first + share, {self.stop})")
+            out(f"share = ({self.stop}{minus} + THREADS - 1) // THREADS  # consecutive elements for every thread")
+            out(f"first = {plus}t * share", f"stop = min(first + share, {self.stop})")
             self.stop, step = "stop", "TILE"
         else:
-            out(f"first = {low} + t * VECTOR" if s.vector > 1 else f"first = {low} + t" if low != "0" else "first = t")
+            out(f"first = {plus}t{' * VECTOR' if s.vector > 1 else ''}")
             step = "THREADS * TILE" if s.threads > 1 else "TILE"
         with out.block(f"while first < {self.stop}:"):
             yield
@@ -218,10 +219,11 @@ class Elements:
         out, width = self.kernel.out, self.kernel.schedule.vector
         if vectors:
             with self.vectors():
+                out("k = v * VECTOR")
                 for leaf in vectors:
                     operand, name = self.access.operands[leaf.attr.name], self.tiles_of[leaf]
                     base = self.bases.get((operand.name, leaf.attr.axes))
-                    entries = [f"{name}[v * VECTOR{f' + {c}' if c else ''}]" for c in range(width)]
+                    entries = [f"{name}[k{f' + {c}' if c else ''}]" for c in range(width)]
                     value = self.access.load(operand, f"{base} + j" if base else "j", width)
                     out(f"{', '.join(entries)} = {value}")
         if single:

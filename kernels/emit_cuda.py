@@ -16,6 +16,7 @@ from redalg.kernels.kinds import program_kinds
 from redalg.kernels.packing import packed
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
+from redalg.kernels.wrapping import documented, wrapped
 
 
 def emit(program: Program, schedule: Schedule, layout: Layout) -> Module:
@@ -81,13 +82,10 @@ class Kernel:
     def _finished(self) -> Module:
         params = self.params()
         name = f"{operand_name(local(self.program.name))}_kernel"
-        head = [
-            "@cuda.jit(fastmath={})" if False else "@cuda.jit",
-            f"def {name}({', '.join(map(self.argument, params))}):",
-        ]
-        body = "\n".join([*head, f'    """{self._about()}"""', self.out.text()])
+        head = ["@cuda.jit", f"def {name}({', '.join(map(self.argument, params))}):", *self.about()]
+        body = "\n".join([*head, self.out.text()])
         text = "\n\n".join([self._header(body), *(f + "\n" for f in self.functions.values()), body])
-        return Module(text, name, tuple(params))
+        return Module(wrapped(text), name, tuple(params))
 
     def params(self) -> list[Param]:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
@@ -103,11 +101,16 @@ class Kernel:
             return f"size_{p.name}"
         return p.name if p.role == "scratch" else (results if p.role == "result" else arrays)[p.name]
 
-    def _about(self) -> str:
+    def about(self) -> list[str]:
+        """The kernel's docstring: what it computes, in the words of the spec."""
+        what, _, spec = self.program.title.partition(": ")
+        return documented(f"{what}{self.walk()}.", spec.split("; "))
+
+    def walk(self) -> str:
+        """How rows are walked, after the names of what is computed."""
         s = self.schedule
-        who = "thread" if s.threads == 1 else f"{s.threads} threads"
         held = "held in registers" if s.resident else "walked in tiles"
-        return f"{self.program.title}: {who} per row, {held}."
+        return f"; {s.threads} thread{'s' if s.threads > 1 else ''} per row, {held}"
 
     def _header(self, body: str) -> str:
         s, whole = self.schedule, "\n".join([*self.functions.values(), body])

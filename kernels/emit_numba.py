@@ -19,6 +19,7 @@ from redalg.kernels.emit_cuda import Kernel
 from redalg.kernels.ir import Fold, Loop, Module, Param, Program
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
+from redalg.kernels.wrapping import wrapped
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
 WHOLE = 8192  # the longest row that is one tile
@@ -140,7 +141,7 @@ class CpuKernel(Kernel):
         params = self.params()
         name = f"{local(self.program.name)}_rows"
         names = [self.argument(p) for p in params]
-        head = [FLAGS, f"def {name}({', '.join([*names, 'low', 'high'])}):", f'    """{self.program.title}."""']
+        head = [FLAGS, f"def {name}({', '.join([*names, 'low', 'high'])}):", *self.about()]
         for p, n in zip(params, names, strict=True):
             if p.role in ("operand", "result"):
                 head.append(f"    {n} = pointer_{p.dtype}({n})")
@@ -150,7 +151,10 @@ class CpuKernel(Kernel):
         functions = [_as_njit(f) for f in self.functions.values()]
         text = "\n".join(head)
         whole = "\n\n\n".join([self.header("\n".join([*functions, text])), *functions, text])
-        return Module(whole, name, (*params, Param("low", "low", "int64"), Param("high", "high", "int64")))
+        return Module(wrapped(whole), name, (*params, Param("low", "low", "int64"), Param("high", "high", "int64")))
+
+    def walk(self) -> str:
+        return f"; a row {'is one tile' if self.schedule.resident else 'is walked in tiles'}"
 
     def _lanes(self) -> list[str]:
         if not self.program.lanes:
