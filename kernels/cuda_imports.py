@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
-MEMORY = re.compile(r"\b((?:load|store)_\w+|atomic_inc_acq_rel|fence_gpu)\(")
-WARP = re.compile(r"\b(shfl_\w+|dsm_\w+|cluster_\w+)\(")
-MATH = re.compile(r"\b([a-z]\w*_f(?:32|64))\(")
+INTRINSICS = re.compile(
+    r"(load|store)_\w+|atomic_inc_acq_rel|fence_gpu|(shfl|dsm|cluster)_\w+|key_(of|value|place)|redux_max_u64"
+)
+MATH = re.compile(r"[a-z]\w*_f(?:32|64)")
 
 
-def imports(text: str) -> list[str]:
-    """The import lines for what the text calls."""
-    defined = set(re.findall(r"^def (\w+)\(", text, re.M))
-    keys = set(re.findall(r"\b(key_of|key_value|key_place|redux_max_u64)\(", text))
-    intrinsics = {*keys, *MEMORY.findall(text), *WARP.findall(text)}
-    maths = set(MATH.findall(text)) - intrinsics - defined
-    lines = []
-    for module, names in (("intrinsics", intrinsics - defined), ("gpu_math", maths)):
-        if names:
-            lines.append(f"from redalg.kernels.{module} import {', '.join(sorted(names))}")
-    return lines
+def imports(names: Collection[str]) -> list[str]:
+    """The import lines for what is called by these names."""
+    intrinsics = sorted(n for n in names if INTRINSICS.fullmatch(n))
+    maths = sorted(n for n in names if MATH.fullmatch(n) and n not in intrinsics)
+    found = {"intrinsics": intrinsics, "gpu_math": maths}
+    return [f"from redalg.kernels.{module} import {', '.join(used)}" for module, used in found.items() if used]

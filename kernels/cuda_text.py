@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 RESERVED = frozenset(
@@ -26,6 +26,22 @@ def local(name: str) -> str:
     """The Python name of a part of a state or of a step."""
     text = re.sub(r"\W", "_", name.replace("'", "_prime"))
     return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new"} else text
+
+
+ALIASES = {"f32": "np.float32", "f64": "np.float64", "i32": "np.int32", "i64": "np.int64", "u64": "np.uint64"}
+
+
+def definitions(used: Collection[str], constants: Mapping[str, object]) -> list[str]:
+    """What stands above the functions of a module: short names of types, and constants, as far as they are used.
+
+    >>> definitions({"INF", "TILE"}, {"INF": "f32(np.inf)", "TILE": 4, "ROWS": 1})
+    ['f32 = np.float32', 'INF = f32(np.inf)', 'TILE = 4']
+    """
+    wanted = {name: str(value) for name, value in constants.items() if name in used}
+    words = {*used} | {word for value in wanted.values() for word in re.findall(r"[^\W\d]\w*", value)}
+    types = [name for name in ALIASES if name in words]
+    lines = [f"{', '.join(types)} = {', '.join(ALIASES[t] for t in types)}"] if types else []
+    return [*lines, *(f"{name} = {value}" for name, value in wanted.items())]
 
 
 class Text:
