@@ -55,13 +55,15 @@ class Kernel:
         self.results = Results(self)
         self.lists = {part.name: part.top for p in program.passes for part in p.parts if part.top}
         bounded = frozenset(n + end for n in program.attained for end in ("", "_b", "_new"))
+        names = fast_names(program) if self.approximates else {}
         self.row: Scalars = Scalars(
-            self.real, self.kinds, self.elements.row_leaf, self.access.size, bounded=bounded, names=fast_names(program)
+            self.real, self.kinds, self.elements.row_leaf, self.access.size, bounded=bounded, names=names
         )
 
     # --- the module --------------------------------------------------------------------------------------------------
 
     packs = True  # whether positions are packed with their values
+    approximates = True  # whether functions of 16-bit elements may be the quicker ones of the target
 
     def parts(self) -> tuple[type[Elements], type[Folding]]:
         """The printers of tiles and of walks over them."""

@@ -130,6 +130,7 @@ class CpuFolding(Folding):
 
 class CpuKernel(Kernel):
     packs = False
+    approximates = False  # all of `redalg.kernels.cpu_math` is as quick as it is exact
 
     def parts(self) -> tuple[type[Elements], type[Folding]]:
         return CpuElements, CpuFolding
