@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-INTRINSICS = re.compile(
-    r"(load|store)_\w+|atomic_inc_acq_rel|fence_gpu|(shfl|dsm|cluster)_\w+|key_(of|value|place)|redux_max_u64"
-)
-MATH = re.compile(r"[a-z]\w*_f(?:32|64)")
+from redalg.kernels import twins, twins_math
+from redalg.kernels.ir import STORAGE
+
+Modules = Mapping[str, frozenset[str]]  # the functions of every module
+CUDA: Modules = {  # every function has a twin of its name; syncthreads is called as `cuda.syncthreads`
+    "intrinsics": frozenset(twins.TWINS) - {"syncthreads"},
+    "gpu_math": frozenset(twins_math.TWINS),
+}
+CPU: Modules = {
+    "cpu_memory": frozenset(f"{way}_{d}" for way in ("pointer", "load", "store", "store_stream") for d in STORAGE),
+    "cpu_math": CUDA["gpu_math"],
+}
 
 
-def imports(names: Collection[str]) -> list[str]:
-    """The import lines for what is called by these names."""
-    intrinsics = sorted(n for n in names if INTRINSICS.fullmatch(n))
-    maths = sorted(n for n in names if MATH.fullmatch(n) and n not in intrinsics)
-    found = {"intrinsics": intrinsics, "gpu_math": maths}
+def imports(names: Collection[str], modules: Modules = CUDA) -> list[str]:
+    """The import lines for what is called by these names.
+
+    >>> imports({"exp_f32", "lane_id", "load_float32", "total"})
+    ['from redalg.kernels.intrinsics import lane_id, load_float32', 'from redalg.kernels.gpu_math import exp_f32']
+    >>> imports({"exp_f32", "pointer_int64"}, CPU)
+    ['from redalg.kernels.cpu_memory import pointer_int64', 'from redalg.kernels.cpu_math import exp_f32']
+    """
+    found = {module: sorted(functions.intersection(names)) for module, functions in modules.items()}
     return [f"from redalg.kernels.{module} import {', '.join(used)}" for module, used in found.items() if used]

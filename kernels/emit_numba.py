@@ -14,6 +14,7 @@ from redalg.graph import Node
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
+from redalg.kernels.cuda_imports import CPU, imports
 from redalg.kernels.cuda_text import definitions, local
 from redalg.kernels.emit_cuda import Kernel, read
 from redalg.kernels.ir import Fold, Loop, Module, Param, Program
@@ -165,17 +166,12 @@ class CpuKernel(Kernel):
         return [f"    LANES = {' * '.join(self.access.size(a) for a in self.program.lanes)}"]
 
     def header(self, names: frozenset[str]) -> str:
-        lines = ["import numpy as np", "from numba import njit", ""]
-        memory = sorted(n for n in names if re.fullmatch(r"(load|store|pointer)_\w+", n))
-        maths = sorted(n for n in names if re.fullmatch(r"[a-z]\w*_f(?:32|64)", n) and n not in (*memory, *SHUFFLES))
-        for module, found in (("cpu_memory", memory), ("cpu_math", maths)):
-            if found:
-                lines.append(f"from redalg.kernels.{module} import {', '.join(found)}")
+        lines = ["import numpy as np", "from numba import njit", "", *imports(names, CPU), ""]
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "TILE": TILE, "THREADS": 1, "MISSING": "i64(2**62)",
         }  # fmt: skip
-        return "\n".join([*lines, "", *definitions(names, constants)])
+        return "\n".join([*lines, *definitions(names, constants)])
 
     def _where_am_i(self) -> None:
         out, rows = self.out, self.program.rows
@@ -189,7 +185,6 @@ class CpuKernel(Kernel):
         self.elements.offsets()
 
 
-SHUFFLES = frozenset({"shfl_idx_f32", "shfl_idx_f64"})
 _BUFFER = re.compile(r"^( *)(\w+) = cuda\.local\.array\((\w+), (.*)\)$")
 
 
