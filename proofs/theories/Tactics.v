@@ -1,0 +1,444 @@
+(** * Tactics that close the obligations of one form, so that a printer need not know proofs.
+
+    How an instance is printed. One file per certificate, every obligation one lemma over plain variables:
+
+        From Coq Require Import Reals List.
+        From Redalg Require Import Fold Sums Transport Order Invariant Tactics.
+        Open Scope R_scope.
+
+        Lemma O1_stage2 : forall x D A : R, exp (x - D) = exp (A - D) * exp (x - A).
+        Proof. redalg_solve. Qed.
+
+    - Names: [O1_<stage>], [O2_<slot>], [O3_<slot>], [O3_<slot>_still], [O4_<kind>], [O5_<slot>], [O7_<slot>_<n>].
+    - Variables: every leaf of the pair (a tensor at one element, an anchor [A], [A'], [A''], a slot, a count) is one
+      real variable; a Boolean leaf is a [bool]; assumptions are hypotheses before the equation, in the order in which
+      they are known: [0 < n -> A <> 0 -> x <= M -> ...]. Positions and counts are reals.
+    - Operations: [+ - * /], [^] with a literal exponent of type nat, [/ (a ^ k)] for negative powers, [sqrt] for the
+      power 1/2, [Rpower] for other powers, [exp ln sin cos tanh], [Rabs Rmax Rmin], and from this file [relu sigmoid
+      log1p], the conditions [Rltb Rleb Reqb andb orb negb] (of type bool) and [if c then a else b] for [where].
+      Any other map of one element is a function variable [f : R -> R].
+    - A reduction inside an element is a [lsum (fun d => ...) ds] over a list variable; d is of any type, the tensors
+      read at d are function variables.
+    - Several slots: an inductive type of slot names, [phi], [rows] as in [Invariant.moments], then
+      [Proof. redalg_slots. Qed.] for the laws in all slots at once; a value with several parts is a tuple.
+    - A map that is pulled out of an order reduction: [forall u v, u <= v -> phi u <= phi v] (or [<], for positions),
+      closed by [redalg_mono].
+    - Results: the theorems [transport_value], [additive_value], [multiplicative_value], [average_value], [max_bracketing],
+      [argmax_bracketing], [topk_bracketing], [lean_run], [every_result] applied to these lemmas (see Examples.v).
+
+    [redalg_solve] leaves no goal or fails; it never uses a hypothesis that the lemma does not state. *)
+
+From Coq Require Import List Reals Lra Psatz Bool.
+From Redalg Require Import Sums.
+Open Scope R_scope.
+
+(** ** Words of the language that the library lacks *)
+
+Definition relu (x : R) : R := Rmax 0 x.
+Definition sigmoid (x : R) : R := / (1 + exp (- x)).
+Definition log1p (x : R) : R := ln (1 + x).
+Definition Rltb (a b : R) : bool := if Rlt_dec a b then true else false.
+Definition Rleb (a b : R) : bool := if Rle_dec a b then true else false.
+Definition Reqb (a b : R) : bool := if Req_EM_T a b then true else false.
+Definition iverson (b : bool) : R := if b then 1 else 0.
+
+Ltac rs_unfold := unfold relu, sigmoid, log1p, iverson, Rpower, Rsqr in *.
+
+(** ** Signs: goals [0 < e], [0 <= e], [e <> 0] *)
+
+Lemma rs_pow_pos_even : forall x : R, 0 <= x ^ 2.
+Proof. intros. nra. Qed.
+
+Lemma rs_exp_neq : forall x, exp x <> 0.
+Proof. intros. apply Rgt_not_eq, exp_pos. Qed.
+
+Lemma rs_mul_neq : forall a b : R, a <> 0 -> b <> 0 -> a * b <> 0.
+Proof. intros. now apply Rmult_integral_contrapositive_currified. Qed.
+
+(** The exponential of one monomial, as an atom. *)
+Definition rs_e (x : R) : R := exp x.
+Lemma rs_e_pos : forall x, 0 < rs_e x. Proof. exact exp_pos. Qed.
+Lemma rs_e_neq : forall x, rs_e x <> 0. Proof. exact rs_exp_neq. Qed.
+
+Ltac rs_positive :=
+  first
+    [ assumption
+    | apply exp_pos
+    | apply rs_e_pos
+    | lra
+    | lazymatch goal with
+      | |- 0 < _ * _ => apply Rmult_lt_0_compat; rs_positive
+      | |- 0 < _ / _ => apply Rdiv_lt_0_compat; rs_positive
+      | |- 0 < / _ => apply Rinv_0_lt_compat; rs_positive
+      | |- 0 < _ + _ => first [apply Rplus_lt_le_0_compat; rs_positive | apply Rplus_le_lt_0_compat; rs_positive]
+      | |- 0 < _ ^ _ => apply pow_lt; rs_positive
+      | |- 0 < sqrt _ => apply sqrt_lt_R0; rs_positive
+      | |- 0 < Rmax _ _ => apply Rmax_case; rs_positive
+      | |- 0 < Rabs _ => apply Rabs_pos_lt; rs_nonzero
+      | |- 0 <= exp _ => left; apply exp_pos
+      | |- 0 <= Rabs _ => apply Rabs_pos
+      | |- 0 <= sqrt _ => apply sqrt_pos
+      | |- 0 <= ?a * ?a => apply Rle_0_sqr
+      | |- 0 <= _ * _ => apply Rmult_le_pos; rs_positive
+      | |- 0 <= _ + _ => apply Rplus_le_le_0_compat; rs_positive
+      | |- 0 <= _ / _ => apply Rmult_le_pos; [rs_positive | left; apply Rinv_0_lt_compat; rs_positive]
+      | |- 0 <= / _ => left; apply Rinv_0_lt_compat; rs_positive
+      | |- 0 <= _ ^ 2 => apply rs_pow_pos_even
+      | |- 0 <= _ ^ _ => apply pow_le; rs_positive
+      | |- 0 <= Rmax _ _ => eapply Rle_trans; [| apply Rmax_l]; rs_positive
+      | |- 0 <= Rmax _ _ => eapply Rle_trans; [| apply Rmax_r]; rs_positive
+      | |- 0 <= Rmin _ _ => apply Rmin_case; rs_positive
+      | |- 0 <= lsum _ _ => apply lsum_nonneg; intros; rs_positive
+      | |- _ > _ => apply Rlt_gt; rs_positive
+      | |- _ >= _ => apply Rle_ge; rs_positive
+      end
+    | nra ]
+with rs_nonzero :=
+  first
+    [ assumption
+    | apply rs_exp_neq
+    | apply rs_e_neq
+    | apply not_eq_sym; assumption
+    | lra
+    | lazymatch goal with
+      | |- _ * _ <> 0 => apply rs_mul_neq; rs_nonzero
+      | |- _ / _ <> 0 => apply rs_mul_neq; [| apply Rinv_neq_0_compat]; rs_nonzero
+      | |- / _ <> 0 => apply Rinv_neq_0_compat; rs_nonzero
+      | |- _ ^ _ <> 0 => apply pow_nonzero; rs_nonzero
+      | |- - _ <> 0 => apply Ropp_neq_0_compat; rs_nonzero
+      | |- sqrt _ <> 0 => apply Rgt_not_eq; rs_positive
+      end
+    | apply Rgt_not_eq; apply Rlt_gt; solve [rs_positive]
+    | apply Rlt_not_eq; apply Rplus_lt_reg_l with (r := 1); lra
+    | intro; nra ].
+
+Ltac rs_side := repeat split; first [rs_nonzero | rs_positive].
+
+(** ** Exponentials: exp of a polynomial as a product of powers of atoms [rs_e monomial] *)
+
+Lemma rs_plus : forall x y u v, exp x = u -> exp y = v -> exp (x + y) = u * v.
+Proof. intros. subst. apply exp_plus. Qed.
+
+Lemma rs_minus : forall x y u v, exp x = u -> exp y = v -> exp (x - y) = u * / v.
+Proof. intros. subst. unfold Rminus. now rewrite exp_plus, exp_Ropp. Qed.
+
+Lemma rs_opp : forall x u, exp x = u -> exp (- x) = / u.
+Proof. intros. subst. apply exp_Ropp. Qed.
+
+Lemma rs_negated : forall t r u, exp r = u -> t = - r -> exp t = / u.
+Proof. intros. subst. apply exp_Ropp. Qed.
+
+Lemma rs_times : forall (n : nat) t r u, exp r = u -> t = INR n * r -> exp t = u ^ n.
+Proof.
+  intros n t r u <- ->. induction n as [|n IH]; [simpl; now rewrite Rmult_0_l, exp_0 |].
+  rewrite S_INR, Rmult_plus_distr_r, Rmult_1_l, exp_plus, IH. simpl. ring.
+Qed.
+
+Lemma rs_times_neg : forall (n : nat) t r u, exp r = u -> t = - (INR n * r) -> exp t = / u ^ n.
+Proof. intros. subst t. rewrite exp_Ropp. f_equal. eapply rs_times; eauto. Qed.
+
+(** The literal at the head of a product, and the product without it. *)
+Ltac rs_head t :=
+  lazymatch t with
+  | ?a * _ => rs_head a
+  | _ => t
+  end.
+
+Ltac rs_rest t :=
+  lazymatch t with
+  | IZR _ * ?y => y
+  | ?a * ?y => let r := rs_rest a in constr:(r * y)
+  | IZR _ => constr:(1)
+  end.
+
+(** [- a * y * z] without its sign. *)
+Ltac rs_unsigned t :=
+  lazymatch t with
+  | ?a * ?y => let r := rs_unsigned a in constr:(r * y)
+  | - ?a => a
+  end.
+
+Ltac rs_numeral p := let n := eval compute in (Pos.to_nat p) in n.
+
+Ltac rs_expand :=
+  lazymatch goal with
+  | |- exp ?b = _ =>
+      lazymatch b with
+      | _ + _ => eapply rs_plus; rs_expand
+      | _ - _ => eapply rs_minus; rs_expand
+      | - _ => eapply rs_opp; rs_expand
+      | IZR Z0 => exact exp_0
+      | IZR (Zpos xH) => exact (eq_refl (rs_e 1))
+      | ln ?a => apply (exp_ln a); rs_positive
+      | _ =>
+          let c := rs_head b in
+          lazymatch c with
+          | IZR (Zpos ?p) =>
+              let r := rs_rest b in let n := rs_numeral p in
+              eapply (rs_times n b r); [rs_expand | simpl INR; ring]
+          | IZR (Zneg ?p) =>
+              let r := rs_rest b in let n := rs_numeral p in
+              eapply (rs_times_neg n b r); [rs_expand | simpl INR; ring]
+          | - _ => let r := rs_unsigned b in eapply (rs_negated b r); [rs_expand | ring]
+          | _ => exact (eq_refl (rs_e b))
+          end
+      end
+  end.
+
+Ltac rs_one_exp a :=
+  let H := fresh in
+  pose proof (eq_refl a) as H;
+  unfold Rdiv in H; rewrite ?Rinv_mult, ?Rinv_inv in H; ring_simplify in H;
+  lazymatch type of H with
+  | _ = ?b =>
+      clear H;
+      let E := fresh in
+      assert (E : exp a = exp b) by (apply f_equal; first [reflexivity | ring | field; rs_side]);
+      let F := fresh in
+      eassert (F : exp b = _) by rs_expand;
+      rewrite (eq_trans E F); clear E F
+  end.
+
+(** Atoms whose arguments are equal, or multiples of each other by a literal, become one. *)
+Ltac rs_unify :=
+  repeat match goal with
+  | |- context [rs_e ?r] =>
+      match goal with
+      | |- context [rs_e ?s] =>
+          tryif constr_eq r s then fail else
+          first
+            [ replace (rs_e s) with (rs_e r) by (apply f_equal; ring)
+            | replace (rs_e s) with (/ rs_e r) by (symmetry; apply (rs_opp r); reflexivity || (replace s with (- r) by ring; apply (rs_opp r); reflexivity))
+            | lazymatch r with
+              | context [/ IZR (Zpos ?q)] =>
+                  let n := rs_numeral q in
+                  replace (rs_e s) with (rs_e r ^ n) by (symmetry; apply (rs_times n s r); [reflexivity | simpl INR; field])
+              end ]
+      end
+  end.
+
+Ltac rs_exp := repeat match goal with |- context [exp ?a] => rs_one_exp a end; rs_unify.
+
+(** ** Logarithms and roots, where the signs they need are known *)
+
+Lemma rs_ln_pow : forall n x, 0 < x -> ln (x ^ n) = INR n * ln x.
+Proof.
+  induction n as [|n IH]; intros x H; [simpl; rewrite ln_1; ring |].
+  rewrite S_INR. simpl. rewrite ln_mult, IH by (auto using pow_lt). ring.
+Qed.
+
+Lemma rs_ln_div : forall x y, 0 < x -> 0 < y -> ln (x / y) = ln x - ln y.
+Proof. intros. unfold Rdiv. rewrite ln_mult, ln_Rinv by (auto using Rinv_0_lt_compat). ring. Qed.
+
+Lemma rs_ln_sqrt : forall x, 0 < x -> ln (sqrt x) = ln x / 2.
+Proof.
+  intros x H. rewrite <- (sqrt_sqrt x) at 2 by lra. rewrite ln_mult by now apply sqrt_lt_R0. field.
+Qed.
+
+Ltac rs_log :=
+  repeat match goal with
+  | |- context [ln (exp ?a)] => rewrite (ln_exp a)
+  | |- context [exp (ln ?a)] => rewrite (exp_ln a) by rs_positive
+  | |- context [ln 1] => rewrite ln_1
+  | |- context [ln (?a * ?b)] => rewrite (ln_mult a b) by rs_positive
+  | |- context [ln (?a / ?b)] => rewrite (rs_ln_div a b) by rs_positive
+  | |- context [ln (/ ?a)] => rewrite (ln_Rinv a) by rs_positive
+  | |- context [ln (?a ^ ?n)] => rewrite (rs_ln_pow n a) by rs_positive
+  | |- context [ln (sqrt ?a)] => rewrite (rs_ln_sqrt a) by rs_positive
+  end; simpl INR.
+
+Ltac rs_root :=
+  repeat match goal with
+  | |- context [sqrt 0] => rewrite sqrt_0
+  | |- context [sqrt 1] => rewrite sqrt_1
+  | |- context [sqrt (?a * ?a)] => rewrite (sqrt_square a) by rs_positive
+  | |- context [sqrt (?a ^ 2)] => rewrite (sqrt_pow2 a) by rs_positive
+  | |- context [sqrt (?a * ?b)] => rewrite (sqrt_mult a b) by rs_positive
+  | |- context [sqrt (?a / ?b)] => rewrite (sqrt_div_alt a b) by rs_positive
+  | |- context [sqrt (/ ?a)] => rewrite (sqrt_inv a)
+  end.
+
+Lemma rs_sqrt_square : forall a, 0 <= a -> sqrt a * sqrt a = a.
+Proof. exact sqrt_sqrt. Qed.
+
+Lemma rs_sin_square : forall a, sin a * sin a = 1 - cos a * cos a.
+Proof. intros. pose proof (sin2_cos2 a) as H. unfold Rsqr in H. lra. Qed.
+
+Ltac rs_trig :=
+  unfold Rminus; rewrite ?sin_plus, ?cos_plus, ?sin_neg, ?cos_neg, ?sin_0, ?cos_0.
+
+(** Squares of roots and sines as equations for [ring] and [field]. *)
+Ltac rs_known a := match goal with H : a |- _ => idtac end.
+Ltac rs_squares :=
+  repeat match goal with
+  | |- context [sqrt ?a] =>
+      tryif rs_known (sqrt a * sqrt a = a) then fail else
+      assert (sqrt a * sqrt a = a) by (apply rs_sqrt_square; rs_positive)
+  | |- context [sin ?a] =>
+      tryif rs_known (sin a * sin a = 1 - cos a * cos a) then fail else pose proof (rs_sin_square a)
+  end.
+
+Ltac rs_with_squares tac :=
+  rs_squares;
+  lazymatch goal with
+  | H1 : ?a * ?a = _, H2 : ?b * ?b = _, H3 : ?c * ?c = _ |- _ => ring [H1 H2 H3]
+  | H1 : ?a * ?a = _, H2 : ?b * ?b = _ |- _ => first [ring [H1 H2] | field [H1 H2]; rs_side]
+  | H1 : ?a * ?a = _ |- _ => first [ring [H1] | field [H1]; rs_side]
+  end.
+
+(** ** Cases: maxima, absolute values, conditions *)
+
+Ltac rs_flat t :=
+  lazymatch t with
+  | context [Rmax _ _] => fail
+  | context [Rmin _ _] => fail
+  | context [Rabs _] => fail
+  | context [Rltb _ _] => fail
+  | context [Rleb _ _] => fail
+  | context [Reqb _ _] => fail
+  | context [if _ then _ else _] => fail
+  | _ => idtac
+  end.
+
+Ltac rs_prune := try (exfalso; lra).
+
+(** One case distinction, innermost first, with what it says of the other occurrences. *)
+Ltac rs_case :=
+  match goal with
+  | b : bool |- _ => destruct b
+  | |- context [Rmax ?a ?b] =>
+      rs_flat a; rs_flat b;
+      let H := fresh in
+      destruct (Rle_lt_dec a b) as [H|H]; [rewrite (Rmax_right a b H) | rewrite (Rmax_left a b (Rlt_le _ _ H))]; rs_prune
+  | |- context [Rmin ?a ?b] =>
+      rs_flat a; rs_flat b;
+      let H := fresh in
+      destruct (Rle_lt_dec a b) as [H|H]; [rewrite (Rmin_left a b H) | rewrite (Rmin_right a b (Rlt_le _ _ H))]; rs_prune
+  | |- context [Rabs ?a] =>
+      rs_flat a;
+      let H := fresh in
+      destruct (Rle_lt_dec 0 a) as [H|H];
+      [rewrite (Rabs_pos_eq a H) | rewrite (Rabs_left a H)]; rs_prune
+  | |- context [Rltb ?a ?b] => rs_flat a; rs_flat b; unfold Rltb at 1; destruct (Rlt_dec a b); rs_prune
+  | |- context [Rleb ?a ?b] => rs_flat a; rs_flat b; unfold Rleb at 1; destruct (Rle_dec a b); rs_prune
+  | |- context [Reqb ?a ?b] => rs_flat a; rs_flat b; unfold Reqb at 1; destruct (Req_EM_T a b); rs_prune
+  | |- context [if ?c then _ else _] => lazymatch type of c with sumbool _ _ => rs_flat c; destruct c; rs_prune end
+  | H : context [Rmax ?a ?b] |- _ =>
+      rs_flat a; rs_flat b;
+      let K := fresh in
+      destruct (Rle_lt_dec a b) as [K|K];
+      [rewrite (Rmax_right a b K) in * | rewrite (Rmax_left a b (Rlt_le _ _ K)) in *]; rs_prune
+  | H : context [Rmin ?a ?b] |- _ =>
+      rs_flat a; rs_flat b;
+      let K := fresh in
+      destruct (Rle_lt_dec a b) as [K|K];
+      [rewrite (Rmin_left a b K) in * | rewrite (Rmin_right a b (Rlt_le _ _ K)) in *]; rs_prune
+  end.
+
+(** Equations between a variable and something else, from conditions, are used. *)
+Ltac rs_subst := repeat match goal with H : ?x = _ :> R |- _ => is_var x; subst x | H : _ = ?x :> R |- _ => is_var x; subst x end.
+
+(** ** Sums over an inner axis: everything moves inside, then element by element *)
+
+Ltac rs_inside :=
+  rewrite <- ?lsum_scal, <- ?lsum_scal_r; unfold Rdiv; rewrite <- ?lsum_scal_r;
+  rewrite <- ?lsum_opp; repeat (rewrite <- ?lsum_plus; rewrite <- ?lsum_minus).
+
+(** ** Closing one case *)
+
+Ltac rs_field := first [solve [ring] | solve [field; rs_side]].
+
+Ltac rs_close :=
+  first
+    [ solve [reflexivity | assumption | congruence]
+    | solve [lra]
+    | rs_field
+    | solve [rs_positive | rs_nonzero]
+    | solve [progress rs_exp; rs_field]
+    | solve [progress rs_log; first [rs_field | lra | progress rs_exp; rs_field]]
+    | solve [progress rs_root; first [rs_field | rs_with_squares ltac:(idtac)]]
+    | solve [rs_with_squares ltac:(idtac)]
+    | solve [rs_trig; first [rs_field | rs_with_squares ltac:(idtac) | progress rs_exp; rs_field]]
+    | solve [nra] ].
+
+Ltac rs_parts :=
+  repeat match goal with
+  | |- _ /\ _ => split
+  | |- (_, _) = (_, _) => apply f_equal2
+  end.
+
+Ltac rs_sums :=
+  match goal with
+  | |- lsum _ ?xs = lsum _ ?xs => apply lsum_ext; intros
+  | |- context [lsum] => progress rs_inside; try (apply lsum_ext; intros)
+  end.
+
+(** The tactic of printed lemmas. *)
+Ltac redalg_solve :=
+  intros; rs_unfold; cbn [fst snd] in *; rs_parts;
+  first
+    [ rs_close
+    | solve [rs_sums; rs_parts; first [rs_close | rs_sums; rs_close]]
+    | solve [repeat (rs_case; cbn [fst snd andb orb negb] in *); rs_parts; first [rs_close | rs_subst; rs_close]] ].
+
+(** Laws in all slots at once: goals over an index, whose rows and elements compute. *)
+Ltac redalg_slots :=
+  intros;
+  match goal with
+  | i : _ |- ?l = ?r =>
+      lazymatch type of i with R => fail | _ => idtac end;
+      match goal with |- context [i] => destruct i end
+  end;
+  cbn -[IZR pow Rdiv Rminus Rmax Rmin Rabs] in *; redalg_solve.
+
+(** ** Monotone maps: [forall u v, u <= v -> phi u <= phi v] and the strict version *)
+
+Lemma rs_exp_le : forall u v, u <= v -> exp u <= exp v.
+Proof. intros u v [H| ->]; [left; now apply exp_increasing | apply Rle_refl]. Qed.
+
+Lemma rs_ln_le : forall u v, 0 < u -> u <= v -> ln u <= ln v.
+Proof. intros u v P [H| ->]; [left; now apply ln_increasing | apply Rle_refl]. Qed.
+
+Lemma rs_max_le : forall a b u v, a <= b -> u <= v -> Rmax a u <= Rmax b v.
+Proof. intros. unfold Rmax. repeat destruct Rle_dec; lra. Qed.
+
+Lemma rs_min_le : forall a b u v, a <= b -> u <= v -> Rmin a u <= Rmin b v.
+Proof. intros. unfold Rmin. repeat destruct Rle_dec; lra. Qed.
+
+Lemma rs_inv_le : forall u v, 0 < u -> u <= v -> / v <= / u.
+Proof. intros. apply Rinv_le_contravar; auto. Qed.
+
+Lemma rs_inv_lt : forall u v, 0 < u -> u < v -> / v < / u.
+Proof. intros. apply Rinv_lt_contravar; auto. apply Rmult_lt_0_compat; lra. Qed.
+
+Ltac rs_mono :=
+  first
+    [ assumption
+    | apply Rle_refl
+    | lra
+    | lazymatch goal with
+      | |- exp _ <= exp _ => apply rs_exp_le; rs_mono
+      | |- exp _ < exp _ => apply exp_increasing; rs_mono
+      | |- ln _ <= ln _ => apply rs_ln_le; [rs_positive | rs_mono]
+      | |- ln _ < ln _ => apply ln_increasing; [rs_positive | rs_mono]
+      | |- sqrt _ <= sqrt _ => apply sqrt_le_1_alt; rs_mono
+      | |- sqrt _ < sqrt _ => apply sqrt_lt_1_alt; split; [rs_positive | rs_mono]
+      | |- Rmax _ _ <= Rmax _ _ => apply rs_max_le; rs_mono
+      | |- Rmin _ _ <= Rmin _ _ => apply rs_min_le; rs_mono
+      | |- / _ <= / _ => apply rs_inv_le; [rs_positive | rs_mono]
+      | |- / _ < / _ => apply rs_inv_lt; [rs_positive | rs_mono]
+      | |- - _ <= - _ => apply Ropp_le_contravar; rs_mono
+      | |- - _ < - _ => apply Ropp_lt_contravar; rs_mono
+      | |- ?c * _ <= ?c * _ => apply Rmult_le_compat_l; [rs_positive | rs_mono]
+      | |- ?c * _ < ?c * _ => apply Rmult_lt_compat_l; [rs_positive | rs_mono]
+      | |- _ / ?c <= _ / ?c => apply Rmult_le_compat_r; [rs_positive | rs_mono]
+      | |- _ / ?c < _ / ?c => apply Rmult_lt_compat_r; [rs_positive | rs_mono]
+      | |- _ * ?c <= _ * ?c => apply Rmult_le_compat_r; [rs_positive | rs_mono]
+      | |- _ * ?c < _ * ?c => apply Rmult_lt_compat_r; [rs_positive | rs_mono]
+      | |- _ - _ <= _ - _ => apply Rplus_le_compat; rs_mono
+      | |- _ + _ <= _ + _ => apply Rplus_le_compat; rs_mono
+      | |- _ + _ < _ + _ => first [apply Rplus_lt_le_compat; rs_mono | apply Rplus_le_lt_compat; rs_mono]
+      end
+    | nra ].
+
+Ltac redalg_mono := intros; rs_unfold; solve [rs_mono].
