@@ -30,89 +30,8 @@
 
 From Coq Require Import List Reals Lra Psatz Bool.
 From Redalg Require Import Sums.
+From Redalg Require Export Signs.
 Open Scope R_scope.
-
-(** ** Words of the language that the library lacks *)
-
-Definition relu (x : R) : R := Rmax 0 x.
-Definition sigmoid (x : R) : R := / (1 + exp (- x)).
-Definition log1p (x : R) : R := ln (1 + x).
-Definition Rltb (a b : R) : bool := if Rlt_dec a b then true else false.
-Definition Rleb (a b : R) : bool := if Rle_dec a b then true else false.
-Definition Reqb (a b : R) : bool := if Req_EM_T a b then true else false.
-Definition iverson (b : bool) : R := if b then 1 else 0.
-
-Ltac rs_unfold := unfold relu, sigmoid, log1p, iverson, Rpower, Rsqr in *.
-
-(** ** Signs: goals [0 < e], [0 <= e], [e <> 0] *)
-
-Lemma rs_pow_pos_even : forall x : R, 0 <= x ^ 2.
-Proof. intros. nra. Qed.
-
-Lemma rs_exp_neq : forall x, exp x <> 0.
-Proof. intros. apply Rgt_not_eq, exp_pos. Qed.
-
-Lemma rs_mul_neq : forall a b : R, a <> 0 -> b <> 0 -> a * b <> 0.
-Proof. intros. now apply Rmult_integral_contrapositive_currified. Qed.
-
-(** The exponential of one monomial, as an atom. *)
-Definition rs_e (x : R) : R := exp x.
-Lemma rs_e_pos : forall x, 0 < rs_e x. Proof. exact exp_pos. Qed.
-Lemma rs_e_neq : forall x, rs_e x <> 0. Proof. exact rs_exp_neq. Qed.
-
-Ltac rs_positive :=
-  first
-    [ assumption
-    | apply exp_pos
-    | apply rs_e_pos
-    | lra
-    | lazymatch goal with
-      | |- 0 < _ * _ => apply Rmult_lt_0_compat; rs_positive
-      | |- 0 < _ / _ => apply Rdiv_lt_0_compat; rs_positive
-      | |- 0 < / _ => apply Rinv_0_lt_compat; rs_positive
-      | |- 0 < _ + _ => first [apply Rplus_lt_le_0_compat; rs_positive | apply Rplus_le_lt_0_compat; rs_positive]
-      | |- 0 < _ ^ _ => apply pow_lt; rs_positive
-      | |- 0 < sqrt _ => apply sqrt_lt_R0; rs_positive
-      | |- 0 < Rmax _ _ => apply Rmax_case; rs_positive
-      | |- 0 < Rabs _ => apply Rabs_pos_lt; rs_nonzero
-      | |- 0 <= exp _ => left; apply exp_pos
-      | |- 0 <= Rabs _ => apply Rabs_pos
-      | |- 0 <= sqrt _ => apply sqrt_pos
-      | |- 0 <= ?a * ?a => apply Rle_0_sqr
-      | |- 0 <= _ * _ => apply Rmult_le_pos; rs_positive
-      | |- 0 <= _ + _ => apply Rplus_le_le_0_compat; rs_positive
-      | |- 0 <= _ / _ => apply Rmult_le_pos; [rs_positive | left; apply Rinv_0_lt_compat; rs_positive]
-      | |- 0 <= / _ => left; apply Rinv_0_lt_compat; rs_positive
-      | |- 0 <= _ ^ 2 => apply rs_pow_pos_even
-      | |- 0 <= _ ^ _ => apply pow_le; rs_positive
-      | |- 0 <= Rmax _ _ => eapply Rle_trans; [| apply Rmax_l]; rs_positive
-      | |- 0 <= Rmax _ _ => eapply Rle_trans; [| apply Rmax_r]; rs_positive
-      | |- 0 <= Rmin _ _ => apply Rmin_case; rs_positive
-      | |- 0 <= lsum _ _ => apply lsum_nonneg; intros; rs_positive
-      | |- _ > _ => apply Rlt_gt; rs_positive
-      | |- _ >= _ => apply Rle_ge; rs_positive
-      end
-    | nra ]
-with rs_nonzero :=
-  first
-    [ assumption
-    | apply rs_exp_neq
-    | apply rs_e_neq
-    | apply not_eq_sym; assumption
-    | lra
-    | lazymatch goal with
-      | |- _ * _ <> 0 => apply rs_mul_neq; rs_nonzero
-      | |- _ / _ <> 0 => apply rs_mul_neq; [| apply Rinv_neq_0_compat]; rs_nonzero
-      | |- / _ <> 0 => apply Rinv_neq_0_compat; rs_nonzero
-      | |- _ ^ _ <> 0 => apply pow_nonzero; rs_nonzero
-      | |- - _ <> 0 => apply Ropp_neq_0_compat; rs_nonzero
-      | |- sqrt _ <> 0 => apply Rgt_not_eq; rs_positive
-      end
-    | apply Rgt_not_eq; apply Rlt_gt; solve [rs_positive]
-    | apply Rlt_not_eq; apply Rplus_lt_reg_l with (r := 1); lra
-    | intro; nra ].
-
-Ltac rs_side := repeat split; first [rs_nonzero | rs_positive].
 
 (** ** Exponentials: exp of a polynomial as a product of powers of atoms [rs_e monomial] *)
 
@@ -300,7 +219,13 @@ Ltac rs_flat t :=
   | _ => idtac
   end.
 
-Ltac rs_prune := try (exfalso; lra).
+Ltac rs_prune :=
+  try (exfalso; first [lra | congruence | match goal with H : ?a <> ?b |- _ => apply H; lra end]).
+
+(** A condition that holds, or does not, everywhere in the goal. *)
+Ltac rs_condition c yes no :=
+  let H := fresh in
+  destruct c eqn:H; rewrite ?H in *; [apply yes in H | apply no in H]; rs_prune.
 
 (** One case distinction, innermost first, with what it says of the other occurrences. *)
 Ltac rs_case :=
@@ -319,10 +244,13 @@ Ltac rs_case :=
       let H := fresh in
       destruct (Rle_lt_dec 0 a) as [H|H];
       [rewrite (Rabs_pos_eq a H) | rewrite (Rabs_left a H)]; rs_prune
-  | |- context [Rltb ?a ?b] => rs_flat a; rs_flat b; unfold Rltb at 1; destruct (Rlt_dec a b); rs_prune
-  | |- context [Rleb ?a ?b] => rs_flat a; rs_flat b; unfold Rleb at 1; destruct (Rle_dec a b); rs_prune
-  | |- context [Reqb ?a ?b] => rs_flat a; rs_flat b; unfold Reqb at 1; destruct (Req_EM_T a b); rs_prune
+  | |- context [Rltb ?a ?b] => rs_flat a; rs_flat b; rs_condition (Rltb a b) Rltb_true Rltb_false
+  | |- context [Rleb ?a ?b] => rs_flat a; rs_flat b; rs_condition (Rleb a b) Rleb_true Rleb_false
+  | |- context [Reqb ?a ?b] => rs_flat a; rs_flat b; rs_condition (Reqb a b) Reqb_true Reqb_false
   | |- context [if ?c then _ else _] => lazymatch type of c with sumbool _ _ => rs_flat c; destruct c; rs_prune end
+  | _ : context [Rltb ?a ?b] |- _ => rs_flat a; rs_flat b; rs_condition (Rltb a b) Rltb_true Rltb_false
+  | _ : context [Rleb ?a ?b] |- _ => rs_flat a; rs_flat b; rs_condition (Rleb a b) Rleb_true Rleb_false
+  | _ : context [Reqb ?a ?b] |- _ => rs_flat a; rs_flat b; rs_condition (Reqb a b) Reqb_true Reqb_false
   | H : context [Rmax ?a ?b] |- _ =>
       rs_flat a; rs_flat b;
       let K := fresh in
@@ -346,7 +274,13 @@ Ltac rs_inside :=
 
 (** ** Closing one case *)
 
-Ltac rs_field := first [solve [ring] | solve [field; rs_side]].
+(** Inverses of products and powers hold without conditions ([/ 0 = 0]), so they are tried before [field]. *)
+Lemma rs_inv_pow : forall (x : R) n, / x ^ n = (/ x) ^ n.
+Proof. induction n as [|n IH]; simpl; [apply Rinv_1 | now rewrite Rinv_mult, IH]. Qed.
+
+Ltac rs_inverses := unfold Rdiv; repeat rewrite ?Rinv_mult, ?rs_inv_pow, ?Rinv_inv.
+
+Ltac rs_field := first [solve [ring] | solve [field; rs_side] | solve [rs_inverses; ring]].
 
 Ltac rs_close :=
   first
@@ -365,6 +299,7 @@ Ltac rs_parts :=
   repeat match goal with
   | |- _ /\ _ => split
   | |- (_, _) = (_, _) => apply f_equal2
+  | |- Some _ = Some _ => apply f_equal
   end.
 
 Ltac rs_sums :=
@@ -379,7 +314,8 @@ Ltac redalg_solve :=
   first
     [ rs_close
     | solve [rs_sums; rs_parts; first [rs_close | rs_sums; rs_close]]
-    | solve [repeat (rs_case; cbn [fst snd andb orb negb] in *); rs_parts; first [rs_close | rs_subst; rs_close]] ].
+    | solve [repeat (rs_case; cbn [fst snd andb orb negb] in *); rs_parts; first [rs_close | progress rs_subst; rs_close]]
+    | solve [progress rs_subst; rs_parts; rs_close] ].
 
 (** Laws in all slots at once: goals over an index, whose rows and elements compute. *)
 Ltac redalg_slots :=
