@@ -79,22 +79,22 @@ Section Average.
   Qed.
 
   Variables (D : Type) (F : E -> D -> R) (terms : list ((D -> An -> R) * I)).
-  Hypothesis O1 : forall x d A, holds x A -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms.
 
   Definition average_of_terms (d : D) (s : averages) : R :=
     INR (count s) * lsum (fun h => fst h d (at_anchor s) * avg s (snd h)) terms.
 
   Theorem average_value : forall t d xs, Permutation (leaves t) xs -> xs <> [] ->
+    (forall x A, In x xs -> holds x A -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
     option_map (average_of_terms d) (run avg_lift avg_combine t) = Some (lsum (fun x => F x d) xs).
   Proof.
-    intros t d xs P N. rewrite <- (lsum_permutation (fun x => F x d) P).
-    apply represented_result with (R := averaging) (definition := lsum (fun x => F x d)).
-    - clear t P xs N. intros xs [n [A u]] N (_ & C & H & Hu). unfold average_of_terms. cbn in *. subst n.
-      pose proof (INR_length_pos N). rewrite <- lsum_scal.
+    intros t d xs P N O1. pose proof (average_bracketing t) as R.
+    destruct (run avg_lift avg_combine t) as [[n [A u]]|]; simpl in R.
+    - destruct R as [N' (_ & C & H & Hu)]. cbn in *. subst n. f_equal.
+      pose proof (INR_length_pos N'). unfold average_of_terms. cbn.
+      rewrite <- (lsum_permutation (fun x => F x d) P), <- lsum_scal.
       rewrite (lsum_ext_in (fun x => F x d) (fun x => lsum (fun h => fst h d A * phi x A (snd h)) terms)).
       + rewrite lsum_swap. apply lsum_ext. intros [h k]. cbn. rewrite Hu, lsum_scal. field. lra.
-      + rewrite Forall_forall in H. auto.
-    - apply average_bracketing.
-    - intros E0. rewrite E0 in P. apply Permutation_nil in P. congruence.
+      + intros x Hin. rewrite Forall_forall in H. apply O1; auto. eapply Permutation_in; eassumption.
+    - rewrite R in P. apply Permutation_nil in P. congruence.
   Qed.
 End Average.

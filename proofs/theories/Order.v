@@ -8,7 +8,7 @@
       commutative: [argmax_order]) monoid that a strictly increasing map leaves alone. *)
 
 From Coq Require Import List Permutation Reals Lra Lia.
-From Redalg Require Import Fold.
+From Redalg Require Import Fold Transport.
 Import ListNotations.
 Open Scope R_scope.
 Set Implicit Arguments.
@@ -84,6 +84,14 @@ Theorem rmin_lower : forall x xs y, In y (x :: xs) -> rmin x xs <= y.
 Proof.
   intros x xs y H. rewrite rmin_opp.
   pose proof (@rmax_upper (- x) (map Ropp xs) (- y) (in_map Ropp (x :: xs) y H)). lra.
+Qed.
+
+(** Slots anchored on a running maximum: the anchor is the maximum of the stream, for every tree. *)
+Theorem extremum_anchor : forall E I (g : E -> R) (phi : E -> R -> I -> R) T t A u,
+  form phi T g (fun a b => Rmax (fst a) (fst b)) t = Some (A, u) -> reduce Rmax (map g (leaves t)) = Some A.
+Proof.
+  intros E I g phi T t A u H. apply (f_equal (option_map fst)) in H. cbn in H. unfold form in H.
+  rewrite (run_map _ g _ Rmax) in H by reflexivity. now rewrite <- H, (max_bracketing g t (Permutation_refl _)).
 Qed.
 
 (** ** Pulling maps out *)

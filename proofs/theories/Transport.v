@@ -134,30 +134,29 @@ Section Values.
     unfold form. destruct (run _ _ t); [eauto | simpl in R; congruence].
   Qed.
 
+  (** What a state holds, in any order of the stream. *)
+  Theorem form_state : forall t xs, Permutation (leaves t) xs -> xs <> [] ->
+    exists A u, form t = Some (A, u) /\ (forall i, u i = lsum (fun x => phi x A i) xs) /\ Forall (fun x => holds x A) xs.
+  Proof.
+    intros t xs P N. destruct (form_nonempty t) as [[A u] H].
+    - intros E0. rewrite E0 in P. apply Permutation_nil in P. congruence.
+    - destruct (transport_slots _ H) as [Hu Hx]. exists A, u. split; auto. split.
+      + intros i. rewrite Hu. now apply lsum_permutation.
+      + now apply (Permutation_Forall P).
+  Qed.
+
   Variables (D : Type) (F : E -> D -> R) (terms : list ((D -> An -> R) * I)).
   Definition value (d : D) (s : held An (I -> R)) : R := lsum (fun h => fst h d (fst s) * snd s (snd h)) terms.
 
-  (** O1 is needed at the elements of the stream, the context they give and the anchor that was reached, no others. *)
-  Theorem transport_value_at : forall t d s xs, form t = Some s -> Permutation (leaves t) xs ->
-    (forall x, In x xs -> holds x (fst s) -> F x d = lsum (fun h => fst h d (fst s) * phi x (fst s) (snd h)) terms) ->
-    value d s = lsum (fun x => F x d) xs.
-  Proof.
-    intros t d [A u] xs H P O1. destruct (transport_slots _ H) as [Hu Hx]. unfold value. cbn [fst snd] in *.
-    rewrite (lsum_ext_in (fun x => F x d) (fun x => lsum (fun h => fst h d A * phi x A (snd h)) terms)).
-    - rewrite lsum_swap. apply lsum_ext. intros [h k]. cbn. rewrite lsum_scal. f_equal.
-      rewrite Hu. now apply lsum_permutation.
-    - intros x Hin. apply O1; auto. rewrite Forall_forall in Hx. apply Hx.
-      now apply Permutation_in with xs; [apply Permutation_sym |].
-  Qed.
-
-  Theorem transport_value :
-    (forall x d A, holds x A -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
-    forall t d xs, Permutation (leaves t) xs -> xs <> [] ->
+  (** O1 is needed at the elements of the stream and the context they give, no others. *)
+  Theorem transport_value : forall t d xs, Permutation (leaves t) xs -> xs <> [] ->
+    (forall x A, In x xs -> holds x A -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
     option_map (value d) (form t) = Some (lsum (fun x => F x d) xs).
   Proof.
-    intros O1 t d xs P N. destruct (form_nonempty t) as [s Hs].
-    - intros H. rewrite H in P. apply Permutation_nil in P. congruence.
-    - rewrite Hs. simpl. f_equal. eapply transport_value_at; eauto.
+    intros t d xs P N O1. destruct (form_state _ P N) as (A & u & -> & Hu & Hx). unfold value. cbn. f_equal.
+    rewrite (lsum_ext_in (fun x => F x d) (fun x => lsum (fun h => fst h d A * phi x A (snd h)) terms)).
+    - rewrite lsum_swap. apply lsum_ext. intros [h k]. cbn. now rewrite lsum_scal, Hu.
+    - rewrite Forall_forall in Hx. auto.
   Qed.
 
   Theorem transport_associative : forall a b c C i, sound a -> sound b -> sound c ->
@@ -199,9 +198,9 @@ Section Shifts.
   Hypothesis first_valid : forall x, valid (first x).
   Hypothesis meet_valid : forall a b, valid (fst a) -> valid (fst b) -> valid (meet a b).
   Variables (D : Type) (F : E -> D -> R) (terms : list ((D -> An -> R) * I)).
-  Hypothesis O1 : forall x d A, valid A -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms.
 
   Theorem shift_value : forall t d xs, Permutation (leaves t) xs -> xs <> [] ->
+    (forall x A, In x xs -> valid A -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
     option_map (value terms d) (form phi (fun A A' => Ts (shift A A')) first meet t) = Some (lsum (fun x => F x d) xs).
   Proof.
     intros. apply transport_value with (holds := fun _ A => valid A) (moves := moves) (sound := fun s => valid (fst s));
@@ -220,8 +219,8 @@ Theorem additive_value : forall (E I : Type) (phi : E -> R -> I -> R) (rows : I 
   (forall u i, Ts rows 0 u i = u i) ->
   forall (first : E -> R) (meet : held R (I -> R) -> held R (I -> R) -> R),
   forall (D : Type) (F : E -> D -> R) (terms : list ((D -> R -> R) * I)),
-  (forall x d A, F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
   forall t d xs, Permutation (leaves t) xs -> xs <> [] ->
+  (forall x A, In x xs -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
   option_map (value terms d) (form phi (fun A A' => Ts rows (A' - A)) first meet t) = Some (lsum (fun x => F x d) xs).
 Proof.
   intros. apply shift_value with (shift := fun A A' => A' - A) (plus := Rplus) (zero := 0) (good := fun _ => True)
@@ -237,8 +236,8 @@ Theorem multiplicative_value : forall (E I : Type) (phi : E -> R -> I -> R) (row
   forall (first : E -> R) (meet : held R (I -> R) -> held R (I -> R) -> R),
   (forall x, first x <> 0) -> (forall a b, fst a <> 0 -> fst b <> 0 -> meet a b <> 0) ->
   forall (D : Type) (F : E -> D -> R) (terms : list ((D -> R -> R) * I)),
-  (forall x d A, A <> 0 -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
   forall t d xs, Permutation (leaves t) xs -> xs <> [] ->
+  (forall x A, In x xs -> A <> 0 -> F x d = lsum (fun h => fst h d A * phi x A (snd h)) terms) ->
   option_map (value terms d) (form phi (fun A A' => Ts rows (A' / A)) first meet t) = Some (lsum (fun x => F x d) xs).
 Proof.
   intros. apply shift_value with (shift := fun A A' => A' / A) (plus := Rmult) (zero := 1) (good := fun s => s <> 0)
@@ -248,3 +247,40 @@ Proof.
   - now field.
   - apply H; tauto.
 Qed.
+
+(** ** Elements without a value (x = -oo) and anchors that none has reached
+
+    [None] as an element contributes nothing wherever it is held; [None] as an anchor holds only such elements, and
+    everything moves away from it: e^{x - m} is 0 for x = -oo whatever m is, and -oo - (-oo) is never computed. *)
+
+Section Masked.
+  Variables (E An I : Type) (phi : E -> An -> I -> R) (T : An -> An -> (I -> R) -> I -> R).
+  Variables (holds : E -> An -> Prop) (moves : An -> An -> Prop).
+  Hypothesis laws : moving (@fplus I) phi T holds moves.
+  Definition fzero : I -> R := fun _ => 0.
+  Hypothesis T_zero : forall A B, T A B fzero = fzero.
+
+  Definition masked_phi (x : option E) (A : option An) : I -> R :=
+    match x, A with Some y, Some B => phi y B | _, _ => fzero end.
+  Definition masked_T (A B : option An) (u : I -> R) : I -> R :=
+    match A, B with Some C, Some D => T C D u | None, Some _ => fzero | _, None => u end.
+  Definition masked_holds (x : option E) (A : option An) : Prop :=
+    match x, A with Some y, Some B => holds y B | Some _, None => False | None, _ => True end.
+  Definition masked_moves (A B : option An) : Prop :=
+    match A, B with Some C, Some D => moves C D | Some _, None => False | None, _ => True end.
+
+  Lemma fplus_zero : fplus fzero fzero = fzero.
+  Proof. apply functional_extensionality. intros. unfold fplus, fzero. ring. Qed.
+
+  Theorem masked_moving : moving (@fplus I) masked_phi masked_T masked_holds masked_moves.
+  Proof.
+    constructor.
+    - intros [x|] [A|] [B|]; cbn; try tauto. apply (O2_holds laws).
+    - intros [x|] [A|] [B|]; cbn; try tauto; auto. apply (O2 laws).
+    - intros [A|] [B|] [C|]; cbn; try tauto. apply (O3_moves laws).
+    - intros [A|] [B|] [C|] u; cbn; try tauto; auto. apply (O3 laws).
+    - intros [A|] u; cbn; auto. apply (O3_still laws).
+    - apply (O4 laws).
+    - intros [A|] [B|] u v; cbn; try tauto; auto using eq_sym, fplus_zero. apply (O5 laws).
+  Qed.
+End Masked.
