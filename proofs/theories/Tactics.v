@@ -318,14 +318,15 @@ Ltac redalg_solve :=
     | solve [progress rs_subst; rs_parts; rs_close] ].
 
 (** Laws in all slots at once: goals over an index, whose rows and elements compute. *)
-Ltac redalg_slots :=
-  intros;
+Ltac rs_index :=
   match goal with
-  | i : _ |- ?l = ?r =>
-      lazymatch type of i with R => fail | _ => idtac end;
-      match goal with |- context [i] => destruct i end
-  end;
-  cbn -[IZR pow Rdiv Rminus Rmax Rmin Rabs] in *; redalg_solve.
+  | i : ?I |- _ = _ =>
+      lazymatch I with R => fail | _ => idtac end;
+      lazymatch goal with |- context [i] => destruct i end
+  end.
+
+Ltac redalg_slots :=
+  intros; try rs_index; cbn -[IZR pow Rdiv Rminus Rmax Rmin Rabs] in *; redalg_solve.
 
 (** ** Monotone maps: [forall u v, u <= v -> phi u <= phi v] and the strict version *)
 
