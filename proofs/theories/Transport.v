@@ -180,6 +180,10 @@ Section Shifts.
   Hypothesis shift_same : forall A, valid A -> shift A A = zero.
 
   Definition Ts (h : G) (u : I -> R) : I -> R := fun i => lsum (fun m => fst m h * u (snd m)) (rows i).
+
+  Lemma Ts_scales : forall h c u i, Ts h (fun k => c * u k) i = c * Ts h u i.
+  Proof. intros. unfold Ts. rewrite <- lsum_scal. apply lsum_ext. intros. ring. Qed.
+
   Hypothesis O2 : forall x A A' i, moves A A' -> Ts (shift A A') (phi x A) i = phi x A' i.
   Hypothesis O3 : forall h k u i, good h -> good k -> Ts k (Ts h u) i = Ts (plus h k) u i.
   Hypothesis O3_still : forall u i, Ts zero u i = u i.
