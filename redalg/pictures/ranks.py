@@ -124,7 +124,12 @@ def _chosen(cascade: Written, ranks: Any, stage: str | None) -> Step:
         return steps[max(steps, key=lambda name: ranks.get(name) or 0)]
     if stage in steps:
         return steps[stage]
-    known = listed((f"{name!r}" for name in steps), "none")
+    if not steps:
+        why = "only the body of a sum has a separation rank; maxima and the like pull monotone maps out instead"
+        raise RedalgError(
+            f"a spec none of whose {len(cascade.stages)} stages is a sum", WHERE, why, "a spec with a sum"
+        )
+    known = listed(f"{name!r}" for name in steps)
     why = f"the stages that are sums, which alone have a separation rank, are {known}"
     raise RedalgError(f"stage={stage!r}", WHERE, why, "a stage as form.explain() names it")
 
@@ -209,7 +214,7 @@ def _remainders(room: Axes, table: Table) -> None:
     left = list(table.remainders)
     least = min([r for r in left if r > 0], default=1.0)
     room.plot(range(len(left)), left, color=BLUE, marker="o", ms=5, lw=1.2, gid="remainders")
-    room.set_yscale("log", nonpositive="mask")
+    room.set_yscale("log" if left[0] > 0 else "linear")
     bottom = least / 30
     room.set_ylim(bottom, 3)
     for k, r in enumerate(left):
