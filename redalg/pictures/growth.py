@@ -78,7 +78,7 @@ def error_growth(
     right.set_title(f"{lengths[-1]} elements", fontsize=BODY)
     right.tick_params(labelleft=False)
     if any("lost:" in (line.get_gid() or "") for room in (left, right) for line in room.lines):
-        right.set_xlabel(f"offset (x: no number, or an error above {TOP:g})", fontsize=BODY)
+        right.set_xlabel(f"offset (x: over {TOP:g}, or no number)", fontsize=BODY)
     left.legend(fontsize=SMALL, frameon=False, loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=4)
     ax.set_title(_title(form, measured[lengths[-1], offsets[-1]], lengths[-1], offsets[-1]), fontsize=TITLE, pad=22)
     return ax
