@@ -108,6 +108,28 @@ def test_an_axis_that_is_also_contracted_is_kept_whole() -> None:
         assert drawn(pictures.evolution(form, row={"d": d}, **arrays))["result:o"][-1] == pytest.approx(truth[d])
 
 
+def test_a_row_whose_position_is_read_keeps_its_position() -> None:
+    entry = ra.catalog.entry("attention_causal")
+    form, arrays = form_of("attention_causal"), entry.sample(seed=4)
+    truth = ra.reference(form.spec, **arrays)
+    output, axes = next(iter(form.spec.output_axes.items()))
+    for k in (0, 2):
+        ax = pictures.evolution(form, row={"i": k}, **arrays)
+        at = tuple(k if a == "i" else 0 for a in axes)
+        assert drawn(ax)[f"result:{output}"][-1] == pytest.approx(truth[at], rel=1e-12)
+
+
+def test_a_composite_axis_arrives_by_its_first_part() -> None:
+    """Samples and positions of a channel: one chunk per sample, every element drawn."""
+    x = ra.tensors("x[n,c,s]")
+    form = ra.derive_incremental(ra.Spec(v=ra.mean((x - ra.mean(x, ["n", "s"])) ** 2, ["n", "s"])))
+    data = np.random.default_rng(1).normal(size=(4, 3, 5))
+    found = drawn(pictures.evolution(form, row={"c": 2}, x=data))
+    (anchor,) = [k.removeprefix("anchor:") for k in found if k.startswith("anchor:")]
+    assert np.array_equal(found[f"element:{anchor}"], data[:, 2].ravel())
+    assert found["result:v"] == pytest.approx([data[: t + 1, 2].var() for t in range(4)], rel=1e-12)
+
+
 def test_outputs_that_keep_the_axis_leave_the_slots_and_several_passes_the_last() -> None:
     found = drawn(pictures.evolution(form_of("softmax"), x=np.array([[1.0, 0.0, 2.0]])))
     assert found["slot:sum_exp"] == pytest.approx([1.0, 1 + np.exp(-1.0), 1 + np.exp(-1.0) + np.exp(-2.0)])
@@ -224,7 +246,9 @@ def test_an_error_is_that_of_the_exact_definition() -> None:
     assert list(lost[0].get_xdata()) == [5, 9]
 
 
-@pytest.mark.parametrize("name", ["logsumexp", "softmax", "attention", "covariance", "weighted_mean", "max_deviation"])
+@pytest.mark.parametrize(
+    "name", ["logsumexp", "softmax", "attention", "covariance", "weighted_mean", "moment_of_inertia"]
+)
 def test_forms_of_all_kinds_stay_accurate(name: str) -> None:
     ax = pictures.error_growth(form_of(name), (2, 17), (1.0, 1e6), streams=1)
     assert max(errors(ax, 1)["this form"]) < 1e-12

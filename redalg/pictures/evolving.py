@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redalg import symbolic
 from redalg.errors import RedalgError
 from redalg.explain_text import listed
-from redalg.graph import Node, leaves, walk
+from redalg.graph import Node
+from redalg.pictures.course import Course, run_row, truth
 from redalg.pictures.style import BLACK, BODY, DASHES, GREY, MARKERS, PALETTE, SMALL, TITLE, axes, dress, panels
 from redalg.pictures.text import formula
-from redalg.plan import Anchor, PassPlan
+from redalg.plan import PassPlan
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from redalg.form import Form
-    from redalg.graph import Decl
 
 WHERE = "redalg.pictures.evolution"
-MOST = 3  # results (or slots) that get a panel each
-Arrays = dict[str, Any]
-
-
-@dataclass
-class Course:
-    """What an accumulator of one row held after every element."""
-
-    counts: list[int]
-    states: list[Arrays]
-    results: list[Arrays]
+MOST = 3  # anchors, and results (or slots), that get a panel each
 
 
 def evolution(form: Form, /, *, row: Mapping[str, int] | None = None, ax: Axes | None = None, **tensors: Any) -> Axes:
@@ -57,132 +46,27 @@ def evolution(form: Form, /, *, row: Mapping[str, int] | None = None, ax: Axes |
     if not form.passes.statistics:
         why = "its outputs are maps without a reduction, so nothing evolves"
         raise RedalgError(f"form of {', '.join(form.spec.outputs)}", WHERE, why, "a form with a reduction")
-    arrays, at, place = _one_row(form, tensors, row or {})
-    course = _run(form, arrays)
+    course = run_row(form, tensors, row or {}, WHERE)
     p = [q for q in form.plan.passes if q.order][-1]
     names = {a.name: symbolic.alias(a, p) or a.name for a in p.anchors}
-    elements = {a.name: _elements(form, a, arrays, course) for a in p.anchors}
     factors = _corrections(p, course)
-    shown, kind = _shown(form, p, course, at)
-    anchors = dict(list(names.items())[:MOST])
+    shown, kind = _shown(form, p, course)
+    anchors = p.anchors[:MOST]
     heights = [1.3] * len(anchors) + ([0.9] if factors else []) + [1.0] * len(shown)
     ax = axes(ax, "evolution", 6.4, 0.8 + 1.45 * sum(heights))
     rooms = panels(ax, heights, 0.3)
-    for k, (anchor, name) in enumerate(anchors.items()):
-        _anchor_panel(rooms.pop(0), name, elements[anchor], course, k)
+    for k, a in enumerate(anchors):
+        _anchor_panel(rooms.pop(0), names[a.name], course.elements(a.generator), course, k)
     if factors:
         _correction_panel(rooms.pop(0), factors, course)
-    truth = _truth(form, arrays) if kind == "result" else {}
+    ends = truth(course) if kind == "result" else {}
     for room, (name, values) in zip(rooms, shown.items(), strict=True):
-        _value_panel(room, kind, name, values, course, _pick(truth[name], _axes_of(form, name), at) if truth else None)
-    _finish(ax, form, course, kind, place)
+        _value_panel(room, kind, name, values, course, ends.get(name))
+    _finish(ax, form, course, kind)
     return ax
 
 
-# --- one row ---------------------------------------------------------------------------------------------------------
-
-
-def _one_row(form: Form, tensors: Mapping[str, Any], row: Mapping[str, int]) -> tuple[Arrays, dict[str, int], str]:
-    """The tensors of one row, every axis kept; where the row lies in what is computed from them; and in words."""
-    import numpy as np
-
-    from redalg.binding import bind
-
-    bind(form.spec, tensors, where=WHERE)
-    free = dict.fromkeys(a for axes_ in form.spec.output_axes.values() for a in axes_)
-    known = {a for d in form.spec.tensors for a in d.axes} - set(form.plan.axis)
-    inner = {a for n in walk(*form.spec.outputs.values()) if n.op == "reduce" for a in n.attr.axes}
-    arrays = {name: np.asarray(v) if hasattr(v, "__len__") else v for name, v in tensors.items()}
-    lengths = {a: n for d in form.spec.tensors for a, n in zip(d.axes, np.shape(arrays[d.name]), strict=True)}
-    for axis, k in row.items():
-        if axis not in free or axis not in known:
-            rows = listed(sorted(set(free) & known), "none")
-            raise RedalgError(
-                f"row={{{axis!r}: {k!r}}}", WHERE, f"the outputs' axes beside the stream are {rows}", "row={}"
-            )
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < lengths[axis]:
-            raise RedalgError(
-                f"row={{{axis!r}: {k!r}}}", WHERE, f"axis {axis} has length {lengths[axis]}", "a position of it"
-            )
-    at = {a: row.get(a, 0) for a in free if a in known}
-    cut = {a: k for a, k in at.items() if a not in inner}
-    found = {d.name: _cut(arrays[d.name], d, cut) for d in form.spec.tensors}
-    return found, {a: (0 if a in cut else k) for a, k in at.items()}, ", ".join(f"{a} = {k}" for a, k in at.items())
-
-
-def _cut(array: Any, decl: Decl, cut: Mapping[str, int]) -> Any:
-    if not decl.axes:
-        return array
-    return array[tuple(slice(cut[a], cut[a] + 1) if a in cut else slice(None) for a in decl.axes)]
-
-
-def _axes_of(form: Form, output: str) -> tuple[str, ...]:
-    return form.spec.output_axes[output]
-
-
-def _pick(array: Any, names: tuple[str, ...], at: Mapping[str, int]) -> Any:
-    """The entry of the row; the first along axes that are none of it, as those of a top-k list."""
-    import numpy as np
-
-    array = np.asarray(array)
-    return array[tuple(at.get(a, 0) for a in names)] if names else array[()]
-
-
-def _run(form: Form, arrays: Arrays) -> Course:
-    axis = form.plan.axis[0]
-    position = {d.name: d.axes.index(axis) for d in form.spec.tensors if axis in d.axes}
-    steps = {k: arrays[k] for k in position}
-    n = next(iter(steps.values())).shape[next(iter(position.values()))]
-    acc = form.accumulator(**{k: v for k, v in arrays.items() if k not in position})
-    for _ in range(form.passes.statistics - 1):
-        acc.update(**steps)
-        acc.next_pass()
-    if not n:
-        why = f"axis {axis} has length 0, so no element arrives"
-        raise RedalgError(f"arrays {listed(steps)}", WHERE, why, "a stream of one element or more")
-    course = Course([], [], [])
-    reads = _has_results(form)
-    for t in range(n):
-        acc.update(**{k: v[(slice(None),) * position[k] + (slice(t, t + 1),)] for k, v in steps.items()})
-        course.counts.append(acc.count)
-        course.states.append({"n": acc.count, **acc.state})
-        course.results.append(_by_name(form, acc.result()) if reads else {})
-    return course
-
-
-def _has_results(form: Form) -> bool:
-    """Whether there is a result after every element: not where all outputs keep the axis, nor in a second pass."""
-    return form.passes.statistics == 1 and any(not o.keeps_axis for o in form.plan.outputs)
-
-
-def _by_name(form: Form, result: Any) -> Arrays:
-    names = [o.name for o in form.plan.outputs if not o.keeps_axis]
-    return result if isinstance(result, dict) else {names[0]: result}
-
-
-def _truth(form: Form, arrays: Arrays) -> Arrays:
-    from redalg.definition import reference
-
-    found = reference(form.spec, **arrays)
-    return found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
-
-
-# --- what is shown of it ---------------------------------------------------------------------------------------------
-
-
-def _elements(form: Form, anchor: Anchor, arrays: Arrays, course: Course) -> Any:
-    """The values an anchor meets, one per element (several, where it has axes that are none of the row's)."""
-    import numpy as np
-
-    from redalg.numeric import evaluate
-
-    held = {leaf.attr.name for leaf in leaves(anchor.generator, "state")}
-    if held - arrays.keys():
-        return None
-    stream = [a for a in form.plan.axis if a in anchor.generator.axes]
-    rest = sorted(anchor.generator.axes - set(stream))
-    values = evaluate([anchor.generator], arrays, orders=[(*stream, *rest)])[0]
-    return np.reshape(values, (-1, int(np.prod(np.shape(values)[len(stream) :], dtype=int))))
+# --- what is shown ---------------------------------------------------------------------------------------------------
 
 
 def _corrections(p: PassPlan, course: Course) -> dict[str, tuple[Node, list[float]]]:
@@ -199,52 +83,31 @@ def _corrections(p: PassPlan, course: Course) -> dict[str, tuple[Node, list[floa
     for a in p.anchors:
         if a.name not in factored:
             found.setdefault(anchor_shift(a, new[a.name], old[a.name]), []).append(f"step of {names[a.name]}")
-    return {listed(who): (node, _along(node, course)) for node, who in found.items()}
+    return {listed(who): (node, course.corrections(node)) for node, who in found.items()}
 
 
-def _along(node: Node, course: Course) -> list[float]:
-    """A correction at every element from the second on."""
-    import numpy as np
-
-    from redalg.numeric import evaluate
-
-    values = []
-    for old, new in zip(course.states, course.states[1:], strict=False):
-        known = {f"{k}_a": v for k, v in old.items()} | new
-        values.append(float(np.ravel(evaluate([node], known)[0])[0]))
-    return values
-
-
-def _shown(form: Form, p: PassPlan, course: Course, at: Mapping[str, int]) -> tuple[dict[str, list[float]], str]:
-    """The results of the row after every element, or the slots where all outputs keep the axis."""
-    import numpy as np
-
+def _shown(form: Form, p: PassPlan, course: Course) -> tuple[dict[str, list[float]], str]:
+    """The results of the row after every element, or the slots where there are none."""
     outputs = [o.name for o in form.plan.outputs if not o.keeps_axis][:MOST]
-    if _has_results(form):
-        return {
-            k: [float(np.real(_pick(r[k], _axes_of(form, k), at))) for r in course.results] for k in outputs
-        }, "result"
+    if course.results:
+        return {name: course.result(name) for name in outputs}, "result"
     anchored = {symbolic.alias(a, p) for a in p.anchors}
     slots = [s.parts[0] for s in p.slots if s.parts[0] not in anchored and not s.vanishes][:MOST]
-    return {k: [float(np.real(np.ravel(s[k])[0])) for s in course.states] for k in slots}, "slot"
+    return {name: course.part(name) for name in slots}, "slot"
 
 
 # --- panels ----------------------------------------------------------------------------------------------------------
 
 
 def _anchor_panel(room: Axes, name: str, elements: Any, course: Course, k: int) -> None:
-    import numpy as np
-
     color, dash = PALETTE[k % len(PALETTE)], DASHES[k % len(DASHES)]
     if elements is not None:
         room.plot(
-            course.counts, elements[:, 0], ls="none", marker=MARKERS[k % len(MARKERS)], ms=3.2, mec=GREY, mfc="none",
-            mew=0.8, gid=f"element:{name}", label="element",
+            range(1, len(elements) + 1), elements, ls="none", marker=MARKERS[k % len(MARKERS)], ms=3.2, mec=GREY,
+            mfc="none", mew=0.8, gid=f"element:{name}", label="element",
         )  # fmt: skip
-    held = [float(np.ravel(s[name])[0]) for s in course.states]
-    room.step(
-        course.counts, held, where="post", color=color, ls=dash, lw=1.6, gid=f"anchor:{name}", label=f"anchor {name}"
-    )
+    room.step(course.counts, course.part(name), where="post", color=color, ls=dash, lw=1.6, gid=f"anchor:{name}",
+              label=f"anchor {name}")  # fmt: skip
     dress(room, "", name)
     _legend(room)
 
@@ -282,7 +145,7 @@ def _legend(room: Axes) -> None:
                 borderaxespad=0.1, handletextpad=0.5, columnspacing=1.2)  # fmt: skip
 
 
-def _finish(ax: Axes, form: Form, course: Course, kind: str, place: str) -> None:
+def _finish(ax: Axes, form: Form, course: Course, kind: str) -> None:
     rooms = ax.child_axes
     n = course.counts[-1]
     for room in rooms:
@@ -291,6 +154,6 @@ def _finish(ax: Axes, form: Form, course: Course, kind: str, place: str) -> None
         if room is not rooms[-1]:
             room.tick_params(labelbottom=False)
     rooms[-1].set_xlabel(f"elements seen along {','.join(form.plan.axis)}", fontsize=BODY)
-    outputs = ", ".join(form.spec.outputs) + (f" at {place}" if place else "")
+    outputs = ", ".join(form.spec.outputs) + (f" at {course.place}" if course.place else "")
     end = "the result ends at the definition" if kind == "result" else "the state is complete"
     ax.set_title(f"{outputs}: {n} elements arrive one by one,\nand {end}", fontsize=TITLE, pad=24)

@@ -78,7 +78,7 @@ def error_growth(
     right.set_title(f"{lengths[-1]} elements", fontsize=BODY)
     right.tick_params(labelleft=False)
     if any("lost:" in (line.get_gid() or "") for room in (left, right) for line in room.lines):
-        right.set_xlabel(f"offset (x: no number, or an error above {TOP:g})", fontsize=BODY)
+        right.set_xlabel(f"offset (x: over {TOP:g}, or no number)", fontsize=BODY)
     left.legend(fontsize=SMALL, frameon=False, loc="upper left", bbox_to_anchor=(0.0, -0.17), ncols=4)
     ax.set_title(_title(form, measured[lengths[-1], offsets[-1]], lengths[-1], offsets[-1]), fontsize=TITLE, pad=22)
     return ax
@@ -118,7 +118,7 @@ def uncentred(form: Form) -> dict[str, Node] | None:
     for stage in form.plan.stages:
         if stage.generators:
             pairs = zip(stage.coefficients, stage.generators, strict=True)
-            values[stage.node] = add(*(mul(substitute(h, values), _total(g, axis)) for h, g in pairs))
+            values[stage.node] = add(*(_summed(stage.node, substitute(h, values), g, axis) for h, g in pairs))
     count = {COUNT: size(axis)}
     found = {name: substitute(substitute(normalise(n, axis), values), count) for name, n in form.spec.outputs.items()}
     for n in walk(*found.values()):
@@ -131,8 +131,12 @@ def uncentred(form: Form) -> dict[str, Node] | None:
     return found
 
 
-def _total(generator: Node, axis: tuple[str, ...]) -> Node:
-    return reduction("sum", axis, generator) if generator.axes & set(axis) else mul(generator, size(axis))
+def _summed(stage: Node, coefficient: Node, generator: Node, axis: tuple[str, ...]) -> Node:
+    """H·Σ_j G, summed over the axes that only the two of them share."""
+    total = reduction("sum", axis, generator) if generator.axes & set(axis) else mul(generator, size(axis))
+    term = mul(coefficient, total)
+    shared = sorted(term.axes - stage.axes)
+    return reduction("sum", shared, term) if shared else term
 
 
 def _competitors(form: Form, others: Mapping[str, Competitor]) -> dict[str, Competitor]:
@@ -191,7 +195,7 @@ def _stream(
 
     rest = {k: v for k, v in arrays.items() if k not in position}
     forms = {OURS: form} | ({LEAN: form.lean} if form.lean is not None else {})
-    fed = {name: f.accumulator(**rest) for name, f in forms.items()}
+    fed = {name: f.accumulator(start=0, **rest) for name, f in forms.items()}
     whole, done, found = _competitors(form, others), 0, dict[int, dict[str, float]]()
     for n in lengths:
         for t in range(done, n):
@@ -215,7 +219,7 @@ def _read(form: Form, accumulator: Any, seen: Arrays) -> Arrays:
     kept = [o.name for o in form.plan.outputs if o.keeps_axis]
     plain = [o.name for o in form.plan.outputs if not o.keeps_axis]
     found: Arrays = {}
-    for names, values in ((plain, accumulator.result), (kept, lambda: accumulator.apply(**seen))):
+    for names, values in ((plain, accumulator.result), (kept, lambda: accumulator.apply(start=0, **seen))):
         if names:
             result = values()
             found |= result if isinstance(result, dict) else {names[0]: result}

@@ -124,7 +124,12 @@ def _chosen(cascade: Written, ranks: Any, stage: str | None) -> Step:
         return steps[max(steps, key=lambda name: ranks.get(name) or 0)]
     if stage in steps:
         return steps[stage]
-    known = listed((f"{name!r}" for name in steps), "none")
+    if not steps:
+        why = "only the body of a sum has a separation rank; maxima and the like pull monotone maps out instead"
+        raise RedalgError(
+            f"a spec none of whose {len(cascade.stages)} stages is a sum", WHERE, why, "a spec with a sum"
+        )
+    known = listed(f"{name!r}" for name in steps)
     why = f"the stages that are sums, which alone have a separation rank, are {known}"
     raise RedalgError(f"stage={stage!r}", WHERE, why, "a stage as form.explain() names it")
 
@@ -150,7 +155,7 @@ def _heat_map(room: Axes, scale: Axes, table: Table, witness: bool) -> None:
     if width <= WRITTEN_OUT:
         for p in range(rows):
             for q in range(width):
-                room.text(q, p, f"{values[p, q]:.2g}", ha="center", va="center", fontsize=SMALL - 1,
+                room.text(q, p, _brief(values[p, q]), ha="center", va="center", fontsize=SMALL - 1,
                           bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.75})  # fmt: skip
     if witness:
         _frames(room, table.rows, width)
@@ -160,6 +165,14 @@ def _heat_map(room: Axes, scale: Axes, table: Table, witness: bool) -> None:
     room.set_ylabel("element", fontsize=BODY)
     room.set_xticks(range(width), [str(q + 1) for q in range(width)], fontsize=SMALL - 1)
     room.set_yticks(range(rows), [str(p + 1) for p in range(rows)], fontsize=SMALL - 1)
+
+
+def _brief(v: float) -> str:
+    """
+    >>> _brief(0.00019), _brief(-6.72), _brief(0.0)
+    ('2e-4', '-6.7', '0')
+    """
+    return f"{v:.0e}".replace("e-0", "e-").replace("e+0", "e") if v and not 0.01 <= abs(v) < 1000 else f"{v:.2g}"
 
 
 def _colours(values: Any) -> dict[str, Any]:
@@ -209,7 +222,8 @@ def _remainders(room: Axes, table: Table) -> None:
     left = list(table.remainders)
     least = min([r for r in left if r > 0], default=1.0)
     room.plot(range(len(left)), left, color=BLUE, marker="o", ms=5, lw=1.2, gid="remainders")
-    room.set_yscale("log", nonpositive="mask")
+    if left[0] > 0:
+        room.set_yscale("log", nonpositive="mask")
     bottom = least / 30
     room.set_ylim(bottom, 3)
     for k, r in enumerate(left):
