@@ -11,12 +11,13 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck bench bench-assembly bench-gpu readme clean
+.PHONY: help demo test lint typecheck rocq bench bench-assembly bench-gpu readme clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
 	@echo "make test       run the tests"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
+	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
@@ -56,6 +57,14 @@ typecheck: $(VENV)/.dev
 	rm -rf $(TREE) build/lib && mkdir -p $(TREE)
 	$(BIN)/python -m pip install -q --no-deps --no-compile --target $(TREE) .
 	cd $(TREE) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.cache/mypy -p redalg
+
+# In a copy: nothing compiled is left beside the sources.
+rocq:
+	@command -v coqc >/dev/null || { echo "rocq: skipped, coqc was not found (Debian: apt-get install coq)"; exit 0; }; \
+	rm -rf build/rocq && mkdir -p build/rocq && cp proofs/theories/*.v build/rocq && cd build/rocq && \
+	for file in $$(grep '\.v$$' ../../proofs/theories/_CoqProject); do \
+		echo "coqc $$file" && coqc -Q . Redalg $$file || exit 1; \
+	done
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)

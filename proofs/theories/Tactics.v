@@ -11,22 +11,36 @@
 
     - Names: [O1_<stage>], [O2_<slot>], [O3_<slot>], [O3_<slot>_still], [O4_<kind>], [O5_<slot>], [O7_<slot>_<n>].
     - Variables: every leaf of the pair (a tensor at one element, an anchor [A], [A'], [A''], a slot, a count) is one
-      real variable; a Boolean leaf is a [bool]; assumptions are hypotheses before the equation, in the order in which
-      they are known: [0 < n -> A <> 0 -> x <= M -> ...]. Positions and counts are reals.
+      real variable; a Boolean leaf is a [bool]. Positions and counts are reals.
+    - A stage value is one variable too. Two stage values that determine each other (Σ exp x and Σ exp (x - m)) are
+      related by a hypothesis, [0 < l -> L = exp m * l -> ...], or O1 is false as it stands.
+    - Assumptions are hypotheses before the equation: domains ([0 < w]), counts ([0 < n]), divisors ([A <> 0]), order
+      facts of extremum anchors ([x <= M -> M <= M']). What is not stated is not known.
     - Operations: [+ - * /], [^] with a literal exponent of type nat, [/ (a ^ k)] for negative powers, [sqrt] for the
-      power 1/2, [Rpower] for other powers, [exp ln sin cos tanh], [Rabs Rmax Rmin], and from this file [relu sigmoid
+      power 1/2, [Rpower] for other powers, [exp ln sin cos tanh], [Rabs Rmax Rmin], and from Signs.v [relu sigmoid
       log1p], the conditions [Rltb Rleb Reqb andb orb negb] (of type bool) and [if c then a else b] for [where].
-      Any other map of one element is a function variable [f : R -> R].
-    - A reduction inside an element is a [lsum (fun d => ...) ds] over a list variable; d is of any type, the tensors
-      read at d are function variables.
-    - Several slots: an inductive type of slot names, [phi], [rows] as in [Invariant.moments], then
-      [Proof. redalg_slots. Qed.] for the laws in all slots at once; a value with several parts is a tuple.
+      Any other map of one element is a function variable [f : R -> R]. Infinities are not printed: the identity is
+      adjoined ([option]), an element -oo is [None] (Transport.masked_moving).
+    - A reduction inside an element is [lsum (fun d => ...) ds] over a list variable, the same list for the same axis
+      (and its renamings); d is of any type, the tensors read at d are function variables.
+    - Several slots: an inductive type of slot names, [phi], [rows] and [terms] as in Examples.v, then [redalg_slots]
+      for each law in all slots at once; a value with several parts is a tuple; free axes are arguments of the slot.
     - A map that is pulled out of an order reduction: [forall u v, u <= v -> phi u <= phi v] (or [<], for positions),
       closed by [redalg_mono].
-    - Results: the theorems [transport_value], [additive_value], [multiplicative_value], [average_value], [max_bracketing],
-      [argmax_bracketing], [topk_bracketing], [lean_run], [every_result] applied to these lemmas (see Examples.v).
+    - Results, for every tree and order: [additive_value], [multiplicative_value], [shift_value] (several anchors),
+      [average_value], [form_state], [extremum_anchor], [max_bracketing], [argmax_bracketing], [topk_bracketing],
+      [lean_run], [every_result], applied to these lemmas:
 
-    [redalg_solve] leaves no goal or fails; it never uses a hypothesis that the lemma does not state. *)
+        Inductive slot := L.
+        Definition phi (x A : R) (i : slot) : R := match i with L => exp (x - A) end.
+        Definition rows (i : slot) : list ((R -> R) * slot) := match i with L => [(fun h => exp (- h), L)] end.
+        Definition terms : list ((R -> R -> R) * slot) := [(fun D A => exp (A - D), L)].
+        Theorem stage2 : forall first meet t D xs, Permutation (leaves t) xs -> xs <> [] ->
+          option_map (value terms D) (form phi (fun A A' => Ts rows (A' - A)) first meet t)
+          = Some (lsum (fun x => exp (x - D)) xs).
+        Proof. intros. apply additive_value with (F := fun x D => exp (x - D)); auto; redalg_slots. Qed.
+
+    [redalg_solve], [redalg_slots] and [redalg_mono] leave no goal or fail; they use no hypothesis that is not stated. *)
 
 From Coq Require Import List Reals Lra Psatz Bool.
 From Redalg Require Import Sums.
