@@ -11,7 +11,7 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck rocq bench bench-assembly bench-gpu readme clean
+.PHONY: help demo test lint typecheck rocq bench bench-assembly bench-gpu readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
+	@echo "make golden     write the printed kernels in tests/golden, which tests compare"
 	@echo "make clean      remove everything that was created"
 
 # A system Python may lack the venv module's installer; virtualenv and uv do the same job.
@@ -77,6 +78,9 @@ bench-gpu: $(VENV)/.test
 
 readme: $(VENV)/.test
 	$(BIN)/python tests/readme_table.py
+
+golden: $(VENV)/.test
+	$(BIN)/python -m tests.golden_sources
 
 clean:
 	rm -rf $(VENV) .cache build redalg.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -101,12 +101,7 @@ class CpuRun:
         dtypes = {n: _name(d) for n, d in bound.dtypes.items()}
         stored = {n: _stored(x) for n, x in held.items() if isinstance(x, np.ndarray)}
         program = self._once(("program", *dtypes.items(), *stored.items()), lambda: self._program(dtypes, stored))
-        walk = walk_of(
-            program, views | {r.name: View.contiguous(self._shape(r, bound, program)) for r in program.results}
-        )
-        length = prod(bound.sizes[a] for a in program.stream)
-        resident = bool(program.passes) and length <= WHOLE
-        layout = replace(walk.layout(1), unit=walk.layout(1).unit - {r.name for r in program.results})
+        layout, resident = laid_out(program, views, bound.sizes)
         key = (program.operands, layout, resident)
         made: Compiled = self._once(key, lambda: _build(program, layout, resident))
         self._last = made
@@ -116,10 +111,6 @@ class CpuRun:
         program = lower(self.form, dtypes)
         operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in program.operands)
         return check(replace(program, operands=operands))
-
-    @staticmethod
-    def _shape(r: Any, bound: Bound, program: Program) -> tuple[int, ...]:
-        return tuple({**bound.sizes, **program.lengths}[a] for a in r.axes)
 
     def _targets(
         self, program: Program, shapes: Mapping[str, tuple[int, ...]], out: Any, bound: Bound
@@ -164,6 +155,15 @@ class CpuRun:
 
     def __repr__(self) -> str:
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
+
+
+def laid_out(program: Program, views: Mapping[str, View], sizes: Mapping[str, int]) -> tuple[Layout, bool]:
+    """What the strides of arrays allow (results are contiguous), and whether a row is one tile."""
+    known = {**sizes, **program.lengths}
+    results = {r.name: View.contiguous(tuple(known[a] for a in r.axes)) for r in program.results}
+    layout = walk_of(program, {**views, **results}).layout(1)
+    resident = bool(program.passes) and prod(sizes[a] for a in program.stream) <= WHOLE
+    return replace(layout, unit=layout.unit - set(results)), resident
 
 
 def threads() -> int:
