@@ -55,7 +55,7 @@ def total(values: Sequence[float]) -> float:
     try:
         return math.fsum(values)
     except OverflowError:
-        exact = sum(map(Fraction, values))
+        exact = sum(map(Fraction, values), Fraction(0))
         return float(exact) if abs(exact) <= Fraction(LARGEST) else math.inf if exact > 0 else -math.inf
 
 

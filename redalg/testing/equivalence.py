@@ -42,7 +42,7 @@ class NotEquivalent(RedalgError, AssertionError):
 @dataclass(frozen=True)
 class EquivalenceReport:
     """`cases` held, `compared` numbers, `open` numbers about which the bound says nothing, `refused` cases that have no
-    definition (the argmax of nothing); `worst` error in units of its bound, by kind of case in `worst_by_kind`."""
+    definition; `worst` error in units of its bound, by kind of case in `worst_by_kind`."""
 
     cases: int
     compared: int
@@ -140,18 +140,20 @@ class Held:
         except RedalgError:
             return None
 
-    def difference(self, arrays: Arrays, tally: Tally | None = None) -> Difference | None:
+    def difference(self, arrays: Arrays) -> Difference | None:
         """The first result outside its bound; None where there is none, or no definition."""
         limits = self.limits(arrays)
-        if limits is None:
-            return None
+        return None if limits is None else self.compared(arrays, limits, Tally())
+
+    def compared(self, arrays: Arrays, limits: Limits, tally: Tally) -> Difference | None:
+        """The first result outside its bound, with what was compared added to the tally."""
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 results = self.call(arrays)
         except Exception as error:
             return Difference(next(iter(self.spec.outputs)), reason=f"it raised {type(error).__name__}: {error}")
-        outside = (self._outside(n, results[n], limits, arrays, tally or Tally()) for n in self.spec.outputs)
+        outside = (self._outside(n, results[n], limits, arrays, tally) for n in self.spec.outputs)
         return next((found for found in outside if found is not None), None)
 
     def _outside(self, name: str, result: Any, limits: Limits, arrays: Arrays, tally: Tally) -> Difference | None:
@@ -183,7 +185,8 @@ class Held:
         """The bound, and one rounding to the type of the result."""
         bits, least, _, _ = NARROW[self.dtype]
         with np.errstate(all="ignore"):
-            return np.asarray(bounds + 2.0**-bits * np.abs(exact) + (bounds > 0) * 2.0 ** (least - bits))
+            limit = bounds + 2.0**-bits * np.abs(exact) + (bounds > 0) * 2.0 ** (least - bits)
+        return np.asarray(np.where(np.isfinite(exact), limit, 0.0))
 
     def _units(self, got: np.ndarray, exact: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         """Errors in units of their limits: infinite for a NaN or an infinity in the wrong place, 0 where it is open."""
@@ -192,7 +195,7 @@ class Held:
             largest = np.abs(exact) + limit >= NARROW[self.dtype][2]
             fine = (got == exact) | (np.isnan(got) & np.isnan(exact)) | np.isinf(bounds)
             fine |= largest & np.isinf(got) & (np.sign(got) == np.sign(exact))
-            fine |= largest & np.isinf(exact) & (got == np.copysign(NARROW[self.dtype][2], exact))
+            fine |= np.isinf(exact) & (bounds > 0) & (got == np.copysign(NARROW[self.dtype][2], exact))
             error = np.where(np.isfinite(exact) & np.isfinite(got), np.abs(got - exact), np.inf)
             return np.asarray(np.where(fine | (error == 0), 0.0, error / limit))
 
@@ -268,12 +271,13 @@ def check_equivalence(
     count = refused = 0
     at = ""
     for case in cases(held.spec, _numpy_dtype(dtype), wanted, lengths, seed, draw):
-        if held.limits(case.arrays) is None:
+        limits = held.limits(case.arrays)
+        if limits is None:
             refused += 1
             continue
         count += 1
         tally, before = tallies.setdefault(case.kind, Tally()), max([0.0, *(t.worst for t in tallies.values())])
-        found = held.difference(case.arrays, tally)
+        found = held.compared(case.arrays, limits, tally)
         if found is not None:
             raise _error(held, case, found)
         at = str(case) if tally.worst > before else at
@@ -343,7 +347,7 @@ def _error(held: Held, case: Case, found: Difference) -> NotEquivalent:
     """The error of the smallest input that still fails."""
     arrays, found = reduced(held.spec, case.arrays, found, held.difference)
     name = getattr(held.implementation, "__name__", type(held.implementation).__name__)
-    at = f"[{', '.join(map(str, found.index))}]" if len(found.index) > 1 or sum(found.index) else ""
+    at = f"[{', '.join(map(str, found.index))}]" if len(found.index) > 1 or any(found.index) else ""
     given = ", ".join(f"{k} = {np.asarray(v).tolist()}" for k, v in arrays.items())
     if found.reason:
         what, why = f"output {found.output} of {name}", f"{found.reason} for {given}"

@@ -161,6 +161,8 @@ def form_bounds(form: Any, arrays: Mapping[str, Any], dtype: str) -> Named:
     """The bounds of an incremental form, fed in one piece and in short ones, merged from the left."""
     sizes = axis_sizes(form.spec, arrays)
     n = sizes[form.plan.axis[0]]
+    if not n:
+        return {name: np.zeros(()) for name in form.spec.outputs}  # no state, no other algorithm
     step = max(1, -(-n // PIECES))
     rounds = "cast_commutes" in form.assumptions
     feeds = ([0, n], [*range(0, n, step), n])

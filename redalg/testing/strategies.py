@@ -145,7 +145,8 @@ def arrays(
     from hypothesis.extra import numpy as nst
 
     found = np.dtype(dtype)
-    return nst.arrays(found, shape, elements=_elements(st, found, frozenset(domain), specials), fill=st.nothing())
+    whole: Any = tuple(shape) if isinstance(shape, list) else shape
+    return nst.arrays(found, whole, elements=_elements(st, found, frozenset(domain), specials), fill=st.nothing())
 
 
 def _elements(st: Any, dtype: np.dtype, domain: frozenset[str], specials: Sequence[str]) -> Any:

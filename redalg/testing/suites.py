@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from random import Random
 from typing import Any
 
@@ -126,30 +125,17 @@ def _plain(x: Any) -> Any:
     return float(x) if hasattr(x, "_mpf_") else x
 
 
-@dataclass
-class Audited:
-    """One audit, run when the first of its laws is asked for."""
-
-    combine: Callable[[Any, Any], Any]
-    identity: Any
-    options: Mapping[str, Any]
-
-    @cached_property
-    def report(self) -> Any:
-        from redalg.proofs import audit
-
-        return audit(self.combine, self.identity, **self.options)
-
-    def law(self, name: str) -> BoundLaw:
-        found = self.report.laws[name]
-
-        def check() -> None:
-            if found.status == "broken":
-                raise AssertionError(f"{name} is {found}")
-
-        return BoundLaw(name, found.equation, found.equality or found.reason, check)
-
-
 def _of_function(combine: Callable[[Any, Any], Any], identity: Any, **options: Any) -> tuple[BoundLaw, ...]:
-    audited = Audited(combine, identity, options)
-    return tuple(audited.law(name) for name, law in audited.report.laws.items() if law.claimed)
+    """The claimed laws of one audit."""
+    from redalg.proofs import audit
+
+    report = audit(combine, identity, **options)
+    return tuple(_audited(law) for law in report.laws.values() if law.claimed)
+
+
+def _audited(law: Any) -> BoundLaw:
+    def check() -> None:
+        if law.status == "broken":
+            raise AssertionError(f"{law.name} is {law}")
+
+    return BoundLaw(law.name, law.equation, law.equality or law.reason, check)
