@@ -66,8 +66,11 @@ class Interval:
         low, high = sign(self.low), sign(self.high)
         return low if low == high else None
 
-    def width(self) -> Fraction:
-        return as_fraction(self.high) - as_fraction(self.low)
+    def is_narrow(self, bits: int) -> bool:
+        """Whether the endpoints are at most 2^-bits·max(1, |x|) apart."""
+        span = plus(self.high, negated(self.low), 32, True)
+        size = greatest(ONE, greatest(negated(self.low), self.high))
+        return compare(span, (size[0], size[1] - bits)) <= 0
 
     def __repr__(self) -> str:
         return f"<{self.low[0]}·2^{self.low[1]}, {self.high[0]}·2^{self.high[1]}>"
@@ -101,6 +104,10 @@ class Reals:
 
     def hull(self, a: Interval, b: Interval) -> Interval:
         return Interval(least(a.low, b.low), greatest(a.high, b.high))
+
+    @staticmethod
+    def ends(x: Interval) -> tuple[Fraction, Fraction]:
+        return as_fraction(x.low), as_fraction(x.high)
 
     @staticmethod
     def contains(x: Interval, value: Fraction) -> bool:
