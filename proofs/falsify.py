@@ -5,10 +5,10 @@ given holds. The sides are compared position by position: an obligation is *refu
 *tested* at the points where they agree as far as their enclosures tell. Nothing is ever proved here. The points depend
 on the obligation and the seed alone, and the work is counted in evaluations, never timed.
 
-What is compared: a law about numbers where its right side is a finite number; an output ("observational") where its
-definition is one; a condition ("domain") where the definitions of its output (of all, for a part of the state) have a
-value. Under an assumption a left side that is no number refutes nothing, since a form may be NaN where its assumption
-fails; casts are left out on both sides where they are assumed to commute.
+What is compared: a law about numbers where its right side is a finite number, or is NaN without any infinity; an
+output ("observational") where its definition is a finite number; a condition ("domain") where the definitions of its
+output (of all, for a part of the state) are numbers. Under an assumption a left side that is NaN refutes nothing, since
+a form may be NaN where its assumption fails; casts are left out on both sides where that is assumed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from redalg.proofs.value_maps import UNKNOWN, Value, is_finite, is_nan
 from redalg.proofs.values import Numbers
 
 ATTEMPTS = 6  # draws per wanted point
+MODES = (0, 1, 3, 4, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
+DEGENERATE = (6, 7, 0, 3, 4, 6, 7, 1, 5, 2)  # the same for divisors, which vanish on constant streams
 NARROW = 80  # bits below max(1, |x|) that an enclosure may be wide
-CASTS = "cast_commutes"
+CASTS = frozenset({"cast_commutes", "cast_left_out"})
 Found = tuple[str, Any]
 
 
@@ -71,14 +73,17 @@ class Sample:
         self.obligation, self.doc, self.budget, self.spent, self.why = obligation, doc, budget, 0, ""
         self.random = random.Random(f"{seed}:{obligation.law}:{obligation.subject}")
         self.judged = self._definitions()
+        self.modes = DEGENERATE if obligation.equality == "domain" else MODES
         self.roots = (obligation.left, obligation.right, *obligation.given, *self.judged)
         self.leaves = self._leaves()
         self.made = new_axes(*self.roots)
         self.axes = sorted(_axes(self.roots) - set(self.made))
         self.stream = {f"{a}{side}" for a in doc.axis for side in ("", "_a", "_b")}
-        self.casts = CASTS not in doc.assumptions
+        self.casts = not CASTS & set(doc.assumptions)
         self.values: dict[str, dict[tuple[int, ...], Value]] = {}
+        self.drawn: list[Fraction] = []
         self.sizes: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
         self.evaluation: Evaluation
 
     def _definitions(self) -> tuple[Term, ...]:
@@ -109,8 +114,11 @@ class Sample:
                 break
             self.sizes[widest] -= 1
         self._share_sizes()
+        if any(prod(self.sizes[a] for a in axes) > self.budget for _, axes in self.leaves):
+            self.why, self.spent = "a leaf has more entries than the budget of evaluations", self.budget + 1
+            return False
         self.starts = {f"{a}_b": self.sizes.get(f"{a}_a", 0) for a in self.doc.axis[:1]}
-        self.values, mode = {}, attempt % 6
+        self.values, self.drawn, mode = {}, [], self.modes[attempt % len(self.modes)]
         for (name, axes), domain in self.leaves.items():
             values = self.values.setdefault(name, {})
             ranges = [range(self.starts.get(a, 0), self.starts.get(a, 0) + self.sizes[a]) for a in axes]
@@ -134,27 +142,31 @@ class Sample:
 
     def _size(self, axis: str, attempt: int) -> int:
         if axis in self.stream:
-            return self.random.choice((1, 2, 2, 3, 3))
+            return self.random.choice((1, 2, 3, 3, 3))
         return self.random.choice((1, 1, 2)) if attempt % 3 else 1
 
     def _value(self, domain: frozenset[str], mode: int) -> Value:
-        """Small integers, so that ties and zeros happen; fractions; one sign; many zeros; one constant."""
+        """Small integers, so that ties and zeros happen; fractions; one sign; one constant; or a value met before."""
         draw = self.random
         if "bool" in domain:
             return draw.random() < 0.5
-        value = Fraction(draw.randint(-3, 3))
-        if mode in (1, 2) or (mode == 0 and draw.random() < 0.3):
+        if mode > 5:
+            return Fraction(int("positive" in domain)) if mode == 6 else Fraction(2)
+        if self.drawn and draw.random() < 0.3:
+            value = draw.choice(self.drawn)
+        elif mode in (1, 2):
             value = Fraction(draw.randint(-40, 40), draw.randint(1, 16))
-        if mode == 3:
-            value *= draw.randint(0, 1)
-        if mode == 4:
-            value = Fraction(2)
+        else:
+            value = Fraction(draw.randint(-1, 1) if mode == 3 else draw.choice((-3, -2, -1, 0, 0, 1, 2, 3)))
         if "integer" in domain:
             value = Fraction(round(value))
+        if mode == 4:
+            value = -abs(value)
         if mode in (2, 5) or domain & {"positive", "nonnegative"}:
             value = abs(value)
         if not value and ("positive" in domain or mode in (2, 5)):
             value = Fraction(1)
+        self.drawn.append(value)
         return value
 
     def _evaluate(self) -> None:
@@ -176,6 +188,7 @@ class Sample:
             if later is None:
                 continue
             least = fact.args[1] is later
+            self.evaluation.table(fact)
             bounds: dict[tuple[int, ...], Value] = {}
             for at in self.evaluation.places(sorted(fact.axes)):
                 sides = [self.evaluation.value(side, at) for side in fact.args]
@@ -208,6 +221,8 @@ class Sample:
         """The point with both values where the sides differ; else whether they agree at a position at least."""
         o, agreed = self.obligation, False
         try:
+            for root in (o.left, o.right, *self.judged):
+                self.evaluation.table(root)
             for at in self.evaluation.places(sorted(o.left.axes | o.right.axes)):
                 left, right = (self.evaluation.value(side, at) for side in (o.left, o.right))
                 outcome = self._outcome(left, right, at)
@@ -224,15 +239,19 @@ class Sample:
         o = self.obligation
         if o.equality == "domain" and not all(self._defined(t, at) for t in self.judged):
             return None
-        literal = o.right.op == "special" and is_finite(left)
         if not is_finite(right):
-            return False if literal and o.equality == "exact" else None
+            wrong = is_nan(right) and is_finite(left) and o.equality == "exact" and not self.doc.assumptions
+            return False if wrong and self._outside(o.right) else None
         if is_nan(left):
             return None if self.doc.assumptions else False
         if left is UNKNOWN:
             self.why = self.why or "a side has no enclosure at any drawn point"
             return None
         return self._agree(left, right)
+
+    def _outside(self, side: Term) -> bool:
+        """Whether NaN comes from a real function outside its domain (or stands there), not from an infinity."""
+        return not any(type(v) is float and v == v for t in walk(side) for v in self.evaluation.table(t))
 
     def _agree(self, left: Value, right: Value) -> bool | None:
         if type(left) is bool or type(right) is bool:
