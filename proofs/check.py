@@ -15,6 +15,7 @@ from redalg.proofs import inequalities as signs
 from redalg.proofs.cases import Cases
 from redalg.proofs.coverage import BEARING, check_coverage
 from redalg.proofs.document import Document, Obligation
+from redalg.proofs.falsify import falsify
 from redalg.proofs.generators import Case, Value
 from redalg.proofs.inequalities import Constraint
 from redalg.proofs.maps import NONNEGATIVE, POSITIVE_LOGS
@@ -133,12 +134,8 @@ class Judge:
             return str(e)[:200] or type(e).__name__
 
     def _tested(self, o: Obligation, why: str) -> Finding:
-        try:
-            from redalg.proofs.falsify import falsify
-        except ImportError:
-            return Finding(o, "unknown", why)
-        status, detail = falsify(o, self.doc)
-        return Finding(o, status, detail if status == "refuted" else why)
+        status, found = falsify(o, self.doc)
+        return Finding(o, status, found if status == "refuted" else why)
 
     def _proved(self, o: Obligation) -> bool:
         n = self._normal(o.given)
