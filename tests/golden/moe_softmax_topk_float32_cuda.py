@@ -49,14 +49,13 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
             k = v * VECTOR
             x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
     max_x_b = -INF
-    topk_x_key_b = -INF  # the largest value of this thread, NaN left out
     for v in range(1):
         j = first + v * 128
         if j < length:
             for c in range(VECTOR):
                 k = v * VECTOR + c
                 max_x_b = max_nan_f32(max_x_b, x_tile[k])
-                topk_x_key_b = x_tile[k] if x_tile[k] > topk_x_key_b else topk_x_key_b
+    topk_x_key_b = max_x_b  # the largest value of this thread
     for step in range(5):
         max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
     topk_x_key_b_top = cuda.shared.array(8, np.uint64)
