@@ -49,6 +49,11 @@ def compare(a: Dyadic, b: Dyadic) -> int:
     return (x > y) - (x < y)
 
 
+def compare_rational(a: Dyadic, b: Fraction) -> int:
+    """-1, 0 or 1 as a is below, equal to or above b, exactly."""
+    return compare((a[0] * b.denominator, a[1]), (b.numerator, 0))
+
+
 def plus(a: Dyadic, b: Dyadic, bits: int, up: bool) -> Dyadic:
     if not a[0] or not b[0]:
         return trim(*(a if a[0] else b), bits, up)

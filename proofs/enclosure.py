@@ -25,6 +25,7 @@ from redalg.proofs.dyadic import (
     Dyadic,
     as_fraction,
     compare,
+    compare_rational,
     extreme_products,
     greatest,
     least,
@@ -111,9 +112,7 @@ class Reals:
 
     @staticmethod
     def contains(x: Interval, value: Fraction) -> bool:
-        n, d = (value.numerator, 0), (value.denominator, 0)
-        scaled = [(end[0] * d[0], end[1]) for end in (x.low, x.high)]
-        return compare(scaled[0], n) <= 0 <= compare(scaled[1], n)
+        return compare_rational(x.low, value) <= 0 <= compare_rational(x.high, value)
 
     # --- rational operations ---
 

@@ -20,6 +20,7 @@ from itertools import product
 from math import prod
 from typing import Any
 
+from redalg.proofs.complexes import Complex, parts
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.enclosure import Interval
 from redalg.proofs.evaluate import BUDGET, Evaluation, Place, TooMuch, Unfit, new_axes
@@ -167,7 +168,7 @@ class Sample:
         if not value and ("positive" in domain or mode in (2, 5)):
             value = Fraction(1)
         self.drawn.append(value)
-        return value
+        return Complex(value, Fraction(draw.choice((-3, -2, -1, 1, 2, 3)), 2)) if "complex" in domain else value
 
     def _evaluate(self) -> None:
         self.evaluation = Evaluation(
@@ -256,6 +257,9 @@ class Sample:
     def _agree(self, left: Value, right: Value) -> bool | None:
         if type(left) is bool or type(right) is bool:
             return self.evaluation.numbers.truth(left) is self.evaluation.numbers.truth(right)
+        if type(left) is Complex or type(right) is Complex:
+            found = [self._agree(a, b) for a, b in zip(parts(left), parts(right), strict=True)]
+            return False if False in found else None if None in found else True
         sign = self.evaluation.numbers.order(left, right)
         if sign is not None:
             return sign == 0

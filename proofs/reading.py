@@ -27,15 +27,19 @@ def loads(text: str | bytes) -> d.Document:
 
     Raises: CertificateError (a RedalgError) naming the place, for everything that is not a certificate of this version.
     """
+    return Reader(parsed(text)).document()
+
+
+def parsed(text: str | bytes) -> Any:
+    """The data of a JSON text: exact numbers, no key twice, within the bounds."""
     if len(text) > BYTES:
         raise damaged(f"a text of {len(text)} bytes", "certificate", f"certificates have at most {BYTES} bytes")
     try:
         text = text if isinstance(text, str) else text.decode()
         _check_nesting(text)
-        data = json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_unique)
+        return json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_unique)
     except (ValueError, RecursionError, UnicodeDecodeError) as e:
         raise damaged("a text that is not JSON of a certificate", "certificate", str(e)[:200]) from None
-    return Reader(data).document()
 
 
 def _no_float(text: str) -> Any:

@@ -15,7 +15,7 @@ from redalg.proofs.enclosure import Interval
 if TYPE_CHECKING:
     from redalg.proofs.values import Numbers
 
-Value = Any  # bool | Fraction | Interval | float | Unknown
+Value = Any  # bool | Fraction | Interval | float | Complex | Unknown
 INF, NEG_INF, NAN = float("inf"), float("-inf"), float("nan")
 ZERO, ONE = Fraction(0), Fraction(1)
 
@@ -39,7 +39,7 @@ def is_nan(x: Value) -> bool:
 
 def is_finite(x: Value) -> bool:
     """Certainly a finite number (or a truth)."""
-    return type(x) in (Fraction, bool, Interval)
+    return x is not UNKNOWN and type(x) is not float
 
 
 def exact_root(base: Fraction, degree: int) -> Fraction | None:

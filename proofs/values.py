@@ -1,9 +1,9 @@
 """The numbers of the language: what an operation makes of exact values, enclosures, infinities and NaN.
 
-A value is a bool, a `Fraction` (exact), an `Interval` (some real number in it), one of the floats oo, -oo and nan, or
-`UNKNOWN`. Rationals stay rational up to a bounded length. IEEE's conventions hold with one zero: oo - oo, 0·oo and a
-real function outside its domain are NaN, c/0 is oo, max and min propagate NaN, a comparison with NaN is false. What
-cannot be decided is `UNKNOWN`, never a guess.
+A value is a bool, a `Fraction` (exact), an `Interval` (some real number in it), one of the floats oo, -oo and nan, a
+`Complex` or `UNKNOWN`. Rationals stay rational up to a bounded length. IEEE's conventions hold with one zero: oo - oo,
+0·oo and a real function outside its domain are NaN, c/0 is oo, max and min propagate NaN, a comparison with NaN is
+false. What cannot be decided is `UNKNOWN`, never a guess.
 
 The same operation on the same operands gives the same `Interval` object, so that ties between elements that were
 computed alike are ties and not undecided.
@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
+from redalg.proofs import complexes
+from redalg.proofs.complexes import Complex
 from redalg.proofs.dyadic import compare as compare_dyadic
 from redalg.proofs.dyadic import greatest, least
 from redalg.proofs.enclosure import BITS, Interval, Reals, Unbounded, Undefined
@@ -85,6 +87,8 @@ class Numbers:
     def special(self, name: str) -> Value:
         if name == "pi":
             return self.enclosed("pi", self.reals.pi)
+        if name == "i":
+            return Complex(ZERO, ONE)
         if name == "e":
             return self.map("exp", ONE)
         return {"oo": INF, "-oo": NEG_INF, "nan": NAN}.get(name, UNKNOWN)
@@ -93,7 +97,8 @@ class Numbers:
 
     def add(self, values: Iterable[Value]) -> Value:
         exact, rest, infinite, unknown = ZERO, [], 0.0, False
-        for v in values:
+        items = list(values)
+        for v in items:
             kind = type(v)
             if kind is Fraction or kind is bool:
                 exact += v
@@ -104,6 +109,8 @@ class Numbers:
                 rest.append(v)
             elif kind is float:
                 infinite += v
+            elif kind is Complex:
+                return complexes.total(self, items)
             else:
                 unknown = True
         if infinite:
@@ -112,7 +119,8 @@ class Numbers:
 
     def mul(self, values: Iterable[Value]) -> Value:
         exact, rest, infinite, unknown = ONE, [], 1.0, False
-        for v in values:
+        items = list(values)
+        for v in items:
             kind = type(v)
             if kind is Fraction or kind is bool:
                 exact *= v
@@ -123,6 +131,8 @@ class Numbers:
                 rest.append(v)
             elif kind is float:
                 infinite *= v
+            elif kind is Complex:
+                return complexes.product(self, items)
             else:
                 unknown = True
         if infinite != infinite:
@@ -161,6 +171,8 @@ class Numbers:
             return NAN
         if base is UNKNOWN or exponent is UNKNOWN:
             return UNKNOWN
+        if type(base) is Complex or type(exponent) is Complex:
+            return complexes.power(self, base, exponent)
         if type(exponent) is float:
             return self._infinite_power(base, exponent > 0)
         if type(exponent) is Interval:
@@ -209,6 +221,8 @@ class Numbers:
     def map(self, name: str, x: Value) -> Value:
         if x is UNKNOWN or is_nan(x):
             return x
+        if type(x) is Complex:
+            return complexes.function(self, name, x)
         x = Fraction(x) if type(x) is bool else x
         if type(x) is float:
             return self._at_infinity(name, x)
@@ -233,6 +247,8 @@ class Numbers:
             return self.compare("ne", x, ZERO)
         if x is UNKNOWN or is_nan(x):
             return x
+        if type(x) is Complex:
+            return complexes.joined(self.cast(x.re, name), self.cast(x.im, name))
         if type(x) is float:
             if name in INTEGERS:
                 return Fraction(INTEGERS[name][x > 0])
@@ -251,7 +267,7 @@ class Numbers:
 
     def order(self, a: Value, b: Value) -> int | None:
         """-1, 0, 1 as a is below, equal to or above b; None where that is not decided. Neither is NaN."""
-        if a is UNKNOWN or b is UNKNOWN:
+        if a is UNKNOWN or b is UNKNOWN or type(a) is Complex or type(b) is Complex:
             return None
         if a is b:
             return 0
@@ -271,6 +287,8 @@ class Numbers:
     def compare(self, op: str, a: Value, b: Value) -> Value:
         if is_nan(a) or is_nan(b):
             return op == "ne"
+        if type(a) is Complex or type(b) is Complex:
+            return complexes.equal(self, op, a, b) if op in ("eq", "ne") else UNKNOWN
         sign = self.order(a, b)
         if sign is not None:
             return sign in _HOLDS[op]
@@ -290,7 +308,7 @@ class Numbers:
             if is_nan(v):
                 return NAN
             v = Fraction(v) if type(v) is bool else v
-            unknown = unknown or v is UNKNOWN
+            unknown = unknown or v is UNKNOWN or type(v) is Complex
             if best is None or unknown:
                 best = v
                 continue
@@ -341,6 +359,8 @@ class Numbers:
     def truth(self, x: Value) -> Value:
         if type(x) is bool or x is UNKNOWN:
             return x
+        if type(x) is Complex:
+            return self.compare("ne", x, ZERO)
         if type(x) is Interval:
             sign = x.sign()
             return UNKNOWN if sign is None else sign != 0

@@ -14,6 +14,7 @@ import redalg as ra
 from redalg.certifying import Export
 from redalg.exact import Exact
 from redalg.formats import INTEGERS, NAMES, cast_fraction
+from redalg.proofs.complexes import Complex, parts
 from redalg.proofs.enclosure import Interval
 from redalg.proofs.evaluate import Evaluation, TooMuch, Unfit
 from redalg.proofs.rounding import rounded
@@ -209,3 +210,37 @@ def test_values_that_do_not_fit_are_refused() -> None:
         Evaluation(Numbers(), {}, {}).table(t("index", attr="j"))
     with pytest.raises(Unfit):
         Evaluation(Numbers(), {}, {"j": 3}).table(t.reduce("topk_values", ("j",), t("index", attr="j"), extra=(2, "j")))
+
+
+@pytest.mark.parametrize("name", "exp log abs conj re im cosh sinh expm1 log1p sigmoid tanh cos sin power root".split())
+def test_a_function_of_a_complex_number_is_that_of_mpmath(name: str) -> None:
+    draw, numbers = random.Random(name), Numbers(300)
+    special: dict[str, Any] = {
+        "log": MP.ln,
+        "abs": abs,
+        "sigmoid": lambda z: 1 / (1 + MP.exp(-z)),
+        "power": lambda z: z**-5,
+        "root": lambda z: MP.power(z, MP.mpf(2) / 3),
+        **{n: getattr(MP, n) for n in ("conj", "re", "im")},
+    }
+    for _ in range(40):
+        z = Complex(Fraction(draw.randint(-9, 9), 4), Fraction(draw.choice((-7, -3, -1, 2, 5)), 4))
+        exponent = {"power": Fraction(-5), "root": Fraction(2, 3)}.get(name)
+        found = numbers.map(name, z) if exponent is None else numbers.power(z, exponent)
+        value = (special.get(name) or getattr(MP, name))(MP.mpc(float(z.re), float(z.im)))
+        for part, expected in zip(parts(found), (MP.re(value), MP.im(value)), strict=True):
+            low, high = numbers.reals.ends(numbers.interval(part))
+            slack = MP.mpf(10) ** -(DIGITS + 40)
+            assert MP.mpf(low.numerator) / low.denominator - slack <= expected
+            assert expected <= MP.mpf(high.numerator) / high.denominator + slack
+            assert high - low <= Fraction(1, 10**70) * max(1, abs(low))
+
+
+def test_a_complex_number_without_an_imaginary_part_is_a_real_one() -> None:
+    numbers, z = Numbers(), Complex(Fraction(1), Fraction(2))
+    assert numbers.add([z, numbers.map("conj", z)]) == 2 and numbers.mul([z, numbers.map("conj", z)]) == 5
+    assert numbers.compare("eq", z, Complex(Fraction(1), Fraction(2))) is True
+    assert numbers.compare("ne", z, Fraction(1)) is True and numbers.compare("lt", z, Fraction(1)) is UNKNOWN
+    assert numbers.extremum("max", [z, Fraction(1)]) is UNKNOWN and numbers.map("relu", z) is UNKNOWN
+    assert numbers.power(numbers.special("i"), Fraction(2)) == -1
+    assert parts(numbers.cast(Complex(Fraction(1, 3), Fraction(7, 3)), "int8")) == (0, 2)

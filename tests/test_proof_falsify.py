@@ -37,6 +37,9 @@ def test_no_obligation_of_the_catalog_is_refuted_and_every_altered_one_is(name: 
     doc = document(name)
     for o in doc.obligations:
         status, found = falsify(o, doc, points=4)
+        if any(doc.terms("not", fact) in o.given for fact in o.given):
+            assert status == "unknown"  # a branch within the other branch: there is no such point
+            continue
         assert status == "tested" and found >= 3, (str(o), status, found)
         assert falsify(off(doc.terms, o), doc, points=4)[0] == "refuted", str(o)
 
@@ -101,6 +104,40 @@ def test_the_streams_of_a_homomorphism_hold_different_elements() -> None:
     assert falsify(Obligation("O8", "s", *sizes), bare(t))[0] == "refuted"
 
 
+def test_complex_tensors_are_complex_at_every_point() -> None:
+    t = Terms()
+    z, w = element(t, "complex", name="z"), element(t, "complex", name="w")
+    i, half = t.special("i"), t.const(Fraction(1, 2))
+    size, product = t("abs", t.mul(z, w)), t.mul(t("abs", z), t("abs", w))
+    euler = t.add(t("cos", z), t.mul(i, t("sin", z)))
+    true = [
+        (size, product),
+        (t("exp", t.add(z, w)), t.mul(t("exp", z), t("exp", w))),
+        (t("exp", t.mul(i, z)), euler),
+        (t("exp", t("log", z)), z),
+        (t("re", z), t.mul(half, t.add(z, t("conj", z)))),
+        (t.reduce("sum", ("j",), t.mul(z, t.special("i"))), t.mul(i, t.reduce("sum", ("j",), z))),
+        (t.mul(z, t.div(w, z)), w),
+        (t("pow", t("pow", z, half), t.const(2)), z),
+    ]
+    for left, right in true:
+        assert falsify(Obligation("O1", "s", left, right), bare(t)) == ("tested", 8)
+    false = [(t("conj", z), z), (t("im", z), t.const(0)), (t("pow", z, t.const(2)), t("pow", t("abs", z), t.const(2)))]
+    for left, right in false + [(t("exp", t.mul(i, z)), t("conj", euler)), (t("eq", z, t("conj", z)), t("true"))]:
+        assert falsify(Obligation("O1", "s", left, right), bare(t))[0] == "refuted"
+
+
+@pytest.mark.parametrize(
+    "text", ["sum[j](z[j] * 2)", "sum[j](z[j] * x[j]) / sum[j](abs(z[j])**2)", "mean[j](conj(z[j]))"]
+)
+def test_forms_of_complex_specs(text: str) -> None:
+    spec = ra.parse(f"tensors z[j] complex, x[j]; return y = {text}, s = sum[j](x[j])")
+    doc = ra.derive_incremental(spec).certificate.document
+    for o in doc.obligations:
+        assert falsify(o, doc)[0] == "tested", str(o)
+        assert falsify(off(doc.terms, o), doc)[0] == "refuted", str(o)
+
+
 def test_a_domain_counts_only_where_the_definition_is_a_number() -> None:
     t = Terms()
     x, zero = t("tensor", attr=Leaf("x", ("i",), frozenset())), t.const(0)
@@ -157,7 +194,7 @@ def _ranked(t: Terms) -> Term:
     ("build", "status"),
     [
         (lambda t: (t("exp", t("exp", t("exp", t.add(t.state("x"), t.const(10**9))))), t.const(1)), "unknown"),
-        (lambda t: (t("exp", t.special("i")), t.const(1)), "unknown"),
+        (lambda t: (t("asin", t.special("i")), t.const(1)), "unknown"),
         (lambda t: (_sum(t, 40), _sum(t, 40)), "tested"),
         (lambda t: (_ranked(t), t.const(1)), "unknown"),
         (lambda t: (element(t, axis="k"), _ranked(t)), "unknown"),
