@@ -48,7 +48,7 @@ def audit(
     homomorphism            lift(a ++ b) = lift(a) ⊕ lift(b)   (with `lift`)
     definition              finalize(e ⊕ lift a ⊕ lift b ⊕ …) = definition(a ++ b ++ …)   (with `lift` and `definition`)
     infinities, nan, zeros  the first four on states that hold such numbers
-    subnormals, huge        the identity laws on states that hold such numbers (bracketing decides what overflows)
+    subnormals, huge        the identity laws on finite states that hold such numbers (brackets decide what overflows)
     ======================  ===========================================================================================
 
     States are numbers, tuples, named tuples, dicts, dataclasses or NumPy arrays, shaped like `identity`.
