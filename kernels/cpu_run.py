@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
 import os
-import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,12 +15,13 @@ import numpy as np
 from redalg.binding import Bound, bind
 from redalg.definition import reference
 from redalg.errors import RedalgError
+from redalg.kernels.cpu_build import functions
 from redalg.kernels.emit_numba import WHOLE, emit_cpu
 from redalg.kernels.ir import Module, Program
 from redalg.kernels.layouts import View, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import Layout
-from redalg.kernels.store import Once, digest
+from redalg.kernels.store import Once
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -172,17 +170,10 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="redalg")
 
 
-_compiling = threading.RLock()
-
-
 def _build(program: Program, layout: Layout, resident: bool) -> Compiled:
     module = emit_cpu(program, layout, resident)
-    file = f"<redalg cpu kernel {digest(module.source)[:12]}>"
-    linecache.cache[file] = (len(module.source), None, module.source.splitlines(keepends=True), file)
-    made = ModuleType(file)
-    with _compiling:
-        exec(compile(module.source, file, "exec"), made.__dict__)
-    return Compiled(program, module, getattr(made, module.entry))
+    function = functions(module.source, [module.entry], module.params[:-2])[module.entry]
+    return Compiled(program, module, function)
 
 
 def _walk(compiled: Compiled, held: Mapping[str, Any], made: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
@@ -199,9 +190,8 @@ def _walk(compiled: Compiled, held: Mapping[str, Any], made: Mapping[str, Any], 
     rows = prod(sizes[a] for a in compiled.program.rows)
     work = rows * prod(sizes[a] for a in (*compiled.program.stream, *compiled.program.lanes))
     workers = min(threads(), rows)
-    if workers == 1 or work < SMALL or not compiled.function.signatures:
-        compiled.function(*values, 0, 1)  # compiles, if need be, before several threads ask for it
-        compiled.function(*values, 1, rows)
+    if workers == 1 or work < SMALL:
+        compiled.function(*values, 0, rows)
         return
     pieces = min(rows, 4 * workers)
     edges = [rows * k // pieces for k in range(pieces + 1)]

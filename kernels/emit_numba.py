@@ -145,8 +145,9 @@ class CpuKernel(Kernel):
             if p.role in ("operand", "result"):
                 head.append(f"    {n} = pointer_{p.dtype}({n})")
         head += lanes
-        body, buffers = _hoisted(self.out.lines, "length" if self.schedule.resident else "TILE")
-        head += [f"    length = {length}", *buffers, "    for row in range(low, high):", *body, ""]
+        body, buffers, heap = _hoisted(self.out.lines)
+        head += [f"    length = {length}", *buffers, *_unless_missing(heap)]
+        head += ["    for row in range(low, high):", *body, *(f"    free({name})" for name in heap), ""]
         functions = [_as_njit(f) for f in self.functions.values()]
         text = "\n".join(head)
         whole = "\n\n\n".join([self.header("\n".join([*functions, text])), *functions, text])
@@ -159,15 +160,16 @@ class CpuKernel(Kernel):
 
     def header(self, body: str) -> str:
         lines = ["import numpy as np", "from numba import njit", ""]
-        memory = sorted(set(re.findall(r"\b((?:load|store|pointer)_\w+)\(", body)))
+        memory = sorted(set(re.findall(r"\b((?:load|store|pointer|stack|heap)_\w+|free|missing)\(", body)))
         maths = sorted(set(re.findall(r"\b([a-z]\w*_f(?:32|64))\(", body)) - set(memory) - set(SHUFFLES))
         for module, names in (("cpu_memory", memory), ("cpu_math", maths)):
             if names:
                 lines.append(f"from redalg.kernels.{module} import {', '.join(names)}")
         lines += ["", "f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64"]
+        tile = WHOLE if self.schedule.resident else TILE
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
-            "E": f"{self.real}(np.e)", "TILE": TILE, "THREADS": 1, "MISSING": "i64(2**62)",
+            "E": f"{self.real}(np.e)", "TILE": tile, "THREADS": 1, "MISSING": "i64(2**62)",
         }  # fmt: skip
         lines += [f"{k} = {v}" for k, v in constants.items() if re.search(rf"\b{k}\b", body)]
         return "\n".join(lines)
@@ -185,20 +187,31 @@ class CpuKernel(Kernel):
 
 
 SHUFFLES = frozenset({"shfl_idx_f32", "shfl_idx_f64"})
-_BUFFER = re.compile(r"^( *)(\w+) = cuda\.local\.array\((\w+), (.*)\)$")
+_BUFFER = re.compile(r"^( *)(\w+) = cuda\.local\.array\((\w+), np\.(.*)\)$")
 
 
-def _hoisted(lines: list[str], tile: str) -> tuple[list[str], list[str]]:
-    """Buffers are made once, before the rows; and what threads would tell each other, one thread knows."""
-    body, buffers = [], {}
+def _hoisted(lines: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """Buffers are made once, before the rows; and what threads would tell each other, one thread knows.
+
+    The lines that remain, those that make buffers, and the names of buffers the C library has to give back.
+    """
+    body, buffers, heap = [], {}, []
     for line in lines:
         found = _BUFFER.match(line)
         if found:
             _, name, size, dtype = found.groups()
-            buffers[name] = f"    {name} = np.empty({tile if size == 'TILE' else size}, {dtype})"
+            small = size == "TILE" or size.isdigit()
+            buffers[name] = f"    {name} = {'stack' if small else 'heap'}_{dtype.strip('_')}({size})"
+            heap += [] if small or name in heap else [name]
         else:
             body.append(re.sub(r"shfl_idx_\w+\((.*), owner\)$", r"\1", line))
-    return body, list(buffers.values())
+    return body, list(buffers.values()), heap
+
+
+def _unless_missing(heap: list[str]) -> list[str]:
+    if not heap:
+        return []
+    return [f"    if {' or '.join(f'missing({name})' for name in heap)}:", "        raise MemoryError"]
 
 
 def _as_njit(function: str) -> str:
