@@ -6,20 +6,25 @@ latter are walked in blocks that fit the first-level caches, all of a block at e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node
+from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_lanes import SINGLE, LanePrinter, LaneRows
 from redalg.kernels.cuda_steps import StepPrinter
-from redalg.kernels.cuda_text import better, conjunction, follows, joined, local
-from redalg.kernels.ir import Fold, Join, Loop, Pass, Program, Result
+from redalg.kernels.cuda_text import Text, better, conjunction, follows, joined, local
+from redalg.kernels.ir import STORAGE, Fold, Join, Loop, Pass, Program, Result
 from redalg.kernels.scalars import Scalars
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_numba import CpuKernel
 
 DTYPES = {"i32": "np.int32", "i64": "np.int64"}
+LINE = 64  # bytes of a cache line
+UNROLL = 4  # elements of the stream that are added to a lane at a time
+AHEAD = 8  # elements of the stream
 ARG = frozenset({"argmax", "argmin"})
 
 
@@ -35,6 +40,10 @@ def supported(program: Program) -> bool:
 
 class CpuLanePrinter(LanePrinter):
     kernel: CpuKernel
+
+    def __init__(self, kernel: CpuKernel, scope: Scalars) -> None:
+        super().__init__(kernel, scope)
+        self.fetched: set[Node] = set()  # what a walk over the tile has asked for already
 
     def place(self) -> None:
         """The index of lane m along every lane axis."""
@@ -101,7 +110,7 @@ class CpuLanePrinter(LanePrinter):
             StepPrinter._walk(self, Loop(plain), True)
 
     def _walk_lanes(self, folds: list[Fold]) -> None:
-        kernel, out = self.kernel, self.kernel.out
+        kernel = self.kernel
         kernel.flush(self.scope)
         bodies = [b for f in folds for b in f.bodies]
         told = self._told(bodies)
@@ -110,15 +119,56 @@ class CpuLanePrinter(LanePrinter):
         kernel.flush(self.scope)
         for f in folds:
             self._start(f)
-        with out.block("for k in range(count):"):
-            out("at = first + k")
-            inner = self.told_scope(told, bodies)
-            with out.block("for m in range(LANES):"):
-                self.place()
-                self._add(folds, inner)
+        self._unrolled(lambda: self.told_scope(told, bodies), lambda inner: self._add(folds, inner), bodies)
         for f in folds:
             if f.kind in ARG:
                 self._places(f)
+
+    def _unrolled(self, told: Callable[[], Scalars], add: Callable[[Scalars], None], bodies: list[Node]) -> None:
+        """Several elements at a time, so that a lane is loaded and stored once for all of them; then the rest."""
+        kernel = self.kernel
+        saved, kernel.out = kernel.out, Text()
+        kernel.out("at = first + k")
+        inner = told()
+        before, kernel.out = kernel.out.lines, Text()
+        add(inner)
+        inside, kernel.out = kernel.out.lines, saved
+        out = kernel.out
+        own = {"k", *(found[1] for line in before if (found := re.match(r"\s*(\w+) = ", line)))}
+
+        def at(line: str, u: int) -> str:
+            return re.sub(rf"\b({'|'.join(own)})\b", rf"\1_u{u}", line)
+
+        out(f"unrolled = count // {UNROLL} * {UNROLL}")
+        with out.block(f"for k in range(0, unrolled, {UNROLL}):"):
+            for u in range(UNROLL):
+                out(f"k_u{u} = k + {u}", *(at(line, u) for line in before))
+            self.fetch(bodies, UNROLL)
+            with out.block("for m in range(LANES):"):
+                self.place()
+                out(*(at(line, u) for u in range(UNROLL) for line in inside))
+        with out.block("for k in range(unrolled, count):"):
+            out(*before)
+            with out.block("for m in range(LANES):"):
+                self.place()
+                out(*inside)
+
+    def fetch(self, bodies: Iterable[Node], each: int = 1) -> None:
+        """Ask for elements a little ahead, which no processor foresees where lanes are a part of a row in memory."""
+        kernel, elements, lanes = self.kernel, self.kernel.elements, len(self.lanes)
+        for leaf in tensor_leaves(bodies):
+            name = leaf.attr.name
+            varies = len(leaf.axes & self.lanes) == lanes and leaf.axes & elements.stream
+            if not varies or leaf in self.fetched or name not in kernel.layout.across:
+                continue
+            if not kernel.access.walks_flat(leaf.attr.axes):
+                continue
+            self.fetched.add(leaf)
+            with kernel.out.block(f"for m in range(0, LANES, {LINE // STORAGE[kernel.access.operands[name].dtype]}):"):
+                self.place()
+                for u in range(each):
+                    index = elements.index_of(name, leaf.attr.axes, f"first + k + {AHEAD + u}")
+                    kernel.out(f"prefetch({kernel.access.array_names[name]}, {index})")
 
     def _start(self, f: Fold) -> None:
         kernel, out, names = self.kernel, self.kernel.out, [local(n) for n in f.names]
@@ -185,6 +235,7 @@ class CpuLaneRows(LaneRows):
         out("n = i64(0)")
         with elements.tiles(p.ordered):
             out("n_b = count", "n_new = n + n_b")
+            self.printer.fetched = set()
             self.printer.scope = kernel.row.child()
             elements.load_tile([s for s in (steps or p.lift) if isinstance(s, Loop)])
             if steps:
@@ -225,8 +276,10 @@ class CpuLaneRows(LaneRows):
             told = printer._told(nodes)
             elements.load_tile((), told)
             printer._store(told)
+            printer.fetched = set()
             with out.block("for k in range(count):"):
                 out("at = first + k")
+                printer.fetch(nodes)
                 inner = printer.told_scope(told, nodes)
                 with out.block("for m in range(LANES):"):
                     printer.place()

@@ -98,6 +98,20 @@ def free(typing: Any, pointer: Any) -> Any:
 
 
 @intrinsic
+def prefetch(typing: Any, pointer: Any, index: Any) -> Any:
+    """Bring the cache line of an element nearer; any index will do, whether there is an element or not."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        shape = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        callee = cgutils.get_or_insert_function(b.module, shape, "llvm.prefetch.p0")
+        b.call(callee, [b.bitcast(b.gep(args[0], [args[1]]), byte), word(0), word(2), word(1)])
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.int64), generate
+
+
+@intrinsic
 def missing(typing: Any, pointer: Any) -> Any:
     """Whether there was no room."""
 

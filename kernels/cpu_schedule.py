@@ -11,10 +11,11 @@ from redalg.kernels.ir import Module, Program
 from redalg.kernels.layouts import steps_nodes
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
+STRIP = 512  # elements of a row among which a position is searched for
 WHOLE = 8192  # the longest row that is one tile
 SPAN = 1 << 16  # elements of a piece of a row whose elements are cheap
 FAMILIES = ("rows", "split", "columns")
-BLOCK = 512  # lanes of rows that lie side by side, walked together
+BLOCK = 1024  # lanes of rows that lie side by side, walked together
 ROWS = 64  # elements of a tile of such a block
 FEWEST = 1 << 10  # elements of a piece of any row
 

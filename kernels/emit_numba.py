@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from redalg.kernels.cpu_elements import CpuElements, CpuFolding
 from redalg.kernels.cpu_lanes import CpuLaneRows
-from redalg.kernels.cpu_schedule import BLOCK, ROWS, TILE, WHOLE, CpuModule, CpuSchedule, Stage
+from redalg.kernels.cpu_schedule import BLOCK, ROWS, STRIP, TILE, WHOLE, CpuModule, CpuSchedule, Stage
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
@@ -124,7 +124,7 @@ class CpuKernel(Kernel):
 
     def header(self, body: str) -> str:
         lines = ["import numpy as np", "from numba import njit", ""]
-        memory = sorted(set(re.findall(r"\b((?:load|store|pointer|stack|heap)_\w+|free|missing)\(", body)))
+        memory = sorted(set(re.findall(r"\b((?:load|store|pointer|stack|heap)_\w+|free|missing|prefetch)\(", body)))
         maths = sorted(set(re.findall(r"\b([a-z]\w*_f(?:32|64))\(", body)) - set(memory) - set(SHUFFLES))
         for module, names in (("cpu_memory", memory), ("cpu_math", maths)):
             if names:
@@ -133,7 +133,8 @@ class CpuKernel(Kernel):
         tile = WHOLE if self.schedule.resident else ROWS if self.cpu.across else TILE
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
-            "E": f"{self.real}(np.e)", "TILE": tile, "BLOCK": BLOCK, "THREADS": 1, "MISSING": "i64(2**62)",
+            "E": f"{self.real}(np.e)", "TILE": tile, "BLOCK": BLOCK, "STRIP": STRIP, "THREADS": 1,
+            "MISSING": "i64(2**62)",
         }  # fmt: skip
         lines += [f"{k} = {v}" for k, v in constants.items() if re.search(rf"\b{k}\b", body)]
         return "\n".join(lines)
