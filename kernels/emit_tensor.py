@@ -64,8 +64,7 @@ class TensorKernel:
         if node.op == "index":
             return f"i_{node.attr}"
         if node.op == "state":
-            name = local(node.attr.name)
-            return f"{name}[r]" if any(p.name == node.attr.name for p in self.made.walk.parts) else name
+            return node.attr.name if node.attr.name == "n" else f"{local(node.attr.name)}[r]"
         operand = self.access.operands[node.attr.name]
         if operand.number:
             name = self.access.array_names[operand.name]
@@ -105,8 +104,8 @@ class TensorKernel:
         self.out(f"i_{self.made.row} = row + 8 * r")
 
     @contextmanager
-    def elements(self, position: bool) -> Iterator[None]:
-        with self.out.block(f"for k in range({self.plan.columns // 4}):"):
+    def elements(self, position: bool, first: int = 0) -> Iterator[None]:
+        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{self.plan.columns // 4}):"):
             self.out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
             if position:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
@@ -241,7 +240,8 @@ class TensorKernel:
             lets = self.made.walk.exports
             scope.announce([let.node for let in lets])
             for let in lets:
-                scope.assign(local(let.name), let.node, self.kinds.names[let.name])
+                self.array(local(let.name), 2)
+                scope.lines.append(f"{local(let.name)}[r] = {scope.converted(let.node, self.kinds.names[let.name])}")
             self.flush(scope)
             laned = [r for r in program.results if set(r.axes) & set(program.lanes)]
             with out.block(f"if i_{self.made.row} < {self.access.size(self.made.row)}:"):

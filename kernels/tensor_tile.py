@@ -7,10 +7,10 @@ the thread's first one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from redalg.graph import Node, is_const, state, walk
+from redalg.graph import Node, is_const, walk
 from redalg.kernels.cuda_text import joined, literal, local
 from redalg.kernels.ir import Fold, Join, Let, Loop, Step
 from redalg.kernels.tensor_class import weight_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
 
 WAYS = 4  # chains of a reduction over the registers of a row
+START = {"sum": "f32(-0.0)", "max": "-INF", "min": "INF"}  # x + -0 is x, which the compiler knows
 QUAD = "for step in range(2):"  # over the four threads that share a row
 
 
@@ -60,7 +61,7 @@ class Tile:
         shown = made.scores if made.scale is not None else made.shown
         nodes = [shown] + ([made.condition] if masked and made.condition is not None else [])
         self._hoisted(scope, nodes, (made.scores,))
-        with self._elements(masked or bool(self._varying(nodes))):
+        with kernel.elements(masked or bool(self._varying(nodes))):
             inner = scope.child([made.stream])
             inner.element = Element(made.scores, "S[s]", floats=kernel.floats())
             inner.known[made.scores] = "S[s]"
@@ -91,81 +92,43 @@ class Tile:
         scope.known = {n: t for n, t in scope.known.items() if n not in floats and n not in but or n in known}
         self.kernel.flush(scope)
 
-    def _elements(self, position: bool):  # type: ignore[no-untyped-def]
-        return self.kernel.elements(position)
-
     # --- folds -------------------------------------------------------------------------------------------------------
 
     def fold(self, steps: Iterable[Step], first: bool) -> None:
-        """The steps of one block for both rows, and the state they leave."""
-        kernel, out, p = self.kernel, self.out, self.made.walk
+        """The steps of one block for both rows, and the state they leave.
+
+        Both rows take a step before the next one is printed: what one waits for, the other uses.
+        """
+        waiting: list[Let | Join] = []
+        for step in steps:
+            if isinstance(step, Loop):
+                self._rows(waiting)
+                waiting = []
+                self._loop(step)
+            elif isinstance(step, Let | Join) and getattr(step, "name", "") != "n_new":
+                waiting.append(step)
+        self._rows(waiting, "_b" if first else "_new")
+
+    def _rows(self, steps: list[Let | Join], end: str = "") -> None:
+        """Steps per row; with `end`, names that end so become the state."""
+        kernel, out = self.kernel, self.out
+        if not (steps or end):
+            return
         with out.block("for r in range(2):"):
             kernel.row_places()
             scope = kernel.row_scope()
-            steps = [s for s in steps if not (isinstance(s, Let) and s.name in ("n_new",))]
             scope.announce([s.node for s in steps if isinstance(s, Let)])
             for step in steps:
-                if isinstance(step, Let):
-                    scope.assign(local(step.name), step.node, kernel.kinds.names[step.name])
-                elif isinstance(step, Loop):
-                    self._loop(step, scope)
-                else:
-                    assert isinstance(step, Join)
+                if isinstance(step, Join):
                     self._join(step, scope)
+                    continue
+                kernel.array(local(step.name), 2)
+                kind = kernel.kinds.names[step.name]
+                scope.lines.append(f"{local(step.name)}[r] = {scope.converted(step.node, kind)}")
             kernel.flush(scope)
-            for part in p.parts:
+            for part in self.made.walk.parts if end else ():
                 if not part.axes:
-                    out(f"{local(part.name)}[r] = {local(part.name)}_{'b' if first else 'new'}")
-
-    def _loop(self, loop: Loop, scope: TileScalars) -> None:
-        kernel, out, made = self.kernel, self.out, self.made
-        bodies = {f.names[0]: weight_of(f, made.values) if f.axes and made.values else f.bodies[0] for f in loop.folds}
-        kernel.flush(scope)
-        element = kernel.element()
-        self._hoisted(scope, list(bodies.values()), (made.value,))
-        element.shifts = {}
-        for rest in exponents(bodies.values(), made.value):
-            if not (rest.axes & {made.stream}) and not self._varying([rest]) and not is_const(rest, 0):
-                name = f"shift{len(element.shifts) + 1}" if element.shifts else "shift"
-                out(f"{name} = LOG2E * {scope.converted(rest, 'f', 3)}")
-                element.shifts[rest] = name
-        kernel.flush(scope)
-        plain = [f for f in loop.folds if not f.axes]
-        for f in plain:
-            kernel.array(f"{local(f.names[0])}_way", WAYS)
-            with out.block(f"for k in range({WAYS}):"):
-                out(f"{local(f.names[0])}_way[k] = {literal(_identity(f), 'f', kernel.real)}")
-        with self._elements(bool(self._varying(bodies.values()))):
-            inner = scope.child([made.stream])
-            inner.element = element
-            inner.known.pop(made.value, None)
-            inner.announce(bodies.values())
-            for f in plain:
-                name, body = f"{local(f.names[0])}_way[k % {WAYS}]", bodies[f.names[0]]
-                raw = f.kind == "max" and body is made.value
-                text = element.text if raw else inner.converted(body, "f", 2)
-                inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}")
-            for f in loop.folds:
-                if f.axes:
-                    inner.lines.append(f"S[s] = {inner.converted(bodies[f.names[0]], 'f')}")
-            kernel.flush(inner)
-        for f in plain:
-            self._gathered(f, bodies[f.names[0]], element)
-
-    def _gathered(self, f: Fold, body: Node, element: Element) -> None:
-        """Join the chains, and, unless that can wait for the end, the threads of a row."""
-        kernel, out = self.kernel, self.out
-        name = local(f.names[0])
-        ways = [f"{name}_way[{k}]" for k in range(WAYS)]
-        while len(ways) > 1:
-            ways = [joined(f.kind, "f", kernel.real, *ways[k : k + 2]) for k in range(0, len(ways), 2)]
-            ways = [f"({w})" if f.kind == "sum" and len(ways) > 1 else w for w in ways]
-        out(f"{name} = {ways[0]}")
-        if name.removesuffix("_b") not in self.deferred:
-            with out.block(QUAD):
-                out(f"{name} = {joined(f.kind, 'f', kernel.real, name, f'shfl_xor_f32({name}, 1 << step)')}")
-        if body is self.made.value and element.factor:
-            out(f"{name} = {element.factor} * {name}")
+                    out(f"{local(part.name)}[r] = {local(part.name)}{end}[r]")
 
     def _join(self, step: Join, scope: TileScalars) -> None:
         kernel = self.kernel
@@ -176,8 +139,91 @@ class Tile:
             if share is not None:
                 scope.lines.append(f"{kernel.share}[r] = {scope.converted(share, 'f')}")
             return
+        kernel.array(name, 2)
         a, b = (scope.converted(side[0], "f", 2) for side in (step.a, step.b))
-        scope.lines.append(f"{name} = {joined(step.kind, 'f', kernel.real, a, b)}")
+        scope.lines.append(f"{name}[r] = {joined(step.kind, 'f', kernel.real, a, b)}")
+
+    def _loop(self, loop: Loop) -> None:
+        """Walk the elements of both rows; then the four threads of each tell each other what they found."""
+        kernel, out, made = self.kernel, self.out, self.made
+        bodies = {f.names[0]: weight_of(f, made.values) if f.axes and made.values else f.bodies[0] for f in loop.folds}
+        plain = [f for f in loop.folds if not f.axes]
+        element = kernel.element()
+        with out.block("for r in range(2):"):
+            kernel.row_places()
+            scope = kernel.row_scope()
+            self._hoisted(scope, list(bodies.values()), (made.value,))
+            self._shifts(bodies.values(), element, scope)
+            begun = self._begin(plain, bodies, element)
+            with kernel.elements(bool(self._varying(bodies.values())), begun):
+                inner = scope.child([made.stream])
+                inner.element = element
+                inner.known.pop(made.value, None)
+                inner.announce(bodies.values())
+                for f in plain:
+                    name, body = f"{local(f.names[0])}_way[k % {WAYS}]", bodies[f.names[0]]
+                    text = element.text if self._raw(f, body) else inner.converted(body, "f", 2)
+                    inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}")
+                for f in loop.folds:
+                    if f.axes:
+                        inner.lines.append(f"S[s] = {inner.converted(bodies[f.names[0]], 'f')}")
+                kernel.flush(inner)
+            for f in plain:
+                self._gathered(f)
+        self._exchanged([f for f in plain if local(f.names[0]).removesuffix("_b") not in self.deferred])
+        scaled = [f for f in plain if bodies[f.names[0]] is made.value and element.factor]
+        if scaled:
+            with out.block("for r in range(2):"):
+                for f in scaled:
+                    out(f"{local(f.names[0])}[r] = {element.factor} * {local(f.names[0])}[r]")
+
+    def _raw(self, f: Fold, body: Node) -> bool:
+        """Whether the fold is an extremum of the registers as they are; a factor, which is positive, can wait."""
+        return f.kind in ("max", "min") and body is self.made.value
+
+    def _begin(self, plain: list[Fold], bodies: Mapping[str, Node], element: Element) -> int:
+        """The start of the chains of a row; how many elements they hold already."""
+        kernel, out = self.kernel, self.out
+        begun = WAYS if plain and all(self._raw(f, bodies[f.names[0]]) for f in plain) else 0
+        for f in plain:
+            kernel.array(f"{local(f.names[0])}_way", WAYS)
+        if begun:
+            with out.block(f"for k in range({WAYS}):"):
+                out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+                out(*(f"{local(f.names[0])}_way[k] = {element.text}" for f in plain))
+        elif plain:
+            with out.block(f"for k in range({WAYS}):"):
+                out(*(f"{local(f.names[0])}_way[k] = {START[f.kind]}" for f in plain))
+        return begun
+
+    def _shifts(self, bodies: Iterable[Node], element: Element, scope: TileScalars) -> None:
+        """Name what exponents add to the value, times log2 e, once per row."""
+        element.shifts = {}
+        for rest in exponents(bodies, self.made.value):
+            if not (rest.axes & {self.made.stream}) and not self._varying([rest]) and not is_const(rest, 0):
+                name = f"shift{len(element.shifts) + 1}" if element.shifts else "shift"
+                scope.lines.append(f"{name} = LOG2E * {scope.converted(rest, 'f', 3)}")
+                element.shifts[rest] = name
+        self.kernel.flush(scope)
+
+    def _gathered(self, f: Fold) -> None:
+        """Join the chains of a row."""
+        kernel, name = self.kernel, local(f.names[0])
+        kernel.array(name, 2)
+        ways = [f"{name}_way[{k}]" for k in range(WAYS)]
+        while len(ways) > 1:
+            ways = [joined(f.kind, "f", kernel.real, *ways[k : k + 2]) for k in range(0, len(ways), 2)]
+            ways = [f"({w})" if f.kind == "sum" and len(ways) > 1 else w for w in ways]
+        self.out(f"{name}[r] = {ways[0]}")
+
+    def _exchanged(self, found: list[Fold]) -> None:
+        """Join what the four threads of a row hold."""
+        if found:
+            with self.out.block(QUAD), self.out.block("for r in range(2):"):
+                for f in found:
+                    name = f"{local(f.names[0])}[r]"
+                    text = joined(f.kind, "f", self.kernel.real, name, f"shfl_xor_f32({name}, 1 << step)")
+                    self.out(f"{name} = {text}")
 
     def share(self, step: Join) -> Node | None:
         """What the sum with lanes is multiplied by before a block is added; None for 1."""
@@ -190,10 +236,6 @@ class Tile:
         if not rest:
             return None
         return rest[0] if len(rest) == 1 else Node("mul", tuple(rest))
-
-
-def _identity(f: Fold) -> float:
-    return {"sum": 0.0, "max": float("-inf"), "min": float("inf")}[f.kind]
 
 
 def _number(node: Node) -> float:
@@ -221,6 +263,3 @@ def _deferred(kernel: TensorKernel) -> set[str]:
 
 def _bare(n: Node) -> str:
     return str(n.attr.name).removesuffix("_new").removesuffix("_b")
-
-
-__all__ = ["Tile", "state"]
