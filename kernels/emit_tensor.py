@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from redalg.graph import Node, is_const, walk
+from redalg.graph import Node, is_const
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_imports import imports
-from redalg.kernels.cuda_text import Text, definitions, literal, local, operand_name
+from redalg.kernels.cuda_text import Text, definitions, local, operand_name
 from redalg.kernels.emit_cuda import read
-from redalg.kernels.ir import Join, Module, Param, Result
+from redalg.kernels.ir import Join, Module, Param
 from redalg.kernels.kinds import program_kinds
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import names_read
@@ -25,7 +25,7 @@ from redalg.kernels.tensor_bounds import Bounds, bounds
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_plan import TensorPlan
 from redalg.kernels.tensor_scalars import Element, TileScalars
-from redalg.kernels.tensor_tile import QUAD, Tile
+from redalg.kernels.tensor_tile import Tile
 from redalg.kernels.wrapping import documented, wrapped
 
 
@@ -223,76 +223,6 @@ class TensorKernel:
         own, makers = factories(self.made, p, names)
         lines += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(own))}", ""]
         return "\n".join([*lines, *definitions(names, constants), "", *makers]) + "\n"
-
-    # --- results -----------------------------------------------------------------------------------------------------
-
-    def results(self) -> None:
-        """What waited for the end is added up; results of both rows are written."""
-        out, program = self.out, self.program
-        out(f"n = {self.length}")
-        with out.block("for r in range(2):"):
-            self.row_places()
-            for part in sorted(self.tile.deferred):
-                with out.block(QUAD):
-                    name = f"{local(part)}[r]"
-                    out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
-            scope = self.row_scope()
-            lets = self.made.walk.exports
-            scope.announce([let.node for let in lets])
-            for let in lets:
-                self.array(local(let.name), 2)
-                scope.lines.append(f"{local(let.name)}[r] = {scope.converted(let.node, self.kinds.names[let.name])}")
-            self.flush(scope)
-            laned = [r for r in program.results if set(r.axes) & set(program.lanes)]
-            with out.block(f"if i_{self.made.row} < {self.access.size(self.made.row)}:"):
-                for result in program.results:
-                    (self._laned if result in laned else self._total)(result, scope)
-
-    def _total(self, result: Result, scope: TileScalars) -> None:
-        with self.out.block("if lane & 3 == 0:"):
-            inner = scope.child()
-            value = self._value(inner, result)
-            self.flush(inner)
-            where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True)) or "0"
-            self.out(self.access.store(result, where, [value]))
-
-    def _laned(self, result: Result, scope: TileScalars) -> None:
-        out, lane = self.out, self.program.lanes[0]
-        scope.announce([result.node])
-        scope.hoist([result.node, *([result.void] if result.void is not None else [])], [lane])
-        self.flush(scope)
-        row = [a for a in result.axes if a != lane]
-        where = " + ".join(self.access.offset(result.name, result.axes, row, True)) or "0"
-        out(f"{self.access.result_names[result.name]}_row = {where}")
-        with out.block(f"for k in range(0, {self.plan.lanes // 4}, 2):"):
-            out("s = 4 * (k >> 1) + 2 * r", f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3)")
-            values = []
-            for j in range(2):
-                inner = scope.child([lane])
-                part = next(p for p in self.made.walk.parts if p.axes)
-                leaf = next(n for n in walk(result.node) if n.op == "state" and n.attr.name == part.name)
-                inner.known[leaf] = f"sums[s + {j}]" if j else "sums[s]"
-                inner.announce([result.node])
-                values.append(self._value(inner, result))
-                self.flush(inner)
-            step = self.access.stride(result.name, result.axes.index(lane), True)
-            name = self.access.result_names[result.name]
-            if result.axes[-1] == lane:
-                out(self.access.store(result, f"{name}_row + i_{lane}", values))
-            else:
-                for j, value in enumerate(values):
-                    out(self.access.store(result, f"{name}_row + (i_{lane} + {j}) * {step}", [value]))
-
-    def _value(self, scope: TileScalars, result: Result) -> str:
-        kind = "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"
-        value = scope.converted(result.node, kind)
-        if result.void is None:
-            return value
-        empty = literal(float(result.empty), kind, self.real)
-        return f"{empty} if {scope.text(result.void, ADD)} else {value}"
-
-
-ADD = 1
 
 
 def join_of(made: Class) -> Join | None:

@@ -193,6 +193,31 @@ def _load_matrices() -> Any:
     return function("load_matrices", "words k address", typed)
 
 
+def _store_matrices() -> Any:
+    """``store_matrices(address, a, b, c, d)``: words of four 8 × 8 matrices to rows of 16 bytes in shared memory."""
+    text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+    takes = (types.int32, *[types.uint32] * 4)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, f"r,r,r,r,r,{MEMORY}", VOID, args, effects=True)
+
+    return function("store_matrices", "address a b c d", lambda *_: (types.void(*takes), body))
+
+
+def _copy_vector() -> Any:
+    """``copy_vector(pointer, index, address)``: 16 bytes from shared memory to element `index` and those after it."""
+    text = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1]; st.global.v4.b32 [$0], {a, b, c, d}; }"
+
+    def typed(pointer: Any, index: Any, address: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            inline(b, text, f"l,r,{MEMORY}", VOID, [place, args[2]], effects=True)
+
+        return types.void(pointer, types.int64, types.int32), body
+
+    return function("copy_vector", "pointer index address", typed)
+
+
 def _pure(name: str, text: str, constraints: str, gives: str, takes: Sequence[str]) -> Any:
     from redalg.kernels.gpu_build import kind_of
 
@@ -211,6 +236,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "shared_base": _shared_base,
     "descriptor": _descriptor,
     "load_matrices": _load_matrices,
+    "store_matrices": _store_matrices,
+    "copy_vector": _copy_vector,
     "pack_bfloat16": partial(_pack, "bfloat16"),
     "pack_float16": partial(_pack, "float16"),
     "barrier_init": _do("barrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),

@@ -11,7 +11,7 @@ from redalg.kernels.intrinsics_tensor import CHUNK, STEP
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
-from redalg.kernels.tensor_class import Class, Outside, operand_of
+from redalg.kernels.tensor_class import TYPES, Class, Outside, operand_of
 
 LONGEST = 256  # terms and lanes
 EXACT = 1 << 24  # positions that float32 tells apart
@@ -26,6 +26,7 @@ class TensorPlan:
     ``teams`` warpgroups of 64 rows each share a block's tiles of the stream, ``columns`` elements long, of which
     ``stages`` are on their way. ``terms`` and ``lanes``: lengths of the contracted axis and of the lane axis (0: none).
     ``in_registers``: the left operand is kept in registers. ``uneven``: a condition makes rows differ in length.
+    ``staged``: the sums with lanes are written by way of shared memory, 16 bytes at a time.
     """
 
     teams: int
@@ -35,6 +36,7 @@ class TensorPlan:
     lanes: int
     in_registers: bool
     uneven: bool
+    staged: bool = False
 
     @property
     def rows(self) -> int:
@@ -62,9 +64,19 @@ class TensorPlan:
         return self.left_bytes + self.stages * (self.right_bytes + self.values_bytes)
 
     @property
+    def staging(self) -> int:
+        """Where results are staged, after the barriers."""
+        return self.barriers + -(-8 * (2 + 4 * self.stages) // 16) * 16
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one staged row to the next: neighbours start in other banks."""
+        return 2 * self.lanes + 16
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory, 1 KB of them for rounding its address."""
-        return self.barriers + 8 * (2 + 4 * self.stages) + 1024
+        return self.staging + self.staged * self.rows * self.pitch + 1024
 
     @property
     def registers(self) -> int:
@@ -115,9 +127,19 @@ def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tup
             for in_registers in (True, False):
                 found = TensorPlan(teams, columns, 2, padded(terms), lanes, in_registers, uneven)
                 if found.registers <= REGISTERS and found.shared <= ROOM:
+                    staged = replace(found, staged=stageable(made, lanes))
+                    found = staged if staged.shared <= ROOM else found
                     apart = not in_registers and made.scale is not None and not positive(made)
                     return (replace(made, scale=None) if apart else made), found
     raise Outside("no tile fits registers and shared memory")
+
+
+def stageable(made: Class, lanes: int) -> bool:
+    """Whether there is one result with lanes, in 16 bits, its lanes side by side."""
+    laned = [r for r in made.program.results if made.lane in r.axes]
+    return (
+        lanes > 0 and lanes % 16 == 0 and len(laned) == 1 and laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
+    )
 
 
 def positive(made: Class) -> bool:

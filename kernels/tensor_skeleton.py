@@ -10,6 +10,7 @@ from redalg.kernels import intrinsics_tensor
 from redalg.kernels.intrinsics_tensor import CHUNK, STEP
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_plan import Map, TensorPlan, maps_of, positive
+from redalg.kernels.tensor_results import TensorResults
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -194,7 +195,7 @@ class Skeleton:
             self.release("values")
         if not self.plan.in_registers:
             out("barrier_arrive(left_free, leader)")
-        k.results()
+        TensorResults(k).write()
 
     def blocks(self) -> None:
         out, k = self.out, self.kernel
