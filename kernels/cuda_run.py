@@ -147,6 +147,10 @@ class Ready:
             self.launch = Launch(
                 planned.module, target.cc, planned.choice.registers, planned.geometry, self._fixed(views)
             )
+        self.again: Callable[..., Any] | None = None
+        if self.planned.again is not None and not self.no_rows:
+            geometry = self.planned.geometry
+            self.again = Launch(self.planned.again, target.cc, None, geometry, self._fixed(views))
         self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
 
     def _fixed(self, views: Mapping[str, View]) -> dict[tuple[str, str, int], int]:
@@ -216,6 +220,8 @@ class Ready:
                     driver.clear(values[-1], at[0], where)
         assert self.launch is not None
         self.launch(values, where)
+        if self.again is not None:
+            self.again(values, where)
 
     def _outputs(self, out: Any, like: Any) -> list[Any]:
         f = self.framework

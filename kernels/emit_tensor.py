@@ -8,7 +8,7 @@ Everything that makes it attention, or something else, is printed from the deriv
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -17,10 +17,12 @@ from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_imports import imports
 from redalg.kernels.cuda_text import Text, definitions, local, operand_name
 from redalg.kernels.emit_cuda import read
-from redalg.kernels.ir import Join, Module, Param
+from redalg.kernels.ir import Join, Module, Param, Step
 from redalg.kernels.kinds import program_kinds
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import names_read
+from redalg.kernels.tensor_anchor import anchor_of
+from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_bounds import Bounds, bounds
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_plan import TensorPlan
@@ -49,6 +51,11 @@ class TensorKernel:
         self.values = operand_name(made.values.attr.name) if made.values is not None else ""
         self.share = "share"
         self.at = f"i_{made.stream}"
+        self.steps: Sequence[Step] = made.walk.update
+        self.tested = self.anchor = ""
+        if plan.anchor == "stays":
+            self.steps, tested = anchored(made)
+            self.tested, self.anchor = local(tested), anchor_of(made)
         self.tile = Tile(self)
         self.bounds = self._bounds()
 
@@ -195,13 +202,14 @@ class TensorKernel:
         found = [Param("maps", "maps", "uint64")]
         found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
         return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
 
     def _argument(self, p: Param) -> str:
         results, arrays = self.access.result_names, self.access.array_names
         if p.role in ("stride", "stride_out"):
             return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
-        if p.role in ("maps", "fixed"):
+        if p.role in ("maps", "fixed", "scratch"):
             return p.name
         return f"size_{p.name}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
 
@@ -215,7 +223,8 @@ class TensorKernel:
         p = self.plan
         constants = {
             "INF": "f32(np.inf)", "NAN": "f32(np.nan)", "LOG2E": "f32(1.4426950408889634)", "PI": "f32(np.pi)",
-            "E": "f32(np.e)", "ROWS": p.rows, "COLUMNS": p.columns, "STAGES": p.stages, "TEAMS": p.teams,
+            "E": "f32(np.e)", "LARGEST": "f32(2.0**64)", "ROWS": p.rows, "COLUMNS": p.columns,
+            "STAGES": p.stages, "TEAMS": p.teams,
         }  # fmt: skip
         from redalg.kernels.tensor_skeleton import factories
 
@@ -225,5 +234,5 @@ class TensorKernel:
         return "\n".join([*lines, *definitions(names, constants), "", *makers]) + "\n"
 
 
-def join_of(made: Class) -> Join | None:
-    return next((s for s in made.walk.update if isinstance(s, Join) and s.axes), None)
+def join_of(steps: Iterable[Step]) -> Join | None:
+    return next((s for s in steps if isinstance(s, Join) and s.axes), None)

@@ -27,6 +27,8 @@ class TensorPlan:
     ``stages`` are on their way. ``terms`` and ``lanes``: lengths of the contracted axis and of the lane axis (0: none).
     ``in_registers``: the left operand is kept in registers. ``uneven``: a condition makes rows differ in length.
     ``staged``: the sums with lanes are written by way of shared memory, 16 bytes at a time.
+    ``anchor``: "moves"; "stays" where the first block left it, and rows that fail the test are noted; "again": those
+    rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
     """
 
     teams: int
@@ -37,6 +39,8 @@ class TensorPlan:
     in_registers: bool
     uneven: bool
     staged: bool = False
+    anchor: str = "moves"
+    notes: int = 1
 
     @property
     def rows(self) -> int:
@@ -137,9 +141,9 @@ def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tup
 def stageable(made: Class, lanes: int) -> bool:
     """Whether there is one result with lanes, in 16 bits, its lanes side by side."""
     laned = [r for r in made.program.results if made.lane in r.axes]
-    return (
-        lanes > 0 and lanes % 16 == 0 and len(laned) == 1 and laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
-    )
+    if not lanes or lanes % 16 or len(laned) != 1:
+        return False
+    return laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
 
 
 def positive(made: Class) -> bool:

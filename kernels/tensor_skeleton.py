@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.graph import is_const
 from redalg.kernels import intrinsics_tensor
+from redalg.kernels.cuda_text import local
 from redalg.kernels.intrinsics_tensor import CHUNK, STEP
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_plan import Map, TensorPlan, maps_of, positive
@@ -51,6 +53,8 @@ class Skeleton:
 
     def write(self) -> None:
         out = self.out
+        if self.plan.anchor == "again":
+            self.wanted()
         self.shared()
         with out.block("if team == 0:"):
             self.producer()
@@ -78,13 +82,49 @@ class Skeleton:
             out("barrier_ready()")
         out("cuda.syncthreads()")
 
-    def tiles(self) -> str:
-        """The head of the loop over the tiles of a block."""
-        self.out("tile = opaque(cuda.blockIdx.x)")
-        return f"while tile < {self.kernel.fix('tiles')}:"
+    @contextmanager
+    def tiles(self) -> Iterator[None]:
+        """A loop over the tiles of a block."""
+        out, notes = self.out, self.notes
+        out("tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {self.kernel.fix('tiles')}:"):
+            if self.plan.anchor == "again":
+                out("missed = i64(0)")
+                with out.block(f"for k in range({notes}):"):
+                    out(f"missed |= load_int32(notes, {notes} * tile + k)")
+                with out.block("if missed != 0:"):
+                    yield
+            else:
+                yield
+            out("tile = opaque(tile + cuda.gridDim.x)")
 
-    def next_tile(self) -> None:
-        self.out("tile = opaque(tile + cuda.gridDim.x)")
+    @property
+    def notes(self) -> int:
+        """Notes of a tile: one of every warp, whether any of its rows failed the test."""
+        return 4 * self.plan.teams
+
+    def wanted(self) -> None:
+        """Leave at once if no tile of this block is to be computed again."""
+        out = self.out
+        out("missed = i64(0)", "k = i64(cuda.threadIdx.x)")
+        mine = f"cuda.blockIdx.x + k // {self.notes} * cuda.gridDim.x"
+        with out.block(f"while {mine} < {self.kernel.fix('tiles')}:"):
+            out(f"missed |= load_int32(notes, {self.notes} * ({mine}) + k % {self.notes})", "k += cuda.blockDim.x")
+        with out.block("if cuda.syncthreads_or(missed) == 0:"):
+            out("return")
+
+    def note(self) -> None:
+        """Whether the sum of any row of the warp shows that something was lost."""
+        out, k, tested = self.out, self.kernel, self.kernel.tested
+        part = next(p for p in self.made.walk.parts if p.name == self.kernel.anchor)
+        out("missed = False")
+        with out.block("for r in range(2):"):
+            k.row_places()
+            lost = f"not (f32(1) <= {tested}[r] and {tested}[r] < LARGEST and abs_f32({local(part.name)}[r]) < INF)"
+            out(f"missed = missed or (i_{self.made.row} < {k.access.size(self.made.row)} and {lost})")
+        out("missed_rows = ballot(missed)")
+        with out.block("if leader:"):
+            out(f"store_int32(notes, {self.notes} * tile + 4 * team + warp, i64(1) if missed_rows != 0 else i64(0))")
 
     @staticmethod
     def advance(name: str, stages: int) -> list[str]:
@@ -103,7 +143,7 @@ class Skeleton:
         with out.block("if t == 0:"):
             out("left_phase = 1", "right_stage = 0", "right_phase = 1")
             out(*(["values_stage = 0", "values_phase = 1"] if self.has_values else []))
-            with out.block(self.tiles()):
+            with self.tiles():
                 self.kernel.tile_places()
                 out("barrier_wait(left_free, left_phase)", "left_phase ^= 1")
                 out(f"barrier_expect(left_full, {p.left_bytes})")
@@ -117,7 +157,6 @@ class Skeleton:
                     out("block = opaque(block - 1)")
                 if self.has_values:
                     self.bring("values", "block")
-                self.next_tile()
 
     def bring(self, name: str, block: str) -> None:
         out = self.out
@@ -163,9 +202,8 @@ class Skeleton:
         if p.teams > 1:
             with out.block("if team == 1:"):
                 out("turn_pass(1, 256)")
-        with out.block(self.tiles()):
+        with self.tiles():
             self.tile()
-            self.next_tile()
         if p.teams > 1:
             with out.block("if team == 0:"):
                 out("turn_wait(1, 256)")
@@ -196,6 +234,8 @@ class Skeleton:
         if not self.plan.in_registers:
             out("barrier_arrive(left_free, leader)")
         TensorResults(k).write()
+        if self.plan.anchor == "stays":
+            self.note()
 
     def blocks(self) -> None:
         out, k = self.out, self.kernel
@@ -208,7 +248,7 @@ class Skeleton:
             shared = self.shares()
             if shared:
                 k.array(k.share, 2)
-            k.tile.fold(self.made.walk.update, False)
+            k.tile.fold(k.steps, False)
             if self.has_values:
                 out("sums_done(sums, P)")
                 self.release("values")
@@ -220,7 +260,7 @@ class Skeleton:
     def shares(self) -> bool:
         from redalg.kernels.emit_tensor import join_of
 
-        step = join_of(self.made)
+        step = join_of(self.kernel.steps)
         return step is not None and self.kernel.tile.share(step) is not None
 
     def factor(self) -> None:

@@ -99,7 +99,7 @@ class Tile:
 
         Both rows take a step before the next one is printed: what one waits for, the other uses.
         """
-        waiting: list[Let | Join] = []
+        steps, waiting = tuple(steps), list[Let | Join]()
         for step in steps:
             if isinstance(step, Loop):
                 self._rows(waiting)
@@ -107,10 +107,13 @@ class Tile:
                 self._loop(step)
             elif isinstance(step, Let | Join) and getattr(step, "name", "") != "n_new":
                 waiting.append(step)
-        self._rows(waiting, "_b" if first else "_new")
+        new = {f.names[0] for s in steps if isinstance(s, Loop) for f in s.folds}
+        new |= {s.names[0] for s in steps if isinstance(s, Join)}
+        end = "_b" if first else "_new"
+        self._rows(waiting, [p.name for p in self.made.walk.parts if not p.axes and p.name + end in new], end)
 
-    def _rows(self, steps: list[Let | Join], end: str = "") -> None:
-        """Steps per row; with `end`, names that end so become the state."""
+    def _rows(self, steps: list[Let | Join], parts: Iterable[str] = (), end: str = "") -> None:
+        """Steps per row; then the names of these parts that end so become the state."""
         kernel, out = self.kernel, self.out
         if not (steps or end):
             return
@@ -126,9 +129,7 @@ class Tile:
                 kind = kernel.kinds.names[step.name]
                 scope.lines.append(f"{local(step.name)}[r] = {scope.converted(step.node, kind)}")
             kernel.flush(scope)
-            for part in self.made.walk.parts if end else ():
-                if not part.axes:
-                    out(f"{local(part.name)}[r] = {local(part.name)}{end}[r]")
+            out(*(f"{local(part)}[r] = {local(part)}{end}[r]" for part in parts))
 
     def _join(self, step: Join, scope: TileScalars) -> None:
         kernel = self.kernel
