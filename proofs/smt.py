@@ -8,91 +8,27 @@ obligation rests on are asserted; so is that its definition has a value (`redalg
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from redalg.proofs.document import Document, Obligation
-from redalg.proofs.smt_instances import Fact, Instances
-from redalg.proofs.smt_logic import Logic, Lowered, Unexpressed
-from redalg.proofs.smt_lower import Lowering
-from redalg.proofs.smt_text import Script, notation
-from redalg.proofs.terms import Term, Terms, walk
+from redalg.proofs.smt_logic import Unexpressed
+from redalg.proofs.smt_problem import problem
+from redalg.proofs.smt_problem import text as to_smtlib
+from redalg.proofs.smt_solver import Solver, z3_or_none
 
-CASTS = ("cast_commutes", "cast_left_out")
-
-
-@dataclass
-class Problem:
-    """An obligation over the reals: under the hypotheses, `goal` holds."""
-
-    obligation: Obligation
-    terms: Terms
-    goal: Term
-    hypotheses: list[tuple[str, Term]] = field(default_factory=list)
-    universal: list[tuple[tuple[str, ...], Term]] = field(default_factory=list)
-
-    def formulas(self) -> list[Term]:
-        return [self.goal, *(h for _, h in self.hypotheses)]
+RLIMIT = 4_000_000
 
 
-def problem(o: Obligation, doc: Document) -> Problem:
-    """The obligation lowered to the reals. Raises Unexpressed."""
-    terms = Terms()
-    casts = any(a in CASTS for a in doc.assumptions)
-    low, weak = Lowering(terms, exact_casts=casts), Lowering(terms, excuse_nan=True, exact_casts=casts)
-    g = low.logic
-    left, right = low(o.left), low(o.right)
-    if o.equality == "domain":
-        goal = g.all(left.defined, left.value)
-        found = Problem(o, terms, goal)
-        defined = [low(doc.spec[o.subject])] if o.subject in doc.spec else [low(x) for x in doc.spec.values()]
-        found.hypotheses.append(("the definition has a value", g.any(*(x.defined for x in defined))))
-    else:
-        goal = g.all(left.defined, right.defined, low.same(left, right))
-        found = Problem(o, terms, goal)
-        if o.equality == "observational":
-            found.hypotheses.append(("the definition has a value", right.defined))
-        else:
-            one = g.any(weak(o.left).defined, weak(o.right).defined)
-            found.hypotheses.append(("one of the two sides has a value", one))
-    for fact in o.given:
-        _give(found, g, low(fact), o)
-    found.hypotheses = [(why, h) for why, h in found.hypotheses if h is not g.true]
-    return found
-
-
-def _give(found: Problem, g: Logic, fact: Lowered, o: Obligation) -> None:
-    held = g.implies(fact.defined, fact.value)
-    own = o.left.axes | o.right.axes
-    free = tuple(sorted(a for a in held.axes if a not in own))
-    if free:
-        found.universal.append((free, held))
-    else:
-        found.hypotheses.append(("given", held))
-
-
-def _title(o: Obligation, doc: Document) -> list[str]:
-    lines = [f"{o.law} of {o.subject} ({o.equality}); unsat means that it holds for all real numbers"]
-    lines += [f"left:  {notation(o.left)}", f"right: {notation(o.right)}"]
-    lines += [f"given: {notation(x)}" for x in o.given]
-    return lines + [f"assumed by name: {', '.join(doc.assumptions)}"] * bool(doc.assumptions)
-
-
-def script(p: Problem, facts: list[Fact], title: list[str]) -> str:
-    s = Script(title)
-    for why, h in p.hypotheses:
-        s.add(why, h)
-    for f in facts:
-        s.add(f.why, f.conclusion, f.premise)
-    s.add("the obligation, negated", p.terms("not", p.goal))
-    return s.text()
-
-
-def to_smtlib(obligation: Obligation, doc: Document) -> str:
-    """The negated obligation as one SMT-LIB 2 text with one ``(check-sat)``; ``unsat`` means that it holds."""
-    title = _title(obligation, doc)
+def check_smt(obligation: Obligation, doc: Document, rlimit: int = RLIMIT) -> tuple[str, str]:
+    z3 = z3_or_none()
+    if z3 is None:
+        return "unknown", "Z3 is not installed"
     try:
         p = problem(obligation, doc)
     except Unexpressed as e:
-        return "\n".join([*(f"; {x}" for x in title), f"; not expressed: {e}", "(check-sat)", ""])
-    facts = Instances(p.terms, p.universal).close(p.formulas())
-    return script(p, facts, title)
+        return "unknown", f"not expressed: {e}"
+    solver = Solver(z3, p, rlimit)
+    if solver.proved(p.goal):
+        return "proved", f"{solver.spent} units of work"
+    return "unknown", f"{solver.spent} units of work"
+
+
+__all__ = ["check_smt", "to_smtlib"]

@@ -88,11 +88,19 @@ class Instances:
     def positive(self, a: Term) -> Term:
         return self.t("lt", self.logic.zero, a)
 
+    def _index(self, term: Term) -> Iterator[Fact]:
+        t = self.t
+        last = t.add(t("size", attr=term.attr.split("#")[0]), t.const(-1))
+        yield self.fact("a position lies on its axis", t("le", self.logic.zero, term))
+        yield self.fact("a position lies on its axis", t("le", term, last))
+
     # --- maps ---
 
     def _exp(self, term: Term) -> Iterator[Fact]:
+        (a,), t, g, one, zero = term.args, self.t, self.logic, self.logic.one, self.logic.zero
         yield self.fact("exp x > 0", self.positive(term))
-        (a,) = term.args
+        yield self.fact("exp x <= 1 for x <= 0", g.implies(t("le", a, zero), t("le", term, one)))
+        yield self.fact("exp x >= 1 for x >= 0", g.implies(t("le", zero, a), t("le", one, term)))
         p = self.expand(a)
         guards = self.guards(p, self._inside_exponent)
         written = self.expand.written(self.expand(term))
@@ -120,7 +128,7 @@ class Instances:
         )
         e = self.t("exp", term)
         yield self.fact("exp(log a) = a", self.t("eq", e, a), self.positive(a))
-        yield self.fact("log 1 = 0", self.t("eq", term, self.logic.zero), self.same(a, self.logic.one))
+        yield self.fact("log 1 = 0", self.logic.any(self.t("ne", a, self.logic.one), self.t("eq", term, self.logic.zero)))
 
     def _factors(self, p: Polynomial) -> list[Term]:
         if not p:
@@ -202,8 +210,8 @@ class Instances:
             agree = self.same(self.at(body, place), self.at(p, place)) if p is not body else self.logic.true
             yield self.fact("a sum is linear in what does not vary", self.same(term, written), agree)
         sign = likely_sign(body)
-        if sign is not None:
-            there, zero = self.at(body, place), self.logic.zero
+        if sign is not None:  # an element of its own: it stands for one where this body is not positive
+            there, zero = self.at(body, self.element(axes)), self.logic.zero
             if sign == "positive":
                 yield self.fact("a sum of positive numbers is positive", self.positive(term), self.positive(there))
             else:

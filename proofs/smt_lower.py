@@ -81,8 +81,10 @@ class Lowering:
         if term.attr in ("oo", "-oo"):
             up = term.attr == "oo"
             return self.real(g.zero, None, g.true if up else None, None if up else g.true)
-        if term.attr in ("pi", "e"):
-            return self.real(self.t("special", attr=term.attr))
+        if term.attr == "pi":
+            return self.real(self.t("special", attr="pi"))
+        if term.attr == "e":
+            return self.real(self.t("exp", g.one))
         raise Unexpressed(f"the constant {term.attr}")
 
     # --- arithmetic ---
@@ -209,11 +211,8 @@ class Lowering:
         return self.t("exp", a.value), self.t("exp", self.t.mul(self.t.const(-1), a.value))
 
     def _tanh(self, term: Term, args: list[Lowered]) -> Lowered:
-        """(exp x - exp(-x)) / (exp x + exp(-x))."""
         g, t, (a,) = self.logic, self.t, args
-        up, down = self._halves(a)
-        value = t.div(t.sub(up, down), t.add(up, down))
-        return self.real(g.when(a.high, g.one, g.when(a.low, t.const(-1), value)), a.defined)
+        return self.real(g.when(a.high, g.one, g.when(a.low, t.const(-1), t("tanh", a.value))), a.defined)
 
     def _sinh(self, term: Term, args: list[Lowered]) -> Lowered:
         t, (a,) = self.t, args
