@@ -11,14 +11,17 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck bench bench-gpu readme clean
+.PHONY: help demo test lint typecheck rocq bench bench-assembly bench-gpu readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
 	@echo "make test       run the tests"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
+	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
+	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
+	@echo "make golden     write the printed kernels in tests/golden, which tests compare"
 	@echo "make clean      remove everything that was created"
 
 # A system Python may lack the venv module's installer; virtualenv and uv do the same job.
@@ -56,14 +59,28 @@ typecheck: $(VENV)/.dev
 	$(BIN)/python -m pip install -q --no-deps --no-compile --target $(TREE) .
 	cd $(TREE) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.cache/mypy -p redalg
 
+# In a copy: nothing compiled is left beside the sources.
+rocq:
+	@command -v coqc >/dev/null || { echo "rocq: skipped, coqc was not found (Debian: apt-get install coq)"; exit 0; }; \
+	rm -rf build/rocq && mkdir -p build/rocq && cp proofs/theories/*.v build/rocq && cd build/rocq && \
+	for file in $$(grep '\.v$$' ../../proofs/theories/_CoqProject); do \
+		echo "coqc $$file" && coqc -Q . Redalg $$file || exit 1; \
+	done
+
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-assembly: $(VENV)/.test
+	$(BIN)/python -m benchmarks.assembly --out benchmarks/assembly.jsonl $(ARGS)
 
 bench-gpu: $(VENV)/.test
 	$(BIN)/python -m benchmarks.gpu --out benchmarks/gpu.jsonl $(ARGS) && $(BIN)/python -m benchmarks.gpu_report benchmarks/gpu.jsonl
 
 readme: $(VENV)/.test
 	$(BIN)/python tests/readme_table.py
+
+golden: $(VENV)/.test
+	$(BIN)/python -m tests.golden_sources
 
 clean:
 	rm -rf $(VENV) .cache build redalg.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

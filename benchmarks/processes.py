@@ -16,11 +16,16 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def conditions() -> str:
     """Date, device and versions under which figures are taken."""
+    device = f"{_processor()}, {os.cpu_count()} cores"
+    known = versions("numpy", "sympy", "mpmath")
+    return f"{datetime.date.today()}, {device}, Python {platform.python_version()}, {known}."
+
+
+def versions(*packages: str) -> str:
+    """Names and versions of installed packages."""
     from importlib.metadata import version
 
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "sympy", "mpmath"))
-    device = f"{_processor()}, {os.cpu_count()} cores"
-    return f"{datetime.date.today()}, {device}, Python {platform.python_version()}, {versions}."
+    return ", ".join(f"{name} {version(name)}" for name in packages)
 
 
 def _processor() -> str:

@@ -34,6 +34,7 @@ class Framework:
     key: Callable[[Any], Any]  # what a prepared call depends on, beside the kind
     enter: Callable[[Any], Any] = lambda array: array  # to an array on the device
     leave: Callable[[Any, Any], Any] = lambda array, out: array  # back to the kind that came in
+    fixed: Callable[[Any], str] = lambda array: ""  # why results cannot be written to an array, if they cannot
     finish: Callable[[], None] = lambda: None
 
 
@@ -58,10 +59,22 @@ def framework_of(array: Any) -> Framework | None:
     )
 
 
+def plain(array: np.ndarray) -> np.ndarray:
+    """The array itself, or a copy of one in a foreign byte order or with strides that are no whole elements.
+
+    >>> pairs = np.zeros(3, [("a", "f8"), ("b", "f4")])
+    >>> plain(pairs["a"]).strides, plain(np.arange(3, dtype=">f8")).dtype.isnative
+    ((8,), True)
+    """
+    if array.dtype.isnative and not any(s % array.itemsize for s in array.strides):
+        return array
+    return np.array(array, array.dtype.newbyteorder("="))
+
+
 def dtype_name(array: Any) -> str:
     """The dtype as `ir.STORAGE` names it."""
     name = declared_dtype(array)
-    return name if name in STORAGE else "bfloat16" if getattr(array, "dtype", None) == BFLOAT16_BITS else name
+    return name if name in STORAGE else "bfloat16" if name == "void16" and array.dtype == BFLOAT16_BITS else name
 
 
 def alignment(pointer: int) -> int:
@@ -82,6 +95,9 @@ def _torch_stream(device: int) -> int:
 
 
 def _torch_device(array: Any) -> int:
+    if str(array.layout) != "torch.strided":
+        what, why = f"a tensor of layout {array.layout}", "kernels read dense tensors by their strides"
+        raise RedalgError(what, "a call of a CUDA kernel", why, "pass x.to_dense()")
     if array.device.type != "cuda":
         raise _elsewhere("torch", str(array.device), "array.cuda()")
     return int(array.device.index or 0)
@@ -92,6 +108,17 @@ def _elsewhere(kind: str, device: str, fix: str) -> RedalgError:
     return RedalgError(f"{kind} arrays on {device}", "a call of a CUDA kernel", why, f'{fix}, or form.compile("cpu")')
 
 
+def _torch_key(x: Any) -> Any:
+    try:
+        return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & 15, x.requires_grad
+    except RuntimeError as problem:  # what has no strides or no data is refused when a call is prepared
+        raise TypeError(str(problem)) from problem
+
+
+def _torch_fixed(x: Any) -> str:
+    return "it requires a gradient" if x.requires_grad else "it is a view that negates" if x.is_neg() else ""
+
+
 TORCH = Framework(
     "torch",
     pointer=lambda x: x.data_ptr(),
@@ -99,7 +126,9 @@ TORCH = Framework(
     device=_torch_device,
     empty=_torch_empty,
     stream=_torch_stream,
-    key=lambda x: (x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & 15, x.requires_grad),
+    key=_torch_key,
+    enter=lambda x: x.resolve_neg() if x.is_neg() else x,  # such a view shares memory with what it negates
+    fixed=_torch_fixed,
 )
 
 # --- arrays with __cuda_array_interface__ ----------------------------------------------------------------------------
@@ -111,7 +140,14 @@ def _interface_strides(array: Any) -> tuple[int, ...]:
     shape = tuple(face["shape"])
     if face.get("strides") is None:
         return tuple(prod(shape[d + 1 :]) for d in range(len(shape)))
+    if any(s % size for s in face["strides"]):
+        why = f"strides {face['strides']} in bytes are no whole elements of {size}"
+        raise RedalgError(f"an array of type {type(array).__name__}", "a call of a CUDA kernel", why, "copy it")
     return tuple(s // size for s in face["strides"])
+
+
+def _interface_fixed(array: Any) -> str:
+    return "it is read-only" if array.__cuda_array_interface__["data"][1] else ""
 
 
 def _interface_pointer(array: Any) -> int:
@@ -150,6 +186,18 @@ def _numba_device(array: Any) -> int:
     return int(cuda.get_current_device().id)
 
 
+def _check_interface(array: Any) -> None:
+    """Refuse what the interface allows and kernels cannot read: they go by address, strides and dtype alone."""
+    face, fix = array.__cuda_array_interface__, "numba.cuda.as_cuda_array(x), or a contiguous copy"
+    what, where = f"an array of type {type(array).__name__}", "a call of a CUDA kernel"
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        raise RedalgError(what, where, "it has __cuda_array_interface__, but neither shape nor dtype", fix)
+    if face.get("mask") is not None:
+        raise RedalgError(what, where, "it has a mask, which no kernel looks at", "fill what is masked")
+    if not np.dtype(face["typestr"]).isnative:
+        raise RedalgError(what, where, f"its bytes are in another order ({face['typestr']})", "convert them")
+
+
 CUPY = Framework(
     "cupy",
     pointer=_interface_pointer,
@@ -158,7 +206,13 @@ CUPY = Framework(
     empty=_cupy_empty,
     stream=lambda device: int(sys.modules["cupy"].cuda.get_current_stream().ptr),
     key=_interface_key,
+    fixed=_interface_fixed,
 )
+
+
+def _interface_device(array: Any) -> int:
+    _check_interface(array)
+    return _numba_device(array)
 
 
 def _numba_stream(device: int) -> int:
@@ -172,10 +226,11 @@ NUMBA = Framework(
     "numba",
     pointer=_interface_pointer,
     strides=_interface_strides,
-    device=_numba_device,
+    device=_interface_device,
     empty=_numba_empty,
     stream=_numba_stream,
     key=_interface_key,
+    fixed=_interface_fixed,
 )
 
 # --- NumPy: to the device and back -----------------------------------------------------------------------------------
@@ -184,7 +239,7 @@ NUMBA = Framework(
 def _to_device(array: Any) -> Any:
     from numba import cuda
 
-    whole = np.ascontiguousarray(array)
+    whole = np.asarray(plain(array), order="C")
     name = dtype_name(whole)
     carried = cuda.to_device(whole.view(NARROW[name]) if name in NARROW else whole)
     return _Carried(carried, whole.dtype, name)
@@ -224,6 +279,7 @@ NUMPY = Framework(
     key=lambda x: (np.shape(x), np.asarray(x).dtype.str, dtype_name(np.asarray(x))),
     enter=_to_device,
     leave=_to_host,
+    fixed=lambda x: "" if x.flags.writeable else "it is read-only",
 )
 
 # --- JAX: arrays are never written once they are seen; results are fresh ones, finished before they are returned
@@ -257,5 +313,6 @@ JAX = Framework(
     stream=lambda device: 0,
     key=lambda x: (x.shape, str(x.dtype), str(next(iter(x.devices()))), x.unsafe_buffer_pointer() & 15),
     enter=lambda x: x.block_until_ready(),
+    fixed=lambda x: "arrays of JAX do not change",
     finish=_jax_finish,
 )

@@ -18,6 +18,8 @@ import numpy as np
 from redalg.binding import Bound, bind
 from redalg.definition import reference
 from redalg.errors import RedalgError
+from redalg.kernels.arrays import plain
+from redalg.kernels.check import check
 from redalg.kernels.emit_numba import WHOLE, emit_cpu
 from redalg.kernels.ir import Module, Program
 from redalg.kernels.layouts import View, walk_of
@@ -83,7 +85,10 @@ class CpuRun:
             for name, value in (found if isinstance(found, dict) else {next(iter(shapes)): found}).items():
                 made[name][...] = value
         elif all(sizes[a] for a in (*compiled.program.rows, *compiled.program.stream, *compiled.program.lanes)):
-            _walk(compiled, held, made, sizes)
+            walked = {name: plain(x) for name, x in made.items()}
+            _walk(compiled, held, walked, sizes)
+            for name in (n for n, x in made.items() if walked[n] is not x):
+                made[name][...] = walked[name]
         results = {name: x if out is not None else bound.origin.restore(x) for name, x in made.items()}
         if out is not None:
             results = dict(out) if isinstance(out, dict) else {next(iter(results)): out}
@@ -96,12 +101,7 @@ class CpuRun:
         dtypes = {n: _name(d) for n, d in bound.dtypes.items()}
         stored = {n: _stored(x) for n, x in held.items() if isinstance(x, np.ndarray)}
         program = self._once(("program", *dtypes.items(), *stored.items()), lambda: self._program(dtypes, stored))
-        walk = walk_of(
-            program, views | {r.name: View.contiguous(self._shape(r, bound, program)) for r in program.results}
-        )
-        length = prod(bound.sizes[a] for a in program.stream)
-        resident = bool(program.passes) and length <= WHOLE
-        layout = replace(walk.layout(1), unit=walk.layout(1).unit - {r.name for r in program.results})
+        layout, resident = laid_out(program, views, bound.sizes)
         key = (program.operands, layout, resident)
         made: Compiled = self._once(key, lambda: _build(program, layout, resident))
         self._last = made
@@ -110,11 +110,7 @@ class CpuRun:
     def _program(self, dtypes: Mapping[str, Any], stored: Mapping[str, str]) -> Program:
         program = lower(self.form, dtypes)
         operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in program.operands)
-        return replace(program, operands=operands)
-
-    @staticmethod
-    def _shape(r: Any, bound: Bound, program: Program) -> tuple[int, ...]:
-        return tuple({**bound.sizes, **program.lengths}[a] for a in r.axes)
+        return check(replace(program, operands=operands))
 
     def _targets(
         self, program: Program, shapes: Mapping[str, tuple[int, ...]], out: Any, bound: Bound
@@ -159,6 +155,15 @@ class CpuRun:
 
     def __repr__(self) -> str:
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
+
+
+def laid_out(program: Program, views: Mapping[str, View], sizes: Mapping[str, int]) -> tuple[Layout, bool]:
+    """What the strides of arrays allow (results are contiguous), and whether a row is one tile."""
+    known = {**sizes, **program.lengths}
+    results = {r.name: View.contiguous(tuple(known[a] for a in r.axes)) for r in program.results}
+    layout = walk_of(program, {**views, **results}).layout(1)
+    resident = bool(program.passes) and prod(sizes[a] for a in program.stream) <= WHOLE
+    return replace(layout, unit=layout.unit - set(results)), resident
 
 
 def threads() -> int:
@@ -216,8 +221,8 @@ def _raw(given: Any, array: Any) -> Any:
     if not isinstance(array, np.ndarray):
         return array
     if isinstance(given, np.ndarray) and given.dtype.name in BITS:
-        return given
-    return array
+        return plain(given)
+    return plain(array)
 
 
 def _stored(array: np.ndarray) -> str:

@@ -39,6 +39,7 @@ class Access:
     # --- parameters --------------------------------------------------------------------------------------------------
 
     def size(self, axis: str) -> str:
+        axis = self.program.inner.get(axis, axis)
         if axis in self.program.lengths:
             return str(self.program.lengths[axis])
         name = f"size_{axis}"
@@ -69,13 +70,13 @@ class Access:
         return len(self.program.stream) == 1 or self.layout.flat
 
     def along(self, array: str, axes: tuple[str, ...], position: str, result: bool = False) -> str:
-        """The text of the offset along the stream at a position."""
+        """The text of the offset along the stream at a position, which has a name."""
         if not any(a in self.program.stream for a in axes):
             return ""
         if not self.walks_flat(axes):
             return " + ".join(self.offset(array, axes, self.program.stream, result))
         step = self.step(array, axes, result)
-        return position if step is None else f"({position}) * {step}"
+        return position if step is None else f"{position} * {step}"
 
     def load(self, operand: Operand, index: str, width: int = 1) -> str:
         name = f"load_{operand.dtype}" + (f"x{width}" if width > 1 else "")

@@ -141,13 +141,18 @@ class Elements:
         s, out = self.kernel.schedule, self.kernel.out
         if not s.resident:
             return
-        base = "piece * (THREADS * TILE) + " if s.cluster > 1 else ""
-        out(f"first = {base}t * VECTOR" if s.vector > 1 else f"first = {base}t")
+        out(f"first = {self._start('piece * (THREADS * TILE)' if s.cluster > 1 else '')}")
         self.stop = "length"
         groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
         self._share([*groups, list(bodies)] if bodies else groups)
         early = [n for n in tensor_leaves(bodies or self._kept()) if self.rows <= n.axes or not steps]
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
+
+    def _start(self, low: str) -> str:
+        """Where a thread begins in what begins at `low`."""
+        s = self.kernel.schedule
+        mine = "" if s.threads == 1 else "t * VECTOR" if s.vector > 1 else "t"
+        return " + ".join(x for x in (low, mine) if x) or "0"
 
     def _kept(self) -> list[Node]:
         return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
@@ -163,13 +168,14 @@ class Elements:
         if parts > 1:
             out(f"share = (length + {parts * span - 1}) // {parts * span} * {span}  # per piece, in whole tiles")
             out("low = piece * share", "stop = min(low + share, length)")
-        low, self.stop = ("low", "stop") if parts > 1 else ("0", "length")
+        self.stop = "stop" if parts > 1 else "length"
         if self.ordered:
-            out(f"share = ({self.stop} - {low} + THREADS - 1) // THREADS  # consecutive elements for every thread")
-            out(f"first = {low} + t * share", f"stop = min(first + share, {self.stop})")
+            plus, minus = ("low + ", " - low") if parts > 1 else ("", "")
+            out(f"share = ({self.stop}{minus} + THREADS - 1) // THREADS  # consecutive elements for every thread")
+            out(f"first = {plus}t * share", f"stop = min(first + share, {self.stop})")
             self.stop, step = "stop", "TILE"
         else:
-            out(f"first = {low} + t * VECTOR" if s.vector > 1 else f"first = {low} + t" if low != "0" else "first = t")
+            out(f"first = {self._start('low' if parts > 1 else '')}")
             step = "THREADS * TILE" if s.threads > 1 else "TILE"
         with out.block(f"while first < {self.stop}:"):
             yield
@@ -218,14 +224,16 @@ class Elements:
         out, width = self.kernel.out, self.kernel.schedule.vector
         if vectors:
             with self.vectors():
+                out("k = v * VECTOR")
                 for leaf in vectors:
                     operand, name = self.access.operands[leaf.attr.name], self.tiles_of[leaf]
                     base = self.bases.get((operand.name, leaf.attr.axes))
-                    entries = [f"{name}[v * VECTOR{f' + {c}' if c else ''}]" for c in range(width)]
+                    entries = [f"{name}[k{f' + {c}' if c else ''}]" for c in range(width)]
                     value = self.access.load(operand, f"{base} + j" if base else "j", width)
                     out(f"{', '.join(entries)} = {value}")
         if single:
-            with self.each(position=True, axes={a for leaf in single for a in leaf.attr.axes}):
+            spread = [leaf.attr.axes for leaf in single if not self.access.walks_flat(leaf.attr.axes)]
+            with self.each(position=True, axes={a for axes in spread for a in axes}):
                 for leaf in single:
                     out(f"{self.tiles_of[leaf]}[k] = {self._load(leaf, 'at')}")
 

@@ -30,7 +30,8 @@ class Folding:
         bodies = [b for fold in loop.folds for b in fold.bodies]
         scope.hoist([b for b in bodies if b not in scope.known], kernel.program.stream)
         kernel.flush(scope)
-        for fold in loop.folds:
+        copies = {fold: self._largest_of(fold, loop) for fold in loop.folds}
+        for fold in (f for f in loop.folds if copies[f] is None):
             self._start(fold)
         self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
@@ -39,9 +40,25 @@ class Folding:
             inner = self.element_scope(scope)
             inner.announce(bodies)
             self.keep_shared(inner, bodies)
-            for fold in loop.folds:
+            for fold in (f for f in loop.folds if copies[f] is None):
                 self._add(fold, inner)
                 kernel.flush(inner)
+        for fold, name in copies.items():
+            if name is not None:
+                kernel.out(f"{local(fold.names[0])} = {name}  # the largest value of this thread")
+
+    def _bounds(self, fold: Fold) -> bool:
+        """Whether the k largest are selected by a bound from the largest value of each thread."""
+        return fold.kind == "keytop" and self.kernel.schedule.resident and self.kernel.schedule.threads > 1
+
+    def _largest_of(self, fold: Fold, loop: Loop) -> str | None:
+        """The maximum of the same values, which the walk computes anyway; with a NaN there is no bound to use."""
+        if not self._bounds(fold):
+            return None
+        twins = (
+            f for f in loop.folds if f.kind == "max" and f.bodies == fold.bodies and not f.ignore_nan and not f.axes
+        )
+        return next((local(f.names[0]) for f in twins), None)
 
     def element_scope(self, scope: Scalars) -> Scalars:
         inner = scope.child()
@@ -95,7 +112,7 @@ class Folding:
     def _start(self, fold: Fold) -> None:
         out, names = self.kernel.out, [local(n) for n in fold.names]
         identities = self.identities(fold)
-        if fold.kind == "keytop" and self.kernel.schedule.resident and self.kernel.schedule.threads > 1:
+        if self._bounds(fold):
             out(f"{names[0]} = -INF  # the largest value of this thread, NaN left out")
             return
         if fold.kind not in ("topk", "keytop"):
@@ -145,7 +162,7 @@ class Folding:
     def _add_key(self, fold: Fold, name: str, item: str) -> list[str]:
         if fold.kind == "keymax":
             return [f"{name} = max({name}, key_of({item}, at))"]
-        if self.kernel.schedule.resident and self.kernel.schedule.threads > 1:
+        if self._bounds(fold):
             return [f"{name} = {item} if {item} > {name} else {name}"]
         return [f"{self.key_insertion(fold.extra[0])}({name}, key_of({item}, at))"]
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Collection, Mapping
 
-MEMORY = re.compile(r"\b((?:load|store)_\w+|atomic_inc_acq_rel|fence_gpu)\(")
-WARP = re.compile(r"\b(shfl_\w+|dsm_\w+|cluster_\w+)\(")
-MATH = re.compile(r"\b([a-z]\w*_f(?:32|64))\(")
+from redalg.kernels import twins, twins_math
+from redalg.kernels.ir import STORAGE
+
+Modules = Mapping[str, frozenset[str]]  # the functions of every module
+CUDA: Modules = {  # every function has a twin of its name; syncthreads is called as `cuda.syncthreads`
+    "gpu_math": frozenset(twins_math.TWINS),
+    "intrinsics": frozenset(twins.TWINS) - {"syncthreads"},
+}
+CPU: Modules = {
+    "cpu_math": CUDA["gpu_math"],
+    "cpu_memory": frozenset(f"{way}_{d}" for way in ("pointer", "load", "store", "store_stream") for d in STORAGE),
+}
 
 
-def imports(text: str) -> list[str]:
-    """The import lines for what the text calls."""
-    defined = set(re.findall(r"^def (\w+)\(", text, re.M))
-    keys = set(re.findall(r"\b(key_of|key_value|key_place|redux_max_u64)\(", text))
-    intrinsics = {*keys, *MEMORY.findall(text), *WARP.findall(text)}
-    maths = set(MATH.findall(text)) - intrinsics - defined
-    lines = []
-    for module, names in (("intrinsics", intrinsics - defined), ("gpu_math", maths)):
-        if names:
-            lines.append(f"from redalg.kernels.{module} import {', '.join(sorted(names))}")
-    return lines
+def imports(names: Collection[str], modules: Modules = CUDA) -> list[str]:
+    """The import lines for what is called by these names.
+
+    >>> imports({"exp_f32", "lane_id", "load_float32", "total"})
+    ['from redalg.kernels.gpu_math import exp_f32', 'from redalg.kernels.intrinsics import lane_id, load_float32']
+    >>> imports({"exp_f32", "pointer_int64"}, CPU)
+    ['from redalg.kernels.cpu_math import exp_f32', 'from redalg.kernels.cpu_memory import pointer_int64']
+    """
+    found = {module: sorted(functions.intersection(names)) for module, functions in modules.items()}
+    return [f"from redalg.kernels.{module} import {', '.join(used)}" for module, used in found.items() if used]

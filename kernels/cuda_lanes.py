@@ -16,6 +16,7 @@ from redalg.kernels.cuda_element import DTYPE, step_nodes
 from redalg.kernels.cuda_steps import StepPrinter
 from redalg.kernels.cuda_text import conjunction, joined, literal, local
 from redalg.kernels.ir import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step
+from redalg.kernels.scalars import strength
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +109,7 @@ class LanePrinter(StepPrinter):
             kernel.flush(self.scope)
             out(f"{name} = {kernel.folding.identity(kind, number)}")
             with self.each_lane(list(node.args)) as inner:
-                value = inner.converted(node.args[0], number, 3)
+                value = inner.converted(node.args[0], number, strength(kind))
                 kernel.flush(inner)
                 with out.block(f"if t + m * THREADS < {total}:"):
                     out(f"{name} = {joined(kind, number, real, name, value)}")
@@ -135,7 +136,7 @@ class LanePrinter(StepPrinter):
                 printer._average("joined_lane", inner.atom(step.a[0], "f"), inner.atom(step.b[0], "f"))
                 value = "joined_lane"
             else:
-                a, b = (inner.converted(side[0], kind, 3) for side in (step.a, step.b))
+                a, b = (inner.converted(side[0], kind, strength(step.kind)) for side in (step.a, step.b))
                 value = joined(step.kind, kind, real, a, b)
             self.kernel.flush(inner)
             self.kernel.out(f"{local(name)}[m] = {value}")
@@ -197,7 +198,7 @@ class LanePrinter(StepPrinter):
         inner.announce([b for f in folds for b in f.bodies])
         for f in folds:
             kind, name = self._kind(f.names[0]), f"{local(f.names[0])}[m]"
-            value = inner.converted(f.bodies[0], kind, 3)
+            value = inner.converted(f.bodies[0], kind, strength(f.kind))
             kernel.flush(inner)
             kernel.out(f"{name} = {joined(f.kind, kind, kernel.real, name, value)}")
 

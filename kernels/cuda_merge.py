@@ -184,13 +184,13 @@ class Merge:
             dtype = self._storage(kind)
             tables.append(group.scratch(f"{name}_parts", dtype, s.split * (top or 1)))
         counter = group.scratch("counter", "uint32", 1)
-        at = "(row * SPLIT + piece)"
+        at = "row * SPLIT + piece"
         with out.block("if t == 0 and live:" if s.rows > 1 else "if t == 0:"):
             for (name, kind, top), table in zip(self.parts, tables, strict=True):
                 store = f"store_{self._storage(kind)}({table}, {{}}, {{}})"
                 if top:
                     with out.block(f"for i in range({top}):"):
-                        out(store.format(f"{at} * {top} + i", f"{name}[i]"))
+                        out(store.format(f"({at}) * {top} + i", f"{name}[i]"))
                 else:
                     out(store.format(at, name))
         self._last(counter)

@@ -283,6 +283,8 @@ class Ready:
         like = next((a for a in held if not _is_number(a)), None)
         if self.nothing:
             made = self._of_nothing(given)
+            if out is not None:
+                made = self._filled(self._checked(out), made)
         else:
             made = self._outputs(out, like)
             if self.launch is not None:
@@ -317,13 +319,18 @@ class Ready:
 
     def _outputs(self, out: Any, like: Any) -> list[Any]:
         f = self.framework
-        if out is None or f is NUMPY:
-            if out is not None:
-                self._checked(out, like)
+        targets = None if out is None else self._checked(out)
+        if targets is None or f is NUMPY:
             return [f.empty(shape, dtype, like) for _, shape, dtype in self.outputs]
-        return self._checked(out, like)
+        return targets
 
-    def _checked(self, out: Any, like: Any) -> list[Any]:
+    @staticmethod
+    def _filled(targets: list[Any], found: list[Any]) -> list[Any]:
+        for target, value in zip(targets, found, strict=True):
+            target[...] = value
+        return targets
+
+    def _checked(self, out: Any) -> list[Any]:
         names = [name for name, _, _ in self.outputs]
         given = out if isinstance(out, dict) else {names[0]: out}
         if set(given) != set(names):
@@ -332,7 +339,7 @@ class Ready:
         for name, shape, dtype in self.outputs:
             x = given[name]
             kind = framework_of(x)
-            if kind is not self.framework:
+            if kind is not self.framework or not hasattr(x, "shape"):
                 why = f"the arrays of the call are {self.framework.kind}"
                 raise RedalgError(
                     f"out for {name} of type {type(x).__name__}", WHERE, why, "pass an array of that kind"
@@ -342,6 +349,12 @@ class Ready:
                 what = f"out for {name} of shape {tuple(x.shape)} and dtype {dtype_name(x)}"
                 why = f"the result has shape {shape} and dtype {dtype}"
                 raise RedalgError(what, WHERE, why, "pass an array of that shape and dtype")
+            fixed = kind.fixed(x)
+            if fixed:
+                raise RedalgError(f"out for {name}", WHERE, fixed, "pass an array that results can be written to")
+            if kind is not NUMPY and kind.device(x) != self.device:
+                why = f"it lies on device {kind.device(x)}, the arrays of the call on device {self.device}"
+                raise RedalgError(f"out for {name}", WHERE, why, f"pass an array on device {self.device}")
             if prod(shape) > 1 and kind is not NUMPY and strides != View.contiguous(shape).strides:
                 what = f"out for {name} with strides {strides}"
                 raise RedalgError(what, WHERE, "results are written to contiguous arrays", "pass a contiguous array")
@@ -352,10 +365,7 @@ class Ready:
         found = [x.reshape(shape) for x, (_, shape, _) in zip(found, self.outputs, strict=True)]
         if out is None:
             return found
-        targets = list(out.values()) if isinstance(out, dict) else [out]
-        for target, value in zip(targets, found, strict=True):
-            target[...] = value
-        return targets
+        return self._filled([out[name] for name, _, _ in self.outputs] if isinstance(out, dict) else [out], found)
 
     def _of_nothing(self, given: list[Any]) -> list[Any]:
         """A stream of length 0: the definition on the host, and back."""

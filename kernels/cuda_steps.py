@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from redalg.graph import state
 from redalg.kernels.cuda_text import better, joined, local
 from redalg.kernels.ir import First, Join, Let, Loop, Step
-from redalg.kernels.scalars import MUL, SIGN, Scalars
+from redalg.kernels.scalars import Scalars, strength
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
@@ -82,7 +82,7 @@ class StepPrinter:
         elif step.kind == "average":
             self._average(names[0], scope.atom(step.a[0], "f"), scope.atom(step.b[0], "f"))
         else:
-            level = SIGN if step.kind in ("any", "all", "prod") else MUL
+            level = strength(step.kind)
             a_text, b_text = (scope.converted(side[0], number, level) for side in (step.a, step.b))
             if step.ignore_nan:
                 a_text, b_text = scope.atom(step.a[0], number), scope.atom(step.b[0], number)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-RESERVED = frozenset(
+from redalg.kernels import twins, twins_math
+
+RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "np cuda f32 f64 i32 i64 u32 t r k v c j at row rows live lane warp warps piece base first last n n_b n_new length "
     "count high nearest m i owner rest step low stop share share_b arrived guess joined_lane values places value place "
     "keys key candidates INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN SPLIT CLUSTER LANES K NONE MISSING "
     "combine merge_lanes counter kernel "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
-TAKEN = re.compile(r"t\d+|(size|i|load|store|shfl|round)_.*|.*_(tile|row|step|warps|parts|b|new|f32|f64|at)|.*_s\d+")
+TAKEN = re.compile(
+    r"t\d+|(size|i|load|store|pointer|shfl|round)_.*|.*_(tile|row|step|warps|parts|b|new|f32|f64|at)|.*_s\d+"
+)
 
 
 def operand_name(name: str) -> str:
@@ -26,6 +30,22 @@ def local(name: str) -> str:
     """The Python name of a part of a state or of a step."""
     text = re.sub(r"\W", "_", name.replace("'", "_prime"))
     return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new"} else text
+
+
+ALIASES = {"f32": "np.float32", "f64": "np.float64", "i32": "np.int32", "i64": "np.int64", "u64": "np.uint64"}
+
+
+def definitions(used: Collection[str], constants: Mapping[str, object]) -> list[str]:
+    """What stands above the functions of a module: short names of types, and constants, as far as they are used.
+
+    >>> definitions({"INF", "TILE"}, {"INF": "f32(np.inf)", "TILE": 4, "ROWS": 1})
+    ['f32 = np.float32', 'INF = f32(np.inf)', 'TILE = 4']
+    """
+    wanted = {name: str(value) for name, value in constants.items() if name in used}
+    words = {*used} | {word for value in wanted.values() for word in re.findall(r"[^\W\d]\w*", value)}
+    types = [name for name in ALIASES if name in words]
+    lines = [f"{', '.join(types)} = {', '.join(ALIASES[t] for t in types)}"] if types else []
+    return [*lines, *(f"{name} = {value}" for name, value in wanted.items())]
 
 
 class Text:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from redalg.graph import Node, leaves, state, substitute
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
 from redalg.kernels.cuda_group import Group
+from redalg.kernels.cuda_imports import imports
 from redalg.kernels.cuda_lanes import LaneRows
 from redalg.kernels.cuda_results import Results
 from redalg.kernels.cuda_steps import StepPrinter
-from redalg.kernels.cuda_text import Text, local, operand_name
+from redalg.kernels.cuda_text import Text, definitions, local, operand_name
 from redalg.kernels.ir import STORAGE, Module, Param, Pass, Program
 from redalg.kernels.kinds import program_kinds
 from redalg.kernels.packing import packed
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
+from redalg.kernels.sweeping import called, names_read, swept
+from redalg.kernels.wrapping import documented, wrapped
 
 
 def emit(program: Program, schedule: Schedule, layout: Layout) -> Module:
@@ -50,13 +55,15 @@ class Kernel:
         self.results = Results(self)
         self.lists = {part.name: part.top for p in program.passes for part in p.parts if part.top}
         bounded = frozenset(n + end for n in program.attained for end in ("", "_b", "_new"))
+        names = fast_names(program) if self.approximates else {}
         self.row: Scalars = Scalars(
-            self.real, self.kinds, self.elements.row_leaf, self.access.size, bounded=bounded, names=fast_names(program)
+            self.real, self.kinds, self.elements.row_leaf, self.access.size, bounded=bounded, names=names
         )
 
     # --- the module --------------------------------------------------------------------------------------------------
 
     packs = True  # whether positions are packed with their values
+    approximates = True  # whether functions of 16-bit elements may be the quicker ones of the target
 
     def parts(self) -> tuple[type[Elements], type[Folding]]:
         """The printers of tiles and of walks over them."""
@@ -79,15 +86,16 @@ class Kernel:
             self.results.write({}, None)
 
     def _finished(self) -> Module:
-        params = self.params()
         name = f"{operand_name(local(self.program.name))}_kernel"
-        head = [
-            "@cuda.jit(fastmath={})" if False else "@cuda.jit",
-            f"def {name}({', '.join(map(self.argument, params))}):",
-        ]
-        body = "\n".join([*head, f'    """{self._about()}"""', self.out.text()])
-        text = "\n\n".join([self._header(body), *(f + "\n" for f in self.functions.values()), body])
-        return Module(text, name, tuple(params))
+        params = {self.argument(p): p for p in self.params()}
+        about = "\n".join([*self.about(), ""])
+        body, names = swept(f"@cuda.jit\ndef {name}({', '.join(params)}):\n{about}{self.out.text()}")
+        params = read(params, names)
+        body = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body[body.index(about) :]}"
+        functions = called(self.functions, names)
+        names = names.union(*map(names_read, functions.values()))
+        text = "\n\n".join([self._header(names), *(f + "\n" for f in functions.values()), body])
+        return Module(wrapped(text), name, tuple(params.values()))
 
     def params(self) -> list[Param]:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
@@ -103,28 +111,26 @@ class Kernel:
             return f"size_{p.name}"
         return p.name if p.role == "scratch" else (results if p.role == "result" else arrays)[p.name]
 
-    def _about(self) -> str:
+    def about(self) -> list[str]:
+        """The kernel's docstring: what it computes, in the words of the spec."""
+        what, _, spec = self.program.title.partition(": ")
+        return documented(f"{what}{self.walk()}.", spec.split("; "))
+
+    def walk(self) -> str:
+        """How rows are walked, after the names of what is computed."""
         s = self.schedule
-        who = "thread" if s.threads == 1 else f"{s.threads} threads"
         held = "held in registers" if s.resident else "walked in tiles"
-        return f"{self.program.title}: {who} per row, {held}."
+        return f"; {s.threads} thread{'s' if s.threads > 1 else ''} per row, {held}"
 
-    def _header(self, body: str) -> str:
-        s, whole = self.schedule, "\n".join([*self.functions.values(), body])
-        lines = ["import numpy as np", "from numba import cuda", ""]
-        from redalg.kernels.cuda_imports import imports
-
-        lines += imports(whole)
-        lines += ["", "f32, f64, i32, i64, u64 = np.float32, np.float64, np.int32, np.int64, np.uint64"]
+    def _header(self, names: frozenset[str]) -> str:
+        s = self.schedule
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
             "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "MISSING": "i64(2**62)", "NONE": "u64(0)",
         }  # fmt: skip
-        import re
-
-        constants |= self.constants
-        return "\n".join(lines + [f"{k} = {v}" for k, v in constants.items() if re.search(rf"\b{k}\b", whole)]) + "\n"
+        lines = ["import numpy as np", "from numba import cuda", "", *imports(names), ""]
+        return "\n".join([*lines, *definitions(names, constants | self.constants)]) + "\n"
 
     # --- one row -----------------------------------------------------------------------------------------------------
 
@@ -228,6 +234,11 @@ class Kernel:
         """Write what a scope has collected."""
         self.out(*scope.lines)
         scope.lines = []
+
+
+def read(params: Mapping[str, Param], names: frozenset[str]) -> dict[str, Param]:
+    """The arguments of a function that reads these names: sizes and strides that are read, everything else."""
+    return {n: p for n, p in params.items() if n in names or p.role not in ("size", "stride", "stride_out")}
 
 
 def fast_names(program: Program) -> dict[str, str]:

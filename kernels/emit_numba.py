@@ -14,11 +14,14 @@ from redalg.graph import Node
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
-from redalg.kernels.cuda_text import local
-from redalg.kernels.emit_cuda import Kernel
+from redalg.kernels.cuda_imports import CPU, imports
+from redalg.kernels.cuda_text import definitions, local
+from redalg.kernels.emit_cuda import Kernel, read
 from redalg.kernels.ir import Fold, Loop, Module, Param, Program
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
+from redalg.kernels.sweeping import called, names_read, swept
+from redalg.kernels.wrapping import wrapped
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
 WHOLE = 8192  # the longest row that is one tile
@@ -46,7 +49,7 @@ class CpuElements(Elements):
         out = self.kernel.out
         with out.block("for k in range(count):"):
             if position:
-                out("at = first + k")
+                out("at = k" if self.kernel.schedule.resident else "at = first + k")
             self._places_along(axes if position else ())
             yield
 
@@ -61,7 +64,8 @@ class CpuElements(Elements):
             out("first += TILE")
 
     def whole_tile(self, steps: object = (), bodies: object = ()) -> None:
-        self.kernel.out("count = length")
+        if self.kernel.schedule.resident:
+            self.kernel.out("count = length")
         super().whole_tile(steps, bodies)  # type: ignore[arg-type]
 
     def _load_leaves(self, nodes: Sequence[Node]) -> None:
@@ -127,6 +131,7 @@ class CpuFolding(Folding):
 
 class CpuKernel(Kernel):
     packs = False
+    approximates = False  # all of `redalg.kernels.cpu_math` is as quick as it is exact
 
     def parts(self) -> tuple[type[Elements], type[Folding]]:
         return CpuElements, CpuFolding
@@ -137,40 +142,36 @@ class CpuKernel(Kernel):
         self.write()
         length = " * ".join(self.access.size(a) for a in self.program.stream) or "1"
         lanes = self._lanes()
-        params = self.params()
+        params = {self.argument(p): p for p in self.params()}
         name = f"{local(self.program.name)}_rows"
-        names = [self.argument(p) for p in params]
-        head = [FLAGS, f"def {name}({', '.join([*names, 'low', 'high'])}):", f'    """{self.program.title}."""']
-        for p, n in zip(params, names, strict=True):
-            if p.role in ("operand", "result"):
-                head.append(f"    {n} = pointer_{p.dtype}({n})")
-        head += lanes
-        body, buffers = _hoisted(self.out.lines, "length" if self.schedule.resident else "TILE")
-        head += [f"    length = {length}", *buffers, "    for row in range(low, high):", *body, ""]
-        functions = [_as_njit(f) for f in self.functions.values()]
-        text = "\n".join(head)
-        whole = "\n\n\n".join([self.header("\n".join([*functions, text])), *functions, text])
-        return Module(whole, name, (*params, Param("low", "low", "int64"), Param("high", "high", "int64")))
+        about = "\n".join(self.about())
+        head = [f"    {n} = pointer_{p.dtype}({n})" for n, p in params.items() if p.role in ("operand", "result")]
+        rows, buffers = _hoisted(self.out.lines, "length" if self.schedule.resident else "TILE")
+        head += [*lanes, f"    length = {length}", *buffers, "    for row in range(low, high):", *rows, ""]
+        body, names = swept("\n".join([f"def {name}({', '.join([*params, 'low', 'high'])}):", about, *head]))
+        params = read(params, names)
+        body = f"{FLAGS}\ndef {name}({', '.join([*params, 'low', 'high'])}):\n{body[body.index(about) :]}"
+        functions = called(self.functions, names)
+        names = names.union(*map(names_read, functions.values()))
+        whole = "\n\n\n".join([self.header(names), *map(_as_njit, functions.values()), body])
+        ends = (Param("low", "low", "int64"), Param("high", "high", "int64"))
+        return Module(wrapped(whole), name, (*params.values(), *ends))
+
+    def walk(self) -> str:
+        return f"; a row {'is one tile' if self.schedule.resident else 'is walked in tiles'}"
 
     def _lanes(self) -> list[str]:
         if not self.program.lanes:
             return []
         return [f"    LANES = {' * '.join(self.access.size(a) for a in self.program.lanes)}"]
 
-    def header(self, body: str) -> str:
-        lines = ["import numpy as np", "from numba import njit", ""]
-        memory = sorted(set(re.findall(r"\b((?:load|store|pointer)_\w+)\(", body)))
-        maths = sorted(set(re.findall(r"\b([a-z]\w*_f(?:32|64))\(", body)) - set(memory) - set(SHUFFLES))
-        for module, names in (("cpu_memory", memory), ("cpu_math", maths)):
-            if names:
-                lines.append(f"from redalg.kernels.{module} import {', '.join(names)}")
-        lines += ["", "f32, f64, i32, i64 = np.float32, np.float64, np.int32, np.int64"]
+    def header(self, names: frozenset[str]) -> str:
+        lines = ["import numpy as np", "from numba import njit", "", *imports(names, CPU), ""]
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "TILE": TILE, "THREADS": 1, "MISSING": "i64(2**62)",
         }  # fmt: skip
-        lines += [f"{k} = {v}" for k, v in constants.items() if re.search(rf"\b{k}\b", body)]
-        return "\n".join(lines)
+        return "\n".join([*lines, *definitions(names, constants)])
 
     def _where_am_i(self) -> None:
         out, rows = self.out, self.program.rows
@@ -184,7 +185,6 @@ class CpuKernel(Kernel):
         self.elements.offsets()
 
 
-SHUFFLES = frozenset({"shfl_idx_f32", "shfl_idx_f64"})
 _BUFFER = re.compile(r"^( *)(\w+) = cuda\.local\.array\((\w+), (.*)\)$")
 
 

@@ -150,6 +150,7 @@ class Program:
     )  # axes whose length is part of the program (top-k)
     attained: frozenset[str] = frozenset()  # parts that are sums of exp(u - max u): at least 1 where any u is a number
     title: str = ""  # what is computed, in the words of the spec
+    inner: dict[str, str] = field(default_factory=dict, hash=False)  # a contraction's axis -> the one it is as long as
 
     @property
     def keeps(self) -> bool:

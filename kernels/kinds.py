@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from redalg.graph import BOOLEAN, Node
-from redalg.kernels.ir import First, Let, Loop, Program, Step
+from redalg.kernels.ir import First, Join, Let, Loop, Program, Step
 
 ORDER = "bifk"  # "k": a packed key (`redalg.kernels.packing`), which takes part in no arithmetic
 SAME = frozenset({"abs", "sign", "relu", "floor", "ceil", "conj", "re", "im"})
@@ -112,6 +112,9 @@ def _learn(kinds: Kinds, step: Step) -> None:
         kinds.learn(step.name, step.node)
     elif isinstance(step, First):
         kinds.names[step.name] = "f"
+    elif isinstance(step, Join):
+        if step.kind != "monoid" and step.names[0] not in kinds.names:
+            kinds.names[step.names[0]] = "f" if step.kind == "average" else kinds.reduced(step.kind, (*step.a, *step.b))
     elif isinstance(step, Loop):
         for fold in step.folds:
             if fold.kind in ("keymax", "keytop"):

@@ -12,8 +12,10 @@ from redalg.binding_dtypes import Flow, accumulation_dtype, flows
 from redalg.binding_origin import BFLOAT16_BITS
 from redalg.errors import RedalgError
 from redalg.graph import Node
+from redalg.kernels.check import check
 from redalg.kernels.ir import STORAGE, Let, Operand, Pass, Program, Result
 from redalg.kernels.kinds import Kinds
+from redalg.kernels.lower_inner import apart
 from redalg.kernels.lower_pass import PassLowering, attained_sums, bounds
 from redalg.kernels.lower_void import guard
 from redalg.kernels.roles import Roles, aligned, roles
@@ -57,9 +59,10 @@ def lower(form: Form, dtypes: Mapping[str, Any]) -> Program:
     name = "_".join(form.spec.outputs)
     attained = frozenset(name for p in plan.passes for name in attained_sums(p))
     title = f"{what}: {form.spec}"
-    return Program(
+    made = Program(
         name, part.rows, part.stream, part.lanes, operands, results, passes, real, part.lengths, attained, title
     )
+    return check(apart(made))
 
 
 def _numpy(name: str, dtype: Any) -> Any:
@@ -68,7 +71,11 @@ def _numpy(name: str, dtype: Any) -> Any:
     text = str(dtype)
     if text in _EXTENSION:
         return _EXTENSION[text]
-    return np.dtype(dtype)
+    try:
+        return np.dtype(dtype)
+    except TypeError as problem:
+        what, why = f"{name} of dtype {text}", f"kernels read {', '.join(STORAGE)}"
+        raise RedalgError(what, "form.compile", why, "convert it") from problem
 
 
 # NumPy alone has no such dtypes; structured ones of the same width stand for them in the promotion rules.

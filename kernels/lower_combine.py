@@ -23,6 +23,7 @@ class Combining:
         self.moves: tuple[dict[str, Node], dict[str, Node]] = ({}, {})
         self.positive = positive_names(self.plan)
         self.found: list[Step] = []
+        self.seen: dict[str, list[tuple[tuple[str, ...], tuple[tuple[Node, ...], ...]]]] = {}
         self.pending: list[Fold] = []
 
     def steps(self) -> list[Step]:
@@ -75,8 +76,7 @@ class Combining:
         read = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
         for s in self.plan.slots:
             if read & set(s.parts):
-                names = tuple(f"{part}_seen" for part in s.parts)
-                self._join(s, names)
+                names = self._seen(s)
                 held |= {part: state(seen, s.axes) for part, seen in zip(s.parts, names, strict=True)}
         held[name] = home
         zero = [d for d in divisors(anchor.shift) if not nonzero(d, self.positive)]
@@ -86,6 +86,18 @@ class Combining:
             step = where(undefined, home, step)
         seen = self._let(f"{name}_seen", step, anchor.axes)
         return self._let(f"{name}_new", where(self.low._usable(anchor, seen), seen, home), anchor.axes)
+
+    def _seen(self, slot: Slot) -> tuple[str, ...]:
+        """The names of the slot joined at the anchors of now: once for all anchors that see the same."""
+        sides = self._sides(slot)
+        known = [names for names, joined in self.seen.get(slot.name, ()) if joined == sides]
+        if known:
+            return known[0]
+        number = len(self.seen.setdefault(slot.name, [])) + 1
+        names = tuple(f"{part}_seen{number if number > 1 else ''}" for part in slot.parts)
+        self.seen[slot.name].append((names, sides))
+        self._join(slot, names)
+        return names
 
     # --- slots -------------------------------------------------------------------------------------------------------
 
@@ -123,10 +135,14 @@ class Combining:
             count = self.sides[1][COUNT.attr.name]
             self._let(slot.parts[0] + "_b", div(state(fold.names[0], slot.axes), count), slot.axes)
 
-    def _join(self, slot: Slot, names: tuple[str, ...]) -> None:
-        a = (self._moved(slot, 0), *(self.sides[0][part] for part in slot.parts[1:]))
+    def _sides(self, slot: Slot) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+        """The slot of both sides, moved to the anchors of now."""
         second = self._moved(slot, 1) if not self.lifting else self.low._part(slot, 0, "_b")
-        b = (second, *(self.sides[1][part] for part in slot.parts[1:]))
+        a, b = (tuple(side[part] for part in slot.parts[1:]) for side in self.sides)
+        return (self._moved(slot, 0), *a), (second, *b)
+
+    def _join(self, slot: Slot, names: tuple[str, ...]) -> None:
+        a, b = self._sides(slot)
         kind = "average" if slot.kind == "sum" and slot.average else slot.kind
         self.found.append(Join(names, kind, a, b, self.low.lanes(slot.axes), slot.extra, slot.ignore_nan))
         for name, part in zip(names, slot.parts, strict=True):

@@ -41,6 +41,7 @@ class PassLowering:
         self.axes = declared_axes(p)
         self.names = [name for name in p.order if name in self.anchors or name in self.slots]
         self.stored = [s for s in p.slots if not s.vanishes]
+        self.firsts: dict[str, list[tuple[Node, ...]]] = {}
         self.means = [a for a in p.anchors if a.policy == "mean"]
 
     def lowered(self) -> Pass:
@@ -170,11 +171,21 @@ class PassLowering:
         read = {leaf.attr.name for leaf in leaves(a.shift, "state")}
         for s in self.plan.slots:
             if read & set(s.parts):
-                self._fold(levels, s, {**side, a.name: guess}, "_first")
-                held |= {part: self._part(s, i, "_first") for i, part in enumerate(s.parts)}
+                suffix = self._first(s, {**side, a.name: guess})
+                self._fold(levels, s, {**side, a.name: guess}, suffix)
+                held |= {part: self._part(s, i, suffix) for i, part in enumerate(s.parts)}
         seen = state(f"{a.name}_seen_b", a.axes)
         levels.let(Let(seen.attr.name, add(guess, resolve(a.shift, held, self.axes))))
         levels.let(Let(f"{a.name}_b", where(self._usable(a, seen), seen, guess)))
+
+    def _first(self, s: Slot, side: dict[str, Node]) -> str:
+        """The ending of the slot's parts at a first guess: one for all anchors whose guesses it does not tell apart."""
+        known = self.firsts.setdefault(s.name, [])
+        bodies = tuple(self._body(n, side) for n in s.lift)
+        if bodies not in known:
+            known.append(bodies)
+        number = known.index(bodies) + 1
+        return f"_first{number if number > 1 else ''}"
 
     @staticmethod
     def _usable(a: Anchor, value: Node) -> Node:

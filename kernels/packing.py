@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from redalg.graph import Node, leaves, neg, state, substitute
+from redalg.kernels.check import check
 from redalg.kernels.ir import First, Fold, Join, Let, Loop, Part, Pass, Program, Step
 from redalg.kernels.kinds import program_kinds
 
@@ -45,7 +46,7 @@ def packed(program: Program) -> Program:
         replace(r, node=_read(r.node, read), void=None if r.void is None else _read(r.void, read))
         for r in program.results
     )
-    return replace(program, passes=tuple(passes), results=results)
+    return check(replace(program, passes=tuple(passes), results=results))
 
 
 Names = Mapping[str, tuple[str, str, int]]  # part -> its key, which half of it, and the sign of the value in it

@@ -26,6 +26,11 @@ INT_LIMITS = {
 }
 
 
+def strength(kind: str) -> int:
+    """How strongly the operands of a reduction's ⊕ have to bind."""
+    return SIGN if kind in ("any", "all", "prod") else MUL
+
+
 class Scalars:
     """The statements of one block of code, and the values known in it.
 
@@ -59,10 +64,9 @@ class Scalars:
         """A block inside this one, in loops over `axes`."""
         known = {node: name for node, name in self.known.items() if node.axes.isdisjoint(axes)}
         looped = self.looped | {*axes}
-        made = Scalars(
+        return Scalars(
             self.real, self.kinds, self.leaf, self.length, self.counter, known, looped, self.bounded, self.names
         )
-        return made
 
     # --- statements --------------------------------------------------------------------------------------------------
 
@@ -284,10 +288,10 @@ class Scalars:
         return COMPARE, f"{then} if {condition} else {other}"
 
     def _and(self, node: Node) -> tuple[int, str]:
-        return COMPARE, " & ".join(f"({self.text(a)})" for a in node.args)
+        return COMPARE, " & ".join(self.text(a, ATOM) for a in node.args)
 
     def _or(self, node: Node) -> tuple[int, str]:
-        return COMPARE, " | ".join(f"({self.text(a)})" for a in node.args)
+        return COMPARE, " | ".join(self.text(a, ATOM) for a in node.args)
 
     def _not(self, node: Node) -> tuple[int, str]:
         return COMPARE, f"not {self.text(node.args[0], ADD)}"
@@ -342,7 +346,7 @@ class Scalars:
     def _accumulated(
         self, kind: str, number: str, total: str, body: Scalars, arg: Node, axes: tuple[str, ...], lengths: list[str]
     ) -> list[str]:
-        value = body.converted(arg, number, SIGN)
+        value = body.converted(arg, number, strength(kind))
         identity = IDENTITY.get(kind, {"max": "-INF", "min": "INF"}.get(kind.replace("arg", ""), ""))
         if kind in ("sum", "prod"):
             identity = identity if number == "i" else f"{self.real}({identity})"

@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,8 @@ from typing import Any
 
 MAGIC = b"redalg-entry-1\n"
 LIMIT = 1 << 30  # bytes; the oldest entries go first
-SUFFIX = ".entry"
+SUFFIX, UNFINISHED = ".entry", ".part"
+STALE = 3600.0  # seconds after which nobody is still writing an entry
 
 
 def directory() -> Path:
@@ -28,7 +30,9 @@ def directory() -> Path:
     given = os.environ.get("REDALG_CACHE_DIR")
     if given:
         return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the specification asks to ignore relative paths
+        base = os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base) / "redalg"
 
 
@@ -86,7 +90,7 @@ class Disk:
             return False
         name = None
         try:
-            handle, name = tempfile.mkstemp(dir=self.root, prefix=".", suffix=".part")  # mode 0600
+            handle, name = tempfile.mkstemp(dir=self.root, prefix=".", suffix=UNFINISHED)  # mode 0600
             with os.fdopen(handle, "wb") as file:
                 file.write(MAGIC + _mark(key, body) + body)
             os.replace(name, self._path(key))
@@ -96,16 +100,19 @@ class Disk:
                     os.unlink(name)
             return False
         self._trim()
-        return True
+        return self._path(key).exists()
 
     def _trim(self) -> None:
+        """Remove the oldest entries beyond the limit, and what processes that ended while writing have left."""
         entries = []
         with suppress(OSError):
             for path in self.root.iterdir():
                 with suppress(OSError):
+                    found = path.stat()
                     if path.suffix == SUFFIX:
-                        found = path.stat()
                         entries.append((found.st_mtime, found.st_size, path))
+                    elif path.suffix == UNFINISHED and found.st_mtime < time.time() - STALE:
+                        path.unlink()
         total = sum(size for _, size, _ in entries)
         for _, size, path in sorted(entries):
             if total <= self.limit:

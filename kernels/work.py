@@ -84,7 +84,7 @@ def work_of(program: Program, sizes: Mapping[str, int]) -> Work:
 
 class _Counter:
     def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
-        self.program, self.sizes = program, sizes
+        self.program, self.sizes = program, {**sizes, **{a: sizes.get(b, 1) for a, b in program.inner.items()}}
         self.stream = frozenset(program.stream)
         self.plain = {*program.rows, *program.stream, *program.lengths}
         self.kept = [r.node for r in program.results if r.keeps]

@@ -11,3 +11,20 @@ if __name__ != "redalg.proofs":
         "why:     it is the package redalg.proofs and its modules import each other under that name\n"
         "try:     pip install -e . in the checkout, then import redalg.proofs"
     )
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redalg.proofs.audit_report import AuditReport as AuditReport
+    from redalg.proofs.audit_run import audit as audit
+
+_HOME = {"audit": "redalg.proofs.audit_run", "AuditReport": "redalg.proofs.audit_report"}
+__all__ = ["AuditReport", "audit"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'redalg.proofs' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name]), name)

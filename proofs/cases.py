@@ -21,6 +21,7 @@ class Cases:
 
     def __init__(self, normal: Normal, undefined: list[Poly] | None = None) -> None:
         self.normal, self.branches = normal, 0
+        self.truths: list[Value] = []  # conditions under which a term is selected
         self.divisors = undefined or []  # not zero wherever the definition has a value
 
     def equal(self, left: Value, right: Value, given: list[Constraint]) -> bool:
@@ -32,7 +33,7 @@ class Cases:
             g = min(tops)
             for value, claim in self.meanings(g):
                 held = given + claim
-                if self._possible(held) and not self._void(g, value):
+                if self.possible(held) and not self.void(g, value):
                     if not self.equal(n.cofactor(left, g, value), n.cofactor(right, g, value), held):
                         return False
             return True
@@ -40,7 +41,7 @@ class Cases:
             return self.zero(n.sub(left, right), given)
         return left == right and left != "?"
 
-    def _void(self, g: int, value: int) -> bool:
+    def void(self, g: int, value: int) -> bool:
         """Whether the definition divides by zero in this case."""
         gen = self.normal.gens[g]
         return gen.kind == "zero" and value == 1 and any(self._factor(gen.data[0], d) for d in self.divisors)
@@ -53,7 +54,7 @@ class Cases:
         if len(mine) > 1:
             return len(theirs) > 1 and (n.same(mine, theirs) or n.same(mine, po.scaled(theirs, -1)))
         gens = {g for k in p for g, _ in k}
-        return len(gens) == 1 and gens <= {g for g, _ in m}
+        return len(gens) == 1 and gens <= {g for g, e in m if e > 0}
 
     def zero(self, p: Poly, given: list[Constraint]) -> bool:
         self._count()
@@ -61,7 +62,7 @@ class Cases:
         p = n.expanded(p)
         if not p:
             return True
-        if not self._possible(given):
+        if not self.possible(given):
             return True
         gens = sorted({g for m in p for g, _ in m})
         for g in gens:
@@ -98,7 +99,7 @@ class Cases:
         gen = n.gens[g]
         for value, held in self._choices(gen.data if gen.kind == "max" else None, gen.data):
             constraints = [(self._replaced(q, g, value), strict) for q, strict in given] + held
-            if self._possible(constraints) and not self.zero(self._replaced(p, g, value), constraints):
+            if self.possible(constraints) and not self.zero(self._replaced(p, g, value), constraints):
                 return False
         return True
 
@@ -142,9 +143,35 @@ class Cases:
             held = given + claim
             side = self.normal.cofactor(p, g, value)
             assert isinstance(side, dict)
-            if self._possible(held) and not self._void(g, value) and not self.zero(side, held):
+            if (g, value) in self.normal.quantified:
+                side = self._nowhere(side, *self.normal.quantified[g, value])
+            if self.possible(held) and not self.void(g, value) and not self.zero(side, held):
                 return False
         return True
+
+    def _nowhere(self, p: Poly, axes: tuple[str, ...], v: Poly) -> Poly:
+        """The polynomial where a condition holds for no element: in sums over them it is 0."""
+        n = self.normal
+        rest = n.sub(po.const(1), v)
+        (held,) = v if len(v) == 1 else rest if len(rest) == 1 else (None,)
+        if held is None:
+            return p
+        gens = {g for g, _ in held}
+        total: Poly = {}
+        for m, c in p.items():
+            term: Poly = {(): c}
+            for g, e in m:
+                gen, factor = n.gens[g], po.gen(g, e)
+                inside = {h for h, _ in gen.data[1]} if gen.kind == "sum" and set(gen.data[0]) == set(axes) else set()
+                if inside & gens and e == 1 and len(v) != 1:  # every one of them is 1
+                    kept = tuple(x for x in gen.data[1] if x[0] not in gens)
+                    found = n.sum(gen.data[0], {kept: 1})
+                    factor = found if isinstance(found, dict) else factor
+                elif gens and gens <= inside and len(v) == 1:
+                    factor = {}
+                term = n.mul(term, factor)
+            total = n.add(total, term)
+        return total
 
     def meanings(self, g: int) -> list[tuple[int, list[Constraint]]]:
         """The values an indicator can have, and what each says: 1 and 0, t = 0 also as t > 0 and t < 0."""
@@ -157,7 +184,7 @@ class Cases:
             return [(1, [(p, True)]), (0, [(minus, False)])]
         return [(1, [(p, False), (minus, False)]), (0, [(p, True)]), (0, [(minus, True)])]
 
-    def _possible(self, given: list[Constraint]) -> bool:
+    def possible(self, given: list[Constraint]) -> bool:
         n = self.normal
         bounds = [b for p, _ in given for b in n.bounds(p)]
         facts = [*given, *n.facts, *bounds]
@@ -165,7 +192,6 @@ class Cases:
 
     def _by_equalities(self, p: Poly, given: list[Constraint]) -> bool:
         """Use p = 0 where both p >= 0 and p <= 0 are known, solved for a generator that occurs once."""
-        n = self.normal
         held = [q for q, strict in given if not strict]
         for q in held:
             if not any(r == po.scaled(q, -1) for r in held):
@@ -194,7 +220,12 @@ class Cases:
         return self.equal(condition, po.const(1), given)
 
     def nonzero(self, p: Poly, given: list[Constraint]) -> bool:
-        value = as_constant(p)
+        value, n = as_constant(p), self.normal
         if value is not None:
             return value != 0
-        return not self.normal.decide(p) & signs.ZERO or any(self._factor(p, d) for d in self.divisors)
+        if not n.decide(p) & signs.ZERO:
+            return True
+        _, m, rest = n.primitive(p, True)
+        factors = [po.gen(g) for g, e in m if n.gens[g].sign & signs.ZERO and e > 0]
+        factors += [rest] if len(rest) > 1 and n.decide(rest) & signs.ZERO else []
+        return all(any(self._factor(f, d) for d in self.divisors) for f in factors)

@@ -8,15 +8,18 @@ to normal form and decided: *proved*, *refuted* with values, *tested* at exact p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from redalg.proofs import polynomial as po
+from redalg.proofs import inequalities as signs
 from redalg.proofs.cases import Cases
+from redalg.proofs.coverage import BEARING, check_coverage
 from redalg.proofs.document import Document, Obligation
+from redalg.proofs.falsify import falsify
 from redalg.proofs.generators import Case, Value
 from redalg.proofs.inequalities import Constraint
-from redalg.proofs.normalform import CASTS, Normal
+from redalg.proofs.maps import NONNEGATIVE, POSITIVE_LOGS
+from redalg.proofs.normalform import Normal
 from redalg.proofs.polynomial import Exhausted, Poly, Unknown
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
@@ -24,7 +27,6 @@ from redalg.proofs.structure import check_structure
 from redalg.proofs.terms import Term, walk
 
 BUDGET = 3_000_000  # monomial products per certificate
-KNOWN_ASSUMPTIONS = frozenset({*CASTS, "positive_log_arguments", "nonnegative_factors", "finite_exponents", "finite_stage_values"})
 
 
 @dataclass(frozen=True)
@@ -69,26 +71,44 @@ def check(doc: Document) -> Report:
     check_structure(doc)
     needed = required(doc)
     _compare(needed, doc.obligations)
-    strange = [a for a in doc.assumptions if a not in KNOWN_ASSUMPTIONS]
+    strange = [a for a in doc.assumptions if a not in BEARING]
     if strange:
-        raise CertificateError(f"the assumption {strange[0]!r:.80}", "assumptions", "it is not one the checker knows", _AGAIN)
+        raise CertificateError(
+            f"the assumption {strange[0]!r:.80}", "assumptions", "it is not one the checker knows", _AGAIN
+        )
     judge = Judge(doc)
+    check_coverage(doc, judge.plain())
     findings = tuple(judge.decide(o) for o in needed)
+    for a in superfluous(doc, needed):
+        raise CertificateError(f"the assumption {a!r}", "assumptions", "every obligation is proved without it", _AGAIN)
     return Report(findings, doc.assumptions)
+
+
+def superfluous(doc: Document, needed: tuple[Obligation, ...]) -> list[str]:
+    """Assumptions without which every obligation is still proved (that stage values are finite is always meant)."""
+    found: list[str] = []
+    for a in doc.assumptions:
+        kept = tuple(x for x in doc.assumptions if x not in {a, *found})
+        judge = Judge(replace(doc, assumptions=kept))
+        if a != "finite_stage_values" and all(judge.proves(o) for o in needed):
+            found.append(a)
+    return found
 
 
 _AGAIN = "export the certificate again with form.certificate.to_json()"
 
 
 def _compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> None:
+    if needed == stated:
+        return
     missing = [o for o in needed if o not in set(stated)]
     if missing:
         raise CertificateError(
             f"obligation {missing[0]} is missing or changed", "obligations", "the spec and the form require it", _AGAIN
         )
-    if len(stated) != len(needed):
-        extra = [o for o in stated if o not in set(needed)] or [stated[-1]]
-        raise CertificateError(f"obligation {extra[0]}", "obligations", "the form does not entail it, or not twice", _AGAIN)
+    extra = [o for o in stated if o not in set(needed)] or [stated[-1]]
+    why = "the form does not entail it, not twice, or not in this place"
+    raise CertificateError(f"obligation {extra[0]}", "obligations", why, _AGAIN)
 
 
 class Judge:
@@ -100,39 +120,45 @@ class Judge:
         self.definition: dict[int, list[Poly]] = {}
 
     def decide(self, o: Obligation) -> Finding:
+        why = self._obstacle(o)
+        return self._tested(o, why) if why else Finding(o, "proved")
+
+    def proves(self, o: Obligation) -> bool:
+        return not self._obstacle(o)
+
+    def _obstacle(self, o: Obligation) -> str:
+        """Empty for a proved obligation, else why it is not."""
         try:
-            proved = self._proved(o)
-        except (Exhausted, Unknown) as e:
-            return self._tested(o, str(e))
-        return Finding(o, "proved") if proved else self._tested(o, "the normal forms of its sides differ")
+            return "" if self._proved(o) else "the normal forms of its sides differ"
+        except (Exhausted, Unknown, OverflowError, RecursionError) as e:
+            return str(e)[:200] or type(e).__name__
 
     def _tested(self, o: Obligation, why: str) -> Finding:
-        try:
-            from redalg.proofs.falsify import falsify
-        except ImportError:
-            return Finding(o, "unknown", why)
-        status, detail = falsify(o, self.doc)
-        return Finding(o, status, detail if status == "refuted" else why)
+        status, found = falsify(o, self.doc)
+        return Finding(o, status, found if status == "refuted" else why)
 
     def _proved(self, o: Obligation) -> bool:
-        n = self._normal(o)
+        n = self._normal(o.given)
         given = self._constraints(n, o.given)
         if o.equality == "exact":
             return Cases(n, self._stated_nonzero(n, o.given)).equal(n(o.left), n(o.right), given)
         divisors = self._divisors(n) + self._stated_nonzero(n, o.given)
         cases = Cases(n, divisors)
         if o.equality == "domain":
-            return self._in_domain(n, cases, o.left, given)
+            return self._in_domain(n, cases, o, given)
         return cases.equal(n(o.left), n(o.right), given)
 
-    def _normal(self, o: Obligation) -> Normal:
-        if o.given not in self.normals:
+    def plain(self) -> Normal:
+        """Normal forms without facts."""
+        return self._normal(())
+
+    def _normal(self, given: tuple[Term, ...]) -> Normal:
+        if given not in self.normals:
             n = Normal(BUDGET, frozenset(self.doc.assumptions))
-            self.normals[o.given] = n
-            n.facts = []
-            n.facts = self._constraints(n, o.given)
+            self.normals[given] = n
+            n.facts = self._constraints(n, given)
             n.done.clear()
-        return self.normals[o.given]
+        return self.normals[given]
 
     def _constraints(self, n: Normal, given: tuple[Term, ...]) -> list[Constraint]:
         """Facts ``a <= b`` as constraints, where both sides are finite polynomials."""
@@ -158,50 +184,54 @@ class Judge:
             self.definition[id(n)] = found
         return self.definition[id(n)]
 
-    def _in_domain(self, n: Normal, cases: Cases, condition: Term, given: list[Constraint]) -> bool:
+    def _in_domain(self, n: Normal, cases: Cases, o: Obligation, given: list[Constraint]) -> bool:
+        condition = o.left
         side = condition.args[0] if condition.op == "ne" else condition.args[1]
         value = n(side)
+        cases.truths = [v for v in map(n, o.given) if isinstance(v, dict)]
         if condition.op == "ne":
             return self._everywhere(n, cases, value, given, cases.nonzero)
-        written = [t.args[0] for t in walk(*self.doc.spec.values()) if t.op in ("log", "pow")]
-        same = [p for t in written for p in _polys(n(t))]
         strict = condition.op == "lt"
+        bad = signs.NEG | signs.ZERO if strict else signs.NEG
+        same = [p for t in self._arguments(strict) for p in _polys(n(t))]
 
         def good(p: Poly, held: list[Constraint]) -> bool:
-            s = n.decide(p)
-            if not s & (po_signs_bad(strict)):
-                return True
-            return any(_alike(n, p, q) for q in same) or self._assumed(n, strict)
+            fine = not n.decide(p) & bad or any(_alike(n, p, q) for q in same)
+            return fine or n.may(POSITIVE_LOGS if strict else NONNEGATIVE)
 
         return self._everywhere(n, cases, value, given, good)
 
-    def _assumed(self, n: Normal, strict: bool) -> bool:
-        return n.may("positive_log_arguments" if strict else "nonnegative_factors")
+    def _arguments(self, strict: bool) -> list[Term]:
+        """What the definition takes logarithms of, or (not strictly) also roots."""
+        found = [t.args[0] for t in walk(*self.doc.spec.values()) if t.op == "log"]
+        if strict:
+            return found
+        powers = (t for t in walk(*self.doc.spec.values()) if t.op == "pow" and t.args[1].op == "const")
+        return found + [t.args[0] for t in powers if t.args[1].attr.denominator % 2 == 0]
 
     def _everywhere(self, n: Normal, cases: Cases, v: Value, given: list[Constraint], good: Any) -> bool:
         """Whether `good` holds in each case of a value."""
         g = n.first_indicator(v)
         if g is None:
-            return isinstance(v, dict) and good(v, given)
+            return good(v, given) if isinstance(v, dict) else v in ("oo", "-oo") and good == cases.nonzero
         for value, claim in cases.meanings(g):
             held = given + claim
-            if not cases._possible(held) or cases._void(g, value):
+            if not cases.possible(held) or cases.void(g, value):
+                continue
+            truths, cases.truths = cases.truths, [n.cofactor(v, g, value) for v in cases.truths]
+            if {} in cases.truths:  # what the term is guarded by is false here
+                cases.truths = truths
                 continue
             gen = n.gens[g]
             if gen.kind == "zero" and not value:
                 cases.divisors.append(gen.data[0])
             fine = self._everywhere(n, cases, n.cofactor(v, g, value), held, good)
+            cases.truths = truths
             if gen.kind == "zero" and not value:
                 cases.divisors.pop()
             if not fine:
                 return False
         return True
-
-
-def po_signs_bad(strict: bool) -> int:
-    from redalg.proofs import inequalities as signs
-
-    return signs.NEG | signs.ZERO if strict else signs.NEG
 
 
 def _alike(n: Normal, p: Poly, q: Poly) -> bool:
@@ -217,4 +247,4 @@ def _polys(v: Value) -> list[Poly]:
     return [v] if isinstance(v, dict) else []
 
 
-__all__ = ["Finding", "Judge", "Report", "check", "po"]
+__all__ = ["Finding", "Judge", "Report", "check"]

@@ -42,7 +42,7 @@ class Anchor:
     axes: tuple[str, ...]
     kind: str  # "add" | "mul"
     policy: str  # "extremum" | "mean"
-    generator: Term
+    generator: Term | None  # what A starts on, for a mean
     target: Term | None
     shift: Term | None
 
@@ -73,7 +73,6 @@ class Slot:
     moves: tuple[Move, ...] = ()
     average: bool = False
     vanishes: bool = False
-    ignore_nan: bool = False
     extra: tuple[int, str] | None = None  # topk: (k, new axis)
     monoid: int | None = None
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
@@ -40,7 +40,7 @@ class Case:
     no: Value
 
 
-Value = Union[Poly, Case, str]  # str: "oo", "-oo", "nan", and "?" where the value is not known
+Value: TypeAlias = "Poly | Case | str"  # str: "oo", "-oo", "nan", and "?" where the value is not known
 
 
 @dataclass
@@ -145,7 +145,9 @@ class Generators(po.Arithmetic):
         for m, c in p.items():
             for g, e in m:
                 if self.gens[g].kind == "fun" and self.gens[g].data[0] == "cos" and e.denominator == 1 and e >= 2:
-                    sine = self.numbers[("fun", ("sin", frozen(self.gens[g].data[1])))]
+                    sine = self.numbers.get(("fun", ("sin", frozen(self.gens[g].data[1]))))
+                    if sine is None:
+                        continue
                     rest = self.times(m, ((g, -2),))
                     q = self.add(p, {m: -c}, {rest: c}, {self.times(rest, ((sine, 2),)): -c})
                     return self._trigonometric(q)

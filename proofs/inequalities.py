@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from redalg.proofs.polynomial import UNIT, Mono, Number, Poly, number
+from redalg.proofs.polynomial import UNIT, Mono, Number, Poly, magnitude, number
 
 NEG, ZERO, POS = 1, 2, 4
 ANY, NONNEG, NONPOS = NEG | ZERO | POS, ZERO | POS, NEG | ZERO
@@ -70,7 +70,7 @@ def _simplified(system: list[Constraint]) -> list[Constraint]:
             if value < 0 or (strict and value == 0):
                 return [({}, True)]
             continue
-        lead = min((m, abs(c)) for m, c in p.items() if m != UNIT)[1]
+        lead = magnitude(min((m, c) for m, c in p.items() if m != UNIT)[1])
         q = {m: number(Fraction(c) / lead) for m, c in sorted(p.items())}
         key = frozenset(q.items())
         found[key] = (q, strict or (key in found and found[key][1]))

@@ -13,13 +13,23 @@ from fractions import Fraction
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Case, Generators, Value, frozen
-from redalg.proofs.polynomial import UNIT, Mono, Number, Poly, Unknown
+from redalg.proofs.polynomial import UNIT, Mono, Number, Poly
 
 POSITIVE_LOGS, NONNEGATIVE = "positive_log_arguments", "nonnegative_factors"
-INCREASING = frozenset("tanh sigmoid log1p expm1 erf sinh atan asinh relu floor ceil sign".split())  # relu …: not strictly
 STRICT = frozenset("tanh sigmoid log1p expm1 erf sinh atan asinh".split())
-ODD = frozenset("tanh erf sinh atan asinh asin sin sign".split())
-LIMITS = {"tanh": (-1, 1), "sigmoid": (0, 1), "relu": (0, "oo"), "erf": (-1, 1), "abs": ("oo", "oo"), "log1p": ("nan", "oo")}
+LIMITS: dict[str, tuple[int | str, int | str]] = {
+    "tanh": (-1, 1),
+    "sigmoid": (0, 1),
+    "relu": (0, "oo"),
+    "erf": (-1, 1),
+    "abs": ("oo", "oo"),
+    "log1p": ("nan", "oo"),
+}
+# f(t) for t with a negative leading term, from -f(-t): one form for both
+MIRRORED: dict[str, Callable[[Poly, Poly], tuple[Poly, ...]]] = dict.fromkeys(
+    ("tanh", "erf", "atan", "asin", "asinh", "atanh", "sign"), lambda t, minus: (minus,)
+)
+MIRRORED["sigmoid"] = lambda t, minus: (po.const(1), minus)
 SIGNS = {"abs": signs.NONNEG, "relu": signs.NONNEG, "sigmoid": signs.POS, "cosh": signs.POS, "erfc": signs.POS}
 
 
@@ -30,6 +40,7 @@ class Maps(Generators):
         super().__init__(budget)
         self.assumed, self.used = assumed, set[str]()
         self.facts: list[signs.Constraint] = []
+        self.quantified: dict[tuple[int, int], tuple[tuple[str, ...], Poly]] = {}  # (indicator, value): holds nowhere
 
     def may(self, assumption: str) -> bool:
         if assumption in self.assumed:
@@ -87,6 +98,11 @@ class Maps(Generators):
             return "?"
         if "nan" in (a, b) or a == {} or b == {}:
             return "nan"
+        finite = b if isinstance(a, str) else a
+        g = self.first_indicator(finite)
+        if g is not None:
+            limit = a if isinstance(a, str) else b
+            return self.case(g, *(self._by(limit, self.cofactor(finite, g, k)) for k in (1, 0)))
         sign = signs.product(self.decide(a), self.decide(b))
         if sign not in (signs.POS, signs.NEG):
             return "?"  # an infinity times a value of unknown sign
@@ -156,7 +172,7 @@ class Maps(Generators):
         return self.mul(outer, po.gen(g, e))
 
     def primitive(self, p: Poly, whole: bool) -> tuple[Number, Mono, Poly]:
-        """p = c·m·q with q primitive; `whole`: any factor may leave a power, else only factors that are not negative."""
+        """p = c·m·q with q primitive; `whole`: every common factor leaves, else only those that are not negative."""
         c: Number = po.number(po.content(p))
         m = tuple((g, e) for g, e in po.common(p) if whole or not self.gens[g].sign & signs.NEG)
         if whole and self.leading_negative(p):
@@ -166,6 +182,8 @@ class Maps(Generators):
 
     def _power_of_mono(self, m: Mono, c: Number, e: Number) -> Value:
         if e.denominator == 1:
+            if c not in (1, -1):
+                self.bounded(c, times=abs(int(e)))
             return {tuple((g, po.number(x * e)) for g, x in m): po.number(Fraction(c) ** int(e))}
         free = [(g, x) for g, x in m if not self.gens[g].sign & signs.NEG]
         even = [(g, x) for g, x in m if (g, x) not in free and x.denominator == 1 and x % 2 == 0]
@@ -189,7 +207,7 @@ class Maps(Generators):
 
     def _exp(self, v: Value) -> Value:
         if isinstance(v, str):
-            return {"oo": "oo", "-oo": po.const(0)}.get(v, "nan")  # type: ignore[arg-type, return-value]
+            return po.const(0) if v == "-oo" else v
         assert isinstance(v, dict)
         total: Value = po.const(1)
         for m, c in v.items():
@@ -234,7 +252,7 @@ class Maps(Generators):
             parts.append(self._log_atom({tuple(held): 1 if c > 0 else -1}))
         elif c < 0:
             return "nan"
-        return self.plus(*parts, self._log_of_number(abs(c)))
+        return self.plus(*parts, self._log_of_number(po.magnitude(c)))
 
     def _log_atom(self, p: Poly) -> Poly:
         if p == po.const(1):
@@ -264,11 +282,19 @@ class Maps(Generators):
             known = self._by_sign(name, v)
             if known is not None:
                 return known
+            factor, v = self._scale_out(name, v)
+            if factor != po.const(1):
+                return self.by(factor, self._map(name, v))
+        if v and self.leading_negative(v) and name in MIRRORED:
+            mirrored = po.gen(self._fun(name, po.scaled(v, -1)))
+            return self.add(*MIRRORED[name](v, po.scaled(mirrored, -1)))
         if name in ("sin", "cos"):
             return self._trigonometric_sum(name, v)
         if name in ("sinh", "cosh"):
             grow, fall = self.exp(v), self.exp(po.scaled(v, -1))
-            return self.by(po.const(Fraction(1, 2)), self.plus(grow, self.by(po.const(1 if name == "cosh" else -1), fall)))
+            return self.by(
+                po.const(Fraction(1, 2)), self.plus(grow, self.by(po.const(1 if name == "cosh" else -1), fall))
+            )
         if name == "expm1":
             return self.plus(self.exp(v), po.const(-1))
         if name == "log1p":
@@ -279,6 +305,22 @@ class Maps(Generators):
         if name == "abs" and self.leading_negative(p):
             p = po.scaled(p, -1)
         return self.keyed("fun", p, name, (name, p), self.axes(p), SIGNS.get(name, signs.ANY))
+
+    def _scale_out(self, name: str, v: Poly) -> tuple[Poly, Poly]:
+        """|c·t| = |c|·|t|, relu(c·t) = c·relu(t) and sign(c·t) = sign(t) for the factors c that are not negative."""
+        c, m, rest = self.primitive(v, name == "abs")
+        if name == "sign":
+            m = tuple((g, e) for g, e in m if self.gens[g].sign == signs.POS)
+            return po.const(1), self.mul(v, {po.inverse(m): 1})
+        if name == "relu" or len(v) > 1 or len(m) > 1 or m[0][1] != 1:
+            factor: Poly = {(): po.magnitude(c)}
+            for g, e in m:
+                held = self.gens[g].sign & signs.NEG
+                factor = self.mul(factor, po.gen(self._fun("abs", po.gen(g)) if held else g, e))
+            if name == "relu" or len(rest) > 1:
+                return factor, rest
+            return factor, po.const(1)
+        return {(): po.magnitude(c)}, {m: 1}
 
     def _by_sign(self, name: str, v: Poly) -> Poly | None:
         s = self.decide(v)
@@ -295,7 +337,7 @@ class Maps(Generators):
             return po.const(int(name == "cos"))
         m = max(v)
         c, rest = v[m], {k: x for k, x in v.items() if k != m}
-        unit: Poly = {m: abs(c)}
+        unit: Poly = {m: po.magnitude(c)}
         pair = {}
         for f in ("sin", "cos"):
             pair[f] = po.gen(self.new("fun", (f, frozen(unit)), (f, unit), self.axes(unit), signs.ANY))
@@ -306,95 +348,6 @@ class Maps(Generators):
         if name == "sin":
             return self.plus(self.by(sine, k), self.by(pair["cos"], s))
         return self.plus(self.by(pair["cos"], k), self.by(po.const(-1), sine, s))
-
-    def largest(self, *values: Value) -> Value:
-        """The maximum; NaN is propagated by the runtime and is no value here."""
-        total = values[0]
-        for v in values[1:]:
-            total = self.on_both(self._larger, total, v)
-        return total
-
-    def _larger(self, a: Value, b: Value) -> Value:
-        if isinstance(a, str) or isinstance(b, str):
-            if "nan" in (a, b) or "?" in (a, b):
-                return "?" if "?" in (a, b) else "nan"
-            if "oo" in (a, b):
-                return "oo"
-            return b if a == "-oo" else a
-        if self.first_indicator(a) is not None or self.first_indicator(b) is not None:
-            g = min(x for x in (self.first_indicator(a), self.first_indicator(b)) if x is not None)
-            sides = [self._larger(self.cofactor(a, g, k), self.cofactor(b, g, k)) for k in (1, 0)]  # type: ignore[arg-type]
-            return self.case(g, *sides)
-        assert isinstance(a, dict) and isinstance(b, dict)
-        return self.maximum([*self._arguments(a), *self._arguments(b)])
-
-    def _arguments(self, p: Poly) -> list[Poly]:
-        """p = max(args) + rest with a positive coefficient: the arguments with the rest added."""
-        for m, c in p.items():
-            if len(m) == 1 and m[0][1] == 1 and c > 0 and self.gens[m[0][0]].kind == "max":
-                rest = {k: x for k, x in p.items() if k != m}
-                return [self.add(po.scaled(q, c), rest) for q in self.gens[m[0][0]].data]
-        return [p]
-
-    def maximum(self, polys: list[Poly]) -> Poly:
-        kept: list[Poly] = []
-        for p in polys:
-            if any(self.same(p, q) for q in kept):
-                continue
-            gaps = [self.decide(self.sub(p, q)) for q in kept]
-            if any(not s & signs.POS for s in gaps):
-                continue  # never the largest alone
-            kept = [q for q, s in zip(kept, gaps, strict=True) if s & signs.NEG]
-            kept.append(p)
-        if len(kept) == 1:
-            return kept[0]
-        kept.sort(key=lambda p: sorted(p.items()))
-        sign = signs.ANY
-        each = [self.decide(p) for p in kept]
-        if signs.POS in each:
-            sign = signs.POS
-        elif any(not s & signs.NEG for s in each):
-            sign = signs.NONNEG
-        key = frozenset(frozen(p) for p in kept)
-        return po.gen(self.new("max", key, tuple(kept), frozenset().union(*map(self.axes, kept)), sign))
-
-    # --- comparisons, as polynomials of indicators ---
-
-    def positive(self, v: Value) -> Value:
-        """[v > 0]."""
-        return self.on_each(self._positive, v)
-
-    def _positive(self, v: Value) -> Value:
-        if isinstance(v, str):
-            return po.const(int(v == "oo"))
-        s = self.decide(v)
-        if s == signs.POS or not s & signs.POS:
-            return po.const(int(s == signs.POS))
-        p = {m: po.number(c / po.content(v)) for m, c in v.items()}
-        return po.gen(self.keyed("pos", p, None, (p,), self.axes(p), signs.NONNEG))
-
-    def equal(self, a: Value, b: Value) -> Value:
-        """[a = b]."""
-
-        def compare(x: Value, y: Value) -> Value:
-            if isinstance(x, dict) and isinstance(y, dict):
-                return self.on_each(self._null, self.sub(x, y))
-            if "?" in (x, y):
-                raise Unknown("a comparison with a value that is not known")
-            return po.const(int(x == y and x != "nan"))
-
-        return self.on_both(compare, a, b)
-
-    def _null(self, v: Value) -> Value:
-        assert isinstance(v, dict)
-        if not v or self.is_zero(v):
-            return po.const(1)
-        if not self.decide(v) & signs.ZERO:
-            return po.const(0)
-        _, m, p = self.primitive(v, True)
-        m = tuple((g, e) for g, e in m if e > 0 and self.gens[g].sign & signs.ZERO)
-        p = self.mul(p, {tuple((g, 1) for g, _ in m): 1})
-        return po.gen(self.keyed("zero", p, None, (p,), self.axes(p), signs.NONNEG))
 
 
 def as_mono(p: Poly) -> tuple[Mono, Number] | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import gcd, lcm
-from typing import Union
 
-Number = Union[int, Fraction]
+Number = int | Fraction
 Mono = tuple[tuple[int, Number], ...]
 Poly = dict[Mono, Number]
 UNIT: Mono = ()
+BITS = 20_000  # of a numerator or denominator
 
 
 class Exhausted(Exception):
@@ -30,6 +30,10 @@ def number(value: Number) -> Number:
 
 def const(value: Number) -> Poly:
     return {UNIT: number(value)} if value else {}
+
+
+def magnitude(value: Number) -> Number:
+    return -value if value < 0 else value
 
 
 def gen(index: int, exponent: Number = 1) -> Poly:
@@ -81,6 +85,11 @@ class Arithmetic:
         if self.work > self.budget:
             raise Exhausted(f"more than {self.budget} steps")
 
+    def bounded(self, *values: Number, times: int = 1) -> None:
+        """Numbers may grow only so far."""
+        if any(max(v.numerator.bit_length(), v.denominator.bit_length()) * times > BITS for v in values):
+            raise Exhausted(f"a number of more than {BITS} bits")
+
     def add(self, *polys: Poly) -> Poly:
         total: Poly = dict(polys[0]) if polys else {}
         for p in polys[1:]:
@@ -114,6 +123,8 @@ class Arithmetic:
         if len(a) > len(b):
             a, b = b, a
         self.spend(len(a) * len(b))
+        for p in (a, b):
+            self.bounded(*p.values())
         total: Poly = {}
         for m, c in a.items():
             for n, d in b.items():
@@ -131,8 +142,8 @@ class Arithmetic:
             return const(1)
         if len(p) == 1:
             ((m, c),) = p.items()
-            if n > 10_000:
-                raise Exhausted(f"the power {n}")
+            if c not in (1, -1):
+                self.bounded(c, times=n)
             return {tuple((g, 1 if g in self.idempotent else number(e * n)) for g, e in m): c**n}
         if n > 64:
             raise Exhausted(f"the power {n} of a sum")

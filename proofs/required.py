@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from redalg.proofs.denotation import COUNT, Denotation, resolve
 from redalg.proofs.document import Anchor, Document, Obligation, Pass, Slot
-from redalg.proofs.terms import Leaf, Term, leaves, walk
+from redalg.proofs.terms import Leaf, Term, Terms, leaves, walk
 
 OPERATION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 Value = tuple[Term, ...]
@@ -135,7 +135,9 @@ class Statements:
         values = {x.name: t("state", attr=x.leaf()) for x in p.slots if x.kind == "sum"} | {COUNT: count}
         by = self.shifts(p, times[0], times[1])
         once = {x.name: self.moved(x, p, by, values) if x.moves else values[x.name] for x in p.slots if x.kind == "sum"}
-        twice = self.moved(s, p, self.shifts(p, times[1], times[2]), once | {COUNT: count}) if s.moves else t.special("nan")
+        twice = (
+            self.moved(s, p, self.shifts(p, times[1], times[2]), once | {COUNT: count}) if s.moves else t.special("nan")
+        )
         whole = self.moved(s, p, self.shifts(p, times[0], times[2]), values) if s.moves else t.special("nan")
         yield Obligation("O3", s.name, twice, whole, given=given)
         still = {f"shift:{a.name}": t.const(0 if a.kind == "add" else 1) for a in p.anchors}
@@ -301,11 +303,27 @@ class Statements:
         t = self.terms
         written = set(walk(*self.doc.spec.values()))
         for name, term in self._computed():
-            for n in walk(term):
+            for n, guards in guarded(t, term):
                 if n in written:
                     continue
                 for condition in self._conditions(n):
-                    yield Obligation("O7", name, condition, t("true"), "domain")
+                    yield Obligation("O7", name, condition, t("true"), "domain", guards)
+        for name, term, given in self._coefficients():
+            for n in walk(term):
+                for condition in self._conditions(n):
+                    yield Obligation("O7", name, condition, t("true"), "domain", given)
+
+    def _coefficients(self) -> Iterator[tuple[str, Term, tuple[Term, ...]]]:
+        """The transport's entries, over shifts of which the scales are not 0; a user's combination of any values."""
+        t = self.terms
+        for p in self.doc.passes:
+            scales = tuple(
+                t("ne", t.state(f"shift:{a.name}", a.axes), t.const(0)) for a in p.anchors if a.kind == "mul"
+            )
+            yield from ((s.name, m.coefficient, scales) for s in p.slots for m in s.moves)
+        for monoid in self.doc.monoids:
+            combined = (*monoid.combined, *(x for _, nodes in monoid.actions for x in nodes))
+            yield from ((monoid.name, x, ()) for x in combined)
 
     def _computed(self) -> Iterator[tuple[str, Term]]:
         for p in self.doc.passes:
@@ -324,3 +342,22 @@ class Statements:
                 yield t("ne", n.args[0], zero)
             if e.denominator % 2 == 0:
                 yield t("le", zero, n.args[0])
+
+
+def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tuple[Term, ...]]]:
+    """Every term below the root with the conditions under which it is selected (none where it has several uses)."""
+    found: dict[Term, tuple[Term, ...]] = {}
+    stack: list[tuple[Term, tuple[Term, ...]]] = [(root, ())]
+    while stack and most:
+        most -= 1
+        term, guards = stack.pop()
+        if term in found and found[term] == ():
+            continue
+        guards = () if term in found and found[term] != guards else guards
+        found[term] = guards
+        if term.op == "where":
+            c, yes, no = term.args
+            stack += [(c, guards), (yes, (*guards, c)), (no, (*guards, terms("not", c)))]
+        else:
+            stack += [(a, guards) for a in term.args]
+    return list(found.items()) if most else [(t, ()) for t in walk(root)]

@@ -76,7 +76,7 @@ class Numbering:
             "axes": list(a.axes),
             "kind": a.kind,
             "policy": a.policy,
-            "generator": self(a.generator),
+            "generator": self.optional(a.generator),
             "target": self.optional(a.target),
             "shift": self.optional(a.shift),
         }
@@ -93,7 +93,6 @@ class Numbering:
             "moves": [[self(m.coefficient), m.slot] for m in s.moves],
             "average": s.average,
             "vanishes": s.vanishes,
-            "ignore_nan": s.ignore_nan,
             "extra": list(s.extra) if s.extra else None,
             "monoid": s.monoid,
         }

@@ -30,11 +30,14 @@ _HOME: dict[str, tuple[str, ...]] = {
     "redalg.specs": ("catalog",),
     "redalg.kernels.traffic": ("traffic",),
 }  # fmt: skip
+_SUBMODULES = frozenset({"pictures"})  # whole modules that are public under the package's name
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = ["__version__", *_MODULE]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"redalg.{name}")
     module = _MODULE.get(name)
     if module is None:
         raise AttributeError(f"module 'redalg' has no attribute {name!r}")
@@ -44,4 +47,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_SUBMODULES})

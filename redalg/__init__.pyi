@@ -1,3 +1,4 @@
+from redalg import pictures as pictures
 from redalg.definition import reference as reference
 from redalg.derive import derive_incremental as derive_incremental
 from redalg.derive import verdict as verdict

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.graph import Node, walk
 from redalg.plan import COUNT, PassPlan, Plan, Slot
+from redalg.proofs.check import superfluous
 from redalg.proofs.document import Anchor, Document, Monoid, Move, Output, Pass, Stage
 from redalg.proofs.document import Slot as SlotRecord
 from redalg.proofs.required import required
@@ -15,13 +16,15 @@ from redalg.proofs.terms import Leaf, Reduction, Term, Terms
 if TYPE_CHECKING:
     from redalg.spec import Spec
 
-IDENTITY = {"sum": 0, "prod": 1, "max": "-oo", "min": "oo", "any": "false", "all": "true"}
+IDENTITY: dict[str, int | str] = {"sum": 0, "prod": 1, "max": "-oo", "min": "oo", "any": "false", "all": "true"}
 
 
 def document(spec: Spec, plan: Plan) -> Document:
     """The document of a form: its spec, its parts, and every obligation they entail."""
     doc = Export(spec, plan).document()
-    return replace(doc, obligations=required(doc))
+    needed = required(doc)
+    spare = superfluous(doc, needed) if doc.assumptions else []  # a certificate claims no more than it needs
+    return replace(doc, obligations=needed, assumptions=tuple(a for a in doc.assumptions if a not in spare))
 
 
 class Export:
@@ -85,7 +88,7 @@ class Export:
                 a.axes,
                 a.kind,
                 a.policy,
-                self(a.generator),
+                self(a.generator) if a.policy == "mean" else None,
                 None if a.policy == "mean" or a.target is None else self(a.target),
                 None if a.policy != "mean" or a.shift is None else self(a.shift),
             )
@@ -96,9 +99,9 @@ class Export:
 
     def _slot(self, s: Slot) -> SlotRecord:
         moves = tuple(Move(self(m.coefficient), m.slot) for m in s.moves)
-        extra = s.extra if s.kind == "topk" else None
+        extra: Any = s.extra if s.kind == "topk" else None
         monoid = self.monoid(s.extra) if s.kind == "monoid" else None
-        flags = (s.average, s.vanishes, s.ignore_nan)
+        flags = (s.average, s.vanishes)
         return SlotRecord(
             s.name, s.kind, s.axes, self.all(s.lift), s.parts, self._identity(s), s.domain, moves, *flags, extra, monoid
         )

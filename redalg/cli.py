@@ -55,6 +55,8 @@ def parser() -> Parser:
 
     verify = command("verify", "check a certificate file", verify_command)
     verify.add_argument("file", metavar="FILE")
+    verify.add_argument("--allow", action="append", default=[], choices=("tested", "unknown"), help="accept these too")
+    commands.choices["derive"].add_argument("--certificate", metavar="FILE", help="write the form's certificate (JSON)")
     listing = command("catalog", "list the catalog, or show one of its specs", catalog_command)
     listing.add_argument("name", nargs="?", metavar="NAME")
     command("demo", "attention and LayerNorm on real data in unequal pieces", demo_command)
@@ -115,7 +117,12 @@ def _form(args: argparse.Namespace) -> Form:
 
 
 def derive_command(args: argparse.Namespace) -> int:
-    print(_form(args))
+    form = _form(args)
+    print(form)
+    if args.certificate:
+        from redalg.cli_certificate import write_certificate
+
+        write_certificate(form, args.certificate)
     return DONE
 
 
@@ -136,12 +143,9 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def verify_command(args: argparse.Namespace) -> int:
-    raise RedalgError(
-        what=f"the certificate {args.file!r} cannot be checked",
-        where="python -m redalg verify",
-        why="this version records the obligations of a form but neither writes nor reads certificates",
-        fix="read form.obligations, or compare a form with ra.reference by `python -m redalg run`",
-    )
+    from redalg.cli_certificate import verify_file
+
+    return DONE if verify_file(args.file, args.allow) else REFUSED
 
 
 def catalog_command(args: argparse.Namespace) -> int:

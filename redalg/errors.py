@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redalg.proofs.refusal import Refusal
 
 
 class RedalgError(ValueError):
@@ -35,7 +38,8 @@ class NotDecomposable(RedalgError):
     """No incremental form exists inside the stated class; the witness is plain data that can be recomputed.
 
     Attributes: ``stage`` (name of the refused stage), ``reason``, ``witness``, ``passes`` (allowed, or needed where
-    known) and ``scope`` (the class of forms and the number of slots excluded).
+    known), ``scope`` (the class of forms and the number of slots excluded) and ``refuted`` (the spec and the node that
+    the witness is about).
     """
 
     def __init__(
@@ -50,10 +54,22 @@ class NotDecomposable(RedalgError):
         witness: Any = None,
         passes: int | None = None,
         scope: str = "",
+        refuted: Any = None,
     ) -> None:
         super().__init__(what, where, why, fix)
         self.stage, self.reason, self.witness = stage, reason or why, witness
         self.passes, self.scope = passes, scope
+        self.refuted = refuted
+
+    @property
+    def certificate(self) -> Refusal:
+        """The witness with the spec, as data that is checked without the engine: ``verdict.certificate.verify()``.
+
+        Raises: CertificateError where there is no witness, or the refused stage is not written in the spec.
+        """
+        from redalg.certifying_refusal import certificate
+
+        return certificate(self)
 
 
 class Undecided(RedalgError):

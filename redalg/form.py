@@ -16,6 +16,7 @@ from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
 if TYPE_CHECKING:
     import sympy
 
+    from redalg.proofs.certificate import Certificate
     from redalg.spec import Spec
     from redalg.streaming import Accumulator
 
@@ -141,14 +142,13 @@ class Form:
 
         return obligations(self.plan, self.spec)
 
-    @property
-    def certificate(self) -> Any:
-        raise RedalgError(
-            "form.certificate is not available",
-            f"form of {', '.join(self.spec.outputs)}",
-            "this version checks a form's obligations when it is derived but does not export them as a certificate",
-            "read form.obligations, the laws as pairs of expressions",
-        )
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What the form claims, as plain data with its own checker: ``form.certificate.verify()``."""
+        from redalg.certifying import document
+        from redalg.proofs.certificate import Certificate
+
+        return Certificate(document(self.spec, self.plan))
 
     @cached_property
     def lean(self) -> Form | None:

@@ -28,7 +28,7 @@ def refuse(
     stage = g.substitute(blocked.stage, count)
     name = f"stage{stages.index(blocked.stage) + 1}" if blocked.stage in stages else "stage"
     minimum = max(PLAUSIBLE_SLOTS, _terms(raw, blocked.stage) + 1)
-    witness = None
+    witness, against = None, stage
     if stage.attr.kind in ("sum", "prod"):
         known = frozenset(g.substitute(s, count) for s in raw.scope.known)
         witness = refute_stage(stage, raw.axis, known, minimum_k=minimum)
@@ -39,7 +39,8 @@ def refuse(
             refuted.add(output)
     if witness is None and not raw.scope.known:
         for output in refuted:
-            witness = witness or refute_output(output, raw.axis, minimum_k=minimum, budget=budget)
+            if witness is None:
+                witness, against = refute_output(output, raw.axis, minimum_k=minimum, budget=budget), output
     way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else "change the body"
     text, culprit = _text(stage), _text(g.substitute(blocked.node, count))
     where = f"{name} of the spec, over {_axes(raw)}"
@@ -63,6 +64,7 @@ def refuse(
         witness=witness,
         passes=passes,
         scope=witness.scope,
+        refuted=(spec, against),
     )
 
 

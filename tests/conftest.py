@@ -15,6 +15,8 @@ import redalg
 if find_spec("redalg.kernels") is None:  # a bare checkout: the folders lie beside the package, not in it
     redalg.__path__.append(str(Path(__file__).resolve().parent.parent))
 
+os.environ.setdefault("MPLBACKEND", "Agg")  # pictures in doctests open no window
+
 settings.register_profile(
     "default", deadline=None, print_blob=True, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

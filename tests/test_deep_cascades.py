@@ -10,7 +10,7 @@ import pytest
 
 import redalg as ra
 from redalg.testing import sampling
-from redalg.testing.laws import Subject, the_algebra_is_exact, updates_give_the_definition
+from redalg.testing.form_laws import Subject, the_algebra_is_exact, updates_give_the_definition
 
 SECONDS = 3.0
 

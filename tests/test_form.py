@@ -142,7 +142,7 @@ def test_forms_pickle_and_are_frozen(name):
 
 def test_what_this_version_lacks_is_refused_in_four_parts():
     form = form_of("argmax")
-    for refused in (lambda: form.certificate, lambda: form.compile("cuda"), lambda: form.compile("tpu")):
+    for refused in (lambda: form.compile("cuda"), lambda: form.compile("tpu")):
         with pytest.raises(RedalgError) as caught:
             refused()
         assert caught.value.what and caught.value.where and caught.value.why and caught.value.fix

@@ -12,8 +12,8 @@ from witness_recompute import check
 
 import redalg as ra
 from redalg.testing import sampling
+from redalg.testing.form_laws import LAWS, Subject
 from redalg.testing.generator import KINDS, Generated, generate
-from redalg.testing.laws import LAWS, Subject
 
 # how many of each kind; chosen so that all of them together take under a minute on one core
 COUNTS = {

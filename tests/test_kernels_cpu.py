@@ -84,6 +84,19 @@ def test_every_dtype_is_read_and_accumulated_wide(dtype: str) -> None:
         np.testing.assert_array_equal(found[name].astype(np.float64), true[name].astype(np.float64))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("name", ["softmax", "logsumexp", "softmax_entropy"])
+def test_exponentials_of_narrow_elements_are_rounded_once(name: str, dtype: str) -> None:
+    kind = getattr(ml_dtypes, dtype, np.float16)
+    x = (3 * np.random.default_rng(2).standard_normal((5, 300))).astype(kind)
+    found = form_of(name).compile("cpu")(x=x)
+    unit = float(ml_dtypes.finfo(found.dtype).eps) / 2  # of the result's dtype: what rounding to it costs
+    smallest = float(ml_dtypes.finfo(found.dtype).smallest_subnormal)
+    wide = x.astype(np.float64)
+    true = ra.reference(ra.catalog[name], x=wide)
+    np.testing.assert_allclose(found.astype(np.float64), true, rtol=1.1 * unit, atol=smallest + 300 * 2.0**-24)
+
+
 def views(x: np.ndarray) -> dict[str, np.ndarray]:
     wide = np.zeros((2 * x.shape[0], 3 * x.shape[1]), x.dtype)
     wide[::2, ::3] = x

@@ -18,7 +18,7 @@ from redalg.testing import expressions, sampling, strategies
 from redalg.testing.arithmetic import Digits
 from redalg.testing.bounds import axis_sizes
 from redalg.testing.evaluator import Evaluator
-from redalg.testing.laws import LAWS, Law, Subject
+from redalg.testing.form_laws import LAWS, Law, Subject
 
 DIGITS = Digits(60)
 DERIVABLE = (
@@ -92,7 +92,7 @@ def _combined(form: Any, a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]
 
 
 @settings(max_examples=40)
-@given(generated=strategies.specs(*DERIVABLE), data=st.data())
+@given(generated=strategies.generated(*DERIVABLE), data=st.data())
 def test_generated_forms_keep_the_laws(generated: Any, data: st.DataObject) -> None:
     """Any spec, any input, any pieces (one of them empty), any bracketing, any order where it is legal."""
     form = ra.derive_incremental(generated.spec, axis="j")

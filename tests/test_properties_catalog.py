@@ -11,7 +11,7 @@ import pytest
 
 import redalg as ra
 from redalg.testing import running, sampling
-from redalg.testing.laws import LAWS, Law, Subject, the_algebra_is_exact
+from redalg.testing.form_laws import LAWS, Law, Subject, the_algebra_is_exact
 
 NAMES = sorted(ra.catalog)
 

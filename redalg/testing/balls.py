@@ -9,8 +9,8 @@ exact inputs*. Rules, with unit roundoff ``u`` (Higham, Accuracy and Stability o
     f(a)       r = ra·sup|f'| over [a-ra, a+ra] + c·u·|m|,  c = 4: the accuracy NumPy documents for its functions
     max, min   r = max r_i                              |max a - max b| <= max |a_i - b_i|
 
-Underflow adds the least positive number once per operation. A comparison that the errors leave open is `None`; a
-`where` on it is the hull of both branches.
+Underflow adds the least positive number of the type once per operation (with `flush` the least normal one). A
+comparison that the errors leave open is `None`; a `where` on it is the hull of both branches.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from redalg.testing.arithmetic import NARROW, round_narrow
 
-TINY = 5e-324
 FUNCTION_ULPS = 4.0
+LARGEST = NARROW["float64"][2]
 
 
 class Ball(NamedTuple):
@@ -46,6 +46,17 @@ def _guard(mid: float, rad: float) -> Ball:
     if not math.isfinite(mid):
         return Ball(mid, 0.0)
     return Ball(mid, rad if rad == rad else math.inf)
+
+
+def total(values: Sequence[float]) -> float:
+    """The sum rounded once; beyond the largest number infinite."""
+    if not all(map(math.isfinite, values)):
+        return sum(values)
+    try:
+        return math.fsum(values)
+    except OverflowError:
+        exact = sum(map(Fraction, values), Fraction(0))
+        return float(exact) if abs(exact) <= Fraction(LARGEST) else math.inf if exact > 0 else -math.inf
 
 
 def _call(f: Any, *args: float) -> float:
@@ -99,8 +110,10 @@ class Balls:
     Ball(mid=1.0, rad=1.1102230246251565e-16)
     """
 
-    def __init__(self, dtype: str = "float64", casts_round: bool = False) -> None:
-        self.u = 2.0 ** -NARROW[dtype][0]
+    def __init__(self, dtype: str = "float64", casts_round: bool = False, flush: bool = False) -> None:
+        bits, least, _, _ = NARROW[dtype]
+        self.u = 2.0**-bits
+        self.tiny = 2.0 ** (least if flush else least - bits + 1)
         self.casts_round = casts_round
 
     def number(self, value: Any) -> Ball:
@@ -113,8 +126,7 @@ class Balls:
     def add(self, terms: Sequence[Ball]) -> Ball:
         if len(terms) == 1:
             return terms[0]
-        mid = math.fsum(t.mid for t in terms) if all(math.isfinite(t.mid) for t in terms) else sum(t.mid for t in terms)
-        rad = math.fsum(t.rad for t in terms)
+        mid, rad = total([t.mid for t in terms]), total([t.rad for t in terms])
         zeros = sum(t.mid == 0 == t.rad for t in terms)
         roundings = len(terms) - 1 - zeros
         if roundings <= 0:
@@ -130,7 +142,7 @@ class Balls:
                 continue
             mid = result.mid * f.mid
             rad = abs(result.mid) * f.rad + abs(f.mid) * result.rad + result.rad * f.rad if math.isfinite(mid) else 0.0
-            result = _guard(mid, rad + self.u * (abs(mid) + rad) + TINY)
+            result = _guard(mid, rad + self.u * (abs(mid) + rad) + self.tiny)
         return result
 
     def pow(self, base: Ball, exponent: Ball) -> Ball:
@@ -144,8 +156,8 @@ class Balls:
             return Ball(math.nan, 0.0)
         slope = self._power_slope(base, e)
         # integer powers are products (|e| - 1 of them and a division); others a library function
-        roundings = abs(e) if e == int(e) else (1.0 if e == 0.5 else FUNCTION_ULPS)
-        return _guard(mid, (base.rad * slope if base.rad else 0.0) + roundings * self.u * abs(mid) + TINY)
+        roundings = abs(e) if math.isfinite(e) and e == int(e) else (1.0 if e == 0.5 else FUNCTION_ULPS)
+        return _guard(mid, (base.rad * slope if base.rad else 0.0) + roundings * self.u * abs(mid) + self.tiny)
 
     @staticmethod
     def _power_slope(base: Ball, e: float) -> float:
@@ -171,7 +183,7 @@ class Balls:
         mid = _call(_VALUES.get(name) or getattr(math, name), a.mid)
         slope = _SLOPES.get(name, lambda lo, hi: math.inf)(a.low, a.high) if a.rad else 0.0
         exact = a.rad == 0 and (a.mid == 0 or (name == "log" and a.mid == 1))
-        return _guard(mid, a.rad * slope + (0.0 if exact else FUNCTION_ULPS * self.u * abs(mid) + TINY))
+        return _guard(mid, a.rad * slope + (0.0 if exact else FUNCTION_ULPS * self.u * abs(mid) + self.tiny))
 
     @staticmethod
     def _step(name: str, a: Ball) -> Ball:

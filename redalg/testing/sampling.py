@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from random import Random
 from typing import Any
 
 import numpy as np
+
+from redalg.errors import RedalgError
 
 
 def draw(decl: Any, shape: Sequence[int], rng: Random) -> np.ndarray:
@@ -71,3 +73,21 @@ def piece(spec: Any, axis: str, arrays: Mapping[str, Any], start: int, stop: int
 def pieces(spec: Any, axis: str, arrays: Mapping[str, Any], borders: Sequence[int]) -> Iterator[dict[str, Any]]:
     for start, stop in zip(borders[:-1], borders[1:], strict=True):
         yield piece(spec, axis, arrays, start, stop)
+
+
+def fold(combine: Callable[[Any, Any], Any], states: Sequence[Any], bracketing: Sequence[int]) -> Any:
+    """The states merged in a bracketing: entry k merges the k-th with the next of those that are left.
+
+    Raises: RedalgError for a bracketing that does not fit the number of states.
+
+    >>> fold(lambda a, b: f"({a}{b})", "abcd", [1, 0, 0])
+    '((a(bc))d)'
+    """
+    left = list(states)
+    if len(bracketing) != len(left) - 1 or any(not 0 <= k < len(left) - 1 - t for t, k in enumerate(bracketing)):
+        why = f"{len(left)} states take {len(left) - 1} merges, the t-th of them at one of {len(left) - 1} - t places"
+        fix = "draw it with redalg.testing.bracketings(len(states))"
+        raise RedalgError(f"the bracketing {list(bracketing)}", "redalg.testing.fold", why, fix)
+    for k in bracketing:
+        left[k : k + 2] = [combine(left[k], left[k + 1])]
+    return left[0]

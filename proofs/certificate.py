@@ -1,0 +1,94 @@
+"""`Certificate`: what a form claims, as an object that stands on its own and can be checked by something else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from redalg.proofs.check import Report, check
+from redalg.proofs.document import Document, Obligation, as_json
+from redalg.proofs.reading import loads
+from redalg.proofs.refusals import CertificateError
+
+STATUSES = frozenset({"tested", "unknown"})  # what `allow` may name; a refuted obligation is never allowed
+
+
+class Certificate:
+    """The obligations of a derived form with everything they speak about (theory, section 6).
+
+    It holds the spec, the form (anchors, slots, transports, outputs), the stages with their bases, and the obligations
+    O1 to O8 as unevaluated pairs. `verify` recomputes all of it: which obligations the form must have, and whether each
+    holds. Plain data; pickles; equal when the JSON is equal.
+
+    >>> import redalg as ra
+    >>> c = ra.derive_incremental(ra.catalog["variance"]).certificate
+    >>> print(c.verify())
+    25 proved
+    >>> Certificate.from_json(c.to_json()) == c
+    True
+    """
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    @property
+    def obligations(self) -> tuple[Obligation, ...]:
+        return self.document.obligations
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The named assumptions under which the obligations are claimed."""
+        return self.document.assumptions
+
+    @property
+    def spec_hash(self) -> str:
+        """The hash of the spec this is about; the only hash in a certificate."""
+        return self.document.spec_hash
+
+    def to_json(self, indent: int | None = None) -> str:
+        """The certificate as JSON (version 1, `redalg.proofs.document`), each term written once."""
+        separators = (",", ":") if indent is None else None
+        return json.dumps(as_json(self.document), indent=indent, separators=separators)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Certificate:
+        """The certificate of a JSON text. Raises: CertificateError for anything that is not one, naming the place."""
+        return cls(loads(text))
+
+    def verify(self, allow: Iterable[str] = ()) -> Report:
+        """Check every obligation without the engine; statuses are recomputed, never read.
+
+        `allow` may name "tested" and "unknown". Raises: CertificateError for an obligation that is not proved (nor
+        allowed), that is missing, changed or added, for a form that is none, and for assumptions without bearing.
+        """
+        allowed = {allow} if isinstance(allow, str) else set(allow)
+        if not allowed <= STATUSES:
+            known = f"allow may name {', '.join(sorted(STATUSES))}"
+            raise CertificateError(f"allow={sorted(allowed)!r}", "certificate.verify", known, "leave allow out")
+        report = check(self.document)
+        for f in report.findings:
+            if f.status not in allowed | {"proved"}:
+                raise CertificateError(
+                    f"obligation {f.obligation} is {f.status}",
+                    "certificate.verify",
+                    str(f.detail)[:400],
+                    'read certificate.obligations; verify(allow={"tested"}) accepts what only tests support',
+                )
+        return report
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Certificate) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.spec_hash)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Certificate.from_json, (self.to_json(),)
+
+    def __repr__(self) -> str:
+        laws: dict[str, int] = {}
+        for o in self.obligations:
+            laws[o.law] = laws.get(o.law, 0) + 1
+        counted = ", ".join(f"{law}: {n}" for law, n in sorted(laws.items()))
+        return f"<Certificate of {', '.join(self.document.spec)}; {counted}>"

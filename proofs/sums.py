@@ -1,0 +1,177 @@
+"""Sums over axes in normal form: linear, every contraction in one order, bound axes under names of their own."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import permutations
+
+from redalg.proofs import inequalities as signs
+from redalg.proofs import polynomial as po
+from redalg.proofs.conditions import Conditions
+from redalg.proofs.generators import Case, Value
+from redalg.proofs.polynomial import Mono, Number, Poly, Unknown
+from redalg.proofs.terms import Leaf
+
+COPIES = 4  # of one sum in a product, that are written out
+
+
+class Sums(Conditions):
+    """Constructors of sums."""
+
+    def any(self, axes: tuple[str, ...], v: Value) -> Value:
+        raise NotImplementedError
+
+    def sum(self, axes: tuple[str, ...], v: Value) -> Value:
+        if isinstance(v, str):
+            return v
+        if isinstance(v, Case):
+            if self.gens[v.gen].axes & set(axes):
+                return self._sum_with_infinities(axes, v)
+            return self.case(v.gen, self.sum(axes, v.yes), self.sum(axes, v.no))
+        opened = self._without_relu(v)
+        return self.add(*(po.scaled(self._sum_of_mono(axes, m), c) for m, c in opened.items()))
+
+    def _without_relu(self, v: Poly) -> Poly:
+        """relu(t) = (t + |t|)/2, so that sums of either are in the same atoms."""
+        total: Poly = {}
+        for m, c in v.items():
+            term: Poly = {(): c}
+            for g, e in m:
+                gen = self.gens[g]
+                if gen.kind == "fun" and gen.data[0] == "relu" and e.denominator == 1 and 0 < e <= COPIES:
+                    size = self._map("abs", gen.data[1])
+                    half = po.scaled(self.add(gen.data[1], size), Fraction(1, 2))  # type: ignore[arg-type]
+                    term = self.mul(term, self.power(half, int(e)))
+                else:
+                    term = self.mul(term, po.gen(g, e))
+            total = self.add(total, term)
+        return total
+
+    def _sum_with_infinities(self, axes: tuple[str, ...], v: Case) -> Value:
+        """An infinite element makes the sum infinite; without one the sum is that of the others."""
+        where = po.gen(v.gen)
+        for limit, finite, condition in ((v.yes, v.no, where), (v.no, v.yes, self.negated(where))):
+            if limit in ("oo", "-oo") and isinstance(finite, dict):
+                return self.choose(self.any(axes, condition), limit, self.sum(axes, finite))
+        raise Unknown("a sum of elements that may be infinite")
+
+    def _sum_of_mono(self, axes: tuple[str, ...], m: Mono) -> Poly:
+        """Σ of a monomial: what does not depend on the axes in front, sums inside it joined, then split by axis.
+
+        Σ_j (Σ_d a_jd b_d)·c_j = Σ_jd a_jd b_d c_j and Σ_jd a_j b_d = Σ_j a_j · Σ_d b_d: one order for all contractions.
+        """
+        bound = set(axes)
+        inside = tuple(x for x in m if self.gens[x[0]].axes & bound)
+        total: Poly = {tuple(x for x in m if x not in inside): 1}
+        for a in axes:
+            if a not in self.mono_axes(inside):
+                total = self.mul(total, self._size(a))
+        while True:
+            powers = (g for g, e in inside if self.gens[g].kind == "sum" and e in range(1, COPIES + 1))
+            inner = next(powers, None)
+            if inner is None:
+                break
+            inside, names = self._joined(inside, inner, bound)
+            bound |= names
+        for part, read in self._components(inside, bound):
+            total = self.mul(total, self._sum_atom(tuple(sorted(read)), part))
+        return total
+
+    def _size(self, axis: str) -> Poly:
+        return po.gen(self.new("leaf", ("size", axis), ("size", axis), (), signs.POS))
+
+    def _joined(self, m: Mono, g: int, bound: set[str]) -> tuple[Mono, set[str]]:
+        """The monomial with a sum inside it written out, under names of its own."""
+        inner_axes, inner = self.gens[g].data
+        rest = self.times(m, ((g, -1),))
+        taken = bound | self.mono_axes(rest) | (self.mono_axes(inner) - set(inner_axes))
+        names = {}
+        for a in inner_axes:
+            new = a
+            while new in taken:
+                new += "'"
+            names[a] = new
+            taken.add(new)
+        changed = {a: b for a, b in names.items() if a != b}
+        if changed:
+            (inner,) = self.relabelled({inner: 1}, changed)
+        return self.times(rest, inner), set(names.values())
+
+    def _components(self, m: Mono, bound: set[str]) -> list[tuple[Mono, set[str]]]:
+        """Factors that share a bound axis stay together."""
+        groups: list[tuple[list[tuple[int, Number]], set[str]]] = []
+        for x in m:
+            factors, read = [x], set(self.gens[x[0]].axes & bound)
+            for other in [g for g in groups if g[1] & read]:
+                groups.remove(other)
+                factors, read = other[0] + factors, other[1] | read
+            groups.append((factors, read))
+        return [(tuple(sorted(factors)), read) for factors, read in groups]
+
+    def _sum_atom(self, axes: tuple[str, ...], m: Mono) -> Poly:
+        if not axes:
+            return {m: 1}
+        taken = {*self.mono_axes(m), *axes}
+        names: dict[str, str] = {}
+        for a in axes:
+            plain = a.split("~")[0]
+            if "~" in a and plain not in taken:
+                names[a] = plain
+                taken.add(plain)
+        if names:
+            (m,) = self.relabelled({m: 1}, names)
+            axes = tuple(sorted(names.get(a, a) for a in axes))
+        m = self._least(axes, m)
+        free, sign = self.mono_axes(m) - set(axes), self.sign_of_mono(m)
+        return po.gen(self.new("sum", (axes, m), (axes, m), free, sign))
+
+    def _least(self, axes: tuple[str, ...], m: Mono) -> Mono:
+        """Copies of one axis (j, j', …) may change places: the least monomial stands for all."""
+        copies: dict[str, list[str]] = {}
+        for a in axes:
+            copies.setdefault(a.rstrip("'"), []).append(a)
+        best = m
+        for names in copies.values():
+            for order in permutations(names) if 1 < len(names) <= COPIES else ():
+                aside = {a: f"%{a}" for a in names}
+                (moved,) = self.relabelled({m: 1}, aside)
+                (moved,) = self.relabelled({moved: 1}, {f"%{a}": b for a, b in zip(names, order, strict=True)})
+                best = min(best, moved)
+        return best
+
+    # --- renaming ---
+
+    def relabelled(self, p: Poly, axes: dict[str, str]) -> Poly:
+        """Free axes renamed throughout."""
+        total: Poly = {}
+        for m, c in p.items():
+            term: Poly = {(): c}
+            for g, e in m:
+                term = self.mul(term, po.gen(self._relabelled_gen(g, axes), e))
+            total = self.add(total, term)
+        return total
+
+    def _relabelled_gen(self, g: int, axes: dict[str, str]) -> int:
+        gen = self.gens[g]
+        if not any(a in gen.axes for a in axes):
+            return g
+        free = frozenset(axes.get(a, a) for a in gen.axes)
+        if gen.kind in ("leaf", "truth") and isinstance(gen.data[1], Leaf):
+            op, leaf = gen.data
+            new = Leaf(leaf.name, tuple(axes.get(a, a) for a in leaf.axes), leaf.domain)
+            key = (op, new) if gen.kind == "truth" else (op, new.name, new.axes)
+            return self.new(gen.kind, key, (op, new), free, gen.sign)
+        if gen.kind == "leaf":
+            return self.new("leaf", ("index", axes[gen.data[1]]), ("index", axes[gen.data[1]]), free, gen.sign)
+        if gen.kind == "exp":
+            (m,) = self.relabelled({gen.data[0]: 1}, axes)
+            return self.new("exp", m, (m,), free, gen.sign)
+        if gen.kind in ("base", "log", "pos", "zero"):
+            p = self.relabelled(gen.data[0], axes)
+            return self.keyed(gen.kind, p, None, (p,), free, gen.sign)
+        if gen.kind == "fun":
+            return self._fun(gen.data[0], self.relabelled(gen.data[1], axes))
+        if gen.kind == "sum":
+            (m,) = self.relabelled({gen.data[1]: 1}, axes)
+            return self.new("sum", (gen.data[0], m), (gen.data[0], m), free, gen.sign)
+        raise Unknown(f"an axis renamed inside a {gen.kind}")

@@ -1,0 +1,42 @@
+"""``python -m redalg verify FILE`` and ``derive … --certificate FILE``: certificates as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from redalg.errors import RedalgError
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+
+def write_certificate(form: Form, path: str) -> None:
+    """Write the form's certificate as JSON. Raises: RedalgError where the file cannot be written."""
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(form.certificate.to_json() + "\n")
+    except OSError as e:
+        raise RedalgError(f"the file {path!r}", "--certificate", str(e), "name a file that can be written") from None
+    laws = len(form.certificate.obligations)
+    print(f"\ncertificate of {laws} obligations: {path}; check it with `python -m redalg verify {path}`")
+
+
+def verify_file(path: str, allow: Sequence[str]) -> bool:
+    """Print what the checker finds about a certificate; whether every obligation is proved (or of an allowed status).
+
+    Raises: RedalgError for a file that cannot be read, and CertificateError for one that is no certificate.
+    """
+    from redalg.proofs.certificate import Certificate
+    from redalg.proofs.check import check
+
+    try:
+        with open(path, "rb") as f:
+            certificate = Certificate.from_json(f.read())
+    except OSError as e:
+        raise RedalgError(f"the file {path!r}", "python -m redalg verify", str(e), "name a certificate file") from None
+    report = check(certificate.document)
+    doc = certificate.document
+    print(f"outputs {', '.join(doc.spec)} over {', '.join(doc.axis)}; spec {certificate.spec_hash}")
+    print(report)
+    return all(f.status in {"proved", *allow} for f in report.findings)

@@ -1,0 +1,160 @@
+"""Input that breaks kernels, for any spec: ties, offsets, zeros, subnormals, huge numbers, infinities, NaN, masks.
+
+Every case is a function of the spec, the lengths, the kind and a seed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redalg.graph import Node
+from redalg.testing.arithmetic import NARROW
+
+KINDS = ("ordinary", "ties", "offset", "zeros", "subnormals", "huge", "infinities", "nan", "masked")
+LENGTHS = (0, 1, 2, 3, 17)  # of the first axis of outermost reductions
+FURTHER = (1, 3)  # of further ones
+Arrays = dict[str, Any]
+Draw = Callable[[Mapping[str, int], int], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Arguments of one call: what they were made for, and the lengths of the axes."""
+
+    kind: str
+    sizes: Mapping[str, int]
+    arrays: Arrays
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {', '.join(f'{a}={n}' for a, n in self.sizes.items())}"
+
+
+def special_values(kind: str, dtype: Any) -> tuple[float, ...]:
+    """The special numbers of one kind in a float type; none for the kinds that are patterns of ordinary ones."""
+    bits, least, largest, _ = NARROW.get(np.dtype(dtype).name, NARROW["float64"])
+    subnormal = 2.0 ** (least - bits + 1)
+    return {
+        "zeros": (0.0, -0.0),
+        "subnormals": (subnormal, -subnormal, 3 * subnormal, -3 * subnormal),
+        "huge": (largest, -largest, largest / 2, -largest / 4, largest**0.625, -(largest**0.625)),
+        "infinities": (np.inf, -np.inf),
+        "nan": (np.nan,),
+    }.get(kind, ())
+
+
+def admitted(value: float, domain: frozenset[str]) -> bool:
+    """Whether a declared domain has the number (NaN is in every domain of floats)."""
+    if {"integer", "bool"} & domain:
+        return False
+    positive, nonnegative = "positive" in domain, bool({"nonnegative"} & domain)
+    return bool(value != value or not (positive or nonnegative) or value > 0 or (value == 0 and not positive))
+
+
+def cases(
+    spec: Any,
+    dtype: Any,
+    kinds: Sequence[str],
+    sizes: Mapping[str, Sequence[int]],
+    seed: int,
+    draw: Draw | None = None,
+) -> Iterator[Case]:
+    """Cases of every kind for every combination of lengths; an empty axis gets ordinary ones only."""
+    axes = list(dict.fromkeys(a for d in spec.tensors for a in d.axes))
+    usual = usual_lengths(spec, axes) | dict(sizes)
+    for lengths in itertools.product(*(usual[a] for a in axes)):
+        found = dict(zip(axes, lengths, strict=True))
+        for kind in kinds if all(lengths) else kinds[:1]:
+            yield Case(kind, found, make(spec, found, dtype, kind, seed, draw))
+
+
+def usual_lengths(spec: Any, axes: Sequence[str]) -> dict[str, Sequence[int]]:
+    """Many lengths of one reduced axis, few of the others, so that the number of cases stays small."""
+    reduced = [a for a in axes if a in outermost(spec)]
+    other = 3 if len(axes) - len(reduced) <= 3 else 2
+    return {a: LENGTHS if a in reduced[:1] else FURTHER if a in reduced else (other,) for a in axes}
+
+
+def outermost(spec: Any) -> set[str]:
+    """The axes of the outermost reductions of the outputs."""
+    found: set[str] = set()
+    seen: set[Node] = set()
+    stack = list(spec.outputs.values())
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op == "reduce":
+            found |= set(node.attr.axes)
+        else:
+            stack.extend(node.args)
+    return found
+
+
+def make(spec: Any, sizes: Mapping[str, int], dtype: Any, kind: str, seed: int, draw: Draw | None = None) -> Arrays:
+    """The arguments of one case; scalars are Python numbers."""
+    word = f"{seed}:{kind}:{sorted(sizes.items())}"
+    rng = np.random.default_rng(zlib.crc32(word.encode()))
+    given = draw(sizes, int(rng.integers(2**31))) if draw is not None else {}
+    masks = any("bool" in d.domain for d in spec.tensors)
+    arrays: Arrays = {}
+    for decl in spec.tensors:
+        shape = tuple(sizes[a] for a in decl.axes)
+        array = _ordinary(decl, shape, dtype, kind, rng, given.get(decl.name))
+        array = _spoilt(array, decl, kind, masks, rng)
+        arrays[decl.name] = array if decl.axes else array.item()
+    return arrays
+
+
+def _ordinary(decl: Any, shape: tuple[int, ...], dtype: Any, kind: str, rng: Any, given: Any) -> np.ndarray:
+    """Numbers of the order of 1; with `given`, those."""
+    if given is not None:
+        array = np.asarray(given)
+        return array.astype(dtype) if array.dtype.kind == "f" and decl.axes else np.array(array)
+    if "bool" in decl.domain:
+        return np.asarray(rng.random(shape) < 0.7)
+    positive = bool({"positive", "nonnegative"} & decl.domain)
+    if "integer" in decl.domain:
+        return np.asarray(rng.integers(1 if positive else -4, 6, shape))
+    if kind == "ties":
+        drawn = rng.choice([0.5, 1.0, 2.0] if positive else [-1.0, 0.0, 1.0], shape)
+    else:
+        drawn = rng.uniform(0.25, 2.0, shape) if positive else rng.standard_normal(shape)
+    if kind == "offset":
+        drawn = drawn + 2.0 ** (NARROW.get(np.dtype(dtype).name, NARROW["float64"])[0] // 2)
+    return np.asarray(drawn).astype(dtype)
+
+
+def _spoilt(array: np.ndarray, decl: Any, kind: str, masks: bool, rng: Any) -> np.ndarray:
+    """Special values in about a third of the places, at least one; masks that leave nothing of a row, or all of it."""
+    if kind == "masked":
+        return _masked(array, decl, masks, rng)
+    values = [v for v in special_values(kind, array.dtype) if admitted(v, decl.domain)]
+    if not values or not array.size or array.dtype.kind in "biu" or not decl.axes:
+        return array
+    places = rng.random(array.shape) < 0.3
+    places.flat[int(rng.integers(array.size))] = True
+    return np.asarray(np.where(places, rng.choice(values, array.shape).astype(array.dtype), array))
+
+
+def _masked(array: np.ndarray, decl: Any, masks: bool, rng: Any) -> np.ndarray:
+    """First rows: nothing left, everything left. Where no tensor is a mask, -inf in the place of an element is one."""
+    if not decl.axes or not array.size:
+        return array
+    hidden = rng.random(array.shape) < 0.5
+    rows = hidden.reshape(-1, array.shape[-1])
+    rows[0] = True
+    if len(rows) > 1:
+        rows[1] = False
+    hidden = rows.reshape(array.shape)
+    if "bool" in decl.domain:
+        return np.asarray(~hidden)
+    if masks or array.dtype.kind in "biu" or not admitted(-np.inf, decl.domain):
+        return array
+    return np.asarray(np.where(hidden, array.dtype.type(-np.inf), array))

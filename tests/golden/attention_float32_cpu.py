@@ -1,0 +1,108 @@
+# attention of float32, h=16, i=1024, j=1000, d=64, e=64; cpu, rows
+# Written by `make golden`.
+
+import numpy as np
+from numba import njit
+
+from redalg.kernels.cpu_math import exp_f32, max_nan_f32
+from redalg.kernels.cpu_memory import load_float32, pointer_float32, store_float32
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+TILE = 1024
+THREADS = 1
+
+
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def O_rows(
+    Q, K_, V, O, K__s0, K__s1, K__s2, O_s0, O_s1, O_s2, Q_s0, Q_s1, Q_s2, V_s0, V_s1, V_s2, size_d, size_e,
+    size_i, size_j, low, high
+):
+    """O along j; a row is walked in tiles.
+
+    sum1 = sum[d](Q[h,i,d] * K[h,j,d])
+    max1 = max[j](sum1)
+    t1 = exp(sum1 - max1)
+    sum2 = sum[j](t1)
+    sum3 = sum[j](t1 * V[h,j,e])
+    O = sum3 / sum2
+    return O
+    """
+    Q = pointer_float32(Q)
+    K_ = pointer_float32(K_)
+    V = pointer_float32(V)
+    O = pointer_float32(O)
+    LANES = size_e
+    length = size_j
+    sum_V_exp = np.empty(LANES, np.float32)
+    value1_tile = np.empty(TILE, np.float32)
+    value2_tile = np.empty(TILE, np.float32)
+    sum_V_exp_b = np.empty(LANES, np.float32)
+    sum_V_exp_new = np.empty(LANES, np.float32)
+    for row in range(low, high):
+        t = 0
+        i_i = row % size_i
+        rest = row // size_i
+        i_h = rest
+        Q_row = i_h * Q_s0 + i_i * Q_s1
+        K__row = i_h * K__s0
+        V_row = i_h * V_s0
+        O_row = i_h * O_s0 + i_i * O_s1
+        max_u = -INF
+        for m in range(LANES):
+            sum_V_exp[m] = f32(0)
+        sum_exp = f32(0)
+        base = i64(0)
+        while base < length:
+            first = base + t
+            n_b = min(length - base, THREADS * TILE)
+            count = n_b
+            max_u_b = -INF
+            for k in range(count):
+                at = first + k
+                t1 = f32(0)
+                for i_d in range(size_d):
+                    t1 = (
+                        t1
+                        + load_float32(Q, Q_row + i_d * Q_s2)
+                            * load_float32(K_, K__row + at * K__s1 + i_d * K__s2)
+                    )
+                value1_tile[k] = t1
+                max_u_b = max_nan_f32(max_u_b, t1)
+            max_u_new = max_nan_f32(max_u, max_u_b)
+            t2 = max_u_new - max_u
+            move_A_u = f32(0) if (max_u == max_u_new) else t2
+            t3 = f32(0) if (max_u_new == -INF) else max_u_new
+            sum_exp_b = f32(0)
+            for k in range(count):
+                sum_exp_b = sum_exp_b + exp_f32(value1_tile[k] - t3)
+            for k in range(count):
+                value2_tile[k] = exp_f32(value1_tile[k] - t3)
+            for m in range(LANES):
+                sum_V_exp_b[m] = f32(0)
+            for owner in range(THREADS):
+                for k in range(TILE):
+                    at = base + owner + k * THREADS
+                    if at < length:
+                        told1 = value2_tile[k]
+                        for m in range(LANES):
+                            lane = min(t + m * THREADS, size_e - 1)
+                            i_e = lane
+                            sum_V_exp_b[m] = (
+                                sum_V_exp_b[m] + load_float32(V, V_row + at * V_s1 + i_e * V_s2) * told1
+                            )
+            t4 = exp_f32(-move_A_u)
+            for m in range(LANES):
+                sum_V_exp_new[m] = t4 * sum_V_exp[m] + sum_V_exp_b[m]
+            sum_exp_new = t4 * sum_exp + sum_exp_b
+            max_u = max_u_new
+            for m in range(LANES):
+                sum_V_exp[m] = sum_V_exp_new[m]
+            sum_exp = sum_exp_new
+            base += THREADS * TILE
+        t5 = f32(1) / sum_exp
+        for m in range(LANES):
+            lane = min(t + m * THREADS, size_e - 1)
+            i_e = lane
+            if t + m * THREADS < size_e:
+                store_float32(O, O_row + i_e * O_s2, t5 * sum_V_exp[m])

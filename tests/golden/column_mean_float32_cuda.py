@@ -1,0 +1,112 @@
+# column_mean of float32, i=20000, j=4096; cuda, Schedule(threads=8, rows=32, vector=1, tile=8, column=True)
+# Written by `make golden`.
+
+import numpy as np
+from numba import cuda
+
+from redalg.kernels.gpu_math import is_finite_f32
+from redalg.kernels.intrinsics import load_float32, store_float32
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+THREADS = 8
+ROWS = 32
+TILE = 8
+
+
+@cuda.jit(device=True)
+def combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b):
+    """The state of a stream, followed by another's."""
+    if n_b == 0:
+        return n, A_x, avg_x
+    if n == 0:
+        return n_b, A_x_b, avg_x_b
+    n_new = n + n_b
+    t1 = A_x - A_x_b
+    t2 = avg_x_b - (f32(0) if (A_x_b == A_x) else t1)
+    share_b = f32(n_b) / f32(n_new)
+    avg_x_seen = avg_x + (t2 - avg_x) * share_b
+    avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - share_b) + t2 * share_b
+    A_x_seen = avg_x_seen + A_x
+    A_x_new = A_x_seen if ((-INF < A_x_seen) & (A_x_seen < INF)) else A_x
+    t3 = A_x_new - A_x
+    move_A_x = f32(0) if (A_x_new == A_x) else t3
+    t4 = A_x_new - A_x_b
+    move_A_x_b = f32(0) if (A_x_b == A_x_new) else t4
+    t5 = avg_x - move_A_x
+    t6 = avg_x_b - move_A_x_b
+    avg_x_new = t5 + (t6 - t5) * share_b
+    avg_x_new = avg_x_new if is_finite_f32(avg_x_new) else t5 * (f32(1) - share_b) + t6 * share_b
+    return n_new, A_x_new, avg_x_new
+
+
+@cuda.jit
+def m__kernel(x, m_, m__s0, size_i, size_j, x_s0, x_s1):
+    """m along i; 8 threads per row, walked in tiles.
+
+    sum1 = sum[i](x[i,j])
+    m = sum1 / size[i]
+    return m
+    """
+    t = cuda.threadIdx.x // ROWS
+    r = cuda.threadIdx.x % ROWS
+    row = i64(cuda.blockIdx.x) * ROWS + r
+    live = row < size_j
+    row = row if live else size_j - 1  # threads beyond the last row repeat it and write nothing
+    i_j = row
+    length = size_i
+    x_row = i_j * x_s1
+    m__row = i_j * m__s0
+    A_x = f32(0)
+    avg_x = f32(0)
+    n = i64(0)
+    first = t
+    while first < length:
+        n_b = min(8, (length - first + 7) // 8)
+        x_tile = cuda.local.array(TILE, np.float32)
+        for k in range(TILE):
+            at = first + k * 8
+            if at < length:
+                x_tile[k] = load_float32(x, x_row + at * x_s0)
+        A_x_first = x_tile[0]
+        A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+        avg_x_first_sum = f32(0)
+        for k in range(TILE):
+            at = first + k * 8
+            if at < length:
+                avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+        avg_x_first = avg_x_first_sum / f32(n_b)
+        A_x_seen_b = avg_x_first + A_x_first
+        A_x_b = A_x_seen_b if ((-INF < A_x_seen_b) & (A_x_seen_b < INF)) else A_x_first
+        avg_x_b_sum = f32(0)
+        for k in range(TILE):
+            at = first + k * 8
+            if at < length:
+                avg_x_b_sum = avg_x_b_sum + (x_tile[k] - A_x_b)
+        avg_x_b = avg_x_b_sum / f32(n_b)
+        n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
+        first += THREADS * TILE
+    n_threads = cuda.shared.array(256, np.int64)
+    A_x_threads = cuda.shared.array(256, np.float32)
+    avg_x_threads = cuda.shared.array(256, np.float32)
+    n_threads[t * ROWS + r] = n
+    A_x_threads[t * ROWS + r] = A_x
+    avg_x_threads[t * ROWS + r] = avg_x
+    cuda.syncthreads()
+    step = 1
+    while step < THREADS:
+        if t % (2 * step) == 0:
+            n_b = n_threads[(t + step) * ROWS + r]
+            A_x_b = A_x_threads[(t + step) * ROWS + r]
+            avg_x_b = avg_x_threads[(t + step) * ROWS + r]
+            n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
+            n_threads[t * ROWS + r] = n
+            A_x_threads[t * ROWS + r] = A_x
+            avg_x_threads[t * ROWS + r] = avg_x
+        cuda.syncthreads()
+        step *= 2
+    A_x = A_x_threads[r]
+    avg_x = avg_x_threads[r]
+    if t == 0 and live:
+        t1 = A_x + avg_x
+        store_float32(m_, m__row, t1)

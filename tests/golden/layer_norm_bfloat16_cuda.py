@@ -1,0 +1,112 @@
+# layer_norm of bfloat16, i=4096, j=4096; cuda, Schedule(threads=256, rows=1, vector=8, tile=16, resident=True)
+# Written by `make golden`.
+
+import numpy as np
+from numba import cuda
+
+from redalg.kernels.gpu_math import is_finite_f32, sqrt_f32
+from redalg.kernels.intrinsics import load_bfloat16, load_bfloat16x8, shfl_xor_f32, store_bfloat16x8
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+TILE = 16
+VECTOR = 8
+
+
+@cuda.jit
+def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
+    """y along j; 256 threads per row, held in registers.
+
+    tensors x[i,j], weight[j], bias[j], eps nonnegative
+    sum1 = sum[j](x[i,j])
+    t1 = x[i,j] - sum1 / size[j]
+    sum2 = sum[j](t1**2)
+    y = weight[j] * t1 / sqrt(eps + sum2 / size[j]) + bias[j]
+    return y
+    """
+    t = cuda.threadIdx.x
+    row = i64(cuda.blockIdx.x)
+    i_i = row
+    length = size_j
+    x_row = i_i * x_s0
+    y_row = i_i * y_s0
+    n_b = length
+    first = t * VECTOR
+    x_tile = cuda.local.array(TILE, np.float32)
+    for v in range(2):
+        j = first + v * 2048
+        if j < length:
+            k = v * VECTOR
+            (
+                x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],
+                x_tile[k + 6], x_tile[k + 7]
+            ) = load_bfloat16x8(x, x_row + j)
+    A_x_first = load_bfloat16(x, x_row)
+    A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+    avg_x_first_sum = f32(0)
+    for v in range(2):
+        j = first + v * 2048
+        if j < length:
+            for c in range(VECTOR):
+                k = v * VECTOR + c
+                avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+    for step in range(5):
+        avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
+    avg_x_first_sum_warps = cuda.shared.array(8, np.float32)
+    if t % 32 == 0:
+        avg_x_first_sum_warps[t // 32] = avg_x_first_sum
+    cuda.syncthreads()
+    avg_x_first_sum = avg_x_first_sum_warps[t % 8]
+    for step in range(3):
+        avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
+    avg_x_first = avg_x_first_sum / f32(n_b)
+    A_x_seen_b = A_x_first + avg_x_first
+    A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+    avg_x_b_sum = f32(0)
+    avg_x2_b_sum = f32(0)
+    for v in range(2):
+        j = first + v * 2048
+        if j < length:
+            for c in range(VECTOR):
+                k = v * VECTOR + c
+                t1 = x_tile[k] - A_x_b
+                avg_x_b_sum = avg_x_b_sum + t1
+                avg_x2_b_sum = avg_x2_b_sum + t1 * t1
+    for step in range(5):
+        avg_x_b_sum = avg_x_b_sum + shfl_xor_f32(avg_x_b_sum, 1 << step)
+        avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
+    avg_x_b_sum_warps = cuda.shared.array(8, np.float32)
+    avg_x2_b_sum_warps = cuda.shared.array(8, np.float32)
+    if t % 32 == 0:
+        avg_x_b_sum_warps[t // 32] = avg_x_b_sum
+        avg_x2_b_sum_warps[t // 32] = avg_x2_b_sum
+    cuda.syncthreads()
+    avg_x_b_sum = avg_x_b_sum_warps[t % 8]
+    avg_x2_b_sum = avg_x2_b_sum_warps[t % 8]
+    for step in range(3):
+        avg_x_b_sum = avg_x_b_sum + shfl_xor_f32(avg_x_b_sum, 1 << step)
+        avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
+    avg_x_b = avg_x_b_sum / f32(n_b)
+    avg_x2_b = avg_x2_b_sum / f32(n_b)
+    t2 = sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
+    y_part = cuda.local.array(VECTOR, np.float32)
+    for v in range(2):
+        j = first + v * 2048
+        if j < length:
+            weight_part = cuda.local.array(VECTOR, np.float32)
+            (
+                weight_part[0], weight_part[1], weight_part[2], weight_part[3], weight_part[4],
+                weight_part[5], weight_part[6], weight_part[7]
+            ) = load_bfloat16x8(weight, j)
+            bias_part = cuda.local.array(VECTOR, np.float32)
+            (
+                bias_part[0], bias_part[1], bias_part[2], bias_part[3], bias_part[4], bias_part[5],
+                bias_part[6], bias_part[7]
+            ) = load_bfloat16x8(bias, j)
+            for c in range(VECTOR):
+                k = v * VECTOR + c
+                y_part[c] = weight_part[c] * (x_tile[k] - A_x_b - avg_x_b) / t2 + bias_part[c]
+            store_bfloat16x8(
+                y, y_row + j,
+                (y_part[0], y_part[1], y_part[2], y_part[3], y_part[4], y_part[5], y_part[6], y_part[7])
+            )

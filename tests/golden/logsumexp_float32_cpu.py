@@ -1,0 +1,53 @@
+# logsumexp of float32, i=3, j=1000000; cpu, rows
+# Written by `make golden`.
+
+import numpy as np
+from numba import njit
+
+from redalg.kernels.cpu_math import exp_f32, log_f32, max_nan_f32
+from redalg.kernels.cpu_memory import load_float32, pointer_float32, store_float32
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+TILE = 1024
+
+
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def y_rows(x, y, size_j, x_s0, y_s0, low, high):
+    """y along j; a row is walked in tiles.
+
+    max1 = max[j](x[i,j])
+    sum1 = sum[j](exp(x[i,j] - max1))
+    y = log(sum1) + max1
+    return y
+    """
+    x = pointer_float32(x)
+    y = pointer_float32(y)
+    length = size_j
+    for row in range(low, high):
+        i_i = row
+        x_row = i_i * x_s0
+        y_row = i_i * y_s0
+        max_x = -INF
+        sum_exp = f32(0)
+        first = i64(0)
+        while first < length:
+            count = min(TILE, length - first)
+            max_x_b = -INF
+            for k in range(count):
+                at = first + k
+                max_x_b = max_nan_f32(max_x_b, load_float32(x, x_row + at))
+            max_x_new = max_nan_f32(max_x, max_x_b)
+            t1 = max_x_new - max_x
+            move_A_x = f32(0) if (max_x == max_x_new) else t1
+            t2 = f32(0) if (max_x_new == -INF) else max_x_new
+            sum_exp_b = f32(0)
+            for k in range(count):
+                at = first + k
+                sum_exp_b = sum_exp_b + exp_f32(load_float32(x, x_row + at) - t2)
+            sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b
+            max_x = max_x_new
+            sum_exp = sum_exp_new
+            first += TILE
+        t3 = log_f32(sum_exp) + max_x
+        store_float32(y, y_row, t3)

@@ -1,0 +1,152 @@
+# logsumexp of float32, i=3, j=1000000; cuda, Schedule(threads=256, rows=1, vector=4, tile=16, split=44)
+# Written by `make golden`.
+
+import numpy as np
+from numba import cuda
+
+from redalg.kernels.gpu_math import exp_f32, log_f32, max_nan_f32
+from redalg.kernels.intrinsics import (
+    atomic_inc_acq_rel, fence_gpu, load_float32x4, load_relaxed_float32, shfl_down_f32, shfl_idx_f32,
+    store_float32, store_uint32
+)
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+THREADS = 256
+TILE = 16
+VECTOR = 4
+SPLIT = 44
+
+
+@cuda.jit(device=True)
+def combine(max_x, sum_exp, max_x_b, sum_exp_b):
+    """The state of a stream, followed by another's."""
+    max_x_new = max_nan_f32(max_x, max_x_b)
+    t1 = max_x_new - max_x
+    move_A_x = f32(0) if (max_x == max_x_new) else t1
+    t2 = max_x_new - max_x_b
+    move_A_x_b = f32(0) if (max_x_b == max_x_new) else t2
+    sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b * exp_f32(-move_A_x_b)
+    return max_x_new, sum_exp_new
+
+
+@cuda.jit
+def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
+    """y along j; 256 threads per row, walked in tiles.
+
+    max1 = max[j](x[i,j])
+    sum1 = sum[j](exp(x[i,j] - max1))
+    y = log(sum1) + max1
+    return y
+    """
+    t = cuda.threadIdx.x
+    piece = cuda.blockIdx.x % 44
+    row = i64(cuda.blockIdx.x // 44)
+    i_i = row
+    length = size_j
+    x_row = i_i * x_s0
+    y_row = i_i * y_s0
+    max_x = -INF
+    sum_exp = f32(0)
+    share = (length + 180223) // 180224 * 4096  # per piece, in whole tiles
+    low = piece * share
+    stop = min(low + share, length)
+    first = low + t * VECTOR
+    while first < stop:
+        x_tile = cuda.local.array(TILE, np.float32)
+        for v in range(4):
+            j = first + v * 1024
+            if j < stop:
+                k = v * VECTOR
+                x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
+        max_x_b = -INF
+        for v in range(4):
+            j = first + v * 1024
+            if j < stop:
+                for c in range(VECTOR):
+                    k = v * VECTOR + c
+                    max_x_b = max_nan_f32(max_x_b, x_tile[k])
+        max_x_new = max_nan_f32(max_x, max_x_b)
+        t1 = max_x_new - max_x
+        move_A_x = f32(0) if (max_x == max_x_new) else t1
+        t2 = f32(0) if (max_x_new == -INF) else max_x_new
+        sum_exp_b = f32(0)
+        for v in range(4):
+            j = first + v * 1024
+            if j < stop:
+                for c in range(VECTOR):
+                    k = v * VECTOR + c
+                    sum_exp_b = sum_exp_b + exp_f32(x_tile[k] - t2)
+        sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b
+        max_x = max_x_new
+        sum_exp = sum_exp_new
+        first += THREADS * TILE
+    step = 1
+    while step < 32:
+        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
+        step *= 2
+    max_x_warps = cuda.shared.array(8, np.float32)
+    sum_exp_warps = cuda.shared.array(8, np.float32)
+    if t % 32 == 0:
+        max_x_warps[t // 32] = max_x
+        sum_exp_warps[t // 32] = sum_exp
+    cuda.syncthreads()
+    if t % 32 < 8:
+        max_x = max_x_warps[t % 32]
+        sum_exp = sum_exp_warps[t % 32]
+    else:
+        max_x = -INF
+        sum_exp = f32(0)
+    step = 1
+    while step < 8:
+        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
+        step *= 2
+    if t == 0:
+        store_float32(max_x_parts, row * SPLIT + piece, max_x)
+        store_float32(sum_exp_parts, row * SPLIT + piece, sum_exp)
+    fence_gpu()
+    cuda.syncthreads()
+    arrived = cuda.shared.array(1, np.int64)
+    if cuda.threadIdx.x == 0:
+        arrived[0] = atomic_inc_acq_rel(counter, cuda.blockIdx.x // SPLIT)
+    cuda.syncthreads()
+    if arrived[0] != SPLIT - 1:
+        return
+    if cuda.threadIdx.x == 0:
+        store_uint32(counter, cuda.blockIdx.x // SPLIT, 0)
+    fence_gpu()
+    low = t * SPLIT // THREADS
+    stop = (t + 1) * SPLIT // THREADS
+    max_x = -INF
+    sum_exp = f32(0)
+    while low < stop:
+        max_x_b = load_relaxed_float32(max_x_parts, row * SPLIT + low)
+        sum_exp_b = load_relaxed_float32(sum_exp_parts, row * SPLIT + low)
+        max_x, sum_exp = combine(max_x, sum_exp, max_x_b, sum_exp_b)
+        low += 1
+    step = 1
+    while step < 32:
+        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
+        step *= 2
+    cuda.syncthreads()
+    max_x_warps = cuda.shared.array(8, np.float32)
+    sum_exp_warps = cuda.shared.array(8, np.float32)
+    if t % 32 == 0:
+        max_x_warps[t // 32] = max_x
+        sum_exp_warps[t // 32] = sum_exp
+    cuda.syncthreads()
+    if t % 32 < 8:
+        max_x = max_x_warps[t % 32]
+        sum_exp = sum_exp_warps[t % 32]
+    else:
+        max_x = -INF
+        sum_exp = f32(0)
+    step = 1
+    while step < 8:
+        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
+        step *= 2
+    max_x = shfl_idx_f32(max_x, 0)
+    sum_exp = shfl_idx_f32(sum_exp, 0)
+    if t == 0:
+        t3 = log_f32(sum_exp) + max_x
+        store_float32(y, y_row, t3)

@@ -1,0 +1,48 @@
+# softmax of bfloat16, i=4096, j=4096; cpu, rows
+# Written by `make golden`.
+
+import numpy as np
+from numba import njit
+
+from redalg.kernels.cpu_math import exp_f32, max_nan_f32
+from redalg.kernels.cpu_memory import load_bfloat16, pointer_bfloat16, store_bfloat16
+
+f32 = np.float32
+INF = f32(np.inf)
+
+
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def y_rows(x, y, size_j, x_s0, y_s0, y_s1, low, high):
+    """y along j; a row is one tile.
+
+    max1 = max[j](x[i,j])
+    t1 = exp(x[i,j] - max1)
+    sum1 = sum[j](t1)
+    y = t1 / sum1
+    return y
+    """
+    x = pointer_bfloat16(x)
+    y = pointer_bfloat16(y)
+    length = size_j
+    x_tile = np.empty(length, np.float32)
+    value1_tile = np.empty(length, np.float32)
+    for row in range(low, high):
+        i_i = row
+        x_row = i_i * x_s0
+        y_row = i_i * y_s0
+        count = length
+        for k in range(count):
+            at = k
+            x_tile[k] = load_bfloat16(x, x_row + at)
+        max_x_b = -INF
+        for k in range(count):
+            max_x_b = max_nan_f32(max_x_b, x_tile[k])
+        t1 = f32(0) if (max_x_b == -INF) else max_x_b
+        sum_exp_b = f32(0)
+        for k in range(count):
+            value1_tile[k] = exp_f32(x_tile[k] - t1)
+            sum_exp_b = sum_exp_b + value1_tile[k]
+        t2 = f32(1) / sum_exp_b
+        for k in range(count):
+            at = k
+            store_bfloat16(y, y_row + at * y_s1, t2 * value1_tile[k])

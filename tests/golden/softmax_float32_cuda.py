@@ -1,0 +1,82 @@
+# softmax of float32, i=4096, j=4096; cuda, Schedule(threads=256, rows=1, vector=4, tile=16, resident=True)
+# Written by `make golden`.
+
+import numpy as np
+from numba import cuda
+
+from redalg.kernels.gpu_math import exp_f32, max_nan_f32
+from redalg.kernels.intrinsics import load_float32x4, shfl_xor_f32, store_float32x4
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+TILE = 16
+VECTOR = 4
+
+
+@cuda.jit
+def y_kernel(x, y, size_j, x_s0, y_s0):
+    """y along j; 256 threads per row, held in registers.
+
+    max1 = max[j](x[i,j])
+    t1 = exp(x[i,j] - max1)
+    sum1 = sum[j](t1)
+    y = t1 / sum1
+    return y
+    """
+    t = cuda.threadIdx.x
+    row = i64(cuda.blockIdx.x)
+    i_i = row
+    length = size_j
+    x_row = i_i * x_s0
+    y_row = i_i * y_s0
+    first = t * VECTOR
+    x_tile = cuda.local.array(TILE, np.float32)
+    for v in range(4):
+        j = first + v * 1024
+        if j < length:
+            k = v * VECTOR
+            x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
+    max_x_b = -INF
+    for v in range(4):
+        j = first + v * 1024
+        if j < length:
+            for c in range(VECTOR):
+                k = v * VECTOR + c
+                max_x_b = max_nan_f32(max_x_b, x_tile[k])
+    for step in range(5):
+        max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
+    max_x_b_warps = cuda.shared.array(8, np.float32)
+    if t % 32 == 0:
+        max_x_b_warps[t // 32] = max_x_b
+    cuda.syncthreads()
+    max_x_b = max_x_b_warps[t % 8]
+    for step in range(3):
+        max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
+    t1 = f32(0) if (max_x_b == -INF) else max_x_b
+    sum_exp_b = f32(0)
+    value1_tile = cuda.local.array(TILE, np.float32)
+    for v in range(4):
+        j = first + v * 1024
+        if j < length:
+            for c in range(VECTOR):
+                k = v * VECTOR + c
+                value1_tile[k] = exp_f32(x_tile[k] - t1)
+                sum_exp_b = sum_exp_b + value1_tile[k]
+    for step in range(5):
+        sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
+    sum_exp_b_warps = cuda.shared.array(8, np.float32)
+    if t % 32 == 0:
+        sum_exp_b_warps[t // 32] = sum_exp_b
+    cuda.syncthreads()
+    sum_exp_b = sum_exp_b_warps[t % 8]
+    for step in range(3):
+        sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
+    t2 = f32(1) / sum_exp_b
+    y_part = cuda.local.array(VECTOR, np.float32)
+    for v in range(4):
+        j = first + v * 1024
+        if j < length:
+            for c in range(VECTOR):
+                k = v * VECTOR + c
+                y_part[c] = t2 * value1_tile[k]
+            store_float32x4(y, y_row + j, (y_part[0], y_part[1], y_part[2], y_part[3]))

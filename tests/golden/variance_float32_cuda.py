@@ -1,0 +1,120 @@
+# variance of float32, i=10000, j=500; cuda, Schedule(threads=32, rows=4, vector=4, tile=8)
+# Written by `make golden`.
+
+import numpy as np
+from numba import cuda
+
+from redalg.kernels.gpu_math import is_finite_f32
+from redalg.kernels.intrinsics import (
+    load_float32x4, shfl_down_f32, shfl_down_i64, shfl_idx_f32, store_float32
+)
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+THREADS = 32
+ROWS = 4
+TILE = 8
+VECTOR = 4
+
+
+@cuda.jit(device=True)
+def combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b):
+    """The state of a stream, followed by another's."""
+    if n_b == 0:
+        return n, A_x, avg_x, avg_x2
+    if n == 0:
+        return n_b, A_x_b, avg_x_b, avg_x2_b
+    n_new = n + n_b
+    t1 = A_x - A_x_b
+    t2 = avg_x_b - (f32(0) if (A_x == A_x_b) else t1)
+    share_b = f32(n_b) / f32(n_new)
+    avg_x_seen = avg_x + (t2 - avg_x) * share_b
+    avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - share_b) + t2 * share_b
+    A_x_seen = A_x + avg_x_seen
+    A_x_new = A_x_seen if ((A_x_seen < INF) & (-INF < A_x_seen)) else A_x
+    t3 = A_x_new - A_x
+    move_A_x = f32(0) if (A_x_new == A_x) else t3
+    t4 = A_x_new - A_x_b
+    move_A_x_b = f32(0) if (A_x_new == A_x_b) else t4
+    t5 = avg_x - move_A_x
+    t6 = avg_x_b - move_A_x_b
+    avg_x_new = t5 + (t6 - t5) * share_b
+    avg_x_new = avg_x_new if is_finite_f32(avg_x_new) else t5 * (f32(1) - share_b) + t6 * share_b
+    t7 = -move_A_x
+    t8 = t7 * t7 + avg_x2 - f32(2) * avg_x * move_A_x
+    t9 = -move_A_x_b
+    t10 = t9 * t9 + avg_x2_b - f32(2) * move_A_x_b * avg_x_b
+    avg_x2_new = t8 + (t10 - t8) * share_b
+    avg_x2_new = avg_x2_new if is_finite_f32(avg_x2_new) else t8 * (f32(1) - share_b) + t10 * share_b
+    return n_new, A_x_new, avg_x_new, avg_x2_new
+
+
+@cuda.jit
+def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
+    """var along j; 32 threads per row, walked in tiles.
+
+    sum1 = sum[j](x[i,j])
+    sum2 = sum[j]((x[i,j] - sum1 / size[j])**2)
+    var = sum2 / size[j]
+    return var
+    """
+    t = cuda.threadIdx.x % THREADS
+    r = cuda.threadIdx.x // THREADS
+    row = i64(cuda.blockIdx.x) * ROWS + r
+    live = row < size_i
+    row = row if live else size_i - 1  # threads beyond the last row repeat it and write nothing
+    i_i = row
+    length = size_j
+    x_row = i_i * x_s0
+    var_row = i_i * var_s0
+    A_x = f32(0)
+    avg_x = f32(0)
+    avg_x2 = f32(0)
+    n = i64(0)
+    first = t * VECTOR
+    while first < length:
+        n_b = min(2, (length - first + 127) // 128) * VECTOR
+        x_tile = cuda.local.array(TILE, np.float32)
+        for v in range(2):
+            j = first + v * 128
+            if j < length:
+                k = v * VECTOR
+                x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
+        A_x_first = x_tile[0]
+        A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+        avg_x_first_sum = f32(0)
+        for v in range(2):
+            j = first + v * 128
+            if j < length:
+                for c in range(VECTOR):
+                    k = v * VECTOR + c
+                    avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+        avg_x_first = avg_x_first_sum / f32(n_b)
+        A_x_seen_b = A_x_first + avg_x_first
+        A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+        avg_x_b_sum = f32(0)
+        avg_x2_b_sum = f32(0)
+        for v in range(2):
+            j = first + v * 128
+            if j < length:
+                for c in range(VECTOR):
+                    k = v * VECTOR + c
+                    t1 = x_tile[k] - A_x_b
+                    avg_x_b_sum = avg_x_b_sum + t1
+                    avg_x2_b_sum = avg_x2_b_sum + t1 * t1
+        avg_x_b = avg_x_b_sum / f32(n_b)
+        avg_x2_b = avg_x2_b_sum / f32(n_b)
+        n, A_x, avg_x, avg_x2 = combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b)
+        first += THREADS * TILE
+    step = 1
+    while step < 32:
+        n, A_x, avg_x, avg_x2 = combine(
+            n, A_x, avg_x, avg_x2, shfl_down_i64(n, step), shfl_down_f32(A_x, step),
+            shfl_down_f32(avg_x, step), shfl_down_f32(avg_x2, step)
+        )
+        step *= 2
+    avg_x = shfl_idx_f32(avg_x, 0)
+    avg_x2 = shfl_idx_f32(avg_x2, 0)
+    if t == 0 and live:
+        t2 = avg_x2 - avg_x * avg_x
+        store_float32(var, var_row, t2)

@@ -1,0 +1,70 @@
+"""Printed kernels of the catalog, for tests that read them: CPU, and CUDA under a schedule of every kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+from unittest.mock import patch
+
+import redalg as ra
+from redalg.errors import RedalgError
+from redalg.kernels import emit_cuda, emit_numba, wrapping
+from redalg.kernels.families import candidates_of
+from redalg.kernels.ir import Module, Program
+from redalg.kernels.schedule import Layout, Schedule
+from tests.kernel_cases import SPECS, case_of, program
+
+NAMES = [*ra.catalog, *SPECS]
+SHAPES = [(7, 4096, "C"), (500, 100, "F")]  # rows, length of the stream, order of the arrays
+
+
+class Printed(NamedTuple):
+    label: str
+    unbroken: str  # before long lines are broken
+    module: Module
+
+
+def kind(s: Schedule) -> tuple[object, ...]:
+    """Schedules of one kind are printed alike, numbers apart."""
+    return s.family, s.resident, s.vector > 1, s.exact
+
+
+def cpu(p: Program) -> Iterator[tuple[str, Module]]:
+    """The row as one tile or walked in tiles; operands with stride 1 along the stream, or any stride."""
+    unit = frozenset(o.name for o in p.operands if p.stream and o.axes[-1:] == p.stream[-1:])
+    for resident in (True, False):
+        for layout in (Layout(unit), Layout(flat=False)):
+            label = f"cpu, {'one tile' if resident else 'tiles'}, unit stride: {', '.join(sorted(layout.unit))}"
+            yield label, emit_numba.emit_cpu(p, layout, resident)
+
+
+def cuda(p: Program, turn: int = 0) -> Iterator[tuple[str, Module]]:
+    """The first schedule of every kind for a few shapes: of every second kind, others for the next turn."""
+    for rows, length, order in SHAPES:
+        _, walk, case = case_of(p, rows, length, order=order)
+        kinds = {kind(s): s for s in reversed(candidates_of(case))}
+        for s in list(kinds.values())[turn % 2 :: 2] if len(kinds) > 1 else kinds.values():
+            yield f"cuda, {rows}x{length} in {order} order, {s!r}", emit_cuda.emit(p, s, walk.layout(s.vector))
+
+
+def modules(p: Program, turn: int) -> Iterator[tuple[str, Module]]:
+    """Everything that is printed for one program; what a target refuses is left out."""
+    yield from cpu(p)
+    try:
+        yield from cuda(p, turn)
+    except RedalgError as refusal:
+        assert "a CUDA kernel" in refusal.where
+
+
+@cache
+def printed(name: str, dtype: str = "float32") -> tuple[Printed, ...]:
+    unbroken: list[str] = []
+
+    def wrapped(text: str) -> str:
+        unbroken.append(text)
+        return wrapping.wrapped(text)
+
+    with patch.object(emit_cuda, "wrapped", wrapped), patch.object(emit_numba, "wrapped", wrapped):
+        made = modules(program(name, dtype), NAMES.index(name))
+        return tuple(Printed(label, unbroken[-1], module) for label, module in made)
