@@ -52,6 +52,7 @@ class Instances:
 
     def close(self, formulas: Iterable[Term]) -> list[Fact]:
         waiting = list(formulas)
+        self.fresh = max((_mark(a) for term in walk(*waiting) for a in term.axes), default=0)  # their places are theirs
         while waiting and len(self.facts) < MOST:
             new = list(self._visit(waiting))
             if not new:
@@ -88,6 +89,15 @@ class Instances:
     def positive(self, a: Term) -> Term:
         return self.t("lt", self.logic.zero, a)
 
+    def nonzero(self, atoms: Iterable[Term]) -> list[Term]:
+        return [self.t("ne", a, self.logic.zero) for a in dict.fromkeys(atoms)]
+
+    def settled(self, a: Term) -> list[Term]:
+        """What an expansion of `a` rests on where it stands for `a` without being compared with it."""
+        p = self.expand(a)
+        inverted = [atom for m in p for atom, e in m if e < 0]
+        return [x for x in (self.same(a, self.expand.written(p)), *self.nonzero(inverted)) if x is not self.logic.true]
+
     def _index(self, term: Term) -> Iterator[Fact]:
         t = self.t
         last = t.add(t("size", attr=term.attr.split("#")[0]), t.const(-1))
@@ -112,11 +122,12 @@ class Instances:
         )
 
     def _inside_exponent(self, p: Polynomial) -> list[Term]:
-        return [
-            self.positive(m[0][0].args[0])
-            for m, c in p.items()
-            if len(m) == 1 and m[0][0].op == "log" and m[0][1] == 1 and c.denominator == 1
-        ]
+        found: list[Term] = []
+        for m, c in p.items():
+            if len(m) == 1 and m[0][0].op == "log" and m[0][1] == 1 and c.denominator == 1:
+                inside = m[0][0].args[0]
+                found += [self.positive(inside), *self.settled(inside)]
+        return found
 
     def _log(self, term: Term) -> Iterator[Fact]:
         (a,) = term.args
@@ -139,6 +150,7 @@ class Instances:
             over = self.expand._over(p, factor)
             rest = self.expand.written(over)
         found = [self.positive(a) for a, _ in factor if a.op != "exp"]
+        found += [x for a, _ in factor if a.op == "exp" for x in self.settled(a.args[0])]
         found += [self.positive(rest)] if rest is not None else []
         return found if c > 0 else [*found, self.logic.false]
 
@@ -165,9 +177,8 @@ class Instances:
         base, e = term.args
         if e.attr == -1:
             written = self.expand.written(self.expand(term))
-            p = self.expand.written(self.expand(base))
-            nonzero = self.t("ne", base, self.logic.zero)
-            yield self.fact("1/(a·b) = 1/a · 1/b", self.same(term, written), self.same(base, p), nonzero)
+            nonzero = self.nonzero([base])
+            yield self.fact("1/(a·b) = 1/a · 1/b", self.same(term, written), *self.settled(base), *nonzero)
         elif e.attr < 0:
             yield from self._pow(self.t("pow", base, self.t.const(-1)))
 
@@ -208,7 +219,8 @@ class Instances:
         place = self.element(axes)
         if written is not term:
             agree = self.same(self.at(body, place), self.at(p, place)) if p is not body else self.logic.true
-            yield self.fact("a sum is linear in what does not vary", self.same(term, written), agree)
+            why = "a sum is linear in what does not vary"
+            yield self.fact(why, self.same(term, written), agree, *self.nonzero(self._cancelled(term)))
         sign = likely_sign(body)
         if sign is not None:  # an element of its own: it stands for one where this body is not positive
             there, zero = self.at(body, self.element(axes)), self.logic.zero
@@ -217,6 +229,15 @@ class Instances:
             else:
                 why = "a sum of numbers that are not negative is not negative"
                 yield self.fact(why, self.t("le", zero, term), self.t("le", zero, there))
+
+    def _cancelled(self, term: Term) -> Iterator[Term]:
+        """Sums that a factor outside divides: S·(1/S) is written 1."""
+        axes = set(term.attr.axes)
+        for m in self.expand(term.args[0]):
+            inner = tuple((a, e) for a, e in m if axes & a.axes)
+            (own,) = self.expand.summed(axes, inner)
+            divided = {a for a, e in m if e < 0 and not axes & a.axes}
+            yield from (a for a, _ in own if a in divided)
 
     def _alike(self, term: Term) -> Iterator[Fact]:
         """Two reductions whose bodies agree at every element are equal."""
@@ -285,6 +306,11 @@ class Instances:
 
 
 _PLAIN = frozenset("const special tensor state index size add mul where maximum minimum abs sign".split())
+
+
+def _mark(axis: str) -> int:
+    """The number of a named place, 0 for an axis."""
+    return int(axis.rpartition("#")[2]) if "#" in axis else 0
 
 
 def likely_sign(term: Term) -> str | None:

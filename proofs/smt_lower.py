@@ -327,8 +327,8 @@ class Lowering:
         r: Reduction = term.attr
         if r.kind in ("prod", "monoid"):
             self._finite_only(term, args)
-        bodies = [x for a in args for x in (a.value, a.high, a.low)]
-        bodies = [b for b in bodies if b not in (self.logic.true, self.logic.false)]
+        finite = all(self.finite(a) is self.logic.true for a in args)
+        bodies = [x for a in args for x in ((a.value,) if finite else (a.value, a.high, a.low))]
 
         def of(kind: str) -> Term:
             return self.t("reduce", *bodies, attr=Reduction(kind, r.axes, r.extra))

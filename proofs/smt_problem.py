@@ -47,7 +47,7 @@ def problem(o: Obligation, doc: Document) -> Problem:
         goal = g.all(left.defined, left.value)
         found = Problem(o, terms, goal)
         defined = [low(doc.spec[o.subject])] if o.subject in doc.spec else [low(x) for x in doc.spec.values()]
-        found.hypotheses.append(("the definition has a value", g.any(*(x.defined for x in defined))))
+        found.hypotheses.append(("the definition has a value", g.all(*(x.defined for x in defined))))
     else:
         goal = g.all(left.defined, right.defined, low.same(left, right))
         found = Problem(o, terms, goal)
