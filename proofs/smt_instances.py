@@ -40,7 +40,9 @@ class Instances:
     `apart`: premises are left to be settled apart, so the terms in them call for nothing here.
     """
 
-    def __init__(self, terms: Terms, universal: Iterable[tuple[tuple[str, ...], Term]] = (), apart: bool = False) -> None:
+    def __init__(
+        self, terms: Terms, universal: Iterable[tuple[tuple[str, ...], Term]] = (), apart: bool = False
+    ) -> None:
         self.t, self.logic, self.expand = terms, Logic(terms), Expansion(terms)
         self.universal, self.apart = list(universal), apart
         self.facts: dict[Fact, None] = {}
@@ -139,7 +141,9 @@ class Instances:
         )
         e = self.t("exp", term)
         yield self.fact("exp(log a) = a", self.t("eq", e, a), self.positive(a))
-        yield self.fact("log 1 = 0", self.logic.any(self.t("ne", a, self.logic.one), self.t("eq", term, self.logic.zero)))
+        yield self.fact(
+            "log 1 = 0", self.logic.any(self.t("ne", a, self.logic.one), self.t("eq", term, self.logic.zero))
+        )
 
     def _factors(self, p: Polynomial) -> list[Term]:
         if not p:

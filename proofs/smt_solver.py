@@ -15,8 +15,8 @@ from redalg.proofs.smt_text import Script
 from redalg.proofs.terms import Term
 
 EASY = 40_000  # units of Z3's rlimit for an attempt with equations only
-CELLS = 40_000
-LOG=[]
+CELLS = 4_000
+LOG = []
 DEEP = 6  # premises of premises
 
 
@@ -42,7 +42,10 @@ class Solver:
         most = min(most, self.left - self.spent)
         if most <= 0:
             return "unknown", None
-        z3 = self.z3; import time; T0=time.time()
+        z3 = self.z3
+        import time
+
+        T0 = time.time()
         context = z3.Context()
         solver = z3.Solver(ctx=context)
         solver.set("rlimit", most)
@@ -51,9 +54,21 @@ class Solver:
         solver.from_string(text)
         answer = str(solver.check())
         statistics = solver.statistics()
-        import time; 
-        if time.time()-T0>3: open(f"/tmp/smt_slow_{len(LOG)}.smt2","w").write(text); print("SLOW",len(LOG),answer,cells,most,time.time()-T0,flush=True)
-        LOG.append((answer, cells, most, {k: statistics.get_key_value(k) for k in statistics.keys()}["rlimit count"], time.time() - T0, text))
+        import time
+
+        if time.time() - T0 > 3:
+            open(f"/tmp/smt_slow_{len(LOG)}.smt2", "w").write(text)
+            print("SLOW", len(LOG), answer, cells, most, time.time() - T0, flush=True)
+        LOG.append(
+            (
+                answer,
+                cells,
+                most,
+                {k: statistics.get_key_value(k) for k in statistics.keys()}["rlimit count"],
+                time.time() - T0,
+                text,
+            )
+        )
         self.spent += next((statistics.get_key_value(k) for k in statistics.keys() if k == "rlimit count"), most)
         return answer, solver.model() if answer == "sat" else None
 
@@ -91,17 +106,34 @@ class Solver:
         """An equation, by equations alone."""
         if formula not in self.equal:
             bare = Instances(self.p.terms, (), apart=True).close([formula])
-            facts = [f for f in self.settled(bare, depth) if f.conclusion.op == "eq" and f.premise.op == "true"]
-            text = self.text(formula, facts, ())
-            self.equal[formula] = any(self.ask(text, EASY, cells)[0] == "unsat" for cells in (False, True))
+            known = [f for f in self.settled(bare, depth) if f.premise.op == "true"]
+            facts = [f for f in known if f.conclusion.op == "eq"]
+            signs = [f for f in known if f.conclusion.op == "lt"]
+            bare_formula = self.replaced(formula, facts)
+            self.equal[formula] = any(
+                self.ask(self.text(bare_formula, used, ()), most, cells)[0] == "unsat"
+                for used, cells, most in ((facts, False, EASY), (facts + signs, False, EASY), (facts + signs, True, CELLS))
+            )
         return self.equal[formula]
 
     def _entailed(self, formula: Term, depth: int) -> bool:
         """A condition, by everything that is known and given."""
         whole = [formula, *(h for _, h in self.p.hypotheses)]
         facts = self.settled(Instances(self.p.terms, self.p.universal, apart=True).close(whole), depth)
-        text, most = self.text(formula, facts, self.p.hypotheses), self.left if depth == 0 else EASY
-        return self.ask(text, most, False)[0] == "unsat" or self.ask(text, CELLS, True)[0] == "unsat"
+        most = self.left if depth == 0 else EASY
+        text = self.text(self.replaced(formula, facts), facts, self.p.hypotheses)
+        first = self.ask(text, most, False)[0]
+        return first == "unsat" or (first != "sat" and self.ask(text, CELLS, True)[0] == "unsat")
+
+    def replaced(self, formula: Term, facts: Iterable[Fact]) -> Term:
+        """The formula with equals put for equals: what is left is arithmetic of products."""
+        true = self.p.terms("true")
+        equal = {f.conclusion.args[0]: f.conclusion.args[1] for f in facts if f.premise is true and f.conclusion.op == "eq"}
+        for _ in range(DEEP):
+            before, formula = formula, self.p.terms.substitute(formula, equal)
+            if formula is before:
+                break
+        return formula
 
     def settled(self, facts: Iterable[Fact], depth: int) -> list[Fact]:
         """The facts, without the premises that are proved."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 from redalg.proofs.terms import Term, walk
 
 OPERATORS = {"add": "+", "mul": "*", "lt": "<", "le": "<=", "eq": "=", "and": "and", "or": "or", "not": "not"}
-FUNCTIONS = {"power": "pow", "power_defined": "pow_has_value"}
+LOGIC = "QF_UFNRA"
 SPELLED = {"add": " + ", "maximum": "max", "minimum": "min"}
 
 
@@ -60,10 +60,12 @@ def clipped(text: str, most: int = 400) -> str:
 class Script:
     """One SMT-LIB text: formulas are added with comments, then written with everything they need."""
 
-    def __init__(self, title: Iterable[str], logic: str = "ALL") -> None:
-        self.title, self.logic = list(title), logic
+    def __init__(self, title: Iterable[str]) -> None:
+        self.title = list(title)
         self.entries: list[tuple[str, Term, Term | None]] = []
         self.names: dict[Term, str] = {}
+        self.functions: dict[tuple[str, object], str] = {}
+        self.taken: set[str] = set()
         self.counts: Counter[str] = Counter()
         self.used: dict[Term, int] = {}
 
@@ -77,7 +79,7 @@ class Script:
             for a in () if term.op == "reduce" else term.args:
                 self.used[a] = self.used.get(a, 0) + 1
         head = [f"; {clipped(line)}" for line in self.title]
-        lines = [*head, f"(set-logic {self.logic})", *self._declarations(order)]
+        lines = [*head, f"(set-logic {LOGIC})", *self._declarations(order)]
         lines += [x for term in order for x in self._definition(term)]
         for comment, formula, premise in self.entries:
             lines += [f"; {clipped(comment)}"] if comment else []
@@ -91,23 +93,22 @@ class Script:
 
     def _declarations(self, order: list[Term]) -> list[str]:
         lines: list[str] = []
-        functions: dict[str, str] = {}
+        functions: list[str] = []
         for term in order:
             if term.op in ("tensor", "state", "index", "size", "special"):
-                self.names[term] = self._quoted(notation(term))
+                self.names[term] = self._symbol(term)
                 sort = "Bool" if term.is_boolean else "Real"
                 lines.append(f"(declare-const {self.names[term]} {sort})")
                 lines += self._known(term)
             elif term.op == "reduce":
-                self.counts[term.attr.kind] += 1
-                self.names[term] = f"{term.attr.kind}_{self.counts[term.attr.kind]}"
+                self.names[term] = self._numbered(term.attr.kind)
                 sort = "Bool" if term.is_boolean else "Real"
                 lines.append(f"(declare-const {self.names[term]} {sort}) ; {clipped(notation(term))}")
-            elif self._is_function(term):
+            elif self._is_function(term) and (term.op, term.attr) not in self.functions:
                 result = "Bool" if term.op.endswith("_defined") else "Real"
                 arity = " ".join("Real" for _ in term.args)
-                functions[self.function(term)] = f"(declare-fun {self.function(term)} ({arity}) {result})"
-        return [*functions.values(), *lines]
+                functions.append(f"(declare-fun {self.function(term)} ({arity}) {result})")
+        return functions + lines
 
     def _known(self, term: Term) -> list[str]:
         name, lines = self.names[term], []
@@ -123,18 +124,35 @@ class Script:
             lines.append(f"(assert (>= {name} 0.0))")
         return lines
 
-    def _quoted(self, name: str) -> str:
-        plain = name.replace("|", "/").replace("\\", "/")
-        return plain if plain.isidentifier() and plain.isascii() and plain not in _RESERVED else f"|{plain}|"
+    def _symbol(self, term: Term) -> str:
+        """The name of a leaf: its own where that is a free symbol, else quoted; never one that stands already."""
+        written = notation(term)
+        if written.isidentifier() and written.isascii() and written not in RESERVED:
+            name = written
+        else:  # brackets keep a quoted name apart from every generated one
+            written = clipped("".join("/" if c in "|\\" or not c.isprintable() else c for c in written), 80)
+            name = f"|{written if written.endswith(']') else written + '[]'}|"
+        if name in self.taken:
+            self.counts["leaf"] += 1
+            name = f"|{name.strip('|')} ({self.counts['leaf']})|"
+        self.taken.add(name)
+        return name
+
+    def _numbered(self, kind: str) -> str:
+        self.counts[kind] += 1
+        return f"{kind}!{self.counts[kind]}"
 
     def _is_function(self, term: Term) -> bool:
         return bool(term.args) and term.op not in OPERATORS and term.op not in _WRITTEN
 
     def function(self, term: Term) -> str:
-        if term.op == "root":
-            return "sqrt" if term.attr == 2 else f"root{term.attr}"
-        name = FUNCTIONS.get(term.op, term.op)
-        return f"{name}_{term.attr}" if term.attr is not None else name
+        """Ends in "!", so that no solver takes it for a function that it knows."""
+        key = (term.op, term.attr)
+        if key not in self.functions:
+            name = "sqrt" if key == ("root", 2) else term.op if term.attr is None else f"{term.op}!{term.attr}"
+            plain = name.replace("!", "").replace("_", "")
+            self.functions[key] = f"{name}!" if plain.isalnum() and plain.isascii() else self._numbered(term.op)
+        return self.functions[key]
 
     # --- terms ---
 
@@ -146,8 +164,7 @@ class Script:
             return []
         sort = "Bool" if self._is_bool(term) else "Real"
         text = self.of(term)
-        self.counts["t"] += 1
-        self.names[term] = f"t{self.counts['t']}"
+        self.names[term] = self._numbered("t")
         return [f"(define-fun {self.names[term]} () {sort} {text})"]
 
     def _is_bool(self, term: Term) -> bool:
@@ -191,4 +208,10 @@ class Script:
 
 
 _WRITTEN = frozenset("ne where maximum minimum abs sign pow const true false reduce".split())
-_RESERVED = frozenset("exp log sin cos tan and or not let abs true false pi as par assert push pop".split())
+# Words of SMT-LIB 2 and names of functions that solvers know without a declaration.
+RESERVED = frozenset(
+    "BINARY DECIMAL HEXADECIMAL NUMERAL STRING let forall exists match par as assert push pop exit echo reset and or "
+    "xor not ite true false distinct abs div mod rem divisible to_real to_int is_int is Bool Int Real String Array Seq Set "
+    "select store exp log sin cos tan sec csc cot asin acos atan arcsin arccos arctan sinh cosh tanh asinh acosh atanh "
+    "sqrt pi euler e if implies iff min max bvadd concat extract repeat rotate_left".split()
+)
