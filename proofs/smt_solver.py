@@ -11,10 +11,12 @@ from typing import Any
 
 from redalg.proofs.smt_instances import Fact, Instances
 from redalg.proofs.smt_problem import Problem
+from redalg.proofs.smt_products import cancelling
 from redalg.proofs.smt_text import Script
 from redalg.proofs.terms import Term
 
 EASY = 40_000  # units of Z3's rlimit for an attempt with equations only
+HARD = 2_000_000
 CELLS = 4_000
 LOG = []
 DEEP = 6  # premises of premises
@@ -37,7 +39,7 @@ class Solver:
         self.equal: dict[Term, bool] = {}
         self.spent = 0
 
-    def ask(self, text: str, most: int, cells: bool) -> tuple[str, Any]:
+    def ask(self, text: str, most: int, cells: bool, products: bool = False) -> tuple[str, Any]:
         """sat, unsat or unknown, and the model."""
         most = min(most, self.left - self.spent)
         if most <= 0:
@@ -51,7 +53,11 @@ class Solver:
         solver.set("rlimit", most)
         solver.set("random_seed", 0)
         solver.set("arith.nl.nra", cells)
-        solver.from_string(text)
+        if products:
+            for a in z3.parse_smt2_string(text, ctx=context):
+                solver.add(z3.simplify(z3.simplify(a, som=True), som=True))
+        else:
+            solver.from_string(text)
         answer = str(solver.check())
         statistics = solver.statistics()
         import time
@@ -109,26 +115,47 @@ class Solver:
             known = [f for f in self.settled(bare, depth) if f.premise.op == "true"]
             facts = [f for f in known if f.conclusion.op == "eq"]
             signs = [f for f in known if f.conclusion.op == "lt"]
-            bare_formula = self.replaced(formula, facts)
+            if self._by_products(self.replaced(formula, facts), depth):
+                self.equal[formula] = True
+                return True
+            tries = ((facts, False, EASY), (facts + signs, False, EASY), (facts + signs, True, CELLS))
             self.equal[formula] = any(
-                self.ask(self.text(bare_formula, used, ()), most, cells)[0] == "unsat"
-                for used, cells, most in ((facts, False, EASY), (facts + signs, False, EASY), (facts + signs, True, CELLS))
+                self.ask(self.text(f, used, ()), most, cells)[0] == "unsat"
+                for used, cells, most in tries
+                for f in dict.fromkeys((self.replaced(formula, facts), formula))
             )
         return self.equal[formula]
+
+    def _by_products(self, formula: Term, depth: int) -> bool:
+        """An equation of sums of products, by the products that cancel."""
+        if formula.op != "eq" or formula.args[0].is_boolean:
+            return False
+        t, (left, right) = self.p.terms, formula.args
+        found = cancelling(t, left, right)
+        if found is None or any(f.premise.op != "true" for f in self.settled([f for _, f in found], depth)):
+            return False
+        zeros = [t.mul(t.const(c), t.sub(*f.conclusion.args)) for c, f in found]  # each is 0 by its fact
+        identity = t("eq", left, t.add(right, *zeros))
+        return self.ask(self.text(identity, (), ()), EASY, False, products=True)[0] == "unsat"
 
     def _entailed(self, formula: Term, depth: int) -> bool:
         """A condition, by everything that is known and given."""
         whole = [formula, *(h for _, h in self.p.hypotheses)]
         facts = self.settled(Instances(self.p.terms, self.p.universal, apart=True).close(whole), depth)
         most = self.left if depth == 0 else EASY
-        text = self.text(self.replaced(formula, facts), facts, self.p.hypotheses)
-        first = self.ask(text, most, False)[0]
-        return first == "unsat" or (first != "sat" and self.ask(text, CELLS, True)[0] == "unsat")
+        for f in dict.fromkeys((self.replaced(formula, facts), formula)):
+            text = self.text(f, facts, self.p.hypotheses)
+            first = self.ask(text, min(most, HARD), False)[0]
+            if first == "unsat" or (first != "sat" and self.ask(text, CELLS, True)[0] == "unsat"):
+                return True
+        return False
 
     def replaced(self, formula: Term, facts: Iterable[Fact]) -> Term:
         """The formula with equals put for equals: what is left is arithmetic of products."""
         true = self.p.terms("true")
-        equal = {f.conclusion.args[0]: f.conclusion.args[1] for f in facts if f.premise is true and f.conclusion.op == "eq"}
+        equal = {
+            f.conclusion.args[0]: f.conclusion.args[1] for f in facts if f.premise is true and f.conclusion.op == "eq"
+        }
         for _ in range(DEEP):
             before, formula = formula, self.p.terms.substitute(formula, equal)
             if formula is before:
