@@ -1,12 +1,15 @@
-"""Obligations and Z3, in this process: bounded by work, never by time.
+"""Obligations and Z3, in this process: bounded by units of Z3's own count of work (``rlimit``), never by time.
 
 An instance of an axiom with a premise is settled first: the premise alone, with what it calls for, then the conclusion
-stands as a fact. So one hard question becomes several easy ones, and the first attempt at each uses equations only.
+stands as a fact. So one hard question becomes several easy ones. What Python does between the questions is to leave out
+facts, to put equals for equals where a fact says that they are, and to join: ``a and b`` holds where a holds and b
+holds, ``l = r`` where ``l - r = Σ c·(l_k - r_k)`` as polynomials and every ``l_k = r_k`` is a fact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
 from typing import Any
 
 from redalg.proofs.smt_instances import Fact, Instances
@@ -15,68 +18,49 @@ from redalg.proofs.smt_products import cancelling
 from redalg.proofs.smt_text import Script
 from redalg.proofs.terms import Term
 
-EASY = 40_000  # units of Z3's rlimit for an attempt with equations only
-HARD = 2_000_000
-CELLS = 4_000
-LOG = []
+EASY, HARD, CELLS = 40_000, 400_000, 10_000  # units of work for one question
 DEEP = 6  # premises of premises
-
-
-def z3_or_none() -> Any:
-    try:
-        import z3
-    except ImportError:
-        return None
-    return z3
+# Gröbner bases of Z3's newer arithmetic and its cells are hardly counted, so they are asked little or nothing.
+WAYS: dict[str, dict[str, Any]] = {
+    "cases": {"arith.nl.nra": False, "arith.nl.grobner": False},
+    "bases": {"arith.solver": 2},
+    "cells": {"arith.nl.grobner": False},
+    "products": {"arith.nl.nra": False, "arith.nl.grobner": False},
+}
 
 
 class Solver:
     """Proves formulas of one problem within `rlimit` units of work altogether."""
 
     def __init__(self, z3: Any, p: Problem, rlimit: int) -> None:
-        self.z3, self.p, self.left = z3, p, rlimit
+        self.z3, self.p, self.limit = z3, p, rlimit
         self.known: dict[Term, bool] = {}
         self.equal: dict[Term, bool] = {}
+        self.models: list[dict[Term, Fraction | bool]] = []
         self.spent = 0
 
-    def ask(self, text: str, most: int, cells: bool, products: bool = False) -> tuple[str, Any]:
-        """sat, unsat or unknown, and the model."""
-        most = min(most, self.left - self.spent)
+    def ask(self, script: Script, most: int, way: str) -> str:
+        """sat, unsat or unknown."""
+        most = min(most, self.limit - self.spent)
         if most <= 0:
-            return "unknown", None
-        z3 = self.z3
-        import time
-
-        T0 = time.time()
+            return "unknown"
+        z3, text = self.z3, script.text()
         context = z3.Context()
         solver = z3.Solver(ctx=context)
         solver.set("rlimit", most)
         solver.set("random_seed", 0)
-        solver.set("arith.nl.nra", cells)
-        if products:
-            for a in z3.parse_smt2_string(text, ctx=context):
-                solver.add(z3.simplify(z3.simplify(a, som=True), som=True))
-        else:
-            solver.from_string(text)
+        for name, value in WAYS[way].items():
+            solver.set(name, value)
+        assertions = z3.parse_smt2_string(text, ctx=context)
+        if way == "products":
+            assertions = [z3.simplify(z3.simplify(a, som=True), som=True) for a in assertions]
+        solver.add(*assertions)
         answer = str(solver.check())
-        statistics = solver.statistics()
-        import time
-
-        if time.time() - T0 > 3:
-            open(f"/tmp/smt_slow_{len(LOG)}.smt2", "w").write(text)
-            print("SLOW", len(LOG), answer, cells, most, time.time() - T0, flush=True)
-        LOG.append(
-            (
-                answer,
-                cells,
-                most,
-                {k: statistics.get_key_value(k) for k in statistics.keys()}["rlimit count"],
-                time.time() - T0,
-                text,
-            )
-        )
-        self.spent += next((statistics.get_key_value(k) for k in statistics.keys() if k == "rlimit count"), most)
-        return answer, solver.model() if answer == "sat" else None
+        counted = solver.statistics()
+        self.spent += next((counted.get_key_value(k) for k in counted.keys() if k == "rlimit count"), most)
+        if answer == "sat":
+            self.models.append(_values(solver.model(), script))
+        return answer
 
     def proved(self, formula: Term, depth: int = 0) -> bool:
         if formula.op == "true":
@@ -99,7 +83,7 @@ class Solver:
         return self.proved(rest, depth) if rest is not formula else self._entailed(formula, depth)
 
     def _without_equations(self, formula: Term, depth: int) -> Term:
-        """The condition with every equation that holds whatever is given replaced by true."""
+        """The condition with every equation that holds replaced by true."""
         g = self.p.logic
         if formula.op == "eq" and not formula.args[0].is_boolean:
             return g.true if self._equal(formula, depth) else formula
@@ -109,20 +93,15 @@ class Solver:
         return formula
 
     def _equal(self, formula: Term, depth: int) -> bool:
-        """An equation, by equations alone."""
+        """An equation, by equations and signs alone."""
         if formula not in self.equal:
-            bare = Instances(self.p.terms, (), apart=True).close([formula])
-            known = [f for f in self.settled(bare, depth) if f.premise.op == "true"]
+            called = self.settled(Instances(self.p.terms, (), apart=True).close([formula]), depth)
+            known = [f for f in called if f.premise is self.p.logic.true]
             facts = [f for f in known if f.conclusion.op == "eq"]
-            signs = [f for f in known if f.conclusion.op == "lt"]
-            if self._by_products(self.replaced(formula, facts), depth):
-                self.equal[formula] = True
-                return True
-            tries = ((facts, False, EASY), (facts + signs, False, EASY), (facts + signs, True, CELLS))
-            self.equal[formula] = any(
-                self.ask(self.text(f, used, ()), most, cells)[0] == "unsat"
-                for used, cells, most in tries
-                for f in dict.fromkeys((self.replaced(formula, facts), formula))
+            self.equal[formula] = self._by_products(self.replaced(formula, facts), depth) or any(
+                self.ask(self.script(f, known if way == "bases" else facts, ()), EASY, way) == "unsat"
+                for way in ("cases", "bases")
+                for f in self.forms(formula, facts)
             )
         return self.equal[formula]
 
@@ -136,26 +115,33 @@ class Solver:
             return False
         zeros = [t.mul(t.const(c), t.sub(*f.conclusion.args)) for c, f in found]  # each is 0 by its fact
         identity = t("eq", left, t.add(right, *zeros))
-        return self.ask(self.text(identity, (), ()), EASY, False, products=True)[0] == "unsat"
+        return self.ask(self.script(identity, (), ()), EASY, "products") == "unsat"
 
     def _entailed(self, formula: Term, depth: int) -> bool:
         """A condition, by everything that is known and given."""
         whole = [formula, *(h for _, h in self.p.hypotheses)]
         facts = self.settled(Instances(self.p.terms, self.p.universal, apart=True).close(whole), depth)
-        most = self.left if depth == 0 else EASY
-        for f in dict.fromkeys((self.replaced(formula, facts), formula)):
-            text = self.text(f, facts, self.p.hypotheses)
-            first = self.ask(text, min(most, HARD), False)[0]
-            if first == "unsat" or (first != "sat" and self.ask(text, CELLS, True)[0] == "unsat"):
-                return True
-        return False
+        return any(self.ask(*question) == "unsat" for question in self._questions(formula, facts, depth))
+
+    def _questions(self, formula: Term, facts: list[Fact], depth: int) -> Iterator[tuple[Script, int, str]]:
+        """From few facts to all of them."""
+        signs = [f for f in facts if f.conclusion.op in ("lt", "le", "ne", "or")]
+        given = self.p.hypotheses
+        yield self.script(formula, signs, ()), EASY, "cases"
+        yield self.script(formula, signs, given), EASY, "cases"
+        forms = list(self.forms(formula, facts))
+        for way in ("cases", "bases"):
+            yield from ((self.script(f, facts, given), EASY if depth else HARD, way) for f in forms)
+        self.models.clear()  # only a model of everything can refute
+        yield from ((self.script(f, facts, given), CELLS, "cells") for f in forms if not depth)
+
+    def forms(self, formula: Term, facts: Iterable[Fact]) -> Iterable[Term]:
+        return dict.fromkeys((self.replaced(formula, facts), formula))
 
     def replaced(self, formula: Term, facts: Iterable[Fact]) -> Term:
         """The formula with equals put for equals: what is left is arithmetic of products."""
-        true = self.p.terms("true")
-        equal = {
-            f.conclusion.args[0]: f.conclusion.args[1] for f in facts if f.premise is true and f.conclusion.op == "eq"
-        }
+        held = [f.conclusion.args for f in facts if f.premise is self.p.logic.true and f.conclusion.op == "eq"]
+        equal = dict(held)
         for _ in range(DEEP):
             before, formula = formula, self.p.terms.substitute(formula, equal)
             if formula is before:
@@ -164,14 +150,29 @@ class Solver:
 
     def settled(self, facts: Iterable[Fact], depth: int) -> list[Fact]:
         """The facts, without the premises that are proved."""
-        true = self.p.terms("true")
+        true = self.p.logic.true
         return [Fact(f.why, f.conclusion, true) if self.proved(f.premise, depth + 1) else f for f in facts]
 
-    def text(self, formula: Term, facts: Iterable[Fact], hypotheses: Iterable[tuple[str, Term]]) -> str:
+    def script(self, formula: Term, facts: Iterable[Fact], hypotheses: Iterable[tuple[str, Term]]) -> Script:
         s = Script([])
         for why, h in hypotheses:
             s.add(why, h)
         for f in facts:
             s.add(f.why, f.conclusion, f.premise)
         s.add("", self.p.terms("not", formula))
-        return s.text()
+        return s
+
+
+def _values(model: Any, script: Script) -> dict[Term, Fraction | bool]:
+    """The rational values and truths that a model gives to leaves."""
+    by_name = {d.name(): model[d] for d in model.decls() if d.arity() == 0}
+    found: dict[Term, Fraction | bool] = {}
+    for term, name in script.names.items():
+        value = by_name.get(name.strip("|"))
+        if value is None or term.op not in ("tensor", "state"):
+            continue
+        if term.is_boolean:
+            found[term] = str(value) == "True"
+        elif hasattr(value, "as_fraction"):
+            found[term] = value.as_fraction()
+    return found
