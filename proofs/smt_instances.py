@@ -75,7 +75,7 @@ class Instances:
             self.seen.add(term)
             if term.op in ("tensor", "state", "index"):
                 for axis in [term.attr] if term.op == "index" else term.attr.axes:
-                    self.places.setdefault(axis.split("#")[0], {})[axis] = None
+                    self.places.setdefault(unmarked(axis), {})[axis] = None
             method = getattr(self, f"_{term.op}", None)
             if method is not None:
                 yield from method(term)
@@ -102,7 +102,7 @@ class Instances:
 
     def _index(self, term: Term) -> Iterator[Fact]:
         t = self.t
-        last = t.add(t("size", attr=term.attr.split("#")[0]), t.const(-1))
+        last = t.add(t("size", attr=unmarked(term.attr)), t.const(-1))
         yield self.fact("a position lies on its axis", t("le", self.logic.zero, term))
         yield self.fact("a position lies on its axis", t("le", term, last))
 
@@ -314,7 +314,13 @@ _PLAIN = frozenset("const special tensor state index size add mul where maximum 
 
 def _mark(axis: str) -> int:
     """The number of a named place, 0 for an axis."""
-    return int(axis.rpartition("#")[2]) if "#" in axis else 0
+    number = axis.rpartition("#")[2]
+    return int(number) if "#" in axis and number.isdecimal() else 0
+
+
+def unmarked(axis: str) -> str:
+    """The axis that a named place lies on."""
+    return axis.partition("#")[0]
 
 
 def likely_sign(term: Term) -> str | None:
