@@ -6,11 +6,11 @@ A text holds what an obligation rests on and its *negation*, over the real numbe
 * ``exp``, ``log``, roots and the other functions are uninterpreted; sums, extrema, lists and the other reductions are
   constants. Both come with the instances of their axioms that the terms call for (`redalg.proofs.smt_instances`).
 
-So an identity between the sides at an element is proved for all reals, and one that reads reductions for every length of
-at least one place along every axis, and both parts of a split: reductions are never written out for some length. Streams
-and parts without an element are outside. What has a value, and where a value is an infinity, are conditions of their own
-(`redalg.proofs.smt_lower`); an obligation is claimed where its definition has a value, an exact one where either side
-has (`redalg.proofs.smt_problem`). Real numbers are meant throughout, so nothing is said about roundings of floats.
+So an identity between the sides at an element is proved for all reals, and one that reads reductions for every length
+of at least one place along every axis (in both parts of a split): no reduction is written out for some length. Streams
+and parts without an element are outside. What has a value, and where a value is an infinity, are conditions of their
+own (`redalg.proofs.smt_lower`); an obligation is claimed where its definition has a value, an exact one where either
+side has (`redalg.proofs.smt_problem`). Real numbers are meant throughout: nothing is said about roundings of floats.
 
 What must be trusted for a verdict *proved*: this translation (no code in common with `redalg.proofs.check`, and none of
 the engine), the axioms, and Z3. A text alone leaves Z3 out, and says the same to any other solver.
@@ -26,6 +26,7 @@ from redalg.proofs.check import Finding, Report, compare
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
+from redalg.proofs.smt_expand import TooLarge
 from redalg.proofs.smt_logic import Unexpressed
 from redalg.proofs.smt_problem import problem, text
 from redalg.proofs.smt_refuting import confirmed
@@ -48,19 +49,17 @@ def smt_lib(certificate: Certificate) -> dict[str, str]:
     ; O2 of sum_exp (exact); unsat means that it holds for all real numbers
     """
     doc = certificate.document
-    return {
-        f"{n:03d}-{o.law}-{re.sub('[^A-Za-z0-9_]', '_', o.subject)[:60]}": text(o, doc)
-        for n, o in enumerate(doc.obligations)
-    }
+    names = (f"{n:03d}-{o.law}-{re.sub('[^A-Za-z0-9_]', '_', o.subject)[:60]}" for n, o in enumerate(doc.obligations))
+    return {name: text(o, doc) for name, o in zip(names, doc.obligations, strict=True)}
 
 
 def solve(certificate: Certificate, rlimit: int = RLIMIT) -> Report:
     """Z3's verdict on every obligation, within `rlimit` units of Z3's count of work each.
 
-    *proved*; *refuted*, with the point that Z3 found, at which both sides were evaluated exactly and differ; or *unknown*
-    with the reason. Z3 is asked in steps: the premises of the axioms' instances first, each as a question of its own.
-    Deterministic for one version of Z3. Raises: CertificateError where Z3 is not installed, and where the obligations
-    stated are not those that the spec and the form require.
+    *proved*; *refuted*, with the point that Z3 found, at which both sides were evaluated exactly and differ; or
+    *unknown* with the reason. Z3 is asked in steps: the premises of the axioms' instances first, each as a question of
+    its own. Deterministic for one version of Z3. Raises: CertificateError where Z3 is not installed, and where the
+    obligations stated are not those that the spec and the form require.
 
     >>> import redalg as ra
     >>> print(solve(ra.derive_incremental(ra.catalog["logsumexp"]).certificate))  # doctest: +SKIP
@@ -83,7 +82,7 @@ def judged(z3: Any, o: Obligation, doc: Document, rlimit: int = RLIMIT) -> Findi
             return Finding(o, "proved", f"{solver.spent} units of work")
     except Unexpressed as e:
         return Finding(o, "unknown", f"not expressed: {e}")
-    except (OverflowError, RecursionError, z3.Z3Exception) as e:
+    except (OverflowError, RecursionError, TooLarge, z3.Z3Exception) as e:
         return Finding(o, "unknown", f"given up: {str(e)[:200] or type(e).__name__}")
     points = (confirmed(o, doc, model) for model in solver.models)
     point = next((p for p in points if p is not None), None)

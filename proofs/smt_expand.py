@@ -1,7 +1,7 @@
 """Which identities to state: terms expanded into sums of products, only to choose the instances of axioms.
 
-Nothing here is believed. An expansion says which powers, exponentials and sums a term may be written with; the text that
-is handed to a solver states the axiom's premise beside its conclusion, and the solver has to find the premise true.
+Nothing here is believed. An expansion says which powers, exponentials and sums a term may be written with; the text
+states the axiom's premise beside its conclusion, and the solver has to find the premise true.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def times(a: Monomial, b: Monomial) -> Monomial:
         total = powers.get(atom, Fraction(0)) + e
         if atom.op == "where" and total > 1:  # an indicator
             total = Fraction(1)
+        if abs(total) > LARGEST:
+            raise TooLarge
         powers[atom] = total
     return tuple(sorted(((x, e) for x, e in powers.items() if e), key=lambda item: item[0].number))
 
@@ -222,7 +224,7 @@ class Expansion:
         factor, c, rest = self.primitive(p)
         found: Polynomial = {}
         if rest is not None and c < 0:
-            factor, c, rest = factor, Fraction(1), self.written({m: k for m, k in self._over(p, factor).items()})
+            c, rest = Fraction(1), self.written(self._over(p, factor))
         if c != 1:
             found = self.atom(self.t("log", self.t.const(c)))
         for a, e in factor:

@@ -274,7 +274,7 @@ class Instances:
 
     def _elements(self, axes: tuple[str, ...]) -> Iterator[dict[str, str]]:
         """Every named place along the axes; places along several axes were named together."""
-        named = [[n for n in self.places.get(a, {a: None})] for a in axes]
+        named = [list(self.places.get(a, {a: None})) for a in axes]
         first = named[0]
         for name in first:
             mark = name.partition("#")[1:]

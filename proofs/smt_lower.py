@@ -1,9 +1,9 @@
 """Terms over the real numbers: what a term is worth, and where it has a value or an infinite one.
 
 A term of a spec may hold ``oo``, ``-oo`` and ``nan``; SMT-LIB's reals do not. Every term becomes four terms that hold
-none: its value as a real number, the condition under which it has a value at all (no division by 0, no logarithm or root
-outside its domain, no ``oo - oo``, no ``0·oo``, no ``nan``), and the conditions under which that value is ``oo`` or
-``-oo``. Variables are real numbers. What cannot be told apart this way raises `Unexpressed`, never a guess.
+none: its value as a real number, the condition under which it has a value at all (no division by 0, no logarithm or
+root outside its domain, so no ``log 0``; no ``oo - oo``, ``0·oo``, ``nan``), and the conditions under which that value
+is ``oo`` or ``-oo``. Variables are real numbers. What cannot be told apart this way raises `Unexpressed`.
 """
 
 from __future__ import annotations

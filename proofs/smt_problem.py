@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from redalg.proofs.document import Document, Obligation
+from redalg.proofs.smt_expand import TooLarge
 from redalg.proofs.smt_instances import Fact, Instances
 from redalg.proofs.smt_logic import Logic, Lowered, Unexpressed
 from redalg.proofs.smt_lower import Lowering
 from redalg.proofs.smt_text import Script, notation
 from redalg.proofs.terms import Term, Terms, walk
 
+HIGHEST = 200  # factors of one product
 CASTS = ("cast_commutes", "cast_left_out")
 
 
@@ -59,7 +61,21 @@ def problem(o: Obligation, doc: Document) -> Problem:
     for fact in o.given:
         _give(found, g, low(fact), o)
     found.hypotheses = [(why, h) for why, h in found.hypotheses if h is not g.true]
+    _check_degrees(found)
     return found
+
+
+def _check_degrees(found: Problem) -> None:
+    """Powers of powers grow beyond what can be written; certificates may come from anybody."""
+    degrees: dict[Term, int] = {}
+    for t in walk(*found.formulas(), *(c for _, c in found.universal)):
+        inside = [degrees[a] for a in t.args]
+        if t.op == "pow":
+            degrees[t] = inside[0] * abs(int(t.args[1].attr))
+        else:
+            degrees[t] = sum(inside) if t.op == "mul" else max(inside) if t.op in ("add", "where") else 1
+        if degrees[t] > HIGHEST:
+            raise Unexpressed(f"a product of more than {HIGHEST} factors")
 
 
 def _give(found: Problem, g: Logic, fact: Lowered, o: Obligation) -> None:
@@ -79,6 +95,11 @@ def _title(o: Obligation, doc: Document) -> list[str]:
     return lines + [f"assumed by name: {', '.join(doc.assumptions)}"] * bool(doc.assumptions)
 
 
+def script_of_nothing(title: list[str], why: str) -> str:
+    """A text that a solver answers with ``sat``."""
+    return Script([title[0].partition(";")[0], f"not expressed, so nothing is asserted: {why}", *title[1:]]).text()
+
+
 def script(p: Problem, facts: list[Fact], title: list[str]) -> str:
     s = Script(title)
     for why, h in p.hypotheses:
@@ -94,7 +115,6 @@ def text(obligation: Obligation, doc: Document) -> str:
     title = _title(obligation, doc)
     try:
         p = problem(obligation, doc)
-    except Unexpressed as e:
-        return "\n".join([*(f"; {x}" for x in title), f"; not expressed: {e}", "(check-sat)", ""])
-    facts = Instances(p.terms, p.universal).close(p.formulas())
-    return script(p, facts, title)
+        return script(p, Instances(p.terms, p.universal).close(p.formulas()), title)
+    except (Unexpressed, TooLarge, OverflowError, RecursionError) as e:
+        return script_of_nothing(title, str(e) or type(e).__name__)

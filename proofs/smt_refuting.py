@@ -1,8 +1,8 @@
 """Models as refutations: what a solver says an obligation fails at, tried exactly at that point.
 
-A model of the exported text need not be a refutation: it chooses values of sums, exponentials and quotients by 0 freely.
-So its values of the leaves are put into the obligation itself, with one place along an axis for every element that is
-named, and both sides are evaluated as `redalg.proofs.falsify` does, in exact numbers and enclosures.
+A model of the exported text need not be a refutation: it chooses values of sums, exponentials and quotients by 0 as it
+likes. So its values of the leaves are put into the obligation itself, with one place along an axis for every element
+that is named, and both sides are evaluated as `redalg.proofs.falsify` does, in exact numbers and enclosures.
 """
 
 from __future__ import annotations

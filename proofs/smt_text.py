@@ -211,7 +211,7 @@ _WRITTEN = frozenset("ne where maximum minimum abs sign pow const true false red
 # Words of SMT-LIB 2 and names of functions that solvers know without a declaration.
 RESERVED = frozenset(
     "BINARY DECIMAL HEXADECIMAL NUMERAL STRING let forall exists match par as assert push pop exit echo reset and or "
-    "xor not ite true false distinct abs div mod rem divisible to_real to_int is_int is Bool Int Real String Array Seq Set "
-    "select store exp log sin cos tan sec csc cot asin acos atan arcsin arccos arctan sinh cosh tanh asinh acosh atanh "
-    "sqrt pi euler e if implies iff min max bvadd concat extract repeat rotate_left".split()
+    "xor not ite true false distinct abs div mod rem divisible to_real to_int is_int is Bool Int Real String Array Seq "
+    "Set select store exp log sin cos tan sec csc cot asin acos atan arcsin arccos arctan sinh cosh tanh asinh acosh "
+    "atanh sqrt pi euler e if implies iff min max bvadd concat extract repeat rotate_left".split()
 )
