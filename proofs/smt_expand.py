@@ -138,8 +138,8 @@ class Expansion:
             return self.atom(self.t("pow", self.t.const(0), self.t.const(-1)))
         split = self._cases(p)
         if split is not None:
-            c, yes, no = split
-            return self.chosen(c, self.inverse(yes), self.inverse(no))
+            indicator, yes, no = split
+            return self.chosen(indicator, self.inverse(yes), self.inverse(no))
         factor, c, rest = self.primitive(p)
         found: Polynomial = {tuple((a, -e) for a, e in factor): 1 / c}
         return found if rest is None else product(found, self.atom(rest, -1))

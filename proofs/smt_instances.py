@@ -9,7 +9,7 @@ and keeps the premise, so that nothing rests on the expansion that proposed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from redalg.proofs.smt_expand import Expansion, Polynomial
@@ -158,11 +158,11 @@ class Instances:
         found += [self.positive(rest)] if rest is not None else []
         return found if c > 0 else [*found, self.logic.false]
 
-    def guards(self, p: Polynomial, f: object) -> list[Term]:
+    def guards(self, p: Polynomial, f: Callable[[Polynomial], list[Term]]) -> list[Term]:
         """What `f` asks of every case of p, under the case."""
         split = self.expand._cases(p)
         if split is None:
-            return f(p)  # type: ignore[operator,no-any-return]
+            return f(p)
         indicator, yes, no = split
         c = indicator.args[0]
         inside = [self.logic.implies(c, g) for g in self.guards(yes, f)]

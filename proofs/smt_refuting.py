@@ -53,10 +53,9 @@ class Placed(Sample):
                 continue
             if not _fits(value, self.leaves[key]):
                 return False
-            at = [marks[unmarked(a)].index(a) if a in marks[unmarked(a)] else None for a in leaf.attr.axes]
-            if None not in at:
-                starts = [self.starts.get(a, 0) for a in key[1]]
-                self.values[key[0]][tuple(i + s for i, s in zip(at, starts, strict=True) if i is not None)] = value
+            if all(a in marks[unmarked(a)] for a in leaf.attr.axes):
+                place = (marks[unmarked(a)].index(a) + self.starts.get(unmarked(a), 0) for a in leaf.attr.axes)
+                self.values[key[0]][tuple(place)] = value
         self._evaluate()
         return True
 

@@ -140,8 +140,8 @@ class Solver:
 
     def replaced(self, formula: Term, facts: Iterable[Fact]) -> Term:
         """The formula with equals put for equals: what is left is arithmetic of products."""
-        held = [f.conclusion.args for f in facts if f.premise is self.p.logic.true and f.conclusion.op == "eq"]
-        equal = dict(held)
+        held = (f.conclusion.args for f in facts if f.premise is self.p.logic.true and f.conclusion.op == "eq")
+        equal = {left: right for left, right in held}  # noqa: C416 (pairs, for the type checker)
         for _ in range(DEEP):
             before, formula = formula, self.p.terms.substitute(formula, equal)
             if formula is before:
