@@ -228,7 +228,10 @@ class Expansion:
         if c != 1:
             found = self.atom(self.t("log", self.t.const(c)))
         for a, e in factor:
-            part = self(a.args[0]) if a.op == "exp" else self.atom(self.t("log", a))
+            if a.op == "power":
+                part = product(self(a.args[1]), self(self.t("log", a.args[0])))
+            else:
+                part = self(a.args[0]) if a.op == "exp" else self.atom(self.t("log", a))
             found = plus(found, {m: k * e for m, k in part.items()})
         return found if rest is None else plus(found, self.atom(self.t("log", rest)))
 
@@ -259,7 +262,7 @@ class Expansion:
 
     def summed(self, axes: Iterable[str], m: Monomial) -> Polynomial:
         """Σ of a monomial: what does not vary stands outside, an axis nothing varies along counts."""
-        axes = tuple(axes)
+        axes, m = self.joined(tuple(axes), m)
         inner = tuple((a, e) for a, e in m if any(x in a.axes for x in axes))
         outer = tuple((a, e) for a, e in m if not any(x in a.axes for x in axes))
         varying = tuple(x for x in axes if any(x in a.axes for a, _ in inner))
@@ -268,5 +271,31 @@ class Expansion:
                 outer = times(outer, ((self.t("size", attr=x), Fraction(1)),))
         if not varying:
             return {outer: Fraction(1)}
-        base = self.t.reduce("sum", tuple(sorted(varying)), self.monomial(inner))
-        return {times(outer, ((base, Fraction(1)),)): Fraction(1)}
+        for part, along in self.connected(inner, varying):
+            outer = times(outer, ((self.t.reduce("sum", along, self.monomial(part)), Fraction(1)),))
+        return {outer: Fraction(1)}
+
+    def joined(self, axes: tuple[str, ...], m: Monomial) -> tuple[tuple[str, ...], Monomial]:
+        """``Σ_j a·Σ_d b`` as one sum over j and d, where d is bound in the one inner sum alone."""
+        for a, e in m:
+            if e != 1 or a.op != "reduce" or a.attr.kind != "sum" or not set(axes) & a.axes:
+                continue
+            rest = tuple(item for item in m if item[0] is not a)
+            bound, body = set(a.attr.axes), self(a.args[0])
+            taken = {*axes, *(x for b, _ in rest for x in b.axes)}
+            if len(body) == 1 and self.written(body) is a.args[0] and not bound & taken:
+                ((inner, c),) = body.items()
+                if c == 1:
+                    return self.joined((*axes, *a.attr.axes), times(rest, inner))
+        return axes, m
+
+    def connected(self, m: Monomial, axes: tuple[str, ...]) -> list[tuple[Monomial, tuple[str, ...]]]:
+        """The factors by the axes that hang together: ``Σ_jd a_j·b_d = Σ_j a_j · Σ_d b_d``."""
+        groups: list[tuple[list[tuple[Term, Fraction]], set[str]]] = []
+        for item in m:
+            own = ([item], set(axes) & item[0].axes)
+            for other in [g for g in groups if g[1] & own[1]]:
+                groups.remove(other)
+                own = (other[0] + own[0], other[1] | own[1])
+            groups.append(own)
+        return [(tuple(sorted(fs, key=lambda x: x[0].number)), tuple(sorted(along))) for fs, along in groups]

@@ -155,6 +155,8 @@ class Instances:
             rest = self.expand.written(over)
         found = [self.positive(a) for a, _ in factor if a.op != "exp"]
         found += [x for a, _ in factor if a.op == "exp" for x in self.settled(a.args[0])]
+        for a in (a for a, _ in factor if a.op == "power"):
+            found += [self.positive(a.args[0]), *self.settled(a.args[0]), *self.settled(a.args[1])]
         found += [self.positive(rest)] if rest is not None else []
         return found if c > 0 else [*found, self.logic.false]
 
@@ -167,6 +169,12 @@ class Instances:
         c = indicator.args[0]
         inside = [self.logic.implies(c, g) for g in self.guards(yes, f)]
         return inside + [self.logic.any(c, g) for g in self.guards(no, f)]
+
+    def _power(self, term: Term) -> Iterator[Fact]:
+        t, (base, e) = self.t, term.args
+        as_exp = t("exp", t.mul(e, t("log", base)))
+        yield self.fact("x^y = exp(y·log x) for x > 0", t("eq", term, as_exp), self.positive(base))
+        yield self.fact("x^y > 0 for x > 0", self.positive(term), self.positive(base))
 
     def _root(self, term: Term) -> Iterator[Fact]:
         t, (a,) = self.t, term.args
@@ -200,6 +208,11 @@ class Instances:
         if kind == "sum":
             yield from self._sum(term)
             return
+        if kind == "prod":
+            (body,), t = term.args, self.t
+            logs = t.reduce("sum", term.attr.axes, t("log", body))
+            there = self.positive(self.at(body, self.element(term.attr.axes)))
+            yield self.fact("a product of positive numbers is exp of a sum", t("eq", term, t("exp", logs)), there)
         if kind in ORDERED:
             self.reductions.append(term)
         elif any("#" not in a for a in term.attr.axes):

@@ -298,6 +298,14 @@ class Lowering:
     def _reduce(self, term: Term, args: list[Lowered]) -> Lowered:
         g, t = self.logic, self.t
         kind, axes = term.attr.kind, term.attr.axes
+        if any("~" in a for a in axes):
+            renamed = self._named_again(axes, args)
+            if renamed is not None:
+                term, args = (
+                    t("reduce", *(a.value for a in renamed[1]), attr=term.attr._replace(axes=renamed[0])),
+                    renamed[1],
+                )
+                axes = term.attr.axes
         defined = g.every(axes, self._defined(args))
         if kind in ("any", "all"):
             (a,) = args
@@ -309,6 +317,18 @@ class Lowering:
             high, low = g.some(axes, a.high), g.some(axes, a.low)
             return Lowered(t.reduce("sum", axes, a.value), g.all(defined, g.no(g.all(high, low))), high, low)
         return self._list(term, args, defined)
+
+    def _named_again(self, axes: tuple[str, ...], args: list[Lowered]) -> tuple[tuple[str, ...], list[Lowered]] | None:
+        """Bound axes d~1 under the name d, which they are another name of, where d is free for it."""
+        names = {a: a.split("~")[0] for a in axes if "~" in a}
+        after = tuple(names.get(a, a) for a in axes)
+        inside = {x for a in args for part in a for x in part.axes}
+        if len(set(after)) < len(after) or inside & set(names.values()):
+            return None
+        try:
+            return after, [Lowered(*(self.t.renamed(part, names) for part in a)) for a in args]
+        except OverflowError:  # d is bound below
+            return None
 
     def _extremum(self, term: Term, a: Lowered, defined: Term) -> Lowered:
         """The largest of the finite values, where there is one; -oo where every value is, oo where some value is."""

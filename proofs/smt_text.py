@@ -63,6 +63,9 @@ class Script:
     def __init__(self, title: Iterable[str]) -> None:
         self.title = list(title)
         self.entries: list[tuple[str, Term, Term | None]] = []
+        self._forget()
+
+    def _forget(self) -> None:
         self.names: dict[Term, str] = {}
         self.functions: dict[tuple[str, object], str] = {}
         self.taken: set[str] = set()
@@ -73,6 +76,7 @@ class Script:
         self.entries.append((comment, formula, premise))
 
     def text(self) -> str:
+        self._forget()
         roots = [x for _, f, p in self.entries for x in (f, p) if x is not None]
         order = list(walk(*roots, until=lambda x: x.op == "reduce"))
         for term in order:
