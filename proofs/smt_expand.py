@@ -271,8 +271,14 @@ class Expansion:
                 outer = times(outer, ((self.t("size", attr=x), Fraction(1)),))
         if not varying:
             return {outer: Fraction(1)}
-        for part, along in self.connected(inner, varying):
-            outer = times(outer, ((self.t.reduce("sum", along, self.monomial(part)), Fraction(1)),))
+        for axis in sorted(varying, reverse=True):  # one order for every contraction
+            along = tuple((a, e) for a, e in inner if axis in a.axes)
+            base = self.t.reduce("sum", (axis,), self.monomial(along))
+            inner = tuple((a, e) for a, e in inner if axis not in a.axes)
+            if any(a is base and e < 0 for a, e in inner):  # S[d]·(1/S[d]) under a sum over d
+                raise TooLarge
+            inner = times(inner, ((base, Fraction(1)),))
+        outer = times(outer, inner)
         return {outer: Fraction(1)}
 
     def joined(self, axes: tuple[str, ...], m: Monomial) -> tuple[tuple[str, ...], Monomial]:
@@ -288,14 +294,3 @@ class Expansion:
                 if c == 1:
                     return self.joined((*axes, *a.attr.axes), times(rest, inner))
         return axes, m
-
-    def connected(self, m: Monomial, axes: tuple[str, ...]) -> list[tuple[Monomial, tuple[str, ...]]]:
-        """The factors by the axes that hang together: ``Σ_jd a_j·b_d = Σ_j a_j · Σ_d b_d``."""
-        groups: list[tuple[list[tuple[Term, Fraction]], set[str]]] = []
-        for item in m:
-            own = ([item], set(axes) & item[0].axes)
-            for other in [g for g in groups if g[1] & own[1]]:
-                groups.remove(other)
-                own = (other[0] + own[0], other[1] | own[1])
-            groups.append(own)
-        return [(tuple(sorted(fs, key=lambda x: x[0].number)), tuple(sorted(along))) for fs, along in groups]
