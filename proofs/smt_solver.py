@@ -3,7 +3,8 @@
 An instance of an axiom with a premise is settled first: the premise alone, with what it calls for, then the conclusion
 stands as a fact. So one hard question becomes several easy ones. What Python does between the questions is to leave out
 facts, to put equals for equals where a fact says that they are, and to join: ``a and b`` holds where a holds and b
-holds, ``l = r`` where ``l - r = Σ c·(l_k - r_k)`` as polynomials and every ``l_k = r_k`` is a fact.
+holds, ``l = r`` where ``l - r = Σ c·(l_k - r_k)`` as polynomials and every ``l_k = r_k`` is a fact, and where neither
+is negative and their squares are equal.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from redalg.proofs.smt_instances import Fact, Instances
 from redalg.proofs.smt_problem import Problem
 from redalg.proofs.smt_products import cancelling
 from redalg.proofs.smt_text import Script
-from redalg.proofs.terms import Term
+from redalg.proofs.terms import Term, walk
 
 EASY, HARD, CELLS = 40_000, 400_000, 10_000  # units of work for one question
 DEEP = 6  # premises of premises
@@ -78,7 +79,7 @@ class Solver:
         if depth > DEEP:
             return False
         if formula.op == "eq":
-            return self._equal(formula, depth) or self._entailed(formula, depth)
+            return self._equal(formula, depth) or self._by_squares(formula, depth) or self._entailed(formula, depth)
         rest = self._without_equations(formula, depth)
         return self.proved(rest, depth) if rest is not formula else self._entailed(formula, depth)
 
@@ -116,6 +117,15 @@ class Solver:
         zeros = [t.mul(t.const(c), t.sub(*f.conclusion.args)) for c, f in found]  # each is 0 by its fact
         identity = t("eq", left, t.add(right, *zeros))
         return self.ask(self.script(identity, (), ()), EASY, "products") == "unsat"
+
+    def _by_squares(self, formula: Term, depth: int) -> bool:
+        """An equation of roots: its sides are not negative and have the same square."""
+        if not any(a.op == "root" and a.attr == 2 for a in walk(formula, until=lambda x: x.op == "reduce")):
+            return False
+        t, zero = self.p.terms, self.p.logic.zero
+        squares = t("eq", *(t("pow", a, t.const(2)) for a in formula.args))
+        signs = [t("le", zero, a) for a in formula.args]
+        return self._equal(squares, depth + 1) and all(self.proved(s, depth + 1) for s in signs)
 
     def _entailed(self, formula: Term, depth: int) -> bool:
         """A condition, by everything that is known and given."""
