@@ -63,7 +63,7 @@ def _rules(t: Terms, products: Products, p: Polynomial) -> list[Rule]:
             continue
         found[a] = rule
         waiting += [x for m in (rule[0], *rule[1]) for x, _ in m]
-    return list(found.values())
+    return sorted(found.values(), key=lambda rule: len(rule[1]))  # n·(1/n) before n·(1/(n-1))
 
 
 def _rule(t: Terms, products: Products, a: Term) -> Rule | None:
@@ -99,7 +99,7 @@ def _divided(t: Terms, products: Products, p: Polynomial, rules: list[Rule]) -> 
     for _ in range(STEPS):
         if not p:
             return facts
-        step = next(((m, r, q) for m in p for r in rules if (q := _quotient(m, r[0])) is not None), None)
+        step = next(((m, r, q) for r in rules for m in p if (q := _quotient(m, r[0])) is not None), None)
         if step is None:
             return None
         m, (_, rest, why, left, right, premise, scale), quotient = step
