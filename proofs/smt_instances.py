@@ -50,6 +50,7 @@ class Instances:
         self.reductions: list[Term] = []
         self.places: dict[str, dict[str, None]] = {}
         self.stated: set[tuple[Term, tuple[str, ...]]] = set()
+        self.moved: dict[tuple[Term, tuple[tuple[str, str], ...]], Term] = {}
         self.fresh = 0
 
     def close(self, formulas: Iterable[Term]) -> list[Fact]:
@@ -226,8 +227,22 @@ class Instances:
         return {a: f"{a}#{self.fresh}" for a in axes}
 
     def at(self, term: Term, place: dict[str, str]) -> Term:
+        """The term at a named place; what is bound within it stays (no reduction binds the name of a place)."""
         moved = {a: b for a, b in place.items() if a in term.axes and a != b}
-        return self.t.renamed(term, moved) if moved else term
+        if not moved:
+            return term
+        key = term, tuple(sorted(moved.items()))
+        if key not in self.moved:
+            attr = term.attr
+            inside = moved if term.op != "reduce" else {a: b for a, b in moved.items() if a not in attr.axes}
+            if term.op in ("tensor", "state"):
+                attr = attr._replace(axes=tuple(moved.get(a, a) for a in attr.axes))
+            elif term.op == "index":
+                attr = moved[attr]
+            elif term.op == "reduce" and attr.extra and attr.extra[1] in moved:
+                attr = attr._replace(extra=(attr.extra[0], moved[attr.extra[1]]))
+            self.moved[key] = self.t(term.op, *(self.at(a, inside) for a in term.args), attr=attr)
+        return self.moved[key]
 
     def _sum(self, term: Term) -> Iterator[Fact]:
         axes, (body,) = term.attr.axes, term.args
