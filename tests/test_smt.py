@@ -15,6 +15,7 @@ import redalg as ra
 from redalg.cli import main
 from redalg.proofs import smt_lib, solve
 from redalg.proofs.certificate import Certificate
+from redalg.proofs.check import Finding
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.smt import judged
@@ -30,7 +31,7 @@ except ImportError:
 needs_z3 = pytest.mark.skipif(z3 is None, reason="z3 is not installed: pip install 'redalg[proofs]'")
 
 PROVED = """
-    softmax logsumexp variance attention argmax top_k layer_norm entropy pearson_correlation geometric_mean fp8_quantise
+    softmax logsumexp variance attention argmax top_k layer_norm entropy geometric_mean fp8_quantise
     any_all
 """.split()
 ANY_ALL = "return a = any[j](x[j] > 0), b = all[j](x[j] > 0)"
@@ -156,11 +157,17 @@ def test_z3_proves_every_obligation(name: str) -> None:
     assert len(report.findings) == len(certificate(name).obligations)
 
 
+@cache
+def _false(n: int) -> Finding:
+    t, o = lemma(FALSE[n])
+    return judged(z3, o, bare(t))
+
+
 @needs_z3
-@pytest.mark.parametrize("entry", FALSE, ids=lambda e: e[0])
-def test_nothing_false_is_proved(entry: tuple) -> None:
-    t, o = lemma(entry)
-    assert status(o, bare(t)) in ("refuted", "unknown")
+@pytest.mark.parametrize("n", range(len(FALSE)), ids=lambda n: FALSE[n][0])
+def test_nothing_false_is_proved(n: int) -> None:
+    t, o = lemma(FALSE[n])
+    assert _false(n).status in ("refuted", "unknown")
     assert _answer(text(o, bare(t))) != "unsat"
 
 
@@ -174,8 +181,7 @@ def _answer(body: str) -> str:
 
 @needs_z3
 def test_most_of_what_is_false_is_refuted_by_values() -> None:
-    found = [judged(z3, o, bare(t)) for t, o in map(lemma, FALSE)]
-    refuted = [f for f in found if f.status == "refuted"]
+    refuted = [f for f in map(_false, range(len(FALSE))) if f.status == "refuted"]
     assert len(refuted) >= 45
     assert all(f.detail["left"] != f.detail["right"] for f in refuted)
 
