@@ -17,9 +17,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redalg.proofs.audit_report import AuditReport as AuditReport
     from redalg.proofs.audit_run import audit as audit
+    from redalg.proofs.smt import smt_lib as smt_lib
+    from redalg.proofs.smt import solve as solve
 
-_HOME = {"audit": "redalg.proofs.audit_run", "AuditReport": "redalg.proofs.audit_report"}
-__all__ = ["AuditReport", "audit"]
+_HOME = {
+    "audit": "redalg.proofs.audit_run",
+    "AuditReport": "redalg.proofs.audit_report",
+    "smt_lib": "redalg.proofs.smt",
+    "solve": "redalg.proofs.smt",
+}
+__all__ = ["AuditReport", "audit", "smt_lib", "solve"]
 
 
 def __getattr__(name: str) -> Any:

@@ -70,7 +70,7 @@ def check(doc: Document) -> Report:
     """
     check_structure(doc)
     needed = required(doc)
-    _compare(needed, doc.obligations)
+    compare(needed, doc.obligations)
     strange = [a for a in doc.assumptions if a not in BEARING]
     if strange:
         raise CertificateError(
@@ -98,7 +98,8 @@ def superfluous(doc: Document, needed: tuple[Obligation, ...]) -> list[str]:
 _AGAIN = "export the certificate again with form.certificate.to_json()"
 
 
-def _compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> None:
+def compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> None:
+    """Raise CertificateError unless what is stated is what is needed, in order."""
     if needed == stated:
         return
     missing = [o for o in needed if o not in set(stated)]
@@ -247,4 +248,4 @@ def _polys(v: Value) -> list[Poly]:
     return [v] if isinstance(v, dict) else []
 
 
-__all__ = ["Finding", "Judge", "Report", "check"]
+__all__ = ["Finding", "Judge", "Report", "check", "compare"]
