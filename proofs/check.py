@@ -20,13 +20,12 @@ from redalg.proofs.generators import Case, Value
 from redalg.proofs.inequalities import Constraint
 from redalg.proofs.maps import NONNEGATIVE, POSITIVE_LOGS
 from redalg.proofs.normalform import Normal
-from redalg.proofs.polynomial import Exhausted, Poly, Unknown
+from redalg.proofs.polynomial import Poly, Unknown
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
 from redalg.proofs.structure import check_structure
 from redalg.proofs.terms import Term, walk
-
-BUDGET = 3_000_000  # monomial products per certificate
+from redalg.proofs.work import Exhausted, metered, share, spend
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,18 @@ def check(doc: Document) -> Report:
     """The status of every obligation of a document.
 
     Raises: CertificateError where the obligations stated are not those its spec and form require, where the form is
-    not one (a name is missing, a lift reads what it may not) or an assumption is unknown.
+    not one (a name is missing, a lift reads what it may not), an assumption is unknown, or the obligations are too many
+    to be stated within the budget of work. An obligation that takes more than what is left of it is unknown.
     """
+    try:
+        with metered():
+            return _checked(doc)
+    except (Exhausted, Unknown, OverflowError, RecursionError) as e:
+        why = "its parts refer to each other too deeply" if isinstance(e, RecursionError) else str(e)
+        raise CertificateError("the document", "certificate", why, _SMALLER) from None
+
+
+def _checked(doc: Document) -> Report:
     check_structure(doc)
     needed = required(doc)
     _compare(needed, doc.obligations)
@@ -90,23 +99,26 @@ def superfluous(doc: Document, needed: tuple[Obligation, ...]) -> list[str]:
     for a in doc.assumptions:
         kept = tuple(x for x in doc.assumptions if x not in {a, *found})
         judge = Judge(replace(doc, assumptions=kept))
-        if a != "finite_stage_values" and all(judge.proves(o) for o in needed):
-            found.append(a)
+        with metered():
+            if a != "finite_stage_values" and all(judge.proves(o) for o in needed):
+                found.append(a)
     return found
 
 
 _AGAIN = "export the certificate again with form.certificate.to_json()"
+_SMALLER = "certify the outputs one by one, as specs of their own"
 
 
 def _compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> None:
     if needed == stated:
         return
-    missing = [o for o in needed if o not in set(stated)]
+    there, wanted = set(stated), set(needed)
+    missing = [o for o in needed if o not in there]
     if missing:
         raise CertificateError(
             f"obligation {missing[0]} is missing or changed", "obligations", "the spec and the form require it", _AGAIN
         )
-    extra = [o for o in stated if o not in set(needed)] or [stated[-1]]
+    extra = [o for o in stated if o not in wanted] or [stated[-1]]
     why = "the form does not entail it, not twice, or not in this place"
     raise CertificateError(f"obligation {extra[0]}", "obligations", why, _AGAIN)
 
@@ -129,12 +141,17 @@ class Judge:
     def _obstacle(self, o: Obligation) -> str:
         """Empty for a proved obligation, else why it is not."""
         try:
-            return "" if self._proved(o) else "the normal forms of its sides differ"
+            with share():
+                return "" if self._proved(o) else "the normal forms of its sides differ"
         except (Exhausted, Unknown, OverflowError, RecursionError) as e:
             return str(e)[:200] or type(e).__name__
 
     def _tested(self, o: Obligation, why: str) -> Finding:
-        status, found = falsify(o, self.doc)
+        try:
+            with share():
+                status, found = falsify(o, self.doc)
+        except Exhausted:
+            return Finding(o, "unknown", why)
         return Finding(o, status, found if status == "refuted" else why)
 
     def _proved(self, o: Obligation) -> bool:
@@ -153,8 +170,9 @@ class Judge:
         return self._normal(())
 
     def _normal(self, given: tuple[Term, ...]) -> Normal:
+        spend(1 + len(given) // 4)
         if given not in self.normals:
-            n = Normal(BUDGET, frozenset(self.doc.assumptions))
+            n = Normal(frozenset(self.doc.assumptions))
             self.normals[given] = n
             n.facts = self._constraints(n, given)
             n.done.clear()

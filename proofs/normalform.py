@@ -20,8 +20,8 @@ CASTS = ("cast_commutes", "cast_left_out")
 class Normal(Orders):
     """Normal forms of the terms of one document, with each term's computed once."""
 
-    def __init__(self, budget: int = 2_000_000, assumed: frozenset[str] = frozenset()) -> None:
-        super().__init__(budget, assumed)
+    def __init__(self, assumed: frozenset[str] = frozenset()) -> None:
+        super().__init__(assumed)
         self.done: dict[Term, Value] = {}
 
     def __call__(self, root: Term) -> Value:
