@@ -25,7 +25,7 @@ from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
 from redalg.proofs.structure import check_structure
 from redalg.proofs.terms import Term, walk
-from redalg.proofs.work import Exhausted, metered, share, spend
+from redalg.proofs.work import SHARE, Exhausted, metered, share, spend
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ def _checked(doc: Document) -> Report:
         )
     judge = Judge(doc)
     check_coverage(doc, judge.plain())
-    findings = tuple(judge.decide(o) for o in needed)
+    obstacles = [judge.obstacle(o) for o in needed]  # what is left of the budget then tests those that stay
+    findings = tuple(judge.finding(o, why) for o, why in zip(needed, obstacles, strict=True))
     for a in superfluous(doc, needed):
         raise CertificateError(f"the assumption {a!r}", "assumptions", "every obligation is proved without it", _AGAIN)
     return Report(findings, doc.assumptions)
@@ -132,13 +133,16 @@ class Judge:
         self.definition: dict[int, list[Poly]] = {}
 
     def decide(self, o: Obligation) -> Finding:
-        why = self._obstacle(o)
-        return self._tested(o, why) if why else Finding(o, "proved")
+        return self.finding(o, self.obstacle(o))
 
     def proves(self, o: Obligation) -> bool:
-        return not self._obstacle(o)
+        return not self.obstacle(o)
 
-    def _obstacle(self, o: Obligation) -> str:
+    def finding(self, o: Obligation, obstacle: str) -> Finding:
+        """Proved without an obstacle, else what tests say."""
+        return self._tested(o, obstacle) if obstacle else Finding(o, "proved")
+
+    def obstacle(self, o: Obligation) -> str:
         """Empty for a proved obligation, else why it is not."""
         try:
             with share():
@@ -148,7 +152,7 @@ class Judge:
 
     def _tested(self, o: Obligation, why: str) -> Finding:
         try:
-            with share():
+            with share(2 * SHARE):
                 status, found = falsify(o, self.doc)
         except Exhausted:
             return Finding(o, "unknown", why)

@@ -168,7 +168,7 @@ class Arithmetic:
                 bounded(c, times=n)
             return {tuple((g, 1 if g in self.idempotent else exponent(e * n)) for g, e in m): c**n}
         if n > 64:
-            raise Exhausted(f"the power {n} of a sum")
+            raise Exhausted("a power of a sum of more than 64")
         half = self.power(p, n // 2)
         square = self.mul(half, half)
         return self.mul(square, p) if n % 2 else square

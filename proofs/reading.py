@@ -306,7 +306,7 @@ class Reader:
             self.word(r["equality"], where, "exact", "observational", "domain"),
             self.terms_of(r["given"], where),
         )
-        if list(self.texts(r["variables"], where)) != d.variables(o):
+        if self.items(r["variables"], where) != d.variables(o):
             raise damaged(f"the variables of {o}", where, "they are not those its two sides contain")
         return o
 

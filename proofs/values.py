@@ -36,7 +36,7 @@ from redalg.proofs.value_maps import (
     is_finite,
     is_nan,
 )
-from redalg.proofs.work import arithmetic, bits, transcendental
+from redalg.proofs.work import arithmetic, bits, spend, transcendental
 
 LONGEST = 8192  # bits of a numerator and a denominator together
 _HOLDS: dict[str, tuple[int, ...]] = {"lt": (-1,), "le": (-1, 0), "eq": (0,), "ne": (-1, 1)}
@@ -101,7 +101,7 @@ class Numbers:
 
     def add(self, values: Iterable[Value]) -> Value:
         exact, rest, infinite, unknown = ZERO, [], 0.0, False
-        items = list(values)
+        spend(1 + len(items := list(values)))
         for v in items:
             kind = type(v)
             if kind is Fraction or kind is bool:
@@ -124,7 +124,7 @@ class Numbers:
 
     def mul(self, values: Iterable[Value]) -> Value:
         exact, rest, infinite, unknown = ONE, [], 1.0, False
-        items = list(values)
+        spend(1 + len(items := list(values)))
         for v in items:
             kind = type(v)
             if kind is Fraction or kind is bool:

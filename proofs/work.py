@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from fractions import Fraction
 
 STEPS = 600_000  # per certificate; the largest of the catalog takes 15,000
-SHARE = 300_000  # of them, for one obligation
+SHARE = 150_000  # of them, for the proof of one obligation
 
 
 class Exhausted(Exception):
