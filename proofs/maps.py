@@ -218,7 +218,7 @@ class Maps(Generators):
                 total = self.by(total, self.power_of(self.gens[m[0][0]].data[0], c))
             else:
                 g = self.new("exp", m, (m,), self.mono_axes(m), signs.POS)
-                total = self.by(total, po.gen(g, c))
+                total = self.by(total, po.gen(g, po.exponent(c)))
         return total
 
     def log(self, v: Value) -> Value:

@@ -17,6 +17,8 @@ Poly = dict[Mono, Number]
 UNIT: Mono = ()
 BITS = 8_000  # of a numerator or denominator
 EXPONENT = 1 << 200  # of a numerator or denominator in an exponent
+SHORT = 1 << 30  # below it no two exponents have one hash; with longer ones tables may take the square of their length
+LONG_EXPONENT = 200  # steps
 
 
 class Unknown(Exception):
@@ -51,6 +53,8 @@ def exponent(value: Number) -> Number:
     """An exponent; they may grow only so far."""
     if not -EXPONENT < value.numerator < EXPONENT or value.denominator > EXPONENT:
         raise Exhausted(f"an exponent of more than {EXPONENT.bit_length() - 1} bits")
+    if not -SHORT < value.numerator < SHORT or value.denominator > SHORT:
+        spend(LONG_EXPONENT)
     return number(value)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from redalg.proofs.work import Exhausted, spend
+from redalg.proofs.work import Exhausted, spend, text
 
 UNARY = frozenset(
     "exp log abs sign relu sigmoid tanh log1p expm1 erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh "
@@ -44,23 +44,16 @@ class Reduction(NamedTuple):
 class Term:
     """One operation; equal structure is the same object, so that a walk is linear."""
 
-    __slots__ = ("op", "args", "attr", "axes", "number")
+    __slots__ = ("op", "args", "attr", "axes", "number", "is_boolean")
     op: str
     args: tuple[Term, ...]
     attr: Any
     axes: frozenset[str]
     number: int
+    is_boolean: bool
 
     def __repr__(self) -> str:
         return f"<Term {self.op} {self.attr if self.attr is not None else ''}>"
-
-    @property
-    def is_boolean(self) -> bool:
-        if self.op == "where":
-            return self.args[1].is_boolean and self.args[2].is_boolean
-        if self.op == "reduce":
-            return self.attr.kind in ("any", "all")
-        return self.op in BOOLEAN or (self.op in ("tensor", "state") and "bool" in self.attr.domain)
 
 
 class Terms:
@@ -73,7 +66,7 @@ class Terms:
 
     def __call__(self, op: str, *args: Term, attr: Any = None) -> Term:
         spend(1 + len(args) // 8)
-        key = (op, tuple(a.number for a in args), attr)
+        key = (op, tuple(a.number for a in args), text(attr) if op == "const" else attr)
         found = self.table.get(key)
         if found is None:
             if len(self.table) >= self.limit:
@@ -83,7 +76,7 @@ class Terms:
                 raise Exhausted(f"a term along more than {MOST_AXES} axes")
             found = object.__new__(Term)
             found.op, found.args, found.attr, found.number = op, args, attr, len(self.table)
-            found.axes = self.kept.setdefault(axes, axes)
+            found.axes, found.is_boolean = self.kept.setdefault(axes, axes), _is_boolean(op, args, attr)
             self.table[key] = found
         return found
 
@@ -151,6 +144,14 @@ class Terms:
                     attr = Reduction(attr.kind, attr.axes, (attr.extra[0], axes[attr.extra[1]]))
             done[t] = self(t.op, *(done[a] for a in t.args), attr=attr)
         return done[root]
+
+
+def _is_boolean(op: str, args: tuple[Term, ...], attr: Any) -> bool:
+    if op == "where":
+        return all(a.is_boolean for a in args[1:])
+    if op == "reduce":
+        return attr.kind in ("any", "all")
+    return op in BOOLEAN or (op in ("tensor", "state") and "bool" in attr.domain)
 
 
 def _free_axes(op: str, args: tuple[Term, ...], attr: Any) -> frozenset[str]:

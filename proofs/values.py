@@ -36,7 +36,7 @@ from redalg.proofs.value_maps import (
     is_finite,
     is_nan,
 )
-from redalg.proofs.work import arithmetic, bits, spend, transcendental
+from redalg.proofs.work import arithmetic, bits, spend, text, transcendental
 
 LONGEST = 8192  # bits of a numerator and a denominator together
 _HOLDS: dict[str, tuple[int, ...]] = {"lt": (-1,), "le": (-1, 0), "eq": (0,), "ne": (-1, 1)}
@@ -76,7 +76,7 @@ class Numbers:
 
     def enclosed(self, name: str, f: Callable[..., Interval], *args: Any) -> Value:
         """f of the arguments, or what is known of it; the same object for the same arguments."""
-        key = (name, *(id(a) if type(a) is Interval else a for a in args))
+        key = (name, *(id(a) if type(a) is Interval else text(a) if type(a) is Fraction else a for a in args))
         if key not in self.kept:
             transcendental(name, self.reals.bits)
             try:

@@ -77,6 +77,11 @@ def bits(value: int | Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
+def text(value: Fraction) -> str:
+    """A number as a key of a table: numbers can be made to have one hash, which Python does not salt, texts cannot."""
+    return f"{value.numerator:x}/{value.denominator:x}"
+
+
 def arithmetic(length: int) -> None:
     """Count one operation on fractions of so many bits: the greatest common divisor takes their square."""
     if length > 256:

@@ -7,6 +7,7 @@ Used by a test and a benchmark.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
@@ -128,6 +129,35 @@ def exponents_of_generators(t: Terms) -> Sides:
     for i in range(300):
         x = t("pow", t("pow", x, t.const(Fraction(HUGE + i, 7))), t.const(Fraction(7, HUGE - i)))
     return both(t, x)
+
+
+def _alike(count: int) -> list[Fraction]:
+    """Numbers that Python hashes alike: each is 5 modulo the prime of its hashes."""
+    return [Fraction(5 + i * sys.hash_info.modulus) for i in range(1, count)]
+
+
+@explosion
+def constants_of_one_hash(t: Terms) -> Sides:
+    return both(t, t.add(*(t.const(c) for c in _alike(19_000))))
+
+
+@explosion
+def exponents_of_one_hash(t: Terms) -> Sides:
+    x = reals(t, 1)[0]
+    return both(t, t.add(*(t("pow", x, t.const(c)) for c in _alike(9000))))
+
+
+@explosion
+def exponentials_of_one_hash(t: Terms) -> Sides:
+    x = reals(t, 1)[0]
+    return both(t, t.add(*(t("exp", t.mul(t.const(c), x)) for c in _alike(6000))))
+
+
+@explosion
+def values_of_one_hash(t: Terms) -> Sides:
+    numbers = [t.const(c) for c in _alike(4000)]
+    total = t.add(*(t("pow", c, t.const(Fraction(1, 3))) for c in numbers), t("exp", reals(t, 1)[0]))
+    return t.add(total, t("tanh", t.const(5))), total
 
 
 # --- products of sums, shared ----------------------------------------------------------------------------------------

@@ -21,13 +21,14 @@ import redalg as ra
 from benchmarks.refusals import REFUSED
 from redalg.proofs import work
 from redalg.proofs.certificate import Certificate
-from redalg.proofs.check import check
+from redalg.proofs.check import Judge, check
 from redalg.proofs.document import Document, Output, as_json
 from redalg.proofs.reading import loads
 from redalg.proofs.refusal import Refusal
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
 from redalg.proofs.terms import Terms
+from tests.false_lemmas import lemma
 from tests.fuzzing import Original, damaged, judged, originals
 from tests.hostile import EXPLOSIONS, pure, text, written
 from tests.hostile_documents import FORMS, REFUSALS, TEXTS
@@ -239,7 +240,7 @@ REFUTABLE = {
 }
 PROVABLE = {
     *("root of a huge degree", "shared trees", "deep chain", "deep exponentials", "power of a cosine"),
-    "logarithm of a long number",
+    *("logarithm of a long number", "constants of one hash"),
 }
 
 
@@ -313,6 +314,33 @@ def test_steps_are_counted_inside_meters_and_shared_out() -> None:
             work.spend(29)
         with pytest.raises(work.Exhausted, match="100 steps"):
             work.spend()
+
+
+ILL_TYPED = [
+    ("and of numbers", ("and", "x", "y"), ("mul", "x", "y")),
+    ("and of a number and a truth", ("and", "?p", "y"), ("mul", "?p", "y")),
+    ("or of numbers", ("or", "x", "y"), ("add", "x", "y", ("neg", ("mul", "x", "y")))),
+    ("not of a number", ("not", "x"), ("add", 1, ("neg", "x"))),
+    ("a choice by a number", ("where", "x", "y", "z"), ("add", "z", ("mul", "x", ("add", "y", ("neg", "z"))))),
+    ("any of numbers", ("any:j", "x@j"), ("not", ("all:j", ("not", "x@j")))),
+    ("a choice by a choice of numbers", ("where", ("where", "?p", "x", "?q"), 1, 1), 1),
+]
+
+
+@pytest.mark.parametrize("entry", ILL_TYPED, ids=lambda e: str(e[0]))
+def test_operations_of_truths_prove_nothing_about_numbers(entry: tuple[Any, ...]) -> None:
+    terms, obligation = lemma(entry)
+    judge = Judge(Document(terms, ("j",), {}, {}, (), ()))
+    assert "where a truth is expected" in judge.obstacle(obligation)
+
+
+def test_a_chain_of_choices_is_typed_once() -> None:
+    t = Terms()
+    truth = t("tensor", attr=t.state("p", (), ("bool",)).attr)
+    chosen = truth
+    for _ in range(200):  # 2^200 paths
+        chosen = t("where", truth, chosen, t("not", chosen))
+    assert chosen.is_boolean
 
 
 # --- nothing is executed ---------------------------------------------------------------------------------------------
