@@ -147,10 +147,8 @@ def report(count: int, seed: int, base: list[Original], states: list[State], row
     for n, name, detail in crashes[:20]:
         original, _, text = damaged(base, seed, n)
         again = judged(original, text).kind  # a run that goes on may have begun with an earlier version
-        lines += [
-            "",
-            f"Input {n} ({name}): {detail[:60].replace('|', '/')} …; judged again when this was written: {again}.",
-        ]
+        short = detail[:60].replace("|", "/")
+        lines += ["", f"Input {n} ({name}): {short} …; judged again when this was written: {again}."]
     lines += ["", "## Attacks", "", "Each in a process of its own; the memory includes Python and redalg itself.", ""]
     lines += ["| attack | kB | outcome | s | MB |", "|---|---|---|---|---|"]
     for name, size, found, seconds, memory in rows:
