@@ -28,7 +28,7 @@ from redalg.proofs.refusal import Refusal
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
 from redalg.proofs.terms import Terms
-from tests.false_lemmas import lemma
+from tests.false_lemmas import ILL_TYPED, lemma
 from tests.fuzzing import Original, damaged, judged, originals
 from tests.hostile import EXPLOSIONS, pure, text, written
 from tests.hostile_documents import FORMS, REFUSALS, TEXTS
@@ -314,17 +314,6 @@ def test_steps_are_counted_inside_meters_and_shared_out() -> None:
             work.spend(29)
         with pytest.raises(work.Exhausted, match="100 steps"):
             work.spend()
-
-
-ILL_TYPED = [
-    ("and of numbers", ("and", "x", "y"), ("mul", "x", "y")),
-    ("and of a number and a truth", ("and", "?p", "y"), ("mul", "?p", "y")),
-    ("or of numbers", ("or", "x", "y"), ("add", "x", "y", ("neg", ("mul", "x", "y")))),
-    ("not of a number", ("not", "x"), ("add", 1, ("neg", "x"))),
-    ("a choice by a number", ("where", "x", "y", "z"), ("add", "z", ("mul", "x", ("add", "y", ("neg", "z"))))),
-    ("any of numbers", ("any:j", "x@j"), ("not", ("all:j", ("not", "x@j")))),
-    ("a choice by a choice of numbers", ("where", ("where", "?p", "x", "?q"), 1, 1), 1),
-]
 
 
 @pytest.mark.parametrize("entry", ILL_TYPED, ids=lambda e: str(e[0]))
