@@ -17,9 +17,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redalg.proofs.audit_report import AuditReport as AuditReport
     from redalg.proofs.audit_run import audit as audit
+    from redalg.proofs.rocq_instance import Instance as Instance
+    from redalg.proofs.rocq_instance import rocq as rocq
 
 _HOME = {"audit": "redalg.proofs.audit_run", "AuditReport": "redalg.proofs.audit_report"}
-__all__ = ["AuditReport", "audit"]
+_HOME |= {"rocq": "redalg.proofs.rocq_instance", "Instance": "redalg.proofs.rocq_instance"}
+__all__ = ["AuditReport", "Instance", "audit", "rocq"]
 
 
 def __getattr__(name: str) -> Any:

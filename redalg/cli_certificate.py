@@ -9,6 +9,7 @@ from redalg.errors import RedalgError
 
 if TYPE_CHECKING:
     from redalg.form import Form
+    from redalg.proofs.certificate import Certificate
 
 
 def write_certificate(form: Form, path: str) -> None:
@@ -22,10 +23,11 @@ def write_certificate(form: Form, path: str) -> None:
     print(f"\ncertificate of {laws} obligations: {path}; check it with `python -m redalg verify {path}`")
 
 
-def verify_file(path: str, allow: Sequence[str]) -> bool:
+def verify_file(path: str, allow: Sequence[str], rocq: str | None = None) -> bool:
     """Print what the checker finds about a certificate; whether every obligation is proved (or of an allowed status).
 
-    Raises: RedalgError for a file that cannot be read, and CertificateError for one that is no certificate.
+    `rocq` names a file for the certificate as lemmas (`redalg.proofs.rocq`).
+    Raises: RedalgError for a file that cannot be read or written, and CertificateError for one that is no certificate.
     """
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.check import check
@@ -39,4 +41,20 @@ def verify_file(path: str, allow: Sequence[str]) -> bool:
     doc = certificate.document
     print(f"outputs {', '.join(doc.spec)} over {', '.join(doc.axis)}; spec {certificate.spec_hash}")
     print(report)
+    if rocq is not None:
+        _write_rocq(certificate, rocq)
     return all(f.status in {"proved", *allow} for f in report.findings)
+
+
+def _write_rocq(certificate: Certificate, path: str) -> None:
+    from redalg.proofs.rocq_instance import rocq
+
+    instance = rocq(certificate)
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(instance.text)
+    except OSError as e:
+        raise RedalgError(f"the file {path!r}", "--rocq", str(e), "name a file that can be written") from None
+    print(f"{len(instance.lemmas)} lemmas for coqc: {path}")
+    for obligation, why in instance.skipped:
+        print(f"not printed: {obligation}: {why}")

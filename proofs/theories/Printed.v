@@ -1,0 +1,134 @@
+(** * Words and tactics of printed certificates: reductions over the stream as numbers, and sums in terms of others.
+
+    [lmax], [lmin], [lprod], [lany], [lall]: the reductions of a definition as total functions (of a stream that is not
+    empty; the value of an empty one is never used). A printed proof names every sum over the stream ([set]), states it
+    in sums of monomials ([redalg_sum] proves that), forgets what the sums are, and is left with an equation of numbers. *)
+
+From Coq Require Import List Reals Lra Bool.
+From Redalg Require Import Fold Sums Order Tactics.
+Open Scope R_scope.
+Set Implicit Arguments.
+
+Definition lfold (A V : Type) (zero : V) (op : V -> V -> V) (f : A -> V) (xs : list A) : V :=
+  match reduce op (map f xs) with Some v => v | None => zero end.
+
+Definition lmax (A : Type) : (A -> R) -> list A -> R := lfold 0 Rmax.
+Definition lmin (A : Type) : (A -> R) -> list A -> R := lfold 0 Rmin.
+Definition lprod (A : Type) : (A -> R) -> list A -> R := lfold 1 Rmult.
+Definition lany (A : Type) : (A -> bool) -> list A -> bool := lfold false orb.
+Definition lall (A : Type) : (A -> bool) -> list A -> bool := lfold true andb.
+
+Section Folds.
+  Variables (A V : Type) (zero : V) (op : V -> V -> V).
+
+  Lemma lfold_ext : forall (f g : A -> V) xs, (forall x, f x = g x) -> lfold zero op f xs = lfold zero op g xs.
+  Proof. intros f g xs H. unfold lfold. now rewrite (map_ext f g H). Qed.
+
+  Lemma lfold_some : forall (f : A -> V) xs, xs <> nil -> reduce op (map f xs) = Some (lfold zero op f xs).
+  Proof.
+    intros f xs N. unfold lfold. destruct (@reduce_some V op (map f xs)) as [s H]; [| now rewrite H].
+    intros E. apply map_eq_nil in E. contradiction.
+  Qed.
+End Folds.
+
+(** What a monotone map of every element is: it leaves the extremum. *)
+Lemma lmax_monotone : forall (A : Type) (phi : R -> R) (f : A -> R) xs, xs <> nil ->
+  (forall u v, u <= v -> phi u <= phi v) -> lmax (fun x => phi (f x)) xs = phi (lmax f xs).
+Proof.
+  intros A phi f xs N H. unfold lmax, lfold.
+  assert (E := reduce_map Rmax Rmax phi (fun a b => eq_sym (Rmax_monotone phi a b H)) (map f xs)).
+  rewrite map_map in E. rewrite <- E. destruct (@reduce_some R Rmax (map f xs)) as [s Hs].
+  - intros E0. apply map_eq_nil in E0. contradiction.
+  - now rewrite Hs.
+Qed.
+
+Lemma lmin_opp : forall (A : Type) (f : A -> R) xs, xs <> nil -> lmin f xs = - lmax (fun x => - f x) xs.
+Proof.
+  intros A f [|x xs] N; [contradiction |]. unfold lmin, lmax, lfold. cbn [map].
+  rewrite rmin_reduce, rmax_reduce, rmin_opp, map_map. reflexivity.
+Qed.
+
+Lemma lmax_upper : forall (A : Type) (f : A -> R) xs x, In x xs -> f x <= lmax f xs.
+Proof.
+  intros A f [|y xs] x H; [destruct H |]. unfold lmax, lfold. cbn [map]. rewrite rmax_reduce.
+  apply rmax_upper. change (f y :: map f xs) with (map f (y :: xs)). now apply in_map.
+Qed.
+
+Lemma lmax_attained : forall (A : Type) (f : A -> R) xs, xs <> nil -> exists x, In x xs /\ f x = lmax f xs.
+Proof.
+  intros A f [|y xs] N; [contradiction |]. unfold lmax, lfold. cbn [map]. rewrite rmax_reduce.
+  pose proof (rmax_attained (f y) (map f xs)) as H. change (f y :: map f xs) with (map f (y :: xs)) in H.
+  apply in_map_iff in H. destruct H as (x & E & H). eauto.
+Qed.
+
+(** ** Facts about every element, where an element is at hand *)
+
+Ltac rs_done P := match goal with H : P |- _ => idtac end.
+Ltac rs_at :=
+  repeat match goal with
+  | H : forall d : nat, _, j : nat |- _ =>
+      let P := type of (H j) in
+      lazymatch P with forall _ : nat, _ => fail | _ => idtac end;
+      tryif rs_done P then fail else pose proof (H j)
+  end.
+
+(** ** Sums by name *)
+
+Lemma count_is_sum : forall (A : Type) (xs : list A), lsum (fun _ => 1) xs = INR (length xs).
+Proof. intros. rewrite lsum_const. ring. Qed.
+
+Ltac redalg_count xs n :=
+  let C := fresh "C" in
+  assert (C : 0 < INR (length xs)) by (apply INR_length_pos; assumption);
+  set (n := INR (length xs)) in *.
+
+Ltac redalg_total := apply lsum_pos; [assumption | intros; rs_at; rs_unfold; rs_positive].
+
+Ltac redalg_sum :=
+  lazymatch goal with |- ?s = _ => unfold s end;
+  repeat match goal with b := lsum _ _ : R |- context [?c] => constr_eq b c; unfold b end;
+  rs_inside; apply lsum_ext; intros; rs_at; redalg_solve.
+
+Ltac rs_forget_extrema :=
+  repeat match goal with
+  | |- context [lmax ?f ?l] => let m := fresh "m" in set (m := lmax f l) in *; clearbody m
+  | |- context [lmin ?f ?l] => let m := fresh "m" in set (m := lmin f l) in *; clearbody m
+  | |- context [lprod ?f ?l] => let m := fresh "m" in set (m := lprod f l) in *; clearbody m
+  end.
+
+Ltac redalg_forget :=
+  rewrite ?count_is_sum in *;
+  repeat match goal with n := INR (length ?l) : R |- _ => subst n end;
+  repeat match goal with s := _ : R |- _ => clearbody s end;
+  repeat match goal with E : ?s = _ :> R |- _ => is_var s; subst s end;
+  repeat match goal with C : 0 < INR (length ?l) |- _ =>
+    let n := fresh "n" in set (n := INR (length l)) in *; clearbody n end;
+  rs_forget_extrema.
+
+(** ** What is left: an equation of numbers *)
+
+(** Roots and logarithms of equal arguments become one. *)
+Ltac rs_same :=
+  repeat match goal with
+  | |- context [sqrt ?a] =>
+      match goal with |- context [sqrt ?b] =>
+        tryif constr_eq a b then fail else replace (sqrt a) with (sqrt b) by (apply f_equal; rs_field) end
+  | |- context [ln ?a] =>
+      match goal with |- context [ln ?b] =>
+        tryif constr_eq a b then fail else replace (ln a) with (ln b) by (apply f_equal; rs_field) end
+  end.
+
+(** What the definition divides by is not 0, so what equals it, or differs by a factor, is not 0 either. *)
+Ltac rs_divisor :=
+  match goal with
+  | H : ?s <> 0 |- ?t <> 0 => let Z := fresh in intro Z; apply H; first
+      [ replace s with t by rs_field; exact Z
+      | match goal with C : 0 < ?n |- _ => first
+          [ replace s with (t * n) by rs_field; rewrite Z; ring
+          | replace s with (t * / n) by rs_field; rewrite Z; ring
+          | replace s with (t * n * n) by rs_field; rewrite Z; ring ] end ]
+  | H : 0 < ?s |- 0 < ?t => replace t with s by rs_field; exact H
+  | H : 0 <= ?s |- 0 <= ?t => replace t with s by rs_field; exact H
+  end.
+
+Ltac redalg_finish := intros; rs_at; rs_forget_extrema; first [redalg_solve | rs_divisor | progress rs_same; redalg_solve].
