@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redalg.proofs.document import Document, Obligation
+from redalg.proofs.rocq_form import PrintedForm
 from redalg.proofs.rocq_lemmas import Lemma, lemmas
+from redalg.proofs.rocq_words import Unprintable
 
 if TYPE_CHECKING:
     from redalg.proofs.certificate import Certificate
 
-THEORIES = ("Fold", "Sums", "Transport", "Average", "Order", "TopK", "Invariant", "Tactics", "Printed")
+THEORIES = ("Fold", "Sums", "Transport", "Average", "Order", "TopK", "Invariant", "Tactics", "Printed", "Form")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Instance:
     text: str
     lemmas: tuple[Lemma, ...]
     skipped: tuple[tuple[Obligation, str], ...]
+    theorems: tuple[str, ...] = ()
+    without: str = ""  # why the form as a whole is not printed
 
     def __str__(self) -> str:
         return self.text
@@ -47,10 +51,25 @@ def rocq(certificate: Certificate | Document) -> Instance:
     doc = certificate if isinstance(certificate, Document) else certificate.document
     found, skipped = lemmas(doc)
     parts = [_head(doc), *(f"{_said(x.obligation)}\n{x}" for x in found)]
-    if skipped:
+    theorems, why = _form(doc, found, parts)
+    if skipped or why:
         parts.append("(** ** Not printed *)\n")
-        parts += [f"(* {_plain(str(o))}: {_plain(why)} *)" for o, why in skipped]
-    return Instance("\n".join(parts) + "\n", tuple(found), tuple(skipped))
+        parts += [f"(* {_plain(str(o))}: {_plain(reason)} *)" for o, reason in skipped]
+        parts += [f"(* the form as a whole: {_plain(why)} *)"] * bool(why)
+    return Instance("\n".join(parts) + "\n", tuple(found), tuple(skipped), theorems, why)
+
+
+def _form(doc: Document, found: list[Lemma], parts: list[str]) -> tuple[tuple[str, ...], str]:
+    """Appends the form's text; the names of its theorems, and why there is none."""
+    proved = {x.obligation.subject: x.name for x in found if x.obligation.law == "O8"}
+    try:
+        form = PrintedForm(doc, {o.name: proved[o.name] for o in doc.outputs if o.name in proved})
+        text = form.text()
+    except Unprintable as e:
+        return (), str(e)
+    parts.append("(** ** The form, for streams of every length, and the definition *)\n")
+    parts.append(text)
+    return tuple(form.theorems), ""
 
 
 def _head(doc: Document) -> str:

@@ -148,17 +148,17 @@ def script(terms: Terms, words: Words, roots: tuple[Term, ...]) -> str:
         {t.attr.axes[0] for t in sums} | {t.attr for t in walk(*roots) if t.op == "size" and t.attr in words.stream}
     )
     for a in sizes:
-        lines.append(f"redalg_count {words.list_of(a)} n_{a}.")
-        words.named[terms("size", attr=a)] = f"n_{a}"
+        lines.append(f"redalg_count {words.list_of(a)} _n_{a}.")
+        words.named[terms("size", attr=a)] = f"_n_{a}"
     for k, t in enumerate(sums):
-        lines.append(f"set (s{k} := {words(t)}) in *.")
-        words.named[t] = f"s{k}"
+        lines.append(f"set (_s{k} := {words(t)}) in *.")
+        words.named[t] = f"_s{k}"
     basis: dict[Term, str] = {}
     stated: list[str] = []
     for k, t in enumerate(sums):
         parts = Expansion(terms, frozenset(t.attr.axes)).of(t.args[0])
         text = " + ".join(f"{words(c)} * {_total(terms, words, t.attr.axes, m, basis, lines)}" for c, m in parts)
-        stated.append(f"assert (E{k} : s{k} = {text}) by redalg_sum. clearbody s{k}.")
+        stated.append(f"assert (_E{k} : _s{k} = {text}) by redalg_sum. clearbody _s{k}.")
     return "\n  ".join([*lines, *stated, "redalg_forget. redalg_finish."])
 
 
@@ -168,7 +168,7 @@ def _total(terms: Terms, words: Words, axes: tuple[str, ...], m: Term, basis: di
         return f"lsum (fun _ : nat => 1) {words.list_of(axes[0])}"
     total = terms.reduce("sum", axes, m)
     if total not in basis:
-        name = basis[total] = f"b{len(basis)}"
+        name = basis[total] = f"_b{len(basis)}"
         saved, words.named = words.named, {}
         lines.append(f"pose ({name} := {words(total)}).")
         words.named = saved

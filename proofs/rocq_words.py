@@ -33,8 +33,8 @@ class Unprintable(Exception):
 def identifier(name: str) -> str:
     """The name as Gallina writes it: letters, digits, underscores and primes."""
     plain = re.sub(r"[^A-Za-z0-9_']", "_", name)
-    plain = plain if re.match(r"[A-Za-z_]", plain) else f"v{plain}"
-    return f"{plain}_" if plain in RESERVED or plain == "_" else plain
+    plain = plain if re.match(r"[A-Za-z]", plain) else f"v{plain}"  # names of proofs begin with an underscore
+    return f"{plain}_" if plain in RESERVED else plain
 
 
 class Words:
@@ -104,7 +104,7 @@ class Words:
         leaf = t.attr
         if "complex" in leaf.domain:
             raise Unprintable("a complex tensor")
-        along = [(k, a) for k, a in enumerate(leaf.axes) if self._functional(t.op, leaf.name, k)]
+        along = [(k, a) for k, a in enumerate(leaf.axes) if self.functional(t.op, leaf.name, k)]
         kind = "bool" if "bool" in leaf.domain else "R"
         name = self.name((t.op, leaf.name), leaf.name, " -> ".join([*("nat" for _ in along), kind]))
         self._domain(name, leaf.domain, len(along))
@@ -112,7 +112,7 @@ class Words:
 
     _state = _tensor
 
-    def _functional(self, op: str, name: str, place: int) -> bool:
+    def functional(self, op: str, name: str, place: int) -> bool:
         """Whether a reduction binds the axis a tensor has at this place, anywhere in the lemma."""
         leaves = (t.attr for t in walk(*self.roots) if t.op == op and t.attr.name == name)
         return any(len(x.axes) > place and x.axes[place] in self.bound for x in leaves)

@@ -121,14 +121,25 @@ Ltac rs_same :=
 (** What the definition divides by is not 0, so what equals it, or differs by a factor, is not 0 either. *)
 Ltac rs_divisor :=
   match goal with
-  | H : ?s <> 0 |- ?t <> 0 => let Z := fresh in intro Z; apply H; first
-      [ replace s with t by rs_field; exact Z
-      | match goal with C : 0 < ?n |- _ => first
-          [ replace s with (t * n) by rs_field; rewrite Z; ring
-          | replace s with (t * / n) by rs_field; rewrite Z; ring
-          | replace s with (t * n * n) by rs_field; rewrite Z; ring ] end ]
+  | H : ?s <> 0 |- ?t <> 0 =>
+      let Z := fresh in
+      intro Z; apply H; clear H;
+      first [lra | field_simplify_eq; [first [lra | nra] | rs_side] | rewrite Z; ring]
   | H : 0 < ?s |- 0 < ?t => replace t with s by rs_field; exact H
   | H : 0 <= ?s |- 0 <= ?t => replace t with s by rs_field; exact H
   end.
 
-Ltac redalg_finish := intros; rs_at; rs_forget_extrema; first [redalg_solve | rs_divisor | progress rs_same; redalg_solve].
+Ltac rs_quotient := field; repeat split; first [rs_nonzero | rs_divisor].
+
+(** The inverse of a root is one number: that the root is not 0 need not be known. *)
+Ltac rs_roots := rewrite ?rs_inv_pow; repeat match goal with |- context [/ sqrt ?a] => generalize (/ sqrt a); intro end.
+
+Ltac redalg_finish :=
+  intros; rs_at; rs_forget_extrema;
+  first
+    [ redalg_solve
+    | solve [rs_divisor]
+    | solve [rs_quotient]
+    | solve [rs_same; rs_roots; first [rs_field | rs_quotient | redalg_solve]]
+    | solve [rs_log; rs_same; first [rs_field | lra | rs_quotient | progress rs_exp; first [rs_field | rs_quotient]]]
+    | solve [progress rs_exp; rs_quotient] ].
