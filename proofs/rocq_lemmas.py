@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from redalg.proofs.document import Document, Obligation
@@ -52,7 +52,10 @@ def lemma(doc: Document, o: Obligation, name: str) -> Lemma:
         conclusion = f"{words(o.left)} = {words(o.right)}"
     facts = [words.fact(g) for g in given]
     lists = [f"{words.lists[a]} <> nil" for a in sorted(words.lists) if a in words.stream]
-    proof = script(doc.terms, words, (o.left, o.right, *given))
+    written = doc.spec.values() if o.equality in ("domain", "observational") else ()
+    known = [t for t in roots_of(written) if words.bound >= {a for n in walk(t) if n.op == "reduce" for a in n.attr.axes}]
+    known = [t for t in known if not t.axes & (words.bound - set(words.scope))]
+    proof = script(doc.terms, words, (o.left, o.right, *given), known)
     statement = "".join(f"{h} -> " for h in dict.fromkeys([*lists, *words.domains, *facts])) + conclusion
     binders = words.quantified()
     return Lemma(name, f"forall {binders}, {statement}" if binders else statement, proof, o)
@@ -64,6 +67,14 @@ def conditions(doc: Document, o: Obligation) -> Iterator[Term]:
         yield from dict.fromkeys(c for definition in doc.spec.values() for c in defined(doc.terms, definition))
     elif o.law == "O1" or o.equality == "observational":
         yield from defined(doc.terms, o.right if o.equality == "observational" else o.left)
+
+
+def roots_of(definitions: Iterable[Term]) -> Iterator[Term]:
+    """What the definition takes even roots of and writes so that it is not negative."""
+    for n in walk(*definitions):
+        if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr.denominator % 2 == 0 and nonnegative(n.args[0]):
+            if any(t.op == "reduce" for t in walk(n.args[0])):
+                yield n.args[0]
 
 
 def defined(t: Terms, definition: Term) -> Iterator[Term]:

@@ -6,9 +6,11 @@ checks it; what is left is an equation between finitely many numbers.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
-from redalg.proofs.rocq_words import Unprintable, Words, positive
+from redalg.proofs.rocq_extrema import Extremum
+from redalg.proofs.rocq_words import Unprintable, Words, nonnegative, positive
 from redalg.proofs.terms import Term, Terms, walk
 
 MOST = 60  # terms of one expansion
@@ -97,12 +99,18 @@ class Expansion:
         return [(self.one, t)]
 
     def choice(self, t: Term) -> Parts:
+        """if c then a else b = b + [c]·(a - b)."""
         c, yes, no = t.args
-        zero = self.t.const(0)
         if t.is_boolean:
             return [(self.one, t)]
-        found = [(a, self.t("where", c, m, zero)) for a, m in self.of(yes) if a != zero]
-        return found + [(a, self.t("where", c, zero, m)) for a, m in self.of(no) if a != zero]
+        here = self.t("where", c, self.one, self.t.const(0))
+        if (yes, no) == here.args[1:]:
+            return [(self.one, t)]
+        minus = self.t.const(-1)
+        last = [] if no.op == "const" and not no.attr else self.parts(no)
+        first = [] if yes.op == "const" and not yes.attr else self.parts(yes)
+        found = last + [(x, self.times(here, m)) for x, m in first]
+        return found + [(self.times(minus, x), self.times(here, m)) for x, m in last]
 
     def contraction(self, t: Term) -> Parts:
         """Σ_d over a monomial of the stream: what depends on neither d nor the stream leaves it."""
@@ -127,6 +135,10 @@ class Expansion:
                 base, e = f, Fraction(1)
             count[base] = count.get(base, Fraction(0)) + e
         t = self.t
+        zero = t.const(0)
+        for base in count:
+            if base.op == "where" and base.args[1:] == (self.one, zero) and count[base] > 0:
+                count[base] = Fraction(1)  # an indicator is its own power
         factors = [b if e == 1 else t("pow", b, t.const(e)) for b, e in count.items() if e and b is not self.one]
         if exponents:
             inside = sorted((a for x in exponents for a in (x.args if x.op == "add" else (x,))), key=key)
@@ -138,40 +150,79 @@ def key(t: Term) -> int:
     return t.number
 
 
-def script(terms: Terms, words: Words, roots: tuple[Term, ...]) -> str:
-    """The proof of a lemma: that of the tactic, after every sum over the stream is written in sums of monomials."""
-    sums = [t for t in walk(*roots) if t.op == "reduce" and t.attr.kind == "sum" and words.stream & set(t.attr.axes)]
-    if not sums or any(len(t.attr.axes) > 1 for t in sums):
-        return "redalg_finish."
-    lines = ["intros."]
-    sizes = sorted(
-        {t.attr.axes[0] for t in sums} | {t.attr for t in walk(*roots) if t.op == "size" and t.attr in words.stream}
-    )
-    for a in sizes:
-        lines.append(f"redalg_count {words.list_of(a)} _n_{a}.")
-        words.named[terms("size", attr=a)] = f"_n_{a}"
-    for k, t in enumerate(sums):
-        lines.append(f"set (_s{k} := {words(t)}) in *.")
-        words.named[t] = f"_s{k}"
-    basis: dict[Term, str] = {}
-    stated: list[str] = []
-    for k, t in enumerate(sums):
-        parts = Expansion(terms, frozenset(t.attr.axes)).of(t.args[0])
-        text = " + ".join(f"{words(c)} * {_total(terms, words, t.attr.axes, m, basis, lines)}" for c, m in parts)
-        stated.append(f"assert (_E{k} : _s{k} = {text}) by redalg_sum. clearbody _s{k}.")
-    return "\n  ".join([*lines, *stated, "redalg_forget. redalg_finish."])
+def script(terms: Terms, words: Words, roots: tuple[Term, ...], known: Iterable[Term] = ()) -> str:
+    """The proof of a lemma, after every reduction of the stream is written in those of monomials.
+
+    `known`: what is nonnegative by the way it is written, where that is of use.
+    """
+    return Script(terms, words).text(roots, tuple(known))
 
 
-def _total(terms: Terms, words: Words, axes: tuple[str, ...], m: Term, basis: dict[Term, str], lines: list[str]) -> str:
-    """The name of the sum of a monomial, introduced where it is met first."""
-    if m == terms.const(1):
-        return f"lsum (fun _ : nat => 1) {words.list_of(axes[0])}"
-    total = terms.reduce("sum", axes, m)
-    if total not in basis:
-        name = basis[total] = f"_b{len(basis)}"
-        saved, words.named = words.named, {}
-        lines.append(f"pose ({name} := {words(total)}).")
-        words.named = saved
-        if positive(m):
-            lines.append(f"assert (0 < {name}) by redalg_total.")
-    return basis[total]
+class Script:
+    """Writes one proof, step by step."""
+
+    def __init__(self, terms: Terms, words: Words) -> None:
+        self.terms, self.words = terms, words
+        self.lines = ["intros."]
+        self.basis: dict[Term, str] = {}
+
+    def text(self, roots: tuple[Term, ...], known: tuple[Term, ...]) -> str:
+        words, terms = self.words, self.terms
+        found = [t for t in walk(*roots) if t.op == "reduce" and words.stream & set(t.attr.axes)]
+        sizes = {t.attr for t in walk(*roots) if t.op == "size" and t.attr in words.stream & words.bound}
+        named = [t for t in found if t.attr.kind in ("sum", "max", "min")]
+        if not found or any(len(t.attr.axes) > 1 for t in found):
+            return "redalg_finish."
+        for a in sorted(sizes | {t.attr.axes[0] for t in found}):
+            self.lines.append(f"redalg_count {words.list_of(a)} _n_{a}.")
+            words.named[terms("size", attr=a)] = f"_n_{a}"
+        for k, t in enumerate(named):
+            self.lines.append(f"set (_s{k} := {words(t)}) in *.")
+            words.named[t] = f"_s{k}"
+        stated = [step for k, t in enumerate(named) for step in self.steps(k, t)]
+        stated += [f"assert (0 <= {words(t)}) by redalg_sign." for t in dict.fromkeys(known)]
+        return "\n  ".join([*self.lines, *stated, "redalg_forget. redalg_finish."])
+
+    def steps(self, k: int, t: Term) -> Iterator[str]:
+        """What a reduction is, and its sign."""
+        if t.attr.kind == "sum":
+            parts = Expansion(self.terms, frozenset(t.attr.axes)).of(t.args[0])
+            text = " + ".join(f"{self.words(c)} * {self.total(t.attr.axes, m)}" for c, m in parts)
+            yield f"assert (_E{k} : _s{k} = {text}) by redalg_sum."
+            if positive(t.args[0]):
+                yield f"assert (0 < _s{k}) by (unfold _s{k}; redalg_total)."
+            elif nonnegative(t.args[0]):
+                yield f"assert (0 <= _s{k}) by (unfold _s{k}; redalg_total)."
+        else:
+            value = Extremum(self.terms, t.attr.axes[0]).of(t.attr.kind, t.args[0])
+            if value is not t:
+                yield f"assert (_E{k} : _s{k} = {self.extrema(value, t.attr.axes[0])}) by redalg_extremum."
+        yield f"clearbody _s{k}."
+
+    def extrema(self, value: Term, axis: str) -> str:
+        """The value with the extrema of cores by the names of their own."""
+        saved = dict(self.words.named)
+        for core in walk(value):
+            if core.op == "reduce" and core.attr.kind in ("max", "min") and core.attr.axes == (axis,):
+                self.words.named[core] = self.named(core)
+        text = self.words(value)
+        self.words.named = saved
+        return text
+
+    def total(self, axes: tuple[str, ...], m: Term) -> str:
+        """The name of the sum of a monomial."""
+        if m == self.terms.const(1):
+            return f"lsum (fun _ : nat => 1) {self.words.list_of(axes[0])}"
+        return self.named(self.terms.reduce("sum", axes, m))
+
+    def named(self, total: Term) -> str:
+        """The name of a reduction of monomials, introduced where it is met first."""
+        if total not in self.basis:
+            name = self.basis[total] = f"_b{len(self.basis)}"
+            saved, self.words.named = self.words.named, {}
+            self.lines.append(f"pose ({name} := {self.words(total)}).")
+            self.words.named = saved
+            sign = "<" if positive(total.args[0]) else "<=" if nonnegative(total.args[0]) else ""
+            if sign and total.attr.kind == "sum":
+                self.lines.append(f"assert (0 {sign} {name}) by (unfold {name}; redalg_total).")
+        return self.basis[total]

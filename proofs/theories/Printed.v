@@ -82,12 +82,74 @@ Ltac redalg_count xs n :=
   assert (C : 0 < INR (length xs)) by (apply INR_length_pos; assumption);
   set (n := INR (length xs)) in *.
 
-Ltac redalg_total := apply lsum_pos; [assumption | intros; rs_at; rs_unfold; rs_positive].
+Ltac redalg_sign := rs_at; rs_unfold; rs_positive.
+Ltac redalg_total := first [apply lsum_pos; [assumption |] | apply lsum_nonneg]; intros; redalg_sign.
 
-Ltac redalg_sum :=
+Ltac rs_opened :=
   lazymatch goal with |- ?s = _ => unfold s end;
-  repeat match goal with b := lsum _ _ : R |- context [?c] => constr_eq b c; unfold b end;
-  rs_inside; apply lsum_ext; intros; rs_at; redalg_solve.
+  repeat match goal with
+  | b := lsum _ _ : R |- context [?c] => constr_eq b c; unfold b
+  | b := lmax _ _ : R |- context [?c] => constr_eq b c; unfold b
+  | b := lmin _ _ : R |- context [?c] => constr_eq b c; unfold b
+  end.
+
+Ltac redalg_sum := rs_opened; rs_inside; apply lsum_ext; intros; rs_at; redalg_solve.
+
+(** *** Extrema: between its elements, one of which it is *)
+
+Lemma lmax_is : forall (A : Type) (f : A -> R) xs m, xs <> nil ->
+  (forall x, In x xs -> f x <= m) -> (exists x, In x xs /\ f x = m) -> lmax f xs = m.
+Proof.
+  intros A f xs m N U (x & I & E). apply Rle_antisym.
+  - destruct (lmax_attained f N) as (y & Iy & <-). auto.
+  - rewrite <- E. now apply lmax_upper.
+Qed.
+
+Lemma lmin_is : forall (A : Type) (f : A -> R) xs m, xs <> nil ->
+  (forall x, In x xs -> m <= f x) -> (exists x, In x xs /\ f x = m) -> lmin f xs = m.
+Proof.
+  intros A f xs m N U (x & I & E). rewrite lmin_opp by assumption. rewrite (@lmax_is A _ xs (- m)); auto.
+  - ring.
+  - intros y Iy. apply Ropp_le_contravar. auto.
+  - exists x. rewrite E. auto.
+Qed.
+
+Lemma lmin_lower : forall (A : Type) (f : A -> R) xs x, In x xs -> lmin f xs <= f x.
+Proof.
+  intros A f xs x H. assert (N : xs <> nil) by (intros E; subst; destruct H).
+  rewrite lmin_opp by assumption. pose proof (lmax_upper (fun x => - f x) xs x H). cbv beta in *. lra.
+Qed.
+
+Lemma lmin_attained : forall (A : Type) (f : A -> R) xs, xs <> nil -> exists x, In x xs /\ f x = lmin f xs.
+Proof.
+  intros A f xs N. rewrite lmin_opp by assumption. destruct (lmax_attained (fun x => - f x) N) as (x & I & E).
+  exists x. rewrite <- E. split; [assumption | ring].
+Qed.
+
+(** The extrema on the right, as numbers that bound their elements and that some element attains. *)
+Ltac rs_bounds :=
+  repeat match goal with
+  | N : ?l <> nil |- context [lmax ?g ?l] =>
+      let U := fresh "U" in let I := fresh "I" in let E := fresh "E" in let p := fresh "p" in let m := fresh "m" in
+      pose proof (lmax_upper g l) as U; destruct (lmax_attained g N) as (p & I & E); set (m := lmax g l) in *; clearbody m;
+      cbv beta in U, E
+  | N : ?l <> nil |- context [lmin ?g ?l] =>
+      let U := fresh "U" in let I := fresh "I" in let E := fresh "E" in let p := fresh "p" in let m := fresh "m" in
+      pose proof (lmin_lower g l) as U; destruct (lmin_attained g N) as (p & I & E); set (m := lmin g l) in *; clearbody m;
+      cbv beta in U, E
+  end.
+
+Ltac rs_member := repeat match goal with U : forall x, In x ?l -> _, I : In ?p ?l |- _ => let P := type of (U p I) in tryif rs_done P then fail else pose proof (U p I) end.
+
+Ltac rs_ordered := cbv beta in *; first [reflexivity | lra | rs_unfold; solve [rs_mono] | solve [repeat (rs_case; cbn [andb orb negb] in * ); lra] | nra].
+
+Ltac rs_attained :=
+  match goal with I : In ?p ?l, E : _ = ?m |- exists x, In x ?l /\ _ =>
+    exists p; split; [exact I |]; cbv beta; first [rewrite E; reflexivity | solve [subst; rs_member; rs_ordered] | rs_member; rs_ordered] end.
+
+Ltac redalg_extremum :=
+  rs_opened;
+  first [apply lmax_is | apply lmin_is]; [assumption | rs_bounds; intros ? ?; rs_at; rs_member; rs_ordered | rs_bounds; rs_attained].
 
 Ltac rs_forget_extrema :=
   repeat match goal with
@@ -107,7 +169,7 @@ Ltac redalg_forget :=
 
 (** ** What is left: an equation of numbers *)
 
-(** Roots and logarithms of equal arguments become one. *)
+(** Roots, logarithms and exponentials of equal arguments become one. *)
 Ltac rs_same :=
   repeat match goal with
   | |- context [sqrt ?a] =>
@@ -116,23 +178,40 @@ Ltac rs_same :=
   | |- context [ln ?a] =>
       match goal with |- context [ln ?b] =>
         tryif constr_eq a b then fail else replace (ln a) with (ln b) by (apply f_equal; rs_field) end
+  | |- context [exp ?a] =>
+      match goal with |- context [exp ?b] =>
+        tryif constr_eq a b then fail else replace (exp a) with (exp b) by (apply f_equal; rs_field) end
   end.
 
 (** What the definition divides by is not 0, so what equals it, or differs by a factor, is not 0 either. *)
+Ltac rs_zero Z := first [lra | field_simplify_eq; [first [lra | nra] | rs_side] | rewrite Z; ring].
 Ltac rs_divisor :=
   match goal with
-  | H : ?s <> 0 |- ?t <> 0 =>
-      let Z := fresh in
-      intro Z; apply H; clear H;
-      first [lra | field_simplify_eq; [first [lra | nra] | rs_side] | rewrite Z; ring]
+  | H : ?s <> 0 |- ?t <> 0 => let Z := fresh in intro Z; apply H; clear H; rs_zero Z
+  | H : 0 < ?s |- ?t <> 0 =>
+      let Z := fresh in intro Z; apply (Rlt_irrefl 0); replace 0 with s at 2; [exact H |]; clear H; rs_zero Z
   | H : 0 < ?s |- 0 < ?t => replace t with s by rs_field; exact H
   | H : 0 <= ?s |- 0 <= ?t => replace t with s by rs_field; exact H
+  | H : 0 < ?s |- 0 <= ?t => replace t with s by rs_field; left; exact H
+  | H : 0 <= ?s, C : 0 < ?n |- 0 <= ?t =>
+      replace t with (s * / n) by rs_field; apply Rmult_le_pos; [exact H | left; now apply Rinv_0_lt_compat]
   end.
 
 Ltac rs_quotient := field; repeat split; first [rs_nonzero | rs_divisor].
 
 (** The inverse of a root is one number: that the root is not 0 need not be known. *)
 Ltac rs_roots := rewrite ?rs_inv_pow; repeat match goal with |- context [/ sqrt ?a] => generalize (/ sqrt a); intro end.
+
+(** A product of roots is a root. *)
+Ltac rs_join :=
+  rewrite <- ?sqrt_inv;
+  repeat match goal with
+  | |- context [sqrt ?a * sqrt ?b] =>
+      first [rewrite <- (sqrt_mult_alt a b) by first [rs_positive | rs_divisor]
+            | rewrite (Rmult_comm (sqrt a) (sqrt b)), <- (sqrt_mult_alt b a) by first [rs_positive | rs_divisor]]
+  end.
+
+Ltac rs_cases := repeat (rs_case; cbn [andb orb negb] in * ); try discriminate; try congruence; try lra.
 
 Ltac redalg_finish :=
   intros; rs_at; rs_forget_extrema;
@@ -142,4 +221,6 @@ Ltac redalg_finish :=
     | solve [rs_quotient]
     | solve [rs_same; rs_roots; first [rs_field | rs_quotient | redalg_solve]]
     | solve [rs_log; rs_same; first [rs_field | lra | rs_quotient | progress rs_exp; first [rs_field | rs_quotient]]]
-    | solve [progress rs_exp; rs_quotient] ].
+    | solve [rs_join; rs_same; first [reflexivity | rs_field | rs_quotient]]
+    | solve [progress rs_exp; rs_quotient]
+    | solve [progress rs_cases; first [rs_field | rs_positive | rs_nonzero | rs_divisor | rs_quotient]] ].
