@@ -22,13 +22,9 @@ class Extremum:
         """An equal term in which the extrema are of what cannot be taken apart; the same one where nothing can."""
         t = self.t
         whole = t.reduce(kind, (self.axis,), body)
-        if body.op == "abs" and kind == "max":
+        if body.op == "abs" and kind == "max" and self.shifted(body.args[0]):
             inside = body.args[0]
-            minus = t.mul(t.const(-1), inside)
-            sides = (self.of("max", inside), self.of("max", minus))
-            if all(side.op == "reduce" for side in sides):
-                return whole  # nothing is gained
-            return t("maximum", *sides)
+            return t("maximum", self.of("max", inside), self.of("max", t.mul(t.const(-1), inside)))
         if body.op in RISING or (body.op == "log" and positive(body.args[0])):
             return t(body.op, self.of(kind, body.args[0]))
         if body.op in ("add", "mul"):
@@ -37,12 +33,17 @@ class Extremum:
             if not still:
                 return whole
             rest = moving[0] if len(moving) == 1 else t(body.op, *moving)
+            if body.op == "mul" and rest.op == "add":
+                return self.of(kind, t.add(*(t.mul(*still, a) for a in rest.args)))
             if body.op == "add":
                 return t.add(*still, self.of(kind, rest))
             sign = self.sign(still)
             if sign:
                 return t.mul(*still, self.of(kind if sign > 0 else OTHER[kind], rest))
         return whole
+
+    def shifted(self, t: Term) -> bool:
+        return t.op == "add" and any(self.axis not in a.axes for a in t.args)
 
     def sign(self, factors: list[Term]) -> int:
         """1 for a product that is not negative, -1 for one that is not positive, else 0."""

@@ -53,7 +53,9 @@ def lemma(doc: Document, o: Obligation, name: str) -> Lemma:
     facts = [words.fact(g) for g in given]
     lists = [f"{words.lists[a]} <> nil" for a in sorted(words.lists) if a in words.stream]
     written = doc.spec.values() if o.equality in ("domain", "observational") else ()
-    known = [t for t in roots_of(written) if words.bound >= {a for n in walk(t) if n.op == "reduce" for a in n.attr.axes}]
+    known = [
+        t for t in roots_of(written) if words.bound >= {a for n in walk(t) if n.op == "reduce" for a in n.attr.axes}
+    ]
     known = [t for t in known if not t.axes & (words.bound - set(words.scope))]
     proof = script(doc.terms, words, (o.left, o.right, *given), known)
     statement = "".join(f"{h} -> " for h in dict.fromkeys([*lists, *words.domains, *facts])) + conclusion

@@ -117,6 +117,8 @@ class Expansion:
         own = set(t.attr.axes)
         found: Parts = []
         for c, m in self.of(t.args[0]):
+            if c.axes & own and any(n.op == "reduce" and self.stream & set(n.attr.axes) for n in walk(c)):
+                raise Unprintable("a contraction of results that differ along its axis")
             if m is self.one or c.axes & own:
                 return [(self.one, t)]
             found.append((c, self.t.reduce("sum", t.attr.axes, m)))
@@ -170,9 +172,14 @@ class Script:
         words, terms = self.words, self.terms
         found = [t for t in walk(*roots) if t.op == "reduce" and words.stream & set(t.attr.axes)]
         sizes = {t.attr for t in walk(*roots) if t.op == "size" and t.attr in words.stream & words.bound}
-        named = [t for t in found if t.attr.kind in ("sum", "max", "min")]
-        if not found or any(len(t.attr.axes) > 1 for t in found):
+        named = [t for t in found if t.attr.kind in ("sum", "max", "min") or (t.attr.kind == "prod" and positive(t))]
+        if any(len(t.attr.axes) > 1 for t in found):
+            raise Unprintable("a reduction over several axes at once")
+        if not found:
             return "redalg_finish."
+        for t in found:
+            if t not in named and any(n in found for a in t.args for n in walk(a)):
+                raise Unprintable(f"{t.attr.kind} over elements that are compared with results")
         for a in sorted(sizes | {t.attr.axes[0] for t in found}):
             self.lines.append(f"redalg_count {words.list_of(a)} _n_{a}.")
             words.named[terms("size", attr=a)] = f"_n_{a}"
@@ -189,15 +196,21 @@ class Script:
             parts = Expansion(self.terms, frozenset(t.attr.axes)).of(t.args[0])
             text = " + ".join(f"{self.words(c)} * {self.total(t.attr.axes, m)}" for c, m in parts)
             yield f"assert (_E{k} : _s{k} = {text}) by redalg_sum."
-            if positive(t.args[0]):
-                yield f"assert (0 < _s{k}) by (unfold _s{k}; redalg_total)."
-            elif nonnegative(t.args[0]):
-                yield f"assert (0 <= _s{k}) by (unfold _s{k}; redalg_total)."
+            yield from self.sign(f"_s{k}", t)
+        elif t.attr.kind == "prod":
+            parts = Expansion(self.terms, frozenset(t.attr.axes)).of(self.terms("log", t.args[0]))
+            text = " + ".join(f"{self.words(c)} * {self.total(t.attr.axes, m)}" for c, m in parts)
+            yield f"assert (_E{k} : _s{k} = exp ({text})) by redalg_product."
         else:
             value = Extremum(self.terms, t.attr.axes[0]).of(t.attr.kind, t.args[0])
-            if value is not t:
-                yield f"assert (_E{k} : _s{k} = {self.extrema(value, t.attr.axes[0])}) by redalg_extremum."
+            by = "reflexivity" if value is t else "redalg_extremum"
+            yield f"assert (_E{k} : _s{k} = {self.extrema(value, t.attr.axes[0])}) by {by}."
         yield f"clearbody _s{k}."
+
+    def sign(self, name: str, t: Term) -> Iterator[str]:
+        sign = "<" if positive(t.args[0]) else "<=" if nonnegative(t.args[0]) else ""
+        if sign and t.attr.kind == "sum":
+            yield f"assert (0 {sign} {name}) by (unfold {name}; redalg_total)."
 
     def extrema(self, value: Term, axis: str) -> str:
         """The value with the extrema of cores by the names of their own."""
@@ -222,7 +235,5 @@ class Script:
             saved, self.words.named = self.words.named, {}
             self.lines.append(f"pose ({name} := {self.words(total)}).")
             self.words.named = saved
-            sign = "<" if positive(total.args[0]) else "<=" if nonnegative(total.args[0]) else ""
-            if sign and total.attr.kind == "sum":
-                self.lines.append(f"assert (0 {sign} {name}) by (unfold {name}; redalg_total).")
+            self.lines += self.sign(name, total)
         return self.basis[total]

@@ -82,7 +82,12 @@ Ltac redalg_count xs n :=
   assert (C : 0 < INR (length xs)) by (apply INR_length_pos; assumption);
   set (n := INR (length xs)) in *.
 
-Ltac redalg_sign := rs_at; rs_unfold; rs_positive.
+Ltac rs_even :=
+  match goal with |- 0 <= ?x ^ ?n =>
+    let k := eval compute in (Nat.div n 2) in change (x ^ n) with (x ^ (2 * k)); rewrite pow_mult; apply pow_le; apply rs_pow_pos_even end.
+Ltac rs_sign :=
+  first [rs_positive | rs_even | apply Rmult_le_pos; rs_sign | apply Rplus_le_le_0_compat; rs_sign | apply lsum_nonneg; intros; rs_sign].
+Ltac redalg_sign := rs_at; rs_unfold; rs_sign.
 Ltac redalg_total := first [apply lsum_pos; [assumption |] | apply lsum_nonneg]; intros; redalg_sign.
 
 Ltac rs_opened :=
@@ -94,6 +99,24 @@ Ltac rs_opened :=
   end.
 
 Ltac redalg_sum := rs_opened; rs_inside; apply lsum_ext; intros; rs_at; redalg_solve.
+
+Lemma lprod_exp : forall (A : Type) (f : A -> R) xs, xs <> nil -> (forall x, 0 < f x) ->
+  lprod f xs = exp (lsum (fun x => ln (f x)) xs).
+Proof.
+  intros A f xs N P. unfold lprod, lfold.
+  assert (H : forall ys, match reduce Rmult (map f ys) with Some v => v | None => 1 end = exp (lsum (fun x => ln (f x)) ys)).
+  { induction ys as [|y ys IH]; [symmetry; apply exp_0 |].
+    cbn [map reduce]. rewrite lsum_cons, exp_plus, <- IH, exp_ln by apply P.
+    destruct (reduce Rmult (map f ys)); cbn; ring. }
+  apply H.
+Qed.
+
+Ltac redalg_product :=
+  lazymatch goal with |- ?s = _ => unfold s end;
+  rewrite lprod_exp by first [assumption | intros; rs_unfold; redalg_sign];
+  apply f_equal;
+  match goal with |- ?s = _ => let q := fresh in set (q := s) end;
+  redalg_sum.
 
 (** *** Extrema: between its elements, one of which it is *)
 
@@ -144,10 +167,17 @@ Ltac rs_member := repeat match goal with U : forall x, In x ?l -> _, I : In ?p ?
 Ltac rs_ordered := cbv beta in *; first [reflexivity | lra | rs_unfold; solve [rs_mono] | solve [repeat (rs_case; cbn [andb orb negb] in * ); lra] | nra].
 
 Ltac rs_attained :=
+  repeat match goal with |- context [Rmax ?a ?b] =>
+    rs_flat a; rs_flat b; let H := fresh in
+    destruct (Rle_lt_dec a b) as [H|H]; [rewrite (Rmax_right a b H) | rewrite (Rmax_left a b (Rlt_le _ _ H))] end;
   match goal with I : In ?p ?l, E : _ = ?m |- exists x, In x ?l /\ _ =>
-    exists p; split; [exact I |]; cbv beta; first [rewrite E; reflexivity | solve [subst; rs_member; rs_ordered] | rs_member; rs_ordered] end.
+    exists p; split; [exact I |]; cbv beta;
+    first [rewrite E; solve [reflexivity | ring] | solve [rs_at; rs_member; rs_ordered]] end.
 
 Ltac redalg_extremum :=
+  lazymatch goal with |- ?s = _ => unfold s end;
+  repeat match goal with E : ?s = ?b |- _ => is_var s; is_var b; rewrite E; clear E end;
+  match goal with |- ?s = _ => let q := fresh in set (q := s) end;
   rs_opened;
   first [apply lmax_is | apply lmin_is]; [assumption | rs_bounds; intros ? ?; rs_at; rs_member; rs_ordered | rs_bounds; rs_attained].
 
@@ -183,18 +213,21 @@ Ltac rs_same :=
         tryif constr_eq a b then fail else replace (exp a) with (exp b) by (apply f_equal; rs_field) end
   end.
 
+Ltac rs_near := match goal with H : ?s <> 0 |- ?t <> 0 => intro; apply H; lra end.
+Ltac rs_equal := first [rs_field | solve [field; repeat split; first [rs_nonzero | rs_near]]].
+
 (** What the definition divides by is not 0, so what equals it, or differs by a factor, is not 0 either. *)
 Ltac rs_zero Z := first [lra | field_simplify_eq; [first [lra | nra] | rs_side] | rewrite Z; ring].
 Ltac rs_divisor :=
   match goal with
-  | H : ?s <> 0 |- ?t <> 0 => let Z := fresh in intro Z; apply H; clear H; rs_zero Z
+  | H : ?s <> 0 |- ?t <> 0 => let Z := fresh in intro Z; apply H; clear H; first [replace s with t by rs_equal; exact Z | rs_zero Z]
   | H : 0 < ?s |- ?t <> 0 =>
-      let Z := fresh in intro Z; apply (Rlt_irrefl 0); replace 0 with s at 2; [exact H |]; clear H; rs_zero Z
-  | H : 0 < ?s |- 0 < ?t => replace t with s by rs_field; exact H
-  | H : 0 <= ?s |- 0 <= ?t => replace t with s by rs_field; exact H
-  | H : 0 < ?s |- 0 <= ?t => replace t with s by rs_field; left; exact H
+      let Z := fresh in intro Z; apply (Rlt_irrefl 0); replace 0 with s at 2; [exact H |]; clear H; first [replace s with t by rs_equal; exact Z | rs_zero Z]
+  | H : 0 < ?s |- 0 < ?t => replace t with s by rs_equal; exact H
+  | H : 0 <= ?s |- 0 <= ?t => replace t with s by rs_equal; exact H
+  | H : 0 < ?s |- 0 <= ?t => replace t with s by rs_equal; left; exact H
   | H : 0 <= ?s, C : 0 < ?n |- 0 <= ?t =>
-      replace t with (s * / n) by rs_field; apply Rmult_le_pos; [exact H | left; now apply Rinv_0_lt_compat]
+      replace t with (s * / n) by rs_equal; apply Rmult_le_pos; [exact H | left; now apply Rinv_0_lt_compat]
   end.
 
 Ltac rs_quotient := field; repeat split; first [rs_nonzero | rs_divisor].
@@ -211,14 +244,20 @@ Ltac rs_join :=
             | rewrite (Rmult_comm (sqrt a) (sqrt b)), <- (sqrt_mult_alt b a) by first [rs_positive | rs_divisor]]
   end.
 
+Ltac rs_maxima :=
+  match goal with |- Rmax ?a ?b = Rmax ?c ?d =>
+    first [solve [apply f_equal2; rs_equal] | rewrite (Rmax_comm a b); solve [apply f_equal2; rs_equal]] end.
+
 Ltac rs_cases := repeat (rs_case; cbn [andb orb negb] in * ); try discriminate; try congruence; try lra.
 
 Ltac redalg_finish :=
   intros; rs_at; rs_forget_extrema;
   first
     [ redalg_solve
+    | solve [redalg_sign]
     | solve [rs_divisor]
     | solve [rs_quotient]
+    | solve [rs_maxima]
     | solve [rs_same; rs_roots; first [rs_field | rs_quotient | redalg_solve]]
     | solve [rs_log; rs_same; first [rs_field | lra | rs_quotient | progress rs_exp; first [rs_field | rs_quotient]]]
     | solve [rs_join; rs_same; first [reflexivity | rs_field | rs_quotient]]
