@@ -8,7 +8,7 @@ from __future__ import annotations
 from redalg.proofs.rocq_words import nonnegative, positive
 from redalg.proofs.terms import Term, Terms
 
-RISING = frozenset({"exp", "relu", "log1p", "sigmoid", "tanh"})
+RISING = frozenset({"exp", "relu", "log1p", "sigmoid"})
 OTHER = {"max": "min", "min": "max"}
 
 
@@ -35,12 +35,15 @@ class Extremum:
             rest = moving[0] if len(moving) == 1 else t(body.op, *moving)
             if body.op == "mul" and rest.op == "add":
                 return self.of(kind, t.add(*(t.mul(*still, a) for a in rest.args)))
-            if body.op == "add":
-                return t.add(*still, self.of(kind, rest))
-            sign = self.sign(still)
+            sign = 1 if body.op == "add" else self.sign(still)
             if sign:
-                return t.mul(*still, self.of(kind if sign > 0 else OTHER[kind], rest))
+                return self.replaced(body, moving, self.of(kind if sign > 0 else OTHER[kind], rest))
         return whole
+
+    def replaced(self, body: Term, moving: list[Term], value: Term) -> Term:
+        """The sum or product with the value in the place of its first moving part, so that both are alike."""
+        args = [value if a is moving[0] else a for a in body.args if a is moving[0] or a not in moving]
+        return self.t(body.op, *args)
 
     def shifted(self, t: Term) -> bool:
         return t.op == "add" and any(self.axis not in a.axes for a in t.args)

@@ -1,8 +1,8 @@
 """The form of a certificate as a fold in Gallina, and the theorem that it is the spec's definition.
 
-`proofs/theories/Form.v` proves once, for every tree over the stream, that a form's state holds what its parts mean. Here
-are printed the parts (orders, anchors, slots, moves), the laws they need, and per output the theorem: whatever the
-policies, the bracketing and (where every ⊕ commutes) the order, finalize of the state is the definition of the stream.
+`proofs/theories/Form.v` proves once, for every tree over the stream, that a form's state holds what its parts mean.
+Here are printed the parts (orders, anchors, slots, moves), the laws they need, and per output the theorem: whatever the
+policies, the bracketing and (where no part sees it) the order, finalize of the state is the definition of the stream.
 """
 
 from __future__ import annotations
@@ -14,26 +14,33 @@ from redalg.proofs.document import Anchor, Document, Output, Pass, Slot
 from redalg.proofs.rocq_words import Unprintable, Words, applied, identifier
 from redalg.proofs.terms import Term, leaves, walk
 
-ORDERS = {  # kind: type, operation, reduction
-    "max": ("R", "Rmax", "lmax"),
-    "min": ("R", "Rmin", "lmin"),
-    "prod": ("R", "Rmult", "lprod"),
-    "any": ("bool", "orb", "lany"),
-    "all": ("bool", "andb", "lall"),
+ORDERS = {  # kind: type, operation
+    "max": ("R", "Rmax"),
+    "min": ("R", "Rmin"),
+    "prod": ("R", "Rmult"),
+    "any": ("bool", "orb"),
+    "all": ("bool", "andb"),
+    "argmax": ("place", "pick_place"),
+    "argmin": ("place", "pick_place"),
+    "topk": ("list entry", "topk_combine {k}"),
 }
+IN_ORDER = frozenset({"argmax", "argmin"})  # what depends on the order of the stream
 Reader = Callable[[list[str]], str]
+REORDERED = """Lemma of_any_order : forall _o _js _ks, Permutation _js _ks -> meant_by _o _js = meant_by _o _ks.
+Proof. intros []; cbn [meant_by]; redalg_order. Qed.
+"""
 OWN = (  # what the printed section calls its own
-    "order val op orders_of free slot avg phi rows valid moves opened laws always_valid associative commutative T anchor "
-    "state Count count at_ slots fst snd run stream leaves Permutation Form Some None".split()
+    "order val op orders_of free slot avg phi rows valid moves opened laws always_valid of_one of_both of_any_order "
+    "meant_by largest place T anchor state Count count at_ slots fst snd run stream leaves Permutation Form Some None".split()
 )
 
 
 class FormWords(Words):
     """Words in which the parts of the state are read from where the text stands."""
 
-    def __init__(self, stream: Iterable[str], roots: Iterable[Term], axes: Iterable[str]) -> None:
-        super().__init__(stream, roots)
-        self.bound |= set(axes)
+    def __init__(self, doc: Document, roots: Iterable[Term]) -> None:
+        super().__init__(doc.axis, roots, doc.assumptions)
+        self.bound |= {*doc.axis, *(s.extra[1] for p in doc.passes for s in p.slots if s.extra)}
         self.readers: dict[str, Reader] = {}
         self.names |= {("own", word): word for word in OWN}
 
@@ -54,7 +61,7 @@ class PrintedForm:
             raise Unprintable("a form of several passes, or over several axes at once")
         self.doc, self.proved = doc, proved
         self.form: Pass = doc.passes[0]
-        self.words = FormWords(doc.axis, self._roots(), doc.axis)
+        self.words = FormWords(doc, self._roots())
         self.axis = doc.axis[0]
         self.theorems: list[str] = []
         self._check()
@@ -71,7 +78,8 @@ class PrintedForm:
                 raise Unprintable(f"a slot of kind {s.kind}")
             if s.vanishes:
                 raise Unprintable("the lean form drops a slot that the obligations speak of")
-        declared = {a.name: a.axes for a in self.form.anchors} | {s.name: s.axes for s in self.form.slots}
+        declared = {a.name: a.axes for a in self.form.anchors}
+        declared |= {part: s.leaf(k).axes for s in self.form.slots for k, part in enumerate(s.parts)}
         for leaf in leaves(*self._roots()):
             own = declared.get(leaf.attr.name.removeprefix("shift:"), leaf.attr.axes)
             renamed = [k for k, (a, b) in enumerate(zip(own, leaf.attr.axes, strict=False)) if a != b]
@@ -101,6 +109,10 @@ class PrintedForm:
     def pattern(self, part: Anchor | Slot) -> str:
         return " ".join([self.constructor(part.name), *self.places(part)])
 
+    @property
+    def in_order(self) -> bool:
+        return any(s.kind in IN_ORDER for s in self.form.slots)
+
     def _inductive(self, name: str, parts: Iterable[Anchor | Slot], first: list[str] | None = None) -> str:
         cases = [*(first or [])]
         for x in parts:
@@ -123,9 +135,28 @@ class PrintedForm:
         return {n: (lambda args, n=n: applied(identifier(n), [anchor, *args])) for n in names}
 
     def orders_at(self, orders: str) -> dict[str, Reader]:
-        return {
-            s.parts[0]: (lambda args, s=s: f"({orders} {applied(self.constructor(s.name), args)})") for s in self.orders
-        }
+        found: dict[str, Reader] = {}
+        for s in self.orders:
+            for part, name in enumerate(s.parts):
+                found[name] = self._order_reader(s, part, orders)
+        return found
+
+    def _order_reader(self, s: Slot, part: int, orders: str) -> Reader:
+        def read(args: list[str]) -> str:
+            if s.kind == "topk":
+                top = args.pop()
+                whole = f"({orders} {applied(self.constructor(s.name), args)})"
+                return f"(top_{('value', 'index')[part]} {top} {whole})"
+            whole = f"({orders} {applied(self.constructor(s.name), args)})"
+            if s.kind in IN_ORDER:
+                return (
+                    f"(INR (fst (snd {whole})))"
+                    if part
+                    else ("(- fst {})", "(fst {})")[s.kind == "argmax"].format(whole)
+                )
+            return whole
+
+        return read
 
     def state_at(self) -> dict[str, Reader]:
         found: dict[str, Reader] = {
@@ -154,12 +185,15 @@ class PrintedForm:
         kinds = {s.name: ORDERS[s.kind] for s in orders}
         case = [(self.pattern(s), kinds[s.name][0]) for s in orders]
         lines.append(f"Definition val (_o : order) : Type := {self._match('_o', 'Type', case)}.")
-        case = [(self.pattern(s), kinds[s.name][1]) for s in orders]
+        case = [(self.pattern(s), kinds[s.name][1].format(k=s.extra[0] if s.extra else 0)) for s in orders]
         ops = self._match("_o", "val _o -> val _o -> val _o", case)
         lines.append(f"Definition op (_o : order) : val _o -> val _o -> val _o := {ops}.")
-        case = [(self.pattern(s), self._with({}, [self.axis, *self.places(s)], s.lift[0])) for s in orders]
-        value = self._match("_o", "val _o", case)
-        lines.append(f"Definition orders_of ({self.axis} : nat) (_o : order) : val _o := {value}.")
+        element = self.words.name(("axis", self.axis), self.axis, None)
+        value = self._match("_o", "val _o", [(self.pattern(s), self._lifted(s)) for s in orders])
+        lines.append(f"Definition orders_of ({element} : nat) (_o : order) : val _o := {value}.")
+        js = self.words.list_of(self.axis)
+        value = self._match("_o", "val _o", [(self.pattern(s), self._meant(s, js)) for s in orders])
+        lines.append(f"Definition meant_by (_o : order) ({js} : list nat) : val _o := {value}.")
         lines.append(self._inductive("free", free))
         lines += [self._anchor(a) for a in self.form.anchors]
         lines.append(self._inductive("slot", self.sums, ["Count"]))
@@ -174,6 +208,22 @@ class PrintedForm:
         case = [("Count", "[(fun _ _ => 1, Count)]"), *((self.pattern(s), self._moves(s)) for s in self.sums)]
         lines.append(f"Definition rows (_i : slot) : {kind} := {self._match('_i', kind, case)}.")
         return "\n".join(lines)
+
+    def _lifted(self, s: Slot) -> str:
+        body = self._with({}, [self.axis, *self.places(s)], s.lift[0])
+        if s.kind in IN_ORDER:
+            return f"({body if s.kind == 'argmax' else f'(- {body})'}, (0%nat, 1%nat))"
+        element = self.words.names["axis", self.axis]
+        return f"topk {s.extra[0]} (fun {element} : nat => ({body}, {element})) [{element}]" if s.extra else body
+
+    def _meant(self, s: Slot, js: str) -> str:
+        body = self._with({}, [self.axis, *self.places(s)], s.lift[0])
+        element = self.words.names["axis", self.axis]
+        if s.kind in IN_ORDER:
+            return f"largest (fun {element} : nat => {body if s.kind == 'argmax' else f'(- {body})'}) {js}"
+        if s.extra:
+            return f"ltopk {s.extra[0]} (fun {element} : nat => {body}) {js}"
+        return f"l{s.kind} (fun {element} : nat => {body}) {js}"
 
     def _anchor(self, a: Anchor) -> str:
         own = "".join(f" ({x} : nat)" for x in self.places(a))
@@ -219,11 +269,12 @@ Proof.
   - unfold valid. intros _A _B _C _u _i _M _N. destruct _i; repeat progress opened; redalg_finish.
   - unfold valid. intros _A _u _i _M. destruct _i; repeat progress opened; redalg_finish.
 Qed.
-Lemma associative : forall _o (_a _b _c : val _o), op _o (op _o _a _b) _c = op _o _a (op _o _b _c).
-Proof. intros []; cbn; redalg_finish. Qed.
-Lemma commutative : forall _o (_a _b : val _o), op _o _a _b = op _o _b _a.
-Proof. intros []; cbn; redalg_finish. Qed.
-"""
+Lemma of_one : forall _o _j, meant_by _o [_j] = orders_of _j _o.
+Proof. intros []; cbn [meant_by orders_of]; redalg_one. Qed.
+Lemma of_both : forall _o _js _ks, _js <> [] -> _ks <> [] ->
+  meant_by _o (_js ++ _ks) = op _o (meant_by _o _js) (meant_by _o _ks).
+Proof. intros []; cbn [meant_by op]; redalg_app. Qed.
+{"" if self.in_order else REORDERED}"""
 
     # --- the theorems ---
 
@@ -240,43 +291,33 @@ Proof. intros []; cbn; redalg_finish. Qed.
         run = "(Form.lift orders_of phi _first) (Form.combine op avg rows _meet)"
         finalize = applied(f"finalize_{name}", own)
         stated = f"{''.join(f'{f} -> ' for f in facts)}option_map {finalize}"
-        orders = "\n  ".join(self._order_fact(s, js) for s in self.orders)
         names = [identifier(a.name) for a in self.form.anchors]
         unfolded = f"unfold {', '.join(names)} in *. " if names else ""
         self.theorems += [f"form_is_{name}", f"stream_is_{name}"]
+        stream, given = f"Permutation (leaves _t) {js} -> {js} <> []", "form_permutation"
+        if self.in_order:
+            stream, given = f"leaves _t = {js} -> {js} <> []", "form_state"
+        swapped = "" if self.in_order else "of_any_order "
         return f"""Definition finalize_{name}{places} (_s : state val (free -> R) slot) : {kind} := {value}.
-Theorem form_is_{name} : forall _first _meet _t {js}{places}, Permutation (leaves _t) {js} -> {js} <> [] -> {stated}
+Theorem form_is_{name} : forall _first _meet _t {js}{places}, {stream} -> {stated}
     (run {run} _t) = Some {definition}.
 Proof.
   intros _first _meet _t {js}{"".join(f" {a}" for a in own)} _P _N{"".join(f" _D{k}" for k in range(len(facts)))}.
-  destruct (form_permutation op orders_of avg valid _first _meet associative laws
+  {"subst " + js + "." if self.in_order else ""}
+  destruct ({given} op orders_of avg valid _first _meet meant_by of_one of_both laws
     (fun _ => conj (always_valid _) (always_valid _))
     (fun _a _b _U _V => conj (conj _U (always_valid _)) (conj (conj _V (always_valid _)) (always_valid _)))
-    commutative _t _P _N) as (_o & _m & _u & _E & _Ho & _Hu & _).
+    {swapped}_t {"" if self.in_order else "_P "}_N) as (_o & _m & _u & _E & _Ho & _Hu & _).
   unfold run in *. rewrite _E. clear _E. cbn [option_map]. f_equal.
   unfold finalize_{name}, at_, slots, count. cbn [fst snd].
   rewrite ?_Hu. clear _Hu. unfold meant. cbv beta iota delta [avg phi]. {unfolded}cbn [fst snd].
-  {orders}
+  rewrite ?_Ho. clear _Ho. cbn [meant_by]. unfold largest. cbn [fst snd].
   unfold Rdiv. apply {self.proved[o.name]}; auto.
 Qed.
 Theorem stream_is_{name} : forall _first _meet {js}{places}, {js} <> [] -> {stated}
     (stream {run} {js}) = Some {definition}.
-Proof. intros. rewrite stream_is_a_tree. apply form_is_{name}; auto. now rewrite leaves_comb. Qed.
+Proof. intros. rewrite stream_is_a_tree. apply form_is_{name}; auto; now rewrite leaves_comb. Qed.
 """
-
-    def _order_fact(self, s: Slot, js: str) -> str:
-        kind, op, word = ORDERS[s.kind]
-        zero = {"lmax": "0", "lmin": "0", "lprod": "1", "lany": "false", "lall": "true"}[word]
-        own = self.places(s)
-        key = applied(self.constructor(s.name), own)
-        body = self._with({}, [self.axis, *own], s.lift[0])
-        reduced = f"{word} (fun {self.axis} : nat => {body}) {js}"
-        if own:
-            raise Unprintable("an extremum along an axis that is reduced")
-        return (
-            f"assert (_Q_{identifier(s.name)} : _o {key} = {reduced}) by exact (lfold_is {zero} {op} _ _ (_Ho {key})). "
-            f"rewrite ?_Q_{identifier(s.name)} in *. clear _Q_{identifier(s.name)}."
-        )
 
     def _facts(self, o: Output) -> list[str]:
         from redalg.proofs.rocq_lemmas import defined

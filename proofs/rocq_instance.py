@@ -19,7 +19,19 @@ from redalg.proofs.rocq_words import Unprintable
 if TYPE_CHECKING:
     from redalg.proofs.certificate import Certificate
 
-THEORIES = ("Fold", "Sums", "Transport", "Average", "Order", "TopK", "Invariant", "Tactics", "Printed", "Form")
+THEORIES = (
+    "Fold",
+    "Sums",
+    "Transport",
+    "Average",
+    "Order",
+    "TopK",
+    "Invariant",
+    "Tactics",
+    "Printed",
+    "Positions",
+    "Form",
+)
 
 
 @dataclass(frozen=True)

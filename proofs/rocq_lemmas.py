@@ -45,7 +45,7 @@ def lemma(doc: Document, o: Obligation, name: str) -> Lemma:
     if o.law == "O6" and _infinite(o):
         return Lemma(name, *ADJOINED[o.left.op], o)
     given = [*o.given, *conditions(doc, o)]
-    words = Words(stream_axes(doc), (o.left, o.right, *given))
+    words = Words(stream_axes(doc), (o.left, o.right, *given), doc.assumptions)
     if o.equality == "domain":
         conclusion = words.proposition(o.left)
     else:

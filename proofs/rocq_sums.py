@@ -20,8 +20,8 @@ Parts = list[tuple[Term, Term]]  # Σ coefficient (free of the stream) · monomi
 class Expansion:
     """Elements as sums of coefficient times monomial of the stream."""
 
-    def __init__(self, terms: Terms, stream: frozenset[str]) -> None:
-        self.t, self.stream = terms, stream
+    def __init__(self, terms: Terms, stream: Iterable[str], assumed: frozenset[str] = frozenset()) -> None:
+        self.t, self.stream, self.assumed = terms, frozenset(stream), assumed
         self.one = terms.const(1)
 
     def of(self, body: Term) -> Parts:
@@ -51,6 +51,10 @@ class Expansion:
             return self.choice(t)
         if t.op == "reduce" and t.attr.kind == "sum":
             return self.contraction(t)
+        if t.op == "cast" and "cast_left_out" in self.assumed:
+            return self.parts(t.args[0])
+        if t.op == "cast" and "cast_commutes" in self.assumed:
+            return self.product([self.parts(t.args[0]), [(self.t("cast", self.one, attr=t.attr), self.one)]])
         return [(self.one, t)]
 
     def product(self, factors: list[Parts]) -> Parts:
@@ -193,12 +197,12 @@ class Script:
     def steps(self, k: int, t: Term) -> Iterator[str]:
         """What a reduction is, and its sign."""
         if t.attr.kind == "sum":
-            parts = Expansion(self.terms, frozenset(t.attr.axes)).of(t.args[0])
+            parts = Expansion(self.terms, t.attr.axes, self.words.assumed).of(t.args[0])
             text = " + ".join(f"{self.words(c)} * {self.total(t.attr.axes, m)}" for c, m in parts)
             yield f"assert (_E{k} : _s{k} = {text}) by redalg_sum."
             yield from self.sign(f"_s{k}", t)
         elif t.attr.kind == "prod":
-            parts = Expansion(self.terms, frozenset(t.attr.axes)).of(self.terms("log", t.args[0]))
+            parts = Expansion(self.terms, t.attr.axes, self.words.assumed).of(self.terms("log", t.args[0]))
             text = " + ".join(f"{self.words(c)} * {self.total(t.attr.axes, m)}" for c, m in parts)
             yield f"assert (_E{k} : _s{k} = exp ({text})) by redalg_product."
         else:

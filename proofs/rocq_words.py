@@ -17,12 +17,18 @@ KNOWN = {"exp": "exp", "log": "ln", "abs": "Rabs", "relu": "relu", "sigmoid": "s
 KNOWN |= {"log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "sinh": "sinh", "cosh": "cosh"}
 COMPLEX = frozenset({"conj", "re", "im"})
 ORDER = {"max": "lmax", "min": "lmin", "prod": "lprod"}
+GAUGED = frozenset({"sum", "prod", "max", "min"})  # reductions of positive numbers that are positive
 RELATION = {"eq": "=", "ne": "<>", "lt": "<", "le": "<="}
 TEST = {"eq": "Reqb", "lt": "Rltb", "le": "Rleb"}
+CASTS = {  # named assumption: what it says of a rounding
+    "cast_commutes": "forall v w : R, {0} (v * w) = {0} v * w",
+    "cast_left_out": "forall v : R, {0} v = v",
+}
 RESERVED = frozenset(
-    "R nat bool list exp ln sin cos tan tanh sinh cosh sqrt relu sigmoid log1p lsum lmax lmin lprod lany lall INR IZR "
-    "PI length true false if then else fun forall exists let in match end with return as for fix cofix Prop Set Type "
-    "SProp at by using where Rmax Rmin Rabs Rpower Reqb Rltb Rleb andb orb negb xorb eqb I S O".split()
+    "R nat bool list exp ln sin cos tan tanh sinh cosh sqrt relu sigmoid log1p lsum lmax lmin lprod lany lall largmax "
+    "largmin ltopk INR IZR PI length true false if then else fun forall exists let in match end with return as for fix "
+    "cofix Prop Set Type SProp at by using where Rmax Rmin Rabs Rpower Reqb Rltb Rleb andb orb negb xorb eqb I S O "
+    "top_value top_index".split()
 )
 
 
@@ -40,8 +46,9 @@ def identifier(name: str) -> str:
 class Words:
     """Renders the terms of one lemma; `variables` and `hypotheses` are what it quantifies over, in order of use."""
 
-    def __init__(self, stream: Iterable[str], roots: Iterable[Term]) -> None:
+    def __init__(self, stream: Iterable[str], roots: Iterable[Term], assumed: Iterable[str] = ()) -> None:
         self.stream = frozenset(stream)
+        self.assumed = frozenset(assumed)  # the named assumptions of the certificate
         self.roots = tuple(roots)
         self.bound = {a for t in walk(*self.roots) if t.op == "reduce" for a in t.attr.axes}
         self.names: dict[object, str] = {}
@@ -205,6 +212,8 @@ class Words:
 
     def _cast(self, t: Term) -> str:
         word = self.name(("cast", t.attr), f"cast_{t.attr}", "R -> R")
+        for assumption in self.assumed & CASTS.keys():
+            self.domains[f"({CASTS[assumption].format(word)})"] = None
         return f"({word} {self(t.args[0])})"
 
     def _map(self, t: Term) -> str:
@@ -215,8 +224,12 @@ class Words:
 
     def _reduce(self, t: Term) -> str:
         kind, axes, _ = t.attr
+        if kind.startswith("topk"):
+            return self._top(t)
         if kind in ORDER or kind == "sum":
             word = "lsum" if kind == "sum" else ORDER[kind]
+        elif kind in ("argmax", "argmin"):
+            word = f"l{kind}"
         elif kind in ("any", "all"):
             word = f"l{kind}"
         else:
@@ -228,7 +241,17 @@ class Words:
         text = self.within(axes, t.args[0])
         for a in reversed(axes):
             text = f"({word} (fun {self.names['axis', a]} : nat => {text}) {self.list_of(a)})"
-        return text
+        return f"(INR {text})" if kind.startswith("arg") else text
+
+    def _top(self, t: Term) -> str:
+        """An entry of the list of the k largest; the elements of the stream are their positions."""
+        kind, (axis, *more), (k, top) = t.attr
+        if more:
+            raise Unprintable(f"{kind} over several axes at once")
+        self.list_of(axis)
+        body = self.within([axis], t.args[0])
+        taken = f"(ltopk {k} (fun {self.names['axis', axis]} : nat => {body}) {self.list_of(axis)})"
+        return f"(top_{'value' if kind == 'topk_values' else 'index'} {self.position(top)} {taken})"
 
     def within(self, axes: Iterable[str], body: Term, statement: bool = False) -> str:
         """The text of a body under binders of the axes."""
@@ -290,7 +313,7 @@ def positive(t: Term) -> bool:
         return any(map(positive, t.args))
     if t.op == "where":
         return positive(t.args[1]) and positive(t.args[2])
-    return t.op in ("pow", "reduce") and positive(t.args[0]) and (t.op == "pow" or t.attr.kind in ("sum", "max", "min"))
+    return t.op in ("pow", "reduce") and positive(t.args[0]) and (t.op == "pow" or t.attr.kind in GAUGED)
 
 
 def nonnegative(t: Term) -> bool:

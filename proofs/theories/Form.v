@@ -1,9 +1,9 @@
 (** * Forms as certificates state them: extrema and other orders, anchors made of them or free, sums and averages.
 
     A state is a count, an anchor [(o, m)] and the slots: [o] are the order slots (extrema, products, positions), each
-    with its own (+) and each free of anchors; [m] are the anchors that any policy may choose; a slot is the sum of its
-    elements at the anchor, or their average ([avg]). [form_bracketing]: for every tree the state is what its parts
-    mean; [form_permutation]: in every order of the stream, where every (+) is commutative. *)
+    with its own (+), homomorphic to what it is meant by over a stream, and free of anchors; [m] are the anchors that
+    any policy may choose; a slot is the sum of its elements at the anchor, or their average ([avg]). [form_state]: for
+    every tree the state is what its parts mean; [form_permutation]: in every order, where no part sees the order. *)
 
 From Coq Require Import List Permutation Reals Lra.
 From Redalg Require Import Fold Sums Transport Order Printed.
@@ -38,7 +38,9 @@ Section Form.
     ((count a + count b)%nat,
      (C, fun i => if avg i then u i / k + (v i / l - u i / k) * (l / (k + l)) else u i + v i)).
 
-  Hypothesis O4 : forall o a b c, @op o (op a b) c = op a (op b c).
+  Variable meant_by : forall o, list J -> val o.
+  Hypothesis O8_one : forall o x, meant_by o [x] = orders_of x o.
+  Hypothesis O8_app : forall o xs ys, xs <> [] -> ys <> [] -> meant_by o (xs ++ ys) = op (meant_by o xs) (meant_by o ys).
   Hypothesis laws : moving (@fplus I) phi (T rows) holds moves.
   Hypothesis first_holds : forall x, holds x (start x) /\ valid (start x).
   Hypothesis meet_moves : forall a b, valid (at_ a) -> valid (at_ b) ->
@@ -49,7 +51,7 @@ Section Form.
 
   Definition meaning (xs : list J) (s : state) : Prop :=
     valid (at_ s) /\ count s = length xs /\ Forall (fun x => holds x (at_ s)) xs
-    /\ (forall o, reduce (@op o) (map (fun x => orders_of x o) xs) = Some (fst (at_ s) o))
+    /\ (forall o, fst (at_ s) o = meant_by o xs)
     /\ forall i, slots s i = meant xs (at_ s) i.
 
   Lemma meaning_sums : forall xs s i, xs <> [] -> meaning xs s -> sums s i = lsum (fun x => phi x (at_ s) i) xs.
@@ -71,7 +73,7 @@ Section Form.
 
   Lemma lift_meaning : forall x, meaning [x] (lift x).
   Proof.
-    intros x. destruct (first_holds x). repeat split; auto.
+    intros x. destruct (first_holds x). repeat split; auto; [intros o; symmetry; apply O8_one |].
     intros i. unfold meant, slots. cbn. destruct (avg i); field.
   Qed.
 
@@ -82,7 +84,7 @@ Section Form.
     destruct (meet_moves a b Va Vb) as (Ma & Mb & V). split; [assumption |].
     split; [unfold combine, count in *; cbn; now rewrite Ca, Cb, app_length |]. split; [| split].
     - apply Forall_app. split; [revert Ha | revert Hb]; apply Forall_impl; intros x H; eapply (O2_holds laws); eauto.
-    - intros o. rewrite map_app, reduce_app by apply O4. now rewrite Oa, Ob.
+    - intros o. rewrite O8_app by assumption. rewrite <- Oa, <- Ob. reflexivity.
     - intros i. unfold combine, slots. cbn [snd fst].
       rewrite (moved_sums i Nx Ra Ma), (moved_sums i Ny Rb Mb). unfold meant.
       change (at_ (combine a b)) with (together a b) in *. cbn [at_ snd fst].
@@ -95,24 +97,24 @@ Section Form.
 
   (** What the state of any tree holds. *)
   Theorem form_state : forall t, leaves t <> [] -> exists o m u, run lift combine t = Some (length (leaves t), ((o, m), u))
-    /\ (forall k, reduce (@op k) (map (fun x => orders_of x k) (leaves t)) = Some (o k))
+    /\ (forall k, o k = meant_by k (leaves t))
     /\ (forall i, u i = meant (leaves t) (o, m) i) /\ Forall (fun x => holds x (o, m)) (leaves t).
   Proof.
     intros t N. pose proof (form_bracketing t) as R. destruct (run lift combine t) as [[n [[o m] u]]|]; [| contradiction].
     destruct R as [_ (_ & C & H & Ho & Hu)]. cbn in C. subst n. exists o, m, u. auto.
   Qed.
 
-  Hypothesis O4_comm : forall o a b, @op o a b = op b a.
+  Hypothesis O8_order : forall o xs ys, Permutation xs ys -> meant_by o xs = meant_by o ys.
 
   Theorem form_permutation : forall t xs, Permutation (leaves t) xs -> xs <> [] ->
     exists o m u, run lift combine t = Some (length xs, ((o, m), u))
-    /\ (forall k, reduce (@op k) (map (fun x => orders_of x k) xs) = Some (o k))
+    /\ (forall k, o k = meant_by k xs)
     /\ (forall i, u i = meant xs (o, m) i) /\ Forall (fun x => holds x (o, m)) xs.
   Proof.
     intros t xs P N. destruct (form_state t) as (o & m & u & E & Ho & Hu & H).
     - intros E. rewrite E in P. apply Permutation_nil in P. contradiction.
     - exists o, m, u. rewrite E, (Permutation_length P). repeat split.
-      + intros k. rewrite <- Ho. symmetry. apply reduce_permutation; auto. now apply Permutation_map.
+      + intros k. rewrite Ho. now apply O8_order.
       + intros i. rewrite Hu. unfold meant. rewrite (Permutation_length P).
         now rewrite (lsum_permutation (fun x => phi x (o, m) i) P).
       + now apply (Permutation_Forall P).
@@ -126,6 +128,3 @@ Theorem form_stream : forall E S V (lift : E -> S) combine (finalize : S -> V) d
 Proof.
   intros E S V lift combine finalize definition H xs N. rewrite stream_is_a_tree, H; rewrite leaves_comb; auto.
 Qed.
-
-Lemma lfold_is : forall A V (zero : V) op (f : A -> V) xs v, reduce op (map f xs) = Some v -> v = lfold zero op f xs.
-Proof. intros A V zero op f xs v H. unfold lfold. now rewrite H. Qed.

@@ -63,6 +63,16 @@ Qed.
 
 (** ** Facts about every element, where an element is at hand *)
 
+(** A rounding that is assumed to commute with rescaling is a multiple of its argument. *)
+Lemma cast_is : forall c : R -> R, (forall v w, c (v * w) = c v * w) -> forall t, c t = t * c 1.
+Proof. intros c H t. rewrite <- (Rmult_1_l t) at 1. rewrite H. ring. Qed.
+
+Ltac rs_casts :=
+  repeat match goal with
+  | L : forall v w : R, ?c (v * w) = ?c v * w |- context [?c ?t] => lazymatch t with 1 => fail | _ => rewrite (cast_is c L t) end
+  | L : forall v : R, ?c v = v |- context [?c ?t] => rewrite (L t)
+  end.
+
 Ltac rs_done P := match goal with H : P |- _ => idtac end.
 Ltac rs_at :=
   repeat match goal with
@@ -70,7 +80,8 @@ Ltac rs_at :=
       let P := type of (H j) in
       lazymatch P with forall _ : nat, _ => fail | _ => idtac end;
       tryif rs_done P then fail else pose proof (H j)
-  end.
+  end;
+  rs_casts.
 
 (** ** Sums by name *)
 
