@@ -31,7 +31,8 @@ Proof. intros []; cbn [meant_by]; redalg_order. Qed.
 """
 OWN = (  # what the printed section calls its own
     "order val op orders_of free slot avg phi rows valid moves opened laws always_valid of_one of_both of_any_order "
-    "meant_by largest place T anchor state Count count at_ slots fst snd run stream leaves Permutation Form Some None".split()
+    "meant_by largest place T anchor state Count count at_ slots fst snd run stream leaves Permutation Form Some "
+    "None".split()
 )
 
 

@@ -88,8 +88,13 @@ def _head(doc: Document) -> str:
     names, axis = ", ".join(doc.spec), ", ".join(doc.axis)
     title = f"(** * Certificate {doc.spec_hash}: {_plain(names)} over {_plain(axis)} *)"
     assumed = f"(* assumes {_plain(', '.join(doc.assumptions))} *)\n" if doc.assumptions else ""
+    return f"{title}\n{assumed}\n{header()}"
+
+
+def header() -> str:
+    """What every printed file begins with."""
     imports = f"From Coq Require Import List Permutation Reals Bool.\nFrom Redalg Require Import {' '.join(THEORIES)}."
-    return f"{title}\n{assumed}\n{imports}\nImport ListNotations.\nOpen Scope R_scope.\n"
+    return f"{imports}\nImport ListNotations.\nOpen Scope R_scope.\n"
 
 
 SAYS = {

@@ -17,16 +17,17 @@ class Lemma:
 
     name: str
     statement: str
-    proof: str
+    proof: tuple[str, ...]  # one tactic after the other
     obligation: Obligation
 
     def __str__(self) -> str:
-        return f"Lemma {self.name} : {self.statement}.\nProof. {self.proof} Qed.\n"
+        steps = "\n  ".join(f"{step}." for step in self.proof)
+        return f"Lemma {self.name} : {self.statement}.\nProof.\n  {steps}\nQed.\n"
 
 
 # The identity of an extremum is no real number: it is adjoined (Fold.v), and an empty state is None.
 ADJOINED = {
-    op: (f"forall a : R, adjoin {word} None (Some a) = Some a /\\ adjoin {word} (Some a) None = Some a", "now split.")
+    op: (f"forall a : R, adjoin {word} None (Some a) = Some a /\\ adjoin {word} (Some a) None = Some a", ("now split",))
     for op, word in (("maximum", "Rmax"), ("minimum", "Rmin"))
 }
 

@@ -156,7 +156,7 @@ def key(t: Term) -> int:
     return t.number
 
 
-def script(terms: Terms, words: Words, roots: tuple[Term, ...], known: Iterable[Term] = ()) -> str:
+def script(terms: Terms, words: Words, roots: tuple[Term, ...], known: Iterable[Term] = ()) -> tuple[str, ...]:
     """The proof of a lemma, after every reduction of the stream is written in those of monomials.
 
     `known`: what is nonnegative by the way it is written, where that is of use.
@@ -169,10 +169,10 @@ class Script:
 
     def __init__(self, terms: Terms, words: Words) -> None:
         self.terms, self.words = terms, words
-        self.lines = ["intros."]
+        self.lines = ["intros"]
         self.basis: dict[Term, str] = {}
 
-    def text(self, roots: tuple[Term, ...], known: tuple[Term, ...]) -> str:
+    def text(self, roots: tuple[Term, ...], known: tuple[Term, ...]) -> tuple[str, ...]:
         words, terms = self.words, self.terms
         found = [t for t in walk(*roots) if t.op == "reduce" and words.stream & set(t.attr.axes)]
         sizes = {t.attr for t in walk(*roots) if t.op == "size" and t.attr in words.stream & words.bound}
@@ -180,41 +180,41 @@ class Script:
         if any(len(t.attr.axes) > 1 for t in found):
             raise Unprintable("a reduction over several axes at once")
         if not found:
-            return "redalg_finish."
+            return ("redalg_finish",)
         for t in found:
             if t not in named and any(n in found for a in t.args for n in walk(a)):
                 raise Unprintable(f"{t.attr.kind} over elements that are compared with results")
         for a in sorted(sizes | {t.attr.axes[0] for t in found}):
-            self.lines.append(f"redalg_count {words.list_of(a)} _n_{a}.")
+            self.lines.append(f"redalg_count {words.list_of(a)} _n_{a}")
             words.named[terms("size", attr=a)] = f"_n_{a}"
         for k, t in enumerate(named):
-            self.lines.append(f"set (_s{k} := {words(t)}) in *.")
+            self.lines.append(f"set (_s{k} := {words(t)}) in *")
             words.named[t] = f"_s{k}"
         stated = [step for k, t in enumerate(named) for step in self.steps(k, t)]
-        stated += [f"assert (0 <= {words(t)}) by redalg_sign." for t in dict.fromkeys(known)]
-        return "\n  ".join([*self.lines, *stated, "redalg_forget. redalg_finish."])
+        stated += [f"assert (0 <= {words(t)}) by redalg_sign" for t in dict.fromkeys(known)]
+        return (*self.lines, *stated, "redalg_forget", "redalg_finish")
 
     def steps(self, k: int, t: Term) -> Iterator[str]:
         """What a reduction is, and its sign."""
         if t.attr.kind == "sum":
             parts = Expansion(self.terms, t.attr.axes, self.words.assumed).of(t.args[0])
             text = " + ".join(f"{self.words(c)} * {self.total(t.attr.axes, m)}" for c, m in parts)
-            yield f"assert (_E{k} : _s{k} = {text}) by redalg_sum."
+            yield f"assert (_E{k} : _s{k} = {text}) by redalg_sum"
             yield from self.sign(f"_s{k}", t)
         elif t.attr.kind == "prod":
             parts = Expansion(self.terms, t.attr.axes, self.words.assumed).of(self.terms("log", t.args[0]))
             text = " + ".join(f"{self.words(c)} * {self.total(t.attr.axes, m)}" for c, m in parts)
-            yield f"assert (_E{k} : _s{k} = exp ({text})) by redalg_product."
+            yield f"assert (_E{k} : _s{k} = exp ({text})) by redalg_product"
         else:
             value = Extremum(self.terms, t.attr.axes[0]).of(t.attr.kind, t.args[0])
             by = "reflexivity" if value is t else "redalg_extremum"
-            yield f"assert (_E{k} : _s{k} = {self.extrema(value, t.attr.axes[0])}) by {by}."
-        yield f"clearbody _s{k}."
+            yield f"assert (_E{k} : _s{k} = {self.extrema(value, t.attr.axes[0])}) by {by}"
+        yield f"clearbody _s{k}"
 
     def sign(self, name: str, t: Term) -> Iterator[str]:
         sign = "<" if positive(t.args[0]) else "<=" if nonnegative(t.args[0]) else ""
         if sign and t.attr.kind == "sum":
-            yield f"assert (0 {sign} {name}) by (unfold {name}; redalg_total)."
+            yield f"assert (0 {sign} {name}) by (unfold {name}; redalg_total)"
 
     def extrema(self, value: Term, axis: str) -> str:
         """The value with the extrema of cores by the names of their own."""
@@ -237,7 +237,7 @@ class Script:
         if total not in self.basis:
             name = self.basis[total] = f"_b{len(self.basis)}"
             saved, self.words.named = self.words.named, {}
-            self.lines.append(f"pose ({name} := {self.words(total)}).")
+            self.lines.append(f"pose ({name} := {self.words(total)})")
             self.words.named = saved
             self.lines += self.sign(name, total)
         return self.basis[total]
