@@ -261,15 +261,24 @@ Ltac rs_maxima :=
 
 Ltac rs_cases := repeat (rs_case; cbn [andb orb negb] in * ); try discriminate; try congruence; try lra.
 
+(** The cheap and the usual first: a tactic that cannot close its goal costs the most. *)
+Ltac rs_usual :=
+  lazymatch goal with
+  | |- _ = _ :> R => first
+      [ rs_field
+      | solve [progress rs_exp; rs_field]
+      | solve [rs_quotient]
+      | solve [rs_log; first [rs_field | progress rs_exp; first [rs_field | rs_quotient]]]
+      | solve [rs_maxima]
+      | solve [rs_same; rs_roots; first [rs_field | rs_quotient]] ]
+  | |- _ => first [solve [redalg_sign] | solve [rs_divisor]]
+  end.
+
 Ltac redalg_finish :=
   intros; rs_at; rs_forget_extrema;
   first
-    [ redalg_solve
-    | solve [redalg_sign]
-    | solve [rs_divisor]
-    | solve [rs_quotient]
-    | solve [rs_maxima]
-    | solve [rs_same; rs_roots; first [rs_field | rs_quotient | redalg_solve]]
+    [ rs_usual
+    | redalg_solve
     | solve [rs_log; rs_same; first [rs_field | lra | rs_quotient | progress rs_exp; first [rs_field | rs_quotient]]]
     | solve [rs_join; rs_same; first [reflexivity | rs_field | rs_quotient]]
     | solve [progress rs_exp; rs_quotient]
