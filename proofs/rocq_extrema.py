@@ -30,7 +30,7 @@ class Extremum:
         if body.op in ("add", "mul"):
             moving = [a for a in body.args if self.axis in a.axes]
             still = [a for a in body.args if self.axis not in a.axes]
-            if not still:
+            if not still or (body.op == "mul" and len(moving) > 1):
                 return whole
             rest = moving[0] if len(moving) == 1 else t(body.op, *moving)
             if body.op == "mul" and rest.op == "add":

@@ -109,7 +109,14 @@ Ltac rs_opened :=
   | b := lmin _ _ : R |- context [?c] => constr_eq b c; unfold b
   end.
 
-Ltac redalg_sum := rs_opened; rs_inside; apply lsum_ext; intros; rs_at; redalg_solve.
+(** Reductions that have two names get one: what is named first is opened last. *)
+Ltac rs_renamed :=
+  lazymatch goal with |- ?s = _ => unfold s end;
+  repeat match goal with E : ?s = ?b |- _ => is_var s; is_var b; rewrite E; clear E end;
+  match goal with |- ?s = _ => let q := fresh in set (q := s) end;
+  rs_opened.
+
+Ltac redalg_sum := rs_renamed; rs_inside; apply lsum_ext; intros; rs_at; redalg_solve.
 
 Lemma lprod_exp : forall (A : Type) (f : A -> R) xs, xs <> nil -> (forall x, 0 < f x) ->
   lprod f xs = exp (lsum (fun x => ln (f x)) xs).
@@ -186,10 +193,7 @@ Ltac rs_attained :=
     first [rewrite E; solve [reflexivity | ring] | solve [rs_at; rs_member; rs_ordered]] end.
 
 Ltac redalg_extremum :=
-  lazymatch goal with |- ?s = _ => unfold s end;
-  repeat match goal with E : ?s = ?b |- _ => is_var s; is_var b; rewrite E; clear E end;
-  match goal with |- ?s = _ => let q := fresh in set (q := s) end;
-  rs_opened;
+  rs_renamed;
   first [apply lmax_is | apply lmin_is]; [assumption | rs_bounds; intros ? ?; rs_at; rs_member; rs_ordered | rs_bounds; rs_attained].
 
 Ltac rs_forget_extrema :=
@@ -228,12 +232,16 @@ Ltac rs_near := match goal with H : ?s <> 0 |- ?t <> 0 => intro; apply H; lra en
 Ltac rs_equal := first [rs_field | solve [field; repeat split; first [rs_nonzero | rs_near]]].
 
 (** What the definition divides by is not 0, so what equals it, or differs by a factor, is not 0 either. *)
-Ltac rs_zero Z := first [lra | field_simplify_eq; [first [lra | nra] | rs_side] | rewrite Z; ring].
+Ltac rs_zero s t Z := first
+  [ replace s with t by rs_equal; exact Z
+  | match goal with C : 0 < ?n |- _ => first
+      [ replace s with (t * n) by rs_equal; rewrite Z; ring | replace s with (t * / n) by rs_equal; rewrite Z; ring ] end
+  | lra | field_simplify_eq; [first [lra | nra] | rs_side] | rewrite Z; ring].
 Ltac rs_divisor :=
   match goal with
-  | H : ?s <> 0 |- ?t <> 0 => let Z := fresh in intro Z; apply H; clear H; first [replace s with t by rs_equal; exact Z | rs_zero Z]
+  | H : ?s <> 0 |- ?t <> 0 => let Z := fresh in intro Z; apply H; clear H; rs_zero s t Z
   | H : 0 < ?s |- ?t <> 0 =>
-      let Z := fresh in intro Z; apply (Rlt_irrefl 0); replace 0 with s at 2; [exact H |]; clear H; first [replace s with t by rs_equal; exact Z | rs_zero Z]
+      let Z := fresh in intro Z; apply (Rlt_irrefl 0); replace 0 with s at 2; [exact H |]; clear H; rs_zero s t Z
   | H : 0 < ?s |- 0 < ?t => replace t with s by rs_equal; exact H
   | H : 0 <= ?s |- 0 <= ?t => replace t with s by rs_equal; exact H
   | H : 0 < ?s |- 0 <= ?t => replace t with s by rs_equal; left; exact H
@@ -245,6 +253,9 @@ Ltac rs_quotient := field; repeat split; first [rs_nonzero | rs_divisor].
 
 (** The inverse of a root is one number: that the root is not 0 need not be known. *)
 Ltac rs_roots := rewrite ?rs_inv_pow; repeat match goal with |- context [/ sqrt ?a] => generalize (/ sqrt a); intro end.
+
+Lemma rs_root_square : forall x, sqrt (x ^ 2) = Rabs x.
+Proof. intros. rewrite <- Rsqr_pow2. apply sqrt_Rsqr_abs. Qed.
 
 (** A product of roots is a root. *)
 Ltac rs_join :=
@@ -282,4 +293,5 @@ Ltac redalg_finish :=
     | solve [rs_log; rs_same; first [rs_field | lra | rs_quotient | progress rs_exp; first [rs_field | rs_quotient]]]
     | solve [rs_join; rs_same; first [reflexivity | rs_field | rs_quotient]]
     | solve [progress rs_exp; rs_quotient]
+    | solve [rewrite rs_root_square; redalg_solve]
     | solve [progress rs_cases; first [rs_field | rs_positive | rs_nonzero | rs_divisor | rs_quotient]] ].
