@@ -132,8 +132,10 @@ class PrintedForm:
         return self.words.within(list(dict.fromkeys(bound)), term)
 
     def anchors_at(self, anchor: str) -> dict[str, Reader]:
-        names = [a.name for a in self.form.anchors]
-        return {n: (lambda args, n=n: applied(identifier(n), [anchor, *args])) for n in names}
+        def reader(name: str) -> Reader:
+            return lambda args: applied(identifier(name), [anchor, *args])
+
+        return {a.name: reader(a.name) for a in self.form.anchors}
 
     def orders_at(self, orders: str) -> dict[str, Reader]:
         found: dict[str, Reader] = {}
@@ -160,9 +162,10 @@ class PrintedForm:
         return read
 
     def state_at(self) -> dict[str, Reader]:
-        found: dict[str, Reader] = {
-            s.parts[0]: (lambda args, s=s: f"(slots _s {applied(self.constructor(s.name), args)})") for s in self.sums
-        }
+        def reader(s: Slot) -> Reader:
+            return lambda args: f"(slots _s {applied(self.constructor(s.name), args)})"
+
+        found: dict[str, Reader] = {s.parts[0]: reader(s) for s in self.sums}
         found[COUNT] = lambda args: "(INR (count _s))"
         return found | self.orders_at("fst (at_ _s)") | self.anchors_at("(at_ _s)")
 

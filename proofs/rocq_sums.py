@@ -85,7 +85,8 @@ class Expansion:
         return self.t.mul(*(self.t("pow", f, self.t.const(e)) for f in factors))
 
     def exponential(self, t: Term) -> Parts:
-        outer, inner = [], []
+        outer: list[Term] = []
+        inner: list[Term] = []
         for c, m in self.of(t.args[0]):
             (outer if m is self.one else inner).append(c if m is self.one else self.times(c, m))
         if not outer or not inner:

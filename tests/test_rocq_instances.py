@@ -22,7 +22,7 @@ from redalg.proofs.rocq_lemmas import lemma
 from redalg.proofs.rocq_words import Unprintable
 from tests.false_lemmas import FALSE, TRUE
 from tests.false_lemmas import lemma as stated
-from tests.rocq_tools import ALLOWED, FOR_PRINTED, axioms, check, compile_theories, needs_coqc
+from tests.rocq_tools import ALLOWED, axioms, check, needs_coqc
 
 FORBIDDEN = re.compile(r"\b(?:Admitted|admit|Axioms?|Parameters?|Conjecture|Abort|bypass_check|Unset)\b")
 CUSTOM = {
@@ -57,9 +57,9 @@ def certificate(name: str) -> Certificate:
     return Certificate.from_json(made.to_json())  # what the file holds is enough
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_theories(tmp_path_factory.mktemp("printed"), FOR_PRINTED)
+@pytest.fixture
+def compiled(theories: Path) -> Path:
+    return theories
 
 
 def proved_names(printed: Instance) -> str:
@@ -231,3 +231,15 @@ def test_names_of_specs_do_not_collide_with_words(compiled: Path) -> None:
     assert all(f"Variable {x} : nat -> R." in printed.text for x in ("R_", "phi_2", "lsum_", "v_s0", "fun_", "t", "A"))
     done = check(printed.text, compiled, "Names")
     assert done.returncode == 0, done.stderr
+
+
+def test_the_command_line_prints_an_instance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from redalg.cli import main
+
+    made = certificate("variance")
+    source, out = tmp_path / "variance.json", tmp_path / "variance.v"
+    source.write_text(made.to_json())
+    assert main(["verify", str(source), "--rocq", str(out)]) == 0
+    assert out.read_text() == rocq(made).text
+    assert f"{len(rocq(made).lemmas)} lemmas for coqc" in capsys.readouterr().out
+    assert main(["verify", str(source), "--rocq", str(tmp_path / "missing" / "x.v")]) != 0
