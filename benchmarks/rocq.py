@@ -64,7 +64,12 @@ def row(place: Path, name: str) -> str:
         (place / f"{name}_each.v").write_text(attempts(printed))
         said = coqc(place, f"{name}_each.v").stdout
         still_open = [x.name for x in printed.lemmas if f"closed {x.name}\n" not in f"{said}\n"]
-    theorem = "proved" if whole and printed.theorems else "not proved" if printed.theorems else "not printed"
+    outputs = len(form.certificate.document.spec)
+    theorem = "proved" if whole else "not proved"
+    if 2 * outputs > len(printed.theorems):
+        theorem = (
+            f"{theorem} for {len(printed.theorems) // 2} of {outputs} outputs" if printed.theorems else "not printed"
+        )
     notes = [f"open: {', '.join(still_open)}"] * bool(still_open)
     notes += [f"not printed: {reason}" for reason in dict.fromkeys(why for _, why in printed.skipped)]
     notes += [f"form: {printed.without}"] * bool(printed.without)

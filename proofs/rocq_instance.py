@@ -46,7 +46,7 @@ class Instance:
     lemmas: tuple[Lemma, ...]
     skipped: tuple[tuple[Obligation, str], ...]
     theorems: tuple[str, ...] = ()
-    without: str = ""  # why the form as a whole is not printed
+    without: str = ""  # why there is no theorem about the form, or about which outputs there is none
 
     def __str__(self) -> str:
         return self.text
@@ -81,7 +81,8 @@ def _form(doc: Document, found: list[Lemma], parts: list[str]) -> tuple[tuple[st
         return (), str(e)
     parts.append("(** ** The form, for streams of every length, and the definition *)\n")
     parts.append(text)
-    return tuple(form.theorems), ""
+    left = [o.name for o in doc.outputs if o.name not in proved]
+    return tuple(form.theorems), f"no theorem about {', '.join(left)}, whose O8 is not printed" if left else ""
 
 
 def _head(doc: Document) -> str:
