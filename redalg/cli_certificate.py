@@ -24,11 +24,12 @@ def write_certificate(form: Form, path: str) -> None:
     print(f"\ncertificate of {laws} obligations: {path}; check it with `python -m redalg verify {path}`")
 
 
-def verify_file(path: str, allow: Sequence[str], smt: str | None = None) -> bool:
+def verify_file(path: str, allow: Sequence[str], smt: str | None = None, rocq: str | None = None) -> bool:
     """Print what the checker finds about a certificate; whether every obligation is proved (or of an allowed status).
 
-    With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts. Raises: RedalgError for a file that
-    cannot be read, or a folder that cannot be written, and CertificateError for a file that is no certificate.
+    With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts; `rocq` names a file for the certificate
+    as lemmas (`redalg.proofs.rocq`). Raises: RedalgError for a file that cannot be read, or a file or folder that
+    cannot be written, and CertificateError for a file that is no certificate.
     """
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.check import check
@@ -44,6 +45,8 @@ def verify_file(path: str, allow: Sequence[str], smt: str | None = None) -> bool
     print(report)
     if smt is not None:
         write_smt(certificate, smt)
+    if rocq is not None:
+        _write_rocq(certificate, rocq)
     return all(f.status in {"proved", *allow} for f in report.findings)
 
 
@@ -59,3 +62,17 @@ def write_smt(certificate: Certificate, folder: str) -> None:
     except OSError as e:
         raise RedalgError(f"the folder {folder!r}", "--smt", str(e), "name a folder that can be written") from None
     print(f"{len(texts)} SMT-LIB texts: {folder}; unsat means that the obligation holds")
+
+
+def _write_rocq(certificate: Certificate, path: str) -> None:
+    from redalg.proofs.rocq_instance import rocq
+
+    instance = rocq(certificate)
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(instance.text)
+    except OSError as e:
+        raise RedalgError(f"the file {path!r}", "--rocq", str(e), "name a file that can be written") from None
+    print(f"{len(instance.lemmas)} lemmas for coqc: {path}")
+    for obligation, why in instance.skipped:
+        print(f"not printed: {obligation}: {why}")
