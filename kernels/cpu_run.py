@@ -26,6 +26,7 @@ from redalg.kernels.layouts import View, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import Layout
 from redalg.kernels.store import Once, digest
+from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -42,7 +43,7 @@ class Compiled:
     function: Any
 
 
-class CpuRun:
+class CpuRun(Shown):
     """A form compiled for the CPU: ``run(Q=…, K=…, out=None)`` gives the outputs, one array or a dict by name.
 
     Rows are shared out among threads (``REDALG_THREADS``, else one per core); every row is computed by one of them in

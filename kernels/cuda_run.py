@@ -20,6 +20,7 @@ from redalg.kernels.layouts import View, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.store import Once
 from redalg.kernels.target import Target
+from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -67,7 +68,7 @@ def _lowered(form: Form, dtypes: Mapping[str, Any]) -> Program:
     return found if found is not None else _PROGRAMS.setdefault(key, lower(form, dtypes))
 
 
-class CudaRun:
+class CudaRun(Shown):
     """A form compiled for CUDA: ``run(Q=…, K=…, out=None, stream=None)``.
 
     Arrays of PyTorch, CuPy, Numba or JAX on a GPU are read where they are, whatever their strides; NumPy arrays are

@@ -56,6 +56,11 @@ class Report:
             found[f.status] = found.get(f.status, 0) + 1
         return found
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from redalg.display import bundle
+
+        return bundle(self)
+
     def __str__(self) -> str:
         lines = [", ".join(f"{n} {status}" for status, n in sorted(self.counts.items()))]
         lines += [f"{f.status}: {f.obligation}: {f.detail}" for f in self.findings if f.status != "proved"]

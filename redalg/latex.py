@@ -132,6 +132,8 @@ _RULES: dict[str, Callable[[LatexWriter, Node], tuple[int, str]]] = {
     "not": lambda w, n: (_ATOM, rf"\lnot {w.text(n.args[0], _ATOM)}"),
     "exp": lambda w, n: (_MUL, f"e^{{{w.text(n.args[0])}}}"),
     "abs": lambda w, n: (_ATOM, rf"\left|{w.text(n.args[0])}\right|"),
+    "maximum": lambda w, n: (_ATOM, rf"\max\left({', '.join(map(w.text, n.args))}\right)"),
+    "minimum": lambda w, n: (_ATOM, rf"\min\left({', '.join(map(w.text, n.args))}\right)"),
     "cast": lambda w, n: (_ATOM, w.called(f"cast_{n.attr}", *n.args)),
 }  # fmt: skip
 
@@ -141,13 +143,19 @@ def node_latex(node: Node) -> str:
     return LatexWriter().text(node)
 
 
-def spec_latex(spec: Spec) -> str:
-    """An `align*` environment with one line per binding and per output."""
-    writer, lines = LatexWriter(), []
+def spec_rows(spec: Spec) -> list[tuple[str, str]]:
+    """(left, right) of every binding and output, in order."""
+    writer, rows = LatexWriter(), []
     for name, node in bindings(spec):
-        lines.append(f"{name_latex(name)} &= {writer.written(node)[1]}")
+        rows.append((name_latex(name), writer.written(node)[1]))
         writer.names[node] = name
     for name, node in spec.outputs.items():
         if writer.names.get(node) != name:
-            lines.append(f"{name_latex(name)} &= {writer.text(node)}")
-    return "$\\displaystyle \\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}$"
+            rows.append((name_latex(name), writer.text(node)))
+    return rows
+
+
+def spec_latex(spec: Spec) -> str:
+    """One aligned display with one line per binding and per output."""
+    lines = [f"{left} &= {right}" for left, right in spec_rows(spec)]
+    return "$\\displaystyle \\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}$"
