@@ -11,13 +11,14 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck rocq bench bench-assembly bench-gpu readme golden clean
+.PHONY: help demo test lint typecheck rocq notebooks bench bench-assembly bench-gpu readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
 	@echo "make test       run the tests"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
 	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
+	@echo "make notebooks  execute the notebooks, each in a clean kernel, into notebooks/executed"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
@@ -43,6 +44,10 @@ $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install -q --retries 10 --timeout 60 -e '.[dev]'
 	@touch $@
 
+$(VENV)/.notebook: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install -q --retries 10 --timeout 60 -e '.[notebook]'
+	@touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/python -m redalg demo
 
@@ -66,6 +71,9 @@ rocq:
 	for file in $$(grep '\.v$$' ../../proofs/theories/_CoqProject); do \
 		echo "coqc $$file" && coqc -Q . Redalg $$file || exit 1; \
 	done
+
+notebooks: $(VENV)/.notebook
+	$(BIN)/python notebooks/execute.py $(ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)

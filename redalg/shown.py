@@ -14,3 +14,12 @@ class Shown:
         from redalg.display import bundle
 
         return bundle(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The text of a bundle; IPython asks for it first where it has a printer of its own, as for exceptions."""
+        import sys
+
+        from redalg.display import plain
+        from redalg.display.colour import wanted
+
+        printer.text(plain(self, wanted(sys.stdout)))

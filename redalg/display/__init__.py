@@ -35,6 +35,7 @@ _HOME = {
     "redalg.compiled.Run": ("redalg.display.runs", "run"),
     "redalg.kernels.cpu_run.CpuRun": ("redalg.display.runs", "run"),
     "redalg.kernels.cuda_run.CudaRun": ("redalg.display.runs", "run"),
+    "redalg.explore.printing.Printed": ("redalg.display.runs", "run"),
     "redalg.kernels.traffic.Traffic": ("redalg.display.runs", "traffic"),
 }
 
