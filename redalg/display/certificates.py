@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from redalg.display import colour as paint
@@ -117,7 +118,7 @@ def report_html(r: Report) -> str:
         found = [f.status for f in r.findings if f.obligation.law == law]
         statuses = ", ".join(f"{found.count(s)} {s}" for s in dict.fromkeys(found))
         rows.append([law, LAWS.get(law, ""), _subjects(os), statuses])
-    open_ones = [[str(f.obligation), f.status, str(f.detail)[:200]] for f in r.findings if f.status != "proved"]
+    open_ones = [[str(f.obligation), f.status, reason(f.detail)] for f in r.findings if f.status != "proved"]
     head = ", ".join(f"{n} {status}" for status, n in sorted(r.counts.items()))
     return m.page(
         m.Markup(f"<b>{m.cell(head)}</b>"),
@@ -125,6 +126,31 @@ def report_html(r: Report) -> str:
         m.table(open_ones, ["obligation", "status", "why"]) if open_ones else "",
         m.paragraph(_assumed(r.assumptions)),
     )
+
+
+def reason(detail: Any) -> str:
+    """Why an obligation is not proved: the checker's words, or the point that refutes it with both sides there."""
+    if not isinstance(detail, Mapping) or not {"point", "left", "right"} <= detail.keys():
+        return str(detail)[:200]
+    at = ", ".join(f"{name} = {value(v)}" for name, v in detail["point"].items())
+    return f"{value(detail['left'])} on the left, {value(detail['right'])} on the right, at {at or 'any point'}"
+
+
+def value(x: Any) -> str:
+    """An exact number as it is, an enclosure by its middle.
+
+    >>> from fractions import Fraction
+    >>> from redalg.proofs.enclosure import Interval
+    >>> value(Fraction(-3, 4)), value(Interval((11, -2), (3, 0)))
+    ('-3/4', '≈ 2.875')
+    """
+    if not (hasattr(x, "low") and hasattr(x, "high")):
+        return str(x)
+    low, high = (Fraction(number) * Fraction(2) ** exponent for number, exponent in (x.low, x.high))
+    try:
+        return f"≈ {float((low + high) / 2):.6g}"
+    except OverflowError:
+        return "a number beyond 10^308"
 
 
 def report_plain(r: Report, colour: bool = False) -> str:
