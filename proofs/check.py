@@ -38,7 +38,7 @@ class Finding:
     detail: Any = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The findings of one certificate, in the order of its obligations."""
 
@@ -65,6 +65,9 @@ class Report:
         lines = [", ".join(f"{n} {status}" for status, n in sorted(self.counts.items()))]
         lines += [f"{f.status}: {f.obligation}: {f.detail}" for f in self.findings if f.status != "proved"]
         return "\n".join(lines + [f"assumes {a}" for a in self.assumptions])
+
+    def __repr__(self) -> str:
+        return f"<Report: {', '.join(f'{n} {status}' for status, n in sorted(self.counts.items()))}>"
 
 
 def check(doc: Document) -> Report:

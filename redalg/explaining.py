@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
+from redalg.corrections import corrected
 from redalg.explain_text import Lines, Paint, bytes_of, equations, listed, plural, table, volume
 from redalg.graph import ONE, Node, add, leaves, substitute, walk
 from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot, StageReport
@@ -14,7 +15,6 @@ from redalg.printing import short
 if TYPE_CHECKING:
     from redalg.form import Form
 
-Mark = Callable[[PassPlan, dict[str, Node]], dict[str, Node]]
 BYTES = 8  # of a float64 or int64 part
 
 
@@ -86,14 +86,14 @@ def taken_names(form: Form) -> set[str]:
     return names | {part.name for p in plan.passes for part in symbolic.parts(p)}
 
 
-def summary(form: Form, mark: Mark = lambda p, values: values, paint: Paint = str) -> str:
-    """The definition, and below it the incremental form. `mark` marks nodes in a merge, `paint` sets them apart."""
+def summary(form: Form, paint: Paint = str) -> str:
+    """The definition, and below it the incremental form; `paint` is applied to the text of corrections."""
     plan = form.plan
     lines = ["definition", *_definition(form)]
     for number, p in statistics(plan):
         title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
         lines += _section(f"lift{title} (one element)", _equations(lifted(p), taken_names(form)))
-        values = mark(p, merged(p))
+        values = corrected(p, merged(p))
         lines += _section(f"combine{title} (a, then b)", _equations(values, taken_names(form), paint))
         lines += _section(f"exports{title}", _equations(symbolic.exports(plan, number), taken_names(form)))
     lines += _section("finalize", _equations(symbolic.outputs(plan), taken_names(form)))

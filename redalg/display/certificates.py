@@ -154,7 +154,10 @@ def value(x: Any) -> str:
 
 
 def report_plain(r: Report, colour: bool = False) -> str:
-    return paint.labels(str(r)) if colour else str(r)
+    lines = [", ".join(f"{n} {status}" for status, n in sorted(r.counts.items()))]
+    lines += [f"{f.status}: {f.obligation}: {reason(f.detail)}" for f in r.findings if f.status != "proved"]
+    text = "\n".join(lines + [f"assumes {a}" for a in r.assumptions])
+    return paint.labels(text) if colour else text
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
+from redalg.corrections import corrected
 from redalg.display import colour as paint
 from redalg.display import markup as m
-from redalg.display.formulas import Rows, corrected, marked, meaning_latex, part_latex, rows
+from redalg.display.formulas import Rows, marked, meaning_latex, part_latex, rows
 from redalg.explain_text import plural
 from redalg.explaining import lifted, merged, state_shape, statistics, summary, taken_names
 from redalg.latex import name_latex, spec_rows
@@ -96,9 +97,7 @@ def _words(form: Form) -> list[object]:
 
 
 def form_plain(form: Form, colour: bool = False) -> str:
-    if not colour:
-        return summary(form)
-    return paint.titles(summary(form, corrected, paint.correction))
+    return paint.titles(summary(form, paint.correction)) if colour else summary(form)
 
 
 def form_latex(form: Form) -> str:
