@@ -11,6 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.core.extending import intrinsic
 
 from redalg.kernels import cpu_math
@@ -21,6 +22,7 @@ CELL = {
     "float8_e4m3fn": types.uint8, "float8_e5m2": types.uint8, "bool": types.uint8,
     **{f"{u}int{b}": getattr(types, f"{u}int{b}") for u in ("", "u") for b in (8, 16, 32, 64)},
 }  # fmt: skip
+LINE = 64  # bytes; buffers on the stack start at a cache line
 NARROW = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 
 
@@ -58,6 +60,67 @@ _get: Any = _read  # what Numba makes of an intrinsic is called without the typi
 _put: Any = _write
 
 
+def _buffer(cell: Any, heap: bool) -> Any:
+    """Room for a number of cells that nothing else points to: on the stack if they are few, else from the C library."""
+
+    @intrinsic
+    def buffer(typing: Any, count: Any) -> Any:
+        kind = types.CPointer(cell)
+
+        def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            item = context.get_data_type(cell)
+            if not heap:
+                room = b.alloca(item, size=args[0])
+                room.align = LINE
+                return room
+            word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
+            size = b.add(b.mul(args[0], word(context.get_abi_sizeof(item))), word(1))  # of nothing it may give none
+            callee = cgutils.get_or_insert_function(b.module, ir.FunctionType(byte, [word]), "malloc")
+            callee.return_value.add_attribute("noalias")
+            return b.bitcast(b.call(callee, [size]), context.get_value_type(kind))
+
+        return kind(types.int64), generate
+
+    return buffer
+
+
+@intrinsic
+def free(typing: Any, pointer: Any) -> Any:
+    """Give back what came from the C library."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        callee = cgutils.get_or_insert_function(b.module, ir.FunctionType(ir.VoidType(), [byte]), "free")
+        b.call(callee, [b.bitcast(args[0], byte)])
+        return context.get_dummy_value()
+
+    return types.none(pointer), generate
+
+
+@intrinsic
+def prefetch(typing: Any, pointer: Any, index: Any) -> Any:
+    """Bring the cache line of an element nearer; any index will do, whether there is an element or not."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        shape = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        callee = cgutils.get_or_insert_function(b.module, shape, "llvm.prefetch.p0")
+        b.call(callee, [b.bitcast(b.gep(args[0], [args[1]]), byte), word(0), word(2), word(1)])
+        return context.get_dummy_value()
+
+    return types.none(pointer, types.int64), generate
+
+
+@intrinsic
+def missing(typing: Any, pointer: Any) -> Any:
+    """Whether there was no room."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        return b.icmp_unsigned("==", args[0], ir.Constant(args[0].type, None))
+
+    return types.boolean(pointer), generate
+
+
 def _inlined(function: Any) -> Any:
     return njit(fastmath=False, error_model="numpy", forceinline=True)(function)
 
@@ -83,5 +146,6 @@ def _store(dtype: str) -> Any:
 
 for _dtype in STORAGE:
     globals()[f"pointer_{_dtype}"] = _pointer(CELL[_dtype])
+    globals()[f"stack_{_dtype}"], globals()[f"heap_{_dtype}"] = (_buffer(CELL[_dtype], heap) for heap in (False, True))
     globals()[f"load_{_dtype}"] = _load(_dtype)
     globals()[f"store_{_dtype}"] = globals()[f"store_stream_{_dtype}"] = _store(_dtype)

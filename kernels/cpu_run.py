@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
-import os
-import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from math import prod
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,34 +14,34 @@ from redalg.definition import reference
 from redalg.errors import RedalgError
 from redalg.kernels.arrays import plain
 from redalg.kernels.check import check
-from redalg.kernels.emit_numba import WHOLE, emit_cpu
-from redalg.kernels.ir import Module, Program
-from redalg.kernels.layouts import View, walk_of
+from redalg.kernels.cpu_build import functions
+from redalg.kernels.cpu_lanes import supported
+from redalg.kernels.cpu_layout import across_of, layout_of
+from redalg.kernels.cpu_schedule import FAMILIES, WHOLE, CpuSchedule, span_of
+from redalg.kernels.cpu_threads import threads
+from redalg.kernels.cpu_walk import Compiled, steps_of, walk
+from redalg.kernels.emit_numba import RANGE, emit_cpu
+from redalg.kernels.ir import Operand, Program
+from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import Layout
-from redalg.kernels.store import Once, digest
+from redalg.kernels.store import Once
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
 
 WHERE = "the call"
-SMALL = 1 << 15  # elements below which one thread is quicker than telling others
+CALLS = 256  # kinds of calls, shapes and strides included, that are remembered
 BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
-
-
-@dataclass(frozen=True)
-class Compiled:
-    program: Program
-    module: Module
-    function: Any
 
 
 class CpuRun(Shown):
     """A form compiled for the CPU: ``run(Q=…, K=…, out=None)`` gives the outputs, one array or a dict by name.
 
-    Rows are shared out among threads (``REDALG_THREADS``, else one per core); every row is computed by one of them in
-    the order of the stream, so that results do not depend on how many there are. NumPy arrays and those of PyTorch and
+    Rows, and pieces of long rows, are shared out among threads (``REDALG_THREADS``, else one per core). How a row is
+    cut depends on its length alone and pieces are merged in the order of the stream, so that results depend neither on
+    the number of threads nor on that of rows, with `deterministic` or without. NumPy arrays and those of PyTorch and
     JAX on the CPU are read where they are, whatever their strides; the same kind comes back.
 
     Raises: RedalgError, in four parts, for arrays that do not fit the spec, for complex numbers, and for a stream.
@@ -62,32 +56,35 @@ class CpuRun(Shown):
     target = "cpu"
 
     def __init__(self, form: Form, schedule: Any = None, deterministic: bool = False) -> None:
-        if schedule not in (None, "rows"):
-            why = "the CPU target has one schedule: rows shared out among threads, each walked in tiles"
-            raise RedalgError(f"schedule={schedule!r}", "form.compile", why, 'leave the schedule out, or "rows"')
+        if schedule not in (None, *FAMILIES):
+            why = f"the CPU target knows the schedules {', '.join(FAMILIES)}"
+            raise RedalgError(f"schedule={schedule!r}", "form.compile", why, f"leave it out, or {FAMILIES[0]!r}")
         self.form, self.deterministic = form, deterministic
-        self._once = Once()
+        self._asked = schedule
+        self._once, self._calls = Once(), Once(limit=CALLS)
         self._last: Compiled | None = None
 
     def __reduce__(self) -> Any:
-        return CpuRun, (self.form, None, self.deterministic)
+        return CpuRun, (self.form, self._asked, self.deterministic)
 
     def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         if stream is not None:
             raise RedalgError(f"stream={stream!r}", WHERE, "the CPU target has no streams", "leave it out")
         bound = bind(self.form.spec, arrays, where=WHERE)
         held = {name: _raw(arrays[name], x) for name, x in bound.arrays.items()}
-        compiled = self._compiled(bound, held)
-        sizes = bound.sizes | compiled.program.lengths
-        shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in compiled.program.results}
-        made = self._targets(compiled.program, shapes, out, bound)
-        if any(sizes[a] == 0 for a in compiled.program.stream) and compiled.program.passes:
+        program = self._program(bound, held)
+        sizes = bound.sizes | program.lengths
+        shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
+        made = self._targets(shapes, out, bound)
+        if any(sizes[a] == 0 for a in program.stream) and program.passes:
             found = reference(self.form.spec, **bound.arrays)
             for name, value in (found if isinstance(found, dict) else {next(iter(shapes)): found}).items():
                 made[name][...] = value
-        elif all(sizes[a] for a in (*compiled.program.rows, *compiled.program.stream, *compiled.program.lanes)):
+        elif all(sizes[a] for a in (*program.rows, *program.stream, *program.lanes)):
             walked = {name: plain(x) for name, x in made.items()}
-            _walk(compiled, held, walked, sizes)
+            arrays = {n: x for n, x in held.items() if isinstance(x, np.ndarray)} | walked
+            views = {n: View(x.shape, steps_of(x)) for n, x in arrays.items()}
+            walk(self._compiled(program, sizes, views), held, walked, sizes)
             for name in (n for n, x in made.items() if walked[n] is not x):
                 made[name][...] = walked[name]
         results = {name: x if out is not None else bound.origin.restore(x) for name, x in made.items()}
@@ -97,25 +94,28 @@ class CpuRun(Shown):
 
     # --- once per kind of call ------------------------------------------------------------
 
-    def _compiled(self, bound: Bound, held: Mapping[str, Any]) -> Compiled:
-        views = {n: View(x.shape, _steps(x)) for n, x in held.items() if isinstance(x, np.ndarray)}
+    def _program(self, bound: Bound, held: Mapping[str, Any]) -> Program:
         dtypes = {n: _name(d) for n, d in bound.dtypes.items()}
         stored = {n: _stored(x) for n, x in held.items() if isinstance(x, np.ndarray)}
-        program = self._once(("program", *dtypes.items(), *stored.items()), lambda: self._program(dtypes, stored))
-        layout, resident = laid_out(program, views, bound.sizes)
-        key = (program.operands, layout, resident)
-        made: Compiled = self._once(key, lambda: _build(program, layout, resident))
-        self._last = made
-        return made
 
-    def _program(self, dtypes: Mapping[str, Any], stored: Mapping[str, str]) -> Program:
-        program = lower(self.form, dtypes)
-        operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in program.operands)
-        return check(replace(program, operands=operands))
+        def make() -> Program:
+            return _as_stored(lower(self.form, dtypes), stored)
 
-    def _targets(
-        self, program: Program, shapes: Mapping[str, tuple[int, ...]], out: Any, bound: Bound
-    ) -> dict[str, Any]:
+        found: Program = self._once(("program", *dtypes.items(), *stored.items()), make)
+        return found
+
+    def _compiled(self, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> Compiled:
+        """What calls with arrays of these shapes and strides run: many shapes share their code."""
+
+        def make() -> Compiled:
+            chosen, layout, schedule = planned(self.form, program, sizes, views, self._asked)
+            key = (chosen.operands, layout, schedule)
+            return cast(Compiled, self._once(key, lambda: _build(chosen, layout, schedule)))
+
+        self._last = cast(Compiled, self._calls((program.operands, *views.items()), make))
+        return self._last
+
+    def _targets(self, shapes: Mapping[str, tuple[int, ...]], out: Any, bound: Bound) -> dict[str, Any]:
         from redalg.binding import result_flows
         from redalg.streaming.run import _check_target
 
@@ -142,13 +142,14 @@ class CpuRun(Shown):
         for t in self.form.spec.tensors:
             word = next((w for w in ("bool", "integer") if w in t.domain), "")
             dtypes[t.name] = {"bool": "bool", "integer": "int64"}.get(word, "float64") if t.axes else float
-        return emit_cpu(lower(self.form, dtypes), Layout(), True).source
+        return emit_cpu(lower(self.form, dtypes), Layout(), CpuSchedule(resident=True)).source
 
     @property
     def schedule(self) -> str:
-        """How rows and threads meet, in words."""
-        how = f"a row of at most {WHOLE} elements as one tile, longer ones tile by tile"
-        return f"rows in ranges for {threads()} threads; {how}"
+        """How rows and threads met in the last call, in words."""
+        if self._last is None:
+            return f"chosen by the first call; {threads()} threads"
+        return f"{self._last.schedule}; {threads()} threads"
 
     def explain(self) -> str:
         """The form's explanation, and how this target runs it."""
@@ -158,63 +159,31 @@ class CpuRun(Shown):
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
 
 
-def laid_out(program: Program, views: Mapping[str, View], sizes: Mapping[str, int]) -> tuple[Layout, bool]:
-    """What the strides of arrays allow (results are contiguous), and whether a row is one tile."""
-    known = {**sizes, **program.lengths}
-    results = {r.name: View.contiguous(tuple(known[a] for a in r.axes)) for r in program.results}
-    layout = walk_of(program, {**views, **results}).layout(1)
-    resident = bool(program.passes) and prod(sizes[a] for a in program.stream) <= WHOLE
-    return replace(layout, unit=layout.unit - set(results)), resident
+def planned(
+    form: Form, program: Program, sizes: Mapping[str, int], views: Mapping[str, View], asked: str | None = None
+) -> tuple[Program, Layout, CpuSchedule]:
+    """What runs where arrays lie like this: rows side by side become lanes, long rows are split."""
+    across = across_of(program, views) if asked in (None, "columns", "split") else ()
+    if across:
+        laned = lower(form, {o.name: _typed(o) for o in program.operands}, across)
+        laned = replace(laned, operands=program.operands)
+        program, across = (laned, across) if supported(laned) else (program, ())
+    return program, layout_of(program, views), _schedule(program, sizes, across, asked)
 
 
-def threads() -> int:
-    """How many threads share the rows of a call."""
-    given = os.environ.get("REDALG_THREADS", "")
-    return max(1, int(given)) if given.isdigit() else os.cpu_count() or 1
+def _schedule(program: Program, sizes: Mapping[str, int], across: tuple[str, ...], asked: str | None) -> CpuSchedule:
+    """By the sizes of a row alone: neither the number of rows nor that of threads changes a bit."""
+    length = prod(sizes[a] for a in program.stream)
+    split = asked == "split" or not program.passes or length >= 2 * span_of(program, sizes)
+    if split and asked != "rows":
+        return CpuSchedule(split=True, across=across)
+    return CpuSchedule(resident=bool(program.passes) and length <= WHOLE and not program.lanes, across=across)
 
 
-@lru_cache(maxsize=4)
-def _pool(workers: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(workers, thread_name_prefix="redalg")
-
-
-_compiling = threading.RLock()
-
-
-def _build(program: Program, layout: Layout, resident: bool) -> Compiled:
-    module = emit_cpu(program, layout, resident)
-    file = f"<redalg cpu kernel {digest(module.source)[:12]}>"
-    linecache.cache[file] = (len(module.source), None, module.source.splitlines(keepends=True), file)
-    made = ModuleType(file)
-    with _compiling:
-        exec(compile(module.source, file, "exec"), made.__dict__)
-    return Compiled(program, module, getattr(made, module.entry))
-
-
-def _walk(compiled: Compiled, held: Mapping[str, Any], made: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
-    values = []
-    for p in compiled.module.params[:-2]:
-        if p.role in ("operand", "result"):
-            values.append((held if p.role == "operand" else made)[p.name].__array_interface__["data"][0])
-        elif p.role == "number":
-            values.append(held[p.name])
-        elif p.role == "size":
-            values.append(sizes[p.name])
-        else:
-            values.append(_steps((held if p.role == "stride" else made)[p.name])[p.dim])
-    rows = prod(sizes[a] for a in compiled.program.rows)
-    work = rows * prod(sizes[a] for a in (*compiled.program.stream, *compiled.program.lanes))
-    workers = min(threads(), rows)
-    if workers == 1 or work < SMALL or not compiled.function.signatures:
-        compiled.function(*values, 0, 1)  # compiles, if need be, before several threads ask for it
-        compiled.function(*values, 1, rows)
-        return
-    pieces = min(rows, 4 * workers)
-    edges = [rows * k // pieces for k in range(pieces + 1)]
-    submit: Any = _pool(workers).submit
-    jobs = [submit(compiled.function, *values, a, b) for a, b in zip(edges, edges[1:], strict=False)]
-    for job in jobs:
-        job.result()
+def _build(program: Program, layout: Layout, schedule: CpuSchedule) -> Compiled:
+    module = emit_cpu(program, layout, schedule)
+    found = functions(module.source, [stage.name for stage in module.stages], module.params[: -len(RANGE)])
+    return Compiled(program, schedule, module, tuple(found[stage.name] for stage in module.stages))
 
 
 def _raw(given: Any, array: Any) -> Any:
@@ -226,6 +195,15 @@ def _raw(given: Any, array: Any) -> Any:
     return plain(array)
 
 
+def _as_stored(program: Program, stored: Mapping[str, str]) -> Program:
+    operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in program.operands)
+    return check(replace(program, operands=operands))
+
+
+def _typed(o: Operand) -> Any:
+    return {"float64": float, "int64": int, "bool": bool}[o.dtype] if o.number else o.dtype
+
+
 def _stored(array: np.ndarray) -> str:
     return array.dtype.name
 
@@ -234,7 +212,3 @@ def _name(dtype: Any) -> Any:
     if isinstance(dtype, type):
         return dtype
     return dtype.names[0] if dtype.names else dtype.name
-
-
-def _steps(array: np.ndarray) -> tuple[int, ...]:
-    return tuple(s // array.itemsize for s in array.strides)

@@ -91,12 +91,16 @@ class Elements:
         if operand.number:
             name = self.access.array_names[operand.name]
             return {"float64": f"{self.kernel.real}({name})", "int64": name, "bool": name}[operand.dtype]
-        terms = [self.bases.get((operand.name, axes), "")]
+        return self.access.load(operand, self.index_of(operand.name, axes, at))
+
+    def index_of(self, name: str, axes: tuple[str, ...], at: str | None) -> str:
+        """The text of an element's index at a position of the stream."""
+        terms = [self.bases.get((name, axes), "")]
         if at is not None:
-            terms.append("" if at == "0" else self.access.along(operand.name, axes, at))
+            terms.append("" if at == "0" else self.access.along(name, axes, at))
         inner = [a for a in axes if a not in self.rows and a not in self.stream]
-        terms += self.access.offset(operand.name, axes, inner)
-        return self.access.load(operand, " + ".join(x for x in terms if x) or "0")
+        terms += self.access.offset(name, axes, inner)
+        return " + ".join(x for x in terms if x) or "0"
 
     # --- where a row starts ------------------------------------------------------------------------------------------
 

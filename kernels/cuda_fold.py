@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node, state, walk
@@ -36,7 +38,7 @@ class Folding:
         self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
         position |= any(fold.kind in ("argmax", "argmin", "topk", "keymax", "keytop") for fold in loop.folds)
-        with elements.each(position, axes):
+        with self._walked(loop, position, axes):
             inner = self.element_scope(scope)
             inner.announce(bodies)
             self.keep_shared(inner, bodies)
@@ -59,6 +61,10 @@ class Folding:
             f for f in loop.folds if f.kind == "max" and f.bodies == fold.bodies and not f.ignore_nan and not f.axes
         )
         return next((local(f.names[0]) for f in twins), None)
+
+    def _walked(self, loop: Loop, position: bool, axes: Iterable[str]) -> AbstractContextManager[None]:
+        """The loop over the elements of the tile."""
+        return self.kernel.elements.each(position, axes)
 
     def element_scope(self, scope: Scalars) -> Scalars:
         inner = scope.child()

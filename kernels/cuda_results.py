@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node
-from redalg.kernels.cuda_lanes import LanePrinter, LaneRows
 from redalg.kernels.cuda_text import conjunction, literal
 from redalg.kernels.ir import Pass, Result
 
@@ -20,14 +20,15 @@ class Results:
 
     def write(self, names: dict[str, str], p: Pass | None) -> None:
         """All results. `names`: the parts of the state under the names they have here."""
+        self.some(self.program.results, names)
+
+    def some(self, results: Sequence[Result], names: dict[str, str]) -> None:
         if self.program.lanes:
-            printer = LanePrinter(self.kernel, self.kernel.row)
-            printer.across(
-                [self._node(n, names) for r in self.program.results for n in (r.node, r.void) if n is not None]
-            )
+            printer = self.kernel.lane_rows().printer
+            printer.across([self._node(n, names) for r in results for n in (r.node, r.void) if n is not None])
             self.kernel.flush(self.kernel.row)
-        totals = [r for r in self.program.results if not r.keeps]
-        kept = [r for r in self.program.results if r.keeps]
+        totals = [r for r in results if not r.keeps]
+        kept = [r for r in results if r.keeps]
         if totals:
             self._totals(totals, names)
         laned = [r for r in kept if set(self._node(r.node, names).axes) & set(self.program.lanes)]
@@ -49,7 +50,7 @@ class Results:
         nodes = [self._node(r.node, names) for r in results]
         kernel.row.hoist(nodes, [*self.program.stream, *self.program.lanes])
         kernel.flush(kernel.row)
-        LaneRows(kernel).kept(results, nodes, store)
+        kernel.lane_rows().kept(results, nodes, store)
 
     def _node(self, node: Node, names: dict[str, str]) -> Node:
         from redalg.kernels.emit_cuda import renamed
@@ -92,7 +93,7 @@ class Results:
             kernel.flush(scope)
             kernel.out(self.access.store(result, self._place(result, None), [value]))
 
-        LaneRows(kernel).total(result, node, store)
+        kernel.lane_rows().total(result, node, store)
 
     def _total(self, result: Result, names: dict[str, str], by_lane: bool = False) -> None:
         kernel, out = self.kernel, self.kernel.out

@@ -12,12 +12,14 @@ from redalg.kernels import twins, twins_math
 RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "np cuda f32 f64 i32 i64 u32 t r k v c j at row rows live lane warp warps piece base first last n n_b n_new length "
     "count high nearest m i owner rest step low stop share share_b arrived guess joined_lane values places value place "
-    "keys key candidates INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN SPLIT CLUSTER LANES K NONE MISSING "
-    "combine merge_lanes counter kernel "
+    "keys key candidates INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN BLOCK STRIP SPLIT CLUSTER LANES K "
+    "NONE MISSING combine merge_lanes counter kernel job home span pieces block blocks run origin strip edge full "
+    "unrolled largest free missing prefetch "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(
-    r"t\d+|(size|i|load|store|pointer|shfl|round)_.*|.*_(tile|row|step|warps|parts|b|new|f32|f64|at)|.*_s\d+"
+    r"t\d+|(size|i|load|store|pointer|shfl|round|stack|heap)_.*"
+    r"|.*_(tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
 
 

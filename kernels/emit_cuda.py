@@ -42,7 +42,7 @@ class Kernel:
     def __init__(self, program: Program, schedule: Schedule, layout: Layout) -> None:
         program = packed(program) if self.packs else program
         self.program, self.schedule, self.layout = program, schedule, layout
-        self.access = Access(program, schedule, layout)
+        self.access = self.addresses()
         self.real = self.access.real
         self.kinds = program_kinds(program)
         self.out = Text()
@@ -68,6 +68,13 @@ class Kernel:
     def parts(self) -> tuple[type[Elements], type[Folding]]:
         """The printers of tiles and of walks over them."""
         return Elements, Folding
+
+    def addresses(self) -> Access:
+        return Access(self.program, self.schedule, self.layout)
+
+    def lane_rows(self) -> LaneRows:
+        """The printer of rows whose state holds arrays along lanes."""
+        return LaneRows(self)
 
     def module(self) -> Module:
         self.out.depth = 1
@@ -176,7 +183,7 @@ class Kernel:
         self.row = self.row.child()
         self.row.lines = []
         if self.program.lanes:
-            LaneRows(self).walk(p)
+            self.lane_rows().walk(p)
             names = {}
         elif self.schedule.resident:
             names = self._resident(p, last)
@@ -184,7 +191,7 @@ class Kernel:
             self._streamed(p)
             names = {}
         if self.program.lanes:
-            LaneRows(self).exports(p)
+            self.lane_rows().exports(p)
         else:
             self.row.announce([let.node for let in p.exports])
             for let in p.exports:

@@ -1,4 +1,4 @@
-"""A program as one Numba function for CPUs: the printers of CUDA kernels, with one thread that walks every row.
+"""A program as Numba functions for CPUs: the printers of CUDA kernels, with one thread that walks every row.
 
 A row that is not too long is lifted as one tile, which stays in the first-level caches; a longer one is folded tile by
 tile. Every walk over a tile is a loop over a buffer that LLVM vectorises.
@@ -7,174 +7,162 @@ tile. Every walk over a tile is a loop over a buffer that LLVM vectorises.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 
-from redalg.graph import Node
-from redalg.kernels.cuda_access import tensor_leaves
+from redalg.kernels.cpu_elements import CpuElements, CpuFolding
+from redalg.kernels.cpu_lanes import CpuLaneRows
+from redalg.kernels.cpu_schedule import BLOCK, ROWS, STRIP, TILE, WHOLE, CpuModule, CpuSchedule, Stage
+from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
 from redalg.kernels.cuda_imports import CPU, imports
 from redalg.kernels.cuda_text import definitions, local
 from redalg.kernels.emit_cuda import Kernel, read
-from redalg.kernels.ir import Fold, Loop, Module, Param, Program
-from redalg.kernels.scalars import Scalars
+from redalg.kernels.ir import Param, Program
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import called, names_read, swept
 from redalg.kernels.wrapping import wrapped
 
-TILE = 1024  # elements of a tile where a row is walked in tiles
-WHOLE = 8192  # the longest row that is one tile
 FLAGS = '@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})'
+RANGE = (Param("low", "low", "int64"), Param("high", "high", "int64"))
+Prints = Callable[["CpuKernel"], None]
 
 
-def emit_cpu(program: Program, layout: Layout, resident: bool) -> Module:
-    """The function that computes rows `low` to `high`; arguments as `Module.params` says, then low and high.
+def emit_cpu(program: Program, layout: Layout, schedule: CpuSchedule) -> CpuModule:
+    """The functions of a program; each takes the arguments `Module.params` says, then a range of what it counts.
 
     >>> import redalg as ra
     >>> from redalg.kernels.lower import lower
-    >>> module = emit_cpu(lower(ra.derive_incremental(ra.catalog["logsumexp"]), {"x": "float32"}), Layout(), True)
-    >>> module.entry, [p.name for p in module.params if p.role in ("operand", "result")]
-    ('y_rows', ['x', 'y'])
+    >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
+    >>> [stage.name for stage in emit_cpu(program, Layout(), CpuSchedule(resident=True)).stages]
+    ['y_rows']
+    >>> [(stage.name, stage.counts) for stage in emit_cpu(program, Layout(), CpuSchedule(split=True)).stages]
+    [('y_fold', 'pieces'), ('y_merge', 'rows'), ('y_write', 'pieces')]
     """
-    schedule = Schedule(threads=1, rows=1, vector=1, tile=TILE, resident=resident and not program.lanes)
-    return CpuKernel(program, schedule, layout).module()
+    printed = [CpuKernel(program, schedule, layout, s, prints) for s, prints in _stages(program, schedule)]
+    used = {name: p for kernel in printed for name, p in kernel.access.used.items()}
+    for kernel in printed:
+        kernel.access.used = used
+    texts = [kernel.function() for kernel in printed]
+    names = frozenset[str]().union(*(found for _, found in texts))
+    first = printed[0]
+    params = read({first.argument(p): p for p in first.params()}, names)
+    functions = called({name: text for kernel in printed for name, text in kernel.functions.items()}, names)
+    names = names.union(*map(names_read, functions.values()))
+    bodies = [_headed(kernel.stage.name, params, text) for kernel, (text, _) in zip(printed, texts, strict=True)]
+    whole = wrapped("\n\n\n".join([first.header(names), *map(_as_njit, functions.values()), *bodies]) + "\n")
+    stages = tuple(kernel.stage for kernel in printed)
+    return CpuModule(whole, stages[0].name, (*params.values(), *RANGE), stages)
 
 
-class CpuElements(Elements):
-    """Tiles are buffers as long as they need to be, and loops run over the elements they hold."""
-
-    @contextmanager
-    def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
-        out = self.kernel.out
-        with out.block("for k in range(count):"):
-            if position:
-                out("at = k" if self.kernel.schedule.resident else "at = first + k")
-            self._places_along(axes if position else ())
-            yield
-
-    @contextmanager
-    def tiles(self, ordered: bool = False) -> Iterator[None]:
-        out = self.kernel.out
-        self.tiles_of, self.stored, self.shared, self.stop = {}, set(), set(), "length"
-        out("first = i64(0)")
-        with out.block("while first < length:"):
-            out("count = min(TILE, length - first)")
-            yield
-            out("first += TILE")
-
-    def whole_tile(self, steps: object = (), bodies: object = ()) -> None:
-        if self.kernel.schedule.resident:
-            self.kernel.out("count = length")
-        super().whole_tile(steps, bodies)  # type: ignore[arg-type]
-
-    def _load_leaves(self, nodes: Sequence[Node]) -> None:
-        """What lies side by side in the type it is computed in is read where it is; the rest is copied to a buffer."""
-        super()._load_leaves([n for n in tensor_leaves(nodes) if not self._in_place(n)])
-
-    def _in_place(self, leaf: Node) -> bool:
-        name = leaf.attr.name
-        return name in self.kernel.layout.unit and self.access.operands[name].dtype == self.program.real
-
-    def count(self) -> str:
-        return "count"
-
-    def begun(self) -> None:
-        self.kernel.out("count = n_b")
+def _headed(name: str, params: Iterable[str], text: str) -> str:
+    """A function with its arguments, instead of its first line."""
+    return "\n".join([FLAGS, f"def {name}({', '.join([*params, 'low', 'high'])}):", text.split("\n", 1)[1].rstrip()])
 
 
-class CpuFolding(Folding):
-    """Positions of extrema are searched for only in tiles that improve on what is known."""
+def _stages(program: Program, schedule: CpuSchedule) -> Iterator[tuple[Stage, Prints]]:
+    from redalg.kernels.cpu_split import fold, merge, write
 
-    def _add(self, fold: Fold, inner: Scalars) -> None:
-        if fold.kind not in ("argmax", "argmin"):
-            return super()._add(fold, inner)
-        name, number = local(fold.names[0]), self._number(fold)
-        item = inner.atom(fold.bodies[0], number)
-        word = fold.kind[3:]
-        text = f"{word}({name}, {item})" if number == "i" else f"{word}_nan_{self.kernel.real}({name}, {item})"
-        inner.lines.append(f"{name} = {text}")
-        return None
+    name = local(program.name)
+    if not schedule.split:
+        yield Stage(f"{name}_rows", "rows", _how(schedule)), CpuKernel.write
+        return
+    for number, p in enumerate(program.passes):
+        end = str(number + 1) if number else ""
+        yield Stage(f"{name}_fold{end}", "pieces", "the state of every piece of a row"), fold(p)
+        yield Stage(f"{name}_merge{end}", "rows", "the states of a row's pieces, merged"), merge(p)
+    if program.keeps:
+        yield Stage(f"{name}_write", "pieces", "what keeps the axis, piece by piece"), write
 
-    def loop(self, loop: Loop, scope: Scalars) -> None:
-        searched = [f.bodies[0] for f in loop.folds if f.kind in ("argmax", "argmin")]
-        held = self.kernel.elements.tiles_of  # what is compared must be the very number that was found
-        self.kernel.elements.shared |= {n for n in searched if n not in held and n.axes & self.kernel.elements.stream}
-        super().loop(loop, scope)
-        for fold in loop.folds:
-            if fold.kind in ("argmax", "argmin"):
-                self._search(fold, scope)
 
-    def _search(self, fold: Fold, scope: Scalars) -> None:
-        """The first place of the extremum, or of NaN: a minimum of positions, which needs no branch."""
-        out, elements = self.kernel.out, self.kernel.elements
-        value, place = (local(n) for n in fold.names)
-        best, known = value.removesuffix("_b"), place.removesuffix("_b")
-        test = ""
-        if not self.kernel.schedule.resident and known in {
-            local(x.name) for p in self.kernel.program.passes for x in p.parts
-        }:
-            relation = "<=" if fold.kind == "argmax" else ">="
-            test = f"if not ({value} {relation} {best}) or {known} == MISSING:"
-        with out.block(test or None):
-            out("nearest = np.int32(2147483647)")
-            _, axes = elements.needs(list(fold.bodies))
-            with elements.each(bool(axes), axes):
-                inner = self.element_scope(scope)
-                inner.announce(fold.bodies)
-                item = inner.atom(fold.bodies[0], self._number(fold))
-                self.kernel.flush(inner)
-                hit = f"({item} == {value}) | ({item} != {item})"
-                out(f"nearest = min(nearest, np.int32(k) if {hit} else np.int32(2147483647))")
-            out(f"{place} = first + i64(nearest)")
+def _how(schedule: CpuSchedule) -> str:
+    if schedule.across:
+        return "rows side by side, walked together"
+    return f"a row {'is one tile' if schedule.resident else 'is walked in tiles'}"
+
+
+class CpuAccess(Access):
+    def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str], result: bool = False) -> list[str]:
+        """Where all lanes of an array lie side by side, their number is their offset."""
+        axes, wanted = list(axes), set(wanted)
+        lanes = {a for a in axes if a in self.program.lanes}
+        if array in self.layout.across and lanes and lanes <= wanted:
+            return [*super().offset(array, axes, wanted - lanes, result), "lane"]
+        return super().offset(array, axes, wanted, result)
 
 
 class CpuKernel(Kernel):
+    """One function of a module."""
+
+    elements: CpuElements
     packs = False
     approximates = False  # all of `redalg.kernels.cpu_math` is as quick as it is exact
+
+    def __init__(self, program: Program, schedule: CpuSchedule, layout: Layout, stage: Stage, prints: Prints) -> None:
+        self.cpu, self.stage = schedule, stage
+        resident = schedule.resident and not schedule.split and not program.lanes
+        super().__init__(program, Schedule(threads=1, rows=1, vector=1, tile=TILE, resident=resident), layout)
+        self.out.depth = 2
+        self._where_am_i()
+        prints(self)
+        self.length = " * ".join(self.access.size(a) for a in program.stream) or "1"
+        self.lanes = " * ".join(self.access.size(a) for a in program.lanes)
+
+    def addresses(self) -> Access:
+        return CpuAccess(self.program, self.schedule, self.layout)
+
+    @property
+    def origin(self) -> str:
+        """What lies before the first lane of a block, as a term."""
+        return "origin + " if self.cpu.across else ""
+
+    def lane_rows(self) -> CpuLaneRows:
+        return CpuLaneRows(self)
 
     def parts(self) -> tuple[type[Elements], type[Folding]]:
         return CpuElements, CpuFolding
 
-    def module(self) -> Module:
-        self.out.depth = 2
-        self._where_am_i()
-        self.write()
-        length = " * ".join(self.access.size(a) for a in self.program.stream) or "1"
-        lanes = self._lanes()
-        params = {self.argument(p): p for p in self.params()}
-        name = f"{local(self.program.name)}_rows"
-        about = "\n".join(self.about())
-        head = [f"    {n} = pointer_{p.dtype}({n})" for n, p in params.items() if p.role in ("operand", "result")]
-        rows, buffers = _hoisted(self.out.lines, "length" if self.schedule.resident else "TILE")
-        head += [*lanes, f"    length = {length}", *buffers, "    for row in range(low, high):", *rows, ""]
-        body, names = swept("\n".join([f"def {name}({', '.join([*params, 'low', 'high'])}):", about, *head]))
-        params = read(params, names)
-        body = f"{FLAGS}\ndef {name}({', '.join([*params, 'low', 'high'])}):\n{body[body.index(about) :]}"
-        functions = called(self.functions, names)
-        names = names.union(*map(names_read, functions.values()))
-        whole = "\n\n\n".join([self.header(names), *map(_as_njit, functions.values()), body])
-        ends = (Param("low", "low", "int64"), Param("high", "high", "int64"))
-        return Module(wrapped(whole), name, (*params.values(), *ends))
+    def function(self) -> tuple[str, frozenset[str]]:
+        """The text of the function without what it does not need, and the names it reads."""
+        head = [f"def {self.stage.name}():", *self.about()]
+        pointers = {self.argument(p): p.dtype for p in self.params() if p.role in ("operand", "result", "scratch")}
+        head += [f"    {name} = pointer_{dtype}({name})" for name, dtype in pointers.items()]
+        head += [f"    LANES = {self.lanes}"] if self.lanes and not self.cpu.across else []
+        body, buffers, heap = _hoisted(self.out.lines, "BLOCK" if self.cpu.across else "LANES")
+        head += [f"    length = {self.length}"]
+        head += ["    pieces = (length + span - 1) // span"] if self.cpu.split else []
+        head += [*buffers, *_unless_missing(heap)]
+        each = "job" if self.stage.counts == "pieces" else "unit" if self.cpu.across else "row"
+        head += [f"    for {each} in range(low, high):", *body, *(f"    free({name})" for name in heap)]
+        return swept("\n".join([*head, ""]))
 
     def walk(self) -> str:
-        return f"; a row {'is one tile' if self.schedule.resident else 'is walked in tiles'}"
+        return f"; {self.stage.does}"
 
-    def _lanes(self) -> list[str]:
-        if not self.program.lanes:
-            return []
-        return [f"    LANES = {' * '.join(self.access.size(a) for a in self.program.lanes)}"]
+    def argument(self, p: Param) -> str:
+        return p.name if p.role == "span" else super().argument(p)
 
     def header(self, names: frozenset[str]) -> str:
         lines = ["import numpy as np", "from numba import njit", "", *imports(names, CPU), ""]
+        tile = WHOLE if self.schedule.resident else ROWS if self.cpu.across else TILE
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
-            "E": f"{self.real}(np.e)", "TILE": TILE, "THREADS": 1, "MISSING": "i64(2**62)",
+            "E": f"{self.real}(np.e)", "TILE": tile, "BLOCK": BLOCK, "STRIP": STRIP, "THREADS": 1,
+            "MISSING": "i64(2**62)",
         }  # fmt: skip
         return "\n".join([*lines, *definitions(names, constants)])
 
     def _where_am_i(self) -> None:
         out, rows = self.out, self.program.rows
+        if self.cpu.split:
+            self.access.used["span"] = Param("span", "span", "int64")
+        unit = "unit" if self.cpu.across else "row"
+        if self.stage.counts == "pieces":
+            out(f"{unit} = job // pieces", "piece = job % pieces")
+        if self.cpu.across:
+            total = " * ".join(self.access.size(a) for a in self.program.lanes)
+            out(f"lanes = {total}", "blocks = (lanes + BLOCK - 1) // BLOCK", "row = unit // blocks")
+            out("origin = unit % blocks * BLOCK", "LANES = min(BLOCK, lanes - origin)")
         out("t = 0")
         rest = "row"
         for axis in reversed(rows[1:]):
@@ -185,20 +173,32 @@ class CpuKernel(Kernel):
         self.elements.offsets()
 
 
-_BUFFER = re.compile(r"^( *)(\w+) = cuda\.local\.array\((\w+), (.*)\)$")
+_BUFFER = re.compile(r"^( *)(\w+) = cuda\.local\.array\((\w+), (?:np\.)?(.*)\)$")
 
 
-def _hoisted(lines: list[str], tile: str) -> tuple[list[str], list[str]]:
-    """Buffers are made once, before the rows; and what threads would tell each other, one thread knows."""
-    body, buffers = [], {}
+def _hoisted(lines: list[str], lanes: str) -> tuple[list[str], list[str], list[str]]:
+    """Buffers are made once, before the rows; and what threads would tell each other, one thread knows.
+
+    The lines that remain, those that make buffers, and the names of buffers the C library has to give back.
+    """
+    body, buffers, heap = [], {}, []
     for line in lines:
         found = _BUFFER.match(line)
         if found:
             _, name, size, dtype = found.groups()
-            buffers[name] = f"    {name} = np.empty({tile if size == 'TILE' else size}, {dtype})"
+            size = lanes if size == "LANES" else size
+            small = size != "LANES"
+            buffers[name] = f"    {name} = {'stack' if small else 'heap'}_{dtype.strip('_')}({size})"
+            heap += [] if small or name in heap else [name]
         else:
             body.append(re.sub(r"shfl_idx_\w+\((.*), owner\)$", r"\1", line))
-    return body, list(buffers.values())
+    return body, list(buffers.values()), heap
+
+
+def _unless_missing(heap: list[str]) -> list[str]:
+    if not heap:
+        return []
+    return [f"    if {' or '.join(f'missing({name})' for name in heap)}:", "        raise MemoryError"]
 
 
 def _as_njit(function: str) -> str:

@@ -163,7 +163,8 @@ class Param:
 
     `role`: "operand" or "result" (a pointer), "number" (a scalar operand), "size" (length of axis `name`), "stride" or
     "stride_out" (of the operand or result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size`
-    entries for every row; counters start at 0), "low" or "high" (a range of rows, CPU).
+    entries for every row; counters start at 0; on a CPU `size` entries for every piece), "span" (elements of a piece,
+    CPU), "low" or "high" (a range of rows or pieces, CPU).
     """
 
     role: str

@@ -86,12 +86,12 @@ def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
     """
     sizes = lengths_of(program, views)
     dtypes = {o.name: o.dtype for o in program.operands} | {r.name: r.dtype for r in program.results}
-    readings: dict[str, list[tuple[str, ...]]] = {}
-    for name, axes in _readings(program):
-        if name in views and axes not in readings.setdefault(name, []):
-            readings[name].append(axes)
+    ways: dict[str, list[tuple[str, ...]]] = {}
+    for name, axes in readings(program):
+        if name in views and axes not in ways.setdefault(name, []):
+            ways[name].append(axes)
     arrays, flat = [], True
-    for name, several in readings.items():
+    for name, several in ways.items():
         found = [_Reading(program, sizes, axes, views[name], STORAGE[dtypes[name]]) for axes in several]
         moving = [r for r in found if r.moves]
         flat &= all(r.flat for r in moving)
@@ -122,7 +122,7 @@ def steps_nodes(steps: Iterable[Step]) -> Iterator[Node]:
             yield step.node
 
 
-def _readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
+def readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Every array with the axes it is read or written along (one operand may be read along several)."""
     nodes: list[Node] = [r.node for r in program.results]
     for p in program.passes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 PYTHON = {bool: "bool", int: "int64", float: "float64"}
 
 
-def lower(form: Form, dtypes: Mapping[str, Any]) -> Program:
+def lower(form: Form, dtypes: Mapping[str, Any], across: Container[str] = ()) -> Program:
     """The program of a form. `dtypes`: tensor -> name of a dtype, or a Python type for a number passed by value.
+
+    `across`: axes that would number rows and become lanes, so that one walk over the stream serves all of them.
 
     Raises: RedalgError for complex tensors, which kernels do not compute with.
 
@@ -46,7 +48,7 @@ def lower(form: Form, dtypes: Mapping[str, Any]) -> Program:
     outputs = {name: found[node] for name, node in form.spec.outputs.items()}
     _refuse_complex(outputs, known)
     real = accumulation_dtype(outputs.values(), known).name
-    part = roles(plan, form.spec.axes)
+    part = roles(plan, form.spec.axes).across(across)
     operands = tuple(
         Operand(t.name, t.axes, PYTHON[known[t.name]] if isinstance(known[t.name], type) else _name(known[t.name]),
                 isinstance(known[t.name], type))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 
 from redalg.graph import Node, leaves, rename_axes, state, substitute, walk
@@ -19,6 +19,11 @@ class Roles:
     stream: tuple[str, ...]
     lanes: tuple[str, ...]
     lengths: dict[str, int]  # of the axes top-k lists make
+
+    def across(self, axes: Container[str]) -> Roles:
+        """The same with some rows as lanes."""
+        kept = tuple(a for a in self.rows if a not in axes)
+        return replace(self, rows=kept, lanes=tuple(a for a in self.rows if a in axes) + self.lanes)
 
 
 def roles(plan: Plan, axes: tuple[str, ...]) -> Roles:

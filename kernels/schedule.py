@@ -73,8 +73,9 @@ class Layout:
 
     ``unit``: arrays (operands and results) with stride 1 along the flattened stream, whose rows start at multiples of
     the schedule's vector. ``flat``: every array that varies along a composite stream varies along all of it with one
-    stride, so that it is walked as one axis.
+    stride, so that it is walked as one axis. ``across``: arrays in which all lanes lie side by side (CPU).
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
     flat: bool = True
+    across: frozenset[str] = field(default_factory=frozenset)

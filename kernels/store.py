@@ -139,26 +139,31 @@ def _mark(key: str, body: bytes) -> bytes:
 
 
 class Once:
-    """Values made once per key, by one thread; other keys are not held up.
+    """Values made once per key, by one thread; other keys are not held up. With a `limit`, no more are kept.
 
     >>> once = Once()
     >>> once("a", lambda: 1), once("a", lambda: 2)
     (1, 1)
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, limit: int | None = None) -> None:
+        self._lock, self._limit = threading.Lock(), limit
         self._locks: dict[Any, threading.Lock] = {}
         self._made: dict[Any, Any] = {}
 
     def __call__(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key in self._made:
-            return self._made[key]
+        made = self._made
+        if key in made:
+            return made[key]
         with self._lock:
             lock = self._locks.setdefault(key, threading.Lock())
         with lock:
-            if key not in self._made:
-                self._made[key] = make()
+            if key in self._made:
+                return self._made[key]
+            value = make()
+            if self._limit is not None and len(self._made) >= self._limit:
+                self._made = {}
+            self._made[key] = value
         with self._lock:
             self._locks.pop(key, None)
-        return self._made[key]
+        return value

@@ -31,12 +31,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 QUIET = re.compile(  # calls that do nothing but give a value
-    r"(load(?!_acquire)|dsm_load|shfl|key|pointer)_\w+|(?!.*store)\w+_f(32|64)|[fi](32|64)|u64|min|max|abs|range"
+    r"(load(?!_acquire)|dsm_load|shfl|key|pointer|stack|heap)_\w+|missing|(?!.*store)\w+_f(32|64)|[fi](32|64)|u64|min|max|abs|range"
     r"|np\.\w+|cuda\.(local|shared)\.array"
 )
 Names = frozenset[str]
 Block = ast.For | ast.While | ast.If
-Simple = ast.Assign | ast.AugAssign | ast.Expr | ast.Return | ast.Pass
+Simple = ast.Assign | ast.AugAssign | ast.Expr | ast.Return | ast.Raise | ast.Pass
 
 
 @lru_cache(maxsize=256)
@@ -57,7 +57,7 @@ def swept(function: str) -> tuple[str, Names]:
     """The source of one function without what it does not need, and the names it reads.
 
     A statement stands on a line of its own, and an array has one name. A function with statements other than loops,
-    conditions, assignments, calls and returns is left as it is.
+    conditions, assignments, calls, errors and returns is left as it is.
     """
     tree = ast.parse(function).body[0]
     assert isinstance(tree, ast.FunctionDef)
@@ -115,7 +115,7 @@ class _Sweep:
         if not effect.acts and live.isdisjoint(effect.assigns | effect.writes):
             return live
         self.kept.add(s)
-        return effect.reads | (frozenset() if isinstance(s, ast.Return) else live - effect.assigns)
+        return effect.reads | (frozenset() if isinstance(s, ast.Return | ast.Raise) else live - effect.assigns)
 
     def _loop(self, s: ast.For | ast.While, after: Names) -> Names:
         head = s.iter if isinstance(s, ast.For) else s.test
@@ -138,7 +138,7 @@ class _Sweep:
         assigns: set[str] = set()
         writes: set[str] = set()
         reads: set[str] = set()
-        acts = isinstance(tree, ast.Expr | ast.Return)
+        acts = isinstance(tree, ast.Expr | ast.Return | ast.Raise)
         for n in ast.walk(tree):
             if isinstance(n, ast.Name):
                 (reads if isinstance(n.ctx, ast.Load) else assigns).add(n.id)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 import redalg as ra
-from redalg.kernels.cpu_run import laid_out
+from redalg.kernels.cpu_run import planned
 from redalg.kernels.cuda_run import plan
 from redalg.kernels.emit_numba import emit_cpu
 from redalg.kernels.layouts import View
@@ -56,8 +56,10 @@ class Golden:
     def cpu(self) -> tuple[str, str]:
         """How rows are walked, and the source."""
         program = lower(self.form, self.dtypes())
-        layout, resident = laid_out(program, self.views(), self.sizes)
-        return "rows", emit_cpu(program, layout, resident).source
+        known = {**self.sizes, **program.lengths}
+        made = {r.name: View.contiguous(tuple(known[a] for a in r.axes)) for r in program.results}
+        program, layout, schedule = planned(self.form, program, known, self.views() | made)
+        return str(schedule), emit_cpu(program, layout, schedule).source
 
     def cuda(self) -> tuple[str, str]:
         planned = plan(self.form, self.dtypes(), self.views(), H200, schedule=self.schedule)

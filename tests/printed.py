@@ -10,6 +10,7 @@ from unittest.mock import patch
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.kernels import emit_cuda, emit_numba, wrapping
+from redalg.kernels.cpu_schedule import CpuSchedule
 from redalg.kernels.families import candidates_of
 from redalg.kernels.ir import Module, Program
 from redalg.kernels.schedule import Layout, Schedule
@@ -31,12 +32,12 @@ def kind(s: Schedule) -> tuple[object, ...]:
 
 
 def cpu(p: Program) -> Iterator[tuple[str, Module]]:
-    """The row as one tile or walked in tiles; operands with stride 1 along the stream, or any stride."""
+    """The row as one tile, walked in tiles, or split; operands with stride 1 along the stream, or any stride."""
     unit = frozenset(o.name for o in p.operands if p.stream and o.axes[-1:] == p.stream[-1:])
-    for resident in (True, False):
+    for schedule in (CpuSchedule(resident=True), CpuSchedule(), CpuSchedule(split=True)):
         for layout in (Layout(unit), Layout(flat=False)):
-            label = f"cpu, {'one tile' if resident else 'tiles'}, unit stride: {', '.join(sorted(layout.unit))}"
-            yield label, emit_numba.emit_cpu(p, layout, resident)
+            label = f"cpu, {schedule}, unit stride: {', '.join(sorted(layout.unit))}"
+            yield label, emit_numba.emit_cpu(p, layout, schedule)
 
 
 def cuda(p: Program, turn: int = 0) -> Iterator[tuple[str, Module]]:

@@ -1,4 +1,4 @@
-# absmax_quantise of float32, i=4096, j=4096; cpu, rows
+# absmax_quantise of float32, i=4096, j=4096; cpu, rows shared out among threads, each walked as one tile of at most 8192 elements
 # Written by `make golden`.
 
 import numpy as np
@@ -30,13 +30,14 @@ def q_scale_rows(x, q, scale, q_s0, q_s1, scale_s0, size_j, x_s0, low, high):
         q_row = i_i * q_s0
         scale_row = i_i * scale_s0
         count = length
+        first = 0
         max_abs_x_b = -INF
         for k in range(count):
-            at = k
+            at = first + k
             max_abs_x_b = max_nan_f32(max_abs_x_b, abs_f32(load_float32(x, x_row + at)))
         t1 = max_abs_x_b / f32(127)
         store_float32(scale, scale_row, t1)
         t2 = f32(127) / max_abs_x_b
         for k in range(count):
-            at = k
+            at = first + k
             store_float32(q, q_row + at * q_s1, round_int8_f32(t2 * load_float32(x, x_row + at)))

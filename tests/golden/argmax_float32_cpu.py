@@ -1,11 +1,13 @@
-# argmax of float32, i=3, j=1000000; cpu, rows
+# argmax of float32, i=3, j=1000000; cpu, rows in pieces, shared out among threads; their states are merged in the order of the stream
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu_math import max_nan_f32
-from redalg.kernels.cpu_memory import load_float32, pointer_float32, pointer_int64, store_int64
+from redalg.kernels.cpu_memory import (
+    load_float32, load_int64, pointer_float32, pointer_int64, store_float32, store_int64
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -13,43 +15,65 @@ TILE = 1024
 MISSING = i64(2**62)
 
 
+@njit(error_model="numpy", fastmath={"reassoc", "contract"})
+def combine(argmax_x_value, argmax_x, argmax_x_value_b, argmax_x_b):
+    """The state of a stream, followed by another's."""
+    t1 = (
+        (argmax_x_value_b > argmax_x_value)
+        | (argmax_x_value_b != argmax_x_value_b) & (argmax_x_value == argmax_x_value)
+        | (
+            (argmax_x_value_b == argmax_x_value)
+            | (argmax_x_value_b != argmax_x_value_b) & (argmax_x_value != argmax_x_value)
+        )
+            & (argmax_x_b < argmax_x)
+    )
+    argmax_x_value_new = argmax_x_value_b if t1 else argmax_x_value
+    argmax_x_new = argmax_x_b if t1 else argmax_x
+    return argmax_x_value_new, argmax_x_new
+
+
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def position_rows(x, position, position_s0, size_j, x_s0, low, high):
-    """position along j; a row is walked in tiles.
+def position_fold(
+    x, position, position_s0, argmax_x_parts, argmax_x_value_parts, size_j, span, x_s0, low, high
+):
+    """position along j; the state of every piece of a row.
 
     position = argmax[j](x[i,j])
     return position
     """
     x = pointer_float32(x)
-    position = pointer_int64(position)
+    argmax_x_parts = pointer_int64(argmax_x_parts)
+    argmax_x_value_parts = pointer_float32(argmax_x_value_parts)
     length = size_j
-    value1_tile = np.empty(TILE, np.float32)
-    for row in range(low, high):
+    pieces = (length + span - 1) // span
+    for job in range(low, high):
+        row = job // pieces
+        piece = job % pieces
         i_i = row
         x_row = i_i * x_s0
-        position_row = i_i * position_s0
         argmax_x_value = -INF
         argmax_x = MISSING
-        first = i64(0)
-        while first < length:
-            count = min(TILE, length - first)
+        first = piece * span
+        stop = min(first + span, length)
+        while first < stop:
+            count = min(TILE, stop - first)
             argmax_x_value_b = -INF
             argmax_x_b = MISSING
             for k in range(count):
                 at = first + k
-                value1_tile[k] = load_float32(x, x_row + at)
-                argmax_x_value_b = max_nan_f32(argmax_x_value_b, value1_tile[k])
+                t1 = load_float32(x, x_row + at)
+                argmax_x_value_b = max_nan_f32(argmax_x_value_b, t1)
             if not (argmax_x_value_b <= argmax_x_value) or argmax_x == MISSING:
                 nearest = np.int32(2147483647)
                 for k in range(count):
+                    at = first + k
+                    t2 = load_float32(x, x_row + at)
                     nearest = min(
                         nearest,
-                        np.int32(k)
-                        if (value1_tile[k] == argmax_x_value_b) | (value1_tile[k] != value1_tile[k])
-                        else np.int32(2147483647)
+                        np.int32(k) if (t2 == argmax_x_value_b) | (t2 != t2) else np.int32(2147483647)
                     )
                 argmax_x_b = first + i64(nearest)
-            t1 = (
+            t3 = (
                 (argmax_x_value_b > argmax_x_value)
                 | (argmax_x_value_b != argmax_x_value_b) & (argmax_x_value == argmax_x_value)
                 | (
@@ -58,9 +82,37 @@ def position_rows(x, position, position_s0, size_j, x_s0, low, high):
                 )
                     & (argmax_x_b < argmax_x)
             )
-            argmax_x_value_new = argmax_x_value_b if t1 else argmax_x_value
-            argmax_x_new = argmax_x_b if t1 else argmax_x
+            argmax_x_value_new = argmax_x_value_b if t3 else argmax_x_value
+            argmax_x_new = argmax_x_b if t3 else argmax_x
             argmax_x_value = argmax_x_value_new
             argmax_x = argmax_x_new
             first += TILE
+        store_float32(argmax_x_value_parts, job, argmax_x_value)
+        store_int64(argmax_x_parts, job, argmax_x)
+
+
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def position_merge(
+    x, position, position_s0, argmax_x_parts, argmax_x_value_parts, size_j, span, x_s0, low, high
+):
+    """position along j; the states of a row's pieces, merged.
+
+    position = argmax[j](x[i,j])
+    return position
+    """
+    position = pointer_int64(position)
+    argmax_x_parts = pointer_int64(argmax_x_parts)
+    argmax_x_value_parts = pointer_float32(argmax_x_value_parts)
+    length = size_j
+    pieces = (length + span - 1) // span
+    for row in range(low, high):
+        i_i = row
+        position_row = i_i * position_s0
+        home = row * pieces
+        argmax_x_value = load_float32(argmax_x_value_parts, home)
+        argmax_x = load_int64(argmax_x_parts, home)
+        for piece in range(1, pieces):
+            argmax_x_value_b = load_float32(argmax_x_value_parts, (home + piece))
+            argmax_x_b = load_int64(argmax_x_parts, (home + piece))
+            argmax_x_value, argmax_x = combine(argmax_x_value, argmax_x, argmax_x_value_b, argmax_x_b)
         store_int64(position, position_row, argmax_x)

@@ -1,22 +1,23 @@
-# attention of float32, h=16, i=1024, j=1000, d=64, e=64; cpu, rows
+# attention of float32, h=16, i=1024, j=1000, d=64, e=64; cpu, rows shared out among threads, each walked in tiles
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu_math import exp_f32, max_nan_f32
-from redalg.kernels.cpu_memory import load_float32, pointer_float32, store_float32
+from redalg.kernels.cpu_memory import (
+    free, heap_float32, load_float32, missing, pointer_float32, prefetch, stack_float32, store_float32
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
 TILE = 1024
-THREADS = 1
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def O_rows(
-    Q, K_, V, O, K__s0, K__s1, K__s2, O_s0, O_s1, O_s2, Q_s0, Q_s1, Q_s2, V_s0, V_s1, V_s2, size_d, size_e,
-    size_i, size_j, low, high
+    Q, K_, V, O, K__s0, K__s1, K__s2, O_s0, O_s1, Q_s0, Q_s1, Q_s2, V_s0, V_s1, size_d, size_e, size_i,
+    size_j, low, high
 ):
     """O along j; a row is walked in tiles.
 
@@ -34,13 +35,14 @@ def O_rows(
     O = pointer_float32(O)
     LANES = size_e
     length = size_j
-    sum_V_exp = np.empty(LANES, np.float32)
-    value1_tile = np.empty(TILE, np.float32)
-    value2_tile = np.empty(TILE, np.float32)
-    sum_V_exp_b = np.empty(LANES, np.float32)
-    sum_V_exp_new = np.empty(LANES, np.float32)
+    sum_V_exp = heap_float32(LANES)
+    value1_tile = stack_float32(TILE)
+    value2_tile = stack_float32(TILE)
+    sum_V_exp_b = heap_float32(LANES)
+    sum_V_exp_new = heap_float32(LANES)
+    if missing(sum_V_exp) or missing(sum_V_exp_b) or missing(sum_V_exp_new):
+        raise MemoryError
     for row in range(low, high):
-        t = 0
         i_i = row % size_i
         rest = row // size_i
         i_h = rest
@@ -52,11 +54,9 @@ def O_rows(
         for m in range(LANES):
             sum_V_exp[m] = f32(0)
         sum_exp = f32(0)
-        base = i64(0)
-        while base < length:
-            first = base + t
-            n_b = min(length - base, THREADS * TILE)
-            count = n_b
+        first = i64(0)
+        while first < length:
+            count = min(TILE, length - first)
             max_u_b = -INF
             for k in range(count):
                 at = first + k
@@ -73,24 +73,45 @@ def O_rows(
             t2 = max_u_new - max_u
             move_A_u = f32(0) if (max_u == max_u_new) else t2
             t3 = f32(0) if (max_u_new == -INF) else max_u_new
-            sum_exp_b = f32(0)
-            for k in range(count):
-                sum_exp_b = sum_exp_b + exp_f32(value1_tile[k] - t3)
             for k in range(count):
                 value2_tile[k] = exp_f32(value1_tile[k] - t3)
             for m in range(LANES):
                 sum_V_exp_b[m] = f32(0)
-            for owner in range(THREADS):
-                for k in range(TILE):
-                    at = base + owner + k * THREADS
-                    if at < length:
-                        told1 = value2_tile[k]
-                        for m in range(LANES):
-                            lane = min(t + m * THREADS, size_e - 1)
-                            i_e = lane
-                            sum_V_exp_b[m] = (
-                                sum_V_exp_b[m] + load_float32(V, V_row + at * V_s1 + i_e * V_s2) * told1
-                            )
+            unrolled = count // 4 * 4
+            for k in range(0, unrolled, 4):
+                k_u0 = k + 0
+                at_u0 = first + k_u0
+                told1_u0 = value2_tile[k_u0]
+                k_u1 = k + 1
+                at_u1 = first + k_u1
+                told1_u1 = value2_tile[k_u1]
+                k_u2 = k + 2
+                at_u2 = first + k_u2
+                told1_u2 = value2_tile[k_u2]
+                k_u3 = k + 3
+                at_u3 = first + k_u3
+                told1_u3 = value2_tile[k_u3]
+                for m in range(0, LANES, 16):
+                    lane = m
+                    prefetch(V, V_row + (first + k + 8) * V_s1 + lane)
+                    prefetch(V, V_row + (first + k + 9) * V_s1 + lane)
+                    prefetch(V, V_row + (first + k + 10) * V_s1 + lane)
+                    prefetch(V, V_row + (first + k + 11) * V_s1 + lane)
+                for m in range(LANES):
+                    lane = m
+                    sum_V_exp_b[m] = sum_V_exp_b[m] + load_float32(V, V_row + at_u0 * V_s1 + lane) * told1_u0
+                    sum_V_exp_b[m] = sum_V_exp_b[m] + load_float32(V, V_row + at_u1 * V_s1 + lane) * told1_u1
+                    sum_V_exp_b[m] = sum_V_exp_b[m] + load_float32(V, V_row + at_u2 * V_s1 + lane) * told1_u2
+                    sum_V_exp_b[m] = sum_V_exp_b[m] + load_float32(V, V_row + at_u3 * V_s1 + lane) * told1_u3
+            for k in range(unrolled, count):
+                at = first + k
+                told1 = value2_tile[k]
+                for m in range(LANES):
+                    lane = m
+                    sum_V_exp_b[m] = sum_V_exp_b[m] + load_float32(V, V_row + at * V_s1 + lane) * told1
+            sum_exp_b = f32(0)
+            for k in range(count):
+                sum_exp_b = sum_exp_b + value2_tile[k]
             t4 = exp_f32(-move_A_u)
             for m in range(LANES):
                 sum_V_exp_new[m] = t4 * sum_V_exp[m] + sum_V_exp_b[m]
@@ -99,10 +120,11 @@ def O_rows(
             for m in range(LANES):
                 sum_V_exp[m] = sum_V_exp_new[m]
             sum_exp = sum_exp_new
-            base += THREADS * TILE
+            first += TILE
         t5 = f32(1) / sum_exp
         for m in range(LANES):
-            lane = min(t + m * THREADS, size_e - 1)
-            i_e = lane
-            if t + m * THREADS < size_e:
-                store_float32(O, O_row + i_e * O_s2, t5 * sum_V_exp[m])
+            lane = m
+            store_float32(O, O_row + lane, t5 * sum_V_exp[m])
+    free(sum_V_exp)
+    free(sum_V_exp_b)
+    free(sum_V_exp_new)

@@ -1,82 +1,274 @@
-# column_mean of float32, i=20000, j=4096; cpu, rows
+# column_mean of float32, i=20000, j=4096; cpu, blocks of 1024 rows side by side along j in pieces, shared out among threads; their states are merged in the order of the stream
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu_math import is_finite_f32
-from redalg.kernels.cpu_memory import load_float32, pointer_float32, store_float32
+from redalg.kernels.cpu_memory import load_float32, pointer_float32, prefetch, stack_float32, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
-TILE = 1024
-
-
-@njit(error_model="numpy", fastmath={"reassoc", "contract"})
-def combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b):
-    """The state of a stream, followed by another's."""
-    if n_b == 0:
-        return n, A_x, avg_x
-    if n == 0:
-        return n_b, A_x_b, avg_x_b
-    n_new = n + n_b
-    t1 = A_x - A_x_b
-    t2 = avg_x_b - (f32(0) if (A_x_b == A_x) else t1)
-    share_b = f32(n_b) / f32(n_new)
-    avg_x_seen = avg_x + (t2 - avg_x) * share_b
-    avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - share_b) + t2 * share_b
-    A_x_seen = avg_x_seen + A_x
-    A_x_new = A_x_seen if ((-INF < A_x_seen) & (A_x_seen < INF)) else A_x
-    t3 = A_x_new - A_x
-    move_A_x = f32(0) if (A_x_new == A_x) else t3
-    t4 = A_x_new - A_x_b
-    move_A_x_b = f32(0) if (A_x_b == A_x_new) else t4
-    t5 = avg_x - move_A_x
-    t6 = avg_x_b - move_A_x_b
-    avg_x_new = t5 + (t6 - t5) * share_b
-    avg_x_new = avg_x_new if is_finite_f32(avg_x_new) else t5 * (f32(1) - share_b) + t6 * share_b
-    return n_new, A_x_new, avg_x_new
+TILE = 64
+BLOCK = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m__rows(x, m_, m__s0, size_i, x_s0, x_s1, low, high):
-    """m along i; a row is walked in tiles.
+def m__fold(x, m_, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
+    """m along i; the state of every piece of a row.
 
     sum1 = sum[i](x[i,j])
     m = sum1 / size[i]
     return m
     """
     x = pointer_float32(x)
-    m_ = pointer_float32(m_)
+    A_x_parts = pointer_float32(A_x_parts)
+    avg_x_parts = pointer_float32(avg_x_parts)
     length = size_i
-    x_tile = np.empty(TILE, np.float32)
-    for row in range(low, high):
-        i_j = row
-        x_row = i_j * x_s1
-        m__row = i_j * m__s0
-        A_x = f32(0)
-        avg_x = f32(0)
+    pieces = (length + span - 1) // span
+    A_x = stack_float32(BLOCK)
+    avg_x = stack_float32(BLOCK)
+    A_x_first = stack_float32(BLOCK)
+    avg_x_first_sum = stack_float32(BLOCK)
+    avg_x_first = stack_float32(BLOCK)
+    A_x_seen_b = stack_float32(BLOCK)
+    A_x_b = stack_float32(BLOCK)
+    avg_x_b_sum = stack_float32(BLOCK)
+    avg_x_b = stack_float32(BLOCK)
+    avg_x_seen = stack_float32(BLOCK)
+    A_x_seen = stack_float32(BLOCK)
+    A_x_new = stack_float32(BLOCK)
+    move_A_x = stack_float32(BLOCK)
+    move_A_x_b = stack_float32(BLOCK)
+    avg_x_new = stack_float32(BLOCK)
+    for job in range(low, high):
+        unit = job // pieces
+        piece = job % pieces
+        lanes = size_j
+        blocks = (lanes + BLOCK - 1) // BLOCK
+        origin = unit % blocks * BLOCK
+        LANES = min(BLOCK, lanes - origin)
+        for m in range(LANES):
+            A_x[m] = f32(0)
+        for m in range(LANES):
+            avg_x[m] = f32(0)
         n = i64(0)
-        first = i64(0)
-        while first < length:
-            count = min(TILE, length - first)
+        first = piece * span
+        stop = min(first + span, length)
+        while first < stop:
+            count = min(TILE, stop - first)
             n_b = count
-            for k in range(count):
+            for m in range(LANES):
+                lane = origin + m
+                guess = load_float32(x, lane)
+                A_x_first[m] = guess if is_finite_f32(guess) else f32(0)
+            for m in range(LANES):
+                avg_x_first_sum[m] = f32(0)
+            unrolled = count // 4 * 4
+            for k in range(0, unrolled, 4):
+                k_u0 = k + 0
+                at_u0 = first + k_u0
+                k_u1 = k + 1
+                at_u1 = first + k_u1
+                k_u2 = k + 2
+                at_u2 = first + k_u2
+                k_u3 = k + 3
+                at_u3 = first + k_u3
+                for m in range(0, LANES, 16):
+                    lane = origin + m
+                    prefetch(x, (first + k + 8) * x_s0 + lane)
+                    prefetch(x, (first + k + 9) * x_s0 + lane)
+                    prefetch(x, (first + k + 10) * x_s0 + lane)
+                    prefetch(x, (first + k + 11) * x_s0 + lane)
+                for m in range(LANES):
+                    lane = origin + m
+                    avg_x_first_sum[m] = (
+                        avg_x_first_sum[m] + (load_float32(x, at_u0 * x_s0 + lane) - A_x_first[m])
+                    )
+                    avg_x_first_sum[m] = (
+                        avg_x_first_sum[m] + (load_float32(x, at_u1 * x_s0 + lane) - A_x_first[m])
+                    )
+                    avg_x_first_sum[m] = (
+                        avg_x_first_sum[m] + (load_float32(x, at_u2 * x_s0 + lane) - A_x_first[m])
+                    )
+                    avg_x_first_sum[m] = (
+                        avg_x_first_sum[m] + (load_float32(x, at_u3 * x_s0 + lane) - A_x_first[m])
+                    )
+            for k in range(unrolled, count):
                 at = first + k
-                x_tile[k] = load_float32(x, x_row + at * x_s0)
-            A_x_first = x_tile[0]
-            A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
-            avg_x_first_sum = f32(0)
-            for k in range(count):
-                avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-            avg_x_first = avg_x_first_sum / f32(n_b)
-            A_x_seen_b = avg_x_first + A_x_first
-            A_x_b = A_x_seen_b if ((-INF < A_x_seen_b) & (A_x_seen_b < INF)) else A_x_first
-            avg_x_b_sum = f32(0)
-            for k in range(count):
-                avg_x_b_sum = avg_x_b_sum + (x_tile[k] - A_x_b)
-            avg_x_b = avg_x_b_sum / f32(n_b)
-            n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
+                for m in range(LANES):
+                    lane = origin + m
+                    avg_x_first_sum[m] = (
+                        avg_x_first_sum[m] + (load_float32(x, at * x_s0 + lane) - A_x_first[m])
+                    )
+            for m in range(LANES):
+                avg_x_first[m] = avg_x_first_sum[m] / f32(n_b)
+            for m in range(LANES):
+                A_x_seen_b[m] = avg_x_first[m] + A_x_first[m]
+            for m in range(LANES):
+                t1 = A_x_seen_b[m]
+                t2 = A_x_first[m]
+                A_x_b[m] = t1 if ((-INF < A_x_seen_b[m]) & (A_x_seen_b[m] < INF)) else t2
+            for m in range(LANES):
+                avg_x_b_sum[m] = f32(0)
+            unrolled = count // 4 * 4
+            for k in range(0, unrolled, 4):
+                k_u0 = k + 0
+                at_u0 = first + k_u0
+                k_u1 = k + 1
+                at_u1 = first + k_u1
+                k_u2 = k + 2
+                at_u2 = first + k_u2
+                k_u3 = k + 3
+                at_u3 = first + k_u3
+                for m in range(LANES):
+                    lane = origin + m
+                    avg_x_b_sum[m] = avg_x_b_sum[m] + (load_float32(x, at_u0 * x_s0 + lane) - A_x_b[m])
+                    avg_x_b_sum[m] = avg_x_b_sum[m] + (load_float32(x, at_u1 * x_s0 + lane) - A_x_b[m])
+                    avg_x_b_sum[m] = avg_x_b_sum[m] + (load_float32(x, at_u2 * x_s0 + lane) - A_x_b[m])
+                    avg_x_b_sum[m] = avg_x_b_sum[m] + (load_float32(x, at_u3 * x_s0 + lane) - A_x_b[m])
+            for k in range(unrolled, count):
+                at = first + k
+                for m in range(LANES):
+                    lane = origin + m
+                    avg_x_b_sum[m] = avg_x_b_sum[m] + (load_float32(x, at * x_s0 + lane) - A_x_b[m])
+            for m in range(LANES):
+                avg_x_b[m] = avg_x_b_sum[m] / f32(n_b)
+            if n == 0:
+                for m in range(LANES):
+                    A_x[m] = A_x_b[m]
+                for m in range(LANES):
+                    avg_x[m] = avg_x_b[m]
+            else:
+                n_new = n + n_b
+                for m in range(LANES):
+                    t3 = avg_x[m]
+                    t4 = A_x[m] - A_x_b[m]
+                    t5 = avg_x_b[m] - (f32(0) if (A_x_b[m] == A_x[m]) else t4)
+                    share_b = f32(n_b) / f32(n_new)
+                    joined_lane = t3 + (t5 - t3) * share_b
+                    joined_lane = (
+                        joined_lane if is_finite_f32(joined_lane) else t3 * (f32(1) - share_b) + t5 * share_b
+                    )
+                    avg_x_seen[m] = joined_lane
+                for m in range(LANES):
+                    A_x_seen[m] = avg_x_seen[m] + A_x[m]
+                for m in range(LANES):
+                    t6 = A_x_seen[m]
+                    t7 = A_x[m]
+                    A_x_new[m] = t6 if ((-INF < A_x_seen[m]) & (A_x_seen[m] < INF)) else t7
+                for m in range(LANES):
+                    t8 = A_x_new[m] - A_x[m]
+                    move_A_x[m] = f32(0) if (A_x_new[m] == A_x[m]) else t8
+                for m in range(LANES):
+                    t9 = A_x_new[m] - A_x_b[m]
+                    move_A_x_b[m] = f32(0) if (A_x_b[m] == A_x_new[m]) else t9
+                for m in range(LANES):
+                    t10 = avg_x[m] - move_A_x[m]
+                    t11 = avg_x_b[m] - move_A_x_b[m]
+                    share_b = f32(n_b) / f32(n_new)
+                    joined_lane = t10 + (t11 - t10) * share_b
+                    joined_lane = (
+                        joined_lane
+                        if is_finite_f32(joined_lane)
+                        else t10 * (f32(1) - share_b) + t11 * share_b
+                    )
+                    avg_x_new[m] = joined_lane
+                for m in range(LANES):
+                    A_x[m] = A_x_new[m]
+                for m in range(LANES):
+                    avg_x[m] = avg_x_new[m]
+            n = n + n_b
             first += TILE
-        t1 = A_x + avg_x
-        store_float32(m_, m__row, t1)
+        for m in range(LANES):
+            store_float32(A_x_parts, job * BLOCK + m, A_x[m])
+        for m in range(LANES):
+            store_float32(avg_x_parts, job * BLOCK + m, avg_x[m])
+
+
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def m__merge(x, m_, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
+    """m along i; the states of a row's pieces, merged.
+
+    sum1 = sum[i](x[i,j])
+    m = sum1 / size[i]
+    return m
+    """
+    m_ = pointer_float32(m_)
+    A_x_parts = pointer_float32(A_x_parts)
+    avg_x_parts = pointer_float32(avg_x_parts)
+    length = size_i
+    pieces = (length + span - 1) // span
+    A_x = stack_float32(BLOCK)
+    avg_x = stack_float32(BLOCK)
+    A_x_b = stack_float32(BLOCK)
+    avg_x_b = stack_float32(BLOCK)
+    avg_x_seen = stack_float32(BLOCK)
+    A_x_seen = stack_float32(BLOCK)
+    A_x_new = stack_float32(BLOCK)
+    move_A_x = stack_float32(BLOCK)
+    move_A_x_b = stack_float32(BLOCK)
+    avg_x_new = stack_float32(BLOCK)
+    for unit in range(low, high):
+        lanes = size_j
+        blocks = (lanes + BLOCK - 1) // BLOCK
+        origin = unit % blocks * BLOCK
+        LANES = min(BLOCK, lanes - origin)
+        home = unit * pieces
+        for m in range(LANES):
+            A_x[m] = load_float32(A_x_parts, home * BLOCK + m)
+        for m in range(LANES):
+            avg_x[m] = load_float32(avg_x_parts, home * BLOCK + m)
+        n = min(span, length)
+        for piece in range(1, pieces):
+            for m in range(LANES):
+                A_x_b[m] = load_float32(A_x_parts, (home + piece) * BLOCK + m)
+            for m in range(LANES):
+                avg_x_b[m] = load_float32(avg_x_parts, (home + piece) * BLOCK + m)
+            n_b = min(span, length - piece * span)
+            if n == 0:
+                for m in range(LANES):
+                    A_x[m] = A_x_b[m]
+                for m in range(LANES):
+                    avg_x[m] = avg_x_b[m]
+            else:
+                n_new = n + n_b
+                for m in range(LANES):
+                    t1 = avg_x[m]
+                    t2 = A_x[m] - A_x_b[m]
+                    t3 = avg_x_b[m] - (f32(0) if (A_x_b[m] == A_x[m]) else t2)
+                    share_b = f32(n_b) / f32(n_new)
+                    joined_lane = t1 + (t3 - t1) * share_b
+                    joined_lane = (
+                        joined_lane if is_finite_f32(joined_lane) else t1 * (f32(1) - share_b) + t3 * share_b
+                    )
+                    avg_x_seen[m] = joined_lane
+                for m in range(LANES):
+                    A_x_seen[m] = avg_x_seen[m] + A_x[m]
+                for m in range(LANES):
+                    t4 = A_x_seen[m]
+                    t5 = A_x[m]
+                    A_x_new[m] = t4 if ((-INF < A_x_seen[m]) & (A_x_seen[m] < INF)) else t5
+                for m in range(LANES):
+                    t6 = A_x_new[m] - A_x[m]
+                    move_A_x[m] = f32(0) if (A_x_new[m] == A_x[m]) else t6
+                for m in range(LANES):
+                    t7 = A_x_new[m] - A_x_b[m]
+                    move_A_x_b[m] = f32(0) if (A_x_b[m] == A_x_new[m]) else t7
+                for m in range(LANES):
+                    t8 = avg_x[m] - move_A_x[m]
+                    t9 = avg_x_b[m] - move_A_x_b[m]
+                    share_b = f32(n_b) / f32(n_new)
+                    joined_lane = t8 + (t9 - t8) * share_b
+                    joined_lane = (
+                        joined_lane if is_finite_f32(joined_lane) else t8 * (f32(1) - share_b) + t9 * share_b
+                    )
+                    avg_x_new[m] = joined_lane
+                for m in range(LANES):
+                    A_x[m] = A_x_new[m]
+                for m in range(LANES):
+                    avg_x[m] = avg_x_new[m]
+            n = n + n_b
+        for m in range(LANES):
+            lane = origin + m
+            store_float32(m_, lane, A_x[m] + avg_x[m])

@@ -1,4 +1,4 @@
-# layer_norm of float32, i=4096, j=4096; cpu, rows
+# layer_norm of float32, i=4096, j=4096; cpu, rows shared out among threads, each walked as one tile of at most 8192 elements
 # Written by `make golden`.
 
 import numpy as np
@@ -33,11 +33,12 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
         y_row = i_i * y_s0
         n_b = length
         count = length
+        first = 0
         A_x_first = load_float32(x, x_row)
         A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
         avg_x_first_sum = f32(0)
         for k in range(count):
-            at = k
+            at = first + k
             avg_x_first_sum = avg_x_first_sum + (load_float32(x, x_row + at) - A_x_first)
         avg_x_first = avg_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + avg_x_first
@@ -45,7 +46,7 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
         avg_x_b_sum = f32(0)
         avg_x2_b_sum = f32(0)
         for k in range(count):
-            at = k
+            at = first + k
             t1 = load_float32(x, x_row + at) - A_x_b
             avg_x_b_sum = avg_x_b_sum + t1
             avg_x2_b_sum = avg_x2_b_sum + t1 * t1
@@ -53,7 +54,7 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
         avg_x2_b = avg_x2_b_sum / f32(n_b)
         t2 = sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
         for k in range(count):
-            at = k
+            at = first + k
             store_float32(
                 y, y_row + at * y_s1,
                 load_float32(weight, at) * (load_float32(x, x_row + at) - A_x_b - avg_x_b) / t2

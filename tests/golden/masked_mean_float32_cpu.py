@@ -1,14 +1,17 @@
-# masked_mean of float32, i=5000, j=30; cpu, rows
+# masked_mean of float32, i=5000, j=30; cpu, rows shared out among threads, each walked as one tile of at most 8192 elements
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu_math import is_finite_f32
-from redalg.kernels.cpu_memory import load_bool, load_float32, pointer_bool, pointer_float32, store_float32
+from redalg.kernels.cpu_memory import (
+    load_bool, load_float32, pointer_bool, pointer_float32, stack_bool, store_float32
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
+TILE = 8192
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -25,7 +28,7 @@ def m__rows(x, k_, m_, k__s0, m__s0, size_j, x_s0, low, high):
     k_ = pointer_bool(k_)
     m_ = pointer_float32(m_)
     length = size_j
-    k__tile = np.empty(length, np.bool_)
+    k__tile = stack_bool(TILE)
     for row in range(low, high):
         i_i = row
         x_row = i_i * x_s0
@@ -33,8 +36,9 @@ def m__rows(x, k_, m_, k__s0, m__s0, size_j, x_s0, low, high):
         m__row = i_i * m__s0
         n_b = length
         count = length
+        first = 0
         for k in range(count):
-            at = k
+            at = first + k
             k__tile[k] = load_bool(k_, k__row + at)
         A_x_first = load_float32(x, x_row)
         A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
@@ -42,7 +46,7 @@ def m__rows(x, k_, m_, k__s0, m__s0, size_j, x_s0, low, high):
         sum_k_first = i64(0)
         sum_k_b = i64(0)
         for k in range(count):
-            at = k
+            at = first + k
             t1 = load_float32(x, x_row + at) - A_x_first
             avg_k_x_first_sum = avg_k_x_first_sum + (t1 if k__tile[k] else f32(0))
             t2 = 1 if k__tile[k] else 0
@@ -53,7 +57,7 @@ def m__rows(x, k_, m_, k__s0, m__s0, size_j, x_s0, low, high):
         A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
         avg_k_x_b_sum = f32(0)
         for k in range(count):
-            at = k
+            at = first + k
             t3 = load_float32(x, x_row + at) - A_x_b
             avg_k_x_b_sum = avg_k_x_b_sum + (t3 if k__tile[k] else f32(0))
         avg_k_x_b = avg_k_x_b_sum / f32(n_b)

@@ -1,11 +1,13 @@
-# moe_softmax_topk of float32, i=8192, j=128; cpu, rows
+# moe_softmax_topk of float32, i=8192, j=128; cpu, rows shared out among threads, each walked as one tile of at most 8192 elements
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu_math import exp_f32, max_nan_f32
-from redalg.kernels.cpu_memory import load_float32, pointer_float32, pointer_int64, store_float32, store_int64
+from redalg.kernels.cpu_memory import (
+    load_float32, pointer_float32, pointer_int64, stack_float32, stack_int64, store_float32, store_int64
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -15,23 +17,23 @@ MISSING = i64(2**62)
 @njit(error_model="numpy", fastmath={"reassoc", "contract"})
 def insert_top2(values, places, value, place):
     """Put an element into a list of 2, largest first; the lowest position among equals."""
-    if (
-        (value > values[1])
-        | (value != value) & (values[1] == values[1])
-        | ((value == values[1]) | (value != value) & (values[1] != values[1])) & (place < places[1])
+    i = 2
+    while (
+        i > 0
+        and (
+            (value > values[i - 1])
+            | (value != value) & (values[i - 1] == values[i - 1])
+            | ((value == values[i - 1]) | (value != value) & (values[i - 1] != values[i - 1]))
+                & (place < places[i - 1])
+        )
     ):
-        values[1] = value
-        places[1] = place
-        for step in range(1):
-            i = 1 - step
-            if (
-                (values[i] > values[i - 1])
-                | (values[i] != values[i]) & (values[i - 1] == values[i - 1])
-                | ((values[i] == values[i - 1]) | (values[i] != values[i]) & (values[i - 1] != values[i - 1]))
-                    & (places[i] < places[i - 1])
-            ):
-                values[i - 1], values[i] = values[i], values[i - 1]
-                places[i - 1], places[i] = places[i], places[i - 1]
+        if i < 2:
+            values[i] = values[i - 1]
+            places[i] = places[i - 1]
+        i -= 1
+    if i < 2:
+        values[i] = value
+        places[i] = place
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -52,38 +54,57 @@ def gates_experts_rows(
     gates = pointer_float32(gates)
     experts = pointer_int64(experts)
     length = size_j
-    topk_x_values_b = np.empty(2, np.float32)
-    topk_x_indices_b = np.empty(2, np.int64)
+    topk_x_values_b = stack_float32(2)
+    topk_x_indices_b = stack_int64(2)
     for row in range(low, high):
         i_i = row
         x_row = i_i * x_s0
         gates_row = i_i * gates_s0
         experts_row = i_i * experts_s0
         count = length
+        first = 0
         max_x_b = -INF
+        for k in range(count):
+            at = first + k
+            max_x_b = max_nan_f32(max_x_b, load_float32(x, x_row + at))
         for i in range(2):
             topk_x_values_b[i] = -INF
             topk_x_indices_b[i] = MISSING
-        for k in range(count):
-            at = k
-            t1 = load_float32(x, x_row + at)
-            max_x_b = max_nan_f32(max_x_b, t1)
-            insert_top2(topk_x_values_b, topk_x_indices_b, t1, i64(at))
-        t2 = f32(0) if (max_x_b == -INF) else max_x_b
+        full = count // 16 * 16
+        for strip in range(0, full, 16):
+            largest = -INF
+            for c in range(16):
+                k = strip + c
+                at = first + k
+                t1 = load_float32(x, x_row + at)
+                largest = max_nan_f32(largest, t1)
+            if not (largest <= topk_x_values_b[1]) or topk_x_indices_b[1] == MISSING:
+                for k in range(strip, strip + 16):
+                    at = first + k
+                    t2 = load_float32(x, x_row + at)
+                    if not (t2 <= topk_x_values_b[1]) or topk_x_indices_b[1] == MISSING:
+                        at = first + k
+                        insert_top2(topk_x_values_b, topk_x_indices_b, t2, i64(at))
+        for k in range(full, count):
+            at = first + k
+            t3 = load_float32(x, x_row + at)
+            at = first + k
+            insert_top2(topk_x_values_b, topk_x_indices_b, t3, i64(at))
+        t4 = f32(0) if (max_x_b == -INF) else max_x_b
         sum_exp_b = f32(0)
         for k in range(count):
-            at = k
-            sum_exp_b = sum_exp_b + exp_f32(load_float32(x, x_row + at) - t2)
-        t3 = f32(1) / sum_exp_b
-        t4 = -max_x_b == -max_x_b
+            at = first + k
+            sum_exp_b = sum_exp_b + exp_f32(load_float32(x, x_row + at) - t4)
+        t5 = f32(1) / sum_exp_b
+        t6 = -max_x_b == -max_x_b
         for i_j_top in range(2):
-            t5 = exp_f32(topk_x_values_b[i_j_top] - max_x_b)
-            t6 = t3 * (f32(0) if (t4 & (topk_x_values_b[i_j_top] == -INF)) else t5)
+            t7 = exp_f32(topk_x_values_b[i_j_top] - max_x_b)
+            t8 = t5 * (f32(0) if (t6 & (topk_x_values_b[i_j_top] == -INF)) else t7)
             store_float32(
                 gates, gates_row + i_j_top * gates_s1,
                 (-INF)
                 if ((-1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top]) < 0)
-                else t6
+                else t8
             )
         for i_j_top in range(2):
             store_int64(

@@ -1,14 +1,15 @@
-# softmax of float32, i=4096, j=4096; cpu, rows
+# softmax of float32, i=4096, j=4096; cpu, rows shared out among threads, each walked as one tile of at most 8192 elements
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu_math import exp_f32, max_nan_f32
-from redalg.kernels.cpu_memory import load_float32, pointer_float32, store_float32
+from redalg.kernels.cpu_memory import load_float32, pointer_float32, stack_float32, store_float32
 
 f32 = np.float32
 INF = f32(np.inf)
+TILE = 8192
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -24,23 +25,24 @@ def y_rows(x, y, size_j, x_s0, y_s0, y_s1, low, high):
     x = pointer_float32(x)
     y = pointer_float32(y)
     length = size_j
-    value1_tile = np.empty(length, np.float32)
+    value1_tile = stack_float32(TILE)
     for row in range(low, high):
         i_i = row
         x_row = i_i * x_s0
         y_row = i_i * y_s0
         count = length
+        first = 0
         max_x_b = -INF
         for k in range(count):
-            at = k
+            at = first + k
             max_x_b = max_nan_f32(max_x_b, load_float32(x, x_row + at))
         t1 = f32(0) if (max_x_b == -INF) else max_x_b
         sum_exp_b = f32(0)
         for k in range(count):
-            at = k
+            at = first + k
             value1_tile[k] = exp_f32(load_float32(x, x_row + at) - t1)
             sum_exp_b = sum_exp_b + value1_tile[k]
         t2 = f32(1) / sum_exp_b
         for k in range(count):
-            at = k
+            at = first + k
             store_float32(y, y_row + at * y_s1, t2 * value1_tile[k])

@@ -1,0 +1,83 @@
+"""Schedules of CPU kernels: which functions a program becomes, and what each of them is shared out by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from redalg.graph import walk
+from redalg.kernels.ir import Module, Program
+from redalg.kernels.layouts import steps_nodes
+
+TILE = 1024  # elements of a tile where a row is walked in tiles
+STRIP = 512  # elements of a row among which a position is searched for
+WHOLE = 8192  # the longest row that is one tile
+SPAN = 1 << 16  # elements of a piece of a row whose elements are cheap
+FAMILIES = ("rows", "split", "columns")
+BLOCK = 1024  # lanes of rows that lie side by side, walked together
+ROWS = 64  # elements of a tile of such a block
+FEWEST = 1 << 10  # elements of a piece of any row
+
+
+@dataclass(frozen=True)
+class CpuSchedule:
+    """How a CPU walks the rows of a program.
+
+    ``resident``: a row is one tile, which stays in the first-level caches. ``split``: a row is cut into pieces of a
+    length that depends on nothing but the sizes; pieces are shared out among threads, and their states are merged in
+    the order of the stream, so that every number of threads gives the same bits. ``across``: axes of rows that lie side
+    by side in memory while the stream does not; blocks of them are walked together, one element of the stream after the
+    other.
+    """
+
+    resident: bool = False
+    split: bool = False
+    across: tuple[str, ...] = ()
+
+    @property
+    def family(self) -> str:
+        return "split" if self.split else "rows"
+
+    def __str__(self) -> str:
+        what = f"blocks of {BLOCK} rows side by side along {','.join(self.across)}" if self.across else "rows"
+        if self.split:
+            return f"{what} in pieces, shared out among threads; their states are merged in the order of the stream"
+        how = f"as one tile of at most {WHOLE} elements" if self.resident else "in tiles"
+        return f"{what} shared out among threads, each walked {how}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One function of a module. It takes a range of what it counts: "rows", or "pieces" (those of a row together).
+
+    ``does`` says what it computes, for its docstring.
+    """
+
+    name: str
+    counts: str
+    does: str = ""
+
+
+@dataclass(frozen=True)
+class CpuModule(Module):
+    """Functions that share their arguments and run one after the other; `Module.entry` is the first."""
+
+    stages: tuple[Stage, ...] = ()
+
+
+def span_of(program: Program, sizes: Mapping[str, int]) -> int:
+    """Elements of the stream in one piece: fewer where an element is dear.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.lower import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["logsumexp"]), {"x": "float32"})
+    >>> span_of(program, {"i": 1, "j": 1 << 20})
+    65536
+    """
+    steps = [s for p in program.passes for s in (*p.lift, *p.update)]
+    nodes = [*steps_nodes(steps), *(r.node for r in program.results)]
+    inner = [prod(sizes.get(a, 1) for a in n.attr.axes) for n in walk(*nodes) if n.op == "reduce"]
+    lanes = prod(sizes[a] for a in program.lanes)
+    each = max([1, *inner]) * min(lanes, BLOCK) if inner else min(lanes, BLOCK)
+    return max(FEWEST, SPAN // max(1, each))
