@@ -15,6 +15,11 @@ class Shown:
 
         return bundle(self)
 
+    def _repr_html_(self) -> str:
+        from redalg.display import html
+
+        return html(self)
+
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """The text of a bundle; IPython asks for it first where it has a printer of its own, as for exceptions."""
         import sys

@@ -94,6 +94,13 @@ def test_several_passes_show_the_last_one() -> None:
     assert "abs_x" in str(steps(form, x=data)[2]) and steps(form, x=data).definition == {}
 
 
+def test_a_step_along_a_composite_axis_shows_the_state_alone() -> None:
+    form = ra.derive_incremental(ra.parse("return y = sum[a,b](x[a,b])"))
+    walk = steps(form, x=np.arange(6.0).reshape(3, 2))
+    assert [rows_of(s)["sum_x"].after for s in walk] == [1.0, 6.0, 15.0] and walk[1].elements == {}
+    assert rows_of(walk[1])["sum_x"].gives is None
+
+
 def test_a_single_element_and_infinities() -> None:
     assert steps(LSE, x=np.array([[2.0]]))[0].results == {"y": 2.0}
     walk = steps(LSE, x=np.array([[-np.inf, 1.0, -np.inf]]))
@@ -180,3 +187,27 @@ def test_what_cannot_be_printed_is_refused() -> None:
     softmax = ra.derive_incremental(ra.catalog["softmax"])
     with pytest.raises(ra.RedalgError, match="keeps the axis"):
         kernel(softmax, {"i": 4, "j": 4096}, schedule="split")
+
+
+ADDING = """attention_causal softmax_entropy moe_renormalised attention_window splade weighted_variance
+    kl_divergence_of_logits two_norm_safe zero_point_gemm min_max_scaling cosine_similarity"""
+
+
+@pytest.mark.parametrize("name", ADDING.split())
+def test_sums_and_extrema_of_catalog_forms_add_up(name: str) -> None:
+    """after = correction·before + what the element gives for sums, and the larger or smaller of the two for extrema."""
+    entry = ra.catalog.entry(name)
+    form = ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume)
+    slots = {part: s for p in form.plan.passes for s in p.slots for part in s.parts}
+    seen = 0
+    for step in steps(form, **entry.sample(0))[1:]:
+        for row in step.rows:
+            slot = slots.get(row.name)
+            if slot is None or row.gives is None or slot.average or slot.moves and row.correction is None:
+                continue
+            old = row.before * (1.0 if row.correction is None else row.correction)
+            new = {"sum": old + row.gives, "max": max(old, row.gives), "min": min(old, row.gives)}.get(slot.kind)
+            if new is not None:
+                assert math.isclose(row.after, new, rel_tol=1e-9, abs_tol=1e-9), (row, step)
+                seen += 1
+    assert seen

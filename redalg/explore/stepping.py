@@ -15,7 +15,7 @@ from redalg.errors import RedalgError
 from redalg.explain_text import table
 from redalg.explaining import aliased
 from redalg.explore.widgets import view
-from redalg.graph import ONE, Node, leaves
+from redalg.graph import Node, leaves
 from redalg.pictures.course import Course, lengths_of, run_row, truth
 from redalg.plan import PassPlan, Slot
 
@@ -113,11 +113,9 @@ class Steps(Sequence[Step]):
         """The factors by which a slot moves; none where it does not move by a factor."""
         from redalg.form import correction
 
-        node = correction(slot, self.plan)
-        own = {f"{name}_a" for s in self.plan.slots for name in s.parts if s.moves} - _anchor_names(self.plan)
-        if node is ONE or {leaf.attr.name for leaf in leaves(node, "state")} & own:
+        if [move.slot for move in slot.moves] != [slot.name]:
             return []
-        return self.course.corrections(node)
+        return self.course.corrections(correction(slot, self.plan))
 
     def _gives(self, slot: Slot, part: symbolic.Part, k: int) -> float | None:
         """What the element alone gives, held at the anchors after it."""
@@ -132,13 +130,16 @@ class Steps(Sequence[Step]):
         form, axis = self.course.form, self.course.form.plan.axis[0]
         if {leaf.attr.name for leaf in leaves(node, "state")} - {*state, *self.course.arrays}:
             return None  # it reads what an earlier pass has found
+        if len(form.plan.axis) > 1:
+            return None  # a step along the first of several axes is more than one element
         given = dict(self.course.arrays)
         for d in form.spec.tensors:
             if axis in d.axes:
                 given[d.name] = given[d.name][(slice(None),) * d.axes.index(axis) + (slice(k, k + 1),)]
         free = sorted(node.axes - {axis})
         order = ([axis] if axis in node.axes else []) + free
-        found = evaluate([node], {**given, **state}, lengths_of(form, given), orders=[order])[0]
+        lengths, place = lengths_of(form, given), {axis: k}
+        found = evaluate([node], {**given, **state}, lengths, orders=[order], offsets=place)[0]
         return self.course.pick(found[0] if axis in node.axes else found, free)
 
     def _elements(self, k: int) -> dict[str, float]:
@@ -243,10 +244,6 @@ def _array(value: Any) -> Any:
     import numpy as np
 
     return np.asarray(value) if isinstance(value, list | tuple) else value
-
-
-def _anchor_names(p: PassPlan) -> set[str]:
-    return {f"{symbolic.alias(a, p) or a.name}_a" for a in p.anchors}
 
 
 def number(value: float | None) -> str:
