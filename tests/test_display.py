@@ -6,6 +6,7 @@ import ast
 import io
 import re
 from fractions import Fraction
+from functools import cache
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,9 +18,12 @@ import redalg as ra
 from redalg import graph as g
 from redalg.corrections import corrected
 from redalg.display import colour, html, plain, show
+from redalg.display.forms import sections
+from redalg.display.formulas import part_latex
 from redalg.explaining import merged, statistics
 from redalg.explore import kernel
 from redalg.graph import Node, leaves, walk
+from redalg.latex import spec_rows
 from redalg.proofs import audit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,11 +42,13 @@ CATALOG = ["softmax", "attention_causal", "variance", "skewness", "linear_regres
            "moe_renormalised", "softmax_entropy", "weighted_geometric_mean", "max_deviation", "batch_norm"]  # fmt: skip
 
 
+@cache
 def derived(name: str) -> ra.Form:
     entry = ra.catalog.entry(name)
     return ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume)
 
 
+@cache
 def everything() -> dict[str, Any]:
     """One of every kind that has a display."""
     form = FORMS["anchored"]
@@ -166,6 +172,32 @@ def test_a_changed_constant_changes_the_refusal() -> None:
     assert isinstance(other, ra.NotDecomposable)
     assert html(REFUSED) != html(other) and plain(REFUSED) != plain(other)
     assert html(REFUSED.certificate) != html(other.certificate)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_the_definition_stands_on_the_left_and_the_form_on_the_right(name: str) -> None:
+    form = derived(name)
+    head, (left, right) = well_formed(html(form)).tables[0]
+    assert head == ["definition", f"incremental form along {','.join(form.plan.axis)}"]
+    for text, side in [*((row, left) for row in spec_rows(form.spec)), *((row, right) for row in equations(form))]:
+        assert f"{text[0]} &= {text[1]}" in side
+    assert [word for word in ("lift", "combine", "finalize") if word in right] == ["lift", "combine", "finalize"]
+
+
+def equations(form: ra.Form) -> list[tuple[str, str]]:
+    return [row for _, found in sections(form) for row in found]
+
+
+def test_a_page_lists_every_slot_with_anchor_dtype_and_monoid() -> None:
+    for name in CATALOG:
+        form = derived(name)
+        rows = well_formed(html(form)).tables[1]
+        assert rows[0] == ["slot", "⊕", "shape", "dtype", "anchor", "holds"]
+        assert [row[1:4:2] for row in rows[1:]] == [[s.monoid, s.dtype] for s in form.slots]
+        for row, info in zip(rows[1:], form.slots, strict=True):
+            anchors = [a for a in (info.anchor or "").split(", ") if a]
+            assert row[0] == f"${part_latex(info.name)}$" and row[5]
+            assert row[4] == ", ".join(f"${part_latex(a)}$" for a in anchors)
 
 
 def test_renaming_a_tensor_renames_it_everywhere() -> None:
