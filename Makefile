@@ -11,7 +11,7 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck rocq rocq-catalog bench bench-assembly bench-gpu readme golden clean
+.PHONY: help demo test lint typecheck rocq rocq-catalog notebooks bench bench-assembly bench-gpu readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
@@ -19,6 +19,7 @@ help:
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
 	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
 	@echo "make rocq-catalog  print every spec of the catalog for coqc and write benchmarks/rocq.md (some minutes)"
+	@echo "make notebooks  execute the notebooks, each in a clean kernel, into notebooks/executed"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
@@ -42,6 +43,10 @@ $(VENV)/.test: $(BIN)/python pyproject.toml
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install -q --retries 10 --timeout 60 -e '.[dev]'
+	@touch $@
+
+$(VENV)/.notebook: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install -q --retries 10 --timeout 60 -e '.[notebook]'
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -70,6 +75,9 @@ rocq:
 
 rocq-catalog: $(VENV)/.test
 	$(BIN)/python -m benchmarks.rocq --workers $(WORKERS) --out benchmarks/rocq.md
+
+notebooks: $(VENV)/.notebook
+	$(BIN)/python notebooks/execute.py $(ARGS)
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -26,6 +26,7 @@ from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import Layout
 from redalg.kernels.store import Once
+from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -35,7 +36,7 @@ CALLS = 256  # kinds of calls, shapes and strides included, that are remembered
 BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
 
-class CpuRun:
+class CpuRun(Shown):
     """A form compiled for the CPU: ``run(Q=…, K=…, out=None)`` gives the outputs, one array or a dict by name.
 
     Rows, and pieces of long rows, are shared out among threads (``REDALG_THREADS``, else one per core). How a row is

@@ -18,6 +18,7 @@ from redalg.kernels.layouts import View
 from redalg.kernels.planning import Planned, plan, typical
 from redalg.kernels.store import Once
 from redalg.kernels.tensor_maps import TensorMaps
+from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 WHERE = "the call"
 
 
-class CudaRun:
+class CudaRun(Shown):
     """A form compiled for CUDA: ``run(Q=…, K=…, out=None, stream=None)``.
 
     Arrays of PyTorch, CuPy, Numba or JAX on a GPU are read where they are, whatever their strides; NumPy arrays are

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from redalg.errors import RedalgError
 from redalg.graph import Node, leaves, walk
 from redalg.kernels.ir import STORAGE
+from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -33,7 +34,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class Traffic(Shown):
     """Three ways of running a spec. Prints as a table."""
 
     op_by_op: Moved

@@ -81,6 +81,11 @@ class AuditReport:
         lines += [f"  {name:<{width}}  {law}" for name, law in self.laws.items()]
         return "\n".join([*lines, *(f"  note: {n}" for n in self.notes)])
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from redalg.display import bundle
+
+        return bundle(self)
+
     def require(self) -> AuditReport:
         """The report itself. Raises: RedalgError with the first counterexample if a claimed law is broken."""
         if self.ok:

@@ -77,6 +77,11 @@ class Certificate:
                 )
         return report
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from redalg.display import bundle
+
+        return bundle(self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Certificate) and self.to_json() == other.to_json()
 

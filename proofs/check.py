@@ -37,7 +37,7 @@ class Finding:
     detail: Any = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The findings of one certificate, in the order of its obligations."""
 
@@ -55,10 +55,18 @@ class Report:
             found[f.status] = found.get(f.status, 0) + 1
         return found
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from redalg.display import bundle
+
+        return bundle(self)
+
     def __str__(self) -> str:
         lines = [", ".join(f"{n} {status}" for status, n in sorted(self.counts.items()))]
         lines += [f"{f.status}: {f.obligation}: {f.detail}" for f in self.findings if f.status != "proved"]
         return "\n".join(lines + [f"assumes {a}" for a in self.assumptions])
+
+    def __repr__(self) -> str:
+        return f"<Report: {', '.join(f'{n} {status}' for status, n in sorted(self.counts.items()))}>"
 
 
 def check(doc: Document) -> Report:

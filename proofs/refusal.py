@@ -95,6 +95,11 @@ class Refusal:
 
         return refuted(self)
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from redalg.display import bundle
+
+        return bundle(self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Refusal) and self.to_json() == other.to_json()
 

@@ -43,6 +43,11 @@ class Refuted:
     excluded_slots: int
     scope: str
 
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from redalg.display import bundle
+
+        return bundle(self)
+
     def __str__(self) -> str:
         return self.scope
 

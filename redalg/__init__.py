@@ -30,7 +30,7 @@ _HOME: dict[str, tuple[str, ...]] = {
     "redalg.specs": ("catalog",),
     "redalg.kernels.traffic": ("traffic",),
 }  # fmt: skip
-_SUBMODULES = frozenset({"pictures"})  # whole modules that are public under the package's name
+_SUBMODULES = frozenset({"display", "explore", "pictures"})  # whole modules that are public under the package's name
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = ["__version__", *_MODULE]  # noqa: PLE0604
 

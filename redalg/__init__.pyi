@@ -1,3 +1,5 @@
+from redalg import display as display
+from redalg import explore as explore
 from redalg import pictures as pictures
 from redalg.definition import reference as reference
 from redalg.derive import derive_incremental as derive_incremental

@@ -119,8 +119,10 @@ def _form(args: argparse.Namespace) -> Form:
 
 
 def derive_command(args: argparse.Namespace) -> int:
+    from redalg.display import show
+
     form = _form(args)
-    print(form)
+    show(form)
     if args.certificate:
         from redalg.cli_certificate import write_certificate
 
@@ -129,7 +131,10 @@ def derive_command(args: argparse.Namespace) -> int:
 
 
 def explain_command(args: argparse.Namespace) -> int:
-    print(_form(args).explain())
+    from redalg.display.colour import titles, wanted
+
+    text = _form(args).explain()
+    print(titles(text) if wanted(sys.stdout) else text)
     return DONE
 
 
@@ -180,9 +185,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except (NotDecomposable, Undecided) as verdict:
-        from redalg.terminal import refusal
+        from redalg.display import show
 
-        print(refusal(verdict))
+        show(verdict)
         return UNDECIDED if isinstance(verdict, Undecided) else REFUSED
     except RedalgError as error:
         print(error, file=sys.stderr)

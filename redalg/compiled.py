@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
 
 
-class Run:
+class Run(Shown):
     """A form compiled for NumPy: ``run(Q=…, K=…, out=None)`` gives the outputs, one array or a dict of them by name.
 
     Arrays may be NumPy, PyTorch, CuPy, JAX or Numba arrays; the same kind comes back. `out` receives the results

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redalg.shown import Shown
+
 if TYPE_CHECKING:
     from redalg.proofs.refusal import Refusal
 
@@ -34,7 +36,7 @@ def _rebuild(cls: type[RedalgError], what: str, where: str, why: str, fix: str, 
     return error
 
 
-class NotDecomposable(RedalgError):
+class NotDecomposable(Shown, RedalgError):
     """No incremental form exists inside the stated class; the witness is plain data that can be recomputed.
 
     Attributes: ``stage`` (name of the refused stage), ``reason``, ``witness``, ``passes`` (allowed, or needed where
@@ -72,7 +74,7 @@ class NotDecomposable(RedalgError):
         return certificate(self)
 
 
-class Undecided(RedalgError):
+class Undecided(Shown, RedalgError):
     """Neither a form nor a refutation was found. ``missing`` names what could not be shown about ``stage``."""
 
     def __init__(

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from redalg.graph import Node, walk
+from redalg.printing import ATOM as _ATOM
 from redalg.printing import Writer
 
+Paint = Callable[[str], str]
 WORTH = 6  # operations from which on a repeated expression gets a line of its own
 
 
 class CallWriter(Writer):
-    """Also writes the operations on sorted lists that `redalg.symbolic` names."""
+    """Also writes the operations on sorted lists that `redalg.symbolic` names, and paints what is ``marked``."""
+
+    def __init__(self, names: dict[Node, str], paint: Paint = str) -> None:
+        super().__init__(names)
+        self.paint = paint
 
     def written(self, n: Node) -> tuple[int, str]:
+        if n.op == "marked":
+            (inner,) = n.args
+            level, text = super().written(inner)
+            return (_ATOM, self.paint(f"({text})")) if inner.op == "add" else (level, self.paint(text))
         level, text = super().written(n)
         return (level, f"{n.attr}({self.listed(n.args)})") if n.op == "call" else (level, text)
 
@@ -31,13 +41,19 @@ class Lines:
     'exp(t1)'
     """
 
-    def __init__(self, roots: Iterable[Node], taken: Iterable[str] = (), known: Mapping[Node, str] = {}) -> None:
+    def __init__(
+        self,
+        roots: Iterable[Node],
+        taken: Iterable[str] = (),
+        known: Mapping[Node, str] = {},
+        paint: Paint = str,
+    ) -> None:
         roots, self._taken = list(roots), {*taken, *known.values()}
         self.names: dict[Node, str] = dict(known)
         self.new: dict[Node, str] = {}
         for node in self._shared(roots):
             self.names[node] = self.new[node] = self._fresh()
-        self._writer = CallWriter(self.names)
+        self._writer = CallWriter(self.names, paint)
 
     def _shared(self, roots: Sequence[Node]) -> Iterable[Node]:
         """Nodes used more than once, or too large for one line, arguments first."""

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
-from redalg.explain_text import Lines, bytes_of, equations, listed, plural, table, volume
+from redalg.corrections import corrected
+from redalg.explain_text import Lines, Paint, bytes_of, equations, listed, plural, table, volume
 from redalg.graph import ONE, Node, add, leaves, substitute, walk
 from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot, StageReport
 from redalg.printing import short
@@ -74,57 +75,38 @@ def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *lines] if lines else []
 
 
-def _equations(values: dict[str, Node], taken: set[str]) -> list[str]:
-    lines = Lines(values.values(), taken)
+def _equations(values: dict[str, Node], taken: set[str], paint: Paint = str) -> list[str]:
+    lines = Lines(values.values(), taken, paint=paint)
     return equations([*lines.bindings(), *((name, lines.text(v)) for name, v in values.items())])
 
 
-def _taken(form: Form) -> set[str]:
+def taken_names(form: Form) -> set[str]:
     plan = form.plan
     names = {t.name for t in form.spec.tensors} | set(form.spec.outputs)
     return names | {part.name for p in plan.passes for part in symbolic.parts(p)}
 
 
-def summary(form: Form) -> str:
-    """The definition, and below it the incremental form."""
+def summary(form: Form, paint: Paint = str) -> str:
+    """The definition, and below it the incremental form; `paint` is applied to the text of corrections."""
     plan = form.plan
     lines = ["definition", *_definition(form)]
-    for number, p in _statistics(plan):
+    for number, p in statistics(plan):
         title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
-        lines += _section(f"lift{title} (one element)", _equations(lifted(p), _taken(form)))
-        lines += _section(f"combine{title} (a, then b)", _equations(merged(p), _taken(form)))
-        lines += _section(f"exports{title}", _equations(symbolic.exports(plan, number), _taken(form)))
-    lines += _section("finalize", _equations(symbolic.outputs(plan), _taken(form)))
+        lines += _section(f"lift{title} (one element)", _equations(lifted(p), taken_names(form)))
+        values = corrected(p, merged(p))
+        lines += _section(f"combine{title} (a, then b)", _equations(values, taken_names(form), paint))
+        lines += _section(f"exports{title}", _equations(symbolic.exports(plan, number), taken_names(form)))
+    lines += _section("finalize", _equations(symbolic.outputs(plan), taken_names(form)))
     return "\n".join(lines)
 
 
-def _statistics(plan: Plan) -> list[tuple[int, PassPlan]]:
+def statistics(plan: Plan) -> list[tuple[int, PassPlan]]:
     """The numbered passes that accumulate something."""
     return [(number, p) for number, p in enumerate(plan.passes) if p.order]
 
 
 def _definition(form: Form) -> list[str]:
     return [f"  {statement.strip()}" for statement in str(form.spec).split(";") if statement.strip()]
-
-
-def latex(form: Form) -> str:
-    """lift, combine and finalize as one aligned display."""
-    import sympy
-
-    from redalg.form import expression
-
-    rows = []
-    for _, p in _statistics(form.plan):
-        for title, values in (("lift", lifted(p)), ("combine", merged(p))):
-            rows += [_row(title, name, sympy.latex(expression(v))) for name, v in values.items()]
-    rows += [_row("finalize", k, sympy.latex(expression(v))) for k, v in symbolic.outputs(form.plan).items()]
-    return "$\\displaystyle \\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}$"
-
-
-def _row(title: str, name: str, text: str) -> str:
-    import sympy
-
-    return f"\\text{{{title}}}\\quad {sympy.latex(sympy.Symbol(name))} &= {text}"
 
 
 # --- explain -------------------------------------------------------------------------------------------------------
@@ -135,11 +117,11 @@ def explain(form: Form) -> str:
     plan = form.plan
     lines = ["definition", *_definition(form)]
     lines += _section(f"state, along {','.join(plan.axis)}" if plan.axis else "state", _state(form))
-    for number, p in _statistics(plan):
+    for number, p in statistics(plan):
         title = f" of pass {number + 1}" if len(plan.passes) > 1 else ""
-        lines += _section(f"corrections{title} (from the anchors A_a to A)", _corrections(p, _taken(form)))
+        lines += _section(f"corrections{title} (from the anchors A_a to A)", _corrections(p, taken_names(form)))
         lines += _section(f"anchors{title}", list(_anchors(p)))
-    lines += _section("finalize", _equations(symbolic.outputs(plan), _taken(form)))
+    lines += _section("finalize", _equations(symbolic.outputs(plan), taken_names(form)))
     stages = _stage_lines(form)
     lines += _section("stages", _stages(plan, stages))
     lines += _section("deferred to finalize", list(_deferred(plan, stages)))
@@ -155,7 +137,9 @@ def _state(form: Form) -> list[str]:
         return ["  none: every output is computed from one element"]
     rows = [("name", "monoid", "shape", "anchor", "dtype", "meaning")]
     for info in form.slots:
-        rows.append((info.name, info.monoid, _shape(form, info.name), info.anchor or "-", info.dtype, info.meaning))
+        rows.append(
+            (info.name, info.monoid, state_shape(form, info.name), info.anchor or "-", info.dtype, info.meaning)
+        )
     return table(rows)
 
 
@@ -163,7 +147,7 @@ def _parts(form: Form) -> dict[str, symbolic.Part]:
     return {part.name: part for p in form.plan.passes for part in symbolic.parts(p)}
 
 
-def _shape(form: Form, name: str) -> str:
+def state_shape(form: Form, name: str) -> str:
     return f"[{','.join(_parts(form)[name].leaf.attr.axes)}]"
 
 
@@ -199,7 +183,7 @@ def _stage_lines(form: Form) -> Lines:
     """Writes stages by their names, and what several of them share by a name of its own."""
     stages = form.plan.stages
     roots = [n for s in stages for n in (*s.node.args, *s.coefficients, *s.generators)]
-    return Lines(roots, _taken(form), {s.node: s.name for s in stages})
+    return Lines(roots, taken_names(form), {s.node: s.name for s in stages})
 
 
 def _deferred(plan: Plan, lines: Lines) -> Iterator[str]:
@@ -251,10 +235,10 @@ def _separated(stage: StageReport, lines: Lines) -> list[str]:
 
 
 def _passes(form: Form) -> list[str]:
-    statistics, reads = form.passes
+    own, reads = form.passes
     axis = ",".join(form.plan.axis) or "the input"
     kept = [o.name for o in form.plan.outputs if o.keeps_axis]
-    lines = [f"  {plural(statistics, 'pass')} over {axis} for the state; {plural(reads, 'read')} of the input in all."]
+    lines = [f"  {plural(own, 'pass')} over {axis} for the state; {plural(reads, 'read')} of the input in all."]
     if kept:
         lines.append(
             f"  {listed(kept)} {'keep' if len(kept) > 1 else 'keeps'} the axis and is computed in one more read."
@@ -270,7 +254,7 @@ def _passes(form: Form) -> list[str]:
 def _bytes(form: Form) -> list[str]:
     axis = set(form.plan.axis)
     lines = []
-    for number, p in _statistics(form.plan):
+    for number, p in statistics(form.plan):
         read = list(dict.fromkeys(leaf.attr for s in p.slots for b in s.lift for leaf in leaves(b) if axis & leaf.axes))
         values = bytes_of((volume(tuple(a for a in d.axes if a not in axis)) for d in read), BYTES)
         title = f"pass {number + 1}: " if len(form.plan.passes) > 1 else ""

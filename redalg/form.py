@@ -12,6 +12,7 @@ from redalg import symbolic
 from redalg.errors import RedalgError
 from redalg.graph import ONE, UNARY, Node, add, div, leaves, mul, state, sub, substitute, walk
 from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
+from redalg.shown import Shown
 
 if TYPE_CHECKING:
     import sympy
@@ -42,8 +43,8 @@ class Passes(NamedTuple):
     reads: int
 
 
-@dataclass(frozen=True)
-class Form:
+@dataclass(frozen=True, repr=False)
+class Form(Shown):
     """The incremental form of `spec` along `plan.axis`: identity, lift, combine and finalize over a bounded state.
 
     `lift`, `update`, `combine` and `finalize` map names to SymPy expressions that hold for non-empty states, exactly
@@ -218,9 +219,16 @@ class Form:
         return summary(self)
 
     def _repr_latex_(self) -> str:
-        from redalg.explaining import latex
+        from redalg.display.forms import form_latex
 
-        return latex(self)
+        return form_latex(self)
+
+    def __repr__(self) -> str:
+        along = f" along {','.join(self.plan.axis)}" if self.plan.axis else ""
+        reads = f"{self.passes.reads} read{'s' if self.passes.reads > 1 else ''}"
+        return (
+            f"<Form of {', '.join(self.spec.outputs)}{along}; state {', '.join(s.name for s in self.slots)}; {reads}>"
+        )
 
 
 # --- from nodes to what is shown -----------------------------------------------------------------------------------

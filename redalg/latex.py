@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from redalg import graph as g
@@ -47,6 +47,14 @@ class LatexWriter:
         rule = _RULES.get(n.op)
         return rule(self, n) if rule is not None else (_ATOM, self.called(n.op, *n.args))
 
+    def product(self, factors: Sequence[Node]) -> str:
+        """Factors side by side. A reduction takes what stands after it, so the last one stands at the end."""
+        open_ended = [a for a in factors if a.op == "reduce" and a not in self.names]
+        first = [a for a in factors if a not in open_ended]
+        level = _MUL if len(factors) > 1 else _ADD
+        texts = [self.text(a, level) for a in first] + [self.text(a, _ATOM) for a in open_ended[:-1]]
+        return r" \, ".join(texts + [self.text(a, level) for a in open_ended[-1:]])
+
     def called(self, name: str, *args: Node) -> str:
         inside = ", ".join(self.text(a) for a in args)
         title = name.replace("_", r"\_")
@@ -79,11 +87,9 @@ def _mul(w: LatexWriter, n: Node) -> tuple[int, str]:
     below = [
         a for a in factors if a not in w.names and a.op == "pow" and a.args[1].op == "const" and a.args[1].attr < 0
     ]
-    top = r" \, ".join(w.text(a, _MUL) for a in factors if a not in below) or "1"
+    top = w.product([a for a in factors if a not in below]) or "1"
     if below:
-        bottom = r" \, ".join(
-            w.text(g.power(a.args[0], -a.args[1].attr), _MUL if len(below) > 1 else _ADD) for a in below
-        )
+        bottom = w.product([g.power(a.args[0], -a.args[1].attr) for a in below])
         top = rf"\frac{{{top}}}{{{bottom}}}"
     return _MUL, f"-{top}" if sign else top
 
@@ -132,6 +138,8 @@ _RULES: dict[str, Callable[[LatexWriter, Node], tuple[int, str]]] = {
     "not": lambda w, n: (_ATOM, rf"\lnot {w.text(n.args[0], _ATOM)}"),
     "exp": lambda w, n: (_MUL, f"e^{{{w.text(n.args[0])}}}"),
     "abs": lambda w, n: (_ATOM, rf"\left|{w.text(n.args[0])}\right|"),
+    "maximum": lambda w, n: (_ATOM, rf"\max\left({', '.join(map(w.text, n.args))}\right)"),
+    "minimum": lambda w, n: (_ATOM, rf"\min\left({', '.join(map(w.text, n.args))}\right)"),
     "cast": lambda w, n: (_ATOM, w.called(f"cast_{n.attr}", *n.args)),
 }  # fmt: skip
 
@@ -141,13 +149,19 @@ def node_latex(node: Node) -> str:
     return LatexWriter().text(node)
 
 
-def spec_latex(spec: Spec) -> str:
-    """An `align*` environment with one line per binding and per output."""
-    writer, lines = LatexWriter(), []
+def spec_rows(spec: Spec) -> list[tuple[str, str]]:
+    """(left, right) of every binding and output, in order."""
+    writer, rows = LatexWriter(), []
     for name, node in bindings(spec):
-        lines.append(f"{name_latex(name)} &= {writer.written(node)[1]}")
+        rows.append((name_latex(name), writer.written(node)[1]))
         writer.names[node] = name
     for name, node in spec.outputs.items():
         if writer.names.get(node) != name:
-            lines.append(f"{name_latex(name)} &= {writer.text(node)}")
-    return "$\\displaystyle \\begin{align*}\n" + " \\\\\n".join(lines) + "\n\\end{align*}$"
+            rows.append((name_latex(name), writer.text(node)))
+    return rows
+
+
+def spec_latex(spec: Spec) -> str:
+    """One aligned display with one line per binding and per output."""
+    lines = [f"{left} &= {right}" for left, right in spec_rows(spec)]
+    return "$\\displaystyle \\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}$"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from redalg.spec import Spec
 
 _OR, _AND, _NOT, _COMPARE, _ADD, _MUL, _NEG, _POW, _ATOM = range(9)
+ATOM = _ATOM  # binds tightest
 _SYMBOL = {"lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 _SHORT = 100  # tree nodes a one-line description may have
 _NEST = 15  # levels of parentheses before a part gets a name

@@ -18,13 +18,14 @@ from redalg.graph import Decl, Node
 from redalg.latex import spec_latex
 from redalg.operand import exact_number, is_python_bool, operand
 from redalg.printing import spec_text
+from redalg.shown import Shown
 from redalg.spec_checks import check_axes, check_complex, check_declarations, check_monoids
 from redalg.translate import settle, to_node, to_sympy
 
 Number = Fraction | float
 
 
-class Spec:
+class Spec(Shown):
     """``Spec(O=O, lse=m + log(l))``: outputs by name, each an expression over declared tensors.
 
     * `tensors`: the tensors in order (default: order of declaration). Output axes follow first appearance there.

@@ -69,28 +69,37 @@ def refusal(verdict: NotDecomposable | Undecided) -> str:
 
 def witness_table(witness: Any) -> str:
     """Streams, points and matrix of a witness; its kind says what an entry of the matrix is."""
-    shared = _common_prefix([[_element(e) for e in stream] for stream in witness.streams])
+    shared = shared_prefix(witness)
     names = [f"s{q}" for q in range(1, len(witness.streams) + 1)]
     ends = [
-        [name, ", ".join(map(_element, stream[len(shared) :])) or "(nothing more)"]
+        [name, ", ".join(map(element_text, stream[len(shared) :])) or "(nothing more)"]
         for name, stream in zip(names, witness.streams, strict=True)
     ]
-    rows = [[_element(point), *map(str, row)] for point, row in zip(witness.points, witness.matrix, strict=True)]
-    what = {
-        "minor": "the stage's body at the element of the row, in the context of the stream of the column",
-        "jacobian": "the derivative of the output by the element of the row, along the stream of the column",
-    }[witness.kind]
+    rows = [[element_text(point), *map(str, row)] for point, row in zip(witness.points, witness.matrix, strict=True)]
     begin = f"every stream begins with {', '.join(shared)}, then" if shared else "streams"
     return "\n\n".join(
         [
             f"witness: {witness.kind}",
             begin,
             table(ends),
-            what,
+            witness_meaning(witness),
             table(rows, ["", *names]),
             f"determinant: {witness.value}",
         ]
     )
+
+
+def witness_meaning(witness: Any) -> str:
+    """What an entry of the matrix is."""
+    return {
+        "minor": "the stage's body at the element of the row, in the context of the stream of the column",
+        "jacobian": "the derivative of the output by the element of the row, along the stream of the column",
+    }[witness.kind]
+
+
+def shared_prefix(witness: Any) -> list[str]:
+    """The elements with which every stream of a witness begins."""
+    return _common_prefix([[element_text(e) for e in stream] for stream in witness.streams])
 
 
 def _common_prefix(lists: Sequence[list[str]]) -> list[str]:
@@ -102,7 +111,7 @@ def _common_prefix(lists: Sequence[list[str]]) -> list[str]:
     return shared
 
 
-def _element(element: Mapping[str, object]) -> str:
+def element_text(element: Mapping[str, object]) -> str:
     """``{x: 1}`` is ``x=1``, and ``(x=1, w=2)`` where an element consists of several numbers."""
     text = ", ".join(f"{name}={value}" for name, value in element.items())
     return text if len(element) == 1 else f"({text})"

@@ -84,7 +84,7 @@ def test_the_summary_goes_from_definition_to_form():
 @pytest.mark.parametrize("name", ALL)
 def test_latex_is_one_display(name):
     text = form_of(name)._repr_latex_()
-    assert text.startswith("$\\displaystyle") and text.count("\\begin{aligned}") == text.count("\\end{aligned}") == 1
+    assert text.startswith("$\\displaystyle") and text.count("\\begin{aligned}") == text.count("\\end{aligned}") == 2
     assert text.count("{") == text.count("}")
 
 

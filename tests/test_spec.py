@@ -20,6 +20,8 @@ z = ra.tensors("z[j]", complex=True)
 
 
 def attention(**options):
+    Q, K, V = ra.tensors("Q[h,i,d] K[h,j,d] V[h,j,e]")  # the latest declaration counts, and other tests declare these
+    scale = ra.scalar("scale")
     S = ra.sum(Q * K, "d") * scale
     m = ra.max(S, "j")
     p = ra.exp(S - m)

@@ -1,0 +1,87 @@
+"""`kernel`: the CUDA kernel that a call would launch on a device of the table, printed; it needs no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from redalg.errors import RedalgError
+from redalg.shown import Shown
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+    from redalg.kernels.schedule import Schedule
+
+WHERE = "redalg.explore.kernel"
+
+
+@dataclass(frozen=True, repr=False)
+class Printed(Shown):
+    """A kernel to be read: its `source`, its `schedule` with the `reasons` for it, and the predicted time and bytes."""
+
+    form: Form = field(compare=False)
+    device: str
+    schedule: Schedule
+    source: str
+    reasons: tuple[str, ...]
+    seconds: float
+    bytes: int
+
+    @property
+    def target(self) -> str:
+        return f"cuda ({self.device})"
+
+    def explain(self) -> str:
+        """The form's explanation, and why this schedule."""
+        reasons = "\n".join(f"  {line}" for reason in self.reasons for line in reason.splitlines())
+        return f"{self.form.explain().rstrip()}\n\nschedule\n{reasons}\n"
+
+    def __repr__(self) -> str:
+        return f"<Printed kernel of {', '.join(self.form.spec.outputs)} for {self.device}: {self.schedule}>"
+
+
+def kernel(
+    form: Form,
+    sizes: Mapping[str, int],
+    device: str = "H200",
+    dtype: str = "float32",
+    schedule: Any = None,
+    deterministic: bool = False,
+) -> Printed:
+    """The kernel for contiguous arrays of these lengths, as ``form.compile("cuda")`` would print it on that device.
+
+    `sizes`: axis -> length; `device`: a name of `redalg.kernels.target.TABLE`; `dtype` of all real tensors; `schedule`
+    and `deterministic` as in `Form.compile`.
+
+    Raises: RedalgError for an axis without a length, an unknown device, and a schedule that breaks a law.
+
+    >>> import redalg as ra
+    >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
+    >>> kernel(form, {"i": 8, "j": 16_000_000}).schedule.family, kernel(form, {"i": 65536, "j": 32}).schedule.family
+    ('split', 'warp')
+    """
+    from redalg.kernels.planning import plan
+    from redalg.kernels.layouts import View
+    from redalg.kernels.target import TABLE
+
+    targets = {t.name: t for t in TABLE}
+    if device not in targets:
+        raise RedalgError(f"device={device!r}", WHERE, f"the table has {', '.join(targets)}", 'device="H200"')
+    needed = dict.fromkeys(a for t in form.spec.tensors for a in t.axes)
+    missing = [a for a in needed if a not in sizes]
+    if missing:
+        why, fix = f"the axes are {', '.join(needed)}", f"sizes={{{missing[0]!r}: …}}"
+        raise RedalgError(f"axis {missing[0]} without a length", WHERE, why, fix)
+    dtypes = {t.name: _dtype(t, dtype) for t in form.spec.tensors}
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+    found = plan(form, dtypes, views, targets[device], deterministic, schedule)
+    c = found.choice
+    return Printed(form, device, c.schedule, found.module.source, c.reasons, c.seconds, c.bytes)
+
+
+def _dtype(tensor: Any, dtype: str) -> Any:
+    word = next((w for w in ("bool", "integer") if w in tensor.domain), "")
+    if not tensor.axes:
+        return {"bool": bool, "integer": int}.get(word, float)
+    return {"bool": "bool", "integer": "int64"}.get(word, dtype)

@@ -1,0 +1,30 @@
+"""`Shown`: what has a rich display, which `redalg.display` computes when one is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Shown:
+    """In Jupyter the object appears as formulas and tables, in a terminal as text (`redalg.display`)."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from redalg.display import bundle
+
+        return bundle(self)
+
+    def _repr_html_(self) -> str:
+        from redalg.display import html
+
+        return html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The text of a bundle; IPython asks for it first where it has a printer of its own, as for exceptions."""
+        import sys
+
+        from redalg.display import plain
+        from redalg.display.colour import wanted
+
+        printer.text(plain(self, wanted(sys.stdout)))

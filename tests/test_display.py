@@ -1,0 +1,415 @@
+"""Displays: computed from what they show, well formed, and honest about corrections, witnesses and refutations."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+from fractions import Fraction
+from functools import cache
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redalg as ra
+from redalg import graph as g
+from redalg.corrections import corrected
+from redalg.display import colour, html, plain, show
+from redalg.display.forms import sections
+from redalg.display.formulas import part_latex
+from redalg.explaining import merged, statistics
+from redalg.explore import kernel
+from redalg.graph import Node, leaves, walk
+from redalg.latex import spec_rows
+from redalg.proofs import audit
+
+ROOT = Path(__file__).resolve().parent.parent
+MAD = "u = mean[j](x[j]); return y = sum[j](abs({0} * x[j] - {0} * u))"
+TEXTS = {
+    "anchored": "m = max[j]({0} * x[j]); return y = sum[j](exp({0} * x[j] - m))",
+    "moments": "u = mean[j](x[j]); return y = sum[j]((x[j] - u)**2) / {0}",
+    "plain sum": "return y = sum[j]({0} * x[j])",
+    "kept axis": "m = max[j](x[i,j]); return y = exp(x[i,j] - m) / {0}",
+    "top": "return y = topk[j:{0}:k](x[j]).values",
+    "map": "return y = {0} * x[j]",
+}
+FORMS = {name: ra.derive_incremental(ra.parse(text.format(3))) for name, text in TEXTS.items()}
+REFUSED = ra.verdict(ra.parse(MAD.format(1)))
+CATALOG = ["softmax", "attention_causal", "variance", "skewness", "linear_regression", "layer_norm_gemm", "argmax",
+           "moe_renormalised", "softmax_entropy", "weighted_geometric_mean", "max_deviation", "batch_norm"]  # fmt: skip
+
+
+@cache
+def derived(name: str) -> ra.Form:
+    entry = ra.catalog.entry(name)
+    return ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume)
+
+
+@cache
+def everything() -> dict[str, Any]:
+    """One of every kind that has a display."""
+    form = FORMS["anchored"]
+    return {
+        "spec": form.spec,
+        **{f"form, {name}": f for name, f in FORMS.items()},
+        "refusal": REFUSED,
+        "undecided": ra.Undecided("sum[j](x[j])", "stage1 of the spec", "it is <not> known", "wait", stage="stage1"),
+        "certificate": form.certificate,
+        "report": form.certificate.verify(),
+        "certificate of a refusal": REFUSED.certificate,
+        "refuted": REFUSED.certificate.verify(),
+        "audit": audit(max, -float("inf"), commutative=True),
+        "run": form.compile("numpy"),
+        "cpu run": form.compile("cpu"),
+        "printed kernel": kernel(form, {"j": 4096}),
+        "traffic": ra.traffic(form.spec, {"j": 100}),
+    }
+
+
+class Balanced(HTMLParser):
+    """Collects text and table cells; refuses tags that do not close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.words = ""
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag == "br":
+            return
+        self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+        if {"td", "th"} & set(self.open):
+            self.tables[-1][-1][-1] += data
+
+
+def well_formed(page: str) -> Balanced:
+    found = Balanced(page)
+    for formula in re.findall(
+        r"\$(.*?)\$", re.sub(r"<pre.*?</pre>|<details>.*?</details>", "", page, flags=re.S), re.S
+    ):
+        latex = unescape(formula)
+        assert latex.count("{") == latex.count("}"), latex
+        assert latex.count(r"\left") - latex.count(r"\leftarrow") == latex.count(r"\right"), latex
+        assert latex.count(r"\begin") == latex.count(r"\end"), latex
+    return found
+
+
+# --- well formed, and there at all -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", everything())
+def test_every_kind_has_a_page_and_a_text(kind: str) -> None:
+    thing = everything()[kind]
+    found = thing._repr_mimebundle_()
+    assert found["text/html"] == html(thing) and found["text/plain"] == plain(thing)
+    assert len(well_formed(found["text/html"]).words.strip()) > 10 and found["text/plain"].strip()
+    out = io.StringIO()
+    show(thing, out)
+    assert out.getvalue() == plain(thing) + "\n"
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_pages_of_catalog_forms_are_well_formed(name: str) -> None:
+    form = derived(name)
+    for thing in (form.spec, form, form.certificate):
+        well_formed(html(thing))
+    latex = form._repr_latex_()
+    assert latex.count("{") == latex.count("}") and latex.count(r"\begin") == latex.count(r"\end")
+
+
+def test_what_is_written_by_a_user_is_escaped() -> None:
+    error = ra.Undecided("<script>alert(1)</script>", stage="<b>", missing="a & b")
+    page = html(error)
+    assert "<script>" not in page and "&lt;script&gt;" in page and "a &amp; b" in page
+
+
+def test_an_object_without_a_display_is_refused() -> None:
+    with pytest.raises(ra.RedalgError, match="a float"):
+        html(1.5)
+
+
+def test_a_form_has_a_short_repr() -> None:
+    assert repr(derived("variance")) == "<Form of var along j; state n, A_x, avg_x, avg_x2; 1 read>"
+    assert len(repr(derived("layer_norm_gemm").certificate.verify())) < 40
+
+
+# --- computed --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_changed_constant_changes_every_display(name: str) -> None:
+    before, after = (ra.derive_incremental(ra.parse(TEXTS[name].format(k))) for k in (3, 7))
+    for view in (html, plain):
+        assert view(before) != view(after) and view(before.spec) != view(after.spec)
+    assert before._repr_latex_() != after._repr_latex_()
+    assert "7" in re.sub(r"<details>.*</details>", "", html(after), flags=re.S)
+    assert html(before.compile("cpu")) != html(after.compile("cpu"))
+    if before.slots:
+        assert html(before.certificate) != html(after.certificate)
+
+
+def test_a_changed_constant_changes_the_refusal() -> None:
+    other = ra.verdict(ra.parse(MAD.format(7)))
+    assert isinstance(other, ra.NotDecomposable)
+    assert html(REFUSED) != html(other) and plain(REFUSED) != plain(other)
+    assert html(REFUSED.certificate) != html(other.certificate)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_the_definition_stands_on_the_left_and_the_form_on_the_right(name: str) -> None:
+    form = derived(name)
+    head, (left, right) = well_formed(html(form)).tables[0]
+    assert head == ["definition", f"incremental form along {','.join(form.plan.axis)}"]
+    for text, side in [*((row, left) for row in spec_rows(form.spec)), *((row, right) for row in equations(form))]:
+        assert f"{text[0]} &= {text[1]}" in side
+    assert [word for word in ("lift", "combine", "finalize") if word in right] == ["lift", "combine", "finalize"]
+
+
+def equations(form: ra.Form) -> list[tuple[str, str]]:
+    return [row for _, found in sections(form) for row in found]
+
+
+def test_a_page_lists_every_slot_with_anchor_dtype_and_monoid() -> None:
+    for name in CATALOG:
+        form = derived(name)
+        rows = well_formed(html(form)).tables[1]
+        assert rows[0] == ["slot", "⊕", "shape", "dtype", "anchor", "holds"]
+        assert [row[1:4:2] for row in rows[1:]] == [[s.monoid, s.dtype] for s in form.slots]
+        for row, info in zip(rows[1:], form.slots, strict=True):
+            anchors = [a for a in (info.anchor or "").split(", ") if a]
+            assert row[0] == f"${part_latex(info.name)}$" and row[5]
+            assert row[4] == ", ".join(f"${part_latex(a)}$" for a in anchors)
+
+
+def test_renaming_a_tensor_renames_it_everywhere() -> None:
+    text = TEXTS["moments"].format(3)
+    page = html(ra.derive_incremental(ra.parse(text.replace("x", "weird"))))
+    assert r"{\mathrm{weird}}_{j}" in page and not re.search(r"\bx\b", page)
+
+
+def literals(path: Path) -> list[str]:
+    """Strings of a module that are not docstrings."""
+    tree = ast.parse(path.read_text())
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = [n.body[0] for n in ast.walk(tree) if isinstance(n, kinds) and n.body]
+    docs = {id(n.value) for n in documented if isinstance(n, ast.Expr)}
+    return [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            and id(n) not in docs]  # fmt: skip
+
+
+WORDS = {"min", "max", "mean", "argmax", "argmin", "entropy", "covariance", "variance", "absmax", "top_k"}
+
+
+def test_no_display_holds_the_name_or_the_text_of_a_catalog_spec() -> None:
+    shows = [*(ROOT / "redalg" / "display").glob("*.py"), *(ROOT / "redalg" / "explore").glob("*.py")]
+    shows += [*(ROOT / "redalg" / "pictures").glob("*.py")]
+    shows += [ROOT / "redalg" / f"{m}.py" for m in ("explaining", "explain_text", "latex", "corrections", "terminal")]
+    names = set(ra.catalog) - WORDS
+    statements = {s.strip() for n in ra.catalog for s in str(ra.catalog[n]).split(";") if len(s.strip()) > 24}
+    assert len(shows) > 20 and len(statements) > 100
+    for path in shows:
+        for text in literals(path):
+            assert not [n for n in names if re.fullmatch(rf"(redalg\.)?{n}", text)], (path.name, text)
+            assert not [s for s in statements if s in text], (path.name, text)
+
+
+def test_no_module_but_the_catalog_holds_the_text_of_a_catalog_spec() -> None:
+    sources = [p for f in ("redalg", "kernels", "proofs") for p in (ROOT / f).rglob("*.py")]
+    sources = [p for p in sources if not p.name.startswith("specs") and p.name != "demo.py"]
+    statements = {s.strip() for n in ra.catalog for s in str(ra.catalog[n]).split(";") if len(s.strip()) > 30}
+    held = "\n".join(text for p in sources for text in literals(p))
+    assert not [s for s in statements if s in held]
+
+
+# --- corrections -----------------------------------------------------------------------------------------------------
+
+
+def unmarked(n: Node) -> Node:
+    if n.op == "marked":
+        return unmarked(n.args[0])
+    args = tuple(map(unmarked, n.args))
+    return g.add(*args) if n.op == "add" else g.rebuild(n, args) if args else n
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_marks_change_nothing_and_lie_on_anchors_alone(name: str) -> None:
+    form = derived(name)
+    for _, p in statistics(form.plan):
+        values = merged(p)
+        found = corrected(p, values)
+        anchors = {info.anchor for info in form.slots if info.anchor}
+        known = {a for names in anchors for a in names.split(", ")}
+        known |= {f"{a}_{side}" for a in known for side in "ab"}
+        for key, node in found.items():
+            assert unmarked(node) is unmarked(values[key])
+            for m in walk(node):
+                if m.op == "marked":
+                    assert {leaf.attr.name for leaf in leaves(m, "state")} <= known
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_every_slot_that_moves_shows_its_correction(name: str) -> None:
+    form = derived(name)
+    for _, p in statistics(form.plan):
+        found = corrected(p, merged(p))
+        marked = {key.partition("_a'")[0].partition("_b'")[0] for key, n in found.items()
+                  if any(m.op == "marked" for m in walk(n))}  # fmt: skip
+        moving = {part for s in p.slots for part in s.parts if s.moves and not s.vanishes}
+        assert marked == moving
+
+
+def test_a_page_sets_corrections_apart_and_nothing_else() -> None:
+    page = html(FORMS["anchored"])
+    assert page.count("#D55E00") == 3  # of both sides, and in the legend
+    assert "#D55E00" not in html(FORMS["plain sum"]) and "#D55E00" not in html(FORMS["map"])
+
+
+# --- terminals -------------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colour_is_where_the_terminal_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert colour.wanted(Terminal()) and not colour.wanted(io.StringIO()) and not colour.wanted(None)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not colour.wanted(Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    show(FORMS["anchored"], out)
+    assert "\x1b" not in out.getvalue()
+    monkeypatch.setenv("NO_COLOR", "")  # an empty value does not count
+    show(FORMS["anchored"], out := Terminal())
+    assert colour.CORRECTION in out.getvalue()
+
+
+@pytest.mark.parametrize("kind", everything())
+def test_colour_adds_nothing_but_colour(kind: str) -> None:
+    thing = everything()[kind]
+    coloured = plain(thing, colour=True)
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain(thing)
+
+
+def test_the_coloured_part_is_the_correction() -> None:
+    coloured = plain(FORMS["anchored"], colour=True)
+    found = re.findall(re.escape(colour.CORRECTION) + r"(.*?)" + re.escape(colour.RESET), coloured)
+    assert sorted(found) == ["exp(3 * A_x_a - 3 * A_x)", "exp(3 * A_x_b - 3 * A_x)"]
+    assert colour.CORRECTION not in plain(FORMS["plain sum"], colour=True)
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_refusal_shows_a_witness_that_can_be_recomputed() -> None:
+    """Streams and matrix as they stand in the page, against the definition."""
+    w = REFUSED.witness
+    tables = well_formed(html(REFUSED)).tables
+    streams = next(t for t in tables if t[0][0] == "stream")
+    matrix = next(t for t in tables if t[0][0] == "")
+    prefix = [e["x"] for e in w.streams[0]][: -1 if len(w.streams[0]) > 1 else None]
+    columns = []
+    for end in streams[1][1:]:
+        elements = prefix + [Fraction(end.removeprefix("x="))]
+        columns.append(sum(elements) / Fraction(len(elements)))
+    assert len(matrix) == len(w.points) + 1 and matrix[0][1:] == streams[0][1:]
+    for row in matrix[1:]:
+        point = Fraction(row[0].removeprefix("x="))
+        assert [Fraction(entry) for entry in row[1:]] == [abs(point - mean) for mean in columns]
+    assert f"determinant: {w.value}" in well_formed(html(REFUSED)).words
+
+
+def test_the_text_of_a_refusal_shows_the_same_witness() -> None:
+    text = plain(REFUSED)
+    w = REFUSED.witness
+    for point, row in zip(w.points, w.matrix, strict=True):
+        assert re.search(rf"^x={re.escape(str(point['x']))} +{' +'.join(map(re.escape, map(str, row)))}$", text, re.M)
+    assert f"determinant: {w.value}" in text
+
+
+def test_another_witness_gives_another_table() -> None:
+    from dataclasses import replace
+
+    w = REFUSED.witness
+    matrix = ((w.matrix[0][0] + 1, *w.matrix[0][1:]), *w.matrix[1:])
+    other = ra.NotDecomposable("y", witness=replace(w, matrix=matrix), stage="stage2", scope=REFUSED.scope)
+    assert html(other) != html(REFUSED) and str(w.matrix[0][0] + 1) in html(other)
+
+
+def test_long_numbers_are_rounded_and_say_so() -> None:
+    from redalg.display.verdicts import entry
+
+    assert entry(Fraction(1, 3)) == "1/3"
+    assert "≈ 0.333333" in str(entry(Fraction(10**40, 3 * 10**40 + 1)))
+
+
+# --- certificates ----------------------------------------------------------------------------------------------------
+
+
+def test_a_certificate_is_shown_without_being_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from redalg.proofs import certificate
+
+    def never(*args: Any) -> Any:
+        raise AssertionError("a display proves nothing")
+
+    monkeypatch.setattr(certificate, "check", never)
+    page = html(FORMS["anchored"].certificate)
+    assert "Claims only" in page and "proved" not in page.replace("proves each", "")
+
+
+def test_every_obligation_is_counted_by_its_law() -> None:
+    c = FORMS["moments"].certificate
+    rows = well_formed(html(c)).tables[0][1:]
+    assert sum(int(row[3]) for row in rows) == len(c.obligations)
+    assert [row[0] for row in rows] == sorted({o.law for o in c.obligations})
+
+
+def test_a_refuted_obligation_shows_where_its_sides_differ() -> None:
+    from dataclasses import replace
+
+    from redalg.proofs.check import check
+    from redalg.proofs.required import required
+
+    doc = FORMS["anchored"].certificate.document
+    (only,) = doc.passes
+    slots = []
+    for s in only.slots:
+        moves = tuple(replace(m, coefficient=doc.terms.mul(doc.terms.const(2), m.coefficient)) for m in s.moves)
+        slots.append(replace(s, moves=moves))
+    forged = replace(doc, passes=(replace(only, slots=tuple(slots)),))
+    report = check(replace(forged, obligations=required(forged)))
+    rows = well_formed(html(report)).tables[1][1:]
+    assert rows and all(status == "refuted" and "on the left" in why for _, status, why in rows)
+    assert "on the right" in plain(report) and plain(report).startswith("11 proved, 4 refuted")
+
+
+def test_importing_a_display_loads_nothing_of_what_it_shows() -> None:
+    import subprocess
+    import sys
+
+    heavy = ("sympy", "numpy", "numba", "IPython")
+    code = f"import redalg.display, redalg.explore, sys; print([m for m in {heavy} if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT).stdout.strip() == "[]"
