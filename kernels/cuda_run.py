@@ -150,7 +150,8 @@ class Ready:
             )
         self.again: Callable[..., Any] | None = None
         if self.planned.again is not None and not self.no_rows:
-            geometry = self.planned.geometry
+            geometry = self.planned.again_geometry
+            assert geometry is not None
             self.again = Launch(self.planned.again, target.cc, None, geometry, self._fixed(views))
         self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
 

@@ -36,6 +36,11 @@ def emit_tensor(made: Class, plan: TensorPlan) -> Module:
     return TensorKernel(made, plan).module()
 
 
+def emit_merge(made: Class, plan: TensorPlan) -> Module:
+    """The module of the kernel that merges the states of pieces, one thread a row."""
+    return TensorKernel(made, plan).merging()
+
+
 class TensorKernel:
     real = "f32"
 
@@ -47,6 +52,7 @@ class TensorKernel:
         self.arrays: dict[str, str] = {}
         self.fixed: dict[str, Param] = {}
         self.counter = count(1)
+        self.single = False  # whether a thread holds one row, and names are numbers
         self.left, self.right = (operand_name(x.attr.name) for x in (made.left, made.right))
         self.values = operand_name(made.values.attr.name) if made.values is not None else ""
         self.share = "share"
@@ -71,7 +77,8 @@ class TensorKernel:
         if node.op == "index":
             return f"i_{node.attr}"
         if node.op == "state":
-            return node.attr.name if node.attr.name == "n" else f"{local(node.attr.name)}[r]"
+            name = local(node.attr.name)
+            return name if name == "n" or self.single else f"{name}[r]"
         operand = self.access.operands[node.attr.name]
         if operand.number:
             name = self.access.array_names[operand.name]
@@ -111,11 +118,15 @@ class TensorKernel:
         self.out(f"i_{self.made.row} = row + 8 * r")
 
     @contextmanager
-    def elements(self, position: bool, first: int = 0) -> Iterator[None]:
+    def elements(self, position: bool, first: int = 0, there: bool = False, read: bool = False) -> Iterator[None]:
+        """A loop over the elements of a row; `there`: whether each exists, and a position to `read` at that does."""
         with self.out.block(f"for k in range({f'{first}, ' if first else ''}{self.plan.columns // 4}):"):
             self.out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
             if position:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
+            if there:
+                self.out(f"there = {self.at} < {self.length}")
+                self.out(*([f"{self.at} = min({self.at}, {self.length} - 1)"] if read else []))
             yield
 
     def array(self, name: str, count: int, dtype: str = "np.float32") -> None:
@@ -161,7 +172,11 @@ class TensorKernel:
             out(f"batch = part * {section} + (rest - across * wide)")
             out(f"{made.row}_first = ({blocks} - 1 - across) * ROWS")
         else:
-            out(f"batch = quotient(tile, {blocks})", f"{made.row}_first = (tile - batch * {blocks}) * ROWS")
+            tile = "tile"
+            if self.plan.pieces > 1:
+                tile = "whole"
+                out(f"whole = quotient(tile, {self.plan.pieces})", f"piece = tile - whole * {self.plan.pieces}")
+            out(f"batch = quotient({tile}, {blocks})", f"{made.row}_first = ({tile} - batch * {blocks}) * ROWS")
         rest = "batch"
         for axis in reversed(made.batch[1:]):
             out(f"outer_{axis} = quotient({rest}, {self.access.size(axis)})")
@@ -174,6 +189,9 @@ class TensorKernel:
         high = f"min({self.length}, {b.high})" if b.high else self.length
         out(f"last = max((({high}) + (COLUMNS - 1)) // COLUMNS, 1) - 1")
         out(f"low = min(max({b.low}, 0) // COLUMNS, last)" if b.low else "low = 0")
+        if self.plan.pieces > 1:
+            out("all_blocks = last + 1", f"low = quotient(piece * all_blocks, {self.plan.pieces})")
+            out(f"last = quotient((piece + 1) * all_blocks, {self.plan.pieces}) - 1")
 
     def fix(self, name: str) -> str:
         self.fixed.setdefault(name, Param("fixed", name, "int64"))
@@ -186,23 +204,41 @@ class TensorKernel:
 
         name = f"{operand_name(local(self.program.name))}_kernel"
         self.out.depth = 1
-        Skeleton(self).write()
+        from redalg.kernels.tensor_long import LongSkeleton
+
+        (LongSkeleton if self.plan.long else Skeleton)(self).write()
+        return self._finished(name, self.plan.threads, self.plan.shared)
+
+    def merging(self) -> Module:
+        """The kernel that merges the states of pieces."""
+        from redalg.kernels.tensor_long import merging
+
+        self.out.depth = 1
+        merging(self)
+        return self._finished(f"{operand_name(local(self.program.name))}_merge", 0, 0)
+
+    def _finished(self, name: str, threads: int, shared: int) -> Module:
         params = {self._argument(p): p for p in self.params()}
         arrays = [f"        {line}" for line in self.arrays.values()]
         lines = self.out.lines
-        place = lines.index("        # registers")
-        body = "\n".join([*self.about(), *lines[:place], *arrays, *lines[place + 1 :], ""])
+        if "        # registers" in lines:
+            place = lines.index("        # registers")
+            lines = [*lines[:place], *arrays, *lines[place + 1 :]]
+        body = "\n".join([*self.about(), *lines, ""])
         names = names_read(f"def {name}({', '.join(params)}):\n{body}")
         params = read(params, names)
         text = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body}"
         source = wrapped("\n\n".join([self._header(names), text]))
-        return Module(source, name, tuple(params.values()), self.plan.threads, self.plan.shared)
+        return Module(source, name, tuple(params.values()), threads, shared)
 
     def params(self) -> list[Param]:
         found = [Param("maps", "maps", "uint64")]
         found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
         found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
+        if self.plan.pieces > 1:
+            names = [f"{local(p.name)}_pieces" for p in self.made.walk.parts]
+            found += [Param("scratch", name, "float32", size=self.plan.pieces) for name in names]
         return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
 
     def _argument(self, p: Param) -> str:
@@ -230,7 +266,8 @@ class TensorKernel:
 
         lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
         own, makers = factories(self.made, p, names)
-        lines += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(own))}", ""]
+        lines += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(own))}"] if own else []
+        lines.append("")
         return "\n".join([*lines, *definitions(names, constants), "", *makers]) + "\n"
 
 

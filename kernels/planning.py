@@ -12,7 +12,7 @@ from redalg.kernels import driver
 from redalg.kernels.choosing import Choice, Override, choose
 from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
-from redalg.kernels.emit_tensor import emit_tensor
+from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.ir import STORAGE, Module, Program
 from redalg.kernels.layouts import View, walk_of
 from redalg.kernels.lower import lower
@@ -38,7 +38,8 @@ class Planned:
     geometry: Geometry
     maps: tuple[Map, ...] = ()
     fixed: Mapping[str, int] = field(default_factory=dict)
-    again: Module | None = None  # a kernel that computes anew what the first one noted
+    again: Module | None = None  # a second kernel: it merges pieces, or computes anew what the first one noted
+    again_geometry: Geometry | None = None
 
     @property
     def rows(self) -> int:
@@ -121,9 +122,17 @@ def _tensor_planned(
     schedule = Schedule(threads=tiles.threads, rows=1)
     choice = Choice(schedule, Layout(), reasons, seconds, sum(arrays))
     module = emit_tensor(made, tiles)
+    geometry = again_geometry = Geometry(blocks, tiles.threads)
     again = emit_tensor(made, replace(tiles, anchor="again")) if tiles.anchor == "stays" else None
-    geometry = Geometry(blocks, tiles.threads)
-    return Planned(made.program, choice, module, sizes, shapes, geometry, maps_of(made, tiles), fixed, again)
+    if tiles.pieces > 1:
+        rows = prod(sizes[a] for a in made.program.rows)
+        again, again_geometry = (
+            emit_merge(made, tiles),
+            Geometry(-(-rows // 128), 128),
+        )
+    return Planned(
+        made.program, choice, module, sizes, shapes, geometry, maps_of(made, tiles), fixed, again, again_geometry
+    )  # fmt: skip
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from redalg.graph import NEG_INF, ZERO, Node, mul, special, substitute, walk
+from redalg.graph import NEG_INF, ZERO, Node, mul, substitute, walk
 from redalg.kernels.ir import First, Fold, Join, Loop, Operand, Pass, Program, Step
+from redalg.kernels.tensor_limits import INF, at
+from redalg.kernels.tensor_monotone import pulled_out
 
 TYPES = ("bfloat16", "float16")
-INF = special("oo")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Class:
     in every fold; where ``condition`` is given it is ``shown`` if that holds and ``missing`` otherwise, else it is
     ``shown``. ``scale``: if `shown` is this multiple of the scores, and folds read it where multiplying can wait.
     ``weight``, ``values``, ``lane``: the sum with lanes is Σ weight·values, along this axis; None without lanes.
+    ``guarded``: folds (by their first name) that `missing` would change: they are told which elements there are.
     """
 
     program: Program
@@ -46,6 +48,7 @@ class Class:
     weight: Node | None = None
     values: Node | None = None
     lane: str | None = None
+    guarded: frozenset[str] = frozenset()
 
     @property
     def stream(self) -> str:
@@ -86,21 +89,21 @@ def classified(program: Program) -> Class:
     ('i', 'd', 'e', True, True)
     """
     _simple(program)
-    program = _grouped(program)
+    program = _grouped(pulled_out(program))
     p = program.passes[0]
     scores = _scores(program, p)
     left, right = _sides(program, scores)
     row = _row(program, left, right)
     weight, values, lane = _values(program, p, row, scores)
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
-    value, missing = _value(scores, bodies, folds(p), weight)
+    value, missing, guarded = _value(scores, bodies, folds(p), weight)
     shown, condition = value, None
     if missing is NEG_INF and value.op == "where" and value.args[2] is NEG_INF:
         condition, shown = value.args[:2]
     scale = _scale(program, scores, shown, value, p)
     terms = scores.attr.axes[0]
     return Class(
-        program, scores, left, right, row, terms, value, shown, missing, condition, scale, weight, values, lane
+        program, scores, left, right, row, terms, value, shown, missing, condition, scale, weight, values, lane, guarded
     )
 
 
@@ -212,16 +215,24 @@ def weight_of(fold: Fold, values: Node) -> Node:
 # --- the node that stands for an element -----------------------------------------------------------------------------
 
 
-def _value(scores: Node, bodies: list[Node], every: list[Fold], weight: Node | None) -> tuple[Node, Node]:
-    """The outermost node every fold reads the scores through, and what it is where there is no element."""
-    checks = [(f.kind, f.bodies[0]) for f in every if not f.axes] + ([("sum", weight)] if weight is not None else [])
+def _value(
+    scores: Node, bodies: list[Node], every: list[Fold], weight: Node | None
+) -> tuple[Node, Node, frozenset[str]]:
+    """The outermost node every fold reads the scores through, what it is where there is no element, and the folds
+    that would not take that for their identity: as few as can be."""
+    checks = [(f.names[0], f.kind, f.bodies[0]) for f in every if not f.axes]
+    checks += [(f.names[0], "sum", weight) for f in every if f.axes and weight is not None]
+    found: list[tuple[int, int, Node, Node, frozenset[str]]] = []
     for node in _dominators(scores, bodies):
         if any(n.op == "state" for n in walk(node)):
             continue
         for missing in (NEG_INF, ZERO, INF):
-            if all(_is_identity(kind, _at(body, node, missing, {})) for kind, body in checks):
-                return node, missing
-    raise Outside("no score makes every fold leave its state as it is")
+            wrong = frozenset(n for n, kind, body in checks if not _is_identity(kind, at(body, node, missing, {})))
+            found.append((len(wrong), len(found), node, missing, wrong))
+    if not found:
+        raise Outside("folds do not read the scores alone")
+    _, _, node, missing, wrong = min(found, key=lambda x: x[:2])
+    return node, missing, wrong
 
 
 def _dominators(scores: Node, bodies: Iterable[Node]) -> list[Node]:
@@ -250,47 +261,6 @@ def _reaches(root: Node, goal: Node, without: Node) -> bool:
 
 def _is_identity(kind: str, value: Node | None) -> bool:
     return value is {"sum": ZERO, "max": NEG_INF, "min": INF}[kind]
-
-
-def _at(node: Node, place: Node, value: Node, memo: dict[Node, Node | None]) -> Node | None:
-    """A node's value where `place` has this value and everything else is finite; None where that does not say."""
-    if node is place:
-        return value
-    if node not in memo:
-        memo[node] = _evaluated(node, [_at(a, place, value, memo) for a in node.args])
-    return memo[node]
-
-
-def _evaluated(node: Node, args: list[Node | None]) -> Node | None:
-    op = node.op
-    if op == "const" or op == "special":
-        return node
-    known = [a for a in args if a is not None]
-    infinite = [a for a in known if a in (INF, NEG_INF)]
-    if op == "add":
-        if infinite:
-            return infinite[0] if len(set(infinite)) == 1 else None
-        return ZERO if len(known) == len(args) and all(a is ZERO for a in known) else None
-    if op == "mul":
-        if any(a is ZERO for a in known):
-            return ZERO if not infinite else None
-        if infinite and all(a is not None for a in args):
-            minus = sum(a is NEG_INF or a.op == "const" and a.attr < 0 for a in known)
-            return NEG_INF if minus % 2 else INF
-        return None
-    first = args[0] if args else None
-    if op in ("exp", "sigmoid"):
-        return ZERO if first is NEG_INF else None
-    if op == "relu":
-        return ZERO if first in (NEG_INF, ZERO) else None
-    if op in ("log1p", "tanh", "abs", "sqrt") and first is ZERO:
-        return ZERO
-    if op == "where":
-        then, other = args[1], args[2]
-        return then if then is other and then is not None else None
-    if op == "maximum" and len(known) == len(args) and all(a is NEG_INF for a in known):
-        return NEG_INF
-    return None
 
 
 # --- a factor that can wait ------------------------------------------------------------------------------------------

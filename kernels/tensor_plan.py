@@ -29,6 +29,7 @@ class TensorPlan:
     ``staged``: the sums with lanes are written by way of shared memory, 16 bytes at a time.
     ``anchor``: "moves"; "stays" where the first block left it, and rows that fail the test are noted; "again": those
     rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
+    ``long``: no lanes; both operands come in chunks of 64 terms. ``pieces``: of the stream, for one tile of rows each.
     """
 
     teams: int
@@ -40,6 +41,8 @@ class TensorPlan:
     uneven: bool
     staged: bool = False
     anchor: str = "moves"
+    long: bool = False
+    pieces: int = 1
     notes: int = 1
 
     @property
@@ -65,6 +68,8 @@ class TensorPlan:
     @property
     def barriers(self) -> int:
         """Where barriers lie."""
+        if self.long:
+            return self.stages * 128 * (self.rows + self.columns)
         return self.left_bytes + self.stages * (self.right_bytes + self.values_bytes)
 
     @property
@@ -85,6 +90,8 @@ class TensorPlan:
     @property
     def registers(self) -> int:
         """Of a thread, for tiles."""
+        if self.long:
+            return self.columns // 2
         return (self.lanes + self.columns) // 2 + (self.columns + self.terms * self.in_registers) // 4
 
 
@@ -111,7 +118,7 @@ def plan_of(
     if target.cc < (9, 0) or target.cc >= (10, 0):
         raise Outside(f"it is written for compute capability 9.0, the device has {target.cc[0]}.{target.cc[1]}")
     terms, lanes = sizes[made.terms], sizes[made.lane] if made.lane else 0
-    if terms > LONGEST or lanes > LONGEST:
+    if lanes and max(terms, lanes) > LONGEST:
         raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
@@ -119,7 +126,39 @@ def plan_of(
         raise Outside("it is too small for tiles")
     for m in maps_of(made, TensorPlan(1, 64, 2, terms, lanes, True, False)):
         _require(made, m, sizes, views[m.operand])
+    if not lanes:
+        return long_plan(made, sizes, terms, target)
     return fitted(made, sizes, terms, lanes)
+
+
+def long_plan(made: Class, sizes: Mapping[str, int], terms: int, target: Target) -> tuple[Class, TensorPlan]:
+    """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
+    plain = made.scale is not None and made.condition is None or made.shown is made.scores and made.condition is None
+    teams, columns = 2 if sizes[made.row] > 64 else 1, 256 if sizes[made.stream] > 128 and plain else 128
+    stages = min(6, (ROOM - 2048) // (128 * (64 * teams + columns)))
+    apart = made.scale is not None and not positive(made)
+    made = replace(made, scale=None) if apart else made
+    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // (64 * teams))
+    blocks = -(-sizes[made.stream] // columns)
+    pieces = best_pieces(tiles, blocks, target.multiprocessors) if made.condition is None else 1
+    return made, TensorPlan(
+        teams, columns, stages, terms, 0, False, made.condition is not None, long=True, pieces=pieces
+    )
+
+
+def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
+    """Pieces of the stream that leave the least of the device idle, and no more of them than that takes.
+
+    >>> best_pieces(64, 502, 132), best_pieces(7648, 1, 132)
+    (2, 1)
+    """
+
+    def idle(pieces: int) -> float:
+        rounds = -(-tiles * pieces // multiprocessors)
+        return rounds * -(-blocks // pieces) * multiprocessors / (tiles * blocks)
+
+    most = min(blocks, 64, max(1, 4 * multiprocessors // tiles))
+    return min(range(1, most + 1), key=lambda n: (round(idle(n) / 0.03), n))
 
 
 def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tuple[Class, TensorPlan]:
@@ -191,5 +230,7 @@ def fixed_of(made: Class, plan: TensorPlan, sizes: Mapping[str, int]) -> dict[st
     batches = prod(sizes[a] for a in made.batch)
     blocks = -(-sizes[made.row] // plan.rows)
     terms = max(1, sizes[made.stream] * (plan.terms + plan.lanes) * 2)
+    if plan.pieces > 1:
+        return {"tiles": batches * blocks * plan.pieces, "row_blocks": blocks, "batches": batches}
     section = max(1, min(batches, (32 << 20) // terms))  # whose tensors along the stream stay in L2 together
     return {"tiles": batches * blocks, "row_blocks": blocks, "batches": batches, "section": section}

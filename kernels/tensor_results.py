@@ -26,10 +26,7 @@ class TensorResults:
         out(f"n = {kernel.length}")
         with out.block("for r in range(2):"):
             kernel.row_places()
-            for part in sorted(kernel.tile.deferred):
-                with out.block(QUAD):
-                    name = f"{local(part)}[r]"
-                    out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
+            self._summed()
             scope = kernel.row_scope()
             lets = kernel.made.walk.exports
             scope.announce([let.node for let in lets])
@@ -49,13 +46,50 @@ class TensorResults:
         for result in laned if self.plan.staged else ():
             self._staged(result)
 
+    def pieces(self) -> None:
+        """The state of a piece of the stream, for the kernel that merges."""
+        out, kernel, program = self.out, self.kernel, self.program
+        row, size = kernel.made.row, kernel.access.size(kernel.made.row)
+        with out.block("for r in range(2):"):
+            kernel.row_places()
+            self._summed()
+            with out.block(f"if lane & 3 == 0 and i_{row} < {size}:"):
+                index = f"i_{program.rows[0]}"
+                for axis in program.rows[1:]:
+                    index = f"({index}) * {kernel.access.size(axis)} + i_{axis}"
+                out(f"index = ({index}) * {self.plan.pieces} + piece")
+                for part in kernel.made.walk.parts:
+                    out(f"store_float32({local(part.name)}_pieces, index, {local(part.name)}[r])")
+
+    def totals(self) -> None:
+        """Results of one row, from its state under names of numbers."""
+        out, kernel = self.out, self.kernel
+        out(f"n = {kernel.length}")
+        scope = kernel.row_scope()
+        scope.announce([let.node for let in kernel.made.walk.exports])
+        for let in kernel.made.walk.exports:
+            scope.lines.append(f"{local(let.name)} = {scope.converted(let.node, kernel.kinds.names[let.name])}")
+        kernel.flush(scope)
+        for result in self.program.results:
+            self._stored(result, scope)
+
+    def _summed(self) -> None:
+        for part in sorted(self.kernel.tile.deferred):
+            with self.out.block(QUAD):
+                name = f"{local(part)}[r]"
+                self.out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
+
     def _total(self, result: Result, scope: TileScalars) -> None:
         with self.out.block("if lane & 3 == 0:"):
-            inner = scope.child()
-            value = self._value(inner, result)
-            self.kernel.flush(inner)
-            where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True)) or "0"
-            self.out(self.access.store(result, where, [value]))
+            self._stored(result, scope)
+
+    def _stored(self, result: Result, scope: TileScalars) -> None:
+        inner = scope.child()
+        inner.announce([result.node])
+        value = self._value(inner, result)
+        self.kernel.flush(inner)
+        where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True)) or "0"
+        self.out(self.access.store(result, where, [value]))
 
     # --- sums with lanes ---------------------------------------------------------------------------------------------
 

@@ -35,6 +35,9 @@ def factories(made: Class, plan: TensorPlan, names: Collection[str]) -> tuple[se
         "fewer_registers": f"registers({PRODUCER}, False)",
         "more_registers": f"registers({CONSUMER}, True)",
     }
+    if plan.long:
+        shape = f'{plan.columns}, {CHUNK}, "{kind}", {left}, b_rows={plan.columns}'
+        lines |= {"multiply": f"tile_product({shape})", "multiply_more": f"tile_product({shape}, fresh=False)"}
     for m in maps_of(made, plan):
         lines[f"load_{m.operand}_tile"] = f"tensor_load({len(m.axes)})"
     own = {n for n in intrinsics_tensor.MAKERS if n in names}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from redalg.graph import Node, is_const, walk
 from redalg.kernels.cuda_text import joined, literal, local
 from redalg.kernels.ir import Fold, Join, Let, Loop, Step
+from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
 from redalg.kernels.tensor_scalars import Element, TileScalars, exponents
 
@@ -40,47 +41,57 @@ class Tile:
         if made.scale is not None:  # scores are what is folded: there is only something to leave out
             if whole != "True":
                 with out.block(f"if not ({whole}):" if whole != "False" else None):
-                    self._each(True)
+                    self._each(True, first)
         elif whole in ("True", "False"):
-            self._each(whole == "False")
+            self._each(whole == "False", first)
         else:
             with out.block(f"if {whole}:"):
-                self._each(False)
+                self._each(False, first)
             with out.block("else:"):
-                self._each(True)
+                self._each(True, first)
 
-    def _each(self, masked: bool) -> None:
+    def _each(self, masked: bool, first: bool) -> None:
         """Write the value of every element in place of its score."""
         kernel, out = self.kernel, self.out
         with out.block("for r in range(2):"):
             kernel.row_places()
-            self._place(kernel.row_scope(), masked)
+            self._place(kernel.row_scope(), masked, first)
 
-    def _place(self, scope: TileScalars, masked: bool) -> None:
+    def _place(self, scope: TileScalars, masked: bool, first: bool) -> None:
         kernel, out, made = self.kernel, self.out, self.made
         shown = made.scores if made.scale is not None else made.shown
         nodes = [shown] + ([made.condition] if masked and made.condition is not None else [])
         self._hoisted(scope, nodes, (made.scores,))
-        with kernel.elements(masked or bool(self._varying(nodes))):
+        there, varying = masked and first, self._varying(nodes)
+        with kernel.elements(masked or bool(varying), 0, there, _reads(varying)):
             inner = scope.child([made.stream])
             inner.element = Element(made.scores, "S[s]", floats=kernel.floats())
             inner.known[made.scores] = "S[s]"
             inner.announce(nodes)
             text = inner.converted(shown, "f")
             if masked:
-                tests = [f"{kernel.at} < {kernel.length}"]
+                tests = ["there"] if there else []
                 if made.condition is not None:
-                    tests.append(inner.text(made.condition, 4))
+                    tests.append(inner.text(made.condition, ATOM))
                 missing = literal(_number(made.missing), "f", kernel.real)
                 if not text.isidentifier() and text != "S[s]":
                     inner.lines.append(f"shown = {text}")
                     text = "shown"
-                text = f"{text} if {' and '.join(tests)} else {missing}"
+                text = f"{text} if {' & '.join(tests)} else {missing}" if tests else text
             kernel.flush(inner)
             out(f"S[s] = {text}")
 
     def _varying(self, nodes: Iterable[Node]) -> set[Node]:
-        return {n for n in walk(*nodes) if n.op in ("index", "tensor") and self.made.stream in (*n.axes, n.attr)}
+        """Leaves that differ from element to element, but for what is in registers."""
+        found, stack, ready = set(), list(nodes), (self.made.value, self.made.scores)
+        while stack:
+            n = stack.pop()
+            if n in found or any(n is x for x in ready) and n not in nodes:
+                continue
+            stack += n.args
+            if n.op in ("index", "tensor") and self.made.stream in (*n.axes, n.attr):
+                found.add(n)
+        return found
 
     def _hoisted(self, scope: TileScalars, nodes: list[Node], but: Iterable[Node] = ()) -> None:
         """Name what is the same for all elements of the row."""
@@ -104,7 +115,7 @@ class Tile:
             if isinstance(step, Loop):
                 self._rows(waiting)
                 waiting = []
-                self._loop(step)
+                self._loop(step, first)
             elif isinstance(step, Let | Join) and getattr(step, "name", "") != "n_new":
                 waiting.append(step)
         new = {f.names[0] for s in steps if isinstance(s, Loop) for f in s.folds}
@@ -141,10 +152,14 @@ class Tile:
                 scope.lines.append(f"{kernel.share}[r] = {scope.converted(share, 'f')}")
             return
         kernel.array(name, 2)
-        a, b = (scope.converted(side[0], "f", 2) for side in (step.a, step.b))
-        scope.lines.append(f"{name}[r] = {joined(step.kind, 'f', kernel.real, a, b)}")
+        self.joined_row(step, scope)
 
-    def _loop(self, loop: Loop) -> None:
+    def joined_row(self, step: Join, scope: TileScalars) -> None:
+        a, b = (scope.converted(side[0], "f", 2) for side in (step.a, step.b))
+        name = local(step.names[0]) + ("" if self.kernel.single else "[r]")
+        scope.lines.append(f"{name} = {joined(step.kind, 'f', self.kernel.real, a, b)}")
+
+    def _loop(self, loop: Loop, first: bool) -> None:
         """Walk the elements of both rows; then the four threads of each tell each other what they found."""
         kernel, out, made = self.kernel, self.out, self.made
         bodies = {f.names[0]: weight_of(f, made.values) if f.axes and made.values else f.bodies[0] for f in loop.folds}
@@ -156,7 +171,9 @@ class Tile:
             self._hoisted(scope, list(bodies.values()), (made.value,))
             self._shifts(bodies.values(), element, scope)
             begun = self._begin(plain, bodies, element)
-            with kernel.elements(bool(self._varying(bodies.values())), begun):
+            varying = self._varying([b for b in bodies.values() if b is not made.value])
+            there = first and (any(f.names[0] in made.guarded for f in loop.folds) or _reads(varying))
+            with kernel.elements(there or bool(varying), begun, there, _reads(varying)):
                 inner = scope.child([made.stream])
                 inner.element = element
                 inner.known.pop(made.value, None)
@@ -164,10 +181,13 @@ class Tile:
                 for f in plain:
                     name, body = f"{local(f.names[0])}_way[k % {WAYS}]", bodies[f.names[0]]
                     text = element.text if self._raw(f, body) else inner.converted(body, "f", 2)
+                    text = self._guarded(f, text, inner) if first else text
                     inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}")
                 for f in loop.folds:
                     if f.axes:
-                        inner.lines.append(f"S[s] = {inner.converted(bodies[f.names[0]], 'f')}")
+                        text = inner.converted(bodies[f.names[0]], "f")
+                        text = self._guarded(f, text, inner) if first else text
+                        inner.lines.append(f"S[s] = {text}")
                 kernel.flush(inner)
             for f in plain:
                 self._gathered(f)
@@ -178,8 +198,19 @@ class Tile:
                 for f in scaled:
                     out(f"{local(f.names[0])}[r] = {element.factor} * {local(f.names[0])}[r]")
 
+    def _guarded(self, f: Fold, text: str, scope: TileScalars) -> str:
+        """What a fold adds: its identity where there is no element, if the score there does not see to that."""
+        if f.names[0] not in self.made.guarded:
+            return text
+        name = scope.fresh()
+        scope.lines.append(f"{name} = {text}")
+        identity = START[f.kind] if f.kind != "sum" else "f32(0)"
+        return f"({name} if there else {identity})"
+
     def _raw(self, f: Fold, body: Node) -> bool:
         """Whether the fold is an extremum of the registers as they are; a factor, which is positive, can wait."""
+        if f.names[0] in self.made.guarded:
+            return False
         return f.kind in ("max", "min") and body is self.made.value
 
     def _begin(self, plain: list[Fold], bodies: Mapping[str, Node], element: Element) -> int:
@@ -237,6 +268,10 @@ class Tile:
         if not rest:
             return None
         return rest[0] if len(rest) == 1 else Node("mul", tuple(rest))
+
+
+def _reads(leaves: Iterable[Node]) -> bool:
+    return any(n.op == "tensor" for n in leaves)
 
 
 def _number(node: Node) -> float:
