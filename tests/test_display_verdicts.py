@@ -1,4 +1,4 @@
-"""Displays of refusals and certificates: the witness stands in the page, and nothing is claimed that was not checked."""
+"""Displays of refusals and certificates: the witness stands in the page, and nothing unchecked is claimed."""
 
 from __future__ import annotations
 
