@@ -11,13 +11,14 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck rocq notebooks bench bench-assembly bench-gpu readme golden clean
+.PHONY: help demo test lint typecheck rocq rocq-catalog notebooks bench bench-assembly bench-gpu readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
 	@echo "make test       run the tests"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
 	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
+	@echo "make rocq-catalog  print every spec of the catalog for coqc and write benchmarks/rocq.md (some minutes)"
 	@echo "make notebooks  execute the notebooks, each in a clean kernel, into notebooks/executed"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
@@ -71,6 +72,9 @@ rocq:
 	for file in $$(grep '\.v$$' ../../proofs/theories/_CoqProject); do \
 		echo "coqc $$file" && coqc -Q . Redalg $$file || exit 1; \
 	done
+
+rocq-catalog: $(VENV)/.test
+	$(BIN)/python -m benchmarks.rocq --workers $(WORKERS) --out benchmarks/rocq.md
 
 notebooks: $(VENV)/.notebook
 	$(BIN)/python notebooks/execute.py $(ARGS)

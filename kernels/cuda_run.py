@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -11,61 +10,20 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.kernels import driver
+from redalg.kernels.admitting import NUMBERS, admitted
 from redalg.kernels.arrays import NUMPY, Framework, alignment, dtype_name, framework_of
-from redalg.kernels.choosing import Choice, Override, choose
-from redalg.kernels.driver import Geometry, Launch
-from redalg.kernels.emit_cuda import emit
-from redalg.kernels.ir import Module, Program
-from redalg.kernels.layouts import View, walk_of
-from redalg.kernels.lower import lower
+from redalg.kernels.choosing import Override
+from redalg.kernels.driver import Launch
+from redalg.kernels.layouts import View
+from redalg.kernels.planning import Planned, plan, typical
 from redalg.kernels.store import Once
-from redalg.kernels.target import Target
+from redalg.kernels.tensor_maps import TensorMaps
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
 
 WHERE = "the call"
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Everything that is decided about a kind of call before its first launch."""
-
-    program: Program
-    choice: Choice
-    module: Module
-    sizes: Mapping[str, int]
-    shapes: Mapping[str, tuple[int, ...]]
-
-
-def plan(
-    form: Form,
-    dtypes: Mapping[str, Any],
-    views: Mapping[str, View],
-    target: Target,
-    deterministic: bool = False,
-    schedule: Override = None,
-) -> Planned:
-    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
-    program = _lowered(form, dtypes)
-    sizes = dict(program.lengths)
-    for o in program.operands:
-        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
-    shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-    known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
-    choice = choose(program, sizes, walk_of(program, known), target, deterministic, schedule)
-    return Planned(program, choice, emit(program, choice.schedule, choice.layout), sizes, shapes)
-
-
-_PROGRAMS: dict[Any, Program] = {}
-
-
-def _lowered(form: Form, dtypes: Mapping[str, Any]) -> Program:
-    """One program per form and dtypes: schedules are remembered by it."""
-    key = (form, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
-    found = _PROGRAMS.get(key)
-    return found if found is not None else _PROGRAMS.setdefault(key, lower(form, dtypes))
 
 
 class CudaRun(Shown):
@@ -114,7 +72,7 @@ class CudaRun(Shown):
         key = (
             framework.kind,
             len(arrays),
-            *[framework.key(a) if a.__class__ not in _NUMBERS else a.__class__ for a in given],
+            *[framework.key(a) if a.__class__ not in NUMBERS else a.__class__ for a in given],
         )
 
         def make() -> Ready:
@@ -148,73 +106,9 @@ class CudaRun(Shown):
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
 
 
-_NUMBERS = frozenset({int, float, bool})
-
-
 def _key(framework: Framework, given: list[Any]) -> list[Any]:
     ask = framework.key
-    return [a.__class__ if a.__class__ in _NUMBERS else ask(a) for a in given]
-
-
-def admitted(form: Form, arrays: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
-    """The framework and dtypes of a call, validated as on every target.
-
-    Shapes, names and dtypes are held against the spec by `redalg.binding`, with stand-ins that hold no data.
-    """
-    from redalg.binding import bind
-
-    found: Framework | None = None
-    first, device = "", None
-    stand_ins: dict[str, Any] = {}
-    for name, array in arrays.items():
-        framework = framework_of(array)
-        if framework is None:
-            stand_ins[name] = array
-            continue
-        if getattr(array, "requires_grad", False) is True:
-            why = "results carry no gradient, and dropping it silently would be wrong"
-            raise RedalgError(f"{name}, a tensor that requires a gradient", WHERE, why, f"pass {name}.detach()")
-        if found is not None and framework is not found:
-            why = f"{name} is {framework.kind}, {first} is {found.kind}"
-            raise RedalgError("mixed kinds of arrays", WHERE, why, f"convert {name} to {found.kind} first")
-        place = framework.device(array)
-        if device is not None and place != device:
-            why = f"{name} lies on device {place}, {first} on device {device}"
-            raise RedalgError("mixed devices", WHERE, why, f"move {name} to device {device} first")
-        found, first, device = framework, first or name, place
-        stand_ins[name] = stand_in(array)
-    bound = bind(form.spec, stand_ins, where=WHERE)
-    if found is None:
-        found = NUMPY
-    dtypes = {}
-    for name, array in arrays.items():
-        number = isinstance(array, bool | int | float) and not isinstance(array, np.generic)
-        dtypes[name] = type(array) if number else dtype_name(array) if hasattr(array, "dtype") else bound.dtypes[name]
-    return found, dtypes
-
-
-def stand_in(array: Any) -> Any:
-    """An array of the same shape and dtype that holds nothing (narrow floats as float32)."""
-    if isinstance(array, list | tuple):
-        return array
-    try:
-        dtype = np.dtype(dtype_name(array))
-    except TypeError:
-        dtype = np.dtype(np.float32)
-    return np.broadcast_to(np.zeros((), dtype), tuple(array.shape))
-
-
-def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
-    """A plan for contiguous float32 arrays of moderate size on the first device."""
-    sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
-    dtypes: dict[str, Any] = {}
-    views = {}
-    for t in form.spec.tensors:
-        word = next((w for w in ("bool", "integer") if w in t.domain), None)
-        dtypes[t.name] = {"bool": "bool", "integer": "int64"}.get(word or "", "float32") if t.axes else float
-        if t.axes:
-            views[t.name] = View.contiguous(tuple(sizes[a] for a in t.axes))
-    return plan(form, dtypes, views, driver.target_of(0), deterministic, schedule)
+    return [a.__class__ if a.__class__ in NUMBERS else ask(a) for a in given]
 
 
 class Ready:
@@ -237,7 +131,7 @@ class Ready:
             n: View(tuple(a.shape), framework.strides(a), alignment(framework.pointer(a))) for n, a in held.items()
         }
         self.planned = plan(run.form, dtypes, views, target, run.deterministic, run.requested)
-        p, s = self.planned.program, self.planned.choice.schedule
+        p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.nothing = any(self.planned.sizes[a] == 0 for a in p.stream) and bool(p.passes)
@@ -250,15 +144,20 @@ class Ready:
         self._order = self._arguments(rows)
         self.launch: Callable[..., Any] | None = None
         if not self.no_rows:
-            blocks = -(-rows // s.rows) * s.split * s.cluster
-            geometry = Geometry(blocks, s.block, s.cluster)
+            planned = self.planned
             self.launch = Launch(
-                self.planned.module, target.cc, self.planned.choice.registers, geometry, self._fixed(views)
+                planned.module, target.cc, planned.choice.registers, planned.geometry, self._fixed(views)
             )
+        self.again: Callable[..., Any] | None = None
+        if self.planned.again is not None and not self.no_rows:
+            geometry = self.planned.geometry
+            self.again = Launch(self.planned.again, target.cc, None, geometry, self._fixed(views))
+        self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
 
     def _fixed(self, views: Mapping[str, View]) -> dict[tuple[str, str, int], int]:
         """The arguments that are the same in every call of this kind."""
         found = {("size", axis, 0): n for axis, n in self.planned.sizes.items()}
+        found |= {("fixed", name, 0): n for name, n in self.planned.fixed.items()}
         for name, view in views.items():
             found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
         for name, shape in self.planned.shapes.items():
@@ -276,6 +175,8 @@ class Ready:
                 found.append((p.role, results[p.name]))
             elif p.role == "scratch":
                 found.append((p.role, (p.size * rows, p.dtype)))
+            elif p.role == "maps":
+                found.append((p.role, [self.names.index(m.operand) for m in self.planned.maps]))
         return found
 
     def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
@@ -310,6 +211,9 @@ class Ready:
                 values.append(pointer(made[at]))
             elif role == "number":
                 values.append(held[at])
+            elif role == "maps":
+                assert self.maps is not None
+                values.append(self.maps.at([pointer(held[i]) for i in at], where))
             else:
                 kept.append(f.empty((at[0],), _SCRATCH.get(at[1], at[1]), like))
                 values.append(pointer(kept[-1]))
@@ -317,6 +221,8 @@ class Ready:
                     driver.clear(values[-1], at[0], where)
         assert self.launch is not None
         self.launch(values, where)
+        if self.again is not None:
+            self.again(values, where)
 
     def _outputs(self, out: Any, like: Any) -> list[Any]:
         f = self.framework
@@ -381,7 +287,7 @@ _SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integer
 
 
 def _is_number(x: Any) -> bool:
-    return x.__class__ in _NUMBERS
+    return x.__class__ in NUMBERS
 
 
 def handle_of(stream: Any) -> int:

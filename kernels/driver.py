@@ -14,6 +14,7 @@ from redalg.kernels.ir import Module, Param
 from redalg.kernels.ptx import CC, ptx_of
 from redalg.kernels.target import Target
 
+CHANGING = ("operand", "number", "result", "scratch", "maps")  # arguments that differ from call to call
 NUMBERS = {"float64": ctypes.c_double, "int64": ctypes.c_int64, "bool": ctypes.c_bool}
 
 
@@ -142,7 +143,7 @@ class Launch:
     ) -> None:
         self.module, self.geometry = module, geometry
         self.function = _loaded(module, cc, limit)
-        self.slots = [i for i, p in enumerate(module.params) if p.role in ("operand", "number", "result", "scratch")]
+        self.slots = [i for i, p in enumerate(module.params) if p.role in CHANGING]
         self._values = [_initial(p, fixed) for p in module.params]
         self._local = threading.local()
 
@@ -158,6 +159,7 @@ class Launch:
 
         config, g = driver.CUlaunchConfig(), self.geometry
         config.gridDimX, config.gridDimY, config.gridDimZ = g.blocks, 1, 1
+        config.sharedMemBytes = self.module.shared
         config.blockDimX, config.blockDimY, config.blockDimZ = g.threads, 1, 1
         if g.cluster > 1:
             shape = driver.CUlaunchAttribute()
@@ -177,7 +179,9 @@ class Launch:
             local.config.hStream = stream
             error = _LAUNCH_EX(local.config, self.function, ctypes.addressof(made[2]), 0)
         else:
-            error = _LAUNCH(self.function, g.blocks, 1, 1, g.threads, 1, 1, 0, stream, ctypes.addressof(made[2]), 0)
+            error = _LAUNCH(
+                self.function, g.blocks, 1, 1, g.threads, 1, 1, self.module.shared, stream, ctypes.addressof(made[2]), 0
+            )
         if error[0]:
             checked(error, f"launching {self.module.entry} with {g.blocks} blocks of {g.threads} threads")
 
@@ -197,7 +201,7 @@ def _LAUNCH_EX(*arguments: Any) -> Any:
 
 
 def _initial(p: Param, fixed: Mapping[tuple[str, str, int], int]) -> Any:
-    if p.role in ("operand", "result", "scratch"):
+    if p.role in ("operand", "result", "scratch", "maps"):
         return ctypes.c_uint64(0)
     if p.role == "number":
         return NUMBERS[p.dtype](0)
@@ -213,7 +217,7 @@ def _loaded(module: Module, cc: CC, limit: int | None) -> Any:
     from cuda.bindings import driver
 
     context = int(checked(driver.cuCtxGetCurrent()))
-    key = (module.source, limit, context)
+    key = (module.source, module.threads, module.shared, limit, context)
     if key not in _FUNCTIONS:
         text, entry = ptx_of(module, cc, limit)
         loaded = checked(driver.cuModuleLoadData(text.encode() + b"\0"), f"loading {entry}")
@@ -222,5 +226,8 @@ def _loaded(module: Module, cc: CC, limit: int | None) -> Any:
         if cc >= (9, 0):  # clusters of 16 blocks, where the device has room for them
             wide = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
             driver.cuFuncSetAttribute(function, wide, 1)
+        if module.shared:
+            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            checked(driver.cuFuncSetAttribute(function, most, module.shared), f"shared memory of {entry}")
         _FUNCTIONS[key] = function
     return _FUNCTIONS[key]

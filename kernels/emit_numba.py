@@ -52,7 +52,7 @@ def emit_cpu(program: Program, layout: Layout, schedule: CpuSchedule) -> CpuModu
     bodies = [_headed(kernel.stage.name, params, text) for kernel, (text, _) in zip(printed, texts, strict=True)]
     whole = wrapped("\n\n\n".join([first.header(names), *map(_as_njit, functions.values()), *bodies]) + "\n")
     stages = tuple(kernel.stage for kernel in printed)
-    return CpuModule(whole, stages[0].name, (*params.values(), *RANGE), stages)
+    return CpuModule(whole, stages[0].name, (*params.values(), *RANGE), stages=stages)
 
 
 def _headed(name: str, params: Iterable[str], text: str) -> str:

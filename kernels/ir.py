@@ -164,7 +164,8 @@ class Param:
     `role`: "operand" or "result" (a pointer), "number" (a scalar operand), "size" (length of axis `name`), "stride" or
     "stride_out" (of the operand or result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size`
     entries for every row; counters start at 0; on a CPU `size` entries for every piece), "span" (elements of a piece,
-    CPU), "low" or "high" (a range of rows or pieces, CPU).
+    CPU), "low" or "high" (a range of rows or pieces, CPU), "maps" (the tensors' maps in device memory, 128 bytes each),
+    "fixed" (a number that is the same for all calls of one kind).
     """
 
     role: str
@@ -176,8 +177,14 @@ class Param:
 
 @dataclass(frozen=True)
 class Module:
-    """Generated source: a Python module as text, its entry point, and what the entry takes."""
+    """Generated source: a Python module as text, its entry point, and what the entry takes.
+
+    ``threads``: of every block, where the kernel was written for that number; ``shared``: bytes of shared memory that
+    are given at the launch.
+    """
 
     source: str
     entry: str
     params: tuple[Param, ...]
+    threads: int = 0
+    shared: int = 0

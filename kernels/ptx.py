@@ -65,6 +65,8 @@ def signature(module: Module) -> tuple[Any, ...]:
     for p in module.params:
         if p.role in ("operand", "result", "scratch"):
             found.append(types.CPointer(POINTEE[p.dtype]))
+        elif p.role == "maps":
+            found.append(types.uint64)
         else:
             found.append(number[p.dtype] if p.role == "number" else types.int64)
     return tuple(found)
@@ -120,16 +122,18 @@ def ptx_of(module: Module, cc: CC, limit: int | None = None) -> tuple[str, str]:
 def _compiled(module: Module, cc: CC, limit: int | None) -> str:
     from numba import cuda
 
+    compile_ptx: Any = cuda.compile_ptx
     with _compiling, _pretended(cc):
         kernel = getattr(module_of(module.source), module.entry)
-        text: str = cuda.compile_ptx(kernel.py_func, signature(module), cc=_arch(cc))[0]
+        bounds = (module.threads, 1) if module.threads else None
+        text: str = compile_ptx(kernel.py_func, signature(module), cc=_arch(cc), launch_bounds=bounds)[0]
     return re.sub(r"(\.entry[^{]*?\))", rf"\1\n.maxnreg {limit}", text, count=1) if limit else text
 
 
 def _key(what: str, module: Module, cc: CC, limit: int | None) -> str:
     from redalg import __version__
 
-    made_of = module.source, module.entry, module.params, cc, limit
+    made_of = module.source, module.entry, module.params, module.threads, cc, limit
     return digest(what, *made_of, __version__, _functions(), *map(_version, PACKAGES))
 
 

@@ -17,9 +17,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redalg.proofs.audit_report import AuditReport as AuditReport
     from redalg.proofs.audit_run import audit as audit
+    from redalg.proofs.rocq_instance import Instance as Instance
+    from redalg.proofs.rocq_instance import rocq as rocq
+    from redalg.proofs.smt import smt_lib as smt_lib
+    from redalg.proofs.smt import solve as solve
 
-_HOME = {"audit": "redalg.proofs.audit_run", "AuditReport": "redalg.proofs.audit_report"}
-__all__ = ["AuditReport", "audit"]
+_HOME = {
+    "audit": "redalg.proofs.audit_run",
+    "AuditReport": "redalg.proofs.audit_report",
+    "Instance": "redalg.proofs.rocq_instance",
+    "rocq": "redalg.proofs.rocq_instance",
+    "smt_lib": "redalg.proofs.smt",
+    "solve": "redalg.proofs.smt",
+}
+__all__ = ["AuditReport", "Instance", "audit", "rocq", "smt_lib", "solve"]
 
 
 def __getattr__(name: str) -> Any:

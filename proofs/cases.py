@@ -11,7 +11,8 @@ from redalg.proofs import polynomial as po
 from redalg.proofs.generators import INDICATORS, SPLIT, Case, Value
 from redalg.proofs.inequalities import Constraint
 from redalg.proofs.normalform import Normal
-from redalg.proofs.polynomial import Exhausted, Poly, as_constant
+from redalg.proofs.polynomial import Poly, as_constant
+from redalg.proofs.work import Exhausted, spend
 
 BRANCHES = 4000
 
@@ -186,6 +187,7 @@ class Cases:
 
     def possible(self, given: list[Constraint]) -> bool:
         n = self.normal
+        spend(len(given) + len(n.facts))
         bounds = [b for p, _ in given for b in n.bounds(p)]
         facts = [*given, *n.facts, *bounds]
         return signs.solvable([*facts, *n.known([p for p, _ in facts])])
@@ -193,6 +195,7 @@ class Cases:
     def _by_equalities(self, p: Poly, given: list[Constraint]) -> bool:
         """Use p = 0 where both p >= 0 and p <= 0 are known, solved for a generator that occurs once."""
         held = [q for q, strict in given if not strict]
+        spend(len(held) ** 2)
         for q in held:
             if not any(r == po.scaled(q, -1) for r in held):
                 continue

@@ -20,13 +20,12 @@ from redalg.proofs.generators import Case, Value
 from redalg.proofs.inequalities import Constraint
 from redalg.proofs.maps import NONNEGATIVE, POSITIVE_LOGS
 from redalg.proofs.normalform import Normal
-from redalg.proofs.polynomial import Exhausted, Poly, Unknown
+from redalg.proofs.polynomial import Poly, Unknown
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
 from redalg.proofs.structure import check_structure
 from redalg.proofs.terms import Term, walk
-
-BUDGET = 3_000_000  # monomial products per certificate
+from redalg.proofs.work import SHARE, Exhausted, metered, share, spend
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,21 @@ def check(doc: Document) -> Report:
     """The status of every obligation of a document.
 
     Raises: CertificateError where the obligations stated are not those its spec and form require, where the form is
-    not one (a name is missing, a lift reads what it may not) or an assumption is unknown.
+    not one (a name is missing, a lift reads what it may not), an assumption is unknown, or the obligations are too many
+    to be stated within the budget of work. An obligation that takes more than what is left of it is unknown.
     """
+    try:
+        with metered():
+            return _checked(doc)
+    except (Exhausted, Unknown, OverflowError, RecursionError) as e:
+        why = "its parts refer to each other too deeply" if isinstance(e, RecursionError) else str(e)
+        raise CertificateError("the document", "certificate", why, _SMALLER) from None
+
+
+def _checked(doc: Document) -> Report:
     check_structure(doc)
     needed = required(doc)
-    _compare(needed, doc.obligations)
+    compare(needed, doc.obligations)
     strange = [a for a in doc.assumptions if a not in BEARING]
     if strange:
         raise CertificateError(
@@ -86,7 +95,8 @@ def check(doc: Document) -> Report:
         )
     judge = Judge(doc)
     check_coverage(doc, judge.plain())
-    findings = tuple(judge.decide(o) for o in needed)
+    obstacles = [judge.obstacle(o) for o in needed]  # what is left of the budget then tests those that stay
+    findings = tuple(judge.finding(o, why) for o, why in zip(needed, obstacles, strict=True))
     for a in superfluous(doc, needed):
         raise CertificateError(f"the assumption {a!r}", "assumptions", "every obligation is proved without it", _AGAIN)
     return Report(findings, doc.assumptions)
@@ -98,23 +108,27 @@ def superfluous(doc: Document, needed: tuple[Obligation, ...]) -> list[str]:
     for a in doc.assumptions:
         kept = tuple(x for x in doc.assumptions if x not in {a, *found})
         judge = Judge(replace(doc, assumptions=kept))
-        if a != "finite_stage_values" and all(judge.proves(o) for o in needed):
-            found.append(a)
+        with metered():
+            if a != "finite_stage_values" and all(judge.proves(o) for o in needed):
+                found.append(a)
     return found
 
 
 _AGAIN = "export the certificate again with form.certificate.to_json()"
+_SMALLER = "certify the outputs one by one, as specs of their own"
 
 
-def _compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> None:
+def compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> None:
+    """Raise CertificateError unless what is stated is what is needed, in order."""
     if needed == stated:
         return
-    missing = [o for o in needed if o not in set(stated)]
+    there, wanted = set(stated), set(needed)
+    missing = [o for o in needed if o not in there]
     if missing:
         raise CertificateError(
             f"obligation {missing[0]} is missing or changed", "obligations", "the spec and the form require it", _AGAIN
         )
-    extra = [o for o in stated if o not in set(needed)] or [stated[-1]]
+    extra = [o for o in stated if o not in wanted] or [stated[-1]]
     why = "the form does not entail it, not twice, or not in this place"
     raise CertificateError(f"obligation {extra[0]}", "obligations", why, _AGAIN)
 
@@ -128,21 +142,29 @@ class Judge:
         self.definition: dict[int, list[Poly]] = {}
 
     def decide(self, o: Obligation) -> Finding:
-        why = self._obstacle(o)
-        return self._tested(o, why) if why else Finding(o, "proved")
+        return self.finding(o, self.obstacle(o))
 
     def proves(self, o: Obligation) -> bool:
-        return not self._obstacle(o)
+        return not self.obstacle(o)
 
-    def _obstacle(self, o: Obligation) -> str:
+    def finding(self, o: Obligation, obstacle: str) -> Finding:
+        """Proved without an obstacle, else what tests say."""
+        return self._tested(o, obstacle) if obstacle else Finding(o, "proved")
+
+    def obstacle(self, o: Obligation) -> str:
         """Empty for a proved obligation, else why it is not."""
         try:
-            return "" if self._proved(o) else "the normal forms of its sides differ"
+            with share():
+                return "" if self._proved(o) else "the normal forms of its sides differ"
         except (Exhausted, Unknown, OverflowError, RecursionError) as e:
             return str(e)[:200] or type(e).__name__
 
     def _tested(self, o: Obligation, why: str) -> Finding:
-        status, found = falsify(o, self.doc)
+        try:
+            with share(2 * SHARE):
+                status, found = falsify(o, self.doc)
+        except Exhausted:
+            return Finding(o, "unknown", why)
         return Finding(o, status, found if status == "refuted" else why)
 
     def _proved(self, o: Obligation) -> bool:
@@ -161,8 +183,9 @@ class Judge:
         return self._normal(())
 
     def _normal(self, given: tuple[Term, ...]) -> Normal:
+        spend(1 + len(given) // 4)
         if given not in self.normals:
-            n = Normal(BUDGET, frozenset(self.doc.assumptions))
+            n = Normal(frozenset(self.doc.assumptions))
             self.normals[given] = n
             n.facts = self._constraints(n, given)
             n.done.clear()
@@ -255,4 +278,4 @@ def _polys(v: Value) -> list[Poly]:
     return [v] if isinstance(v, dict) else []
 
 
-__all__ = ["Finding", "Judge", "Report", "check"]
+__all__ = ["Finding", "Judge", "Report", "check", "compare"]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from redalg.proofs.document import Document
 from redalg.proofs.generators import Case, Value
 from redalg.proofs.normalform import Normal
-from redalg.proofs.polynomial import Exhausted, Unknown
+from redalg.proofs.polynomial import Unknown
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.terms import Term, walk
+from redalg.proofs.work import Exhausted, share, spend
 
 PAIRS = {
     "sum": "(sum, ×)",
@@ -20,6 +21,7 @@ PAIRS = {
     "all": "(all, or)",
     "monoid": "(monoid, action)",
 }
+FORM = 50_000  # steps for the normal form of one reduction; past it the reduction stays as it is written
 # assumption -> operations of which one must occur for it to have a bearing
 BEARING = {
     "cast_commutes": {"cast"},
@@ -44,10 +46,12 @@ def check_coverage(doc: Document, normal: Normal) -> None:
     forms = [(t, _form(t, normal)) for t in terms if t.op == "reduce" and set(t.attr.axes) == set(doc.axis)]
     needed = _reached([_form(root, normal) for root in doc.spec.values()], normal)
     for t, form in forms:
+        spend(len(stated))
         live = needed is None or not isinstance(form, dict) or bool(_inside(form) & needed)
         if live and form not in stated and (not _is_sum(t, doc) or _separates(t, doc, normal)):
             raise _refused(f"a {t.attr.kind} of the spec", "stages", "it is no stage; of a sum the O1 is missing")
     for s, form in zip(doc.stages, stated, strict=True):
+        spend(len(forms))
         if not _is_sum(s.node, doc) and form not in [f for _, f in forms]:
             raise _refused(f"stage {s.name}", "stages", "the spec has no such reduction")
     used = {t.op for t in terms} | {t.attr.kind for t in terms if t.op == "reduce"}
@@ -66,7 +70,8 @@ def _is_sum(t: Term, doc: Document) -> bool:
 
 def _form(t: Term, normal: Normal) -> object:
     try:
-        return normal(t)
+        with share(FORM):
+            return normal(t)
     except (Unknown, Exhausted, RecursionError):
         return t
 
@@ -90,10 +95,14 @@ def _generators(v: Value, normal: Normal) -> set[int]:
 
 def _mixed(g: int, axis: set[str], normal: Normal) -> bool:
     gen = normal.gens[g]
-    return bool(gen.axes & axis) and _reads_result(g, axis, normal)
+    try:
+        return bool(gen.axes & axis) and _reads_result(g, axis, normal)
+    except RecursionError:
+        return True
 
 
 def _reads_result(g: int, axis: set[str], normal: Normal) -> bool:
+    spend()
     gen = normal.gens[g]
     if gen.kind == "sum":
         return bool(set(gen.data[0]) & axis) or any(_reads_result(h, axis, normal) for h, _ in gen.data[1])

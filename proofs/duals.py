@@ -12,6 +12,7 @@ from fractions import Fraction
 
 from redalg.proofs.value_maps import ONE, UNKNOWN, ZERO, Value, is_finite, is_nan
 from redalg.proofs.values import Numbers
+from redalg.proofs.work import spend
 
 TWO, HALF = Fraction(2), Fraction(1, 2)
 
@@ -52,6 +53,7 @@ class Duals(Numbers):
             return value
         if not is_finite(value):
             return UNKNOWN
+        spend(4 * sum(len(t) for t, _ in varying))
         found: dict[int, Value] = {}
         for i in sorted({i for t, _ in varying for i in t}):
             found[i] = Numbers.add(self, [Numbers.mul(self, [local, t[i]]) for t, local in varying if i in t])

@@ -18,6 +18,7 @@ from redalg.proofs.document import Monoid
 from redalg.proofs.terms import UNARY, Term, walk
 from redalg.proofs.value_maps import NEG_INF, UNKNOWN, Value
 from redalg.proofs.values import Numbers
+from redalg.proofs.work import spend
 
 BUDGET = 200_000
 Place = Mapping[str, int]
@@ -91,7 +92,9 @@ class Evaluation:
 
     def places(self, axes: Sequence[str]) -> Iterator[dict[str, int]]:
         """Every position along the axes, row-major."""
-        return (dict(zip(axes, at, strict=True)) for at in product(*(range(self._length(a)) for a in axes)))
+        for at in product(*(range(self._length(a)) for a in axes)):
+            self._spend(1)
+            yield dict(zip(axes, at, strict=True))
 
     def _length(self, axis: str) -> int:
         if axis not in self.lengths:
@@ -100,6 +103,7 @@ class Evaluation:
 
     def _spend(self, cost: int) -> None:
         self.spent += cost
+        spend(cost)
         if self.spent > self.budget:
             raise TooMuch(f"more than {self.budget} evaluations")
 
@@ -201,8 +205,10 @@ class Evaluation:
             arg = arg.args[1 if condition else 2]
         terms = self._distributed(arg)
         numbers = self.numbers
-        statistics = [x for x in terms if _is_statistic(x[0], arg.axes)]
-        elements = [x for x in terms if x not in statistics]
+        late = [_is_statistic(x[0], arg.axes) for x in terms]
+        self._spend(len(terms))
+        statistics = [x for x, later in zip(terms, late, strict=True) if later]
+        elements = [x for x, later in zip(terms, late, strict=True) if not later]
         plain = self.value(arg, at)
         if not elements or not statistics:
             return plain
@@ -296,6 +302,7 @@ class Evaluation:
         return self.lists[key]
 
     def _parts(self, terms: tuple[Term, ...], values: Leaves) -> list[Value]:
+        self._spend(len(values))
         inner = Evaluation(self.numbers, values, {}, casts=self.casts, budget=self.budget - self.spent)
         found = [inner.table(t)[0] for t in terms]
         self._spend(inner.spent)

@@ -24,9 +24,10 @@ from redalg.proofs.complexes import Complex, parts
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.enclosure import Interval
 from redalg.proofs.evaluate import BUDGET, Evaluation, Place, TooMuch, Unfit, new_axes
-from redalg.proofs.terms import Term, walk
+from redalg.proofs.terms import MOST_AXES, Term, walk
 from redalg.proofs.value_maps import UNKNOWN, Value, is_finite, is_nan
 from redalg.proofs.values import Numbers
+from redalg.proofs.work import spend
 
 ATTEMPTS = 6  # draws per wanted point
 MODES = (0, 1, 3, 4, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
@@ -86,6 +87,7 @@ class Sample:
         self.sizes: dict[str, int] = {}
         self.starts: dict[str, int] = {}
         self.evaluation: Evaluation
+        self.outside: bool | None = None  # whether NaN on the right comes from a function outside its domain
 
     def _definitions(self) -> tuple[Term, ...]:
         if self.obligation.equality != "domain":
@@ -109,6 +111,8 @@ class Sample:
         """A point, with the later anchors moved so that the order facts hold; False where it costs too much."""
         self.sizes = self.made | {a: self._size(a, attempt) for a in self.axes}
         self._share_sizes()
+        if len(self.axes) > MOST_AXES:
+            raise Unfit(f"it has more than {MOST_AXES} axes")
         while prod(self.sizes.values()) > self.budget // 64 and max(self.sizes.values()) > 1:
             widest = max(self.axes, key=self.sizes.__getitem__, default=None)
             if widest is None or self.sizes[widest] == 1:
@@ -122,6 +126,7 @@ class Sample:
         self.values, self.drawn, mode = {}, [], self.modes[attempt % len(self.modes)]
         for (name, axes), domain in self.leaves.items():
             values = self.values.setdefault(name, {})
+            spend(2 * prod(self.sizes[a] for a in axes))
             ranges = [range(self.starts.get(a, 0), self.starts.get(a, 0) + self.sizes[a]) for a in axes]
             for place in product(*ranges):
                 if place not in values:
@@ -220,7 +225,7 @@ class Sample:
 
     def compared(self) -> dict[str, Any] | bool:
         """The point with both values where the sides differ; else whether they agree at a position at least."""
-        o, agreed = self.obligation, False
+        o, agreed, self.outside = self.obligation, False, None
         try:
             for root in (o.left, o.right, *self.judged):
                 self.evaluation.table(root)
@@ -252,7 +257,9 @@ class Sample:
 
     def _outside(self, side: Term) -> bool:
         """Whether NaN comes from a real function outside its domain (or stands there), not from an infinity."""
-        return not any(type(v) is float and v == v for t in walk(side) for v in self.evaluation.table(t))
+        if self.outside is None:
+            self.outside = not any(type(v) is float and v == v for t in walk(side) for v in self.evaluation.table(t))
+        return self.outside
 
     def _agree(self, left: Value, right: Value) -> bool | None:
         if type(left) is bool or type(right) is bool:
@@ -313,6 +320,7 @@ def _axes(roots: tuple[Term, ...]) -> set[str]:
 
 def _every_axis(roots: tuple[Term, ...]) -> Iterator[str]:
     for t in walk(*roots):
+        spend(len(t.axes) // 4)
         yield from t.axes
         if t.op == "reduce":
             yield from t.attr.axes

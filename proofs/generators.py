@@ -26,6 +26,7 @@ from typing import Any, TypeAlias
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.polynomial import UNIT, Mono, Number, Poly, Unknown
+from redalg.proofs.work import spend
 
 INDICATORS = ("pos", "zero", "truth")
 SPLIT = ("max", "abs", "relu", "sign")  # resolved by cases
@@ -61,8 +62,8 @@ def frozen(v: Value) -> Any:
 class Generators(po.Arithmetic):
     """The table of generators, and what is known of each: its free axes and its sign."""
 
-    def __init__(self, budget: int) -> None:
-        super().__init__(budget)
+    def __init__(self) -> None:
+        super().__init__()
         self.gens: list[Gen] = []
         self.numbers: dict[Any, int] = {}
 
@@ -73,7 +74,7 @@ class Generators(po.Arithmetic):
             self.gens.append(Gen(kind, data, frozenset(axes), sign))
             if kind in INDICATORS:
                 self.idempotent.add(found)
-            self.spend(1)
+            spend(2)
         return found
 
     # --- what a value depends on, and its sign ---
@@ -82,7 +83,9 @@ class Generators(po.Arithmetic):
         if isinstance(v, str):
             return frozenset()
         if isinstance(v, Case):
+            spend()
             return self.gens[v.gen].axes | self.axes(v.yes) | self.axes(v.no)
+        spend(1 + len(v))
         return frozenset().union(*(self.gens[g].axes for m in v for g, _ in m))
 
     def mono_axes(self, m: Mono) -> frozenset[str]:
@@ -90,6 +93,7 @@ class Generators(po.Arithmetic):
 
     def sign_of_mono(self, m: Mono) -> int:
         sign = signs.POS
+        spend(1 + len(m) // 2)
         for g, e in m:
             s = self.gens[g].sign
             if e.denominator != 1:
@@ -129,6 +133,7 @@ class Generators(po.Arithmetic):
 
     def _without(self, p: Poly, base: int) -> Poly:
         body: Poly = self.gens[base].data[0]
+        spend(len(p))
         exponents = {m: dict(m).get(base, 0) for m in p}
         lowest = min(0, *(e.__floor__() for e in exponents.values()))
         parts: list[Poly] = []
@@ -142,6 +147,7 @@ class Generators(po.Arithmetic):
 
     def _trigonometric(self, p: Poly) -> Poly:
         """cos² = 1 - sin²."""
+        spend(1 + len(p))
         for m, c in p.items():
             for g, e in m:
                 if self.gens[g].kind == "fun" and self.gens[g].data[0] == "cos" and e.denominator == 1 and e >= 2:
@@ -166,9 +172,11 @@ class Generators(po.Arithmetic):
 
     def keyed(self, kind: str, p: Poly, beside: Any, data: tuple[Any, ...], axes: Iterable[str], sign: int) -> int:
         """The generator over a polynomial; one over an equal polynomial is the same."""
+        spend(1 + len(p))
         key = frozen(p) if beside is None else (beside, frozen(p))
         if (kind, key) not in self.numbers and self._has_base(p):
             rest = [x for x in data if not isinstance(x, dict)]
+            spend(len(self.gens))
             for i, g in enumerate(self.gens):
                 if g.kind != kind or [x for x in g.data if not isinstance(x, dict)] != rest:
                     continue
@@ -181,6 +189,7 @@ class Generators(po.Arithmetic):
     # --- indicators ---
 
     def case(self, gen: int, yes: Value, no: Value) -> Value:
+        spend()
         if yes == no:
             return yes
         if isinstance(yes, dict) and isinstance(no, dict):
@@ -191,6 +200,7 @@ class Generators(po.Arithmetic):
         """The value where the indicator is 1 or 0."""
         if isinstance(v, str):
             return v
+        spend(1 if isinstance(v, Case) else 1 + len(v))
         if isinstance(v, Case):
             if v.gen == gen:
                 return self.cofactor(v.yes if value else v.no, gen, value)
@@ -212,6 +222,7 @@ class Generators(po.Arithmetic):
         """The indicator to split on first, so that trees are alike."""
         if isinstance(v, Case):
             return v.gen
+        spend(1 + len(v) // 2)
         return min((g for m in v for g, _ in m if g in self.idempotent), default=None) if isinstance(v, dict) else None
 
     def rational_root(self, c: Number, e: Number) -> Number | None:
@@ -222,8 +233,10 @@ class Generators(po.Arithmetic):
         found = Fraction(1)
         for value, sign in ((root.numerator, 1), (root.denominator, -1)):
             exact = round(value ** (1 / e.denominator)) if value < 10**15 else -1
-            if exact**e.denominator != value:
+            if exact > 1 and e.denominator > 50 or exact**e.denominator != value:
                 return None
+            if exact > 1:
+                po.bounded(exact, times=abs(e.numerator))
             found *= Fraction(exact) ** (sign * e.numerator) if exact else 0
         return po.number(found)
 

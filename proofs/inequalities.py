@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from redalg.proofs.polynomial import UNIT, Mono, Number, Poly, magnitude, number
+from redalg.proofs.polynomial import UNIT, Mono, Number, Poly, bounded, magnitude, number
+from redalg.proofs.work import spend
 
 NEG, ZERO, POS = 1, 2, 4
 ANY, NONNEG, NONPOS = NEG | ZERO | POS, ZERO | POS, NEG | ZERO
@@ -64,6 +65,7 @@ def solvable(constraints: list[Constraint]) -> bool:
 def _simplified(system: list[Constraint]) -> list[Constraint]:
     found: dict[frozenset[tuple[Mono, Number]], Constraint] = {}
     for p, strict in system:
+        spend(1 + len(p))
         rest = [c for m, c in p.items() if m != UNIT]
         if not rest:
             value = p.get(UNIT, 0)
@@ -71,6 +73,7 @@ def _simplified(system: list[Constraint]) -> list[Constraint]:
                 return [({}, True)]
             continue
         lead = magnitude(min((m, c) for m, c in p.items() if m != UNIT)[1])
+        bounded(*p.values())
         q = {m: number(Fraction(c) / lead) for m, c in sorted(p.items())}
         key = frozenset(q.items())
         found[key] = (q, strict or (key in found and found[key][1]))
@@ -81,6 +84,7 @@ def _eliminated(system: list[Constraint], m: Mono) -> list[Constraint]:
     above = [(p, s) for p, s in system if p.get(m, 0) > 0]
     below = [(p, s) for p, s in system if p.get(m, 0) < 0]
     kept = [(p, s) for p, s in system if m not in p]
+    spend(len(system))
     for p, s in above:
         for q, t in below:
             kept.append((_combined(p, q, m), s or t))
@@ -89,6 +93,7 @@ def _eliminated(system: list[Constraint], m: Mono) -> list[Constraint]:
 
 def _combined(p: Poly, q: Poly, m: Mono) -> Poly:
     a, b = p[m], -q[m]
+    spend(len(p) + len(q))
     found: Poly = {k: c * b for k, c in p.items()}
     for k, c in q.items():
         found[k] = found.get(k, 0) + c * a

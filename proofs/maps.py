@@ -14,6 +14,7 @@ from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Case, Generators, Value, frozen
 from redalg.proofs.polynomial import UNIT, Mono, Number, Poly
+from redalg.proofs.work import spend
 
 POSITIVE_LOGS, NONNEGATIVE = "positive_log_arguments", "nonnegative_factors"
 STRICT = frozenset("tanh sigmoid log1p expm1 erf sinh atan asinh".split())
@@ -36,8 +37,8 @@ SIGNS = {"abs": signs.NONNEG, "relu": signs.NONNEG, "sigmoid": signs.POS, "cosh"
 class Maps(Generators):
     """Constructors of values; `assumed` are the document's named assumptions, `used` those that were needed."""
 
-    def __init__(self, budget: int, assumed: frozenset[str] = frozenset()) -> None:
-        super().__init__(budget)
+    def __init__(self, assumed: frozenset[str] = frozenset()) -> None:
+        super().__init__()
         self.assumed, self.used = assumed, set[str]()
         self.facts: list[signs.Constraint] = []
         self.quantified: dict[tuple[int, int], tuple[tuple[str, ...], Poly]] = {}  # (indicator, value): holds nowhere
@@ -56,6 +57,7 @@ class Maps(Generators):
 
     def on_both(self, f: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
         """f of two values, split only where one of them is not a polynomial."""
+        spend()
         tops = [v.gen for v in (a, b) if isinstance(v, Case)]
         if not tops:
             return f(a, b)
@@ -126,6 +128,7 @@ class Maps(Generators):
     def known(self, polys: list[Poly]) -> list[signs.Constraint]:
         """What the signs of monomials say."""
         monos = {m for p in polys for m in p if m != UNIT}
+        spend(sum(map(len, polys)))
         found: list[signs.Constraint] = []
         for m in sorted(monos):
             s = self.sign_of_mono(m)
@@ -183,16 +186,16 @@ class Maps(Generators):
     def _power_of_mono(self, m: Mono, c: Number, e: Number) -> Value:
         if e.denominator == 1:
             if c not in (1, -1):
-                self.bounded(c, times=abs(int(e)))
-            return {tuple((g, po.number(x * e)) for g, x in m): po.number(Fraction(c) ** int(e))}
+                po.bounded(c, times=abs(int(e)))
+            return {tuple((g, po.exponent(x * e)) for g, x in m): po.number(Fraction(c) ** int(e))}
         free = [(g, x) for g, x in m if not self.gens[g].sign & signs.NEG]
         even = [(g, x) for g, x in m if (g, x) not in free and x.denominator == 1 and x % 2 == 0]
         held = [x for x in m if x not in free and x not in even]
         if held and self.may(NONNEGATIVE):
             free, held = free + held, []
-        outer: Poly = {tuple(sorted((g, po.number(x * e)) for g, x in free)): 1}
+        outer: Poly = {tuple(sorted((g, po.exponent(x * e)) for g, x in free)): 1}
         for g, x in even:  # (t²)^q = |t|^2q
-            outer = self.mul(outer, po.gen(self._fun("abs", po.gen(g)), po.number(x * e)))
+            outer = self.mul(outer, po.gen(self._fun("abs", po.gen(g)), po.exponent(x * e)))
         root = self.rational_root(c, e)
         if root is not None and not held:
             return po.scaled(outer, root)
@@ -215,7 +218,7 @@ class Maps(Generators):
                 total = self.by(total, self.power_of(self.gens[m[0][0]].data[0], c))
             else:
                 g = self.new("exp", m, (m,), self.mono_axes(m), signs.POS)
-                total = self.by(total, po.gen(g, c))
+                total = self.by(total, po.gen(g, po.exponent(c)))
         return total
 
     def log(self, v: Value) -> Value:
@@ -335,6 +338,7 @@ class Maps(Generators):
         """Addition theorems, one term of the argument at a time."""
         if not v:
             return po.const(int(name == "cos"))
+        spend(len(v))
         m = max(v)
         c, rest = v[m], {k: x for k, x in v.items() if k != m}
         unit: Poly = {m: po.magnitude(c)}
@@ -356,6 +360,7 @@ def as_mono(p: Poly) -> tuple[Mono, Number] | None:
 
 def _factors(n: int) -> list[tuple[int, int]]:
     found, p = [], 2
+    spend(n.bit_length())
     while p * p <= n and p < 2000:
         k = 0
         while n % p == 0:

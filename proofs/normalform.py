@@ -17,11 +17,20 @@ from redalg.proofs.terms import Term, walk
 CASTS = ("cast_commutes", "cast_left_out")
 
 
+def _truths(t: Term) -> tuple[Term, ...]:
+    """The arguments that must be truths: the normal form of a condition is 0 or 1, and `and` is a product."""
+    if t.op in ("and", "or", "not"):
+        return t.args
+    if t.op == "where":
+        return t.args[:1]
+    return t.args if t.op == "reduce" and t.attr.kind in ("any", "all") else ()
+
+
 class Normal(Orders):
     """Normal forms of the terms of one document, with each term's computed once."""
 
-    def __init__(self, budget: int = 2_000_000, assumed: frozenset[str] = frozenset()) -> None:
-        super().__init__(budget, assumed)
+    def __init__(self, assumed: frozenset[str] = frozenset()) -> None:
+        super().__init__(assumed)
         self.done: dict[Term, Value] = {}
 
     def __call__(self, root: Term) -> Value:
@@ -32,6 +41,8 @@ class Normal(Orders):
 
     def _value(self, t: Term) -> Value:
         args = [self.done[a] for a in t.args]
+        if not all(a.is_boolean for a in _truths(t)):
+            raise Unknown(f"{t.op} of a number, where a truth is expected")
         if t.op in ("const", "special", "true", "false"):
             return self._constant(t)
         if t.op in ("tensor", "state", "index", "size"):

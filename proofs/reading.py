@@ -1,21 +1,28 @@
 """Documents from JSON text somebody else may have written: held to their types, within bounds, never executed.
 
-Bounds: 16 MB of text, 64 levels of nesting, numbers of 600 digits, names of 200 characters, 400,000 terms.
+Bounds: 2 MB of text, 64 levels of nesting, numbers of 600 digits, names of 200 printable characters, 20,000 terms
+along 64 axes, 2000 entries of a kind, a budget of steps (`redalg.proofs.work`). The largest certificate of the catalog
+has 22 kB and 650 terms.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
 from redalg.proofs import document as d
 from redalg.proofs.refusals import damaged
-from redalg.proofs.terms import ARITY, NARY, REDUCTIONS, Leaf, Term, Terms
+from redalg.proofs.rounding import FLOATS, INTEGERS
+from redalg.proofs.terms import ARITY, MOST_AXES, NARY, REDUCTIONS, Leaf, Term, Terms
+from redalg.proofs.work import Exhausted, metered, spend
 
-BYTES, DIGITS, NAME, NESTING, ITEMS = 16_000_000, 600, 200, 64, 100_000
+BYTES, DIGITS, NAME, NESTING, ITEMS, TERMS = 2_000_000, 600, 200, 64, 2000, 20_000
+FORMATS = frozenset(FLOATS) | frozenset(INTEGERS) | {"bool"}
+LONGEST_LIST = 1 << 40  # of the first k
 SPECIAL = frozenset({"oo", "-oo", "nan", "pi", "e", "i"})
 DOMAINS = frozenset("positive nonnegative integer bool complex".split())
 NUMBER = re.compile(r"-?[0-9]{1,600}(/[0-9]{1,600})?")
@@ -27,23 +34,44 @@ def loads(text: str | bytes) -> d.Document:
 
     Raises: CertificateError (a RedalgError) naming the place, for everything that is not a certificate of this version.
     """
-    return Reader(parsed(text)).document()
+    with bounded():
+        return Reader(parsed(text)).document()
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Reading within the budget of steps, whatever a text holds."""
+    try:
+        with metered():
+            yield
+    except (Exhausted, RecursionError) as e:
+        raise damaged("the document", "certificate", str(e)) from None
 
 
 def parsed(text: str | bytes) -> Any:
     """The data of a JSON text: exact numbers, no key twice, within the bounds."""
+    if not isinstance(text, str | bytes | bytearray):
+        raise damaged(f"a {type(text).__name__}", "certificate", "the text of a certificate is str or bytes")
     if len(text) > BYTES:
         raise damaged(f"a text of {len(text)} bytes", "certificate", f"certificates have at most {BYTES} bytes")
     try:
         text = text if isinstance(text, str) else text.decode()
         _check_nesting(text)
-        return json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_unique)
+        return json.loads(
+            text, parse_float=_no_float, parse_constant=_no_float, parse_int=_integer, object_pairs_hook=_unique
+        )
     except (ValueError, RecursionError, UnicodeDecodeError) as e:
         raise damaged("a text that is not JSON of a certificate", "certificate", str(e)[:200]) from None
 
 
 def _no_float(text: str) -> Any:
     raise ValueError(f"the number {text[:40]} is not exact")
+
+
+def _integer(text: str) -> int:
+    if len(text) > 20:
+        raise ValueError(f"the integer {text[:40]} is too long")
+    return int(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -54,12 +82,16 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_nesting(text: str) -> None:
-    depth = 0
-    for m in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{\]}]', text):
-        c = m.group()[0]
-        depth += 1 if c in "[{" else -1 if c in "]}" else 0
-        if depth > NESTING:
-            raise ValueError(f"nested more than {NESTING} levels deep")
+    """One linear scan; a text whose strings do not end is refused by the parser."""
+    depth, quoted = 0, False
+    for m in re.finditer(r'\\.|["\[{\]}]', text, re.DOTALL):
+        c = m.group()
+        if c == '"':
+            quoted = not quoted
+        elif not quoted and len(c) == 1:
+            depth += 1 if c in "[{" else -1
+            if depth > NESTING:
+                raise ValueError(f"nested more than {NESTING} levels deep")
 
 
 class Reader:
@@ -81,7 +113,7 @@ class Reader:
         spec = self.record(head["spec"], "spec", "axis", "outputs", "empty")
         doc = d.Document(
             self.terms,
-            self.names(spec["axis"], "spec.axis"),
+            self.names(spec["axis"], "spec.axis", MOST_AXES),
             self.mapping(spec["outputs"], "spec.outputs"),
             self.mapping(spec["empty"], "spec.empty"),
             self.each(head["passes"], "passes", self.one_pass),
@@ -99,11 +131,12 @@ class Reader:
     # --- terms ---
 
     def _read_terms(self, rows: Any) -> None:
-        for i, row in enumerate(self.items(rows, "terms", 400_000)):
+        for i, row in enumerate(self.items(rows, "terms", TERMS)):
             self.rows.append(self._term(row, f"terms[{i}]"))
 
     def _term(self, row: Any, where: str) -> Term:
-        items = self.items(row, where)
+        items = self.items(row, where, BYTES)
+        spend(5 + len(items))
         op = self.text(items[0] if items else None, where)
         if op == "const":
             return self.terms("const", attr=self.fraction(items, where))
@@ -119,7 +152,7 @@ class Reader:
             raise damaged(f"{op} of {len(args)} arguments", where, "the operation has another number of them")
         if op not in NARY and op not in ARITY and op != "cast":
             raise damaged(f"the operation {op!r:.60}", where, "no such operation is known")
-        return self.terms(op, *args, attr=self.text(items[1], where) if op == "cast" and len(items) > 1 else None)
+        return self.terms(op, *args, attr=self.word(items[1], where, *sorted(FORMATS)) if op == "cast" else None)
 
     def _atom(self, op: str, items: list[Any], where: str) -> Term:
         if len(items) != (1 if op in ("true", "false") else 2):
@@ -135,15 +168,15 @@ class Reader:
         domain = frozenset(self.names(items[3], where))
         if not domain <= DOMAINS:
             raise damaged(f"the domain {sorted(domain)}"[:120], where, f"known are {', '.join(sorted(DOMAINS))}")
-        return self.terms(op, attr=Leaf(self.text(items[1], where), self.names(items[2], where), domain))
+        return self.terms(op, attr=Leaf(self.text(items[1], where), self.names(items[2], where, MOST_AXES), domain))
 
     def _reduce(self, items: list[Any], where: str) -> Term:
-        if len(items) < 5 or items[1] not in REDUCTIONS:
+        if len(items) < 5 or type(items[1]) is not str or items[1] not in REDUCTIONS:
             raise damaged(f"the reduction {items[1:2]!r:.60}", where, f"known are {', '.join(sorted(REDUCTIONS))}")
-        kind, axes = self.text(items[1], where), self.names(items[2], where)
+        kind, axes = self.text(items[1], where), self.names(items[2], where, MOST_AXES)
         extra, args = self.extra(items[3], where), [self.term(i, where) for i in items[4:]]
-        wants = kind.startswith("topk") or kind == "monoid"
-        if not axes or wants != (extra is not None) or (len(args) != 1 and kind != "monoid"):
+        wants = str if kind.startswith("topk") else int if kind == "monoid" else type(None)
+        if not axes or type(extra and extra[1]) is not wants or (len(args) != 1 and kind != "monoid"):
             raise damaged(
                 f"a reduction {kind}", where, "its axes, its parameters or its bodies are not those of the kind"
             )
@@ -153,7 +186,9 @@ class Reader:
         if value is None:
             return None
         first, second = self.items(value, where, 2, 2)
-        return self.integer(first, where), (second if type(second) is int else self.text(second, where))
+        if not 0 <= self.integer(first, where) <= LONGEST_LIST:
+            raise damaged(f"the parameter {first}", where, f"it is from 0 to {LONGEST_LIST}")
+        return first, (self.integer(second, where) if type(second) is int else self.text(second, where))
 
     def fraction(self, items: list[Any], where: str) -> Fraction:
         text = self.text(items[1] if len(items) == 2 else None, where, 2 * DIGITS + 2)
@@ -174,6 +209,7 @@ class Reader:
         return None if value is None else self.term(value, where)
 
     def terms_of(self, value: Any, where: str) -> tuple[Term, ...]:
+        spend(len(value) if type(value) is list else 1)
         return tuple(self.term(v, where) for v in self.items(value, where))
 
     # --- parts of a form ---
@@ -270,7 +306,7 @@ class Reader:
             self.word(r["equality"], where, "exact", "observational", "domain"),
             self.terms_of(r["given"], where),
         )
-        if list(self.texts(r["variables"], where)) != d.variables(o):
+        if self.items(r["variables"], where) != d.variables(o):
             raise damaged(f"the variables of {o}", where, "they are not those its two sides contain")
         return o
 
@@ -290,6 +326,7 @@ class Reader:
         return value
 
     def each(self, value: Any, where: str, read: Callable[[Any, str], Any]) -> tuple[Any, ...]:
+        spend(10 * len(value) if type(value) is list else 1)
         return tuple(read(v, f"{where}[{i}]") for i, v in enumerate(self.items(value, where)))
 
     def mapping(self, value: Any, where: str) -> dict[str, Term]:
@@ -298,17 +335,16 @@ class Reader:
         return {self.text(k, where): self.term(v, f"{where}.{k[:40]}") for k, v in value.items()}
 
     def text(self, value: Any, where: str, most: int = NAME) -> str:
-        if type(value) is not str or len(value) > most:
-            raise damaged(
-                f"{type(value).__name__} {value!r:.60}", where, f"a text of at most {most} characters is expected"
-            )
+        if type(value) is not str or len(value) > most or not value.isprintable():
+            why = f"a text of at most {most} printable characters is expected"
+            raise damaged(f"{type(value).__name__} {value!r:.60}", where, why)
         return value
 
     def texts(self, value: Any, where: str) -> tuple[str, ...]:
         return tuple(self.text(v, where) for v in self.items(value, where))
 
-    def names(self, value: Any, where: str) -> tuple[str, ...]:
-        found = self.texts(value, where)
+    def names(self, value: Any, where: str, most: int = ITEMS) -> tuple[str, ...]:
+        found = tuple(self.text(v, where) for v in self.items(value, where, most))
         if len(set(found)) != len(found):
             raise damaged(f"{list(found)}"[:120], where, "a name occurs twice")
         return found

@@ -26,9 +26,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from redalg.proofs.document import Document
-from redalg.proofs.reading import NUMBER, Reader, parsed
+from redalg.proofs.reading import NUMBER, Reader, bounded, parsed
 from redalg.proofs.refusals import CertificateError
-from redalg.proofs.terms import Term
+from redalg.proofs.terms import MOST_AXES, Term
 from redalg.proofs.writing import Numbering
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ class Refusal:
     @classmethod
     def from_json(cls, text: str | bytes) -> Refusal:
         """The certificate of a JSON text. Raises: CertificateError for anything that is not one, naming the place."""
-        return RefusalReader(parsed(text)).refusal()
+        with bounded():
+            return RefusalReader(parsed(text)).refusal()
 
     def verify(self) -> Refuted:
         """Recompute every entry from the spec alone and prove that the matrix has full rank, without the engine.
@@ -189,7 +190,7 @@ class RefusalReader(Reader):
     def about(self, head: Mapping[str, Any]) -> Document:
         """The spec, as a document without a form."""
         spec = self.record(head["spec"], "spec", "axis", "outputs", "empty")
-        axis, outputs = self.names(spec["axis"], "spec.axis"), self.mapping(spec["outputs"], "spec.outputs")
+        axis, outputs = self.names(spec["axis"], "spec.axis", MOST_AXES), self.mapping(spec["outputs"], "spec.outputs")
         empty, monoids = self.mapping(spec["empty"], "spec.empty"), self.each(head["monoids"], "monoids", self.monoid)
         doc = Document(self.terms, axis, outputs, empty, (), (), monoids=monoids)
         if head["spec_hash"] != doc.spec_hash:

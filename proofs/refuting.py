@@ -26,10 +26,12 @@ from redalg.proofs.refusal import Array, Entry, Refusal, broken
 from redalg.proofs.terms import Leaf, walk
 from redalg.proofs.value_maps import NEG_INF, ONE, ZERO, Value
 from redalg.proofs.values import Numbers
+from redalg.proofs.work import Exhausted, metered, spend
 
 PRECISIONS = (256, 700, 2000, 6000)
 LONGEST = 60_000  # bits of a rational that is still written out
 BUDGET = 400_000  # evaluations per stream
+STEPS = 1_500_000  # of work for all precisions together (`redalg.proofs.work`)
 PRIMES = (2**521 - 1, 2**607 - 1)
 Matrix = list[list[Value]]
 
@@ -52,6 +54,14 @@ class Refuted:
 
 def refuted(r: Refusal) -> Refuted:
     """The claim of the certificate, proved. Raises: CertificateError naming the place where it fails."""
+    try:
+        with metered(STEPS):
+            return _proved(r)
+    except Exhausted as e:
+        raise broken("the proof of full rank", "matrix", str(e)) from None
+
+
+def _proved(r: Refusal) -> Refuted:
     streams = Streams(r)
     n = len(r.points)
     if not 1 <= r.excluded_slots <= n:
@@ -274,6 +284,7 @@ def _agrees(r: Refusal, p: int, q: int, value: Value) -> bool:
 def regular(matrix: Matrix, bits: int) -> bool:
     """Whether the determinant is certainly not 0, whichever numbers the enclosures stand for."""
     numbers = Numbers(bits, LONGEST)
+    spend(len(matrix) ** 3 * (2 + (bits * bits >> 20)))
     rows = [[v if isinstance(v, Interval) else numbers.reals.of(v) for v in row] for row in matrix]
     try:
         while rows:
@@ -304,6 +315,7 @@ def regular_rational(matrix: Matrix) -> bool:
 def _regular_modulo(matrix: Matrix, prime: int) -> bool:
     if any(v.denominator % prime == 0 for row in matrix for v in row):
         return False
+    spend(len(matrix) ** 2 * 20)
     rows = [[v.numerator * pow(v.denominator, -1, prime) % prime for v in row] for row in matrix]
     while rows:
         pivot = next((row for row in rows if row[0]), None)

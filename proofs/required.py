@@ -22,7 +22,9 @@ from collections.abc import Iterator
 from redalg.proofs.denotation import COUNT, Denotation, resolve
 from redalg.proofs.document import Anchor, Document, Obligation, Pass, Slot
 from redalg.proofs.terms import Leaf, Term, Terms, leaves, walk
+from redalg.proofs.work import spend
 
+DEEPEST = 200  # conditions that guard one term; those further inside are left out
 OPERATION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 Value = tuple[Term, ...]
 
@@ -355,7 +357,8 @@ def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tupl
             continue
         guards = () if term in found and found[term] != guards else guards
         found[term] = guards
-        if term.op == "where":
+        spend(1 + len(guards) // 4)
+        if term.op == "where" and len(guards) < DEEPEST:
             c, yes, no = term.args
             stack += [(c, guards), (yes, (*guards, c)), (no, (*guards, terms("not", c)))]
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from redalg.proofs.document import Document, Pass, Slot
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.terms import Term, leaves, walk
+from redalg.proofs.work import spend
 
 IDENTITIES = {"sum", "prod", "max", "min", "any", "all"}
 
@@ -102,6 +103,7 @@ def _check_slot(doc: Document, p: Pass, s: Slot, where: str, anchors: set[str], 
 
 
 def _reads(term: Term, names: set[str], where: str) -> None:
+    spend(1 + len(names) // 8)
     for leaf in leaves(term):
         if leaf.attr.name not in names:
             raise _wrong(where, leaf.attr.name, "it reads a name that is not there at that time")

@@ -11,6 +11,7 @@ from redalg.proofs.conditions import Conditions
 from redalg.proofs.generators import Case, Value
 from redalg.proofs.polynomial import Mono, Number, Poly, Unknown
 from redalg.proofs.terms import Leaf
+from redalg.proofs.work import spend
 
 COPIES = 4  # of one sum in a product, that are written out
 
@@ -100,6 +101,7 @@ class Sums(Conditions):
     def _components(self, m: Mono, bound: set[str]) -> list[tuple[Mono, set[str]]]:
         """Factors that share a bound axis stay together."""
         groups: list[tuple[list[tuple[int, Number]], set[str]]] = []
+        spend(len(m))
         for x in m:
             factors, read = [x], set(self.gens[x[0]].axes & bound)
             for other in [g for g in groups if g[1] & read]:
@@ -153,6 +155,7 @@ class Sums(Conditions):
 
     def _relabelled_gen(self, g: int, axes: dict[str, str]) -> int:
         gen = self.gens[g]
+        spend()
         if not any(a in gen.axes for a in axes):
             return g
         free = frozenset(axes.get(a, a) for a in gen.axes)

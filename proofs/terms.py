@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from redalg.proofs.work import Exhausted, spend, text
+
 UNARY = frozenset(
     "exp log abs sign relu sigmoid tanh log1p expm1 erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh "
     "floor ceil conj re im".split()
@@ -19,6 +21,7 @@ UNARY = frozenset(
 NARY = frozenset({"add", "mul", "maximum", "minimum", "and", "or"})
 ARITY = {"pow": 2, "where": 3, "eq": 2, "ne": 2, "lt": 2, "le": 2, "not": 1} | dict.fromkeys(UNARY, 1)
 BOOLEAN = frozenset({"eq", "ne", "lt", "le", "and", "or", "not", "true", "false"})
+MOST_AXES = 64  # that one term may be read along
 REDUCTIONS = frozenset("sum prod max min any all argmax argmin topk_values topk_indices monoid".split())
 
 
@@ -41,41 +44,39 @@ class Reduction(NamedTuple):
 class Term:
     """One operation; equal structure is the same object, so that a walk is linear."""
 
-    __slots__ = ("op", "args", "attr", "axes", "number")
+    __slots__ = ("op", "args", "attr", "axes", "number", "is_boolean")
     op: str
     args: tuple[Term, ...]
     attr: Any
     axes: frozenset[str]
     number: int
+    is_boolean: bool
 
     def __repr__(self) -> str:
         return f"<Term {self.op} {self.attr if self.attr is not None else ''}>"
-
-    @property
-    def is_boolean(self) -> bool:
-        if self.op == "where":
-            return self.args[1].is_boolean and self.args[2].is_boolean
-        if self.op == "reduce":
-            return self.attr.kind in ("any", "all")
-        return self.op in BOOLEAN or (self.op in ("tensor", "state") and "bool" in self.attr.domain)
 
 
 class Terms:
     """The table in which the terms of one document are interned."""
 
-    def __init__(self, limit: int = 400_000) -> None:
+    def __init__(self, limit: int = 100_000) -> None:
         self.table: dict[tuple[Any, ...], Term] = {}
+        self.kept: dict[frozenset[str], frozenset[str]] = {}  # sets of axes, each once
         self.limit = limit
 
     def __call__(self, op: str, *args: Term, attr: Any = None) -> Term:
-        key = (op, tuple(a.number for a in args), attr)
+        spend(1 + len(args) // 8)
+        key = (op, tuple(a.number for a in args), text(attr) if op == "const" else attr)
         found = self.table.get(key)
         if found is None:
             if len(self.table) >= self.limit:
-                raise OverflowError(f"more than {self.limit} terms")
+                raise Exhausted(f"more than {self.limit} terms")
+            axes = _free_axes(op, args, attr)
+            if len(axes) > MOST_AXES:
+                raise Exhausted(f"a term along more than {MOST_AXES} axes")
             found = object.__new__(Term)
             found.op, found.args, found.attr, found.number = op, args, attr, len(self.table)
-            found.axes = _free_axes(op, args, attr)
+            found.axes, found.is_boolean = self.kept.setdefault(axes, axes), _is_boolean(op, args, attr)
             self.table[key] = found
         return found
 
@@ -145,6 +146,14 @@ class Terms:
         return done[root]
 
 
+def _is_boolean(op: str, args: tuple[Term, ...], attr: Any) -> bool:
+    if op == "where":
+        return all(a.is_boolean for a in args[1:])
+    if op == "reduce":
+        return attr.kind in ("any", "all")
+    return op in BOOLEAN or (op in ("tensor", "state") and "bool" in attr.domain)
+
+
 def _free_axes(op: str, args: tuple[Term, ...], attr: Any) -> frozenset[str]:
     if op in ("tensor", "state"):
         return frozenset(attr.axes)
@@ -168,6 +177,7 @@ def walk(*roots: Term, until: Callable[[Term], bool] | None = None) -> Iterator[
             yield term
         elif term not in seen:
             seen.add(term)
+            spend(1 + len(term.args) // 8)
             stack.append((term, True))
             if until is None or not until(term):
                 stack.extend((a, False) for a in reversed(term.args) if a not in seen)

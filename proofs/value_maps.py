@@ -11,6 +11,7 @@ from math import isqrt
 from typing import TYPE_CHECKING, Any
 
 from redalg.proofs.enclosure import Interval
+from redalg.proofs.work import spend
 
 if TYPE_CHECKING:
     from redalg.proofs.values import Numbers
@@ -54,7 +55,9 @@ def _whole_root(n: int, degree: int) -> int | None:
     if degree == 2:
         found = isqrt(n)
         return found if found * found == n else None
-    low, high = 0, 1 << -(-n.bit_length() // degree)
+    length = n.bit_length()
+    spend(length // degree * (1 + (length * length >> 23)))
+    low, high = 0, 1 << -(-length // degree)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if middle**degree <= n else (low, middle - 1)

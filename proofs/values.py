@@ -36,6 +36,7 @@ from redalg.proofs.value_maps import (
     is_finite,
     is_nan,
 )
+from redalg.proofs.work import arithmetic, bits, spend, text, transcendental
 
 LONGEST = 8192  # bits of a numerator and a denominator together
 _HOLDS: dict[str, tuple[int, ...]] = {"lt": (-1,), "le": (-1, 0), "eq": (0,), "ne": (-1, 1)}
@@ -44,8 +45,8 @@ _HOLDS: dict[str, tuple[int, ...]] = {"lt": (-1,), "le": (-1, 0), "eq": (0,), "n
 class Numbers:
     """Operations on values at one precision."""
 
-    def __init__(self, bits: int = BITS, longest: int = LONGEST) -> None:
-        self.reals, self.longest = Reals(bits), longest
+    def __init__(self, precision: int = BITS, longest: int = LONGEST) -> None:
+        self.reals, self.longest = Reals(precision), longest
         self.kept: dict[tuple[Any, ...], tuple[Value, Any]] = {}
 
     # --- what a value is ---
@@ -64,7 +65,9 @@ class Numbers:
 
     def settled(self, x: Fraction) -> Value:
         """A rational, or an enclosure of one that is too long."""
-        if x.numerator.bit_length() + x.denominator.bit_length() <= self.longest:
+        length = x.numerator.bit_length() + x.denominator.bit_length()
+        arithmetic(length)
+        if length <= self.longest:
             return x
         return self.enclosed("of", self.reals.of, x)
 
@@ -73,8 +76,9 @@ class Numbers:
 
     def enclosed(self, name: str, f: Callable[..., Interval], *args: Any) -> Value:
         """f of the arguments, or what is known of it; the same object for the same arguments."""
-        key = (name, *(id(a) if type(a) is Interval else a for a in args))
+        key = (name, *(id(a) if type(a) is Interval else text(a) if type(a) is Fraction else a for a in args))
         if key not in self.kept:
+            transcendental(name, self.reals.bits)
             try:
                 value: Value = f(*args)
             except Unbounded:
@@ -97,11 +101,12 @@ class Numbers:
 
     def add(self, values: Iterable[Value]) -> Value:
         exact, rest, infinite, unknown = ZERO, [], 0.0, False
-        items = list(values)
+        spend(1 + len(items := list(values)))
         for v in items:
             kind = type(v)
             if kind is Fraction or kind is bool:
                 exact += v
+                arithmetic(exact.denominator.bit_length())
                 if exact.denominator.bit_length() > self.longest:
                     rest.append(self.settled(exact))
                     exact = ZERO
@@ -119,12 +124,14 @@ class Numbers:
 
     def mul(self, values: Iterable[Value]) -> Value:
         exact, rest, infinite, unknown = ONE, [], 1.0, False
-        items = list(values)
+        spend(1 + len(items := list(values)))
         for v in items:
             kind = type(v)
             if kind is Fraction or kind is bool:
                 exact *= v
-                if exact.denominator.bit_length() + exact.numerator.bit_length() > 2 * self.longest:
+                length = exact.denominator.bit_length() + exact.numerator.bit_length()
+                arithmetic(length)
+                if length > 2 * self.longest:
                     rest.append(self.settled(exact))
                     exact = ONE
             elif kind is Interval:
@@ -272,6 +279,7 @@ class Numbers:
         if a is b:
             return 0
         if type(a) is not Interval and type(b) is not Interval:
+            arithmetic(bits(a) // 2 if type(a) is Fraction else 0)
             return (a > b) - (a < b)
         if type(a) is float or type(b) is float:
             infinite, sign = (a, 1) if type(a) is float else (b, -1)

@@ -56,6 +56,8 @@ def parser() -> Parser:
     verify = command("verify", "check a certificate file", verify_command)
     verify.add_argument("file", metavar="FILE")
     verify.add_argument("--allow", action="append", default=[], choices=("tested", "unknown"), help="accept these too")
+    verify.add_argument("--smt", metavar="DIR", help="also write every obligation as an SMT-LIB 2 text")
+    verify.add_argument("--rocq", metavar="OUT.v", help="also print the certificate as lemmas for coqc")
     commands.choices["derive"].add_argument("--certificate", metavar="FILE", help="write the form's certificate (JSON)")
     listing = command("catalog", "list the catalog, or show one of its specs", catalog_command)
     listing.add_argument("name", nargs="?", metavar="NAME")
@@ -150,7 +152,7 @@ def run_command(args: argparse.Namespace) -> int:
 def verify_command(args: argparse.Namespace) -> int:
     from redalg.cli_certificate import verify_file
 
-    return DONE if verify_file(args.file, args.allow) else REFUSED
+    return DONE if verify_file(args.file, args.allow, args.smt, args.rocq) else REFUSED
 
 
 def catalog_command(args: argparse.Namespace) -> int:

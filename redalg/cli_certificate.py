@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redalg.errors import RedalgError
 
 if TYPE_CHECKING:
     from redalg.form import Form
+    from redalg.proofs.certificate import Certificate
 
 
 def write_certificate(form: Form, path: str) -> None:
@@ -22,10 +24,12 @@ def write_certificate(form: Form, path: str) -> None:
     print(f"\ncertificate of {laws} obligations: {path}; check it with `python -m redalg verify {path}`")
 
 
-def verify_file(path: str, allow: Sequence[str]) -> bool:
+def verify_file(path: str, allow: Sequence[str], smt: str | None = None, rocq: str | None = None) -> bool:
     """Print what the checker finds about a certificate; whether every obligation is proved (or of an allowed status).
 
-    Raises: RedalgError for a file that cannot be read, and CertificateError for one that is no certificate.
+    With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts; `rocq` names a file for the certificate
+    as lemmas (`redalg.proofs.rocq`). Raises: RedalgError for a file that cannot be read, or a file or folder that
+    cannot be written, and CertificateError for a file that is no certificate.
     """
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.check import check
@@ -39,4 +43,36 @@ def verify_file(path: str, allow: Sequence[str]) -> bool:
     doc = certificate.document
     print(f"outputs {', '.join(doc.spec)} over {', '.join(doc.axis)}; spec {certificate.spec_hash}")
     print(report)
+    if smt is not None:
+        write_smt(certificate, smt)
+    if rocq is not None:
+        _write_rocq(certificate, rocq)
     return all(f.status in {"proved", *allow} for f in report.findings)
+
+
+def write_smt(certificate: Certificate, folder: str) -> None:
+    """Write one SMT-LIB 2 text per obligation; ``unsat`` means that it holds. Raises: RedalgError as `verify_file`."""
+    from redalg.proofs.smt import smt_lib
+
+    texts = smt_lib(certificate)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (Path(folder) / f"{name}.smt2").write_text(text, encoding="utf-8")
+    except OSError as e:
+        raise RedalgError(f"the folder {folder!r}", "--smt", str(e), "name a folder that can be written") from None
+    print(f"{len(texts)} SMT-LIB texts: {folder}; unsat means that the obligation holds")
+
+
+def _write_rocq(certificate: Certificate, path: str) -> None:
+    from redalg.proofs.rocq_instance import rocq
+
+    instance = rocq(certificate)
+    try:
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(instance.text)
+    except OSError as e:
+        raise RedalgError(f"the file {path!r}", "--rocq", str(e), "name a file that can be written") from None
+    print(f"{len(instance.lemmas)} lemmas for coqc: {path}")
+    for obligation, why in instance.skipped:
+        print(f"not printed: {obligation}: {why}")

@@ -29,3 +29,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU on this machine"))
+
+
+@pytest.fixture(scope="session")
+def theories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The theories of `proofs/theories`, compiled in a place of their own; only for tests that need coqc."""
+    from tests.rocq_tools import FILES, compile_theories
+
+    return compile_theories(tmp_path_factory.mktemp("theories"), FILES)

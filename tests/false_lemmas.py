@@ -232,3 +232,14 @@ TRUE: list[tuple[Expression, ...]] = [
     ("masked exponential", ("exp", ("where", "?b", "x", "-oo")), ("where", "?b", ("exp", "x"), 0)),
     ("distributive max", ("add", "c", ("maximum", "a", "b")), ("maximum", ("add", "c", "a"), ("add", "b", "c"))),
 ]
+
+# what `and`, `or`, `not`, a choice and a quantifier make of numbers is not what sums and products do
+ILL_TYPED: list[tuple[Expression, ...]] = [
+    ("and of numbers", ("and", "x", "y"), ("mul", "x", "y")),
+    ("and of a number and a truth", ("and", "?p", "y"), ("mul", "?p", "y")),
+    ("or of numbers", ("or", "x", "y"), ("add", "x", "y", ("neg", ("mul", "x", "y")))),
+    ("not of a number", ("not", "x"), ("add", 1, ("neg", "x"))),
+    ("a choice by a number", ("where", "x", "y", "z"), ("add", "z", ("mul", "x", ("add", "y", ("neg", "z"))))),
+    ("any of numbers", ("any:j", "x@j"), ("not", ("all:j", ("not", "x@j")))),
+    ("a choice by a choice of numbers", ("where", ("where", "?p", "x", "?q"), 1, 1), 1),
+]

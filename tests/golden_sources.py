@@ -15,10 +15,10 @@ from pathlib import Path
 
 import redalg as ra
 from redalg.kernels.cpu_run import planned
-from redalg.kernels.cuda_run import plan
 from redalg.kernels.emit_numba import emit_cpu
 from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
+from redalg.kernels.planning import plan
 from redalg.kernels.schedule import Schedule
 from redalg.kernels.target import H200
 

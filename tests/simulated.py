@@ -10,8 +10,8 @@ import numpy as np
 
 from redalg.form import Form
 from redalg.kernels.arrays import dtype_name
-from redalg.kernels.cuda_run import Planned, plan
 from redalg.kernels.layouts import View
+from redalg.kernels.planning import Planned, plan
 from redalg.kernels.simulate import Moved, simulate
 from redalg.kernels.target import H200
 

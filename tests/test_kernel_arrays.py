@@ -16,8 +16,9 @@ from redalg.binding_origin import BFLOAT16_BITS
 from redalg.errors import RedalgError
 from redalg.kernels import arrays as arrays_module
 from redalg.kernels import cuda_run, driver
+from redalg.kernels.admitting import admitted
 from redalg.kernels.arrays import CUPY, JAX, NUMBA, NUMPY, TORCH, alignment, dtype_name, framework_of, plain
-from redalg.kernels.cuda_run import CudaRun, Ready, admitted
+from redalg.kernels.cuda_run import CudaRun, Ready
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.lower import lower
 from redalg.kernels.target import H200

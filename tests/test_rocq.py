@@ -6,7 +6,6 @@ Every test that needs coqc is skipped with a message where there is none.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import tomllib
 from fnmatch import fnmatch
@@ -14,18 +13,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-THEORIES = ROOT / "proofs" / "theories"
-PROJECT = (THEORIES / "_CoqProject").read_text().split()
-FILES = [name for name in PROJECT if name.endswith(".v")]
+from tests.rocq_tools import ALLOWED, FILES, ROOT, THEORIES, axioms, check, needs_coqc
 
-# What the real numbers of the standard library are built on, and equality of functions.
-ALLOWED = {
-    "ClassicalDedekindReals.sig_forall_dec",
-    "ClassicalDedekindReals.sig_not_dec",
-    "Classical_Prop.classic",
-    "FunctionalExtensionality.functional_extensionality_dep",
-}
 MAIN = {
     "every_bracketing",
     "every_partition",
@@ -64,29 +53,14 @@ HEADER = "From Coq Require Import Reals List.\nFrom Redalg Require Import {}.\nO
     " ".join(Path(name).stem for name in FILES)
 )
 
-needs_coqc = pytest.mark.skipif(
-    shutil.which("coqc") is None, reason="coqc was not found; on Debian: apt-get install coq"
-)
 
-
-def _coqc(name: str, place: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["coqc", "-Q", ".", "Redalg", name], cwd=place, capture_output=True, text=True, timeout=600)
-
-
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The theories, compiled in a place of their own."""
-    place = tmp_path_factory.mktemp("theories")
-    for name in FILES:
-        shutil.copy(THEORIES / name, place)
-        done = _coqc(name, place)
-        assert done.returncode == 0, f"{name}: {done.stderr}"
-    return place
+@pytest.fixture
+def compiled(theories: Path) -> Path:
+    return theories
 
 
 def _check(text: str, place: Path, name: str) -> subprocess.CompletedProcess[str]:
-    (place / f"{name}.v").write_text(HEADER + text)
-    return _coqc(f"{name}.v", place)
+    return check(HEADER + text, place, name)
 
 
 def theorems(text: str) -> list[str]:
@@ -100,12 +74,6 @@ def theorems(text: str) -> list[str]:
         elif stated := re.match(r"\s*(?:Theorem|Lemma) ([\w']+)", line):
             found.append(".".join((*modules, stated[1])))
     return found
-
-
-def axioms(printed: str) -> set[str]:
-    """Names of the axioms in what `Print Assumptions` prints: at the start of a line, before a colon."""
-    names = re.findall(r"^([A-Za-z_][\w.']*)\s*(?:\n\s+)?:", printed, flags=re.MULTILINE)
-    return set(names) - {"Axioms"}
 
 
 def test_every_theory_is_listed_once() -> None:

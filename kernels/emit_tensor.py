@@ -1,0 +1,238 @@
+"""A program of the tensor-core class as a numba.cuda kernel for compute capability 9.0.
+
+One warpgroup brings tiles to shared memory, the others compute: for every block of the stream the scores of 64 rows by
+the tensor cores, the folds on registers, the weights times values by the tensor cores while the next block's scores are
+under way (Shah et al., "FlashAttention-3", 2024, sections 3.1 and 3.2: warp specialisation, ping-pong, overlap).
+Everything that makes it attention, or something else, is printed from the derived form by `redalg.kernels.tensor_tile`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+from redalg.graph import Node, is_const
+from redalg.kernels.cuda_access import Access
+from redalg.kernels.cuda_imports import imports
+from redalg.kernels.cuda_text import Text, definitions, local, operand_name
+from redalg.kernels.emit_cuda import read
+from redalg.kernels.ir import Join, Module, Param, Step
+from redalg.kernels.kinds import program_kinds
+from redalg.kernels.schedule import Layout, Schedule
+from redalg.kernels.sweeping import names_read
+from redalg.kernels.tensor_anchor import anchor_of
+from redalg.kernels.tensor_anchor import steps as anchored
+from redalg.kernels.tensor_bounds import Bounds, bounds
+from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_plan import TensorPlan
+from redalg.kernels.tensor_scalars import Element, TileScalars
+from redalg.kernels.tensor_tile import Tile
+from redalg.kernels.wrapping import documented, wrapped
+
+
+def emit_tensor(made: Class, plan: TensorPlan) -> Module:
+    """The kernel's module; its parameters of role "maps" and "fixed" are `TensorPlan`'s."""
+    return TensorKernel(made, plan).module()
+
+
+class TensorKernel:
+    real = "f32"
+
+    def __init__(self, made: Class, plan: TensorPlan) -> None:
+        self.made, self.plan, self.program = made, plan, made.program
+        self.access = Access(self.program, Schedule(), Layout())
+        self.kinds = program_kinds(self.program)
+        self.out = Text()
+        self.arrays: dict[str, str] = {}
+        self.fixed: dict[str, Param] = {}
+        self.counter = count(1)
+        self.left, self.right = (operand_name(x.attr.name) for x in (made.left, made.right))
+        self.values = operand_name(made.values.attr.name) if made.values is not None else ""
+        self.share = "share"
+        self.at = f"i_{made.stream}"
+        self.steps: Sequence[Step] = made.walk.update
+        self.tested = self.anchor = ""
+        if plan.anchor == "stays":
+            self.steps, tested = anchored(made)
+            self.tested, self.anchor = local(tested), anchor_of(made)
+        self.tile = Tile(self)
+        self.bounds = self._bounds()
+
+    # --- leaves ------------------------------------------------------------------------------------------------------
+
+    @property
+    def length(self) -> str:
+        return self.access.size(self.made.stream)
+
+    def leaf(self, node: Node) -> str:
+        if node.op == "size":
+            return self.access.size(node.attr)
+        if node.op == "index":
+            return f"i_{node.attr}"
+        if node.op == "state":
+            return node.attr.name if node.attr.name == "n" else f"{local(node.attr.name)}[r]"
+        operand = self.access.operands[node.attr.name]
+        if operand.number:
+            name = self.access.array_names[operand.name]
+            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
+        terms = self.access.offset(operand.name, node.attr.axes, node.attr.axes)
+        return self.access.load(operand, " + ".join(terms) or "0")
+
+    def row_scope(self) -> TileScalars:
+        return TileScalars(
+            self.real, self.kinds, self.leaf, self.access.size, self.counter,
+            bounded=frozenset(n + end for n in self.program.attained for end in ("", "_b", "_new")),
+            names={"exp": "fast_exp"},
+        )  # fmt: skip
+
+    def flush(self, scope: TileScalars) -> None:
+        self.out(*scope.lines)
+        scope.lines = []
+
+    def element(self) -> Element:
+        """How the value of an element is written once `Tile.scores` is done."""
+        scale = self.made.scale
+        floats = self.floats()
+        if scale is None or is_const(scale, 1):
+            return Element(self.made.value, "S[s]", floats=floats)
+        return Element(self.made.value, "S[s]", "factor", "rate", floats=floats)
+
+    def floats(self) -> dict[Node, str]:
+        """Positions as exact float32."""
+        found = {Node("index", (), self.made.stream): f"f32_i32({self.at})"}
+        for axis in self.program.rows:
+            found[Node("index", (), axis)] = f"f32_i32(i_{axis})"
+        return found
+
+    # --- places ------------------------------------------------------------------------------------------------------
+
+    def row_places(self) -> None:
+        self.out(f"i_{self.made.row} = row + 8 * r")
+
+    @contextmanager
+    def elements(self, position: bool, first: int = 0) -> Iterator[None]:
+        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{self.plan.columns // 4}):"):
+            self.out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+            if position:
+                self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
+            yield
+
+    def array(self, name: str, count: int, dtype: str = "np.float32") -> None:
+        self.arrays[name] = f"{name} = cuda.local.array({count}, {dtype})"
+
+    # --- which blocks ------------------------------------------------------------------------------------------------
+
+    def _bounds(self) -> Bounds:
+        if self.made.condition is None:
+            return Bounds(None, None, "True")
+
+        def prints(node: Node, row: str, stream: str) -> str:
+            scope = self.row_scope()
+            names = {self.made.row: row, self.made.stream: stream}
+            scope.leaf = lambda n: names.get(n.attr, f"i_{n.attr}") if n.op == "index" else self.leaf(n)
+            return scope.text(node, 2)
+
+        return bounds(self.made.condition, self.made.row, self.made.stream, prints)
+
+    def whole(self, first: bool) -> str:
+        """Whether all elements of the block exist and are shown, as a test."""
+        b = self.bounds.whole
+        if b == "False":
+            return "False"
+        if first:
+            return f"{self.made.stream}_last < {self.length}" + (f" and {b}" if b != "True" else "")
+        return b
+
+    def block_places(self, block: str) -> None:
+        """The first and last position of a block, and the thread's first column."""
+        s = self.made.stream
+        self.out(f"{s}_first = {block} * COLUMNS", f"{s}_last = {s}_first + (COLUMNS - 1)")
+        self.out(f"column = {s}_first + 2 * (lane & 3)")
+
+    def tile_places(self) -> None:
+        """Rows, batch indices and blocks of a tile of the output."""
+        out, made = self.out, self.made
+        blocks, batches = self.fix("row_blocks"), self.fix("batches")
+        if self.plan.uneven:
+            section = self.fix("section")
+            out(f"part = quotient(tile, {section} * {blocks})", f"rest = tile - part * ({section} * {blocks})")
+            out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
+            out(f"batch = part * {section} + (rest - across * wide)")
+            out(f"{made.row}_first = ({blocks} - 1 - across) * ROWS")
+        else:
+            out(f"batch = quotient(tile, {blocks})", f"{made.row}_first = (tile - batch * {blocks}) * ROWS")
+        rest = "batch"
+        for axis in reversed(made.batch[1:]):
+            out(f"outer_{axis} = quotient({rest}, {self.access.size(axis)})")
+            out(f"i_{axis} = {rest} - outer_{axis} * {self.access.size(axis)}")
+            rest = f"outer_{axis}"
+        if made.batch:
+            out(f"i_{made.batch[0]} = {rest}")
+        out(f"{made.row}_last = min({made.row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
+        b = self.bounds
+        high = f"min({self.length}, {b.high})" if b.high else self.length
+        out(f"last = max((({high}) + (COLUMNS - 1)) // COLUMNS, 1) - 1")
+        out(f"low = min(max({b.low}, 0) // COLUMNS, last)" if b.low else "low = 0")
+
+    def fix(self, name: str) -> str:
+        self.fixed.setdefault(name, Param("fixed", name, "int64"))
+        return name
+
+    # --- the kernel --------------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        from redalg.kernels.tensor_skeleton import Skeleton
+
+        name = f"{operand_name(local(self.program.name))}_kernel"
+        self.out.depth = 1
+        Skeleton(self).write()
+        params = {self._argument(p): p for p in self.params()}
+        arrays = [f"        {line}" for line in self.arrays.values()]
+        lines = self.out.lines
+        place = lines.index("        # registers")
+        body = "\n".join([*self.about(), *lines[:place], *arrays, *lines[place + 1 :], ""])
+        names = names_read(f"def {name}({', '.join(params)}):\n{body}")
+        params = read(params, names)
+        text = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body}"
+        source = wrapped("\n\n".join([self._header(names), text]))
+        return Module(source, name, tuple(params.values()), self.plan.threads, self.plan.shared)
+
+    def params(self) -> list[Param]:
+        found = [Param("maps", "maps", "uint64")]
+        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
+        found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
+        return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
+
+    def _argument(self, p: Param) -> str:
+        results, arrays = self.access.result_names, self.access.array_names
+        if p.role in ("stride", "stride_out"):
+            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
+        if p.role in ("maps", "fixed", "scratch"):
+            return p.name
+        return f"size_{p.name}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
+
+    def about(self) -> list[str]:
+        what, _, spec = self.program.title.partition(": ")
+        p = self.plan
+        how = f"tiles of {p.rows} rows, blocks of {p.columns} of the stream, on tensor cores"
+        return documented(f"{what}; {how}.", spec.split("; "))
+
+    def _header(self, names: frozenset[str]) -> str:
+        p = self.plan
+        constants = {
+            "INF": "f32(np.inf)", "NAN": "f32(np.nan)", "LOG2E": "f32(1.4426950408889634)", "PI": "f32(np.pi)",
+            "E": "f32(np.e)", "LARGEST": "f32(2.0**64)", "ROWS": p.rows, "COLUMNS": p.columns,
+            "STAGES": p.stages, "TEAMS": p.teams,
+        }  # fmt: skip
+        from redalg.kernels.tensor_skeleton import factories
+
+        lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
+        own, makers = factories(self.made, p, names)
+        lines += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(own))}", ""]
+        return "\n".join([*lines, *definitions(names, constants), "", *makers]) + "\n"
+
+
+def join_of(steps: Iterable[Step]) -> Join | None:
+    return next((s for s in steps if isinstance(s, Join) and s.axes), None)

@@ -1,0 +1,269 @@
+"""Tensor cores of compute capability 9.0 (Hopper): tiles of matrices in shared memory and in registers.
+
+Tiles lie in shared memory as the tensor memory accelerator writes them: chunks of 64 columns of 16 bits, row by row,
+128 bytes a row, swizzled by 128 bytes (PTX ISA 9.0, "Asynchronous warpgroup level matrix"). A tile in the registers of
+a warpgroup is a local array: element k of a thread lies in row ``16·warp + lane/4 + 8·(k/2 mod 2)`` and column
+``8·(k/4) + 2·(lane mod 4) + k mod 2``.
+
+Multiplications are asynchronous: what they read and write belongs to them until a wait that names it. Functions that
+depend on the shape of a tile are made by a call at the head of a generated module: ``tile_product``, ``tile_wait``,
+``registers``, ``tensor_load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from redalg.kernels.gpu_build import F32, I32, I64, LLVM, VOID, Body, function, inline, instruction, numeric
+
+CHUNK = 64  # columns of a tile that lie in one row of 128 bytes
+STEP = 16  # terms of a sum of products that one instruction adds
+MEMORY = "~{memory}"
+TYPE = {"bfloat16": "bf16", "float16": "f16"}
+
+
+# --- arrays of registers ---------------------------------------------------------------------------------------------
+
+
+def _read(b: Any, data: Any, count: int) -> list[Any]:
+    return [b.load(b.gep(data, [I32(k)])) for k in range(count)]
+
+
+def _write(b: Any, data: Any, values: Sequence[Any]) -> None:
+    for k, value in enumerate(values):
+        b.store(value, b.gep(data, [I32(k)]))
+
+
+def _data(context: Any, b: Any, kind: Any, array: Any) -> Any:
+    return context.make_array(kind)(context, b, array).data
+
+
+def tile_product(
+    columns: int, terms: int, dtype: str, a: str = "registers", rows: int = 64, b_rows: int = 64, fresh: bool = True,
+    transposed: bool = False, first: int = 0,
+) -> Any:  # fmt: skip
+    """``product(tile, a, b)``: tile[64, columns] (+)= A[64, terms]·B, started and committed as one group.
+
+    ``a``: "registers" (a local array of 4 words for every 16 terms) or "shared" (a descriptor; its chunks have `rows`
+    rows). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
+    chunks have `b_rows` rows. ``fresh`` overwrites the tile, else products are added to it. ``first``: the 16 terms to
+    begin with.
+    """
+    count, steps = columns // 2, -(-terms // STEP)
+    tied = 0 if fresh else count
+    given = 4 * steps if a == "registers" else 1
+    place = count + tied
+    lines = ["{ .reg .b64 xa, xb; wgmma.fence.sync.aligned;"]
+    tile = "{" + ", ".join(f"${k}" for k in range(count)) + "}"
+    for k in range(steps):
+        s = k + first
+        along = s * STEP * 128 if transposed else (s // 4) * b_rows * 128 + (s % 4) * 32
+        lines.append(f"add.s64 xb, ${place + given}, {along >> 4};")
+        if a == "registers":
+            left = "{" + ", ".join(f"${place + 4 * k + j}" for j in range(4)) + "}"
+            ends = f"1, 1, {int(transposed)}"
+        else:
+            lines.append(f"add.s64 xa, ${place}, {((s // 4) * rows * 128 + (s % 4) * 32) >> 4};")
+            left, ends = "xa", f"1, 1, 0, {int(transposed)}"
+        scale = 0 if fresh and k == 0 else 1
+        kind = TYPE[dtype]
+        lines.append(
+            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {tile}, {left}, xb, {scale}, {ends};"
+        )
+    text = " ".join([*lines, "wgmma.commit_group.sync.aligned; }"])
+    letters = ["=f"] * count + [str(k) for k in range(tied)] + (["r"] * given if a == "registers" else ["l"])
+    constraints = ",".join([*letters, "l", MEMORY])
+
+    def typed(acc: Any, left: Any, right: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            data = _data(context, b, sig.args[0], args[0])
+            values = _read(b, data, count) if tied else []
+            if a == "registers":
+                values += _read(b, _data(context, b, sig.args[1], args[1]), given)
+            else:
+                values.append(args[1])
+            shape = ir.LiteralStructType([F32] * count)
+            made = inline(b, text, constraints, shape, [*values, args[2]], effects=True)
+            _write(b, data, [b.extract_value(made, k) for k in range(count)])
+
+        return types.void(acc, left if a == "registers" else types.uint64, types.uint64), body
+
+    return function("tile_product", "tile left right", typed)
+
+
+def tile_wait(groups: int, count: int, held: int = 0) -> Any:
+    """``wait(tile)`` or, with `held` words, ``wait(tile, words)``: until at most `groups` groups are under way.
+
+    `count` elements of the tile may be read from here on, and the words, which a product has read, be written.
+    """
+    letters = ["=f"] * count + [str(k) for k in range(count)] + ["r"] * held + [MEMORY]
+    text = f"wgmma.wait_group.sync.aligned {groups};"
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        data = _data(context, b, sig.args[0], args[0])
+        values = _read(b, data, count)
+        if held:
+            values += _read(b, _data(context, b, sig.args[1], args[1]), held)
+        shape = ir.LiteralStructType([F32] * count)
+        made = inline(b, text, ",".join(letters), shape, values, effects=True)
+        _write(b, data, [b.extract_value(made, k) for k in range(count)])
+
+    if held:
+        return function("tile_wait", "tile words", lambda tile, words: (types.void(tile, words), body))
+    return function("tile_wait", "tile", lambda tile: (types.void(tile), body))
+
+
+def registers(count: int, more: bool) -> Any:
+    """``set()``: from here on each thread of the warpgroup has `count` registers, more or fewer than before."""
+    text = f"setmaxnreg.{'inc' if more else 'dec'}.sync.aligned.u32 {count};"
+    return instruction("registers", text, MEMORY)
+
+
+def tensor_load(dimensions: int) -> Any:
+    """``load(address, map, barrier, x, y, …)``: a box of a tensor to shared memory; its bytes count at the barrier."""
+    places = ", ".join(f"${3 + k}" for k in range(dimensions))
+    text = (
+        f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        f"[$0], [$1, {{{places}}}], [$2];"
+    )
+    constraints = "r,l,r," + "r," * dimensions + MEMORY
+    takes = (types.int32, types.uint64, types.int32, *[types.int32] * dimensions)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, constraints, VOID, args, effects=True)
+
+    names = "address map barrier " + " ".join(f"at{k}" for k in range(dimensions))
+    return function("tensor_load", names, lambda *_: (types.void(*takes), body))
+
+
+# --- functions of one shape ------------------------------------------------------------------------------------------
+
+
+def _shared_base() -> Any:
+    """The first address of the block's shared memory of run-time size, rounded up to 1024 bytes."""
+
+    def typed(array: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            data = _data(context, b, sig.args[0], args[0])
+            text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
+            at = inline(b, text, "=r,l", I32, [b.ptrtoint(data, I64)])
+            return b.and_(b.add(at, I32(1023)), I32(-1024))
+
+        return types.int32(array), body
+
+    return function("shared_base", "array", typed)
+
+
+def _descriptor() -> Any:
+    """``descriptor(address, leading)``: of a tile in shared memory; `leading` bytes from one chunk to the next."""
+
+    def body(b: Any, address: Any, leading: Any) -> Any:
+        low = b.zext(b.lshr(b.and_(address, I32(0x3FFFF)), I32(4)), I64)
+        ahead = b.shl(b.zext(b.lshr(leading, I32(4)), I64), I64(16))
+        return b.or_(b.or_(low, ahead), I64((1024 >> 4) << 32 | 1 << 62))
+
+    return numeric("descriptor", ("i32", "i32"), "u64", body)
+
+
+def _pack(dtype: str) -> Any:
+    """``pack_<dtype>(a, b)``: two numbers, rounded once, in one word, `a` in its lower half."""
+    text = f"cvt.rn.{TYPE[dtype]}x2.f32 $0, $2, $1;"
+    return numeric(f"pack_{dtype}", ("f32", "f32"), "u32", lambda b, x, y: inline(b, text, "=r,f,f", I32, [x, y]))
+
+
+def _load_matrices() -> Any:
+    """``load_matrices(words, k, address)``: words[k … k + 3], the fragments of a 16 × 16 part of a left operand."""
+
+    def typed(words: Any, k: Any, address: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
+            shape = ir.LiteralStructType([I32] * 4)
+            made = inline(b, text, f"=r,=r,=r,=r,r,{MEMORY}", shape, [args[2]], effects=True)
+            data = _data(context, b, sig.args[0], args[0])
+            for j in range(4):
+                b.store(b.extract_value(made, j), b.gep(data, [b.add(args[1], I64(j))]))
+
+        return types.void(words, types.int64, types.int32), body
+
+    return function("load_matrices", "words k address", typed)
+
+
+def _store_matrices() -> Any:
+    """``store_matrices(address, a, b, c, d)``: words of four 8 × 8 matrices to rows of 16 bytes in shared memory."""
+    text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+    takes = (types.int32, *[types.uint32] * 4)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, f"r,r,r,r,r,{MEMORY}", VOID, args, effects=True)
+
+    return function("store_matrices", "address a b c d", lambda *_: (types.void(*takes), body))
+
+
+def _copy_vector() -> Any:
+    """``copy_vector(pointer, index, address)``: 16 bytes from shared memory to element `index` and those after it."""
+    text = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1]; st.global.v4.b32 [$0], {a, b, c, d}; }"
+
+    def typed(pointer: Any, index: Any, address: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            inline(b, text, f"l,r,{MEMORY}", VOID, [place, args[2]], effects=True)
+
+        return types.void(pointer, types.int64, types.int32), body
+
+    return function("copy_vector", "pointer index address", typed)
+
+
+def _pure(name: str, text: str, constraints: str, gives: str, takes: Sequence[str]) -> Any:
+    from redalg.kernels.gpu_build import kind_of
+
+    return numeric(name, takes, gives, lambda b, *a: inline(b, text, constraints, LLVM[kind_of(gives)], a))
+
+
+def _convert() -> Any:
+    """``f32_i32(i)``: a position below 2^24 as a float, exactly."""
+    return numeric("f32_i32", ("i32",), "f32", lambda b, i: b.sitofp(i, F32))
+
+
+WAIT = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
+ARRIVE = "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+_do = partial(partial, instruction)
+MAKERS: dict[str, Callable[[], Any]] = {
+    "shared_base": _shared_base,
+    "descriptor": _descriptor,
+    "load_matrices": _load_matrices,
+    "store_matrices": _store_matrices,
+    "copy_vector": _copy_vector,
+    "pack_bfloat16": partial(_pack, "bfloat16"),
+    "pack_float16": partial(_pack, "float16"),
+    "barrier_init": _do("barrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "barrier_ready": _do("barrier_ready", "fence.mbarrier_init.release.cluster;", MEMORY),
+    "barrier_expect": _do(
+        "barrier_expect", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")
+    ),
+    "barrier_arrive": _do("barrier_arrive", ARRIVE, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "barrier_wait": _do("barrier_wait", WAIT, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "turn_wait": _do("turn_wait", "bar.sync $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "turn_pass": _do("turn_pass", "bar.arrive $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "opaque": _do("opaque", "mov.b32 $0, $1;", "=r,r", "i32", ("i32",)),
+    "uniform": _do("uniform", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", "i32", ("i32",)),
+    "quotient": partial(_pure, "quotient", "div.u32 $0, $1, $2;", "=r,r,r", "i32", ("i32", "i32")),
+    "exp2_fast": partial(_pure, "exp2_fast", "ex2.approx.ftz.f32 $0, $1;", "=f,f", "f32", ("f32",)),
+    "f32_i32": _convert,
+    "fused": partial(_pure, "fused", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every function of this module that has one shape."""
+    return tuple(MAKERS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in MAKERS:
+        raise AttributeError(f"module {__name__!r} has no function {name!r}")
+    return globals().setdefault(name, MAKERS[name]())

@@ -1,0 +1,153 @@
+"""Everything that is decided about a kind of call before its first launch: program, schedule, kernel, grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from redalg.errors import RedalgError
+from redalg.kernels import driver
+from redalg.kernels.choosing import Choice, Override, choose
+from redalg.kernels.driver import Geometry
+from redalg.kernels.emit_cuda import emit
+from redalg.kernels.emit_tensor import emit_tensor
+from redalg.kernels.ir import STORAGE, Module, Program
+from redalg.kernels.layouts import View, walk_of
+from redalg.kernels.lower import lower
+from redalg.kernels.schedule import FAMILIES, Layout, Schedule
+from redalg.kernels.target import Target
+from redalg.kernels.tensor_anchor import steps as anchored
+from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
+from redalg.kernels.tensor_plan import Map, TensorPlan, fixed_of, maps_of, plan_of
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Everything that is decided about a kind of call before its first launch."""
+
+    program: Program
+    choice: Choice
+    module: Module
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    geometry: Geometry
+    maps: tuple[Map, ...] = ()
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    again: Module | None = None  # a kernel that computes anew what the first one noted
+
+    @property
+    def rows(self) -> int:
+        return prod(self.sizes[a] for a in self.program.rows)
+
+
+def plan(
+    form: Form,
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    deterministic: bool = False,
+    schedule: Override = None,
+) -> Planned:
+    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
+    program = _lowered(form, dtypes)
+    sizes = dict(program.lengths)
+    for o in program.operands:
+        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
+    shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
+    if schedule in (None, TENSOR, OPTIMISTIC):
+        found = _on_tensor_cores(program, sizes, views, target, schedule == OPTIMISTIC)
+        if isinstance(found, tuple):
+            return _tensor_planned(*found, sizes, shapes, target)
+        if schedule is not None:
+            why, fix = str(found), f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
+            raise RedalgError(f"schedule={schedule!r}", "form.compile", why, fix)
+        schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program) else ()
+    else:
+        note = ()
+    known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
+    choice = choose(program, sizes, walk_of(program, known), target, deterministic, schedule)
+    choice = replace(choice, reasons=choice.reasons + note) if note else choice
+    s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
+    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster)
+    return Planned(program, choice, emit(program, s, choice.layout), sizes, shapes, geometry)
+
+
+TENSOR = "tensor"  # the schedule of `redalg.kernels.emit_tensor`
+OPTIMISTIC = "optimistic"  # the same with an anchor that stays (`redalg.kernels.tensor_anchor`)
+
+
+def _contracts(program: Program) -> bool:
+    """Whether 16-bit tensors are multiplied: what someone would expect tensor cores for."""
+    kinds = [o.dtype for o in program.operands if not o.number]
+    return bool(program.passes) and sum(k in TYPES for k in kinds) > 1 and bool(program.inner or program.lanes)
+
+
+def _on_tensor_cores(
+    program: Program, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, optimistic: bool
+) -> tuple[Class, TensorPlan] | Outside:
+    """The program as one of the class with its tiles, or why it is none."""
+    try:
+        if any(n == 0 for n in sizes.values()):
+            raise Outside("an axis has length 0")
+        made, tiles = plan_of(classified(program), sizes, views, target)
+        if optimistic:
+            anchored(made)
+            tiles = replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8)
+        return made, tiles
+    except Outside as why:
+        return why
+
+
+def _tensor_planned(
+    made: Class, tiles: TensorPlan, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], target: Target
+) -> Planned:
+    fixed = fixed_of(made, tiles, sizes)
+    blocks = min(target.multiprocessors, fixed["tiles"])
+    reasons = (
+        f"tensor cores: {tiles.teams} warpgroups of 64 rows, blocks of {tiles.columns} along {made.stream}, one more "
+        f"warpgroup brings {tiles.stages} tiles ahead",
+        *(ANCHORED if tiles.anchor == "stays" else ()),
+        f"{fixed['tiles']} tiles shared out among {blocks} blocks; {tiles.shared} bytes of shared memory each",
+    )
+    operations = 2 * fixed["batches"] * sizes[made.row] * sizes[made.stream] * (tiles.terms + tiles.lanes)
+    arrays = [prod(sizes[a] for a in o.axes) * STORAGE[o.dtype] for o in made.program.operands if not o.number]
+    arrays += [prod(shapes[r.name]) * STORAGE[r.dtype] for r in made.program.results]
+    seconds = max(operations / TENSOR_RATE, sum(arrays) / target.reachable)
+    schedule = Schedule(threads=tiles.threads, rows=1)
+    choice = Choice(schedule, Layout(), reasons, seconds, sum(arrays))
+    module = emit_tensor(made, tiles)
+    again = emit_tensor(made, replace(tiles, anchor="again")) if tiles.anchor == "stays" else None
+    geometry = Geometry(blocks, tiles.threads)
+    return Planned(made.program, choice, module, sizes, shapes, geometry, maps_of(made, tiles), fixed, again)
+
+
+ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)
+TENSOR_RATE = 740e12  # operations a second: bfloat16 products of 8192² by cuBLAS on an H200 (measured 2026-11-20)
+
+
+_PROGRAMS: dict[Any, Program] = {}
+
+
+def _lowered(form: Form, dtypes: Mapping[str, Any]) -> Program:
+    """One program per form and dtypes: schedules are remembered by it."""
+    key = (form, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
+    found = _PROGRAMS.get(key)
+    return found if found is not None else _PROGRAMS.setdefault(key, lower(form, dtypes))
+
+
+def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
+    """A plan for contiguous float32 arrays of moderate size on the first device."""
+    sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
+    dtypes: dict[str, Any] = {}
+    views = {}
+    for t in form.spec.tensors:
+        word = next((w for w in ("bool", "integer") if w in t.domain), None)
+        dtypes[t.name] = {"bool": "bool", "integer": "int64"}.get(word or "", "float32") if t.axes else float
+        if t.axes:
+            views[t.name] = View.contiguous(tuple(sizes[a] for a in t.axes))
+    return plan(form, dtypes, views, driver.target_of(0), deterministic, schedule)

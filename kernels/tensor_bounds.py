@@ -1,0 +1,110 @@
+"""Which blocks of a stream a condition on positions empties, and which it leaves whole: derived from the condition.
+
+Every comparison of positions is an affine function E(i, j) compared with 0. Over a block of rows and one of the stream
+its least and largest values lie at corners: E ≤ 0 may hold where the least one is, and holds everywhere where the
+largest one is. What is not a comparison of positions (a mask that is read) may hold anywhere and need not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redalg.graph import Node, add, const, mul, neg, negate, walk
+
+Prints = Callable[[Node, str, str], str]  # a node with names for the row's position and the stream's -> its text
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Texts: the first position of the stream at which the condition may hold, one past the last (None: any), and
+    whether it holds in all of a block."""
+
+    low: str | None
+    high: str | None
+    whole: str
+
+
+def bounds(condition: Node, row: str, stream: str, prints: Prints) -> Bounds:
+    """Bounds of a condition for rows ``{row}_first`` … ``{row}_last`` and positions ``{stream}_first`` …
+    ``{stream}_last``."""
+    op = condition.op
+    if op in ("true", "false"):
+        return Bounds(None, None, op.capitalize())
+    if op == "not":
+        inner = negate(condition.args[0])
+        return bounds(inner, row, stream, prints) if inner.op != "not" else Bounds(None, None, "False")
+    if op in ("and", "or"):
+        parts = [bounds(a, row, stream, prints) for a in condition.args]
+        return _joined(op, parts)
+    if op in ("le", "lt", "eq"):
+        below = _below(condition, row, stream, prints, *condition.args)
+        if op != "eq" or below is None:
+            return below or Bounds(None, None, "False")
+        above = _below(condition, row, stream, prints, *reversed(condition.args))
+        return _joined("and", [below, above]) if above is not None else Bounds(None, None, "False")
+    return Bounds(None, None, "False")
+
+
+def _joined(op: str, parts: list[Bounds]) -> Bounds:
+    lows, highs = [p.low for p in parts], [p.high for p in parts]
+    if op == "and":
+        low, high = [x for x in lows if x is not None], [x for x in highs if x is not None]
+        wholes = [p.whole for p in parts]
+        whole = "False" if "False" in wholes else " and ".join(dict.fromkeys(wholes))
+        return Bounds(_folded("max", low), _folded("min", high), whole)
+    whole = " or ".join(f"({p.whole})" for p in parts if p.whole != "False") or "False"
+    least = None if None in lows else _folded("min", [x for x in lows if x is not None])
+    most = None if None in highs else _folded("max", [x for x in highs if x is not None])
+    return Bounds(least, most, whole)
+
+
+def _folded(word: str, texts: list[str]) -> str | None:
+    if not texts:
+        return None
+    text = texts[0]
+    for other in texts[1:]:
+        text = f"{word}({text}, {other})"
+    return text
+
+
+def _below(condition: Node, row: str, stream: str, prints: Prints, a: Node, b: Node) -> Bounds | None:
+    """Of a ≤ b, or a < b, among integers; None for anything that is not an affine comparison of positions."""
+    slack = 1 if condition.op == "lt" else 0
+    difference = add(a, neg(b), const(slack))
+    terms = difference.args if difference.op == "add" else (difference,)
+    found: dict[str, int] = {}
+    rest = []
+    for term in terms:
+        if not all(n.op in ("index", "size", "const", "add", "mul", "tensor") for n in walk(term)):
+            return None
+        factor, leaf = (term.args[0], term.args[1]) if _scaled(term) else (const(1), term)
+        if leaf.op == "index" and leaf.attr in (row, stream):
+            if abs(factor.attr) != 1 or leaf.attr in found:
+                return None
+            found[leaf.attr] = int(factor.attr)
+        elif {row, stream} & term.axes or any(n.op == "index" and n.attr in (row, stream) for n in walk(term)):
+            return None
+        elif any(n.op == "tensor" and (n.axes or "integer" not in n.attr.domain) for n in walk(term)):
+            return None
+        elif any(n.op == "const" and n.attr.denominator != 1 for n in walk(term)):
+            return None
+        else:
+            rest.append(term)
+    along = found.get(stream, 0)
+    others = add(*rest, *([mul(const(found[row]), Node("index", (), row))] if row in found else []))
+
+    def at(largest: bool, sign: int) -> str:
+        end = "last" if largest == (found.get(row, 0) > 0) else "first"
+        return prints(others if sign > 0 else neg(others), f"{row}_{end}", "")
+
+    corner = f"{stream}_{'last' if along > 0 else 'first'}"
+    if along == 0:
+        return Bounds(None, None, f"{at(True, 1)} <= 0")
+    if along > 0:
+        return Bounds(None, f"{at(False, -1)} + 1", f"{corner} <= {at(True, -1)}")
+    return Bounds(f"{at(False, 1)}", None, f"{corner} >= {at(True, 1)}")
+
+
+def _scaled(term: Node) -> bool:
+    return term.op == "mul" and len(term.args) == 2 and term.args[0].op == "const"

@@ -1,0 +1,350 @@
+"""Which programs run on tensor cores: cascades over scores that are a contraction, with states that are scalars or
+sums of a weight times a row of a matrix.
+
+A program is in the class if its elements read the stream through one contraction
+``S[i, j] = Σ_d A[…, i, d]·B[…, j, d]`` (and through tensors, positions and row parameters), if it folds them in one
+pass in any order, and if what has lanes is ``Σ_j g(S, …)·V[…, j, e]``. `classified` says so, or what stands against it.
+
+Elements that do not exist (beyond the end of the stream, or of a tile) and those a condition excludes are given a
+`Class.missing` score that every fold takes for its identity: found here by evaluating the folds at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from redalg.graph import NEG_INF, ZERO, Node, mul, special, substitute, walk
+from redalg.kernels.ir import First, Fold, Join, Loop, Operand, Pass, Program, Step
+
+TYPES = ("bfloat16", "float16")
+INF = special("oo")
+
+
+@dataclass(frozen=True)
+class Class:
+    """What a program of the class consists of.
+
+    ``scores``: the contraction. ``left``, ``right``: its operands' leaves; ``row``: the axis of the left one whose
+    indices number the rows of a tile; ``terms``: the axis summed over. ``value``: the node that stands for an element
+    in every fold; where ``condition`` is given it is ``shown`` if that holds and ``missing`` otherwise, else it is
+    ``shown``. ``scale``: if `shown` is this multiple of the scores, and folds read it where multiplying can wait.
+    ``weight``, ``values``, ``lane``: the sum with lanes is Σ weight·values, along this axis; None without lanes.
+    """
+
+    program: Program
+    scores: Node
+    left: Node
+    right: Node
+    row: str
+    terms: str
+    value: Node
+    shown: Node
+    missing: Node
+    condition: Node | None = None
+    scale: Node | None = None
+    weight: Node | None = None
+    values: Node | None = None
+    lane: str | None = None
+
+    @property
+    def stream(self) -> str:
+        return self.program.stream[0]
+
+    @property
+    def walk(self) -> Pass:
+        return self.program.passes[0]
+
+    @property
+    def batch(self) -> tuple[str, ...]:
+        """The rows' other axes."""
+        return tuple(a for a in self.program.rows if a != self.row)
+
+    @property
+    def dtype(self) -> str:
+        return operand_of(self.program, self.left).dtype
+
+
+class Outside(Exception):
+    """Why a program is not in the class."""
+
+
+def operand_of(program: Program, leaf: Node) -> Operand:
+    return next(o for o in program.operands if o.name == leaf.attr.name)
+
+
+def classified(program: Program) -> Class:
+    """The program as one of the class.
+
+    Raises: Outside, with the reason.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.lower import lower
+    >>> form = ra.derive_incremental(ra.catalog["attention_causal"])
+    >>> made = classified(lower(form, dict.fromkeys("QKV", "bfloat16") | {"scale": float}))
+    >>> made.row, made.terms, made.lane, made.scale is not None, made.condition is not None
+    ('i', 'd', 'e', True, True)
+    """
+    _simple(program)
+    program = _grouped(program)
+    p = program.passes[0]
+    scores = _scores(program, p)
+    left, right = _sides(program, scores)
+    row = _row(program, left, right)
+    weight, values, lane = _values(program, p, row, scores)
+    bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
+    value, missing = _value(scores, bodies, folds(p), weight)
+    shown, condition = value, None
+    if missing is NEG_INF and value.op == "where" and value.args[2] is NEG_INF:
+        condition, shown = value.args[:2]
+    scale = _scale(program, scores, shown, value, p)
+    terms = scores.attr.axes[0]
+    return Class(
+        program, scores, left, right, row, terms, value, shown, missing, condition, scale, weight, values, lane
+    )
+
+
+def _read(p: Pass) -> Iterator[Node]:
+    for step in (*p.lift, *p.update):
+        if isinstance(step, Loop):
+            yield from (f.bodies[0] for f in step.folds)
+        elif isinstance(step, Join):
+            yield from (*step.a, *step.b)
+        elif step.name != "n_new":
+            yield step.node
+
+
+def folds(p: Pass) -> list[Fold]:
+    return [f for step in (*p.lift, *p.update) if isinstance(step, Loop) for f in step.folds]
+
+
+def _simple(program: Program) -> None:
+    if len(program.passes) != 1:
+        raise Outside(f"it takes {len(program.passes)} passes over the stream")
+    if len(program.stream) != 1:
+        raise Outside("its stream has several axes")
+    if program.keeps:
+        raise Outside("a result keeps the stream's axis")
+    if len(program.lanes) > 1:
+        raise Outside("its state has several lane axes")
+    if program.real != "float32":
+        raise Outside("it accumulates in float64")
+    p = program.passes[0]
+    if p.ordered:
+        raise Outside("its pieces must be combined in the order of the stream")
+    if not (p.update and p.absorbs):
+        raise Outside("a tile cannot be folded into a state at the new anchors")
+    if any(part.top is not None or part.kind != "f" for part in p.parts):
+        raise Outside("its state holds more than real numbers")
+    if any(isinstance(step, First) for step in (*p.lift, *p.update)):
+        raise Outside("an anchor is an element of the stream")
+    if any(n.op == "state" and n.attr.name in ("n", "n_b", "n_new") for n in walk(*_read(p))):
+        raise Outside("a state depends on the number of elements")
+    for f in folds(p):
+        if f.kind not in ("sum", "max", "min") or f.ignore_nan or len(f.bodies) != 1:
+            raise Outside(f"it folds by {f.kind}")
+
+
+def _scores(program: Program, p: Pass) -> Node:
+    stream = program.stream[0]
+    nodes = [n for n in walk(*(f.bodies[0] for f in folds(p))) if n.op == "reduce"]
+    along = [n for n in nodes if stream in n.axes]
+    if len(along) != 1:
+        what = "no contraction" if not along else f"{len(along)} contractions"
+        raise Outside(f"an element holds {what}")
+    if len(nodes) != 1 or along[0].attr.kind != "sum" or len(along[0].attr.axes) != 1:
+        raise Outside("an element holds more than one sum over one axis")
+    return along[0]
+
+
+def _sides(program: Program, scores: Node) -> tuple[Node, Node]:
+    product, stream = scores.args[0], program.stream[0]
+    parts = product.args if product.op == "mul" else ()
+    if len(parts) != 2 or any(a.op != "tensor" or scores.attr.axes[0] not in a.axes for a in parts):
+        raise Outside("the contraction is not one of two tensors")
+    right = [a for a in parts if stream in a.axes]
+    if len(right) != 1:
+        raise Outside("both sides of the contraction vary along the stream")
+    left = parts[0] if right[0] is parts[1] else parts[1]
+    kinds = {operand_of(program, a).dtype for a in parts}
+    if len(kinds) != 1 or not kinds <= set(TYPES):
+        raise Outside(f"it multiplies {' and '.join(sorted(kinds))}; tensor cores are used for {', '.join(TYPES)}")
+    return left, right[0]
+
+
+def _row(program: Program, left: Node, right: Node) -> str:
+    """The last axis of the left operand that the right one lacks."""
+    found = [a for a in left.attr.axes if a in program.rows and a not in right.axes]
+    if not found:
+        raise Outside("no axis numbers rows that share the right operand")
+    return found[-1]
+
+
+def _values(program: Program, p: Pass, row: str, scores: Node) -> tuple[Node | None, Node | None, str | None]:
+    laned = [f for f in folds(p) if f.axes]
+    if not laned:
+        return None, None, None
+    lane = program.lanes[0]
+    found = set()
+    for f in laned:
+        body = f.bodies[0]
+        parts = list(body.args) if body.op == "mul" else [body]
+        own = [x for x in parts if lane in x.axes]
+        if f.kind != "sum" or len(own) != 1 or own[0].op != "tensor" or program.stream[0] not in own[0].axes:
+            raise Outside("what has lanes is not a sum of weights times a tensor")
+        if row in own[0].axes:
+            raise Outside("the tensor with lanes varies along the rows of a tile")
+        found.add((tuple(f.names), own[0]))
+    if len({leaf for _, leaf in found}) != 1 or len({names for names, _ in found}) != 1:
+        raise Outside("several sums have lanes")
+    _, leaf = next(iter(found))
+    if operand_of(program, leaf).dtype != operand_of(program, scores.args[0].args[0]).dtype:
+        raise Outside(f"the tensor with lanes has dtype {operand_of(program, leaf).dtype}, the scores another")
+    return weight_of(laned[-1], leaf), leaf, lane
+
+
+def weight_of(fold: Fold, values: Node) -> Node:
+    """What a sum with lanes multiplies the values by."""
+    body = fold.bodies[0]
+    return mul(*(x for x in (body.args if body.op == "mul" else (body,)) if x is not values))
+
+
+# --- the node that stands for an element -----------------------------------------------------------------------------
+
+
+def _value(scores: Node, bodies: list[Node], every: list[Fold], weight: Node | None) -> tuple[Node, Node]:
+    """The outermost node every fold reads the scores through, and what it is where there is no element."""
+    checks = [(f.kind, f.bodies[0]) for f in every if not f.axes] + ([("sum", weight)] if weight is not None else [])
+    for node in _dominators(scores, bodies):
+        if any(n.op == "state" for n in walk(node)):
+            continue
+        for missing in (NEG_INF, ZERO, INF):
+            if all(_is_identity(kind, _at(body, node, missing, {})) for kind, body in checks):
+                return node, missing
+    raise Outside("no score makes every fold leave its state as it is")
+
+
+def _dominators(scores: Node, bodies: Iterable[Node]) -> list[Node]:
+    """Nodes on every path from a body to the scores, outermost first."""
+    bodies = [b for b in bodies if scores in set(walk(b))]
+    common: list[Node] | None = None
+    for body in bodies:
+        chain = [n for n in walk(body) if scores in set(walk(n)) and not _reaches(body, scores, n)]
+        chain.sort(key=lambda n: -len(list(walk(n))))
+        common = chain if common is None else [n for n in common if n in chain]
+    return common or []
+
+
+def _reaches(root: Node, goal: Node, without: Node) -> bool:
+    stack, seen = [root], set()
+    while stack:
+        n = stack.pop()
+        if n is without or n in seen:
+            continue
+        if n is goal:
+            return True
+        seen.add(n)
+        stack += n.args
+    return False
+
+
+def _is_identity(kind: str, value: Node | None) -> bool:
+    return value is {"sum": ZERO, "max": NEG_INF, "min": INF}[kind]
+
+
+def _at(node: Node, place: Node, value: Node, memo: dict[Node, Node | None]) -> Node | None:
+    """A node's value where `place` has this value and everything else is finite; None where that does not say."""
+    if node is place:
+        return value
+    if node not in memo:
+        memo[node] = _evaluated(node, [_at(a, place, value, memo) for a in node.args])
+    return memo[node]
+
+
+def _evaluated(node: Node, args: list[Node | None]) -> Node | None:
+    op = node.op
+    if op == "const" or op == "special":
+        return node
+    known = [a for a in args if a is not None]
+    infinite = [a for a in known if a in (INF, NEG_INF)]
+    if op == "add":
+        if infinite:
+            return infinite[0] if len(set(infinite)) == 1 else None
+        return ZERO if len(known) == len(args) and all(a is ZERO for a in known) else None
+    if op == "mul":
+        if any(a is ZERO for a in known):
+            return ZERO if not infinite else None
+        if infinite and all(a is not None for a in args):
+            minus = sum(a is NEG_INF or a.op == "const" and a.attr < 0 for a in known)
+            return NEG_INF if minus % 2 else INF
+        return None
+    first = args[0] if args else None
+    if op in ("exp", "sigmoid"):
+        return ZERO if first is NEG_INF else None
+    if op == "relu":
+        return ZERO if first in (NEG_INF, ZERO) else None
+    if op in ("log1p", "tanh", "abs", "sqrt") and first is ZERO:
+        return ZERO
+    if op == "where":
+        then, other = args[1], args[2]
+        return then if then is other and then is not None else None
+    if op == "maximum" and len(known) == len(args) and all(a is NEG_INF for a in known):
+        return NEG_INF
+    return None
+
+
+# --- a factor that can wait ------------------------------------------------------------------------------------------
+
+
+def _scale(program: Program, scores: Node, shown: Node, value: Node, p: Pass) -> Node | None:
+    """c if `shown` is c·scores, c the same for all elements of a row, and every fold takes u as max u or exp(u + …)."""
+    parts = list(shown.args) if shown.op == "mul" else [shown]
+    if scores not in parts or any(program.stream[0] in x.axes for x in parts if x is not scores):
+        return None
+    rest = mul(*(x for x in parts if x is not scores))
+    if any(n.op in ("state", "index") for n in walk(rest)):
+        return None
+    for f in folds(p):
+        body = f.bodies[0]
+        if not (f.kind == "max" and body is value) and not _exponential(body, value):
+            return None
+    return rest
+
+
+def _exponential(body: Node, value: Node) -> bool:
+    """Whether a body reads the value in nothing but exp(value) and exp(value + …)."""
+    if body is value:
+        return False
+    readers = [n for n in walk(body) if value in n.args]
+    sums = [n for n in readers if n.op == "add"]
+    if any(n.op not in ("exp", "add") for n in readers) or body in sums:
+        return False
+    return all(n.op == "exp" for n in walk(body) if any(s in n.args for s in sums))
+
+
+def _grouped(program: Program) -> Program:
+    """Sums that hold all terms of what an extremum is taken of hold it as one term, so that it is computed once."""
+    p = program.passes[0]
+    whole = [f.bodies[0] for f in folds(p) if f.kind in ("max", "min") and f.bodies[0].op == "add"]
+    whole = [u for u in whole if not any(n.op == "state" for n in walk(u))]
+    if not whole:
+        return program
+    mapping: dict[Node, Node] = {}
+    for n in walk(*(f.bodies[0] for f in folds(p))):
+        if n.op == "add" and n is not whole[0] and set(whole[0].args) <= set(n.args):
+            mapping[n] = Node("add", (whole[0], *(a for a in n.args if a not in whole[0].args)))
+
+    def step(s: Step) -> Step:
+        if not isinstance(s, Loop):
+            return s
+        return Loop(
+            tuple(replace(f, bodies=tuple(substitute(b, mapping, raw=True) for b in f.bodies)) for f in s.folds)
+        )
+
+    grouped = replace(p, lift=tuple(map(step, p.lift)), update=tuple(map(step, p.update)))
+    return replace(program, passes=(grouped,))
+
+
+def exponents(root: Node, value: Node) -> list[Node]:
+    """The exponentials below a node whose argument is the value, or a sum with it."""
+    return [n for n in walk(root) if n.op == "exp" and (n.args[0] is value or value in n.args[0].args)]

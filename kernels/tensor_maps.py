@@ -1,0 +1,87 @@
+"""Tensors as the tensor memory accelerator is told of them: 128 bytes each, made once for every set of addresses."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redalg.kernels.driver import checked
+from redalg.kernels.intrinsics_tensor import CHUNK
+from redalg.kernels.ir import STORAGE
+from redalg.kernels.layouts import View
+
+if TYPE_CHECKING:
+    from redalg.kernels.planning import Planned
+
+BYTES = 128  # of a map
+KEPT = 4096  # sets of addresses whose maps stay on the device
+
+
+class TensorMaps:
+    """The maps of one kind of call. They stay where they are, so that a captured graph may use them again."""
+
+    def __init__(self, planned: Planned, views: Mapping[str, View]) -> None:
+        self.planned, self.views = planned, views
+        self._made: dict[tuple[int, ...], Any] = {}
+
+    def at(self, pointers: Sequence[int], stream: int) -> int:
+        """Where the maps of tensors at these addresses lie."""
+        key = tuple(pointers)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = self._written(key, stream)
+            if len(self._made) > KEPT:
+                self._made.pop(next(iter(self._made)))
+        return int(found.address)
+
+    def _written(self, pointers: tuple[int, ...], stream: int) -> _Kept:
+        words = [w for i, pointer in enumerate(pointers) for w in self._map(i, pointer)]
+        return _Kept((ctypes.c_uint64 * len(words))(*words), stream)
+
+    def _map(self, number: int, pointer: int) -> list[int]:
+        from cuda.bindings import driver as d
+
+        m, sizes = self.planned.maps[number], self.planned.sizes
+        operand = next(o for o in self.planned.program.operands if o.name == m.operand)
+        strides = dict(zip(operand.axes, self.views[m.operand].strides, strict=True))
+        each = STORAGE[operand.dtype]
+        lengths = [sizes[a] for a in m.axes]
+        steps = [strides[a] * each if sizes[a] > 1 else 16 for a in m.axes[1:]]
+        box = [CHUNK, m.rows] + [1] * (len(lengths) - 2)
+        kinds, words = d.CUtensorMapDataType, {"bfloat16": "BFLOAT16", "float16": "FLOAT16"}
+        made = checked(
+            d.cuTensorMapEncodeTiled(
+                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words[operand.dtype]}"), len(lengths), pointer,
+                [d.cuuint64_t(n) for n in lengths], [d.cuuint64_t(n) for n in steps],
+                [d.cuuint32_t(n) for n in box], [d.cuuint32_t(1)] * len(lengths),
+                d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+                d.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+                d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+            ),
+            f"the map of {m.operand}",
+        )  # fmt: skip
+        return [int(w) for w in made.opaque]
+
+
+class _Kept:
+    """Words in device memory, given back with this object."""
+
+    def __init__(self, words: Any, stream: int) -> None:
+        from cuda.bindings import driver as d
+
+        self.words, size = words, ctypes.sizeof(words)
+        self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
+        checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, stream), "writing tensor maps")
+        status = checked(d.cuStreamIsCapturing(stream))
+        if int(status) == 0:
+            checked(d.cuStreamSynchronize(stream))
+
+    def __del__(self) -> None:
+        try:
+            from cuda.bindings import driver as d
+
+            d.cuMemFree(self.address)
+        except Exception:  # the interpreter or the context is gone
+            return

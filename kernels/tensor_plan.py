@@ -1,0 +1,195 @@
+"""Tiles of a tensor-core kernel: how large they are, where they lie in shared memory, and what the host has to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from redalg.graph import Node
+from redalg.kernels.intrinsics_tensor import CHUNK, STEP
+from redalg.kernels.ir import STORAGE
+from redalg.kernels.layouts import View
+from redalg.kernels.target import Target
+from redalg.kernels.tensor_class import TYPES, Class, Outside, operand_of
+
+LONGEST = 256  # terms and lanes
+EXACT = 1 << 24  # positions that float32 tells apart
+REGISTERS = 200  # of a thread, for tiles
+ROOM = 227 << 10  # bytes of shared memory a block may have
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """Sizes of one kernel.
+
+    ``teams`` warpgroups of 64 rows each share a block's tiles of the stream, ``columns`` elements long, of which
+    ``stages`` are on their way. ``terms`` and ``lanes``: lengths of the contracted axis and of the lane axis (0: none).
+    ``in_registers``: the left operand is kept in registers. ``uneven``: a condition makes rows differ in length.
+    ``staged``: the sums with lanes are written by way of shared memory, 16 bytes at a time.
+    ``anchor``: "moves"; "stays" where the first block left it, and rows that fail the test are noted; "again": those
+    rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
+    """
+
+    teams: int
+    columns: int
+    stages: int
+    terms: int
+    lanes: int
+    in_registers: bool
+    uneven: bool
+    staged: bool = False
+    anchor: str = "moves"
+    notes: int = 1
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.teams
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.teams + 1)
+
+    @property
+    def left_bytes(self) -> int:
+        return _tile(self.rows, self.terms)
+
+    @property
+    def right_bytes(self) -> int:
+        return _tile(self.columns, self.terms)
+
+    @property
+    def values_bytes(self) -> int:
+        return _tile(self.columns, self.lanes)
+
+    @property
+    def barriers(self) -> int:
+        """Where barriers lie."""
+        return self.left_bytes + self.stages * (self.right_bytes + self.values_bytes)
+
+    @property
+    def staging(self) -> int:
+        """Where results are staged, after the barriers."""
+        return self.barriers + -(-8 * (2 + 4 * self.stages) // 16) * 16
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one staged row to the next: neighbours start in other banks."""
+        return 2 * self.lanes + 16
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, 1 KB of them for rounding its address."""
+        return self.staging + self.staged * self.rows * self.pitch + 1024
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, for tiles."""
+        return (self.lanes + self.columns) // 2 + (self.columns + self.terms * self.in_registers) // 4
+
+
+def _tile(rows: int, columns: int) -> int:
+    return -(-columns // CHUNK) * CHUNK * rows * 2
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor as the tensor memory accelerator is told of it: axes from the innermost on, and rows of a box."""
+
+    operand: str
+    axes: tuple[str, ...]
+    rows: int
+
+
+def plan_of(
+    made: Class, sizes: Mapping[str, int], views: Mapping[str, View], target: Target
+) -> tuple[Class, TensorPlan]:
+    """The tiles for arrays of these shapes, and the class: without a scale where its sign would have no place to go.
+
+    Raises: Outside for shapes, strides or devices it does not fit.
+    """
+    if target.cc < (9, 0) or target.cc >= (10, 0):
+        raise Outside(f"it is written for compute capability 9.0, the device has {target.cc[0]}.{target.cc[1]}")
+    terms, lanes = sizes[made.terms], sizes[made.lane] if made.lane else 0
+    if terms > LONGEST or lanes > LONGEST:
+        raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
+    if max(sizes[made.row], sizes[made.stream]) >= EXACT:
+        raise Outside(f"positions of {EXACT} and more are not told apart by float32")
+    if sizes[made.row] * sizes[made.stream] * max(terms, lanes) < 1 << 16:
+        raise Outside("it is too small for tiles")
+    for m in maps_of(made, TensorPlan(1, 64, 2, terms, lanes, True, False)):
+        _require(made, m, sizes, views[m.operand])
+    return fitted(made, sizes, terms, lanes)
+
+
+def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tuple[Class, TensorPlan]:
+    """The largest tiles that fit registers and shared memory."""
+    uneven = made.condition is not None
+    wanted = 2 if sizes[made.row] > 64 else 1
+    for teams in (2, 1) if wanted == 2 else (1,):
+        for columns in (128, 96, 64, 32):
+            for in_registers in (True, False):
+                found = TensorPlan(teams, columns, 2, padded(terms), lanes, in_registers, uneven)
+                if found.registers <= REGISTERS and found.shared <= ROOM:
+                    staged = replace(found, staged=stageable(made, lanes))
+                    found = staged if staged.shared <= ROOM else found
+                    apart = not in_registers and made.scale is not None and not positive(made)
+                    return (replace(made, scale=None) if apart else made), found
+    raise Outside("no tile fits registers and shared memory")
+
+
+def stageable(made: Class, lanes: int) -> bool:
+    """Whether there is one result with lanes, in 16 bits, its lanes side by side."""
+    laned = [r for r in made.program.results if made.lane in r.axes]
+    if not lanes or lanes % 16 or len(laned) != 1:
+        return False
+    return laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
+
+
+def positive(made: Class) -> bool:
+    """Whether the scale is a number known to be positive."""
+    return made.scale is not None and made.scale.op == "const" and made.scale.attr > 0
+
+
+def padded(length: int) -> int:
+    return -(-length // STEP) * STEP
+
+
+def maps_of(made: Class, plan: TensorPlan) -> tuple[Map, ...]:
+    """The tensors that are brought as boxes, in the order of their maps."""
+    found = [_map(made, made.left, made.terms, made.row, plan.rows)]
+    found.append(_map(made, made.right, made.terms, made.stream, plan.columns))
+    if made.values is not None and made.lane:
+        found.append(_map(made, made.values, made.lane, made.stream, plan.columns))
+    return tuple(found)
+
+
+def _map(made: Class, leaf: Node, inner: str, row: str, rows: int) -> Map:
+    others = tuple(a for a in reversed(leaf.attr.axes) if a not in (inner, row))
+    return Map(operand_of(made.program, leaf).name, (inner, row, *others), rows)
+
+
+def _require(made: Class, m: Map, sizes: Mapping[str, int], view: View) -> None:
+    """What the accelerator asks of a tensor."""
+    operand = next(o for o in made.program.operands if o.name == m.operand)
+    strides = dict(zip(operand.axes, view.strides, strict=True))
+    bytes_each = STORAGE[operand.dtype]
+    if len(m.axes) > 5:
+        raise Outside(f"{m.operand} has {len(m.axes)} axes, and boxes have at most 5")
+    if strides[m.axes[0]] != 1:
+        raise Outside(f"{m.operand} is not contiguous along {m.axes[0]}")
+    for axis in m.axes[1:]:
+        step = strides[axis] * bytes_each
+        if sizes[axis] > 1 and (step % 16 or step <= 0):
+            raise Outside(f"{m.operand} has a stride of {step} bytes along {axis}, not a positive multiple of 16")
+    if view.align < 16 or sizes[m.axes[0]] % 8:
+        raise Outside(f"rows of {m.operand} do not start at multiples of 16 bytes")
+
+
+def fixed_of(made: Class, plan: TensorPlan, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The kernel's fixed arguments by name, and the blocks of its grid (`tiles`)."""
+    batches = prod(sizes[a] for a in made.batch)
+    blocks = -(-sizes[made.row] // plan.rows)
+    terms = max(1, sizes[made.stream] * (plan.terms + plan.lanes) * 2)
+    section = max(1, min(batches, (32 << 20) // terms))  # whose tensors along the stream stay in L2 together
+    return {"tiles": batches * blocks, "row_blocks": blocks, "batches": batches, "section": section}

@@ -1,0 +1,133 @@
+"""Results of a tile of rows: what waited for the end is added up, and what is finalised is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.graph import walk
+from redalg.kernels.cuda_text import literal, local
+from redalg.kernels.ir import Result
+from redalg.kernels.tensor_scalars import TileScalars
+from redalg.kernels.tensor_tile import QUAD
+
+if TYPE_CHECKING:
+    from redalg.kernels.emit_tensor import TensorKernel
+
+
+class TensorResults:
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.kernel, self.out, self.program, self.plan = kernel, kernel.out, kernel.program, kernel.plan
+        self.access = kernel.access
+
+    def write(self) -> None:
+        """Results of both rows of a thread."""
+        out, kernel, program = self.out, self.kernel, self.program
+        row, size = kernel.made.row, kernel.access.size(kernel.made.row)
+        out(f"n = {kernel.length}")
+        with out.block("for r in range(2):"):
+            kernel.row_places()
+            for part in sorted(kernel.tile.deferred):
+                with out.block(QUAD):
+                    name = f"{local(part)}[r]"
+                    out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
+            scope = kernel.row_scope()
+            lets = kernel.made.walk.exports
+            scope.announce([let.node for let in lets])
+            for let in lets:
+                kernel.array(local(let.name), 2)
+                scope.lines.append(f"{local(let.name)}[r] = {scope.converted(let.node, kernel.kinds.names[let.name])}")
+            kernel.flush(scope)
+            laned = [r for r in program.results if set(r.axes) & set(program.lanes)]
+            totals = [r for r in program.results if r not in laned]
+            for result in laned if self.plan.staged else ():
+                self._finished(result, scope)
+            direct = totals if self.plan.staged else program.results
+            if direct:
+                with out.block(f"if i_{row} < {size}:"):
+                    for result in direct:
+                        (self._laned if result in laned else self._total)(result, scope)
+        for result in laned if self.plan.staged else ():
+            self._staged(result)
+
+    def _total(self, result: Result, scope: TileScalars) -> None:
+        with self.out.block("if lane & 3 == 0:"):
+            inner = scope.child()
+            value = self._value(inner, result)
+            self.kernel.flush(inner)
+            where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True)) or "0"
+            self.out(self.access.store(result, where, [value]))
+
+    # --- sums with lanes ---------------------------------------------------------------------------------------------
+
+    def _hoisted(self, result: Result, scope: TileScalars) -> None:
+        nodes = [result.node, *([result.void] if result.void is not None else [])]
+        scope.announce(nodes)
+        scope.hoist(nodes, self.program.lanes)
+        self.kernel.flush(scope)
+
+    def _at(self, scope: TileScalars, result: Result, register: str) -> str:
+        """The text of the result's value where the sum is in this register."""
+        inner = scope.child(self.program.lanes)
+        part = next(p for p in self.kernel.made.walk.parts if p.axes)
+        for leaf in [n for n in walk(result.node) if n.op == "state" and n.attr.name == part.name]:
+            inner.known[leaf] = register
+        inner.announce([result.node])
+        value = self._value(inner, result)
+        self.kernel.flush(inner)
+        return value
+
+    def _laned(self, result: Result, scope: TileScalars) -> None:
+        """Straight from registers: neighbours are two lanes wide."""
+        out, lane = self.out, self.program.lanes[0]
+        self._hoisted(result, scope)
+        row = [a for a in result.axes if a != lane]
+        where = " + ".join(self.access.offset(result.name, result.axes, row, True)) or "0"
+        name = self.access.result_names[result.name]
+        out(f"{name}_row = {where}")
+        with out.block(f"for k in range(0, {self.plan.lanes // 4}, 2):"):
+            out("s = 4 * (k >> 1) + 2 * r", f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3)")
+            values = [self._at(scope, result, f"sums[s + {j}]" if j else "sums[s]") for j in range(2)]
+            if result.axes[-1] == lane:
+                out(self.access.store(result, f"{name}_row + i_{lane}", values))
+                return
+            step = self.access.stride(result.name, result.axes.index(lane), True)
+            for j, value in enumerate(values):
+                out(self.access.store(result, f"{name}_row + (i_{lane} + {j}) * {step}", [value]))
+
+    def _finished(self, result: Result, scope: TileScalars) -> None:
+        """The values in place of the sums."""
+        out, lane = self.out, self.program.lanes[0]
+        self._hoisted(result, scope)
+        with out.block(f"for k in range({self.plan.lanes // 4}):"):
+            out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+            if any(n.op == "tensor" and lane in n.axes for n in walk(result.node)):
+                out(f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3) + (k & 1)")
+            out(f"sums[s] = {self._at(scope, result, 'sums[s]')}")
+
+    def _staged(self, result: Result) -> None:
+        """By way of shared memory, in which every warp has a part of its own, to 16 bytes a thread."""
+        out, plan, row = self.out, self.plan, self.kernel.made.row
+        lane = self.program.lanes[0]
+        each, pack = plan.lanes // 8, f"pack_{result.dtype}"
+        out("syncwarp()")
+        out(f"stage = left_tile + {plan.staging} + (4 * team + warp) * {16 * plan.pitch}")
+        out(f"place = stage + ((lane & 7) + ((lane >> 3) & 1) * 8) * {plan.pitch} + (lane >> 4) * 16")
+        with out.block(f"for k in range(0, {each}, 2):"):
+            words = ", ".join(f"{pack}(sums[4 * k + {2 * j}], sums[4 * k + {2 * j + 1}])" for j in range(4))
+            out(f"store_matrices(place + 16 * k, {words})")
+        out("syncwarp()")
+        with out.block(f"for k in range({plan.lanes // 16}):"):
+            out("part = 32 * k + lane", f"across = quotient(part, {each})", f"along = part - {each} * across")
+            out(f"i_{row} = {row}_first + 64 * team + 16 * warp + across")
+            rows = [a for a in result.axes if a != lane]
+            where = " + ".join([*self.access.offset(result.name, result.axes, rows, True), "8 * along"])
+            with out.block(f"if i_{row} < {self.access.size(row)}:"):
+                name = self.access.result_names[result.name]
+                out(f"copy_vector({name}, {where}, stage + {plan.pitch} * across + 16 * along)")
+
+    def _value(self, scope: TileScalars, result: Result) -> str:
+        kind = "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"
+        value = scope.converted(result.node, kind)
+        if result.void is None:
+            return value
+        return f"{literal(float(result.empty), kind, 'f32')} if {scope.text(result.void, 1)} else {value}"

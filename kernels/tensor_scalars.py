@@ -1,0 +1,109 @@
+"""Expressions on the elements of a tile of scores: exponentials by base 2, positions as exact floats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from redalg.graph import Node, add, walk
+from redalg.kernels.scalars import ADD, ATOM, MUL, Scalars
+
+
+@dataclass
+class Element:
+    """How elements are written: `value` stands for one, as ``shift + rate·text`` in the exponent of 2.
+
+    ``text``: the register; ``factor``: what the register has to be multiplied by to be the value ("" for 1); ``rate``:
+    that factor times log2 e. ``shifts``: nodes added to the value in an exponent -> names of these times log2 e.
+    ``floats``: index nodes -> their texts as float32, exact below 2^24.
+    """
+
+    value: Node
+    text: str
+    factor: str = ""
+    rate: str = "LOG2E"
+    shifts: dict[Node, str] | None = None
+    floats: dict[Node, str] | None = None
+
+
+class TileScalars(Scalars):
+    """`Scalars` inside a loop over elements (with `element`), or around such loops."""
+
+    element: Element | None = None
+
+    def child(self, axes: Iterable[str] = ()) -> TileScalars:
+        made = TileScalars(
+            self.real, self.kinds, self.leaf, self.length, self.counter,
+            {n: t for n, t in self.known.items() if n.axes.isdisjoint(axes)}, self.looped | {*axes}, self.bounded,
+            self.names,
+        )  # fmt: skip
+        made.element = self.element
+        return made
+
+    def _written(self, node: Node) -> tuple[int, str]:
+        element = self.element
+        if element is not None and node is element.value:
+            return (MUL, f"{element.factor} * {element.text}") if element.factor else (ATOM, element.text)
+        return super()._written(node)
+
+    def _map(self, node: Node) -> tuple[int, str]:
+        element = self.element
+        rest = exponent(node, element.value) if element is not None else None
+        if element is None or rest is None or element.shifts is None:
+            return super()._map(node)
+        shift = element.shifts.get(rest)
+        if shift is not None:
+            return ATOM, f"exp2_fast(fused({element.text}, {element.rate}, {shift}))"
+        if rest.op == "const" and rest.attr == 0:
+            return ATOM, f"exp2_fast({element.text} * {element.rate})"
+        return ATOM, f"exp2_fast(fused({element.text}, {element.rate}, LOG2E * {self.converted(rest, 'f', MUL)}))"
+
+    def converted(self, node: Node, kind: str, level: int = 0) -> str:
+        """Sums of positions are added as floats, which is exact."""
+        floats = self.element.floats if self.element is not None else None
+        if kind != "f" or not floats or self.kinds.of(node) != "i" or not self._positions(node):
+            return super().converted(node, kind, level)
+        if node in floats:
+            return floats[node]
+        text = ""
+        for term in node.args:
+            minus = term.op == "mul" or term.op == "const" and term.attr < 0
+            inner = term.args[1] if term.op == "mul" else term
+            word = self.number(abs(inner.attr)) if inner.op == "const" else floats[inner]
+            text += f" {'-' if minus else '+'} {word}" if text else f"-{word}" if minus else word
+        return f"({text})" if level > ADD else text
+
+    def _positions(self, node: Node) -> bool:
+        """Whether a node is a position, or a sum of some, with signs, and of small constants."""
+        assert self.element is not None
+        floats = self.element.floats or {}
+        terms = node.args if node.op == "add" else (node,)
+        for term in terms:
+            inner = term.args[1] if _negation(term) else term
+            small = inner.op == "const" and abs(inner.attr) < 2**20
+            if inner not in floats and not small:
+                return False
+        return len(terms) <= 4 and (node.op == "add" or node in floats)
+
+
+def _negation(term: Node) -> bool:
+    return term.op == "mul" and len(term.args) == 2 and term.args[0].op == "const" and term.args[0].attr == -1
+
+
+def exponent(node: Node, value: Node) -> Node | None:
+    """What is added to the value in exp(value + …); None for anything else."""
+    if node.op != "exp":
+        return None
+    arg = node.args[0]
+    if arg is value:
+        return add()
+    if arg.op == "add" and value in arg.args:
+        rest = [a for a in arg.args if a is not value]
+        return rest[0] if len(rest) == 1 else Node("add", tuple(rest))
+    return None
+
+
+def exponents(bodies: Iterable[Node], value: Node) -> list[Node]:
+    """What is added to the value in exponentials below these nodes."""
+    found = [exponent(n, value) for n in walk(*bodies)]
+    return list(dict.fromkeys(rest for rest in found if rest is not None))

@@ -1,0 +1,322 @@
+"""The part of a tensor-core kernel that does not depend on the mathematics: barriers, warp roles, the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redalg.graph import is_const
+from redalg.kernels import intrinsics_tensor
+from redalg.kernels.cuda_text import local
+from redalg.kernels.intrinsics_tensor import CHUNK, STEP
+from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_plan import Map, TensorPlan, maps_of, positive
+from redalg.kernels.tensor_results import TensorResults
+
+if TYPE_CHECKING:
+    from redalg.kernels.emit_tensor import TensorKernel
+
+PRODUCER, CONSUMER = 24, 240  # registers of a thread where three warpgroups share 65,536
+
+
+def factories(made: Class, plan: TensorPlan, names: Collection[str]) -> tuple[set[str], list[str]]:
+    """What is imported from `intrinsics_tensor`, and the functions of this kernel's shapes."""
+    kind = made.dtype
+    held = plan.columns // 4
+    left = f'"{"registers" if plan.in_registers else "shared"}", rows={plan.rows}'
+    lines = {
+        "multiply": f'tile_product({plan.columns}, {plan.terms}, "{kind}", {left}, b_rows={plan.columns})',
+        "weigh": f'tile_product({plan.lanes}, {plan.columns}, "{kind}", b_rows={plan.columns}, fresh=False, '
+        "transposed=True)",
+        "scores_done": f"tile_wait(0, {plan.columns // 2})",
+        "scores_first": f"tile_wait(1, {plan.columns // 2})",
+        "sums_done": f"tile_wait(0, {plan.lanes // 2}, {held})",
+        "fewer_registers": f"registers({PRODUCER}, False)",
+        "more_registers": f"registers({CONSUMER}, True)",
+    }
+    for m in maps_of(made, plan):
+        lines[f"load_{m.operand}_tile"] = f"tensor_load({len(m.axes)})"
+    own = {n for n in intrinsics_tensor.MAKERS if n in names}
+    used = {n: text for n, text in lines.items() if n in names}
+    own |= {text.split("(")[0] for text in used.values()}
+    return own, [f"{n} = {text}" for n, text in used.items()]
+
+
+class Skeleton:
+    """Prints a whole kernel."""
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.kernel, self.out, self.plan, self.made = kernel, kernel.out, kernel.plan, kernel.made
+        self.maps = maps_of(self.made, self.plan)
+        self.has_values = self.made.values is not None
+
+    def write(self) -> None:
+        out = self.out
+        if self.plan.anchor == "again":
+            self.wanted()
+        self.shared()
+        with out.block("if team == 0:"):
+            self.producer()
+        with out.block("else:"):
+            self.consumer()
+
+    # --- shared memory -----------------------------------------------------------------------------------------------
+
+    def shared(self) -> None:
+        out, p = self.out, self.plan
+        out("t = cuda.threadIdx.x", "team = uniform(t >> 7)", "room = cuda.shared.array(0, np.uint8)")
+        out("left_tile = shared_base(room)", f"right_tile = left_tile + {p.left_bytes}")
+        if self.has_values:
+            out(f"values_tile = right_tile + STAGES * {p.right_bytes}")
+        out(f"left_full = left_tile + {p.barriers}", "left_free = left_full + 8", "right_full = left_full + 16")
+        out("right_free = right_full + 8 * STAGES")
+        if self.has_values:
+            out("values_full = right_free + 8 * STAGES", "values_free = values_full + 8 * STAGES")
+        with out.block("if t == 0:"):
+            out("barrier_init(left_full, 1)", "barrier_init(left_free, 4 * TEAMS)")
+            with out.block("for stage in range(STAGES):"):
+                for name in ("right", "values") if self.has_values else ("right",):
+                    out(f"barrier_init({name}_full + 8 * stage, 1)")
+                    out(f"barrier_init({name}_free + 8 * stage, 4 * TEAMS)")
+            out("barrier_ready()")
+        out("cuda.syncthreads()")
+
+    @contextmanager
+    def tiles(self) -> Iterator[None]:
+        """A loop over the tiles of a block."""
+        out, notes = self.out, self.notes
+        out("tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {self.kernel.fix('tiles')}:"):
+            if self.plan.anchor == "again":
+                out("missed = i64(0)")
+                with out.block(f"for k in range({notes}):"):
+                    out(f"missed |= load_int32(notes, {notes} * tile + k)")
+                with out.block("if missed != 0:"):
+                    yield
+            else:
+                yield
+            out("tile = opaque(tile + cuda.gridDim.x)")
+
+    @property
+    def notes(self) -> int:
+        """Notes of a tile: one of every warp, whether any of its rows failed the test."""
+        return 4 * self.plan.teams
+
+    def wanted(self) -> None:
+        """Leave at once if no tile of this block is to be computed again."""
+        out = self.out
+        out("missed = i64(0)", "k = i64(cuda.threadIdx.x)")
+        mine = f"cuda.blockIdx.x + k // {self.notes} * cuda.gridDim.x"
+        with out.block(f"while {mine} < {self.kernel.fix('tiles')}:"):
+            out(f"missed |= load_int32(notes, {self.notes} * ({mine}) + k % {self.notes})", "k += cuda.blockDim.x")
+        with out.block("if cuda.syncthreads_or(missed) == 0:"):
+            out("return")
+
+    def note(self) -> None:
+        """Whether the sum of any row of the warp shows that something was lost."""
+        out, k, tested = self.out, self.kernel, self.kernel.tested
+        part = next(p for p in self.made.walk.parts if p.name == self.kernel.anchor)
+        out("missed = False")
+        with out.block("for r in range(2):"):
+            k.row_places()
+            lost = f"not (f32(1) <= {tested}[r] and {tested}[r] < LARGEST and abs_f32({local(part.name)}[r]) < INF)"
+            out(f"missed = missed or (i_{self.made.row} < {k.access.size(self.made.row)} and {lost})")
+        out("missed_rows = ballot(missed)")
+        with out.block("if leader:"):
+            out(f"store_int32(notes, {self.notes} * tile + 4 * team + warp, i64(1) if missed_rows != 0 else i64(0))")
+
+    @staticmethod
+    def advance(name: str, stages: int) -> list[str]:
+        """To the next stage; the phase of its barriers changes with every round."""
+        if stages == 2:
+            return [f"{name}_phase ^= {name}_stage", f"{name}_stage ^= 1"]
+        return [f"{name}_phase ^= {name}_stage == STAGES - 1", f"{name}_stage = ({name}_stage + 1) % STAGES"]
+
+    # --- the producer ------------------------------------------------------------------------------------------------
+
+    def producer(self) -> None:
+        """One thread asks for tiles as places for them get free."""
+        out, p = self.out, self.plan
+        if p.teams > 1:
+            out("fewer_registers()")
+        with out.block("if t == 0:"):
+            out("left_phase = 1", "right_stage = 0", "right_phase = 1")
+            out(*(["values_stage = 0", "values_phase = 1"] if self.has_values else []))
+            with self.tiles():
+                self.kernel.tile_places()
+                out("barrier_wait(left_free, left_phase)", "left_phase ^= 1")
+                out(f"barrier_expect(left_full, {p.left_bytes})")
+                self.boxes(self.maps[0], "left_tile", "left_full", f"{self.made.row}_first")
+                out("block = last")
+                self.bring("right", "block")
+                with out.block("while block > low:"):
+                    self.bring("right", "block - 1")
+                    if self.has_values:
+                        self.bring("values", "block")
+                    out("block = opaque(block - 1)")
+                if self.has_values:
+                    self.bring("values", "block")
+
+    def bring(self, name: str, block: str) -> None:
+        out = self.out
+        size = self.plan.right_bytes if name == "right" else self.plan.values_bytes
+        out(f"barrier_wait({name}_free + 8 * {name}_stage, {name}_phase)")
+        out(f"barrier_expect({name}_full + 8 * {name}_stage, {size})")
+        m = self.maps[1 if name == "right" else 2]
+        place, full = f"{name}_tile + {size} * {name}_stage", f"{name}_full + 8 * {name}_stage"
+        self.boxes(m, place, full, f"({block}) * COLUMNS")
+        out(*self.advance(name, self.plan.stages))
+
+    def boxes(self, m: Map, place: str, barrier: str, row: str) -> None:
+        """A tile comes in chunks of 64 columns."""
+        number = self.maps.index(m)
+        inner = self.plan.terms if m.axes[0] == self.made.terms else self.plan.lanes
+        for chunk in range(-(-inner // CHUNK)):
+            at = ", ".join([str(CHUNK * chunk), row, *(f"i_{a}" for a in m.axes[2:])])
+            where = f"{place} + {chunk * m.rows * 128}" if chunk else place
+            address = f"maps + {128 * number}" if number else "maps"
+            self.out(f"load_{m.operand}_tile({where}, {address}, {barrier}, {at})")
+
+    # --- the consumers -----------------------------------------------------------------------------------------------
+
+    def consumer(self) -> None:
+        out, p, k = self.out, self.plan, self.kernel
+        if p.teams > 1:
+            out("more_registers()")
+        out("team -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0")
+        out("left_phase = 0", "right_stage = 0", "right_phase = 0")
+        out(*(["values_stage = 0", "values_phase = 0"] if self.has_values else []))
+        out("# registers")
+        k.array("S", p.columns // 2)
+        if self.has_values:
+            k.array("sums", p.lanes // 2)
+            k.array("P", p.columns // 4, "np.uint32")
+        for part in self.made.walk.parts:
+            if not part.axes:
+                k.array(part.name, 2)
+        if p.in_registers:
+            k.array("left_words", p.terms // 4, "np.uint32")
+            out("fragment = 8192 * team + (16 * warp + (lane & 7) + ((lane >> 3) & 1) * 8) * 128")
+            out("swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
+        if p.teams > 1:
+            with out.block("if team == 1:"):
+                out("turn_pass(1, 256)")
+        with self.tiles():
+            self.tile()
+        if p.teams > 1:
+            with out.block("if team == 0:"):
+                out("turn_wait(1, 256)")
+
+    def tile(self) -> None:
+        """One tile of rows over all its blocks, the last block first."""
+        out, k, made = self.out, self.kernel, self.made
+        k.tile_places()
+        out(f"row = {made.row}_first + 64 * team + 16 * warp + (lane >> 2)")
+        self.factor()
+        out("barrier_wait(left_full, left_phase)", "left_phase ^= 1")
+        self.words()
+        self.multiply()
+        out("scores_done(S)")
+        self.release("right")
+        k.block_places("last")
+        k.tile.scores(True)
+        k.tile.fold(made.walk.lift, True)
+        if self.has_values:
+            with out.block(f"for k in range({self.plan.lanes // 2}):"):
+                out("sums[k] = f32(0)")
+            self.pack()
+        self.blocks()
+        if self.has_values:
+            self.weigh()
+            out("sums_done(sums, P)")
+            self.release("values")
+        if not self.plan.in_registers:
+            out("barrier_arrive(left_free, leader)")
+        TensorResults(k).write()
+        if self.plan.anchor == "stays":
+            self.note()
+
+    def blocks(self) -> None:
+        out, k = self.out, self.kernel
+        with out.block("for block in range(last - 1, low - 1, -1):"):
+            self.multiply(self.has_values)
+            out("scores_first(S)" if self.has_values else "scores_done(S)")
+            self.release("right")
+            k.block_places("block")
+            k.tile.scores(False)
+            shared = self.shares()
+            if shared:
+                k.array(k.share, 2)
+            k.tile.fold(k.steps, False)
+            if self.has_values:
+                out("sums_done(sums, P)")
+                self.release("values")
+                if shared:
+                    with out.block(f"for k in range({self.plan.lanes // 2}):"):
+                        out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & 1]")
+                self.pack()
+
+    def shares(self) -> bool:
+        from redalg.kernels.emit_tensor import join_of
+
+        step = join_of(self.kernel.steps)
+        return step is not None and self.kernel.tile.share(step) is not None
+
+    def factor(self) -> None:
+        """What scores are multiplied by, as a positive number; its sign goes to the left operand."""
+        made, out, k = self.made, self.out, self.kernel
+        if made.scale is None or is_const(made.scale, 1):
+            return
+        scope = k.row_scope()
+        text = scope.converted(made.scale, "f")
+        k.flush(scope)
+        if positive(made):
+            out(f"factor = {text}")
+        else:
+            out(f"factor = {text}", "minus = np.uint32(0x80008000) if factor < f32(0) else np.uint32(0)")
+            out("keep = np.uint32(0) if factor == f32(0) else np.uint32(0xffffffff)")
+            out("factor = f32(1) if factor == f32(0) else abs_f32(factor)")
+        out("rate = factor * LOG2E")
+
+    def words(self) -> None:
+        """The left operand's fragments, with the factor's sign."""
+        out, p, made = self.out, self.plan, self.made
+        if not p.in_registers:
+            return
+        chunk = p.rows * 128
+        for step in range(p.terms // STEP):
+            place = f"left_tile + fragment + (swizzle ^ {32 * (step % 4)})"
+            place += f" + {step // 4 * chunk}" if step // 4 else ""
+            out(f"load_matrices(left_words, {4 * step}, {place})")
+        out("barrier_arrive(left_free, leader)")
+        if made.scale is not None and not is_const(made.scale, 1) and not positive(made):
+            with out.block(f"for k in range({p.terms // 4}):"):
+                out("left_words[k] = (left_words[k] & keep) ^ minus")
+
+    def multiply(self, weigh: bool = False) -> None:
+        """Start the next block's scores, and the sums that the last block's weights go into."""
+        out, p = self.out, self.plan
+        left = "left_words" if p.in_registers else "descriptor(left_tile + 8192 * team, 16)"
+        out("barrier_wait(right_full + 8 * right_stage, right_phase)")
+        if p.teams > 1:
+            out("turn_wait(1 + team, 256)")
+        out(f"multiply(S, {left}, descriptor(right_tile + {p.right_bytes} * right_stage, 16))")
+        if weigh:
+            self.weigh()
+        if p.teams > 1:
+            out("turn_pass(2 - team, 256)")
+
+    def weigh(self) -> None:
+        p = self.plan
+        self.out("barrier_wait(values_full + 8 * values_stage, values_phase)")
+        place = f"values_tile + {p.values_bytes} * values_stage"
+        self.out(f"weigh(sums, P, descriptor({place}, {p.columns * 128}))")
+
+    def release(self, name: str) -> None:
+        self.out(f"barrier_arrive({name}_free + 8 * {name}_stage, leader)", *self.advance(name, self.plan.stages))
+
+    def pack(self) -> None:
+        """Weights as the left operand of the next product, rounded to its type."""
+        with self.out.block(f"for k in range({self.plan.columns // 4}):"):
+            self.out(f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")

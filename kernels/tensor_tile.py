@@ -1,0 +1,266 @@
+"""One block of scores in registers: masking, folds and the weights of the next product, printed from a pass's steps.
+
+A thread holds two rows of the block; everything below is printed once, inside a loop over them that the compiler
+unrolls. Element k of a row is register ``4·(k/2) + 2·r + k mod 2`` of the tile, in column ``8·(k/2) + k mod 2`` from
+the thread's first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from redalg.graph import Node, is_const, walk
+from redalg.kernels.cuda_text import joined, literal, local
+from redalg.kernels.ir import Fold, Join, Let, Loop, Step
+from redalg.kernels.tensor_class import weight_of
+from redalg.kernels.tensor_scalars import Element, TileScalars, exponents
+
+if TYPE_CHECKING:
+    from redalg.kernels.emit_tensor import TensorKernel
+
+WAYS = 4  # chains of a reduction over the registers of a row
+START = {"sum": "f32(-0.0)", "max": "-INF", "min": "INF"}  # x + -0 is x, which the compiler knows
+QUAD = "for step in range(2):"  # over the four threads that share a row
+
+
+class Tile:
+    """Prints blocks of one kernel."""
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.kernel, self.made, self.out = kernel, kernel.made, kernel.out
+        self.deferred = _deferred(kernel)
+
+    # --- scores ------------------------------------------------------------------------------------------------------
+
+    def scores(self, first: bool) -> None:
+        """Scores of elements there are none of, and values that have to be there before they are folded."""
+        kernel, out, made = self.kernel, self.out, self.made
+        whole = kernel.whole(first)
+        if made.scale is not None:  # scores are what is folded: there is only something to leave out
+            if whole != "True":
+                with out.block(f"if not ({whole}):" if whole != "False" else None):
+                    self._each(True)
+        elif whole in ("True", "False"):
+            self._each(whole == "False")
+        else:
+            with out.block(f"if {whole}:"):
+                self._each(False)
+            with out.block("else:"):
+                self._each(True)
+
+    def _each(self, masked: bool) -> None:
+        """Write the value of every element in place of its score."""
+        kernel, out = self.kernel, self.out
+        with out.block("for r in range(2):"):
+            kernel.row_places()
+            self._place(kernel.row_scope(), masked)
+
+    def _place(self, scope: TileScalars, masked: bool) -> None:
+        kernel, out, made = self.kernel, self.out, self.made
+        shown = made.scores if made.scale is not None else made.shown
+        nodes = [shown] + ([made.condition] if masked and made.condition is not None else [])
+        self._hoisted(scope, nodes, (made.scores,))
+        with kernel.elements(masked or bool(self._varying(nodes))):
+            inner = scope.child([made.stream])
+            inner.element = Element(made.scores, "S[s]", floats=kernel.floats())
+            inner.known[made.scores] = "S[s]"
+            inner.announce(nodes)
+            text = inner.converted(shown, "f")
+            if masked:
+                tests = [f"{kernel.at} < {kernel.length}"]
+                if made.condition is not None:
+                    tests.append(inner.text(made.condition, 4))
+                missing = literal(_number(made.missing), "f", kernel.real)
+                if not text.isidentifier() and text != "S[s]":
+                    inner.lines.append(f"shown = {text}")
+                    text = "shown"
+                text = f"{text} if {' and '.join(tests)} else {missing}"
+            kernel.flush(inner)
+            out(f"S[s] = {text}")
+
+    def _varying(self, nodes: Iterable[Node]) -> set[Node]:
+        return {n for n in walk(*nodes) if n.op in ("index", "tensor") and self.made.stream in (*n.axes, n.attr)}
+
+    def _hoisted(self, scope: TileScalars, nodes: list[Node], but: Iterable[Node] = ()) -> None:
+        """Name what is the same for all elements of the row."""
+        known = dict(scope.known)
+        scope.known |= dict.fromkeys(but, "S[s]")
+        floats = self.kernel.floats()
+        scope.known |= {n: n.attr for n in floats}  # positions are added to each other first
+        scope.hoist(nodes, [self.made.stream, *self.kernel.program.lanes])
+        scope.known = {n: t for n, t in scope.known.items() if n not in floats and n not in but or n in known}
+        self.kernel.flush(scope)
+
+    # --- folds -------------------------------------------------------------------------------------------------------
+
+    def fold(self, steps: Iterable[Step], first: bool) -> None:
+        """The steps of one block for both rows, and the state they leave.
+
+        Both rows take a step before the next one is printed: what one waits for, the other uses.
+        """
+        steps, waiting = tuple(steps), list[Let | Join]()
+        for step in steps:
+            if isinstance(step, Loop):
+                self._rows(waiting)
+                waiting = []
+                self._loop(step)
+            elif isinstance(step, Let | Join) and getattr(step, "name", "") != "n_new":
+                waiting.append(step)
+        new = {f.names[0] for s in steps if isinstance(s, Loop) for f in s.folds}
+        new |= {s.names[0] for s in steps if isinstance(s, Join)}
+        end = "_b" if first else "_new"
+        self._rows(waiting, [p.name for p in self.made.walk.parts if not p.axes and p.name + end in new], end)
+
+    def _rows(self, steps: list[Let | Join], parts: Iterable[str] = (), end: str = "") -> None:
+        """Steps per row; then the names of these parts that end so become the state."""
+        kernel, out = self.kernel, self.out
+        if not (steps or end):
+            return
+        with out.block("for r in range(2):"):
+            kernel.row_places()
+            scope = kernel.row_scope()
+            scope.announce([s.node for s in steps if isinstance(s, Let)])
+            for step in steps:
+                if isinstance(step, Join):
+                    self._join(step, scope)
+                    continue
+                kernel.array(local(step.name), 2)
+                kind = kernel.kinds.names[step.name]
+                scope.lines.append(f"{local(step.name)}[r] = {scope.converted(step.node, kind)}")
+            kernel.flush(scope)
+            out(*(f"{local(part)}[r] = {local(part)}{end}[r]" for part in parts))
+
+    def _join(self, step: Join, scope: TileScalars) -> None:
+        kernel = self.kernel
+        name = local(step.names[0])
+        scope.announce([*step.a, *step.b])
+        if step.axes:
+            share = self.share(step)
+            if share is not None:
+                scope.lines.append(f"{kernel.share}[r] = {scope.converted(share, 'f')}")
+            return
+        kernel.array(name, 2)
+        a, b = (scope.converted(side[0], "f", 2) for side in (step.a, step.b))
+        scope.lines.append(f"{name}[r] = {joined(step.kind, 'f', kernel.real, a, b)}")
+
+    def _loop(self, loop: Loop) -> None:
+        """Walk the elements of both rows; then the four threads of each tell each other what they found."""
+        kernel, out, made = self.kernel, self.out, self.made
+        bodies = {f.names[0]: weight_of(f, made.values) if f.axes and made.values else f.bodies[0] for f in loop.folds}
+        plain = [f for f in loop.folds if not f.axes]
+        element = kernel.element()
+        with out.block("for r in range(2):"):
+            kernel.row_places()
+            scope = kernel.row_scope()
+            self._hoisted(scope, list(bodies.values()), (made.value,))
+            self._shifts(bodies.values(), element, scope)
+            begun = self._begin(plain, bodies, element)
+            with kernel.elements(bool(self._varying(bodies.values())), begun):
+                inner = scope.child([made.stream])
+                inner.element = element
+                inner.known.pop(made.value, None)
+                inner.announce(bodies.values())
+                for f in plain:
+                    name, body = f"{local(f.names[0])}_way[k % {WAYS}]", bodies[f.names[0]]
+                    text = element.text if self._raw(f, body) else inner.converted(body, "f", 2)
+                    inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}")
+                for f in loop.folds:
+                    if f.axes:
+                        inner.lines.append(f"S[s] = {inner.converted(bodies[f.names[0]], 'f')}")
+                kernel.flush(inner)
+            for f in plain:
+                self._gathered(f)
+        self._exchanged([f for f in plain if local(f.names[0]).removesuffix("_b") not in self.deferred])
+        scaled = [f for f in plain if bodies[f.names[0]] is made.value and element.factor]
+        if scaled:
+            with out.block("for r in range(2):"):
+                for f in scaled:
+                    out(f"{local(f.names[0])}[r] = {element.factor} * {local(f.names[0])}[r]")
+
+    def _raw(self, f: Fold, body: Node) -> bool:
+        """Whether the fold is an extremum of the registers as they are; a factor, which is positive, can wait."""
+        return f.kind in ("max", "min") and body is self.made.value
+
+    def _begin(self, plain: list[Fold], bodies: Mapping[str, Node], element: Element) -> int:
+        """The start of the chains of a row; how many elements they hold already."""
+        kernel, out = self.kernel, self.out
+        begun = WAYS if plain and all(self._raw(f, bodies[f.names[0]]) for f in plain) else 0
+        for f in plain:
+            kernel.array(f"{local(f.names[0])}_way", WAYS)
+        if begun:
+            with out.block(f"for k in range({WAYS}):"):
+                out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+                out(*(f"{local(f.names[0])}_way[k] = {element.text}" for f in plain))
+        elif plain:
+            with out.block(f"for k in range({WAYS}):"):
+                out(*(f"{local(f.names[0])}_way[k] = {START[f.kind]}" for f in plain))
+        return begun
+
+    def _shifts(self, bodies: Iterable[Node], element: Element, scope: TileScalars) -> None:
+        """Name what exponents add to the value, times log2 e, once per row."""
+        element.shifts = {}
+        for rest in exponents(bodies, self.made.value):
+            if not (rest.axes & {self.made.stream}) and not self._varying([rest]) and not is_const(rest, 0):
+                name = f"shift{len(element.shifts) + 1}" if element.shifts else "shift"
+                scope.lines.append(f"{name} = LOG2E * {scope.converted(rest, 'f', 3)}")
+                element.shifts[rest] = name
+        self.kernel.flush(scope)
+
+    def _gathered(self, f: Fold) -> None:
+        """Join the chains of a row."""
+        kernel, name = self.kernel, local(f.names[0])
+        kernel.array(name, 2)
+        ways = [f"{name}_way[{k}]" for k in range(WAYS)]
+        while len(ways) > 1:
+            ways = [joined(f.kind, "f", kernel.real, *ways[k : k + 2]) for k in range(0, len(ways), 2)]
+            ways = [f"({w})" if f.kind == "sum" and len(ways) > 1 else w for w in ways]
+        self.out(f"{name}[r] = {ways[0]}")
+
+    def _exchanged(self, found: list[Fold]) -> None:
+        """Join what the four threads of a row hold."""
+        if found:
+            with self.out.block(QUAD), self.out.block("for r in range(2):"):
+                for f in found:
+                    name = f"{local(f.names[0])}[r]"
+                    text = joined(f.kind, "f", self.kernel.real, name, f"shfl_xor_f32({name}, 1 << step)")
+                    self.out(f"{name} = {text}")
+
+    def share(self, step: Join) -> Node | None:
+        """What the sum with lanes is multiplied by before a block is added; None for 1."""
+        part = step.names[0].removesuffix("_new")
+        a = step.a[0]
+        parts = list(a.args) if a.op == "mul" else [a]
+        own = [x for x in parts if x.op == "state" and x.attr.name == part]
+        rest = [x for x in parts if x not in own]
+        assert len(own) == 1
+        if not rest:
+            return None
+        return rest[0] if len(rest) == 1 else Node("mul", tuple(rest))
+
+
+def _number(node: Node) -> float:
+    return 0.0 if node.op == "const" else float("inf") if node.attr == "oo" else float("-inf")
+
+
+def _deferred(kernel: TensorKernel) -> set[str]:
+    """Sums that only their own update reads, linearly: every thread keeps its share of them to the end."""
+    p = kernel.made.walk
+    read: set[str] = set()
+    for step in (*p.lift, *p.update):
+        if isinstance(step, Join):
+            part = step.names[0].removesuffix("_new")
+            for side in (step.a[0], step.b[0]):
+                own = [n for n in walk(side) if n.op == "state"]
+                factors = list(side.args) if side.op == "mul" else [side]
+                linear = step.kind == "sum" and any(f.op == "state" and _bare(f) == part for f in factors)
+                read |= {_bare(n) for n in own if not (linear and _bare(n) == part)}
+        else:
+            nodes = [step.node] if isinstance(step, Let) else [f.bodies[0] for f in step.folds]  # type: ignore[union-attr]
+            read |= {_bare(n) for n in walk(*nodes) if n.op == "state"}
+    kinds = {f.names[0].removesuffix("_b"): f.kind for s in p.update if isinstance(s, Loop) for f in s.folds}
+    return {part.name for part in p.parts if not part.axes and kinds.get(part.name) == "sum" and part.name not in read}
+
+
+def _bare(n: Node) -> str:
+    return str(n.attr.name).removesuffix("_new").removesuffix("_b")
