@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import re
-from fractions import Fraction
 from functools import cache
-from html import unescape
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ from redalg.explore import kernel
 from redalg.graph import Node, leaves, walk
 from redalg.latex import spec_rows
 from redalg.proofs import audit
+from tests.pages import well_formed
 
 ROOT = Path(__file__).resolve().parent.parent
 MAD = "u = mean[j](x[j]); return y = sum[j](abs({0} * x[j] - {0} * u))"
@@ -67,50 +65,6 @@ def everything() -> dict[str, Any]:
         "printed kernel": kernel(form, {"j": 4096}),
         "traffic": ra.traffic(form.spec, {"j": 100}),
     }
-
-
-class Balanced(HTMLParser):
-    """Collects text and table cells; refuses tags that do not close in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tables: list[list[list[str]]] = []
-        self.words = ""
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        if tag == "br":
-            return
-        self.open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        elif tag == "tr":
-            self.tables[-1].append([])
-        elif tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words += data
-        if {"td", "th"} & set(self.open):
-            self.tables[-1][-1][-1] += data
-
-
-def well_formed(page: str) -> Balanced:
-    found = Balanced(page)
-    for formula in re.findall(
-        r"\$(.*?)\$", re.sub(r"<pre.*?</pre>|<details>.*?</details>", "", page, flags=re.S), re.S
-    ):
-        latex = unescape(formula)
-        assert latex.count("{") == latex.count("}"), latex
-        assert latex.count(r"\left") - latex.count(r"\leftarrow") == latex.count(r"\right"), latex
-        assert latex.count(r"\begin") == latex.count(r"\end"), latex
-    return found
 
 
 # --- well formed, and there at all -----------------------------------------------------------------------------------
@@ -319,91 +273,6 @@ def test_the_coloured_part_is_the_correction() -> None:
     found = re.findall(re.escape(colour.CORRECTION) + r"(.*?)" + re.escape(colour.RESET), coloured)
     assert sorted(found) == ["exp(3 * A_x_a - 3 * A_x)", "exp(3 * A_x_b - 3 * A_x)"]
     assert colour.CORRECTION not in plain(FORMS["plain sum"], colour=True)
-
-
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
-def test_the_page_of_a_refusal_shows_a_witness_that_can_be_recomputed() -> None:
-    """Streams and matrix as they stand in the page, against the definition."""
-    w = REFUSED.witness
-    tables = well_formed(html(REFUSED)).tables
-    streams = next(t for t in tables if t[0][0] == "stream")
-    matrix = next(t for t in tables if t[0][0] == "")
-    prefix = [e["x"] for e in w.streams[0]][: -1 if len(w.streams[0]) > 1 else None]
-    columns = []
-    for end in streams[1][1:]:
-        elements = prefix + [Fraction(end.removeprefix("x="))]
-        columns.append(sum(elements) / Fraction(len(elements)))
-    assert len(matrix) == len(w.points) + 1 and matrix[0][1:] == streams[0][1:]
-    for row in matrix[1:]:
-        point = Fraction(row[0].removeprefix("x="))
-        assert [Fraction(entry) for entry in row[1:]] == [abs(point - mean) for mean in columns]
-    assert f"determinant: {w.value}" in well_formed(html(REFUSED)).words
-
-
-def test_the_text_of_a_refusal_shows_the_same_witness() -> None:
-    text = plain(REFUSED)
-    w = REFUSED.witness
-    for point, row in zip(w.points, w.matrix, strict=True):
-        assert re.search(rf"^x={re.escape(str(point['x']))} +{' +'.join(map(re.escape, map(str, row)))}$", text, re.M)
-    assert f"determinant: {w.value}" in text
-
-
-def test_another_witness_gives_another_table() -> None:
-    from dataclasses import replace
-
-    w = REFUSED.witness
-    matrix = ((w.matrix[0][0] + 1, *w.matrix[0][1:]), *w.matrix[1:])
-    other = ra.NotDecomposable("y", witness=replace(w, matrix=matrix), stage="stage2", scope=REFUSED.scope)
-    assert html(other) != html(REFUSED) and str(w.matrix[0][0] + 1) in html(other)
-
-
-def test_long_numbers_are_rounded_and_say_so() -> None:
-    from redalg.display.verdicts import entry
-
-    assert entry(Fraction(1, 3)) == "1/3"
-    assert "≈ 0.333333" in str(entry(Fraction(10**40, 3 * 10**40 + 1)))
-
-
-# --- certificates ----------------------------------------------------------------------------------------------------
-
-
-def test_a_certificate_is_shown_without_being_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from redalg.proofs import certificate
-
-    def never(*args: Any) -> Any:
-        raise AssertionError("a display proves nothing")
-
-    monkeypatch.setattr(certificate, "check", never)
-    page = html(FORMS["anchored"].certificate)
-    assert "Claims only" in page and "proved" not in page.replace("proves each", "")
-
-
-def test_every_obligation_is_counted_by_its_law() -> None:
-    c = FORMS["moments"].certificate
-    rows = well_formed(html(c)).tables[0][1:]
-    assert sum(int(row[3]) for row in rows) == len(c.obligations)
-    assert [row[0] for row in rows] == sorted({o.law for o in c.obligations})
-
-
-def test_a_refuted_obligation_shows_where_its_sides_differ() -> None:
-    from dataclasses import replace
-
-    from redalg.proofs.check import check
-    from redalg.proofs.required import required
-
-    doc = FORMS["anchored"].certificate.document
-    (only,) = doc.passes
-    slots = []
-    for s in only.slots:
-        moves = tuple(replace(m, coefficient=doc.terms.mul(doc.terms.const(2), m.coefficient)) for m in s.moves)
-        slots.append(replace(s, moves=moves))
-    forged = replace(doc, passes=(replace(only, slots=tuple(slots)),))
-    report = check(replace(forged, obligations=required(forged)))
-    rows = well_formed(html(report)).tables[1][1:]
-    assert rows and all(status == "refuted" and "on the left" in why for _, status, why in rows)
-    assert "on the right" in plain(report) and plain(report).startswith("11 proved, 4 refuted")
 
 
 def test_importing_a_display_loads_nothing_of_what_it_shows() -> None:

@@ -167,8 +167,8 @@ def test_in_a_notebook_a_widget_stands_beside_the_page(monkeypatch: pytest.Monke
 
 
 def test_a_printed_kernel_is_the_one_that_would_be_launched() -> None:
-    from redalg.kernels.planning import plan
     from redalg.kernels.layouts import View
+    from redalg.kernels.planning import plan
     from redalg.kernels.target import H200
 
     found = kernel(LSE, {"i": 64, "j": 4096})

@@ -61,8 +61,8 @@ def kernel(
     >>> kernel(form, {"i": 8, "j": 16_000_000}).schedule.family, kernel(form, {"i": 65536, "j": 32}).schedule.family
     ('split', 'warp')
     """
-    from redalg.kernels.planning import plan
     from redalg.kernels.layouts import View
+    from redalg.kernels.planning import plan
     from redalg.kernels.target import TABLE
 
     targets = {t.name: t for t in TABLE}
