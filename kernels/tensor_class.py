@@ -11,7 +11,7 @@ Elements that do not exist (beyond the end of the stream, or of a tile) and thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from redalg.graph import NEG_INF, ZERO, Node, mul, substitute, walk
@@ -76,8 +76,8 @@ def operand_of(program: Program, leaf: Node) -> Operand:
     return next(o for o in program.operands if o.name == leaf.attr.name)
 
 
-def classified(program: Program) -> Class:
-    """The program as one of the class.
+def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Class:
+    """The program as one of the class. `sizes`: lengths of axes; the longest one there is numbers the rows of tiles.
 
     Raises: Outside, with the reason.
 
@@ -93,7 +93,7 @@ def classified(program: Program) -> Class:
     p = program.passes[0]
     scores = _scores(program, p)
     left, right = _sides(program, scores)
-    row = _row(program, left, right)
+    row = _row(program, left, right, sizes or {})
     weight, values, lane = _values(program, p, row, scores)
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
     value, missing, guarded = _value(scores, bodies, folds(p), weight)
@@ -175,12 +175,16 @@ def _sides(program: Program, scores: Node) -> tuple[Node, Node]:
     return left, right[0]
 
 
-def _row(program: Program, left: Node, right: Node) -> str:
-    """The last axis of the left operand that the right one lacks."""
-    found = [a for a in left.attr.axes if a in program.rows and a not in right.axes]
+def _row(program: Program, left: Node, right: Node, sizes: Mapping[str, int]) -> str:
+    """The longest axis of the left operand that nothing brought along the stream has: the last one of several."""
+    lane = set(program.lanes)
+    bodies = [f.bodies[0] for f in folds(program.passes[0])]
+    values = [n for n in walk(*bodies) if n.op == "tensor" and lane & n.axes]
+    taken = right.axes.union(*(n.axes for n in values))
+    found = [a for a in left.attr.axes if a in program.rows and a not in taken]
     if not found:
         raise Outside("no axis numbers rows that share the right operand")
-    return found[-1]
+    return max(reversed(found), key=lambda a: sizes.get(a, 0))
 
 
 def _values(program: Program, p: Pass, row: str, scores: Node) -> tuple[Node | None, Node | None, str | None]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from redalg.graph import Node
+from redalg.graph import Node, walk
 from redalg.kernels.intrinsics_tensor import CHUNK, STEP
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
@@ -30,6 +30,7 @@ class TensorPlan:
     ``anchor``: "moves"; "stays" where the first block left it, and rows that fail the test are noted; "again": those
     rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
     ``long``: no lanes; both operands come in chunks of 64 terms. ``pieces``: of the stream, for one tile of rows each.
+    ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work.
     """
 
     teams: int
@@ -44,6 +45,7 @@ class TensorPlan:
     long: bool = False
     pieces: int = 1
     notes: int = 1
+    drawn: bool = False
 
     @property
     def rows(self) -> int:
@@ -75,7 +77,7 @@ class TensorPlan:
     @property
     def staging(self) -> int:
         """Where results are staged, after the barriers."""
-        return self.barriers + -(-8 * (2 + 4 * self.stages) // 16) * 16
+        return self.barriers + -(-8 * (5 + 4 * self.stages) // 16) * 16
 
     @property
     def pitch(self) -> int:
@@ -163,7 +165,7 @@ def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
 
 def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tuple[Class, TensorPlan]:
     """The largest tiles that fit registers and shared memory."""
-    uneven = made.condition is not None
+    uneven = positional(made)
     wanted = 2 if sizes[made.row] > 64 else 1
     for teams in (2, 1) if wanted == 2 else (1,):
         for columns in (128, 96, 64, 32):
@@ -183,6 +185,11 @@ def stageable(made: Class, lanes: int) -> bool:
     if not lanes or lanes % 16 or len(laned) != 1:
         return False
     return laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
+
+
+def positional(made: Class) -> bool:
+    """Whether rows differ in the elements a condition shows."""
+    return made.condition is not None and any(n.op == "index" for n in walk(made.condition))
 
 
 def positive(made: Class) -> bool:
