@@ -287,7 +287,7 @@ FINITE = Node("state", (), Decl("a finite number"))
 
 
 def _at(node: Node, place: Node, value: Node, memo: dict[Node, Node | None]) -> Node | None:
-    """A node's value where `place` has this value and all that does not depend on it is finite; None: it does not say."""
+    """A node's value where `place` has this value and what does not depend on it is finite; None: that does not say."""
     if node is place:
         return value
     if node not in memo:

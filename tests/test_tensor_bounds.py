@@ -15,7 +15,7 @@ from redalg.kernels.emit_tensor import TensorKernel
 from redalg.kernels.tensor_bounds import bounds
 from tests.tensor_cases import class_of, planned, text_of
 
-I, J = Node("index", (), "i"), Node("index", (), "j")
+ROW, AT = Node("index", (), "i"), Node("index", (), "j")
 W, V = (Node("tensor", (), Decl(name, (), frozenset({"integer"}))) for name in "wz")
 SIZES = [Node("size", (), axis) for axis in "ij"]
 TEXTS: dict[str, Callable[..., str]] = {
@@ -66,7 +66,7 @@ def judge(condition: Node, names: dict[str, int], rows: tuple[int, int], first: 
     return low is not None or high is not None, whole
 
 
-terms = st.sampled_from([I, J, I, J, W, V, *SIZES, const(1), const(-2), const(5), mul(const(2), W), mul(W, V)])
+terms = st.sampled_from([ROW, AT, ROW, AT, W, V, *SIZES, const(1), const(-2), const(5), mul(const(2), W), mul(W, V)])
 signed = st.tuples(terms, st.booleans()).map(lambda t: mul(const(-1), t[0]) if t[1] else t[0])
 sides = st.lists(signed, min_size=1, max_size=3).map(lambda ts: add(*ts))
 comparisons = st.tuples(st.sampled_from(["le", "lt", "eq", "ne"]), sides, sides).map(lambda t: compare(*t))
@@ -96,20 +96,20 @@ def test_blocks_hold_what_a_condition_may_show(condition: Node, data: Any) -> No
 
 
 CASES = {  # whether blocks are left out, and whether some block is whole, for 8 rows of 12 positions
-    "causal": (compare("le", J, I), True, True),
-    "strictly": (compare("lt", J, I), True, True),
-    "from the end": (compare("le", J, add(I, SIZES[1], mul(const(-1), SIZES[0]))), True, True),
-    "anticausal": (compare("lt", I, J), True, True),
-    "band": (logical("and", compare("le", J, I), compare("lt", add(I, mul(const(-1), J)), W)), True, True),
-    "either side": (logical("or", compare("lt", J, I), compare("lt", J, W)), True, True),
+    "causal": (compare("le", AT, ROW), True, True),
+    "strictly": (compare("lt", AT, ROW), True, True),
+    "from the end": (compare("le", AT, add(ROW, SIZES[1], mul(const(-1), SIZES[0]))), True, True),
+    "anticausal": (compare("lt", ROW, AT), True, True),
+    "band": (logical("and", compare("le", AT, ROW), compare("lt", add(ROW, mul(const(-1), AT)), W)), True, True),
+    "either side": (logical("or", compare("lt", AT, ROW), compare("lt", AT, W)), True, True),
     "prefix or causal, within": (
-        logical("and", logical("or", compare("le", J, I), compare("lt", J, W)), compare("lt", J, V)), True, True,
+        logical("and", logical("or", compare("le", AT, ROW), compare("lt", AT, W)), compare("lt", AT, V)), True, True,
     ),
-    "diagonal": (compare("eq", J, I), True, True),
-    "off the diagonal": (compare("ne", J, I), False, False),
-    "rows alone": (compare("lt", I, W), False, True),
-    "twice the position": (compare("le", mul(const(2), J), I), False, False),
-    "sum of positions": (compare("le", add(I, J), W), True, True),
+    "diagonal": (compare("eq", AT, ROW), True, True),
+    "off the diagonal": (compare("ne", AT, ROW), False, False),
+    "rows alone": (compare("lt", ROW, W), False, True),
+    "twice the position": (compare("le", mul(const(2), AT), ROW), False, False),
+    "sum of positions": (compare("le", add(ROW, AT), W), True, True),
     "mask": (Node("tensor", (), Decl("seen", (), frozenset({"bool"}))), False, False),
     "nothing": (Node("false"), False, False),
     "everything": (Node("true"), False, True),
@@ -131,9 +131,9 @@ def test_every_block_of_named_conditions(name: str) -> None:
 def test_a_bound_that_is_too_narrow_would_be_seen() -> None:
     """The comparison itself can fail: the bounds of j < i do not hold for j ≤ i."""
     names = {"w": 0, "v": 0, "seen": 0, "size_i": 8, "size_j": 12}
-    found = bounds(compare("lt", J, I), "i", "j", prints)
+    found = bounds(compare("lt", AT, ROW), "i", "j", prints)
     assert found.high is not None and eval(found.high, {}, {"i_last": 3}) == 3
-    assert holds(compare("le", J, I), names | {"i": 3, "j": 3})
+    assert holds(compare("le", AT, ROW), names | {"i": 3, "j": 3})
 
 
 @pytest.mark.parametrize("condition", [
