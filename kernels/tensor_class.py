@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+<<<<<<< HEAD
 from redalg.graph import NEG_INF, ZERO, Node, mul, substitute, walk
+=======
+from redalg.graph import NEG_INF, ZERO, Decl, Node, mul, special, substitute, walk
+>>>>>>> 6cd463f418df43fc3f17e4b3f33a6bba642a419e
 from redalg.kernels.ir import First, Fold, Join, Loop, Operand, Pass, Program, Step
 from redalg.kernels.tensor_limits import INF, at
 from redalg.kernels.tensor_monotone import pulled_out
@@ -95,12 +99,16 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Clas
     left, right = _sides(program, scores)
     row = _row(program, left, right, sizes or {})
     weight, values, lane = _values(program, p, row, scores)
+    if weight is not None and operand_of(program, left).dtype == "float16" and not _bounded(weight):
+        raise Outside("weights that may be larger than 1 are not rounded to float16")
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
     value, missing, guarded = _value(scores, bodies, folds(p), weight)
     shown, condition = value, None
     if missing is NEG_INF and value.op == "where" and value.args[2] is NEG_INF:
         condition, shown = value.args[:2]
-    scale = _scale(program, scores, shown, value, p)
+    scale = _scale(program, scores, shown, value, row)
+    if condition is not None and scores in set(walk(condition)):
+        scale = None  # registers hold scores without its sign, which the condition would see
     terms = scores.attr.axes[0]
     return Class(
         program, scores, left, right, row, terms, value, shown, missing, condition, scale, weight, values, lane, guarded
@@ -207,13 +215,40 @@ def _values(program: Program, p: Pass, row: str, scores: Node) -> tuple[Node | N
     _, leaf = next(iter(found))
     if operand_of(program, leaf).dtype != operand_of(program, scores.args[0].args[0]).dtype:
         raise Outside(f"the tensor with lanes has dtype {operand_of(program, leaf).dtype}, the scores another")
+    for step in p.update:
+        if isinstance(step, Join) and step.axes:
+            _require_factor(step, lane)
     return weight_of(laned[-1], leaf), leaf, lane
+
+
+def _require_factor(step: Join, lane: str) -> None:
+    """A sum with lanes is multiplied by something without them, and the block's sum is added."""
+    name = step.names[0].removesuffix("_new")
+    a, b = step.a[0], step.b[0]
+    rest = [x for x in (a.args if a.op == "mul" else (a,)) if not (x.op == "state" and x.attr.name == name)]
+    whole = len(rest) == (len(a.args) if a.op == "mul" else 1) - 1
+    added = b.op == "state" and b.attr.name == f"{name}_b"
+    if step.kind != "sum" or not (whole and added) or any(lane in x.axes for x in rest):
+        raise Outside("a sum with lanes moves to another anchor by more than a factor")
 
 
 def weight_of(fold: Fold, values: Node) -> Node:
     """What a sum with lanes multiplies the values by."""
     body = fold.bodies[0]
     return mul(*(x for x in (body.args if body.op == "mul" else (body,)) if x is not values))
+
+
+def _bounded(weight: Node) -> bool:
+    """Whether a weight is known to be at most 1: what is relative to an anchor, and functions that are bounded."""
+    if weight.op == "exp":
+        return any(n.op == "state" for n in walk(weight))
+    if weight.op == "const":
+        return bool(abs(weight.attr) <= 1)
+    if weight.op == "mul":
+        return all(_bounded(a) for a in weight.args)
+    if weight.op == "where":
+        return all(_bounded(a) for a in weight.args[1:])
+    return weight.op in ("sigmoid", "tanh")
 
 
 # --- the node that stands for an element -----------------------------------------------------------------------------
@@ -267,18 +302,74 @@ def _is_identity(kind: str, value: Node | None) -> bool:
     return value is {"sum": ZERO, "max": NEG_INF, "min": INF}[kind]
 
 
+<<<<<<< HEAD
+=======
+FINITE = Node("state", (), Decl("a finite number"))
+
+
+def _at(node: Node, place: Node, value: Node, memo: dict[Node, Node | None]) -> Node | None:
+    """A node's value where `place` has this value and what does not depend on it is finite; None: that does not say."""
+    if node is place:
+        return value
+    if node not in memo:
+        found = _evaluated(node, [_at(a, place, value, memo) for a in node.args])
+        memo[node] = FINITE if found is None and place not in set(walk(node)) else found
+    return memo[node]
+
+
+def _evaluated(node: Node, args: list[Node | None]) -> Node | None:
+    op = node.op
+    if op == "const" or op == "special":
+        return node
+    if op == "where":
+        then, other = args[1], args[2]
+        return then if then is other else _finite(args[1:])
+    known = [a for a in args if a is not None]
+    if len(known) < len(args) or not args:
+        return None
+    infinite = [a for a in known if a in (INF, NEG_INF)]
+    first = known[0]
+    if op == "add":
+        if infinite:
+            return infinite[0] if len(set(infinite)) == 1 else None
+        return ZERO if all(a is ZERO for a in known) else _finite(args)
+    if op == "mul":
+        if any(a is ZERO for a in known):
+            return ZERO if not infinite else None
+        if infinite and all(a is not FINITE for a in known):
+            minus = sum(a is NEG_INF or a.op == "const" and a.attr < 0 for a in known)
+            return NEG_INF if minus % 2 else INF
+        return _finite(args)
+    if op in ("exp", "sigmoid"):
+        return ZERO if first is NEG_INF else _finite(args)
+    if op == "relu":
+        return ZERO if first in (NEG_INF, ZERO) else first
+    if op in ("log1p", "tanh", "abs") and first is ZERO:
+        return ZERO
+    if op == "maximum" and all(a is NEG_INF for a in known):
+        return NEG_INF
+    return _finite(args) if op in ("tanh", "abs", "sin", "cos", "maximum", "minimum") else None
+
+
+def _finite(args: Iterable[Node | None]) -> Node | None:
+    """That something is finite, where all it is made of is."""
+    return FINITE if all(a is FINITE or a is not None and a.op == "const" for a in args) else None
+
+
+>>>>>>> 6cd463f418df43fc3f17e4b3f33a6bba642a419e
 # --- a factor that can wait ------------------------------------------------------------------------------------------
 
 
-def _scale(program: Program, scores: Node, shown: Node, value: Node, p: Pass) -> Node | None:
-    """c if `shown` is c·scores, c the same for all elements of a row, and every fold takes u as max u or exp(u + …)."""
+def _scale(program: Program, scores: Node, shown: Node, value: Node, row: str) -> Node | None:
+    """c if `shown` is c·scores, c the same for all of a tile, and every fold takes u as max u or exp(u + …)."""
     parts = list(shown.args) if shown.op == "mul" else [shown]
-    if scores not in parts or any(program.stream[0] in x.axes for x in parts if x is not scores):
+    varying = {program.stream[0], row}
+    if scores not in parts or any(varying & x.axes for x in parts if x is not scores):
         return None
     rest = mul(*(x for x in parts if x is not scores))
     if any(n.op in ("state", "index") for n in walk(rest)):
         return None
-    for f in folds(p):
+    for f in folds(program.passes[0]):
         body = f.bodies[0]
         if not (f.kind == "max" and body is value) and not _exponential(body, value):
             return None

@@ -119,8 +119,14 @@ def plan_of(
     """
     if target.cc < (9, 0) or target.cc >= (10, 0):
         raise Outside(f"it is written for compute capability 9.0, the device has {target.cc[0]}.{target.cc[1]}")
+<<<<<<< HEAD
     terms, lanes = sizes[made.terms], sizes[made.lane] if made.lane else 0
     if lanes and max(terms, lanes) > LONGEST:
+=======
+    terms = sizes[made.program.inner.get(made.terms, made.terms)]
+    lanes = sizes[made.lane] if made.lane else 0
+    if terms > LONGEST or lanes > LONGEST:
+>>>>>>> 6cd463f418df43fc3f17e4b3f33a6bba642a419e
         raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
@@ -211,8 +217,10 @@ def maps_of(made: Class, plan: TensorPlan) -> tuple[Map, ...]:
 
 
 def _map(made: Class, leaf: Node, inner: str, row: str, rows: int) -> Map:
+    operand = operand_of(made.program, leaf)
+    own = dict(zip(leaf.attr.axes, operand.axes, strict=True))  # a sum's axis may have been given another name
     others = tuple(a for a in reversed(leaf.attr.axes) if a not in (inner, row))
-    return Map(operand_of(made.program, leaf).name, (inner, row, *others), rows)
+    return Map(operand.name, tuple(own[a] for a in (inner, row, *others)), rows)
 
 
 def _require(made: Class, m: Map, sizes: Mapping[str, int], view: View) -> None:

@@ -200,8 +200,8 @@ class Skeleton:
 
     def boxes(self, m: Map, place: str, barrier: str, row: str) -> None:
         """A tile comes in chunks of 64 columns."""
-        number = self.maps.index(m)
-        inner = self.plan.terms if m.axes[0] == self.made.terms else self.plan.lanes
+        number = next(k for k, x in enumerate(self.maps) if x is m)
+        inner = self.plan.terms if number < 2 else self.plan.lanes
         for chunk in range(-(-inner // CHUNK)):
             at = ", ".join([str(CHUNK * chunk), row, *(f"i_{a}" for a in m.axes[2:])])
             where = f"{place} + {chunk * m.rows * 128}" if chunk else place
