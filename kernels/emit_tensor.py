@@ -92,7 +92,7 @@ class TensorKernel:
 
     def _clamped(self, axis: str) -> bool:
         """Whether a tile may reach beyond the end of an axis, where nothing must be read."""
-        return axis == self.made.row or axis == self.made.stream and self.edge
+        return not self.single and (axis == self.made.row or axis == self.made.stream and self.edge)
 
     def row_scope(self) -> TileScalars:
         return TileScalars(
@@ -151,14 +151,10 @@ class TensorKernel:
             self.out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
             if position:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
-<<<<<<< HEAD
             if there:
                 self.out(f"there = {self.at} < {self.length}")
-                self.out(*([f"{self.at} = min({self.at}, {self.length} - 1)"] if read else []))
-=======
-                if self.edge and self._read_along(self.made.stream):
-                    self.out(f"near_{self.made.stream} = min({self.at}, {self.length} - 1)")
->>>>>>> 6cd463f418df43fc3f17e4b3f33a6bba642a419e
+            if read and self.edge:
+                self.out(f"near_{self.made.stream} = min({self.at}, {self.length} - 1)")
             yield
 
     def array(self, name: str, count: int, dtype: str = "np.float32") -> None:

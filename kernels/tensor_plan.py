@@ -119,14 +119,9 @@ def plan_of(
     """
     if target.cc < (9, 0) or target.cc >= (10, 0):
         raise Outside(f"it is written for compute capability 9.0, the device has {target.cc[0]}.{target.cc[1]}")
-<<<<<<< HEAD
-    terms, lanes = sizes[made.terms], sizes[made.lane] if made.lane else 0
-    if lanes and max(terms, lanes) > LONGEST:
-=======
     terms = sizes[made.program.inner.get(made.terms, made.terms)]
     lanes = sizes[made.lane] if made.lane else 0
-    if terms > LONGEST or lanes > LONGEST:
->>>>>>> 6cd463f418df43fc3f17e4b3f33a6bba642a419e
+    if lanes and max(terms, lanes) > LONGEST:
         raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
