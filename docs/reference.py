@@ -30,6 +30,20 @@ HANDED_OUT = {  # page -> classes that no call of a user's names, each with the 
     },
 }
 
+# Methods that other modules of the library call, and no user.
+INTERNAL = {"Monoid.from_nodes", "Monoid.combine_nodes", "Monoid.action_nodes", "Spec.from_nodes", "CudaRun.planned"}
+# Names whose docstring is somebody else's.
+OWN = {
+    "oo": """Infinity: SymPy's ``oo``, under a name at hand. A masked score is ``-ra.oo``.
+
+>>> import redalg as ra
+>>> k, s = ra.tensors("k[j] s[j]")
+>>> masked = ra.where(k > 0, s, -ra.oo)
+>>> ra.reference(ra.Spec(m=ra.max(masked, "j")), k=[0.0, 1.0], s=[7.0, 5.0])
+array(5.)
+""",
+}
+
 
 class Entry(NamedTuple):
     """One public name: where it is listed, the object, and the call that gives one where it is not named by users."""
@@ -41,6 +55,8 @@ class Entry(NamedTuple):
 
     @property
     def doc(self) -> str:
+        if self.name in OWN:
+            return OWN[self.name]
         own = self.thing if inspect.isroutine(self.thing) or inspect.isclass(self.thing) else type(self.thing)
         return inspect.getdoc(own) or ""
 
@@ -64,11 +80,16 @@ def members(thing: Any) -> Iterator[tuple[str, Any]]:
         if not cls.__module__.startswith("redalg"):
             continue
         for name, value in vars(cls).items():
-            if name.startswith("_") or name in seen:
+            if name.startswith("_") or name in seen or f"{thing.__name__}.{name}" in INTERNAL:
                 continue
             if inspect.isfunction(value) or isinstance(value, property | cached_property | classmethod | staticmethod):
                 seen.add(name)
                 yield name, value
+
+
+def described(member: Any) -> str:
+    """The docstring of a method or property."""
+    return inspect.getdoc(member.func if isinstance(member, cached_property) else member) or ""
 
 
 def signature(name: str, thing: Any) -> str:
@@ -108,7 +129,7 @@ def page(namespace: str) -> str:
             parts.append(f"`{namespace}.{signature(entry.name, entry.thing)}`")
         parts.append(text(entry.doc))
         for name, value in members(entry.thing):
-            parts += [f"### .{signature(name, value)}", text(inspect.getdoc(value) or "")]
+            parts += [f"### .{signature(name, value)}", text(described(value))]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

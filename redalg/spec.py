@@ -42,6 +42,8 @@ class Spec(Shown):
     >>> spec = Spec(y=sympy.tanh(x) * w)
     >>> spec.output_axes["y"], [str(t) for t in spec.tensors]
     (('i', 'j'), ['x[i,j]', 'w[j]'])
+    >>> spec.expressions["y"]
+    w*tanh(x)
     """
 
     __slots__ = ("outputs", "tensors", "output_axes", "empty", "axes", "digest", "_expressions")
