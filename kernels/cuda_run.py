@@ -276,6 +276,12 @@ class Ready:
             if prod(shape) > 1 and kind is not NUMPY and strides != View.contiguous(shape).strides:
                 what = f"out for {name} with strides {strides}"
                 raise RedalgError(what, WHERE, "results are written to contiguous arrays", "pass a contiguous array")
+            if self.planned.maps and kind is not NUMPY and kind.pointer(x) % 16:
+                what, why = (
+                    f"out for {name} at an address that is no multiple of 16",
+                    "it is written 16 bytes at a time",
+                )
+                raise RedalgError(what, WHERE, why, "pass an array that starts at such an address, or leave out away")
         return [given[name] for name in names]
 
     def _home(self, made: list[Any], out: Any) -> list[Any]:

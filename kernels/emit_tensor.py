@@ -21,7 +21,7 @@ from redalg.kernels.ir import Join, Module, Param, Step
 from redalg.kernels.kinds import program_kinds
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import names_read
-from redalg.kernels.tensor_anchor import anchor_of
+from redalg.kernels.tensor_anchor import anchor_of, largest, nodes_of
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_bounds import Bounds, bounds
 from redalg.kernels.tensor_class import Class
@@ -59,6 +59,7 @@ class TensorKernel:
         self.at = f"i_{made.stream}"
         self.steps: Sequence[Step] = made.walk.update
         self.tested = self.anchor = ""
+        self.edge = False  # whether the block that is printed may reach beyond the end of the stream
         if plan.anchor == "stays":
             self.steps, tested = anchored(made)
             self.tested, self.anchor = local(tested), anchor_of(made)
@@ -83,8 +84,15 @@ class TensorKernel:
         if operand.number:
             name = self.access.array_names[operand.name]
             return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
-        terms = self.access.offset(operand.name, node.attr.axes, node.attr.axes)
+        terms = [
+            f"{'near' if self._clamped(a) else 'i'}_{a} * {self.access.stride(operand.name, d)}"
+            for d, a in enumerate(node.attr.axes)
+        ]
         return self.access.load(operand, " + ".join(terms) or "0")
+
+    def _clamped(self, axis: str) -> bool:
+        """Whether a tile may reach beyond the end of an axis, where nothing must be read."""
+        return not self.single and (axis == self.made.row or axis == self.made.stream and self.edge)
 
     def row_scope(self) -> TileScalars:
         return TileScalars(
@@ -115,7 +123,26 @@ class TensorKernel:
     # --- places ------------------------------------------------------------------------------------------------------
 
     def row_places(self) -> None:
-        self.out(f"i_{self.made.row} = row + 8 * r")
+        row = self.made.row
+        self.out(f"i_{row} = row + 8 * r")
+        if self._read_along(row):
+            self.out(f"near_{row} = min(i_{row}, {self.access.size(row)} - 1)")
+
+    def _read_along(self, axis: str) -> bool:
+        """Whether single elements of a tensor along this axis are read."""
+        made = self.made
+        steps = [n for s in (*made.walk.lift, *made.walk.update) for n in nodes_of(s)]
+        ends = [e.node for e in made.walk.exports] + [r.node for r in self.program.results]
+        stack, seen = [*steps, *ends], {made.scores, made.values}
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            if node.op == "tensor" and axis in node.axes:
+                return True
+            seen.add(node)
+            stack += node.args
+        return False
 
     @contextmanager
     def elements(self, position: bool, first: int = 0, there: bool = False, read: bool = False) -> Iterator[None]:
@@ -126,7 +153,8 @@ class TensorKernel:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
             if there:
                 self.out(f"there = {self.at} < {self.length}")
-                self.out(*([f"{self.at} = min({self.at}, {self.length} - 1)"] if read else []))
+            if read and self.edge:
+                self.out(f"near_{self.made.stream} = min({self.at}, {self.length} - 1)")
             yield
 
     def array(self, name: str, count: int, dtype: str = "np.float32") -> None:
@@ -158,6 +186,7 @@ class TensorKernel:
     def block_places(self, block: str) -> None:
         """The first and last position of a block, and the thread's first column."""
         s = self.made.stream
+        self.edge = block == "last"
         self.out(f"{s}_first = {block} * COLUMNS", f"{s}_last = {s}_first + (COLUMNS - 1)")
         self.out(f"column = {s}_first + 2 * (lane & 3)")
 
@@ -236,6 +265,7 @@ class TensorKernel:
         found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
         found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
+        found += [Param("scratch", "counter", "uint32", size=1)] if self.plan.drawn else []
         if self.plan.pieces > 1:
             names = [f"{local(p.name)}_pieces" for p in self.made.walk.parts]
             found += [Param("scratch", name, "float32", size=self.plan.pieces) for name in names]
@@ -259,7 +289,7 @@ class TensorKernel:
         p = self.plan
         constants = {
             "INF": "f32(np.inf)", "NAN": "f32(np.nan)", "LOG2E": "f32(1.4426950408889634)", "PI": "f32(np.pi)",
-            "E": "f32(np.e)", "LARGEST": "f32(2.0**64)", "ROWS": p.rows, "COLUMNS": p.columns,
+            "E": "f32(np.e)", "LARGEST": f"f32(2.0**{largest(self.made)})", "ROWS": p.rows, "COLUMNS": p.columns,
             "STAGES": p.stages, "TEAMS": p.teams,
         }  # fmt: skip
         from redalg.kernels.tensor_skeleton import factories

@@ -254,6 +254,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "quotient": partial(_pure, "quotient", "div.u32 $0, $1, $2;", "=r,r,r", "i32", ("i32", "i32")),
     "exp2_fast": partial(_pure, "exp2_fast", "ex2.approx.ftz.f32 $0, $1;", "=f,f", "f32", ("f32",)),
     "f32_i32": _convert,
+    "word_load": _do("word_load", "ld.shared.b32 $0, [$1];", f"=r,r,{MEMORY}", "i32", ("i32",)),
+    "word_store": _do("word_store", "st.shared.b32 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
     "fused": partial(_pure, "fused", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
 }
 

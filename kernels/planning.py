@@ -95,7 +95,9 @@ def _on_tensor_cores(
     try:
         if any(n == 0 for n in sizes.values()):
             raise Outside("an axis has length 0")
-        made, tiles = plan_of(classified(program), sizes, views, target)
+        made, tiles = plan_of(classified(program, sizes), sizes, views, target)
+        if tiles.uneven and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
+            tiles = replace(tiles, drawn=True)
         if optimistic:
             anchored(made)
             tiles = replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8)
@@ -113,7 +115,8 @@ def _tensor_planned(
         f"tensor cores: {tiles.teams} warpgroups of 64 rows, blocks of {tiles.columns} along {made.stream}, one more "
         f"warpgroup brings {tiles.stages} tiles ahead",
         *(ANCHORED if tiles.anchor == "stays" else ()),
-        f"{fixed['tiles']} tiles shared out among {blocks} blocks; {tiles.shared} bytes of shared memory each",
+        f"{fixed['tiles']} tiles {'drawn by' if tiles.drawn else 'shared out among'} {blocks} blocks",
+        f"{tiles.shared} bytes of shared memory for each block",
     )
     operations = 2 * fixed["batches"] * sizes[made.row] * sizes[made.stream] * (tiles.terms + tiles.lanes)
     arrays = [prod(sizes[a] for a in o.axes) * STORAGE[o.dtype] for o in made.program.operands if not o.number]

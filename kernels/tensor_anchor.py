@@ -4,8 +4,8 @@ Where states are relative to an anchor A (sums of exp(u - A)), results are the s
 moving A by δ, which multiplies the sums by e^(-δ), leaves them alone. `steps` proves that by degrees: every node of a
 result is given (k, c), meaning that it becomes e^(-kδ)·x + c·δ, and a result must be given (0, 0). Then later blocks
 need no maximum and nothing is rescaled. One test of the final sum shows that nothing was lost: sums of positive terms
-only grow, so that a sum below 2^64 never overflowed, and one of at least 1 was not lost to underflow either. Rows that
-fail the test are computed again with the anchor that moves.
+only grow, so that a sum below 2^64 never overflowed (2^15 where weights are rounded to float16), and one of at least 1
+was not lost to underflow either. Rows that fail the test are computed again with the anchor that moves.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ def anchor_of(made: Class) -> str:
     if len(found) != 1:
         raise Outside("there is not one maximum for an anchor")
     return found[0]
+
+
+def largest(made: Class) -> int:
+    """The power of two below which a sum shows that nothing overflowed: weights are rounded to the values' type."""
+    return 15 if made.values is not None and made.dtype == "float16" else 64
 
 
 def _tested(made: Class) -> str:
@@ -135,7 +140,7 @@ def _kept(made: Class, anchor: str) -> tuple[Step, ...]:
     """The update at an anchor that does not move: no maximum, and factors of 1."""
     p = made.walk
     new, old = f"{anchor}_new", anchor
-    states = [n for s in p.update for n in walk(*_nodes(s)) if n.op == "state"]
+    states = [n for s in p.update for n in walk(*nodes_of(s)) if n.op == "state"]
     fixed: dict[Node, Node] = {}
     for n in states:
         if n.attr.name == new:
@@ -167,7 +172,8 @@ def _at_rest(node: Node, fixed: dict[Node, Node]) -> Node:
     return found
 
 
-def _nodes(step: Step) -> Sequence[Node]:
+def nodes_of(step: Step) -> Sequence[Node]:
+    """What a step evaluates."""
     if isinstance(step, Loop):
         return [b for f in step.folds for b in f.bodies]
     return [*step.a, *step.b] if isinstance(step, Join) else [step.node]

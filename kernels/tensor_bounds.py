@@ -53,7 +53,8 @@ def _joined(op: str, parts: list[Bounds]) -> Bounds:
         wholes = [p.whole for p in parts]
         whole = "False" if "False" in wholes else " and ".join(dict.fromkeys(wholes))
         return Bounds(_folded("max", low), _folded("min", high), whole)
-    whole = " or ".join(f"({p.whole})" for p in parts if p.whole != "False") or "False"
+    either = [p.whole for p in parts if p.whole != "False"]
+    whole = f"({' or '.join(f'({x})' for x in either)})" if either else "False"
     least = None if None in lows else _folded("min", [x for x in lows if x is not None])
     most = None if None in highs else _folded("max", [x for x in highs if x is not None])
     return Bounds(least, most, whole)

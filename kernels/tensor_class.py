@@ -11,7 +11,7 @@ Elements that do not exist (beyond the end of the stream, or of a tile) and thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from redalg.graph import NEG_INF, ZERO, Node, mul, substitute, walk
@@ -76,8 +76,8 @@ def operand_of(program: Program, leaf: Node) -> Operand:
     return next(o for o in program.operands if o.name == leaf.attr.name)
 
 
-def classified(program: Program) -> Class:
-    """The program as one of the class.
+def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Class:
+    """The program as one of the class. `sizes`: lengths of axes; the longest one there is numbers the rows of tiles.
 
     Raises: Outside, with the reason.
 
@@ -93,14 +93,18 @@ def classified(program: Program) -> Class:
     p = program.passes[0]
     scores = _scores(program, p)
     left, right = _sides(program, scores)
-    row = _row(program, left, right)
+    row = _row(program, left, right, sizes or {})
     weight, values, lane = _values(program, p, row, scores)
+    if weight is not None and operand_of(program, left).dtype == "float16" and not _bounded(weight):
+        raise Outside("weights that may be larger than 1 are not rounded to float16")
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
     value, missing, guarded = _value(scores, bodies, folds(p), weight)
     shown, condition = value, None
     if missing is NEG_INF and value.op == "where" and value.args[2] is NEG_INF:
         condition, shown = value.args[:2]
-    scale = _scale(program, scores, shown, value, p)
+    scale = _scale(program, scores, shown, value, row)
+    if condition is not None and scores in set(walk(condition)):
+        scale = None  # registers hold scores without its sign, which the condition would see
     terms = scores.attr.axes[0]
     return Class(
         program, scores, left, right, row, terms, value, shown, missing, condition, scale, weight, values, lane, guarded
@@ -175,12 +179,16 @@ def _sides(program: Program, scores: Node) -> tuple[Node, Node]:
     return left, right[0]
 
 
-def _row(program: Program, left: Node, right: Node) -> str:
-    """The last axis of the left operand that the right one lacks."""
-    found = [a for a in left.attr.axes if a in program.rows and a not in right.axes]
+def _row(program: Program, left: Node, right: Node, sizes: Mapping[str, int]) -> str:
+    """The longest axis of the left operand that nothing brought along the stream has: the last one of several."""
+    lane = set(program.lanes)
+    bodies = [f.bodies[0] for f in folds(program.passes[0])]
+    values = [n for n in walk(*bodies) if n.op == "tensor" and lane & n.axes]
+    taken = right.axes.union(*(n.axes for n in values))
+    found = [a for a in left.attr.axes if a in program.rows and a not in taken]
     if not found:
         raise Outside("no axis numbers rows that share the right operand")
-    return found[-1]
+    return max(reversed(found), key=lambda a: sizes.get(a, 0))
 
 
 def _values(program: Program, p: Pass, row: str, scores: Node) -> tuple[Node | None, Node | None, str | None]:
@@ -203,13 +211,40 @@ def _values(program: Program, p: Pass, row: str, scores: Node) -> tuple[Node | N
     _, leaf = next(iter(found))
     if operand_of(program, leaf).dtype != operand_of(program, scores.args[0].args[0]).dtype:
         raise Outside(f"the tensor with lanes has dtype {operand_of(program, leaf).dtype}, the scores another")
+    for step in p.update:
+        if isinstance(step, Join) and step.axes:
+            _require_factor(step, lane)
     return weight_of(laned[-1], leaf), leaf, lane
+
+
+def _require_factor(step: Join, lane: str) -> None:
+    """A sum with lanes is multiplied by something without them, and the block's sum is added."""
+    name = step.names[0].removesuffix("_new")
+    a, b = step.a[0], step.b[0]
+    rest = [x for x in (a.args if a.op == "mul" else (a,)) if not (x.op == "state" and x.attr.name == name)]
+    whole = len(rest) == (len(a.args) if a.op == "mul" else 1) - 1
+    added = b.op == "state" and b.attr.name == f"{name}_b"
+    if step.kind != "sum" or not (whole and added) or any(lane in x.axes for x in rest):
+        raise Outside("a sum with lanes moves to another anchor by more than a factor")
 
 
 def weight_of(fold: Fold, values: Node) -> Node:
     """What a sum with lanes multiplies the values by."""
     body = fold.bodies[0]
     return mul(*(x for x in (body.args if body.op == "mul" else (body,)) if x is not values))
+
+
+def _bounded(weight: Node) -> bool:
+    """Whether a weight is known to be at most 1: what is relative to an anchor, and functions that are bounded."""
+    if weight.op == "exp":
+        return any(n.op == "state" for n in walk(weight))
+    if weight.op == "const":
+        return bool(abs(weight.attr) <= 1)
+    if weight.op == "mul":
+        return all(_bounded(a) for a in weight.args)
+    if weight.op == "where":
+        return all(_bounded(a) for a in weight.args[1:])
+    return weight.op in ("sigmoid", "tanh")
 
 
 # --- the node that stands for an element -----------------------------------------------------------------------------
@@ -266,15 +301,16 @@ def _is_identity(kind: str, value: Node | None) -> bool:
 # --- a factor that can wait ------------------------------------------------------------------------------------------
 
 
-def _scale(program: Program, scores: Node, shown: Node, value: Node, p: Pass) -> Node | None:
-    """c if `shown` is c·scores, c the same for all elements of a row, and every fold takes u as max u or exp(u + …)."""
+def _scale(program: Program, scores: Node, shown: Node, value: Node, row: str) -> Node | None:
+    """c if `shown` is c·scores, c the same for all of a tile, and every fold takes u as max u or exp(u + …)."""
     parts = list(shown.args) if shown.op == "mul" else [shown]
-    if scores not in parts or any(program.stream[0] in x.axes for x in parts if x is not scores):
+    varying = {program.stream[0], row}
+    if scores not in parts or any(varying & x.axes for x in parts if x is not scores):
         return None
     rest = mul(*(x for x in parts if x is not scores))
     if any(n.op in ("state", "index") for n in walk(rest)):
         return None
-    for f in folds(p):
+    for f in folds(program.passes[0]):
         body = f.bodies[0]
         if not (f.kind == "max" and body is value) and not _exponential(body, value):
             return None

@@ -32,9 +32,11 @@ class LongSkeleton(Skeleton):
         left, right = self.chunk_bytes
         out("left_tile = shared_base(room)", f"right_tile = left_tile + STAGES * {left}")
         out(f"full = left_tile + STAGES * {left + right}", "free = full + 8 * STAGES")
+        self.drawing("free + 8 * STAGES")
         with out.block("if t == 0:"):
             with out.block("for stage in range(STAGES):"):
                 out("barrier_init(full + 8 * stage, 1)", "barrier_init(free + 8 * stage, 4 * TEAMS)")
+            out(*(["barrier_init(drawn_full, 1)", "barrier_init(drawn_free, 4 * TEAMS)"] if self.drawn else []))
             out("barrier_ready()")
         out("cuda.syncthreads()")
         assert p.long
@@ -46,7 +48,7 @@ class LongSkeleton(Skeleton):
         left, right = self.chunk_bytes
         with out.block("if t == 0:"):
             out("stage = 0", "phase = 1")
-            with self.tiles():
+            with self.tiles(True):
                 self.kernel.tile_places()
                 out("block = last")
                 with out.block("while block >= low:"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from redalg.graph import Node
+from redalg.graph import Node, walk
 from redalg.kernels.intrinsics_tensor import CHUNK, STEP
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
@@ -30,6 +30,7 @@ class TensorPlan:
     ``anchor``: "moves"; "stays" where the first block left it, and rows that fail the test are noted; "again": those
     rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
     ``long``: no lanes; both operands come in chunks of 64 terms. ``pieces``: of the stream, for one tile of rows each.
+    ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work.
     """
 
     teams: int
@@ -44,6 +45,7 @@ class TensorPlan:
     long: bool = False
     pieces: int = 1
     notes: int = 1
+    drawn: bool = False
 
     @property
     def rows(self) -> int:
@@ -75,7 +77,7 @@ class TensorPlan:
     @property
     def staging(self) -> int:
         """Where results are staged, after the barriers."""
-        return self.barriers + -(-8 * (2 + 4 * self.stages) // 16) * 16
+        return self.barriers + -(-8 * (5 + 4 * self.stages) // 16) * 16
 
     @property
     def pitch(self) -> int:
@@ -117,7 +119,8 @@ def plan_of(
     """
     if target.cc < (9, 0) or target.cc >= (10, 0):
         raise Outside(f"it is written for compute capability 9.0, the device has {target.cc[0]}.{target.cc[1]}")
-    terms, lanes = sizes[made.terms], sizes[made.lane] if made.lane else 0
+    terms = sizes[made.program.inner.get(made.terms, made.terms)]
+    lanes = sizes[made.lane] if made.lane else 0
     if lanes and max(terms, lanes) > LONGEST:
         raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:
@@ -163,7 +166,7 @@ def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
 
 def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tuple[Class, TensorPlan]:
     """The largest tiles that fit registers and shared memory."""
-    uneven = made.condition is not None
+    uneven = positional(made)
     wanted = 2 if sizes[made.row] > 64 else 1
     for teams in (2, 1) if wanted == 2 else (1,):
         for columns in (128, 96, 64, 32):
@@ -185,6 +188,11 @@ def stageable(made: Class, lanes: int) -> bool:
     return laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
 
 
+def positional(made: Class) -> bool:
+    """Whether rows differ in the elements a condition shows."""
+    return made.condition is not None and any(n.op == "index" for n in walk(made.condition))
+
+
 def positive(made: Class) -> bool:
     """Whether the scale is a number known to be positive."""
     return made.scale is not None and made.scale.op == "const" and made.scale.attr > 0
@@ -204,8 +212,10 @@ def maps_of(made: Class, plan: TensorPlan) -> tuple[Map, ...]:
 
 
 def _map(made: Class, leaf: Node, inner: str, row: str, rows: int) -> Map:
+    operand = operand_of(made.program, leaf)
+    own = dict(zip(leaf.attr.axes, operand.axes, strict=True))  # a sum's axis may have been given another name
     others = tuple(a for a in reversed(leaf.attr.axes) if a not in (inner, row))
-    return Map(operand_of(made.program, leaf).name, (inner, row, *others), rows)
+    return Map(operand.name, tuple(own[a] for a in (inner, row, *others)), rows)
 
 
 def _require(made: Class, m: Map, sizes: Mapping[str, int], view: View) -> None:

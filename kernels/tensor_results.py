@@ -120,7 +120,14 @@ class TensorResults:
         out(f"{name}_row = {where}")
         with out.block(f"for k in range(0, {self.plan.lanes // 4}, 2):"):
             out("s = 4 * (k >> 1) + 2 * r", f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3)")
-            values = [self._at(scope, result, f"sums[s + {j}]" if j else "sums[s]") for j in range(2)]
+            left = self._at(scope, result, "sums[s]")
+            if self._by_lane(result):
+                out(f"value_left = {left}", f"i_{lane} += 1")
+                right = self._at(scope, result, "sums[s + 1]")
+                out(f"value_right = {right}", f"i_{lane} -= 1")
+                values = ["value_left", "value_right"]
+            else:
+                values = [left, self._at(scope, result, "sums[s + 1]")]
             if result.axes[-1] == lane:
                 out(self.access.store(result, f"{name}_row + i_{lane}", values))
                 return
@@ -128,13 +135,17 @@ class TensorResults:
             for j, value in enumerate(values):
                 out(self.access.store(result, f"{name}_row + (i_{lane} + {j}) * {step}", [value]))
 
+    def _by_lane(self, result: Result) -> bool:
+        """Whether what is done at the end depends on the lane, beside the sum itself."""
+        return any(self.program.lanes[0] in n.axes for n in walk(result.node) if n.op in ("tensor", "index"))
+
     def _finished(self, result: Result, scope: TileScalars) -> None:
         """The values in place of the sums."""
         out, lane = self.out, self.program.lanes[0]
         self._hoisted(result, scope)
         with out.block(f"for k in range({self.plan.lanes // 4}):"):
             out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
-            if any(n.op == "tensor" and lane in n.axes for n in walk(result.node)):
+            if self._by_lane(result):
                 out(f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3) + (k & 1)")
             out(f"sums[s] = {self._at(scope, result, 'sums[s]')}")
 

@@ -53,6 +53,7 @@ class Skeleton:
         self.kernel, self.out, self.plan, self.made = kernel, kernel.out, kernel.plan, kernel.made
         self.maps = maps_of(self.made, self.plan)
         self.has_values = self.made.values is not None
+        self.drawn = self.plan.drawn and self.plan.anchor != "again"
 
     def write(self) -> None:
         out = self.out
@@ -74,6 +75,7 @@ class Skeleton:
             out(f"values_tile = right_tile + STAGES * {p.right_bytes}")
         out(f"left_full = left_tile + {p.barriers}", "left_free = left_full + 8", "right_full = left_full + 16")
         out("right_free = right_full + 8 * STAGES")
+        self.drawing(f"left_full + {8 * (2 + 4 * p.stages)}")
         if self.has_values:
             out("values_full = right_free + 8 * STAGES", "values_free = values_full + 8 * STAGES")
         with out.block("if t == 0:"):
@@ -82,13 +84,38 @@ class Skeleton:
                 for name in ("right", "values") if self.has_values else ("right",):
                     out(f"barrier_init({name}_full + 8 * stage, 1)")
                     out(f"barrier_init({name}_free + 8 * stage, 4 * TEAMS)")
+            out(*(["barrier_init(drawn_full, 1)", "barrier_init(drawn_free, 4 * TEAMS)"] if self.drawn else []))
             out("barrier_ready()")
         out("cuda.syncthreads()")
 
+    def drawing(self, place: str) -> None:
+        """Where the number of the tile that is drawn next lies, and its barriers."""
+        if self.drawn:
+            self.out(f"drawn_full = {place}", "drawn_free = drawn_full + 8", "drawn = drawn_full + 16")
+
     @contextmanager
-    def tiles(self) -> Iterator[None]:
+    def draws(self, producer: bool) -> Iterator[None]:
+        """A loop over tiles that are drawn from a counter: the producer tells the others."""
+        out, tiles = self.out, self.kernel.fix("tiles")
+        out(f"draw_phase = {int(producer)}", "tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {tiles}:"):
+            yield
+            if producer:
+                out("tile = cuda.gridDim.x + atomic_inc_acq_rel(counter, 0)")
+                out("barrier_wait(drawn_free, draw_phase)", "word_store(drawn, tile)", "barrier_arrive(drawn_full, 1)")
+            else:
+                out("barrier_wait(drawn_full, draw_phase)", "tile = word_load(drawn)")
+                out("barrier_arrive(drawn_free, leader)")
+            out("draw_phase ^= 1")
+
+    @contextmanager
+    def tiles(self, producer: bool = False) -> Iterator[None]:
         """A loop over the tiles of a block."""
         out, notes = self.out, self.notes
+        if self.drawn:
+            with self.draws(producer):
+                yield
+            return
         out("tile = opaque(cuda.blockIdx.x)")
         with out.block(f"while tile < {self.kernel.fix('tiles')}:"):
             if self.plan.anchor == "again":
@@ -146,7 +173,7 @@ class Skeleton:
         with out.block("if t == 0:"):
             out("left_phase = 1", "right_stage = 0", "right_phase = 1")
             out(*(["values_stage = 0", "values_phase = 1"] if self.has_values else []))
-            with self.tiles():
+            with self.tiles(True):
                 self.kernel.tile_places()
                 out("barrier_wait(left_free, left_phase)", "left_phase ^= 1")
                 out(f"barrier_expect(left_full, {p.left_bytes})")
@@ -173,8 +200,8 @@ class Skeleton:
 
     def boxes(self, m: Map, place: str, barrier: str, row: str) -> None:
         """A tile comes in chunks of 64 columns."""
-        number = self.maps.index(m)
-        inner = self.plan.terms if m.axes[0] == self.made.terms else self.plan.lanes
+        number = next(k for k, x in enumerate(self.maps) if x is m)
+        inner = self.plan.terms if number < 2 else self.plan.lanes
         for chunk in range(-(-inner // CHUNK)):
             at = ", ".join([str(CHUNK * chunk), row, *(f"i_{a}" for a in m.axes[2:])])
             where = f"{place} + {chunk * m.rows * 128}" if chunk else place

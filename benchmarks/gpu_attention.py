@@ -1,0 +1,131 @@
+"""Contractions on tensor cores beside FlashAttention-2, cuDNN, FlexAttention, Inductor and cuBLAS, in one run.
+
+`python -m benchmarks.gpu_attention --out FILE [--only PATTERN]` writes one JSON line for every cell and skips those the
+file has; `--report FILE` writes `gpu_attention.md` from it. Contenders of a cell take turns: in every round each runs
+for a quarter of a second on the same inputs, in alternating order, so that all meet the same temperature and power
+limit; times are medians over rounds. Results are checked against float64 (a sample of rows) before anything is timed,
+on poisoned outputs; who is wrong is not timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_attention_cells import CELLS, Contenders
+
+SECONDS, ROUNDS = 0.25, 5
+Call = Callable[[], Any]
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--report", type=Path)
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args(words)
+    if options.report:
+        from benchmarks.gpu_attention_report import report
+
+        return report(options.report)
+    done = (
+        {json.loads(line)["cell"] for line in options.out.read_text().splitlines()} if options.out.exists() else set()
+    )
+    for name, make in CELLS.items():
+        if name in done or not fnmatch.fnmatch(name, options.only):
+            continue
+        begin = time.time()
+        for line in _lines(name, make, options.seconds, options.rounds):
+            with options.out.open("a") as f:
+                f.write(json.dumps(line) + "\n")
+            print(json.dumps(line), f"{time.time() - begin:.0f} s", flush=True)
+
+
+def _lines(name: str, make: Callable[[], Contenders], seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
+    """The one line of a cell; a cell that cannot be made says why."""
+    import torch
+
+    torch.manual_seed(0)
+    try:
+        cell = make()
+        calls, wrong = {}, {}
+        for who, call in cell.calls.items():
+            error = _checked(call, cell)
+            (calls if isinstance(error, float) and error <= cell.bound else wrong)[who] = call
+            if who in wrong:
+                print(f"{name}: {who} is not timed: {error}", flush=True)
+        times = race(calls, seconds, rounds)
+    except Exception as problem:  # a peer that is not there, memory that is not there
+        yield {"cell": name, "failed": repr(problem)[:300], **conditions()}
+        return
+    finally:
+        torch.cuda.empty_cache()
+    yield {
+        "cell": name, "unit": cell.unit, "work": cell.work, "ms": {w: round(t, 5) for w, t in times.items()},
+        "rate": {w: round(cell.work / t / 1e9, 1) for w, t in times.items()}, "wrong": sorted(wrong),
+        "extra": cell.extra, **conditions(),
+    }  # fmt: skip
+
+
+def _checked(call: Call, cell: Contenders) -> float | str:
+    """The largest error over a sample of rows, relative to the largest value there."""
+    import torch
+
+    try:
+        found = cell.sample(call())
+        torch.cuda.synchronize()
+    except Exception as problem:
+        return repr(problem)[:200]
+    if not torch.isfinite(found).all():
+        return "not finite"
+    return float(((found.double() - cell.truth).abs().max() / cell.truth.abs().max()).item())
+
+
+def race(calls: dict[str, Call], seconds: float, rounds: int) -> dict[str, float]:
+    """Milliseconds a call, medians over rounds in which every contender runs for `seconds`."""
+    import torch
+
+    def timed(call: Call, count: int) -> float:
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(count):
+            call()
+        stop.record()
+        stop.synchronize()
+        return float(start.elapsed_time(stop)) / count
+
+    counts = {}
+    for who, call in calls.items():
+        call()
+        each = timed(call, 3)
+        counts[who] = max(3, math.ceil(seconds * 1e3 / each))
+    found: dict[str, list[float]] = {who: [] for who in calls}
+    for turn in range(rounds):
+        for who in list(calls)[:: 1 if turn % 2 == 0 else -1]:
+            timed(calls[who], max(1, counts[who] // 4))
+            found[who].append(timed(calls[who], counts[who]))
+    return {who: statistics.median(times) for who, times in found.items()}
+
+
+def conditions() -> dict[str, Any]:
+    from importlib.metadata import version
+
+    import torch
+
+    return {
+        "device": torch.cuda.get_device_name(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
+        "numba": version("numba"), "numba_cuda": version("numba-cuda"), "date": time.strftime("%Y-%m-%d"),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

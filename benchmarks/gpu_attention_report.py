@@ -1,0 +1,65 @@
+"""`gpu_attention.md` from the JSON lines of `benchmarks.gpu_attention`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_attention_cells import MATMUL
+from benchmarks.processes import ROOT
+
+PEERS = ("cuDNN", "FlashAttention-2", "FlexAttention", "PyTorch", "Inductor", "matmul", "copy")
+MATMUL_WORK = 2 * 8192**3
+
+
+def report(file: Path) -> None:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    (ROOT / "benchmarks" / "gpu_attention.md").write_text(text(lines, file))
+
+
+def text(lines: list[dict[str, Any]], file: Path) -> str:
+    """The table, with the conditions of the first line."""
+    c = lines[0]
+    out = [
+        "# Contractions on tensor cores",
+        "",
+        f"{c['device']}, torch {c['torch']}, cuDNN {c['cudnn']}, numba {c['numba']}, numba-cuda {c['numba_cuda']}, "
+        f"{c['date']}.",
+        f"Written by `python -m benchmarks.gpu_attention --report {file.name}` from the lines of `--out {file.name}`; "
+        "contenders take turns of a quarter of a second on the same inputs, medians over rounds; results were checked "
+        "against float64 first. TFLOP/s count the multiplications a mask leaves; decoding is counted in TB/s.",
+        "",
+        "| work | ours | anchor stays | peers | ours / best peer | anchor stays / best peer |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line in lines:
+        out.append(_row(line))
+    out += ["", *(f"- {line['cell']}: {json.dumps(line['extra'])}" for line in lines if line.get("extra"))]
+    return "\n".join(out) + "\n"
+
+
+def _row(line: dict[str, Any]) -> str:
+    if "failed" in line:
+        return f"| {line['cell']} | failed: {line['failed'][:80]} | | | | |"
+    ms, unit = line["ms"], "TB/s" if line["unit"] == "bytes" else "TFLOP/s"
+
+    def rate(who: str) -> float:
+        work = MATMUL_WORK if who == "matmul" and line["cell"] in MATMUL else line["work"]
+        return float(work / ms[who] / 1e9)
+
+    def shown(who: str) -> str:
+        return (
+            f"{ms[who]:.4f} ms, {rate(who):.0f} {unit}"
+            if unit == "TFLOP/s"
+            else f"{ms[who]:.4f} ms, {rate(who):.2f} TB/s"
+        )
+
+    peers = [p for p in PEERS if p in ms]
+    best = max((rate(p) for p in peers), default=0.0)
+    cells = [line["cell"]]
+    for who in ("ours", "ours, anchor stays"):
+        cells.append(shown(who) if who in ms else "–")
+    cells.append("; ".join(f"{p} {shown(p)}" for p in peers))
+    cells += [f"{rate(who) / best:.2f}" if who in ms and best else "–" for who in ("ours", "ours, anchor stays")]
+    return "| " + " | ".join(cells) + " |"

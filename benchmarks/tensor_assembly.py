@@ -1,0 +1,188 @@
+"""Assemble the tensor-core kernels of the catalog with ptxas, without a GPU: registers, spills, stack, shared memory.
+
+    python -m benchmarks.tensor_assembly --out benchmarks/tensor_assembly.jsonl [--only 'attention 128 *'] [--workers 2]
+
+A cell is a spec of the class (`redalg.kernels.tensor_class`), the lengths of its contracted and its lane axis, a dtype,
+and how the anchor is kept: "moves", "stays" where the first block left it, "again" for the rows that fail the test.
+One JSON line per cell; cells that the file has are skipped. The table goes to the same name with `.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import multiprocessing
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import redalg as ra
+from benchmarks.measuring import Lines, Record
+from redalg.errors import RedalgError
+from redalg.kernels.emit_tensor import emit_tensor
+from redalg.kernels.ir import Module
+from redalg.kernels.layouts import View
+from redalg.kernels.lower import lower
+from redalg.kernels.ptx import assemble
+from redalg.kernels.target import H200
+from redalg.kernels.tensor_anchor import steps
+from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
+from redalg.kernels.tensor_plan import TensorPlan, plan_of
+
+HEADS = {"128": (128, 128), "64": (64, 64), "192/128": (192, 128), "256": (256, 256), "80": (80, 80), "96": (96, 96)}
+ANCHORS = ("moves", "stays", "again")
+LENGTH, OTHER = 4096, 4  # rows and elements of the stream; every other axis
+MULTIPLIED = frozenset("QKVHE")  # tensors of 16 bits; everything else is float32
+
+
+@dataclass(frozen=True)
+class Cell:
+    spec: str
+    head: str
+    dtype: str
+    anchor: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.spec} {self.head} {self.dtype} {self.anchor}"
+
+    @staticmethod
+    def named(name: str) -> Cell:
+        return Cell(*name.split())
+
+
+@lru_cache(maxsize=64)
+def class_of(spec: str, dtype: str) -> Class:
+    """A spec of the catalog as one of the class. Raises: Outside, RedalgError."""
+    entry = ra.catalog.entry(spec)
+    form = ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume, max_passes=2)
+    dtypes: dict[str, Any] = {}
+    for name, value in entry.sample(dtype="float32").items():
+        number = isinstance(value, bool | int | float)
+        real = dtype if name.upper() in MULTIPLIED else "float32"
+        dtypes[name] = type(value) if number else real if value.dtype.kind == "f" else value.dtype.name
+    return classified(lower(form, dtypes))
+
+
+def every_cell() -> Iterator[Cell]:
+    for head in HEADS:
+        for dtype in TYPES:
+            for spec in sorted(ra.catalog):
+                try:
+                    made = class_of(spec, dtype)
+                except (Outside, RedalgError):
+                    continue
+                try:
+                    steps(made)
+                    anchors = ANCHORS
+                except Outside:
+                    anchors = ANCHORS[:1]
+                if made.lane or HEADS[head][0] == HEADS[head][1]:
+                    yield from (Cell(spec, head, dtype, anchor) for anchor in anchors)
+
+
+def planned(cell: Cell) -> tuple[TensorPlan, Module]:
+    """The tiles and the kernel of a cell. Raises: Outside."""
+    made = class_of(cell.spec, cell.dtype)
+    terms, lanes = HEADS[cell.head]
+    arrays = (*made.program.operands, *made.program.results)
+    sizes = {a: OTHER for array in arrays for a in array.axes} | made.program.lengths
+    sizes |= {made.row: LENGTH, made.stream: LENGTH, made.terms: terms} | ({made.lane: lanes} if made.lane else {})
+    views = {o.name: View.contiguous(tuple(sizes[a] for a in o.axes)) for o in made.program.operands if not o.number}
+    made, plan = plan_of(made, sizes, views, H200)
+    plan = replace(plan, anchor=cell.anchor)
+    return plan, emit_tensor(made, plan)
+
+
+def judged(cell: Cell) -> Record:
+    """The line of a cell: what ptxas says of it, or why there is no such kernel."""
+    record: Record = {"cell": cell.name}
+    try:
+        plan, module = planned(cell)
+    except Outside as why:
+        return record | {"refused": str(why)}
+    try:
+        found = assemble(module, H200.cc)
+    except Exception as problem:
+        return record | {"error": f"{type(problem).__name__}: {problem}"[:400]}
+    return record | {
+        "tile": f"{plan.rows} × {plan.columns}", "threads": plan.threads, "registers": found.registers,
+        "stores": found.spill_stores, "loads": found.spill_loads, "stack": found.stack, "shared": plan.shared,
+    }  # fmt: skip
+
+
+def report(lines: Iterable[Record]) -> str:
+    """The text of the table."""
+    from benchmarks.processes import versions
+
+    records = [(Cell.named(r["cell"]), r) for r in lines]
+    heads = list(HEADS)
+    records.sort(key=lambda found: (found[0].spec, heads.index(found[0].head), found[0].dtype, found[0].anchor))
+    compilers = versions("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvcc")
+    made = [r for _, r in records if "registers" in r]
+    spilt = [r for r in made if r["stores"] or r["loads"]]
+    text = [
+        "# Assembly of tensor-core kernels",
+        "",
+        f"Registers of a thread at launch, bytes of spills and stack as ptxas reports them for sm_90a, {compilers}, "
+        f"{date.today()}. `python -m benchmarks.tensor_assembly` (`make bench-tensor-assembly`) writes this; no GPU is "
+        f"needed. Head: lengths of the contracted axis and of the lanes; {LENGTH} rows and elements of the stream. "
+        "Shared: bytes of a block, by plan. Where there are three warpgroups, those that compute raise their registers to "
+        "240 after the launch.",
+        "",
+        f"{len(made)} kernels, {len(spilt)} of which spill.",
+        "",
+        "| spec | head | dtype | anchor | tile | threads | registers | spill stores | spill loads | stack | shared |",
+        "|---|---|---|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for cell, r in records:
+        words = [cell.spec, cell.head, cell.dtype, cell.anchor]
+        if "registers" in r:
+            words += [str(r[k]) for k in ("tile", "threads", "registers", "stores", "loads", "stack", "shared")]
+        else:
+            words += [" ".join((r.get("refused") or r["error"]).split()), *[""] * 6]
+        text.append(f"| {' | '.join(words)} |")
+    return "\n".join([*text, ""])
+
+
+def recorded(text: str) -> dict[str, tuple[int, int, int]]:
+    """Of every kernel of a table: registers, spilt bytes (stores and loads), stack."""
+    found = {}
+    for line in text.splitlines():
+        words = [w.strip() for w in line.strip("|").split("|")]
+        if len(words) == 11 and words[6].isdigit():
+            registers, stores, loads, stack = map(int, words[6:10])
+            found[" ".join(words[:4])] = registers, stores + loads, stack
+    return found
+
+
+def run(cells: Sequence[Cell], lines: Lines, workers: int) -> None:
+    """Every cell that is not in the file yet, in a few processes, each for at most 100 kernels: they take memory."""
+    known = lines.cells()
+    pending = [c for c in cells if c.name not in known]
+    begin = time.perf_counter()
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=100) as pool:
+        for done, record in enumerate(pool.imap_unordered(judged, pending), 1):
+            lines.add(record)
+            if done % 20 == 0 or "error" in record:
+                print(f"{done}/{len(pending)} after {time.perf_counter() - begin:.0f} s: {record}", flush=True)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="file of JSON lines, continued where it exists")
+    parser.add_argument("--only", default="*", help="cells whose name matches, as 'attention 128 *'")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args(words)
+    lines = Lines(options.out)
+    cells = [c for c in every_cell() if fnmatch.fnmatch(c.name, options.only)]
+    run(cells, lines, options.workers)
+    options.out.with_suffix(".md").write_text(report(list(lines.cells().values())))
+
+
+if __name__ == "__main__":
+    main()
