@@ -91,10 +91,8 @@ class _Parser(Expressions):
         if name not in RESERVED:
             return "it already has a meaning", "bind another name"
         if self.next.text in ("(", "["):
-            return (
-                "a statement is `NAME = expression` or `return`",
-                f"return y = {name}{'[j]' * (name in REDUCTION_WORDS)}(…)",
-            )
+            call = f"{name}[j](…)" if name in REDUCTION_WORDS else f"{name}(…)"
+            return "a statement is `NAME = expression` or `return`", f"return y = {call}"
         return "it is a word of the grammar", "bind another name"
 
     def returned(self) -> None:
