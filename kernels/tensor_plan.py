@@ -16,6 +16,7 @@ from redalg.kernels.tensor_class import TYPES, Class, Outside, operand_of
 LONGEST = 256  # terms and lanes
 EXACT = 1 << 24  # positions that float32 tells apart
 REGISTERS = 200  # of a thread, for tiles
+NARROW = (64, 32)  # blocks where elements read tensors of their own: addresses take registers, too
 ROOM = 227 << 10  # bytes of shared memory a block may have
 
 
@@ -167,9 +168,10 @@ def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
 def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tuple[Class, TensorPlan]:
     """The largest tiles that fit registers and shared memory."""
     uneven = positional(made)
+    widths = NARROW if reads(made) else (128, 96, 64, 32)
     wanted = 2 if sizes[made.row] > 64 else 1
     for teams in (2, 1) if wanted == 2 else (1,):
-        for columns in (128, 96, 64, 32):
+        for columns in widths:
             for in_registers in (True, False):
                 found = TensorPlan(teams, columns, 2, padded(terms), lanes, in_registers, uneven)
                 if found.registers <= REGISTERS and found.shared <= ROOM:
@@ -186,6 +188,17 @@ def stageable(made: Class, lanes: int) -> bool:
     if not lanes or lanes % 16 or len(laned) != 1:
         return False
     return laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
+
+
+def reads(made: Class) -> bool:
+    """Whether every element of a block reads a tensor beside the contraction's."""
+    nodes = [made.shown, *([made.condition] if made.condition is not None else [])]
+    stack, found = nodes, False
+    while stack and not found:
+        node = stack.pop()
+        found = node.op == "tensor" and made.stream in node.axes
+        stack += node.args if node is not made.scores else ()
+    return found
 
 
 def positional(made: Class) -> bool:
