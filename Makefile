@@ -80,7 +80,7 @@ rocq-catalog: $(VENV)/.test
 notebooks: $(VENV)/.notebook
 	$(BIN)/python notebooks/execute.py $(ARGS)
 
-docs: $(VENV)/.demo
+docs: $(VENV)/.test
 	$(BIN)/python docs/reference.py build/docs
 
 picture: $(VENV)/.notebook

@@ -91,10 +91,7 @@ def test_files_named_in_a_page_exist(page: Path) -> None:
     for path in re.findall(
         r"`((?:benchmarks|redalg|kernels|proofs|tests|docs|notebooks)/[\w/]+\.\w+)`", page.read_text()
     ):
-        assert (ROOT / path).exists() or path in WRITTEN_ELSEWHERE, path
-
-
-WRITTEN_ELSEWHERE = {"benchmarks/gpu_attention.md"}  # by a run on a GPU
+        assert (ROOT / path).exists(), path
 
 
 def test_the_picture_shows_what_the_engine_says() -> None:
