@@ -11,7 +11,7 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck rocq rocq-catalog notebooks bench bench-assembly bench-gpu readme golden clean
+.PHONY: help demo test lint typecheck rocq rocq-catalog notebooks docs picture bench bench-assembly bench-gpu readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
@@ -20,6 +20,7 @@ help:
 	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
 	@echo "make rocq-catalog  print every spec of the catalog for coqc and write benchmarks/rocq.md (some minutes)"
 	@echo "make notebooks  execute the notebooks, each in a clean kernel, into notebooks/executed"
+	@echo "make docs       write the API reference into build/docs;   make picture   draw the README's picture"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
@@ -78,6 +79,12 @@ rocq-catalog: $(VENV)/.test
 
 notebooks: $(VENV)/.notebook
 	$(BIN)/python notebooks/execute.py $(ARGS)
+
+docs: $(VENV)/.test
+	$(BIN)/python docs/reference.py build/docs
+
+picture: $(VENV)/.notebook
+	$(BIN)/python docs/draw.py
 
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -51,6 +51,8 @@ class CpuRun(Shown):
     >>> run = ra.derive_incremental(ra.Spec(m=ra.max(x, "j"), at=ra.argmax(x, "j"))).compile("cpu")
     >>> {name: value.tolist() for name, value in run(x=[[1.0, 3.0, 2.0], [5.0, 4.0, 5.0]]).items()}
     {'m': [3.0, 5.0], 'at': [1, 0]}
+    >>> run.target, "njit" in run.source, run.schedule in run.explain()
+    ('cpu', True, True)
     """
 
     target = "cpu"

@@ -56,7 +56,7 @@ def require() -> None:
         'target "cuda"',
         "form.compile",
         f"no NVIDIA GPU can be used here: {why.strip()}",
-        "pip install 'redalg[cuda]' on a machine with a GPU, or form.compile(\"cpu\")",
+        "pip install 'redalg[cuda]' on a machine with a GPU, form.compile(\"cpu\"), or redalg.explore.kernel",
     )
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 from numba.core.errors import TypingError
-from numba.cuda.core.targetconfig import ConfigStack
-from numba.cuda.extending import intrinsic
 
 CC = tuple[int, int]
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -45,6 +43,8 @@ def function(name: str, parameters: str, typed: Callable[..., tuple[Any, Body]])
         [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names]
     )
     definition.__name__ = definition.__qualname__ = name
+    from numba.cuda.extending import intrinsic  # numba-cuda is an extra: kernels are planned and printed without it
+
     return intrinsic(definition)
 
 
@@ -101,6 +101,8 @@ def as_width(b: Any, value: Any, wanted: Any) -> Any:
 
 def compute_capability() -> CC:
     """Of the target that is being compiled for."""
+    from numba.cuda.core.targetconfig import ConfigStack
+
     found = ConfigStack().top().compute_capability
     return int(found[0]), int(found[1])
 

@@ -54,6 +54,17 @@ class AuditReport:
     """The result of `redalg.proofs.audit`: ``.laws`` by name, ``.broken`` (names of claimed laws), ``.ok``.
 
     ``print(report)`` shows every law; ``report.hypothesis_test()`` is a test that reproduces what was found.
+
+    >>> from redalg.proofs import audit
+    >>> report = audit(lambda a, b: a - b, 0)
+    >>> report.ok, report.broken, report["right identity"].status
+    (False, ('associativity', 'left identity'), 'holds')
+    >>> print(report["left identity"])
+    broken: e ⊕ a = a fails for a = 1: -1 ≠ 1
+    >>> [line for line in report.hypothesis_test().splitlines() if line.startswith("def test_")]
+    ['def test_operator_associativity(a, b, c):', 'def test_operator_left_identity(a):']
+    >>> audit(lambda a, b: a + b, 0, domain="finite", specials=()).require().ok
+    True
     """
 
     name: str
@@ -66,10 +77,12 @@ class AuditReport:
 
     @property
     def broken(self) -> tuple[str, ...]:
+        """Names of the claimed laws that do not hold."""
         return tuple(n for n, law in self.laws.items() if law.status == "broken" and law.claimed)
 
     @property
     def ok(self) -> bool:
+        """Whether no claimed law was found broken. Laws that hold on samples are not proved."""
         return not self.broken
 
     def __getitem__(self, law: str) -> LawReport:

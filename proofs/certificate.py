@@ -27,6 +27,8 @@ class Certificate:
     25 proved
     >>> Certificate.from_json(c.to_json()) == c
     True
+    >>> str(c.obligations[0]), c.assumptions, len(c.spec_hash)
+    ('O1 stage1', (), 32)
     """
 
     def __init__(self, document: Document) -> None:
@@ -34,6 +36,7 @@ class Certificate:
 
     @property
     def obligations(self) -> tuple[Obligation, ...]:
+        """What is claimed, law by law."""
         return self.document.obligations
 
     @property

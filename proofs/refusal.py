@@ -53,6 +53,8 @@ class Refusal:
     (sum, ×) over j: no form with fewer than 12 slots
     >>> Refusal.from_json(c.to_json()) == c
     True
+    >>> c.excluded_slots, len(c.matrix), len(c.spec_hash)
+    (12, 12, 32)
     """
 
     document: Document

@@ -40,6 +40,11 @@ class Instance:
 
     `skipped` pairs an obligation with the reason; coqc compiles the text beside the compiled `proofs/theories`
     (``coqc -Q THEORIES Redalg FILE.v``) exactly when every lemma in it holds.
+
+    >>> import redalg as ra
+    >>> instance = rocq(ra.derive_incremental(ra.parse("return y = sum[j](x[j])")).certificate)
+    >>> instance.theorems, instance.skipped, "Lemma" in instance.text
+    (('form_is_y', 'stream_is_y'), (), True)
     """
 
     text: str

@@ -25,8 +25,10 @@ class Run(Shown):
     >>> run = ra.derive_incremental(ra.Spec(m=ra.max(x, "j"), at=ra.argmax(x, "j"))).compile("numpy")
     >>> run(x=[1.0, 3.0, 2.0])
     {'m': array(3.), 'at': array(1)}
-    >>> run.target
-    'numpy'
+    >>> run.target, run.schedule[:22]
+    ('numpy', 'blocks in stream order')
+    >>> "extremum_over" in run.listing, run.explain().splitlines()[-1][:12]
+    (True, '  schedule: ')
     >>> program = {}
     >>> exec(run.source, program)
     >>> import numpy as np

@@ -47,7 +47,7 @@ def derive_incremental(spec: Spec, axis: object = None, max_passes: int = 1, ass
     * `assume`: named assumptions, of ``cast_commutes`` (rounding commutes with the stage values).
 
     Raises: `NotDecomposable` with a witness, `Undecided` with what is missing, `RedalgError` for bad arguments.
-    Source: Zhang et al., RedFuser (ASPLOS'26) for separation of rank 1; Chan, Golub, LeVeque (1983) for what the merge
+    Source: Tang et al., RedFuser (2026) for separation of rank 1; Chan, Golub, LeVeque (1983) for what the merge
     of the variance generalises.
 
     >>> import redalg as ra

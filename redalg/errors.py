@@ -42,6 +42,17 @@ class NotDecomposable(Shown, RedalgError):
     Attributes: ``stage`` (name of the refused stage), ``reason``, ``witness``, ``passes`` (allowed, or needed where
     known), ``scope`` (the class of forms and the number of slots excluded) and ``refuted`` (the spec and the node that
     the witness is about).
+
+    >>> import redalg as ra
+    >>> try:
+    ...     ra.derive_incremental(ra.parse("u = mean[j](x[j]); return y = mean[j](abs(x[j] - u))"))
+    ... except NotDecomposable as refused:
+    ...     print(refused.scope)
+    ...     print(refused.stage, len(refused.witness.points), refused.witness.value != 0)
+    ...     refused.certificate
+    (sum, ×) over j: no form with fewer than 12 slots
+    stage2 12 True
+    <Refusal: (sum, ×), 12 slots>
     """
 
     def __init__(
@@ -75,7 +86,15 @@ class NotDecomposable(Shown, RedalgError):
 
 
 class Undecided(Shown, RedalgError):
-    """Neither a form nor a refutation was found. ``missing`` names what could not be shown about ``stage``."""
+    """Neither a form nor a refutation was found. ``missing`` names what could not be shown about ``stage``.
+
+    >>> import redalg as ra
+    >>> verdict = ra.verdict(ra.parse("u = mean[j](x[j]); return at = argmax[j](abs(x[j] - u))"))
+    >>> type(verdict).__name__, verdict.stage
+    ('Undecided', 'stage2')
+    >>> print(verdict.missing)
+    a law that separates abs(sum[j](x[j]) / size[j] - x[j]): abs is not strictly monotone here
+    """
 
     def __init__(
         self, what: str, where: str = "", why: str = "", fix: str = "", *, stage: str = "", missing: str = ""
@@ -85,4 +104,16 @@ class Undecided(Shown, RedalgError):
 
 
 class CertificateError(RedalgError):
-    """An obligation of a certificate is not proved."""
+    """An obligation of a certificate is not proved, or the document is damaged, or incomplete.
+
+    >>> import json
+    >>> import redalg as ra
+    >>> from redalg.proofs.certificate import Certificate
+    >>> data = json.loads(ra.derive_incremental(ra.catalog["logsumexp"]).certificate.to_json())
+    >>> gone = data["obligations"].pop()
+    >>> try:
+    ...     Certificate.from_json(json.dumps(data)).verify()
+    ... except ra.CertificateError as refused:
+    ...     print(refused.what)
+    obligation O8 y is missing or changed
+    """

@@ -56,6 +56,19 @@ class Form(Shown):
     ``topk_merge_indices(a, i, b, j)`` the positions that belong to it.
 
     Frozen, picklable (as spec and plan) and safe to share between threads.
+
+    >>> import redalg as ra
+    >>> form = ra.derive_incremental(ra.parse("m = max[j](x[j]); return s = sum[j](exp(x[j] - m))"))
+    >>> [slot.name for slot in form.slots]
+    ['n', 'max_x', 'sum_exp']
+    >>> form.lift["sum_exp"], form.update["max_x"], form.finalize["s"]
+    (1, Max(max_x, x), sum_exp)
+    >>> form.combine["sum_exp"]
+    sum_exp_a*exp(max_x_a - Max(max_x_a, max_x_b)) + sum_exp_b*exp(max_x_b - Max(max_x_a, max_x_b))
+    >>> form.corrections["sum_exp"], form.ranks["stage2"], form.passes.reads, dict(form.assumptions)
+    (exp(-max_x + max_x_a), 1, 1, {})
+    >>> print(form.explain().splitlines()[-1].strip())
+    state: 24, whatever the length of j.
     """
 
     spec: Spec
@@ -97,7 +110,13 @@ class Form(Shown):
 
     @cached_property
     def exports(self) -> Expressions:
-        """Name -> value that a pass hands to later ones; empty for a single pass."""
+        """Name -> value that a pass hands to later ones; empty for a single pass.
+
+        >>> import redalg as ra
+        >>> spec = ra.parse("u = mean[j](x[j]); return y = mean[j](abs(x[j] - u))")
+        >>> dict(ra.derive_incremental(spec, max_passes=2).exports)
+        {'known1': A_x + avg_x}
+        """
         found: dict[str, Node] = {}
         for number in range(len(self.plan.passes)):
             found |= symbolic.exports(self.plan, number)
@@ -128,6 +147,7 @@ class Form(Shown):
 
     @property
     def passes(self) -> Passes:
+        """How often the axis is read: ``statistics`` for the state, ``reads`` in all."""
         statistics = sum(bool(p.order) for p in self.plan.passes)
         return Passes(statistics, max(1, statistics + any(out.keeps_axis for out in self.plan.outputs)))
 
@@ -138,14 +158,25 @@ class Form(Shown):
 
     @cached_property
     def obligations(self) -> tuple[Obligation, ...]:
-        """The laws the form rests on, as unevaluated pairs of graph nodes (theory, section 6)."""
+        """The laws the form rests on, as unevaluated pairs of graph nodes (theory, section 6).
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
+        >>> sorted({law.name for law in form.obligations})
+        ['O1', 'O2', 'O3', 'O4', 'O5', 'O6', 'O8']
+        """
         from redalg.obligation import obligations
 
         return obligations(self.plan, self.spec)
 
     @cached_property
     def certificate(self) -> Certificate:
-        """What the form claims, as plain data with its own checker: ``form.certificate.verify()``."""
+        """What the form claims, as plain data with its own checker.
+
+        >>> import redalg as ra
+        >>> ra.derive_incremental(ra.catalog["logsumexp"]).certificate.verify()
+        <Report: 15 proved>
+        """
         from redalg.certifying import document
         from redalg.proofs.certificate import Certificate
 
@@ -156,6 +187,11 @@ class Form(Shown):
         """The form without the slots that vanish at their anchors (theory, section 3.2), or None if there are none.
 
         Equal over the reals and smaller; less accurate, because the anchor's own rounding error is no longer kept.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.catalog["variance"])
+        >>> len(form.slots), len(form.lean.slots)
+        (4, 3)
         """
         from redalg.lean import lean_plan
 
@@ -165,7 +201,15 @@ class Form(Shown):
     # --- uses ---
 
     def accumulator(self, start: int | None = None, deterministic: bool = False, **bound: Any) -> Accumulator:
-        """An empty streaming state; tensors without the axis are bound here. `start` places it in the whole stream."""
+        """An empty streaming state; tensors without the axis are bound here. `start` places it in the whole stream.
+
+        >>> import redalg as ra
+        >>> scaled = ra.derive_incremental(ra.parse("return y = sum[j](w[i] * x[j])"))
+        >>> acc = scaled.accumulator(w=[1.0, 10.0])
+        >>> acc.update(x=[1.0, 2.0])
+        >>> acc.result()
+        array([ 3., 30.])
+        """
         from redalg.streaming import Accumulator
 
         return Accumulator(self, bound, start=start, deterministic=deterministic)
@@ -178,6 +222,11 @@ class Form(Shown):
         `schedule` overrides the target's choice, `deterministic` fixes the order of every sum.
 
         Raises: RedalgError for an unknown target, for "cuda" without a usable GPU, and for a schedule the target lacks.
+
+        >>> import redalg as ra
+        >>> run = ra.derive_incremental(ra.catalog["softmax"]).compile("cpu")
+        >>> run(x=[[1.0, 1.0], [0.0, 0.0]]).tolist()
+        [[0.5, 0.5], [0.5, 0.5]]
         """
         if target not in (None, *TARGETS):
             known = f"targets are {', '.join(TARGETS)}"

@@ -34,7 +34,7 @@ from redalg.monoid import Monoid
 from redalg.operand import number_operand
 from redalg.spec import Spec
 from redalg.translate import settle, to_node
-from redalg.words import RESERVED
+from redalg.words import REDUCTION_WORDS, RESERVED
 
 
 def parse(text: str) -> Spec:
@@ -71,7 +71,9 @@ class _Parser(Expressions):
 
     def statement(self) -> None:
         if self.next.kind == "end":
-            raise self.unexpected("a `return` statement is missing")
+            last = next(reversed(self.bound), "y")
+            why, fix = "a `return` statement is missing", f"end with `return {last}`"
+            raise self.error(self.next.at, f"{self.next.text!r}", why, fix)
         at = self.next.at
         name = self.kind("name", "a statement")
         if name == "return":
@@ -79,11 +81,19 @@ class _Parser(Expressions):
         if name in ("tensors", "monoid", "order", "empty") and self.next.kind == "name":
             return getattr(self, f"{name}_statement")()
         if name in RESERVED or name in self.tensors or name in self.bound:
-            why = "it is a word of the grammar" if name in RESERVED else "it already has a meaning"
-            raise self.error(at, f"the name {name!r}", why, "bind another name")
+            raise self.error(at, f"the name {name!r}", *self.taken(name))
         self.need("=")
         self.bound[name] = self.expression()
         return None
+
+    def taken(self, name: str) -> tuple[str, str]:
+        """Why a statement cannot bind this name, and what to write instead."""
+        if name not in RESERVED:
+            return "it already has a meaning", "bind another name"
+        if self.next.text in ("(", "["):
+            call = f"{name}[j](…)" if name in REDUCTION_WORDS else f"{name}(…)"
+            return "a statement is `NAME = expression` or `return`", f"return y = {call}"
+        return "it is a word of the grammar", "bind another name"
 
     def returned(self) -> None:
         while True:

@@ -37,6 +37,9 @@ class Monoid:
     >>> logsum = Monoid("max", lambda a, b: sympy.Max(a, b), -sympy.oo, commutative=True)
     >>> logsum.width, logsum.commutative
     (1, True)
+    >>> affine = Monoid("affine", lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (1, 0))
+    >>> affine.identity, affine.combine((2, 3), (4, 5)), affine.actions
+    ((1, 0), (8, 17), ())
     """
 
     name: str
@@ -120,11 +123,14 @@ class Monoid:
 
     @property
     def identity(self) -> Any:
+        """The neutral element: a number, or a tuple of them."""
         values = tuple(to_sympy(n) for n in self.identity_nodes)
         return values[0] if self.single else values
 
     @property
     def actions(self) -> tuple[Action, ...]:
+        """Pairs of a name and a function of a state and a scalar."""
+
         def make(nodes: tuple[Node, ...]) -> Callable[[Any, Any], Any]:
             def act(state: Any, h: Any) -> Any:
                 mapping = dict(zip(parts(_LEFT, self.width), self._given(state), strict=True))

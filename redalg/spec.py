@@ -42,6 +42,8 @@ class Spec(Shown):
     >>> spec = Spec(y=sympy.tanh(x) * w)
     >>> spec.output_axes["y"], [str(t) for t in spec.tensors]
     (('i', 'j'), ['x[i,j]', 'w[j]'])
+    >>> spec.expressions["y"]
+    w*tanh(x)
     """
 
     __slots__ = ("outputs", "tensors", "output_axes", "empty", "axes", "digest", "_expressions")
@@ -55,12 +57,14 @@ class Spec(Shown):
 
     def __init__(
         self,
-        *,
+        *unnamed: Any,
         tensors: Sequence[Any] | None = None,
         order: Mapping[str, Any] | None = None,
         empty: Mapping[str, Any] | None = None,
         **outputs: Any,
     ) -> None:
+        if unnamed:
+            raise RedalgError(f"{unnamed[0]} without a name", "ra.Spec", "outputs are named", "ra.Spec(y=…)")
         for option, value in (("order", order), ("empty", empty)):
             if value is not None and not isinstance(value, Mapping):
                 why = f"it is not a dict by output ({option} is an argument, not a name for an output)"

@@ -35,6 +35,18 @@ class Witness:
 
     `parameters` are the tensors that do not vary along the axis, `sizes` the lengths of the other axes, `positions` the
     index fixed on axes that only select a copy.
+
+    >>> import redalg as ra
+    >>> w = ra.verdict(ra.parse("m = max[j](x[j]); return y = sum[j](tanh(x[j] - m))")).witness
+    >>> w.kind, w.slots_excluded, len(w.matrix)
+    ('minor', 12, 12)
+    >>> element, stream = w.points[3], w.streams[5]
+    >>> element in stream, stream[w.places[3]] == element
+    (True, True)
+    >>> import sympy
+    >>> largest = max(x["x"] for x in stream)
+    >>> bool(sympy.Abs(sympy.N(w.matrix[3][5] - sympy.tanh(sympy.Rational(element["x"] - largest)), 50)) < 1e-45)
+    True
     """
 
     kind: str

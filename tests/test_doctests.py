@@ -1,17 +1,12 @@
-"""Every example in a docstring, and the README's, runs."""
+"""Every example in a docstring runs (those of the README and of docs/: `test_documents`)."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
 import pkgutil
-from pathlib import Path
 
 import pytest
-
-import redalg
-
-ROOT = Path(redalg.__file__).resolve().parent.parent
 
 
 def _modules() -> list[str]:
@@ -25,8 +20,3 @@ def _modules() -> list[str]:
 @pytest.mark.parametrize("name", _modules())
 def test_the_examples_of_a_module_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
-
-
-def test_the_examples_of_the_readme_run() -> None:
-    failed, attempted = doctest.testfile(str(ROOT / "README.md"), module_relative=False)
-    assert attempted > 0 and failed == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from typing import Any
 
@@ -211,3 +212,28 @@ def test_sums_and_extrema_of_catalog_forms_add_up(name: str) -> None:
                 assert math.isclose(row.after, new, rel_tol=1e-9, abs_tol=1e-9), (row, step)
                 seen += 1
     assert seen
+
+
+def test_a_kernel_is_printed_without_the_packages_of_a_gpu() -> None:
+    """numba-cuda is an extra: planning and printing do without it, and what needs it says so."""
+    code = """
+import importlib.abc, sys
+class Missing(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "numba.cuda" or name.startswith(("numba.cuda.", "cuda.")):
+            raise ModuleNotFoundError(f"No module named {name!r}")
+sys.meta_path.insert(0, Missing())
+import redalg as ra
+from redalg.explore import kernel
+form = ra.derive_incremental(ra.catalog["attention"])
+sizes = {"h": 1, "i": 256, "j": 256, "d": 64, "e": 64}
+print("tile_product" in kernel(form, sizes, dtype="bfloat16", schedule="tensor").source)
+print("exp" in kernel(form, sizes).source)
+try:
+    form.compile("cuda")
+except ra.RedalgError as refused:
+    print("redalg[cuda]" in refused.fix)
+"""
+    got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert got.returncode == 0, got.stderr
+    assert got.stdout.split() == ["True", "True", "True"]

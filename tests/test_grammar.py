@@ -147,3 +147,20 @@ def test_refusals_name_the_place(text, what):
 
 def test_only_strings_are_parsed():
     assert "int" in refused(lambda: ra.parse(3)).what
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        ("mean(y, j)", "return y = mean[j](…)"),
+        ("u = y[j]; exp(u)", "return y = exp(…)"),
+        ("max = 3", "bind another name"),
+        ("u = 1; u = 2", "bind another name"),
+        ("y = sum[j](y[j])", "end with `return y`"),
+        ("", "end with `return y`"),
+    ],
+)
+def test_a_statement_that_is_none_says_how_one_is_written(text, fix):
+    with pytest.raises(ra.RedalgError) as error:
+        ra.parse(text)
+    assert error.value.fix == fix

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import readme_table
 
 from redalg.cli import parser
 
 README = readme_table.README.read_text()
+FIGURES = {  # benchmark -> what the README quotes from it, as it stands in both
+    "accuracy.md": ["162", "157", "4.4e-16", "3.0e-09"],
+    "accumulator_update.md": ["1.05"],
+    "gpu.md": ["189", "77", "65", "28.6", "236.5", "230.2"],
+    "mutation.md": ["2350", "2319", "31"],
+    "smt.md": ["2087", "2098"],
+    "rocq.md": ["1880", "1883", "78"],
+}
 
 
 def test_the_table_is_what_the_engine_says() -> None:
@@ -20,6 +29,15 @@ def test_the_table_shows_both_verdicts() -> None:
     derived, refused = len(readme_table.DERIVED) + len(readme_table.NEAR_MISSES), len(readme_table.REFUSED)
     assert [" read" in line for line in lines] == [True] * derived + [False] * refused
     assert all("refused: a " in line for line in lines[derived:])
+
+
+@pytest.mark.parametrize("source", FIGURES)
+def test_the_figures_are_those_of_the_benchmarks(source: str) -> None:
+    written = (readme_table.README.parent / "benchmarks" / source).read_text()
+    assert f"benchmarks/{source}" in README
+    for figure in FIGURES[source]:
+        assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d]|\.\d)", README), f"{figure} is not in the README"
+        assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d]|\.\d)", written), f"{figure} is not in {source}"
 
 
 def test_the_commands_exist() -> None:

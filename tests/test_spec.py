@@ -188,3 +188,8 @@ def test_the_refused_function_lists_the_supported_ones():
 def test_complex_specs():
     assert ra.Spec(a=ra.sum(z * sympy.conjugate(z), "j") * 1j).output_axes["a"] == ()
     assert ra.Spec(a=ra.max(ra.abs(z), "j"), b=ra.sum(sympy.re(z), "j")).outputs["a"].attr.kind == "max"
+
+
+def test_an_output_without_a_name_is_refused():
+    x = ra.tensors("x[j]")
+    assert refused(lambda: ra.Spec(ra.sum(x, "j"))).fix == "ra.Spec(y=…)"

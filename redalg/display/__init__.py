@@ -44,26 +44,47 @@ def html(thing: Any) -> str:
     """What Jupyter shows: tables and formulas (MathJax), legible without style sheets.
 
     Raises: RedalgError for an object that has no display.
+
+    >>> import redalg as ra
+    >>> html(ra.verdict(ra.parse("return y = max[j](x[j])")))[:5]
+    '<div>'
     """
     found: str = _writer(thing, "html")(thing)
     return found
 
 
 def plain(thing: Any, colour: bool = False) -> str:
-    """The text for terminals; with `colour`, titles are bold and corrections coloured and underlined."""
+    """The text for terminals; with `colour`, titles are bold and corrections coloured and underlined.
+
+    >>> import redalg as ra
+    >>> report = ra.derive_incremental(ra.parse("return y = max[j](x[j])")).certificate.verify()
+    >>> print(plain(report).splitlines()[0])
+    5 proved
+    """
     found: str = _writer(thing, "plain")(thing, colour)
     return found
 
 
 def bundle(thing: Any) -> dict[str, str]:
-    """MIME type -> display, as IPython asks for it."""
+    """MIME type -> display, as IPython asks for it.
+
+    >>> import redalg as ra
+    >>> sorted(bundle(ra.catalog["softmax"]))
+    ['text/html', 'text/latex', 'text/plain']
+    """
     found = {"text/html": html(thing), "text/plain": plain(thing, wanted(sys.stdout))}
     latex = getattr(thing, "_repr_latex_", None)
     return found | ({"text/latex": latex()} if latex is not None else {})
 
 
 def show(thing: Any, file: TextIO | None = None, colour: bool | None = None) -> None:
-    """Print a display. `colour`: None decides by the terminal, ``NO_COLOR`` and ``TERM``."""
+    """Print a display. `colour`: None decides by the terminal, ``NO_COLOR`` and ``TERM``.
+
+    >>> import redalg as ra
+    >>> show(ra.parse("return y = max[j](x[j])"), colour=False)
+    y = max[j](x[j])
+    return y
+    """
     stream = sys.stdout if file is None else file
     print(plain(thing, wanted(stream) if colour is None else colour), file=stream)
 

@@ -18,6 +18,11 @@ class Edit:
 
     In a notebook with ipywidgets the text stands in a box, and the verdict follows it; ``edit.text = "…"`` does the
     same anywhere. `changes` counts how often a verdict was computed.
+
+    >>> trial = Edit("return y = sum[j](x[j])")
+    >>> trial.text = "return y = max[j](x[j])"
+    >>> trial.verdict, trial.changes, "<table>" in trial.html()
+    (<Form of y along j; state n, max_x; 1 read>, 2, True)
     """
 
     def __init__(self, text: str, **options: Any) -> None:
@@ -26,6 +31,7 @@ class Edit:
 
     @property
     def text(self) -> str:
+        """The spec; setting it computes the verdict anew."""
         return self._text
 
     @text.setter
@@ -44,6 +50,7 @@ class Edit:
         return str(self.verdict) if type(self.verdict) is RedalgError else plain(self.verdict, colour)
 
     def html(self) -> str:
+        """The verdict, as a notebook shows it."""
         if type(self.verdict) is not RedalgError:
             return html(self.verdict)
         e = self.verdict

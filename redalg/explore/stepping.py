@@ -40,7 +40,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Step:
-    """The state of one row before and after element `position`; `label` names the element, `results` are so far."""
+    """The state of one row before and after element `position`; `label` names the element, `results` are so far.
+
+    >>> import redalg as ra
+    >>> walk = steps(ra.derive_incremental(ra.parse("return y = sum[j](x[j])")), x=[1.0, 2.0])
+    >>> step = walk[1]
+    >>> step.title(), step.cells()[-1], step.results["y"], "<table>" in step.html()
+    ('element 1: x[j] = 2', ['sum_x', '1', '', '2', '3'], 3.0, True)
+    """
 
     position: int
     label: str
@@ -49,9 +56,11 @@ class Step:
     results: Mapping[str, float]
 
     def cells(self) -> list[list[str]]:
+        """The rows of the step's table, as text."""
         return [[r.name, *map(number, (r.before, r.correction, r.gives, r.after))] for r in self.rows]
 
     def title(self) -> str:
+        """Which element it is, and its values."""
         values = ", ".join(f"{name} = {number(v)}" for name, v in self.elements.items())
         return f"element {self.position}{f' ({self.label})' if self.label else ''}{': ' + values if values else ''}"
 
@@ -60,6 +69,7 @@ class Step:
         return "\n".join(lines + [f"  result so far: {name} = {number(v)}" for name, v in self.results.items()])
 
     def html(self) -> str:
+        """What a notebook without widgets shows."""
         rows = [
             [m.formula(part_latex(r[0])), *r[1:2], m.Markup(f"<b>{m.cell(r[2])}</b>"), *r[3:]] for r in self.cells()
         ]
@@ -71,7 +81,13 @@ class Step:
 
 
 class Steps(Sequence[Step]):
-    """A stream walked through: ``steps[k]`` is what element k does, `definition` what the whole row comes to."""
+    """A stream walked through: ``steps[k]`` is what element k does, `definition` what the whole row comes to.
+
+    >>> import redalg as ra
+    >>> walk = steps(ra.derive_incremental(ra.parse("return y = sum[j](x[j])")), x=[1.0, 2.0])
+    >>> len(walk), walk[-1].results["y"], walk.definition["y"], "<table>" in walk.html()
+    (2, 3.0, 3.0, True)
+    """
 
     def __init__(self, course: Course, labels: Sequence[str]) -> None:
         self.course, self.labels = course, labels
@@ -180,6 +196,7 @@ class Steps(Sequence[Step]):
     __repr__ = __str__
 
     def html(self) -> str:
+        """What a notebook without widgets shows."""
         header, rows = self._summary()
         place = f" of the row {self.course.place}" if self.course.place else ""
         ends = [m.paragraph(f"the definition of {n} gives {number(v)}") for n, v in self.definition.items()]

@@ -48,6 +48,12 @@ class Accumulator:
     >>> a.update(x=[1.0, 2.0]); b.update(x=[4.0])
     >>> a.merge(b); a.count, a.result()
     (3, array(1.55555556))
+    >>> twin = a.copy(); twin.update(x=[0.0]); a.count, twin.count
+    (3, 4)
+    >>> sorted(a.state), a.nbytes
+    (['A_x', 'avg_x', 'avg_x2'], 40)
+    >>> late = form.accumulator(start=10); late.update(x=[5.0, 5.0]); late.start, late.stop, late.covered
+    (10, 12, ((10, 12),))
     """
 
     __slots__ = ("form", "_layout", "_bound", "_now", "_engines", "_machines", "_axes", "__weakref__")
@@ -121,6 +127,12 @@ class Accumulator:
         """Go on to the next pass of a plan: keep what it needs of this one, and start reading the stream again.
 
         `start` places the accumulator anew, so that copies can share the second reading.
+
+        >>> import redalg as ra
+        >>> deviation = ra.parse("u = mean[j](x[j]); return y = mean[j](abs(x[j] - u))")
+        >>> acc = ra.derive_incremental(deviation, max_passes=2).accumulator()
+        >>> acc.update(x=[1.0, 2.0, 6.0]); acc.next_pass(); acc.update(x=[1.0, 2.0, 6.0]); acc.result()
+        array(2.)
         """
         checks.may_go_on(self)
         now = self._now
@@ -148,7 +160,14 @@ class Accumulator:
             return results.totals(self)
 
     def apply(self, start: int | None = None, **chunks: Any) -> Any:
-        """The outputs that keep the axis, for a chunk, from everything seen so far; `start` is the chunk's position."""
+        """The outputs that keep the axis, for a chunk, from everything seen so far; `start` is the chunk's position.
+
+        >>> import redalg as ra
+        >>> acc = ra.derive_incremental(ra.catalog["max_abs_scaling"]).accumulator()
+        >>> acc.update(x=[[1.0, -4.0]]); acc.update(x=[[2.0]])
+        >>> acc.apply(x=[[1.0, -4.0]])
+        array([[ 0.25, -1.  ]])
+        """
         checks.readable(self)
         found = checks.chunk(self._layout, self._now, chunks, "Accumulator.apply")
         with np.errstate(all="ignore"):

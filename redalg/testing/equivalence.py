@@ -27,6 +27,14 @@ class NotEquivalent(RedalgError, AssertionError):
 
     Attributes: ``arrays`` (the smallest failing input found), ``kind``, ``output``, ``index``, ``found``, ``exact``,
     ``error`` and ``bound`` (numbers, or None where the callable raised or returned another shape).
+
+    >>> import redalg as ra
+    >>> spec = ra.parse("return y = sum[j](x[i,j])")
+    >>> try:
+    ...     check_equivalence(spec, lambda x: x[:, 1:].sum(axis=1), kinds=["ordinary"])
+    ... except NotEquivalent as found:
+    ...     print(found.kind, found.output, found.index, found.arrays["x"].shape, found.error > found.bound)
+    ordinary y (0,) (1, 1) True
     """
 
     arrays: Arrays
@@ -42,7 +50,13 @@ class NotEquivalent(RedalgError, AssertionError):
 @dataclass(frozen=True)
 class EquivalenceReport:
     """`cases` held, `compared` numbers, `open` numbers about which the bound says nothing, `refused` cases that have no
-    definition; `worst` error in units of its bound, by kind of case in `worst_by_kind`."""
+    definition; `worst` error in units of its bound, by kind of case in `worst_by_kind`.
+
+    >>> import redalg as ra
+    >>> report = check_equivalence(ra.parse("return y = max[j](x[i,j])"), lambda x: x.max(axis=1, initial=-np.inf))
+    >>> report.compared > report.cases > 0, report.open, report.worst
+    (True, 0, 0.0)
+    """
 
     cases: int
     compared: int

@@ -1,0 +1,146 @@
+"""The API reference, from the docstrings: ``python docs/reference.py build/docs`` writes one page per namespace.
+
+What is public is what a namespace lists in ``__all__``, and the classes of objects that calls hand out (`HANDED_OUT`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+NAMESPACES = ("redalg", "redalg.testing", "redalg.proofs", "redalg.pictures", "redalg.explore", "redalg.display")
+MODULES = {"display", "explore", "pictures"}  # names of the package that have pages of their own
+HANDED_OUT = {  # page -> classes that no call of a user's names, each with the call that gives one
+    "redalg": {
+        "redalg.compiled.Run": 'form.compile("numpy")',
+        "redalg.kernels.cpu_run.CpuRun": 'form.compile("cpu")',
+        "redalg.kernels.cuda_run.CudaRun": 'form.compile("cuda")',
+        "redalg.witness.Witness": "verdict.witness",
+        "redalg.kernels.traffic.Traffic": "ra.traffic(spec, sizes)",
+    },
+    "redalg.proofs": {
+        "redalg.proofs.certificate.Certificate": "form.certificate",
+        "redalg.proofs.check.Report": "form.certificate.verify()",
+        "redalg.proofs.refusal.Refusal": "verdict.certificate",
+    },
+}
+
+# Methods that other modules of the library call, and no user.
+INTERNAL = {"Monoid.from_nodes", "Monoid.combine_nodes", "Monoid.action_nodes", "Spec.from_nodes", "CudaRun.planned"}
+# Names whose docstring is somebody else's.
+OWN = {
+    "oo": """Infinity: SymPy's ``oo``, under a name at hand. A masked score is ``-ra.oo``.
+
+>>> import redalg as ra
+>>> k, s = ra.tensors("k[j] s[j]")
+>>> masked = ra.where(k > 0, s, -ra.oo)
+>>> ra.reference(ra.Spec(m=ra.max(masked, "j")), k=[0.0, 1.0], s=[7.0, 5.0])
+array(5.)
+""",
+}
+
+
+class Entry(NamedTuple):
+    """One public name: where it is listed, the object, and the call that gives one where it is not named by users."""
+
+    namespace: str
+    name: str
+    thing: Any
+    given_by: str = ""
+
+    @property
+    def doc(self) -> str:
+        if self.name in OWN:
+            return OWN[self.name]
+        own = self.thing if inspect.isroutine(self.thing) or inspect.isclass(self.thing) else type(self.thing)
+        return inspect.getdoc(own) or ""
+
+
+def entries(namespace: str) -> list[Entry]:
+    module = importlib.import_module(namespace)
+    names = [n for n in module.__all__ if not n.startswith("__") and n not in MODULES]
+    found = [Entry(namespace, name, getattr(module, name)) for name in names]
+    for path, call in HANDED_OUT.get(namespace, {}).items():
+        home, _, name = path.rpartition(".")
+        found.append(Entry(namespace, name, getattr(importlib.import_module(home), name), call))
+    return found
+
+
+def members(thing: Any) -> Iterator[tuple[str, Any]]:
+    """The public methods and properties a class defines, or inherits from a class of redalg."""
+    if not inspect.isclass(thing):
+        return
+    seen = set()
+    for cls in thing.__mro__:
+        if not cls.__module__.startswith("redalg"):
+            continue
+        for name, value in vars(cls).items():
+            if name.startswith("_") or name in seen or f"{thing.__name__}.{name}" in INTERNAL:
+                continue
+            if inspect.isfunction(value) or isinstance(value, property | cached_property | classmethod | staticmethod):
+                seen.add(name)
+                yield name, value
+
+
+def described(member: Any) -> str:
+    """The docstring of a method or property."""
+    return inspect.getdoc(member.func if isinstance(member, cached_property) else member) or ""
+
+
+def signature(name: str, thing: Any) -> str:
+    if isinstance(thing, property | cached_property):
+        return name
+    try:
+        found = inspect.signature(thing.__func__ if isinstance(thing, classmethod | staticmethod) else thing)
+    except (TypeError, ValueError):
+        return name
+    parameters = [p.replace(annotation=p.empty) for p in found.parameters.values() if p.name not in ("self", "cls")]
+    return f"{name}{found.replace(parameters=parameters, return_annotation=found.empty)}"
+
+
+def text(doc: str) -> str:
+    """A docstring as Markdown: examples in fences, everything else as it stands."""
+    lines, inside = [], False
+    for line in doc.splitlines():
+        if line.startswith(">>> ") and not inside:
+            lines += ["```python", line]
+            inside = True
+        elif inside and not line:
+            lines += ["```", ""]
+            inside = False
+        else:
+            lines.append(line)
+    return "\n".join([*lines, "```"] if inside else lines)
+
+
+def page(namespace: str) -> str:
+    parts = [f"# {namespace}", text(inspect.getdoc(importlib.import_module(namespace)) or "")]
+    for entry in entries(namespace):
+        callable_ = inspect.isroutine(entry.thing) or inspect.isclass(entry.thing)
+        parts.append(f"## {entry.name}")
+        if entry.given_by:
+            parts.append(f"Given by `{entry.given_by}`.")
+        elif callable_ and not issubclass(entry.thing if inspect.isclass(entry.thing) else object, Exception):
+            parts.append(f"`{namespace}.{signature(entry.name, entry.thing)}`")
+        parts.append(text(entry.doc))
+        for name, value in members(entry.thing):
+            parts += [f"### .{signature(name, value)}", text(described(value))]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for namespace in NAMESPACES:
+        (folder / f"{namespace}.md").write_text(page(namespace))
+    listing = [f"* [{n}]({n}.md): {', '.join(f'`{e.name}`' for e in entries(n))}" for n in NAMESPACES]
+    (folder / "README.md").write_text("\n".join(["# API reference", "", *listing, ""]))
+    print(f"{len(NAMESPACES) + 1} pages: {folder}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "build/docs"))
