@@ -92,9 +92,7 @@ def planned(cell: Cell) -> tuple[TensorPlan, Module]:
     arrays = (*made.program.operands, *made.program.results)
     sizes = {a: OTHER for array in arrays for a in array.axes} | made.program.lengths
     sizes |= {made.row: LENGTH, made.stream: LENGTH, made.terms: terms} | ({made.lane: lanes} if made.lane else {})
-    views = {
-        o.name: View.contiguous(tuple(sizes[a] for a in o.axes)) for o in made.program.operands if not o.number
-    }
+    views = {o.name: View.contiguous(tuple(sizes[a] for a in o.axes)) for o in made.program.operands if not o.number}
     made, plan = plan_of(made, sizes, views, H200)
     plan = replace(plan, anchor=cell.anchor)
     return plan, emit_tensor(made, plan)

@@ -75,7 +75,9 @@ class Quads:
             for team, warp, row in places:
                 quad = Quad()
                 threads = [
-                    threading.Thread(target=self.one, args=(entry, args, block, 128 * (team + 1) + 32 * warp + 4 * row, k, quad))
+                    threading.Thread(
+                        target=self.one, args=(entry, args, block, 128 * (team + 1) + 32 * warp + 4 * row, k, quad)
+                    )
                     for k in range(4)
                 ]
                 for t in threads:
@@ -83,7 +85,9 @@ class Quads:
                 for t in threads:
                     t.join()
                 if self.problems:
-                    raise next((p for p in self.problems if not isinstance(p, threading.BrokenBarrierError)), self.problems[0])
+                    raise next(
+                        (p for p in self.problems if not isinstance(p, threading.BrokenBarrierError)), self.problems[0]
+                    )
         return self.results
 
     def one(self, entry: Callable[..., Any], args: list[Any], block: int, first: int, lane: int, quad: Quad) -> None:
