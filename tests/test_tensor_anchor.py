@@ -1,6 +1,6 @@
 """Anchors that stay where the first block left them: accepted where results do not see it, refused where they do.
 
-Both verdicts are judged by folding in float64 at anchors that are moved: `tests/test_tensor_kernels.py` runs the kernels.
+Both verdicts are judged by folding in float64 at anchors that are moved; `tests/test_tensor_kernels.py` runs kernels.
 """
 
 from __future__ import annotations

@@ -62,14 +62,18 @@ def test_the_table_is_whole() -> None:
 def test_registers_at_the_launch_and_spills_of_the_table() -> None:
     """A launch of 384 threads has 168 registers for each. What spills today is listed, and may become less."""
     assert all(registers <= 168 for registers, _, _ in TABLE.values())
-    spilling = {Cell.named(n).spec for n, (_, spilt, _) in TABLE.items() if spilt}
-    assert spilling <= SPILLING
+    for name, (_, spilt, stack) in TABLE.items():
+        assert spilt <= SPILT.get(Cell.named(name).spec, 0), name
+        assert stack <= 200 or name.startswith("splade"), name  # the scores of splade are not in registers: 256 bytes
     for name in ("attention", "attention_scaled", "attention_causal", "attention_with_lse"):
         for head in ("64", "128"):
             assert TABLE[f"{name} {head} bfloat16 moves"][1:] == (0, 0)
 
 
-SPILLING = {"attention_alibi", "attention_bias"}
+SPILT = {  # bytes of stores and loads in the worst of a spec's kernels
+    "attention_bias": 328, "attention_alibi": 192, "attention_softcap": 80, "attention": 16, "attention_scaled": 16,
+    "attention_grouped_query": 16, "attention_with_lse": 16, "attention_causal": 8,
+}  # fmt: skip
 
 
 @needs_ptxas

@@ -1,4 +1,4 @@
-"""What printed tensor-core kernels compute, run quad by quad on the CPU (`tests/tensor_quads.py`), beside the definition."""
+"""What printed tensor-core kernels compute beside the definition, run on the CPU by `tests/tensor_quads.py`."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def prepared(
 
 
 def bound(made: Class, arrays: Mapping[str, Any]) -> float:
-    """A sum of n terms in float32, each off by what its exponent is off by: three roundings of numbers up to |u| log2 e;
-    relative to the largest sum of weights times values there may be, and to the factors of results."""
+    """A sum of n terms in float32, each off by what its exponent is off by, three roundings of numbers up to
+    |u| log2 e: relative to the largest sum of weights times values there may be, and to the factors of results."""
     reals = {n: float(np.max(np.abs(a), initial=0)) for n, a in arrays.items() if np.asarray(a).dtype.kind == "f"}
     a, b = (np.asarray(arrays[leaf.attr.name], float) for leaf in (made.left, made.right))
     score = float(np.linalg.norm(a, axis=-1).max(initial=0) * np.linalg.norm(b, axis=-1).max(initial=0))
