@@ -273,7 +273,7 @@ class Ready:
             if kind is not NUMPY and kind.device(x) != self.device:
                 why = f"it lies on device {kind.device(x)}, the arrays of the call on device {self.device}"
                 raise RedalgError(f"out for {name}", WHERE, why, f"pass an array on device {self.device}")
-            if kind is not NUMPY and prod(shape) and alignment(kind.pointer(x)) < 16:
+            if kind is not NUMPY and 0 not in shape and alignment(kind.pointer(x)) < 16:
                 why = "results are written 16 bytes at a time"
                 raise RedalgError(
                     f"out for {name} at an odd address", WHERE, why, "pass an array that starts at a multiple of 16"
