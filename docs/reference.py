@@ -24,9 +24,7 @@ HANDED_OUT = {  # page -> classes that no call of a user's names, each with the 
         "redalg.kernels.traffic.Traffic": "ra.traffic(spec, sizes)",
     },
     "redalg.proofs": {
-        "redalg.proofs.certificate.Certificate": "form.certificate",
         "redalg.proofs.check.Report": "form.certificate.verify()",
-        "redalg.proofs.refusal.Refusal": "verdict.certificate",
     },
 }
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redalg.proofs.audit_report import AuditReport as AuditReport
     from redalg.proofs.audit_run import audit as audit
+    from redalg.proofs.certificate import Certificate as Certificate
+    from redalg.proofs.refusal import Refusal as Refusal
     from redalg.proofs.rocq_instance import Instance as Instance
     from redalg.proofs.rocq_instance import rocq as rocq
     from redalg.proofs.smt import smt_lib as smt_lib
@@ -25,12 +27,14 @@ if TYPE_CHECKING:
 _HOME = {
     "audit": "redalg.proofs.audit_run",
     "AuditReport": "redalg.proofs.audit_report",
+    "Certificate": "redalg.proofs.certificate",
     "Instance": "redalg.proofs.rocq_instance",
+    "Refusal": "redalg.proofs.refusal",
     "rocq": "redalg.proofs.rocq_instance",
     "smt_lib": "redalg.proofs.smt",
     "solve": "redalg.proofs.smt",
 }
-__all__ = ["AuditReport", "Instance", "audit", "rocq", "smt_lib", "solve"]
+__all__ = ["AuditReport", "Certificate", "Instance", "Refusal", "audit", "rocq", "smt_lib", "solve"]
 
 
 def __getattr__(name: str) -> Any:

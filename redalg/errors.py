@@ -108,7 +108,7 @@ class CertificateError(RedalgError):
 
     >>> import json
     >>> import redalg as ra
-    >>> from redalg.proofs.certificate import Certificate
+    >>> from redalg.proofs import Certificate
     >>> data = json.loads(ra.derive_incremental(ra.catalog["logsumexp"]).certificate.to_json())
     >>> gone = data["obligations"].pop()
     >>> try:
