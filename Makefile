@@ -11,7 +11,8 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck rocq rocq-catalog notebooks docs picture bench bench-assembly bench-gpu readme golden clean
+.PHONY: help demo test lint typecheck rocq rocq-catalog notebooks docs picture bench bench-assembly bench-tensor-assembly bench-gpu \
+	readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
@@ -23,6 +24,7 @@ help:
 	@echo "make docs       write the API reference into build/docs;   make picture   draw the README's picture"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
+	@echo "make bench-tensor-assembly  the same for kernels on tensor cores"
 	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
 	@echo "make golden     write the printed kernels in tests/golden, which tests compare"
 	@echo "make clean      remove everything that was created"
@@ -91,6 +93,9 @@ bench: $(VENV)/.test
 
 bench-assembly: $(VENV)/.test
 	$(BIN)/python -m benchmarks.assembly --out benchmarks/assembly.jsonl $(ARGS)
+
+bench-tensor-assembly: $(VENV)/.test
+	$(BIN)/python -m benchmarks.tensor_assembly --out benchmarks/tensor_assembly.jsonl --workers $(WORKERS) $(ARGS)
 
 bench-gpu: $(VENV)/.test
 	$(BIN)/python -m benchmarks.gpu --out benchmarks/gpu.jsonl $(ARGS) && $(BIN)/python -m benchmarks.gpu_report benchmarks/gpu.jsonl

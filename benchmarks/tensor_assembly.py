@@ -129,8 +129,8 @@ def report(lines: Iterable[Record]) -> str:
         "# Assembly of tensor-core kernels",
         "",
         f"Registers of a thread at launch, bytes of spills and stack as ptxas reports them for sm_90a, {compilers}, "
-        f"{date.today()}. `python -m benchmarks.tensor_assembly` (`make bench-tensor-assembly`) writes this; no GPU is "
-        f"needed. Head: lengths of the contracted axis and of the lanes; {LENGTH} rows and elements of the stream. "
+        f"{date.today()}. `python -m benchmarks.tensor_assembly` (`make bench-tensor-assembly`) writes this; no GPU "
+        f"is needed. Head: lengths of the contracted axis and of the lanes; {LENGTH} rows and elements of the stream. "
         "Shared: bytes of a block, by plan. Where there are three warpgroups, those that compute raise their registers "
         "to 240 after the launch.",
         "",

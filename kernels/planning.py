@@ -21,6 +21,7 @@ from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
 from redalg.kernels.tensor_plan import Map, TensorPlan, fixed_of, maps_of, plan_of
+from redalg.kernels.tensor_reasons import origins
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -117,6 +118,7 @@ def _tensor_planned(
         *(ANCHORED if tiles.anchor == "stays" else ()),
         f"{fixed['tiles']} tiles {'drawn by' if tiles.drawn else 'shared out among'} {blocks} blocks",
         f"{tiles.shared} bytes of shared memory for each block",
+        *origins(made, tiles),
     )
     operations = 2 * fixed["batches"] * sizes[made.row] * sizes[made.stream] * (tiles.terms + tiles.lanes)
     arrays = [prod(sizes[a] for a in o.axes) * STORAGE[o.dtype] for o in made.program.operands if not o.number]

@@ -1,0 +1,82 @@
+"""Where each part of a tensor-core kernel comes from: lines of `run.explain()`, computed from what is printed."""
+
+from __future__ import annotations
+
+from redalg.graph import NEG_INF, Node, is_const
+from redalg.kernels.cuda_text import local
+from redalg.kernels.emit_tensor import TensorKernel, join_of
+from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_plan import TensorPlan, positive
+from redalg.printing import short
+
+
+def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
+    """One line for every choice that the algebra made for the kernel.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.lower import lower
+    >>> from redalg.kernels.tensor_class import classified
+    >>> form = ra.derive_incremental(ra.catalog["attention_causal"])
+    >>> made = classified(lower(form, dict.fromkeys("QKV", "bfloat16") | {"scale": float}))
+    >>> for line in origins(made, TensorPlan(2, 128, 2, 128, 128, True, True))[1:]:
+    ...     print(line)
+    factor: scale waits, since max and exp(u + …) are all that reads u; its sign goes to Q
+    elements where the condition fails, and those beyond the end, score -oo: every fold takes that for its identity
+    blocks of j up to i_last + 1, by the condition's extremes over a tile; others are not brought
+    blocks where j_last <= i_first are not masked
+    sum_exp: each thread keeps its share to the end, since only its own update reads it, and linearly
+    sums: weights times V, by tensor cores; share multiplies them when the anchor moves
+    """
+    kernel = TensorKernel(made, plan)
+    tile = f"64 rows of {made.row} by {plan.columns} of {made.stream} a warpgroup"
+    found = [f"S holds {short(made.scores)}, {tile}: all that varies along both"]
+    found += _factor(made)
+    found += _missing(made)
+    b = kernel.bounds
+    reach = [f"from {b.low}"] * bool(b.low) + [f"up to {b.high}"] * bool(b.high)
+    if reach:
+        what = f"blocks of {made.stream} {' '.join(reach)}"
+        found.append(f"{what}, by the condition's extremes over a tile; others are not brought")
+    if b.whole not in ("True", "False"):
+        found.append(f"blocks where {b.whole} are not masked")
+    for part in sorted(kernel.tile.deferred):
+        why = "since only its own update reads it, and linearly"
+        found.append(f"{local(part)}: each thread keeps its share to the end, {why}")
+    found += _sums(made, kernel)
+    if plan.anchor == "stays":
+        found.append(f"{kernel.anchor} stays: results have degree (0, 0) in it; {kernel.tested} is tested at the end")
+    if plan.pieces > 1:
+        found.append(f"{made.stream} in {plan.pieces} pieces; a second kernel merges their states by the derived merge")
+    return tuple(found)
+
+
+def _factor(made: Class) -> list[str]:
+    if made.scale is None or is_const(made.scale, 1):
+        return []
+    sign = "" if positive(made) else f"; its sign goes to {made.left.attr.name}"
+    return [f"factor: {short(made.scale)} waits, since max and exp(u + …) are all that reads u{sign}"]
+
+
+def _missing(made: Class) -> list[str]:
+    where = "elements beyond the end"
+    if made.condition is not None:
+        where = "elements where the condition fails, and those beyond the end,"
+    score = _word(made.missing)
+    found = [f"{where} score {score}: every fold takes that for its identity"]
+    if made.guarded:
+        names = ", ".join(sorted({local(n.removesuffix("_b")) for n in made.guarded}))
+        found = [f"{where} score {score}; {names} would not take that for the identity and is told which there are"]
+    return found
+
+
+def _word(missing: Node) -> str:
+    return "-oo" if missing is NEG_INF else "0" if missing.op == "const" else "oo"
+
+
+def _sums(made: Class, kernel: TensorKernel) -> list[str]:
+    if made.values is None:
+        return []
+    join = join_of(kernel.steps)
+    moved = join is not None and kernel.tile.share(join) is not None
+    ends = "; share multiplies them when the anchor moves" if moved else "; nothing rescales them"
+    return [f"sums: weights times {made.values.attr.name}, by tensor cores{ends}"]

@@ -1,0 +1,223 @@
+"""What printed tensor-core kernels compute beside the definition, run on the CPU by `tests/tensor_quads.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+import redalg as ra
+from redalg.errors import RedalgError
+from redalg.kernels.ir import Module
+from redalg.kernels.tensor_class import Class, Outside
+from redalg.kernels.tensor_plan import TensorPlan, fitted
+from tests.tensor_cases import CLASS, OPTIMISTIC, class_of, form_of, text_of
+from tests.tensor_quads import Quads
+from tests.test_tensor_class import INSIDE, rests, values
+
+BATCH = 2
+PLACES = [(0, 0, 0), (0, 3, 5), (1, 0, 0)]  # quads: rows 0 and 8, 53 and 61, 64 and 72 of a tile
+
+
+def drawn(made: Class, sizes: Mapping[str, int], seed: int, spread: float = 1.0) -> dict[str, Any]:
+    """Arrays and numbers for every operand."""
+    rng = np.random.default_rng(seed)
+    found: dict[str, Any] = {}
+    for o in made.program.operands:
+        shape = tuple(sizes[a] for a in o.axes)
+        if o.dtype == "bool":
+            value: Any = rng.random(shape) < 0.6
+        elif "int" in o.dtype:
+            value = rng.integers(1, 40, shape)
+        else:
+            value = (spread * rng.standard_normal(shape)).astype(np.float32)
+        found[o.name] = value if o.axes else value.item()
+    return found
+
+
+def prepared(
+    text: str, i: int = 70, j: int = 150, d: int = 16, e: int = 16, kind: str = "bfloat16"
+) -> tuple[Class, TensorPlan, dict[str, int]]:
+    made = class_of(text, kind)
+    terms = made.program.inner.get(made.terms, made.terms)
+    sizes = dict.fromkeys((a for o in made.program.operands for a in o.axes), BATCH)
+    sizes |= ({made.lane: e} if made.lane else {}) | {made.row: i, made.stream: j, terms: d}
+    made, plan = fitted(made, sizes, d, sizes[made.lane] if made.lane else 0)
+    return made, replace(plan, staged=False), sizes
+
+
+def bound(made: Class, arrays: Mapping[str, Any]) -> float:
+    """A sum of n terms in float32, each off by what its exponent is off by, three roundings of numbers up to
+    |u| log2 e: relative to the largest sum of weights times values there may be, and to the factors of results."""
+    reals = {n: float(np.max(np.abs(a), initial=0)) for n, a in arrays.items() if np.asarray(a).dtype.kind == "f"}
+    a, b = (np.asarray(arrays[leaf.attr.name], float) for leaf in (made.left, made.right))
+    score = float(np.linalg.norm(a, axis=-1).max(initial=0) * np.linalg.norm(b, axis=-1).max(initial=0))
+    others = 1.0
+    for name, size in reals.items():
+        if name not in (made.left.attr.name, made.right.attr.name) and np.isfinite(size):
+            others *= max(1.0, size)
+    n = b.shape[-2]
+    return 2.0**-24 * (n + 32 + 6 * score * others) * others * (1 if "max" in made.program.title else score)
+
+
+def judge(
+    text: str, seed: int = 1, anchor: str = "moves", given: Mapping[str, Any] | None = None, slack: float = 1.0,
+    spread: float = 1.0, **sizes: Any,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Run some rows of every tile; compare them with the definition."""
+    made, plan, lengths = prepared(text, **sizes)
+    arrays = drawn(made, lengths, seed, spread) | (given or {})
+    quads = Quads(made, replace(plan, anchor=anchor), arrays, blocks=2)
+    if anchor == "again":
+        quads.notes[:] = 1
+    places = PLACES[: plan.teams + 1]
+    found = quads.run(places)
+    compare(made, plan, found, arrays, form_of(text).spec, slack * bound(made, arrays))
+    return found | {"notes": quads.notes}
+
+
+def compare(
+    made: Class, plan: TensorPlan, found: Mapping[str, np.ndarray], arrays: Mapping[str, Any], spec: Any, most: float
+) -> None:
+    true = ra.reference(spec, **{n: a.astype(float) if np.asarray(a).dtype.kind == "f" and np.ndim(a) else a
+                                 for n, a in arrays.items()})  # fmt: skip
+    true = true if isinstance(true, dict) else {next(iter(spec.outputs)): true}
+    for r in made.program.results:
+        at = r.axes.index(made.row)
+        rows = [t + 64 * team + 16 * warp + row + half for t in range(0, found[r.name].shape[at], plan.rows)
+                for team, warp, row in PLACES[: plan.teams + 1] for half in (0, 8)]  # fmt: skip
+        rows = [x for x in rows if x < found[r.name].shape[at]]
+        ours, theirs = (np.take(np.asarray(x, float), rows, at) for x in (found[r.name], true[r.name]))
+        np.testing.assert_array_equal(np.isnan(ours), np.isnan(theirs), err_msg=r.name)
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=most, err_msg=r.name)
+
+
+# --- every kernel ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", [*CLASS, *INSIDE.values()], ids=[*CLASS, *INSIDE])
+def test_every_kernel_of_the_class(text: str) -> None:
+    judge(text)
+
+
+@pytest.mark.parametrize("i, j", [(1, 1), (1, 300), (9, 17), (64, 63), (65, 128), (130, 129), (200, 333)])
+@pytest.mark.parametrize("name", ["attention_causal", "attention_window", "attention_masked", "attention_bias"])
+def test_lengths_that_divide_nothing(name: str, i: int, j: int) -> None:
+    judge(name, i=i, j=j, seed=i)
+
+
+@pytest.mark.parametrize("heads", [(256, 256), (192, 128), (80, 80), (24, 40), (8, 8)], ids=str)
+def test_lengths_of_heads(heads: tuple[int, int]) -> None:
+    d, e = heads
+    judge("attention_causal", d=d, e=e, j=260, spread=0.5, given={"scale": -0.3})
+    judge("attention_alibi", d=d, e=e, j=260, spread=0.5)
+    judge(INSIDE["scaled lanes"], d=d, e=e, j=130, spread=0.5)
+
+
+@pytest.mark.parametrize("window", [-3, 0, 1, 5, 127, 128, 1000])
+def test_windows(window: int) -> None:
+    judge("attention_window", given={"window": window}, i=300, j=300)
+    judge(INSIDE["or within"], given={"w": window}, i=200, j=300)
+
+
+@pytest.mark.parametrize("g", [-2.0, 0.0, -0.0, 0.5])
+@pytest.mark.parametrize("name", ["condition on scores", "scale of head and of all", "output and lse", "or", "maximum"])
+def test_scales_of_either_sign(name: str, g: float) -> None:
+    judge(INSIDE[name], given={"g": g})
+
+
+def test_rows_without_any_element_and_infinite_scores() -> None:
+    judge("attention_masked", given={"mask": np.zeros((150,), bool)})
+    judge("attention_bias", given={"bias": np.full((BATCH, 70, 150), -np.inf, np.float32)})
+    bias = np.zeros((BATCH, 70, 150), np.float32)
+    bias[:, 0], bias[:, 8, 3], bias[:, 53, :149], bias[1, 61, 0] = -np.inf, np.inf, -np.inf, np.nan
+    judge("attention_bias", given={"bias": bias})
+    judge("attention_bias", given={"bias": bias}, anchor="again")
+
+
+# --- anchors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OPTIMISTIC)
+def test_anchors_that_stay_and_rows_computed_again(name: str) -> None:
+    assert not judge(name, anchor="stays", spread=0.5, slack=4)["notes"].max() > 0
+    judge(name, anchor="again", j=300, i=130)
+
+
+def test_rows_that_fail_the_test_are_noted() -> None:
+    """Later blocks (the first ones of the stream) overflow, or the first block is lost beside them."""
+    for kind, power in (("bfloat16", 64), ("float16", 15)):
+        made, plan, sizes = prepared("attention", kind=kind)
+        for excess, noted in ((0.5, 0), (1.5, 1)):
+            arrays = drawn(made, sizes, 3)
+            arrays["Q"][:], arrays["K"][:] = 0, 0
+            arrays["Q"][:, :, 0], arrays["K"][:, 3, 0] = 1, (power - 1 + excess) * np.log(2)
+            quads = Quads(made, replace(plan, anchor="stays"), arrays)
+            quads.run([(0, 0, 0)])
+            assert quads.notes.max() == noted, (kind, excess)
+    low = np.zeros((BATCH, 70, 150), np.float32)
+    low[:, :, 128:] = -np.inf
+    made, plan, sizes = prepared("attention_bias")
+    quads = Quads(made, replace(plan, anchor="stays"), drawn(made, sizes, 3) | {"bias": low})
+    quads.run([(0, 0, 0)])
+    assert quads.notes.max() == 1  # the first block has no finite maximum
+
+
+def test_tiles_without_a_note_are_left_alone() -> None:
+    made, plan, sizes = prepared("attention", i=200)
+    quads = Quads(made, replace(plan, anchor="again"), drawn(made, sizes, 3))
+    quads.notes[:] = 0
+    quads.notes[4 * plan.teams + 3] = 1  # the second tile of the first head
+    found = quads.run(PLACES)["O"]
+    assert np.isnan(found[0, :128]).all() and not np.isnan(found[0, [128, 136, 192]]).any() and np.isnan(found[1]).all()
+
+
+# --- specs nobody wrote ----------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=30)
+@given(values, rests)
+def test_made_specs(value: str, rest: str) -> None:
+    text = text_of(value, rest=rest, declared="tensors w integer; " if " w" in value else "")
+    try:
+        made, _, sizes = prepared(text)
+    except (RedalgError, Outside):
+        assume(False)
+    arrays = drawn(made, sizes, 5, 0.3)
+    true = ra.reference(form_of(text).spec, **arrays)
+    largest = max(np.abs(x).max() for x in (true.values() if isinstance(true, dict) else [true]))
+    assume(largest < 1e3)  # exponentials of exponentials leave float32
+    judge(text, seed=5, spread=0.3, slack=50 * (1 + largest))
+
+
+# --- that it can fail ------------------------------------------------------------------------------------------------
+
+WRONG = [
+    ("attention_bias", "near_i = min(i_i, size_i - 1)", "near_i = i_i"),
+    ("attention_bias", "near_j = min(i_j, size_j - 1)", "near_j = i_j"),
+    ("attention_causal", "i_j <= i_i", "i_j < i_i"),
+    ("attention_causal", "j_last <= i_first", "j_last <= i_last"),
+    ("attention_window", "low = min(max(", "low = 1 + min(max("),
+    ("attention_scaled", "^ minus", ""),
+    ("attention", "S[s] if i_j < size_j else -INF", "S[s]"),
+    ("attention", "sums[k] * share[(k >> 1) & 1]", "sums[k] * share[0]"),
+    ("attention", "1 << step", "1"),
+]
+
+
+@pytest.mark.parametrize("case", WRONG, ids=[f"{name}: {new or 'without'}" for name, _, new in WRONG])
+def test_a_kernel_with_a_mistake_is_noticed(case: tuple[str, str, str]) -> None:
+    name, old, new = case
+    made, plan, sizes = prepared(name, i=200, j=300)
+    arrays = drawn(made, sizes, 1) | ({"scale": -0.7} if name == "attention_scaled" else {})
+    arrays |= {"window": 40} if name == "attention_window" else {}
+    quads = Quads(made, plan, arrays)
+    assert old in quads.module.source
+    text = quads.module.source.replace(old, new)
+    quads.module = Module(text, *[getattr(quads.module, f) for f in ("entry", "params", "threads", "shared")])
+    with pytest.raises((AssertionError, IndexError)):
+        compare(made, plan, quads.run(PLACES), arrays, form_of(name).spec, bound(made, arrays))
