@@ -5,10 +5,12 @@ What is public is what a namespace lists in ``__all__``, and the classes of obje
 
 from __future__ import annotations
 
+import ast
+import doctest
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -58,6 +60,12 @@ class Entry(NamedTuple):
         own = self.thing if inspect.isroutine(self.thing) or inspect.isclass(self.thing) else type(self.thing)
         return inspect.getdoc(own) or ""
 
+    def markdown(self, member: Any = None) -> str:
+        """The docstring of the name, or of one of its members, ready for a page."""
+        doc = self.doc if member is None else described(member)
+        own = self.thing if hasattr(self.thing, "__module__") else type(self.thing)
+        return text(doc, imports(doc, sys.modules[own.__module__], self.namespace))
+
 
 def entries(namespace: str) -> list[Entry]:
     module = importlib.import_module(namespace)
@@ -101,13 +109,34 @@ def signature(name: str, thing: Any) -> str:
     return f"{name}{found.replace(parameters=parameters, return_annotation=found.empty)}"
 
 
-def text(doc: str) -> str:
-    """A docstring as Markdown: examples in fences, everything else as it stands."""
-    lines, inside = [], False
+def imports(doc: str, module: Any, namespace: str) -> list[str]:
+    """What the examples of a docstring take from their module without saying so, as statements to paste before them."""
+    used, bound = set(), set()
+    for node in ast.walk(ast.parse("".join(e.source for e in doctest.DocTestParser().get_examples(doc)))):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.arg | ast.ExceptHandler):
+            bound.add((node.arg if isinstance(node, ast.arg) else node.name) or "")
+    found = []
+    for name in sorted((used - bound) & set(vars(module))):
+        value = vars(module)[name]
+        if inspect.ismodule(value):
+            found.append(f"import {value.__name__}" + f" as {name}" * (value.__name__ != name))
+        else:
+            public = name in importlib.import_module(namespace).__all__
+            found.append(f"from {namespace if public else module.__name__} import {name}")
+    return found
+
+
+def text(doc: str, before: Sequence[str] = ()) -> str:
+    """A docstring as Markdown: examples in fences, with the imports they need, everything else as it stands."""
+    lines, inside, first = [], False, True
     for line in doc.splitlines():
         if line.startswith(">>> ") and not inside:
-            lines += ["```python", line]
-            inside = True
+            lines += ["```python", *(f">>> {statement}" for statement in before if first), line]
+            inside, first = True, False
         elif inside and not line:
             lines += ["```", ""]
             inside = False
@@ -125,9 +154,9 @@ def page(namespace: str) -> str:
             parts.append(f"Given by `{entry.given_by}`.")
         elif callable_ and not issubclass(entry.thing if inspect.isclass(entry.thing) else object, Exception):
             parts.append(f"`{namespace}.{signature(entry.name, entry.thing)}`")
-        parts.append(text(entry.doc))
+        parts.append(entry.markdown())
         for name, value in members(entry.thing):
-            parts += [f"### .{signature(name, value)}", text(described(value))]
+            parts += [f"### .{signature(name, value)}", entry.markdown(value)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -40,12 +40,13 @@ class CudaRun(Shown):
     Raises: RedalgError, in four parts, for arrays that do not fit the spec, mixed kinds or devices, a schedule that
     breaks a law of the program, and whatever the driver refuses.
 
+    >>> import numpy as np
     >>> import redalg as ra
     >>> from redalg.kernels.driver import available
     >>> form = ra.derive_incremental(ra.catalog["max_abs_scaling"])
     >>> if available():
     ...     run = form.compile("cuda")
-    ...     assert run(x=[[1.0, -4.0]]).tolist() == [[0.25, -1.0]]
+    ...     assert run(x=np.array([[1.0, -4.0]])).tolist() == [[0.25, -1.0]]
     ...     assert "cuda" in run.source and "Schedule" in str(run.schedule) and "target:   cuda" in run.explain()
 
     Without a GPU, `redalg.explore.kernel` prints what would be launched.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 
 import pytest
 import readme_table
@@ -50,3 +52,12 @@ def test_the_commands_exist() -> None:
     }
     assert {"demo", "test", "bench", "readme"} <= targets
     assert set(re.findall(r"make (\w+)", README)) <= targets
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.parametrize(("target", "runs"), [("demo", "-m redalg demo"), ("test", "-m pytest -n")])
+def test_the_two_commands_run_what_they_say(target: str, runs: str) -> None:
+    assert f"$ make {target} " in README
+    root = readme_table.README.parent
+    shown = subprocess.run(["make", "-n", target], cwd=root, capture_output=True, text=True, timeout=60)
+    assert shown.returncode == 0 and runs in shown.stdout, shown.stderr

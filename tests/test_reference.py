@@ -5,9 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import re
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -35,18 +33,14 @@ def test_methods_and_properties_are_described_and_used_in_an_example(entry: refe
         assert f".{member}" in shown or PARSER.get_examples(doc), f"{entry.name}.{member} is in no example"
 
 
-def _unseen() -> list[tuple[str, Any]]:
-    """What doctest does not look at by itself on every Python: cached properties, and words of the reference's own."""
-    held = [(f"{name(e)}.{m}", v) for e in ENTRIES for m, v in reference.members(e.thing)]
-    return [(n, v) for n, v in held if isinstance(v, cached_property)] + [(n, n) for n in reference.OWN]
-
-
-@pytest.mark.parametrize(("where", "thing"), _unseen(), ids=lambda x: x if isinstance(x, str) else "")
-def test_examples_that_doctest_does_not_find(where: str, thing: Any) -> None:
-    doc = reference.OWN[thing] if isinstance(thing, str) else reference.described(thing)
-    runner = doctest.DocTestRunner()
-    runner.run(PARSER.get_doctest(doc, {}, where, None, None))
-    assert runner.summarize(verbose=False).failed == 0
+@pytest.mark.parametrize("entry", ENTRIES, ids=name)
+def test_examples_run_when_pasted_from_the_page(entry: reference.Entry) -> None:
+    """In a namespace of their own: the page adds what an example takes from its module."""
+    for member in (None, *(value for _, value in reference.members(entry.thing))):
+        pasted = entry.markdown(member).replace("```", "\n")
+        runner = doctest.DocTestRunner()
+        runner.run(PARSER.get_doctest(pasted, {}, name(entry), None, None))
+        assert runner.summarize(verbose=False).failed == 0
 
 
 def test_namespaces_list_what_they_have() -> None:
@@ -65,6 +59,12 @@ def test_the_pages_hold_every_name_and_member(tmp_path: Path) -> None:
             assert re.search(rf"^### \.{member}\b", page, re.M)
     for page in tmp_path.glob("*.md"):
         assert page.read_text().count("```") % 2 == 0
+
+
+def test_what_an_example_takes_from_its_module_is_imported() -> None:
+    pages = {entry.name: entry.markdown() for entry in ENTRIES}
+    assert ">>> from redalg import tensors\n" in pages["tensors"] and ">>> import sympy\n" in pages["Spec"]
+    assert pages["Accumulator"].count(">>> from redalg") == 0  # it imports what it needs itself
 
 
 def test_a_name_without_an_example_is_noticed() -> None:
