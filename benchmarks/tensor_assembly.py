@@ -68,21 +68,30 @@ def class_of(spec: str, dtype: str) -> Class:
     return classified(lower(form, dtypes))
 
 
+@lru_cache(maxsize=1)
+def _offered() -> tuple[tuple[str, str, tuple[str, ...], bool], ...]:
+    """Specs of the class by dtype, their anchors, and whether they have lanes."""
+    found = []
+    for dtype in TYPES:
+        for spec in sorted(ra.catalog):
+            try:
+                made = class_of(spec, dtype)
+            except (Outside, RedalgError):
+                continue
+            try:
+                steps(made)
+                anchors = ANCHORS
+            except Outside:
+                anchors = ANCHORS[:1]
+            found.append((spec, dtype, tuple(anchors), bool(made.lane)))
+    return tuple(found)
+
+
 def every_cell() -> Iterator[Cell]:
     for head in HEADS:
-        for dtype in TYPES:
-            for spec in sorted(ra.catalog):
-                try:
-                    made = class_of(spec, dtype)
-                except (Outside, RedalgError):
-                    continue
-                try:
-                    steps(made)
-                    anchors = ANCHORS
-                except Outside:
-                    anchors = ANCHORS[:1]
-                if made.lane or HEADS[head][0] == HEADS[head][1]:
-                    yield from (Cell(spec, head, dtype, anchor) for anchor in anchors)
+        for spec, dtype, anchors, laned in _offered():
+            if laned or HEADS[head][0] == HEADS[head][1]:
+                yield from (Cell(spec, head, dtype, anchor) for anchor in anchors)
 
 
 def planned(cell: Cell) -> tuple[TensorPlan, Module]:

@@ -80,8 +80,8 @@ SPILT = {  # bytes of stores and loads in the worst of a spec's kernels
 @pytest.mark.usefixtures("nothing_known")
 def test_a_kernel_that_spills_is_seen_to_do_so() -> None:
     _, module = planned(Cell("attention", "128", "bfloat16", "moves"))
-    found = assemble(replace(module, threads=512), H200.cc)
-    assert found.registers <= 128 and found.spill_stores > 0 and found.stack > 0
+    found = assemble(replace(module, threads=640), H200.cc)
+    assert found.registers <= 96 and found.spill_stores > 0 and found.stack > 0
 
 
 def test_the_table_has_a_line_for_every_record() -> None:
