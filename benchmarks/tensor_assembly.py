@@ -55,34 +55,48 @@ class Cell:
         return Cell(*name.split())
 
 
+@lru_cache(maxsize=None)
+def form_of(spec: str) -> Any:
+    entry = ra.catalog.entry(spec)
+    return ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume, max_passes=2)
+
+
 @lru_cache(maxsize=64)
 def class_of(spec: str, dtype: str) -> Class:
     """A spec of the catalog as one of the class. Raises: Outside, RedalgError."""
     entry = ra.catalog.entry(spec)
-    form = ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume, max_passes=2)
     dtypes: dict[str, Any] = {}
     for name, value in entry.sample(dtype="float32").items():
         number = isinstance(value, bool | int | float)
         real = dtype if name.upper() in MULTIPLIED else "float32"
         dtypes[name] = type(value) if number else real if value.dtype.kind == "f" else value.dtype.name
-    return classified(lower(form, dtypes))
+    return classified(lower(form_of(spec), dtypes))
+
+
+def members(dtype: str) -> Iterator[tuple[str, Class]]:
+    """Every spec of the class."""
+    for spec in sorted(ra.catalog):
+        try:
+            yield spec, class_of(spec, dtype)
+        except (Outside, RedalgError):
+            continue
+
+
+def anchors_of(made: Class) -> tuple[str, ...]:
+    try:
+        steps(made)
+    except Outside:
+        return ANCHORS[:1]
+    return ANCHORS
 
 
 def every_cell() -> Iterator[Cell]:
-    for head in HEADS:
+    every = {dtype: list(members(dtype)) for dtype in TYPES}
+    for head, (terms, lanes) in HEADS.items():
         for dtype in TYPES:
-            for spec in sorted(ra.catalog):
-                try:
-                    made = class_of(spec, dtype)
-                except (Outside, RedalgError):
-                    continue
-                try:
-                    steps(made)
-                    anchors = ANCHORS
-                except Outside:
-                    anchors = ANCHORS[:1]
-                if made.lane or HEADS[head][0] == HEADS[head][1]:
-                    yield from (Cell(spec, head, dtype, anchor) for anchor in anchors)
+            for spec, made in every[dtype]:
+                if made.lane or terms == lanes:
+                    yield from (Cell(spec, head, dtype, anchor) for anchor in anchors_of(made))
 
 
 def planned(cell: Cell) -> tuple[TensorPlan, Module]:
