@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Cell:
         return Cell(*name.split())
 
 
-@lru_cache(maxsize=None)
+@cache
 def form_of(spec: str) -> Any:
     entry = ra.catalog.entry(spec)
     return ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume, max_passes=2)
