@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,43 +55,48 @@ class Cell:
         return Cell(*name.split())
 
 
+@cache
+def form_of(spec: str) -> Any:
+    entry = ra.catalog.entry(spec)
+    return ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume, max_passes=2)
+
+
 @lru_cache(maxsize=64)
 def class_of(spec: str, dtype: str) -> Class:
     """A spec of the catalog as one of the class. Raises: Outside, RedalgError."""
     entry = ra.catalog.entry(spec)
-    form = ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume, max_passes=2)
     dtypes: dict[str, Any] = {}
     for name, value in entry.sample(dtype="float32").items():
         number = isinstance(value, bool | int | float)
         real = dtype if name.upper() in MULTIPLIED else "float32"
         dtypes[name] = type(value) if number else real if value.dtype.kind == "f" else value.dtype.name
-    return classified(lower(form, dtypes))
+    return classified(lower(form_of(spec), dtypes))
 
 
-@lru_cache(maxsize=1)
-def _offered() -> tuple[tuple[str, str, tuple[str, ...], bool], ...]:
-    """Specs of the class by dtype, their anchors, and whether they have lanes."""
-    found = []
-    for dtype in TYPES:
-        for spec in sorted(ra.catalog):
-            try:
-                made = class_of(spec, dtype)
-            except (Outside, RedalgError):
-                continue
-            try:
-                steps(made)
-                anchors = ANCHORS
-            except Outside:
-                anchors = ANCHORS[:1]
-            found.append((spec, dtype, tuple(anchors), bool(made.lane)))
-    return tuple(found)
+def members(dtype: str) -> Iterator[tuple[str, Class]]:
+    """Every spec of the class."""
+    for spec in sorted(ra.catalog):
+        try:
+            yield spec, class_of(spec, dtype)
+        except (Outside, RedalgError):
+            continue
+
+
+def anchors_of(made: Class) -> tuple[str, ...]:
+    try:
+        steps(made)
+    except Outside:
+        return ANCHORS[:1]
+    return ANCHORS
 
 
 def every_cell() -> Iterator[Cell]:
-    for head in HEADS:
-        for spec, dtype, anchors, laned in _offered():
-            if laned or HEADS[head][0] == HEADS[head][1]:
-                yield from (Cell(spec, head, dtype, anchor) for anchor in anchors)
+    every = {dtype: list(members(dtype)) for dtype in TYPES}
+    for head, (terms, lanes) in HEADS.items():
+        for dtype in TYPES:
+            for spec, made in every[dtype]:
+                if made.lane or terms == lanes:
+                    yield from (Cell(spec, head, dtype, anchor) for anchor in anchors_of(made))
 
 
 def planned(cell: Cell) -> tuple[TensorPlan, Module]:

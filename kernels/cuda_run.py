@@ -34,7 +34,7 @@ class CudaRun(Shown):
     captured in a CUDA graph. `out` receives the results instead of new arrays.
 
     Contractions of float16 and bfloat16 run on tensor cores where the compute capability is 9.0: sums are kept in
-    float32, weights are rounded to the tensors' type before they multiply (a relative 2^-9 for bfloat16, 2^-12 for
+    float32, weights are rounded to the tensors' type before they multiply (a relative 2^-8 for bfloat16, 2^-11 for
     float16, of Σ|weight·value|). ``schedule="block"``, or any other of the families, computes without that rounding.
 
     Raises: RedalgError, in four parts, for arrays that do not fit the spec, mixed kinds or devices, a schedule that

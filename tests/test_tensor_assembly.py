@@ -79,9 +79,13 @@ SPILT = {  # bytes of stores and loads in the worst of a spec's kernels
 @needs_ptxas
 @pytest.mark.usefixtures("nothing_known")
 def test_a_kernel_that_spills_is_seen_to_do_so() -> None:
+    """Those that compute raise their registers to 240; with 168 there is no room for the scores and the sums."""
     _, module = planned(Cell("attention", "128", "bfloat16", "moves"))
-    found = assemble(replace(module, threads=640), H200.cc)
-    assert found.registers <= 96 and found.spill_stores > 0 and found.stack > 0
+    assert "registers(240, True)" in module.source
+    found = assemble(
+        replace(module, source=module.source.replace("registers(240, True)", "registers(168, True)")), H200.cc
+    )
+    assert found.spill_stores > 0 and found.stack > 0
 
 
 def test_the_table_has_a_line_for_every_record() -> None:
