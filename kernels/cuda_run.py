@@ -278,20 +278,16 @@ class Ready:
             if kind is not NUMPY and kind.device(x) != self.device:
                 why = f"it lies on device {kind.device(x)}, the arrays of the call on device {self.device}"
                 raise RedalgError(f"out for {name}", WHERE, why, f"pass an array on device {self.device}")
-            if kind is not NUMPY and 0 not in shape and alignment(kind.pointer(x)) < 16:
-                why = "results are written 16 bytes at a time"
-                raise RedalgError(
-                    f"out for {name} at an odd address", WHERE, why, "pass an array that starts at a multiple of 16"
-                )
             if prod(shape) > 1 and kind is not NUMPY and strides != View.contiguous(shape).strides:
                 what = f"out for {name} with strides {strides}"
                 raise RedalgError(what, WHERE, "results are written to contiguous arrays", "pass a contiguous array")
-            if self.planned.maps and kind is not NUMPY and kind.pointer(x) % 16:
-                what, why = (
-                    f"out for {name} at an address that is no multiple of 16",
-                    "it is written 16 bytes at a time",
+            if kind is not NUMPY and 0 not in shape and alignment(kind.pointer(x)) < 16:
+                what = f"out for {name} at an address that is no multiple of 16"
+                why, fix = (
+                    "results are written 16 bytes at a time",
+                    "pass an array that starts at one, or leave out away",
                 )
-                raise RedalgError(what, WHERE, why, "pass an array that starts at such an address, or leave out away")
+                raise RedalgError(what, WHERE, why, fix)
         return [given[name] for name in names]
 
     def _home(self, made: list[Any], out: Any) -> list[Any]:
