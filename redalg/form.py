@@ -173,6 +173,8 @@ class Form(Shown):
     def certificate(self) -> Certificate:
         """What the form claims, as plain data with its own checker.
 
+        Raises: RedalgError for a lean form, whose moves hold only where the slots it dropped vanish.
+
         >>> import redalg as ra
         >>> ra.derive_incremental(ra.catalog["logsumexp"]).certificate.verify()
         <Report: 15 proved>
@@ -180,6 +182,11 @@ class Form(Shown):
         from redalg.certifying import document
         from redalg.proofs.certificate import Certificate
 
+        gone = [s.name for p in self.plan.passes for s in p.slots if s.vanishes]
+        if gone:
+            why = f"its moves hold where {', '.join(gone)} vanish, which a certificate has no words for"
+            fix = "take the certificate of the form this one is the lean form of"
+            raise RedalgError("the certificate of a lean form", "form.certificate", why, fix)
         return Certificate(document(self.spec, self.plan))
 
     @cached_property

@@ -259,3 +259,10 @@ def test_gigantic_numbers_and_powers_end_in_unknown() -> None:
 def test_check_is_a_function_of_the_document() -> None:
     doc = certificate("kurtosis").document
     assert [f.status for f in check(doc).findings] == [f.status for f in check(doc).findings]
+
+
+def test_lean_forms_have_no_certificate_of_their_own() -> None:
+    form = ra.derive_incremental(ra.catalog["variance"])
+    assert form.certificate.verify().proved and form.lean is not None
+    with pytest.raises(ra.RedalgError, match="the certificate of a lean form"):
+        _ = form.lean.certificate
