@@ -11,7 +11,7 @@ import argparse
 import fnmatch
 import multiprocessing
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -118,13 +118,13 @@ def judged(cell: Cell) -> Record:
     }  # fmt: skip
 
 
-def run(cells: Sequence[Cell], lines: Lines, workers: int) -> None:
-    """Every cell that is not in the file yet, in a few processes, each for at most 200 kernels: they take memory."""
+def run(cells: Sequence[Any], lines: Lines, workers: int, judge: Callable[[Any], Record]) -> None:
+    """Every cell that is not in the file yet, in a few processes, each for at most 100 kernels: they take memory."""
     known = lines.cells()
     pending = [c for c in cells if c.name not in known]
     begin = time.perf_counter()
-    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=200) as pool:
-        for done, record in enumerate(pool.imap_unordered(judged, pending), 1):
+    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=100) as pool:
+        for done, record in enumerate(pool.imap_unordered(judge, pending), 1):
             lines.add(record)
             if done % 20 == 0 or "error" in record:
                 print(f"{done}/{len(pending)} after {time.perf_counter() - begin:.0f} s: {record}", flush=True)
@@ -138,7 +138,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     lines = Lines(options.out)
     cells = [c for c in every_cell() if fnmatch.fnmatch(c.name, options.only)]
-    run(cells, lines, options.workers)
+    run(cells, lines, options.workers, judged)
     options.out.with_suffix(".md").write_text(report(list(lines.cells().values())))
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import multiprocessing
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import redalg as ra
+from benchmarks.assembly import run
 from benchmarks.measuring import Lines, Record
 from redalg.errors import RedalgError
 from redalg.kernels.emit_tensor import emit_tensor
@@ -174,18 +173,6 @@ def recorded(text: str) -> dict[str, tuple[int, int, int]]:
     return found
 
 
-def run(cells: Sequence[Cell], lines: Lines, workers: int) -> None:
-    """Every cell that is not in the file yet, in a few processes, each for at most 100 kernels: they take memory."""
-    known = lines.cells()
-    pending = [c for c in cells if c.name not in known]
-    begin = time.perf_counter()
-    with multiprocessing.get_context("spawn").Pool(workers, maxtasksperchild=100) as pool:
-        for done, record in enumerate(pool.imap_unordered(judged, pending), 1):
-            lines.add(record)
-            if done % 20 == 0 or "error" in record:
-                print(f"{done}/{len(pending)} after {time.perf_counter() - begin:.0f} s: {record}", flush=True)
-
-
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="file of JSON lines, continued where it exists")
@@ -194,7 +181,7 @@ def main(words: Sequence[str] | None = None) -> None:
     options = parser.parse_args(words)
     lines = Lines(options.out)
     cells = [c for c in every_cell() if fnmatch.fnmatch(c.name, options.only)]
-    run(cells, lines, options.workers)
+    run(cells, lines, options.workers, judged)
     options.out.with_suffix(".md").write_text(report(list(lines.cells().values())))
 
 

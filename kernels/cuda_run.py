@@ -190,7 +190,7 @@ class Ready:
             elif p.role == "result":
                 found.append((p.role, results[p.name]))
             elif p.role == "scratch":
-                found.append((p.role, (p.size * rows, p.dtype)))
+                found.append((p.role, (p.size * rows or 1, p.dtype)))
             elif p.role == "maps":
                 found.append((p.role, [self.names.index(m.operand) for m in self.planned.maps]))
         return found

@@ -265,7 +265,7 @@ class TensorKernel:
         found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
         found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
-        found += [Param("scratch", "counter", "uint32", size=1)] if self.plan.drawn else []
+        found += [Param("scratch", "counter", "uint32")] if self.plan.drawn else []
         if self.plan.pieces > 1:
             names = [f"{local(p.name)}_pieces" for p in self.made.walk.parts]
             found += [Param("scratch", name, "float32", size=self.plan.pieces) for name in names]

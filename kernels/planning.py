@@ -42,10 +42,6 @@ class Planned:
     again: Module | None = None  # a second kernel: it merges pieces, or computes anew what the first one noted
     again_geometry: Geometry | None = None
 
-    @property
-    def rows(self) -> int:
-        return prod(self.sizes[a] for a in self.program.rows)
-
 
 def plan(
     form: Form,
@@ -62,7 +58,7 @@ def plan(
         sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     if schedule in (None, TENSOR, OPTIMISTIC):
-        found = _on_tensor_cores(program, sizes, views, target, schedule == OPTIMISTIC)
+        found = _on_tensor_cores(program, sizes, views, target, schedule == OPTIMISTIC, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
         if schedule is not None:
@@ -90,15 +86,22 @@ def _contracts(program: Program) -> bool:
 
 
 def _on_tensor_cores(
-    program: Program, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, optimistic: bool
+    program: Program,
+    sizes: Mapping[str, int],
+    views: Mapping[str, View],
+    target: Target,
+    optimistic: bool,
+    deterministic: bool,
 ) -> tuple[Class, TensorPlan] | Outside:
     """The program as one of the class with its tiles, or why it is none."""
     try:
         if any(n == 0 for n in sizes.values()):
             raise Outside("an axis has length 0")
-        made, tiles = plan_of(classified(program, sizes), sizes, views, target)
+        made, tiles = plan_of(classified(program, sizes), sizes, views, target, deterministic)
         if tiles.uneven and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
             tiles = replace(tiles, drawn=True)
+        if optimistic and deterministic:
+            raise Outside("rows are computed again with their neighbours, whose bits they would follow")
         if optimistic:
             anchored(made)
             tiles = replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8)
@@ -131,10 +134,7 @@ def _tensor_planned(
     again = emit_tensor(made, replace(tiles, anchor="again")) if tiles.anchor == "stays" else None
     if tiles.pieces > 1:
         rows = prod(sizes[a] for a in made.program.rows)
-        again, again_geometry = (
-            emit_merge(made, tiles),
-            Geometry(-(-rows // 128), 128),
-        )
+        again, again_geometry = emit_merge(made, tiles), Geometry(-(-rows // 128), 128)
     return Planned(
         made.program, choice, module, sizes, shapes, geometry, maps_of(made, tiles), fixed, again, again_geometry
     )  # fmt: skip

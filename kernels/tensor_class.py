@@ -94,7 +94,7 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Clas
     scores = _scores(program, p)
     left, right = _sides(program, scores)
     row = _row(program, left, right, sizes or {})
-    weight, values, lane = _values(program, p, row, scores)
+    weight, values, lane = _values(program, p, scores)
     if weight is not None and operand_of(program, left).dtype == "float16" and not _bounded(weight):
         raise Outside("weights that may be larger than 1 are not rounded to float16")
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
@@ -191,7 +191,7 @@ def _row(program: Program, left: Node, right: Node, sizes: Mapping[str, int]) ->
     return max(reversed(found), key=lambda a: sizes.get(a, 0))
 
 
-def _values(program: Program, p: Pass, row: str, scores: Node) -> tuple[Node | None, Node | None, str | None]:
+def _values(program: Program, p: Pass, scores: Node) -> tuple[Node | None, Node | None, str | None]:
     laned = [f for f in folds(p) if f.axes]
     if not laned:
         return None, None, None
@@ -203,8 +203,6 @@ def _values(program: Program, p: Pass, row: str, scores: Node) -> tuple[Node | N
         own = [x for x in parts if lane in x.axes]
         if f.kind != "sum" or len(own) != 1 or own[0].op != "tensor" or program.stream[0] not in own[0].axes:
             raise Outside("what has lanes is not a sum of weights times a tensor")
-        if row in own[0].axes:
-            raise Outside("the tensor with lanes varies along the rows of a tile")
         found.add((tuple(f.names), own[0]))
     if len({leaf for _, leaf in found}) != 1 or len({names for names, _ in found}) != 1:
         raise Outside("several sums have lanes")
@@ -349,8 +347,3 @@ def _grouped(program: Program) -> Program:
 
     grouped = replace(p, lift=tuple(map(step, p.lift)), update=tuple(map(step, p.update)))
     return replace(program, passes=(grouped,))
-
-
-def exponents(root: Node, value: Node) -> list[Node]:
-    """The exponentials below a node whose argument is the value, or a sum with it."""
-    return [n for n in walk(root) if n.op == "exp" and (n.args[0] is value or value in n.args[0].args)]

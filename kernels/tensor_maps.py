@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from redalg.kernels.planning import Planned
 
 BYTES = 128  # of a map
-KEPT = 4096  # sets of addresses whose maps stay on the device
 
 
 class TensorMaps:
-    """The maps of one kind of call. They stay where they are, so that a captured graph may use them again."""
+    """The maps of one kind of call, some hundred bytes for every set of addresses.
+
+    They stay where they are as long as this object does: a captured graph may use them at any time.
+    """
 
     def __init__(self, planned: Planned, views: Mapping[str, View]) -> None:
         self.planned, self.views = planned, views
@@ -31,8 +33,6 @@ class TensorMaps:
         found = self._made.get(key)
         if found is None:
             found = self._made[key] = self._written(key, stream)
-            if len(self._made) > KEPT:
-                self._made.pop(next(iter(self._made)))
         return int(found.address)
 
     def _written(self, pointers: tuple[int, ...], stream: int) -> _Kept:

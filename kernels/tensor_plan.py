@@ -112,9 +112,12 @@ class Map:
 
 
 def plan_of(
-    made: Class, sizes: Mapping[str, int], views: Mapping[str, View], target: Target
+    made: Class, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool = False
 ) -> tuple[Class, TensorPlan]:
     """The tiles for arrays of these shapes, and the class: without a scale where its sign would have no place to go.
+
+    The order in which a row is folded follows from the lengths of the stream, the terms and the lanes; but for pieces
+    of the stream, of which there are none if `deterministic`, since their number follows from that of the rows.
 
     Raises: Outside for shapes, strides or devices it does not fit.
     """
@@ -131,11 +134,13 @@ def plan_of(
     for m in maps_of(made, TensorPlan(1, 64, 2, terms, lanes, True, False)):
         _require(made, m, sizes, views[m.operand])
     if not lanes:
-        return long_plan(made, sizes, terms, target)
+        return long_plan(made, sizes, terms, target, deterministic)
     return fitted(made, sizes, terms, lanes)
 
 
-def long_plan(made: Class, sizes: Mapping[str, int], terms: int, target: Target) -> tuple[Class, TensorPlan]:
+def long_plan(
+    made: Class, sizes: Mapping[str, int], terms: int, target: Target, deterministic: bool
+) -> tuple[Class, TensorPlan]:
     """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
     plain = made.scale is not None and made.condition is None or made.shown is made.scores and made.condition is None
     teams, columns = 2 if sizes[made.row] > 64 else 1, 256 if sizes[made.stream] > 128 and plain else 128
@@ -144,10 +149,9 @@ def long_plan(made: Class, sizes: Mapping[str, int], terms: int, target: Target)
     made = replace(made, scale=None) if apart else made
     tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // (64 * teams))
     blocks = -(-sizes[made.stream] // columns)
-    pieces = best_pieces(tiles, blocks, target.multiprocessors) if made.condition is None else 1
-    return made, TensorPlan(
-        teams, columns, stages, terms, 0, False, made.condition is not None, long=True, pieces=pieces
-    )
+    uneven = positional(made)
+    pieces = 1 if uneven or deterministic else best_pieces(tiles, blocks, target.multiprocessors)
+    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces)
 
 
 def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
@@ -169,14 +173,14 @@ def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tup
     """The largest tiles that fit registers and shared memory."""
     uneven = positional(made)
     widths = NARROW if reads(made) else (128, 96, 64, 32)
-    wanted = 2 if sizes[made.row] > 64 else 1
-    for teams in (2, 1) if wanted == 2 else (1,):
+    for teams in (2, 1):
         for columns in widths:
             for in_registers in (True, False):
                 found = TensorPlan(teams, columns, 2, padded(terms), lanes, in_registers, uneven)
                 if found.registers <= REGISTERS and found.shared <= ROOM:
                     staged = replace(found, staged=stageable(made, lanes))
                     found = staged if staged.shared <= ROOM else found
+                    found = replace(found, teams=min(teams, -(-sizes[made.row] // 64)))  # few rows change no order
                     apart = not in_registers and made.scale is not None and not positive(made)
                     return (replace(made, scale=None) if apart else made), found
     raise Outside("no tile fits registers and shared memory")
