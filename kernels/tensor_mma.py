@@ -30,7 +30,7 @@ def header(made: Class, plan: MmaPlan, names: Collection[str]) -> tuple[list[str
     lines = {n: text for n, text in _shapes(made, plan).items() if n in names}
     own = {n for n in intrinsics_mma.MAKERS if n in names} | {text.split("(")[0] for text in lines.values()}
     shared = {n for n in intrinsics_tensor.MAKERS if n in names}
-    found = [f"from redalg.kernels.intrinsics_mma import {', '.join(sorted(own))}"]
+    found = [f"from redalg.kernels.intrinsics_mma import {', '.join(sorted(own))}"] if own else []
     found += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(shared))}"] if shared else []
     return found, [f"{n} = {text}" for n, text in lines.items()]
 
