@@ -25,6 +25,7 @@ from redalg.kernels.tensor_anchor import anchor_of, largest, nodes_of
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_bounds import Bounds, bounds
 from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_mma_plan import MmaPlan
 from redalg.kernels.tensor_plan import TensorPlan, WidePlan
 from redalg.kernels.tensor_scalars import Element, TileScalars
 from redalg.kernels.tensor_tile import Tile
@@ -263,7 +264,12 @@ class TensorKernel:
 
         name = f"{operand_name(local(self.program.name))}_kernel"
         self.out.depth = 1
-        (LongSkeleton if self.plan.long else WideSkeleton if self.wide else Skeleton)(self).write()
+        if isinstance(self.plan, MmaPlan):
+            from redalg.kernels.tensor_mma import LongMmaSkeleton, MmaSkeleton
+
+            (LongMmaSkeleton if self.plan.long else MmaSkeleton)(self).write()
+        else:
+            (LongSkeleton if self.plan.long else WideSkeleton if self.wide else Skeleton)(self).write()
         return self._finished(name, self.plan.threads, self.plan.shared)
 
     def merging(self) -> Module:
@@ -276,11 +282,10 @@ class TensorKernel:
 
     def _finished(self, name: str, threads: int, shared: int) -> Module:
         params = {self._argument(p): p for p in self.params()}
-        arrays = [f"        {line}" for line in self.arrays.values()]
         lines = self.out.lines
-        if "        # registers" in lines:
-            place = lines.index("        # registers")
-            lines = [*lines[:place], *arrays, *lines[place + 1 :]]
+        for place in [i for i, line in enumerate(lines) if line.endswith("    # registers")][:1]:
+            before = lines[place].removesuffix("# registers")
+            lines = [*lines[:place], *(before + line for line in self.arrays.values()), *lines[place + 1 :]]
         body = "\n".join([*self.about(), *lines, ""])
         names = names_read(f"def {name}({', '.join(params)}):\n{body}")
         params = read(params, names)
@@ -289,7 +294,7 @@ class TensorKernel:
         return Module(source, name, tuple(params.values()), threads, shared)
 
     def params(self) -> list[Param]:
-        found = [Param("maps", "maps", "uint64")]
+        found = [] if isinstance(self.plan, MmaPlan) else [Param("maps", "maps", "uint64")]
         found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
         found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
@@ -320,8 +325,13 @@ class TensorKernel:
             "E": "f32(np.e)", "LARGEST": f"f32(2.0**{largest(self.made)})", "ROWS": p.rows, "COLUMNS": p.columns,
             "SPAN": p.span, "STAGES": p.stages, "TEAMS": p.teams,
         }  # fmt: skip
+        from redalg.kernels.tensor_mma import header
         from redalg.kernels.tensor_skeleton import factories
 
+        if isinstance(p, MmaPlan):
+            lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
+            brought, made = header(self.made, p, names)
+            return "\n".join([*lines, *brought, "", *definitions(names, constants), "", *made]) + "\n"
         lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
         own, makers = factories(self.made, p, names)
         lines += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(own))}"] if own else []

@@ -149,7 +149,8 @@ OUTSIDE = {
         "return y = max[j](sum[d](Q[i,d]*K[j,d]*G[d]))", "the contraction is not one of two tensors",
     ),
     "a contraction over two axes": (
-        "return y = max[j](sum[d,c](Q[i,d,c]*K[j,d,c]))", "an element holds more than sums over one axis of tensors' products",
+        "return y = max[j](sum[d,c](Q[i,d,c]*K[j,d,c]))",
+        "an element holds more than sums over one axis of tensors' products",
     ),
     "rows share nothing": (
         "return y = max[j](sum[d](Q[h,d]*K[h,j,d]))", "no axis numbers rows that share the right operand",
