@@ -21,7 +21,7 @@ from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of
-from redalg.kernels.tensor_plan import Map, TensorPlan, fixed_of, maps_of, plan_of
+from redalg.kernels.tensor_plan import Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
 
 if TYPE_CHECKING:
@@ -104,16 +104,23 @@ def _on_tensor_cores(
         made, tiles = planned(classified(program, sizes), sizes, views, target, deterministic)
         if isinstance(tiles, MmaPlan):
             return made, tiles
-        if tiles.uneven and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
-            tiles = replace(tiles, drawn=True)
-        if optimistic and deterministic:
-            raise Outside("rows are computed again with their neighbours, whose bits they would follow")
         if optimistic:
-            anchored(made)
-            tiles = replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8)
+            tiles = _optimistic(made, tiles, sizes, deterministic)
+        if tiles.uneven and tiles.pieces == 1 and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
+            tiles = replace(tiles, drawn=True)
         return made, tiles
     except Outside as why:
         return why
+
+
+def _optimistic(made: Class, tiles: TensorPlan, sizes: Mapping[str, int], deterministic: bool) -> TensorPlan:
+    """The tiles with an anchor that stays. Raises: Outside."""
+    if deterministic:
+        raise Outside("rows are computed again with their neighbours, whose bits they would follow")
+    if tiles.long:
+        raise Outside("without lanes an anchor costs next to nothing")
+    anchored(made)
+    return replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8, pieces=1)
 
 
 def _tensor_planned(
@@ -122,9 +129,7 @@ def _tensor_planned(
     fixed = fixed_of(made, tiles, sizes)
     blocks = fixed["tiles"] if isinstance(tiles, MmaPlan) else min(target.multiprocessors, fixed["tiles"])
     reasons = (
-        described(tiles, made.stream) if isinstance(tiles, MmaPlan) else
-        f"tensor cores: {tiles.teams} warpgroups of 64 rows, blocks of {tiles.columns} along {made.stream}, one more "
-        f"warpgroup brings {tiles.stages} tiles ahead",
+        described(tiles, made.stream) if isinstance(tiles, MmaPlan) else _layout(tiles, made.stream),
         *(ANCHORED if tiles.anchor == "stays" else ()),
         f"{fixed['tiles']} tiles {'drawn by' if tiles.drawn else 'shared out among'} {blocks} blocks",
         f"{tiles.shared} bytes of shared memory for each block",
@@ -140,12 +145,20 @@ def _tensor_planned(
     geometry = again_geometry = Geometry(blocks, tiles.threads)
     again = emit_tensor(made, replace(tiles, anchor="again")) if tiles.anchor == "stays" else None
     if tiles.pieces > 1:
-        rows = prod(sizes[a] for a in made.program.rows)
+        rows = prod(sizes[a] for a in made.program.rows) * max(1, tiles.lanes)
         again, again_geometry = emit_merge(made, tiles), Geometry(-(-rows // 128), 128)
     maps = () if isinstance(tiles, MmaPlan) else maps_of(made, tiles)
     return Planned(
         made.program, choice, module, sizes, shapes, geometry, maps, fixed, again, again_geometry
     )  # fmt: skip
+
+
+def _layout(tiles: TensorPlan, stream: str) -> str:
+    groups = f"{tiles.teams} warpgroups of 64 rows"
+    if isinstance(tiles, WidePlan):
+        groups = f"2 warpgroups share 64 rows, {tiles.own_lanes} lanes each"
+    ahead = f"one more warpgroup brings {tiles.stages} of them ahead"
+    return f"tensor cores: {groups}, blocks of {tiles.span} along {stream}, {ahead}"
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)

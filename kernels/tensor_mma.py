@@ -9,7 +9,6 @@ two products is printed by `redalg.kernels.tensor_tile`, as it is for warpgroups
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING
 
 from redalg.graph import Node, is_const
 from redalg.kernels import intrinsics_mma, intrinsics_tensor
@@ -17,12 +16,9 @@ from redalg.kernels.cuda_text import local, operand_name
 from redalg.kernels.ir import Step
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_mma_plan import CHUNK, MmaPlan
+from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_plan import positive
-from redalg.kernels.tensor_results import TensorResults
 from redalg.kernels.tensor_skeleton import Skeleton
-
-if TYPE_CHECKING:
-    from redalg.kernels.emit_tensor import TensorKernel
 
 
 def header(made: Class, plan: MmaPlan, names: Collection[str]) -> tuple[list[str], list[str]]:
@@ -167,10 +163,7 @@ class MmaSkeleton(Skeleton):
         self.block("last", made.walk.lift, True)
         with out.block("for block in range(last - 1, low - 1, -1):"):
             self.block("block", k.steps, False)
-        if self.plan.pieces > 1:
-            TensorResults(k).pieces()
-        else:
-            TensorResults(k).write()
+        finished(k)
 
     def block(self, block: str, steps: Iterable[Step], first: bool) -> None:
         out, k = self.out, self.kernel

@@ -96,7 +96,11 @@ def mma_plan_of(
     Raises: Outside for shapes, strides or devices it does not fit.
     """
     if target.cc < (8, 0):
-        raise Outside(f"it is written for compute capability 8.0 and later, the device has {'%d.%d' % target.cc}")
+        raise Outside(
+            f"it is written for compute capability 8.0 and later, the device has {target.cc[0]}.{target.cc[1]}"
+        )
+    if len(made.products) > 1:
+        raise Outside(f"an element holds {len(made.products)} contractions, and mma.sync is used for one")
     terms = sizes[made.program.inner.get(made.terms, made.terms)]
     lanes = sizes[made.lane] if made.lane else 0
     if lanes and max(terms, lanes) > LONGEST:

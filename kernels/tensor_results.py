@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.graph import walk
@@ -24,9 +26,9 @@ class TensorResults:
         out, kernel, program = self.out, self.kernel, self.program
         row, size = kernel.made.row, kernel.access.size(kernel.made.row)
         out(f"n = {kernel.length}")
+        self.summed()
         with out.block("for r in range(2):"):
             kernel.row_places()
-            self._summed()
             scope = kernel.row_scope()
             lets = kernel.made.walk.exports
             scope.announce([let.node for let in lets])
@@ -46,21 +48,6 @@ class TensorResults:
         for result in laned if self.plan.staged else ():
             self._staged(result)
 
-    def pieces(self) -> None:
-        """The state of a piece of the stream, for the kernel that merges."""
-        out, kernel, program = self.out, self.kernel, self.program
-        row, size = kernel.made.row, kernel.access.size(kernel.made.row)
-        with out.block("for r in range(2):"):
-            kernel.row_places()
-            self._summed()
-            with out.block(f"if lane & 3 == 0 and i_{row} < {size}:"):
-                index = f"i_{program.rows[0]}"
-                for axis in program.rows[1:]:
-                    index = f"({index}) * {kernel.access.size(axis)} + i_{axis}"
-                out(f"index = ({index}) * {self.plan.pieces} + piece")
-                for part in kernel.made.walk.parts:
-                    out(f"store_float32({local(part.name)}_pieces, index, {local(part.name)}[r])")
-
     def totals(self) -> None:
         """Results of one row, from its state under names of numbers."""
         out, kernel = self.out, self.kernel
@@ -70,14 +57,25 @@ class TensorResults:
         for let in kernel.made.walk.exports:
             scope.lines.append(f"{local(let.name)} = {scope.converted(let.node, kernel.kinds.names[let.name])}")
         kernel.flush(scope)
-        for result in self.program.results:
+        lanes = set(self.program.lanes)
+        for result in (r for r in self.program.results if lanes & set(r.axes)):
             self._stored(result, scope)
+        totals = [r for r in self.program.results if not lanes & set(r.axes)]
+        if totals:
+            with out.block(f"if i_{self.program.lanes[0]} == 0:" if lanes else None):
+                for result in totals:
+                    self._stored(result, scope)
 
-    def _summed(self) -> None:
-        for part in sorted(self.kernel.tile.deferred):
-            with self.out.block(QUAD):
-                name = f"{local(part)}[r]"
-                self.out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
+    def summed(self) -> None:
+        """Add up sums of which every thread has kept its share."""
+        found = sorted(self.kernel.tile.deferred)
+        if found:
+            with self.out.block(QUAD), self.out.block("for r in range(2):"):
+                for part in found:
+                    name = f"{local(part)}[r]"
+                    self.out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
+            if self.kernel.wide:
+                self.kernel.traded([(local(part), "sum") for part in found])
 
     def _total(self, result: Result, scope: TileScalars) -> None:
         with self.out.block("if lane & 3 == 0:"):
@@ -118,8 +116,7 @@ class TensorResults:
         where = " + ".join(self.access.offset(result.name, result.axes, row, True)) or "0"
         name = self.access.result_names[result.name]
         out(f"{name}_row = {where}")
-        with out.block(f"for k in range(0, {self.plan.lanes // 4}, 2):"):
-            out("s = 4 * (k >> 1) + 2 * r", f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3)")
+        with self.pairs():
             left = self._at(scope, result, "sums[s]")
             if self._by_lane(result):
                 out(f"value_left = {left}", f"i_{lane} += 1")
@@ -134,6 +131,14 @@ class TensorResults:
             step = self.access.stride(result.name, result.axes.index(lane), True)
             for j, value in enumerate(values):
                 out(self.access.store(result, f"{name}_row + (i_{lane} + {j}) * {step}", [value]))
+
+    @contextmanager
+    def pairs(self) -> Iterator[None]:
+        """A loop over a thread's sums of a row, two neighbouring lanes at a time: sums[s] and sums[s + 1]."""
+        own = f"{self.plan.own_lanes} * team + " if self.kernel.wide else ""
+        with self.out.block(f"for k in range(0, {self.plan.own_lanes // 4}, 2):"):
+            self.out("s = 4 * (k >> 1) + 2 * r", f"i_{self.program.lanes[0]} = {own}8 * (k >> 1) + 2 * (lane & 3)")
+            yield
 
     def _by_lane(self, result: Result) -> bool:
         """Whether what is done at the end depends on the lane, beside the sum itself."""

@@ -256,6 +256,8 @@ class Tile:
                     name = f"{local(f.names[0])}[r]"
                     text = joined(f.kind, "f", self.kernel.real, name, f"shfl_xor_f32({name}, 1 << step)")
                     self.out(f"{name} = {text}")
+            if self.kernel.wide:
+                self.kernel.traded([(local(f.names[0]), f.kind) for f in found])
 
     def share(self, step: Join) -> Node | None:
         """What the sum with lanes is multiplied by before a block is added; None for 1."""
