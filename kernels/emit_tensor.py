@@ -41,6 +41,9 @@ def emit_merge(made: Class, plan: TensorPlan) -> Module:
     return TensorKernel(made, plan).merging()
 
 
+UNROLLED = 32  # elements of a row in one loop: of longer ones the compiler leaves the registers in memory
+
+
 class TensorKernel:
     real = "f32"
 
@@ -98,7 +101,7 @@ class TensorKernel:
         return TileScalars(
             self.real, self.kinds, self.leaf, self.access.size, self.counter,
             bounded=frozenset(n + end for n in self.program.attained for end in ("", "_b", "_new")),
-            names={"exp": "fast_exp"},
+            names={"exp": "fast_exp", "tanh": "fast_tanh"},
         )  # fmt: skip
 
     def flush(self, scope: TileScalars) -> None:
@@ -147,7 +150,8 @@ class TensorKernel:
     @contextmanager
     def elements(self, position: bool, first: int = 0, there: bool = False, read: bool = False) -> Iterator[None]:
         """A loop over the elements of a row; `there`: whether each exists, and a position to `read` at that does."""
-        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{self.plan.columns // 4}):"):
+        start, count = len(self.out.lines), self.plan.columns // 4
+        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{min(count, UNROLLED)}):"):
             self.out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
             if position:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
@@ -156,6 +160,10 @@ class TensorKernel:
             if read and self.edge:
                 self.out(f"near_{self.made.stream} = min({self.at}, {self.length} - 1)")
             yield
+        body = self.out.lines[start + 1 :]
+        for part in range(UNROLLED, count, UNROLLED):
+            self.out(f"for k in range({part}, {min(count, part + UNROLLED)}):")
+            self.out.lines += body
 
     def array(self, name: str, count: int, dtype: str = "np.float32") -> None:
         self.arrays[name] = f"{name} = cuda.local.array({count}, {dtype})"
@@ -194,7 +202,7 @@ class TensorKernel:
         """Rows, batch indices and blocks of a tile of the output."""
         out, made = self.out, self.made
         blocks, batches = self.fix("row_blocks"), self.fix("batches")
-        if self.plan.uneven:
+        if self.plan.uneven or self.plan.sectioned:
             section = self.fix("section")
             out(f"part = quotient(tile, {section} * {blocks})", f"rest = tile - part * ({section} * {blocks})")
             out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")

@@ -88,13 +88,13 @@ class LongSkeleton(Skeleton):
         k.tile_places()
         out(f"row = {made.row}_first + 64 * team + 16 * warp + (lane >> 2)")
         self.factor()
-        self.product()
         k.block_places("last")
+        self.product(True)
         k.tile.scores(True)
         k.tile.fold(made.walk.lift, True)
         with out.block("for block in range(last - 1, low - 1, -1):"):
-            self.product()
             k.block_places("block")
+            self.product(False)
             k.tile.scores(False)
             k.tile.fold(made.walk.update, False)
         if self.plan.pieces > 1:
@@ -102,14 +102,24 @@ class LongSkeleton(Skeleton):
         else:
             TensorResults(k).write()
 
-    def product(self) -> None:
+    def product(self, first: bool) -> None:
         """A block of scores; each chunk is given back when the next one is under way."""
         out, p = self.out, self.plan
         left, right = self.chunk_bytes
         tiles = (
             f"descriptor(left_tile + {left} * stage + 8192 * team, 16), descriptor(right_tile + {right} * stage, 16)"
         )
+        if p.staggered:
+            with out.block("if team == 1:"):
+                out("turn_wait(1, 256)")
         out("barrier_wait(full + 8 * stage, phase)", f"multiply(S, {tiles})", "before = stage", *self.step())
+        if p.staggered:
+            with out.block("if team == 0:"):
+                out("turn_pass(1, 256)")
+        columns = self.kernel.tile.columns
+        columns.vote(first)
+        if first:
+            columns.early()
         if p.terms > CHUNK:
             with out.block(f"for chunk in range(1, {-(-p.terms // CHUNK)}):"):
                 out("barrier_wait(full + 8 * stage, phase)", f"multiply_more(S, {tiles})", "scores_first(S)")

@@ -28,6 +28,7 @@ class TensorResults:
             kernel.row_places()
             self._summed()
             scope = kernel.row_scope()
+            kernel.tile.columns.knows(scope)
             lets = kernel.made.walk.exports
             scope.announce([let.node for let in lets])
             for let in lets:

@@ -15,6 +15,7 @@ from redalg.kernels.cuda_text import joined, literal, local
 from redalg.kernels.ir import Fold, Join, Let, Loop, Step
 from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
+from redalg.kernels.tensor_columns import SHOWN, Columns
 from redalg.kernels.tensor_scalars import Element, TileScalars, exponents
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Tile:
 
     def __init__(self, kernel: TensorKernel) -> None:
         self.kernel, self.made, self.out = kernel, kernel.made, kernel.out
+        self.columns = Columns(kernel)
         self.deferred = _deferred(kernel)
 
     # --- scores ------------------------------------------------------------------------------------------------------
@@ -37,7 +39,7 @@ class Tile:
     def scores(self, first: bool) -> None:
         """Scores of elements there are none of, and values that have to be there before they are folded."""
         kernel, out, made = self.kernel, self.out, self.made
-        whole = kernel.whole(first)
+        whole = "True" if self.columns.passed_over else kernel.whole(first)
         if made.scale is not None:  # scores are what is folded: there is only something to leave out
             if whole != "True":
                 with out.block(f"if not ({whole}):" if whole != "False" else None):
@@ -60,18 +62,19 @@ class Tile:
     def _place(self, scope: TileScalars, masked: bool, first: bool) -> None:
         kernel, out, made = self.kernel, self.out, self.made
         shown = made.scores if made.scale is not None else made.shown
-        nodes = [shown] + ([made.condition] if masked and made.condition is not None else [])
+        voted = masked and self.columns.voted
+        nodes = [shown] + ([made.condition] if masked and not voted and made.condition is not None else [])
         self._hoisted(scope, nodes, (made.scores,))
-        there, varying = masked and first, self._varying(nodes)
-        with kernel.elements(masked or bool(varying), 0, there, _reads(varying)):
+        there, varying = masked and first and not voted, self._varying(nodes)
+        with kernel.elements(masked and not voted or bool(varying), 0, there, _reads(varying)):
             inner = scope.child([made.stream])
             inner.element = Element(made.scores, "S[s]", floats=kernel.floats())
             inner.known[made.scores] = "S[s]"
             inner.announce(nodes)
             text = inner.converted(shown, "f")
             if masked:
-                tests = ["there"] if there else []
-                if made.condition is not None:
+                tests = ["there"] if there else [SHOWN] if voted else []
+                if made.condition is not None and not voted:
                     tests.append(inner.text(made.condition, ATOM))
                 missing = literal(_number(made.missing), "f", kernel.real)
                 if not text.isidentifier() and text != "S[s]":
@@ -99,7 +102,14 @@ class Tile:
         scope.known |= dict.fromkeys(but, "S[s]")
         floats = self.kernel.floats()
         scope.known |= {n: n.attr for n in floats}  # positions are added to each other first
-        scope.hoist(nodes, [self.made.stream, *self.kernel.program.lanes])
+        varying = [self.made.stream, *self.kernel.program.lanes]
+        stack = list(nodes)
+        while stack:  # one division a row, and a product for every element
+            n = stack.pop()
+            if n.op == "pow" and is_const(n.args[1], -1) and n.axes.isdisjoint(varying) and not self._varying([n]):
+                scope.define(n)
+            stack += () if n in but or n in scope.known else n.args
+        scope.hoist(nodes, varying)
         scope.known = {n: t for n, t in scope.known.items() if n not in floats and n not in but or n in known}
         self.kernel.flush(scope)
 
@@ -182,7 +192,8 @@ class Tile:
                     name, body = f"{local(f.names[0])}_way[k % {WAYS}]", bodies[f.names[0]]
                     text = element.text if self._raw(f, body) else inner.converted(body, "f", 2)
                     text = self._guarded(f, text, inner) if first else text
-                    inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}")
+                    passed = f" if {SHOWN} else {name}" if self.columns.passed_over else ""
+                    inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}{passed}")
                 for f in loop.folds:
                     if f.axes:
                         text = inner.converted(bodies[f.names[0]], "f")
@@ -216,7 +227,8 @@ class Tile:
     def _begin(self, plain: list[Fold], bodies: Mapping[str, Node], element: Element) -> int:
         """The start of the chains of a row; how many elements they hold already."""
         kernel, out = self.kernel, self.out
-        begun = WAYS if plain and all(self._raw(f, bodies[f.names[0]]) for f in plain) else 0
+        raw = bool(plain) and all(self._raw(f, bodies[f.names[0]]) for f in plain)
+        begun = WAYS if raw and not self.columns.passed_over else 0
         for f in plain:
             kernel.array(f"{local(f.names[0])}_way", WAYS)
         if begun:
