@@ -1,10 +1,11 @@
 """Tensor cores from compute capability 8.0 on (Ampere, Ada): products of a warp's registers, copies that run behind.
 
 A warp multiplies 16 rows. Its tile is a local array of which element k of a thread lies in row
-``lane/4 + 8·(k/2 mod 2)`` and column ``8·(k/4) + 2·(lane mod 4) + k mod 2``, as the registers of a warpgroup do (`intrinsics_tensor`), so that the
-weights it holds, packed in pairs, are the left operand of the next product. Tiles in shared memory lie row by row, the
-rows an odd number of 16-byte units apart: eight rows of a matrix then start in eight different groups of banks, and
-`ldmatrix` meets no conflict at any column (PTX ISA 9.0, "mma.sync", "ldmatrix", "cp.async").
+``lane/4 + 8·(k/2 mod 2)`` and column ``8·(k/4) + 2·(lane mod 4) + k mod 2``, as the registers of a warpgroup do
+(`intrinsics_tensor`), so that the weights it holds, packed in pairs, are the left operand of the next product. Tiles in
+shared memory lie row by row, the rows an odd number of 16-byte units apart: eight rows of a matrix then start in eight
+different groups of banks, and `ldmatrix` meets no conflict at any column (PTX ISA 9.0, "mma.sync", "ldmatrix",
+"cp.async").
 
 Functions that depend on the shape of a tile are made by a call at the head of a generated module: ``tile_product``,
 ``tile_copy``, ``left_load``, ``copies_done``.
