@@ -178,7 +178,11 @@ class TensorResults:
             out(f"store_matrices(place + 16 * k, {words})")
         out("syncwarp()")
         with out.block(f"for k in range({plan.lanes // 16}):"):
-            out("part = 32 * k + lane", f"across = quotient(part, {each})", f"along = part - {each} * across")
+            out("part = 32 * k + lane")
+            if each & (each - 1):
+                out(f"across = quotient(part, {each})", f"along = part - {each} * across")
+            else:  # a division is some twenty instructions
+                out(f"across = part >> {each.bit_length() - 1}", f"along = part & {each - 1}")
             out(f"i_{row} = {row}_first + 64 * team + 16 * warp + across")
             rows = [a for a in result.axes if a != lane]
             where = " + ".join([*self.access.offset(result.name, result.axes, rows, True), "8 * along"])
