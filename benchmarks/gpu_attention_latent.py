@@ -1,4 +1,4 @@
-"""Cells of `benchmarks.gpu_attention` for latent attention: queries that absorbed the projections, 576 terms, 512 lanes."""
+"""Cells of `benchmarks.gpu_attention` for latent attention: absorbed projections, 576 terms, 512 lanes."""
 
 from __future__ import annotations
 

@@ -57,7 +57,10 @@ class TensorKernel:
         self.fixed: dict[str, Param] = {}
         self.counter = count(1)
         self.single = False  # whether a thread holds one row, and names are numbers
-        self.share = "share"
+        self.share, self.held = "share", plan.held
+        self.each_row = f"for r in range({plan.held}):"
+        self.pair = f"s = {2 * plan.held} * (k >> 1) + 2 * r"
+        self.register = f"{self.pair} + (k & 1)"  # of element k of row r
         self.wide = isinstance(plan, WidePlan)
         self.span = "SPAN" if self.wide else "COLUMNS"
         self.trades: list[str] = []  # what two warpgroups trade, by its place
@@ -156,7 +159,7 @@ class TensorKernel:
         """A loop over the elements of a row; `there`: whether each exists, and a position to `read` at that does."""
         start, count = len(self.out.lines), self.plan.columns // 4
         with self.out.block(f"for k in range({f'{first}, ' if first else ''}{min(count, UNROLLED)}):"):
-            self.out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+            self.out(self.register)
             if position:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
             if there:

@@ -1,11 +1,11 @@
 """Tensor cores from compute capability 8.0 on (Ampere, Ada): products of a warp's registers, copies that run behind.
 
-A warp multiplies 16 rows. Its tile is a local array of which element k of a thread lies in row
-``lane/4 + 8·(k/2 mod 2)`` and column ``8·(k/4) + 2·(lane mod 4) + k mod 2``, as the registers of a warpgroup do
-(`intrinsics_tensor`), so that the weights it holds, packed in pairs, are the left operand of the next product. Tiles in
-shared memory lie row by row, the rows an odd number of 16-byte units apart: eight rows of a matrix then start in eight
-different groups of banks, and `ldmatrix` meets no conflict at any column (PTX ISA 9.0, "mma.sync", "ldmatrix",
-"cp.async").
+A warp multiplies 16·tall rows. Its tile is a local array of which element k of a thread lies in row
+``lane/4 + 8·(k/2 mod 2·tall)`` and column ``8·(k/(4·tall)) + 2·(lane mod 4) + k mod 2``: with tall = 1, as the
+registers of a warpgroup do (`intrinsics_tensor`). The weights it holds, packed in pairs, are the left operand of the
+next product. Tiles in shared memory lie row by row, the rows an odd number of 16-byte units apart: eight rows of a
+matrix then start in eight different groups of banks, and `ldmatrix` meets no conflict at any column (PTX ISA 9.0,
+"mma.sync", "ldmatrix", "cp.async").
 
 Functions that depend on the shape of a tile are made by a call at the head of a generated module: ``tile_product``,
 ``tile_copy``, ``left_load``, ``copies_done``.
@@ -63,11 +63,11 @@ def _multiplied(b: Any, kind: str, tile: Sequence[Any], left: Sequence[Any], rig
 
 def tile_product(
     columns: int, terms: int, dtype: str, pitch: int, a: str = "registers", a_pitch: int = 0, fresh: bool = True,
-    transposed: bool = False,
+    transposed: bool = False, tall: int = 1,
 ) -> Any:  # fmt: skip
-    """``product(tile, a, place)``: tile[16, columns] (+)= A[16, terms]·B.
+    """``product(tile, a, place)``: tile[16·tall, columns] (+)= A[16·tall, terms]·B.
 
-    ``a``: "registers" (a local array of 4 words for every 16 terms) or "shared" (the lane's address in a tile whose
+    ``a``: "registers" (a local array of 4·tall words for every 16 terms) or "shared" (the lane's address in a tile whose
     rows are `a_pitch` bytes apart). B lies in shared memory, its rows `pitch` bytes apart: as [columns, terms], or,
     ``transposed``, as [terms, columns]; `place` is the lane's address in it. Lanes have their addresses from
     `right_lane` (or `left_lane` for A, and for a transposed B). ``fresh`` overwrites the tile, else products are added.
@@ -80,27 +80,34 @@ def tile_product(
             return _matrices(b, place, 16 * pitch * step + 32 * pair, True, 4 if 16 * pair + 8 < columns else 2)
         return _matrices(b, place, 16 * pitch * pair + 32 * step)
 
+    def rows(b: Any, given: Any, step: int) -> list[list[Any]]:
+        """The words of A for 16 terms: four for each 16 rows."""
+        if a == "shared":
+            return [_matrices(b, given, 16 * a_pitch * m + 32 * step) for m in range(tall)]
+        at = [4 * tall * step + 2 * tall * half + 2 * m for m in range(tall) for half in range(2)]
+        words = [given[k + r] for k in at for r in range(2)]
+        return [words[4 * m : 4 * m + 4] for m in range(tall)]
+
     def typed(tile: Any, left: Any, place: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            data = _data(context, b, sig.args[0], args[0])
-            values = [F32(0)] * (columns // 2) if fresh else _read(b, data, columns // 2)
+            data, given = _data(context, b, sig.args[0], args[0]), args[1]
+            size = columns * tall // 2
+            values = [F32(0)] * size if fresh else _read(b, data, size)
             if a == "registers":
-                words = _read(b, _data(context, b, sig.args[1], args[1]), 4 * steps)
+                given = _read(b, _data(context, b, sig.args[1], given), 4 * tall * steps)
             order = [(step, pair) for step in range(steps) for pair in range(pairs)]
-            ahead = part(b, args[2], *order[0])
-            rows = words[:4] if a == "registers" else _matrices(b, args[1], 0)
+            ahead, after = part(b, args[2], *order[0]), rows(b, given, 0)
             for k, (step, pair) in enumerate(order):  # what comes next is loaded while this is multiplied
-                right, mine = ahead, rows
+                right, mine = ahead, after
                 if k + 1 < len(order):
                     ahead = part(b, args[2], *order[k + 1])
-                    if order[k + 1][0] != step:
-                        at = step + 1
-                        rows = words[4 * at : 4 * at + 4] if a == "registers" else _matrices(b, args[1], 32 * at)
+                    after = rows(b, given, step + 1) if order[k + 1][0] != step else mine
                 for half in range(len(right) // 2):
-                    at = 4 * (2 * pair + half)
-                    if at < len(values):
-                        made = _multiplied(b, kind, values[at : at + 4], mine, right[2 * half : 2 * half + 2])
-                        values[at : at + 4] = made
+                    for m in range(tall):
+                        at = 4 * (tall * (2 * pair + half) + m)
+                        words = right[2 * half : 2 * half + 2]
+                        if at < size:
+                            values[at : at + 4] = _multiplied(b, kind, values[at : at + 4], mine[m], words)
             _write(b, data, values)
 
         return types.void(tile, left if a == "registers" else types.int32, types.int32), body
@@ -168,30 +175,31 @@ def copies_done(groups: int) -> Any:
     return instruction("copies_done", f"cp.async.wait_group {groups};", MEMORY)
 
 
-def left_load(terms: int, there: int) -> Any:
-    """``load(words, pointer, offset, step, first, second)``: the fragments of a left operand, from memory.
+def left_load(terms: int, there: int, tall: int = 1) -> Any:
+    """``load(words, pointer, offset, step, count)``: the fragments of a left operand of 16·tall rows, from memory.
 
-    `offset`: of the thread's first element, `step`: elements from a row to the next; `first`, `second`: whether the
-    thread's two rows exist. Rows that do not, and terms from `there` on, are zeros.
+    `offset`: of the thread's first element, `step`: elements from a row to the next; `count`: rows there are from the
+    thread's first one on. Rows that do not exist, and terms from `there` on, are zeros.
     """
     text = "{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1+OFFSET]; }"
 
     def typed(words: Any, pointer: Any, *_: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            offset, step, *rows = args[2:]
+            offset, step, count = args[2:]
             data = _data(context, b, sig.args[0], args[0])
-            places = [b.ptrtoint(b.gep(args[1], [b.add(offset, b.mul(step, I64(8 * r)))]), I64) for r in range(2)]
-            for k in range(terms // 4):
-                r, along = k & 1, 16 * (k >> 2) + 8 * ((k >> 1) & 1)
-                word: Any = I32(0)
-                if along < there:
-                    given = [places[r], rows[r]]
-                    word = inline(b, text.replace("OFFSET", str(2 * along)), f"=r,l,r,{MEMORY}", I32, given, True)
-                b.store(word, b.gep(data, [I32(k)]))
+            for r in range(2 * tall):
+                place = b.ptrtoint(b.gep(args[1], [b.add(offset, b.mul(step, I64(8 * r)))]), I64)
+                exists = b.zext(b.icmp_signed("<", I32(8 * r), count), I32)
+                for k in range(terms // 8):
+                    word: Any = I32(0)
+                    if 8 * k < there:
+                        asked = text.replace("OFFSET", str(16 * k))
+                        word = inline(b, asked, f"=r,l,r,{MEMORY}", I32, [place, exists], effects=True)
+                    b.store(word, b.gep(data, [I32(2 * tall * k + r)]))
 
-        return types.void(words, pointer, types.int64, types.int64, types.int32, types.int32), body
+        return types.void(words, pointer, types.int64, types.int64, types.int32), body
 
-    return function("left_load", "words pointer offset step first second", typed)
+    return function("left_load", "words pointer offset step count", typed)
 
 
 # --- functions of one shape ------------------------------------------------------------------------------------------

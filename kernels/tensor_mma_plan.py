@@ -25,16 +25,21 @@ LEAST_ROOM = 99
 
 @dataclass(frozen=True)
 class MmaPlan(TensorPlan):
-    """Sizes of one kernel. ``warps`` of 16 rows each share a block's tiles of the stream, of which ``stages`` lie in
+    """Sizes of one kernel. ``warps`` share a block's tiles of the stream, of which ``stages`` lie in
     shared memory; all of them copy and all of them multiply. ``given``: terms there are, of which `terms` are a
-    multiple of 16. Everything else is as in `TensorPlan`."""
+    multiple of 16. ``tall``: times 16 rows of one warp, which multiply what it loads. Everything else is as in `TensorPlan`."""
 
     warps: int = 8
     given: int = 0
+    tall: int = 1
+
+    @property
+    def held(self) -> int:  # type: ignore[override]
+        return 2 * self.tall
 
     @property
     def rows(self) -> int:
-        return 16 * self.warps
+        return 16 * self.tall * self.warps
 
     @property
     def threads(self) -> int:
@@ -127,9 +132,7 @@ def fitted_mma(
             for warps in (8, 4):
                 found = MmaPlan(1, columns, 2, padded(terms), lanes, in_registers, uneven, warps=warps, given=terms)
                 if found.registers <= REGISTERS and found.shared <= room:
-                    found = replace(found, warps=min(warps, 4 * -(-sizes[made.row] // 64)))  # few rows: no other order
-                    apart = not in_registers and made.scale is not None and not positive(made)
-                    return (replace(made, scale=None) if apart else made), found
+                    return made, replace(found, warps=min(warps, 4 * -(-sizes[made.row] // 64)))  # changes no order
     raise Outside("no tile fits registers and shared memory")
 
 

@@ -27,7 +27,7 @@ def _kept(kernel: TensorKernel) -> None:
     out, made, p, results = kernel.out, kernel.made, kernel.plan, TensorResults(kernel)
     kernel.tile.picks.exchange(kernel.element())
     results.summed()
-    with out.block("for r in range(2):"):
+    with out.block(kernel.each_row):
         kernel.row_places()
         with out.block(f"if i_{made.row} < {kernel.access.size(made.row)}:"):
             index = f"i_{kernel.program.rows[0]}"

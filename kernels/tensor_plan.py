@@ -36,6 +36,8 @@ class TensorPlan:
     ``widths``: lengths of the contracted axes, if there are several: their terms lie side by side, chunk by chunk.
     """
 
+    held = 2  # rows of one thread
+
     teams: int
     columns: int
     stages: int

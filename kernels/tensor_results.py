@@ -28,14 +28,14 @@ class TensorResults:
         out(f"n = {kernel.length}")
         kernel.tile.picks.exchange(kernel.element())
         self.summed()
-        with out.block("for r in range(2):"):
+        with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
             kernel.tile.columns.knows(scope)
             lets = kernel.made.walk.exports
             scope.announce([let.node for let in lets])
             for let in lets:
-                kernel.array(local(let.name), 2)
+                kernel.array(local(let.name), kernel.held)
                 scope.lines.append(f"{local(let.name)}[r] = {scope.converted(let.node, kernel.kinds.names[let.name])}")
             kernel.flush(scope)
             laned = [r for r in program.results if set(r.axes) & set(program.lanes)]
@@ -72,7 +72,7 @@ class TensorResults:
         """Add up sums of which every thread has kept its share."""
         found = sorted(self.kernel.tile.deferred)
         if found:
-            with self.out.block(QUAD), self.out.block("for r in range(2):"):
+            with self.out.block(QUAD), self.out.block(self.kernel.each_row):
                 for part in found:
                     name = f"{local(part)}[r]"
                     self.out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
@@ -148,7 +148,7 @@ class TensorResults:
         """A loop over a thread's sums of a row, two neighbouring lanes at a time: sums[s] and sums[s + 1]."""
         own = f"{self.plan.own_lanes} * team + " if self.kernel.wide else ""
         with self.out.block(f"for k in range(0, {self.plan.own_lanes // 4}, 2):"):
-            self.out("s = 4 * (k >> 1) + 2 * r", f"i_{self.program.lanes[0]} = {own}8 * (k >> 1) + 2 * (lane & 3)")
+            self.out(self.kernel.pair, f"i_{self.program.lanes[0]} = {own}8 * (k >> 1) + 2 * (lane & 3)")
             yield
 
     def _by_lane(self, result: Result) -> bool:
@@ -160,7 +160,7 @@ class TensorResults:
         out, lane = self.out, self.program.lanes[0]
         self._hoisted(result, scope)
         with out.block(f"for k in range({self.plan.lanes // 4}):"):
-            out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+            out(self.kernel.register)
             if self._by_lane(result):
                 out(f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3) + (k & 1)")
             out(f"sums[s] = {self._at(scope, result, 'sums[s]')}")
