@@ -68,7 +68,8 @@ def plan(
     choice = choose(program, sizes, walk, target, deterministic, schedule)
     choice = replace(choice, reasons=choice.reasons + note) if note else choice
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
-    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster)
+    waiting = s.split if s.persistent and program.keeps else 1
+    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     return Planned(program, choice, emit(program, s, choice.layout), sizes, shapes, geometry)
 
 
