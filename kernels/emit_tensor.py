@@ -42,6 +42,9 @@ def emit_merge(made: Class, plan: TensorPlan) -> Module:
     return TensorKernel(made, plan).merging()
 
 
+UNROLLED = 32  # elements of a row in one loop: of longer ones the compiler leaves the registers in memory
+
+
 class TensorKernel:
     real = "f32"
 
@@ -84,6 +87,8 @@ class TensorKernel:
             return f"i_{node.attr}"
         if node.op == "state":
             name = local(node.attr.name)
+            if node.attr.name in self.tile.picks.lists:
+                return self.tile.picks.leaf(node.attr.name, node.attr.axes)
             return name if name == "n" or self.single else f"{name}[r]"
         operand = self.access.operands[node.attr.name]
         if operand.number:
@@ -103,7 +108,7 @@ class TensorKernel:
         return TileScalars(
             self.real, self.kinds, self.leaf, self.access.size, self.counter,
             bounded=frozenset(n + end for n in self.program.attained for end in ("", "_b", "_new")),
-            names={"exp": "fast_exp"},
+            names={"exp": "fast_exp", "tanh": "fast_tanh"},
         )  # fmt: skip
 
     def flush(self, scope: TileScalars) -> None:
@@ -152,7 +157,8 @@ class TensorKernel:
     @contextmanager
     def elements(self, position: bool, first: int = 0, there: bool = False, read: bool = False) -> Iterator[None]:
         """A loop over the elements of a row; `there`: whether each exists, and a position to `read` at that does."""
-        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{self.plan.columns // 4}):"):
+        start, count = len(self.out.lines), self.plan.columns // 4
+        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{min(count, UNROLLED)}):"):
             self.out(self.register)
             if position:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
@@ -161,6 +167,10 @@ class TensorKernel:
             if read and self.edge:
                 self.out(f"near_{self.made.stream} = min({self.at}, {self.length} - 1)")
             yield
+        body = self.out.lines[start + 1 :]
+        for part in range(UNROLLED, count, UNROLLED):
+            self.out(f"for k in range({part}, {min(count, part + UNROLLED)}):")
+            self.out.lines += body
 
     def traded(self, found: Sequence[tuple[str, str]]) -> None:
         """Join numbers of both rows, (name, kind), with those of the warpgroup that shares the rows."""
@@ -217,7 +227,7 @@ class TensorKernel:
         if self.plan.pieces > 1:
             out(f"whole = quotient(tile, {self.plan.pieces})", f"piece = tile - whole * {self.plan.pieces}")
             tile = "whole"
-        if self.plan.uneven:
+        if self.plan.uneven or self.plan.sectioned:
             section = self.fix("section")
             out(f"part = quotient({tile}, {section} * {blocks})", f"rest = {tile} - part * ({section} * {blocks})")
             out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
@@ -303,8 +313,10 @@ class TensorKernel:
         found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
         found += [Param("scratch", "counter", "uint32")] if self.plan.drawn else []
         if self.plan.pieces > 1:
-            parts = ((f"{local(p.name)}_pieces", self.plan.lanes if p.axes else 1) for p in self.made.walk.parts)
-            found += [Param("scratch", name, "float32", size=self.plan.pieces * lanes) for name, lanes in parts]
+            for p in self.made.walk.parts:
+                dtype, entries = self.tile.picks.left(p)
+                size = self.plan.pieces * (self.plan.lanes if p.axes else entries)
+                found.append(Param("scratch", f"{local(p.name)}_pieces", dtype, size=size))
         return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
 
     def _argument(self, p: Param) -> str:

@@ -14,7 +14,7 @@ from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.ir import STORAGE, Module, Program
-from redalg.kernels.layouts import View, walk_of
+from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
@@ -53,10 +53,7 @@ def plan(
     schedule: Override = None,
 ) -> Planned:
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
-    program = _lowered(form, dtypes)
-    sizes = dict(program.lengths)
-    for o in program.operands:
-        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
+    program, sizes, walk = situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     if schedule in (None, TENSOR, OPTIMISTIC, MMA):
         found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
@@ -68,12 +65,22 @@ def plan(
         schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program) else ()
     else:
         note = ()
-    known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
-    choice = choose(program, sizes, walk_of(program, known), target, deterministic, schedule)
+    choice = choose(program, sizes, walk, target, deterministic, schedule)
     choice = replace(choice, reasons=choice.reasons + note) if note else choice
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
-    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster)
+    waiting = s.split if s.persistent and program.keeps else 1
+    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     return Planned(program, choice, emit(program, s, choice.layout), sizes, shapes, geometry)
+
+
+def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> tuple[Program, dict[str, int], Walk]:
+    """The program of a call, the lengths of its axes, and how its arrays lie in memory."""
+    program = _lowered(form, dtypes)
+    sizes = dict(program.lengths)
+    for o in program.operands:
+        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
+    known = {r.name: View.contiguous(tuple(sizes[a] for a in r.axes)) for r in program.results} | dict(views)
+    return program, sizes, walk_of(program, known)
 
 
 TENSOR = "tensor"  # the schedule of `redalg.kernels.emit_tensor`

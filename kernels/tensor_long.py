@@ -75,7 +75,8 @@ class LongSkeleton(Skeleton):
         out("# registers")
         k.array("S", p.columns // 2)
         for part in self.made.walk.parts:
-            k.array(local(part.name), 2)
+            if part.name not in k.tile.picks.lists:
+                k.array(local(part.name), 2)
         with self.tiles():
             self.tile()
 
@@ -84,18 +85,19 @@ class LongSkeleton(Skeleton):
         k.tile_places()
         out(f"row = {made.row}_first + 64 * team + 16 * warp + (lane >> 2)")
         self.factor()
-        self.product()
+        k.tile.picks.start()
         k.block_places("last")
+        self.product(True)
         k.tile.scores(True)
         k.tile.fold(made.walk.lift, True)
         with out.block("for block in range(last - 1, low - 1, -1):"):
-            self.product()
             k.block_places("block")
+            self.product(False)
             k.tile.scores(False)
             k.tile.fold(made.walk.update, False)
         finished(k)
 
-    def product(self) -> None:
+    def product(self, first: bool) -> None:
         """A block of scores; each chunk is given back when the next one is under way."""
         out, p = self.out, self.plan
         left, right = self.chunk_bytes
@@ -103,6 +105,10 @@ class LongSkeleton(Skeleton):
             f"descriptor(left_tile + {left} * stage + 8192 * team, 16), descriptor(right_tile + {right} * stage, 16)"
         )
         out("barrier_wait(full + 8 * stage, phase)", f"multiply(S, {tiles})", "before = stage", *self.step())
+        columns = self.kernel.tile.columns
+        columns.vote(first)
+        if first:
+            columns.early()
         if p.terms > CHUNK:
             with out.block(f"for chunk in range(1, {-(-p.terms // CHUNK)}):"):
                 out("barrier_wait(full + 8 * stage, phase)", f"multiply_more(S, {tiles})", "scores_first(S)")

@@ -202,6 +202,9 @@ class MmaSkeleton(Skeleton):
         self.scores(block)
         self.who()
         k.block_places(block)
+        k.tile.columns.vote(first)
+        if first:
+            k.tile.columns.early()
         k.tile.scores(first)
         shared = not first and self.shares()
         if shared:

@@ -25,6 +25,7 @@ def finished(kernel: TensorKernel) -> None:
 
 def _kept(kernel: TensorKernel) -> None:
     out, made, p, results = kernel.out, kernel.made, kernel.plan, TensorResults(kernel)
+    kernel.tile.picks.exchange(kernel.element())
     results.summed()
     with out.block(kernel.each_row):
         kernel.row_places()
@@ -35,7 +36,10 @@ def _kept(kernel: TensorKernel) -> None:
             out(f"index = ({index}) * {p.pieces} + piece")
             with out.block("if lane & 3 == 0:"):
                 for part in (x for x in made.walk.parts if not x.axes):
-                    out(f"store_float32({local(part.name)}_pieces, index, {local(part.name)}[r])")
+                    dtype, count = kernel.tile.picks.left(part)
+                    for k in range(count):
+                        at, entry = (f"{count} * index + {k}", f"{count} * r + {k}") if count > 1 else ("index", "r")
+                        out(f"store_{dtype}({local(part.name)}_pieces, {at}, {local(part.name)}[{entry}])")
             for part in (x for x in made.walk.parts if x.axes):
                 with results.pairs():
                     place = f"index * {p.lanes} + i_{made.lane}"
@@ -57,19 +61,29 @@ def merging(kernel: TensorKernel) -> None:
             out(f"i_{axis} = {rest} % {size}", f"outer_{axis} = {rest} // {size}")
             rest = f"outer_{axis}"
         out(f"i_{rows[0]} = {rest}")
-        out(*(f"{local(x.name)} = {_loaded(kernel, x, '')}" for x in made.walk.parts))
+        out("# registers")
+        numbers = [x for x in made.walk.parts if x.name not in kernel.tile.picks.lists]
+        out(*(f"{local(x.name)} = {_loaded(kernel, x, '')}" for x in numbers))
         kernel.single = True
-        with out.block(f"for piece in range(1, {p.pieces}):"):
-            out(*(f"{local(x.name)}_b = {_loaded(kernel, x, ' + piece')}" for x in made.walk.parts))
-            scope = kernel.row_scope()
-            for step in made.walk.combine:
-                if isinstance(step, Let) and step.name != "n_new":
-                    scope.lines.append(f"{local(step.name)} = {scope.converted(step.node, 'f')}")
-                elif isinstance(step, Join):
-                    kernel.tile.joined_row(step, scope)
-            kernel.flush(scope)
-            out(*(f"{local(x.name)} = {local(x.name)}_new" for x in made.walk.parts))
+        kernel.tile.picks.merge(p.pieces)
+        if numbers:
+            _merge_numbers(kernel, numbers)
         TensorResults(kernel).totals()
+
+
+def _merge_numbers(kernel: TensorKernel, numbers: list[Part]) -> None:
+    """Parts that are numbers, by the derived merge."""
+    out, made, lists = kernel.out, kernel.made, kernel.tile.picks.lists
+    with out.block(f"for piece in range(1, {kernel.plan.pieces}):"):
+        out(*(f"{local(x.name)}_b = {_loaded(kernel, x, ' + piece')}" for x in numbers))
+        scope = kernel.row_scope()
+        for step in made.walk.combine:
+            if isinstance(step, Let) and step.name != "n_new":
+                scope.lines.append(f"{local(step.name)} = {scope.converted(step.node, 'f')}")
+            elif isinstance(step, Join) and step.names[0].removesuffix("_new") not in lists:
+                kernel.tile.joined_row(step, scope)
+        kernel.flush(scope)
+        out(*(f"{local(x.name)} = {local(x.name)}_new" for x in numbers))
 
 
 def _loaded(kernel: TensorKernel, part: Part, piece: str) -> str:

@@ -31,7 +31,8 @@ class TensorPlan:
     ``anchor``: "moves"; "stays" where the first block left it, and rows that fail the test are noted; "again": those
     rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
     ``long``: no lanes; both operands come in chunks of 64 terms. ``pieces``: of the stream, for one tile of rows each.
-    ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work.
+    ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work. ``sectioned``: tiles of
+    all batches that share rows of the left operand follow each other.
     ``widths``: lengths of the contracted axes, if there are several: their terms lie side by side, chunk by chunk.
     """
 
@@ -50,6 +51,7 @@ class TensorPlan:
     pieces: int = 1
     notes: int = 1
     drawn: bool = False
+    sectioned: bool = False
     widths: tuple[int, ...] = ()
 
     @property
@@ -227,7 +229,7 @@ def long_plan(
     """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
     if len(made.products) > 1:
         raise Outside(f"without lanes an element holds one contraction, not {len(made.products)}")
-    plain = made.scale is not None and made.condition is None or made.shown is made.scores and made.condition is None
+    plain = (made.scale is not None or made.shown is made.scores) and (made.condition is None or columnwise(made))
     teams, columns = 2 if sizes[made.row] > 64 else 1, 256 if sizes[made.stream] > 128 and plain else 128
     stages = min(6, (ROOM - 2048) // (128 * (64 * teams + columns)))
     apart = made.scale is not None and not positive(made)
@@ -236,7 +238,8 @@ def long_plan(
     blocks = -(-sizes[made.stream] // columns)
     uneven = positional(made)
     pieces = 1 if deterministic else best_pieces(tiles, blocks, target.multiprocessors)
-    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces)
+    alone = pieces == 1 and not made.left.axes & set(made.batch)
+    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces, sectioned=alone)
 
 
 def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
@@ -275,7 +278,7 @@ def _candidates(made: Class, terms: int, lanes: int, widths: tuple[int, ...]) ->
             for columns in NARROW if reads(made) else (128, 96, 64, 32):
                 for in_registers in (True, False):
                     yield TensorPlan(teams, columns, 2, terms, lanes, in_registers, uneven, widths=widths)
-    if lanes % (2 * CHUNK) == 0:
+    if lanes % (2 * CHUNK) == 0 and lanes <= 2 * WIDEST:
         slots = sum(not part.axes for part in made.walk.parts)
         for columns in (64, 32):
             yield WidePlan(
@@ -316,6 +319,15 @@ def reads(made: Class) -> bool:
 def positional(made: Class) -> bool:
     """Whether rows differ in the elements a condition shows."""
     return made.condition is not None and any(n.op == "index" for n in walk(made.condition))
+
+
+def columnwise(made: Class) -> bool:
+    """Whether a condition is the same for all rows of a tile, and reads no scores."""
+    if made.condition is None:
+        return False
+    return not any(
+        n is made.scores or made.row in n.axes or n.op == "index" and n.attr == made.row for n in walk(made.condition)
+    )
 
 
 def positive(made: Class) -> bool:

@@ -26,10 +26,12 @@ class TensorResults:
         out, kernel, program = self.out, self.kernel, self.program
         row, size = kernel.made.row, kernel.access.size(kernel.made.row)
         out(f"n = {kernel.length}")
+        kernel.tile.picks.exchange(kernel.element())
         self.summed()
         with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
+            kernel.tile.columns.knows(scope)
             lets = kernel.made.walk.exports
             scope.announce([let.node for let in lets])
             for let in lets:
@@ -82,12 +84,21 @@ class TensorResults:
             self._stored(result, scope)
 
     def _stored(self, result: Result, scope: TileScalars) -> None:
-        inner = scope.child()
+        out, tops = self.out, [a for a in result.axes if a in self.program.lengths]
+        outer = scope.child()
+        outer.hoist([result.node], tops)
+        self.kernel.flush(outer)
+        depth = out.depth
+        for axis in tops:
+            out(f"for i_{axis} in range({self.program.lengths[axis]}):")
+            out.depth += 1
+        inner = outer.child(tops)
         inner.announce([result.node])
         value = self._value(inner, result)
         self.kernel.flush(inner)
         where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True)) or "0"
-        self.out(self.access.store(result, where, [value]))
+        out(self.access.store(result, where, [value]))
+        out.depth = depth
 
     # --- sums with lanes ---------------------------------------------------------------------------------------------
 
@@ -167,7 +178,11 @@ class TensorResults:
             out(f"store_matrices(place + 16 * k, {words})")
         out("syncwarp()")
         with out.block(f"for k in range({plan.lanes // 16}):"):
-            out("part = 32 * k + lane", f"across = quotient(part, {each})", f"along = part - {each} * across")
+            out("part = 32 * k + lane")
+            if each & (each - 1):
+                out(f"across = quotient(part, {each})", f"along = part - {each} * across")
+            else:  # a division is some twenty instructions
+                out(f"across = part >> {each.bit_length() - 1}", f"along = part & {each - 1}")
             out(f"i_{row} = {row}_first + 64 * team + 16 * warp + across")
             rows = [a for a in result.axes if a != lane]
             where = " + ".join([*self.access.offset(result.name, result.axes, rows, True), "8 * along"])
