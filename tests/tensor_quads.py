@@ -31,9 +31,9 @@ def rounded(x: Any, dtype: str) -> Any:
 class Quad:
     """Four threads, and where they meet."""
 
-    def __init__(self) -> None:
-        self.barrier = threading.Barrier(4, timeout=60)
-        self.slots: list[Any] = [None] * 4
+    def __init__(self, threads: int = 4) -> None:
+        self.barrier = threading.Barrier(threads, timeout=60)
+        self.slots: list[Any] = [None] * threads
 
     def exchanged(self, lane: int, value: Any) -> list[Any]:
         self.slots[lane] = value
@@ -67,6 +67,7 @@ class Quads:
         self.notes = np.full(4 * plan.teams * self.fixed["tiles"], -1)
         self.local = threading.local()
         self.problems: list[BaseException] = []
+        self.together = 4  # threads that run at a time
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -77,12 +78,12 @@ class Quads:
         entry, args = namespace[self.module.entry], [self.argument(p) for p in self.module.params]
         for block in range(self.blocks):
             for team, warp, row in places:
-                quad = Quad()
+                quad = Quad(self.together)
                 threads = [
                     threading.Thread(
                         target=self.one, args=(entry, args, block, 128 * (team + 1) + 32 * warp + 4 * row, k, quad)
                     )
-                    for k in range(4)
+                    for k in range(self.together)
                 ]
                 for t in threads:
                     t.start()

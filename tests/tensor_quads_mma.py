@@ -54,12 +54,17 @@ class MmaQuads(Quads):
     def __init__(self, made: Class, plan: MmaPlan, given: Mapping[str, Any], **more: Any) -> None:
         super().__init__(made, plan, given, **more)
         self.blocks = self.fixed["tiles"]
+        self.together = 32 if plan.long else 4  # without lanes a whole warp votes
         assert emit_tensor(made, plan).source == self.module.source
 
     def one(self, *arguments: Any) -> None:
         me = self.local
         me.places, me.group, me.groups = {}, [], []
         super().one(*arguments)
+
+    @staticmethod
+    def do_has_bit(word: int, bit: int) -> bool:
+        return bool(int(word) >> bit & 1)
 
     def do_this_thread(self) -> int:
         return int(self.local.t)
@@ -150,7 +155,7 @@ class MmaQuads(Quads):
             tile, first = self.found(place)
             assert first == 0 and tile.pitch == pitch
             right = tile.matrix(0, tile.rows, columns).T if transposed else tile.matrix(0, columns, terms)
-            made = rows_of(left) @ right[8 * (across >> 1) + 2 * me.lane + (across & 1)].T
+            made = rows_of(left) @ right[8 * (across >> 1) + 2 * (me.t & 3) + (across & 1)].T
             for r in range(held):
                 at = 2 * held * (across >> 1) + 2 * r + (across & 1)
                 scores[at] = made[r].astype(np.float32) + (0 if fresh else scores[at])
