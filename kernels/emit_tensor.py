@@ -82,6 +82,8 @@ class TensorKernel:
             return f"i_{node.attr}"
         if node.op == "state":
             name = local(node.attr.name)
+            if node.attr.name in self.tile.picks.lists:
+                return self.tile.picks.leaf(node.attr.name, node.attr.axes)
             return name if name == "n" or self.single else f"{name}[r]"
         operand = self.access.operands[node.attr.name]
         if operand.number:
@@ -275,8 +277,9 @@ class TensorKernel:
         found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
         found += [Param("scratch", "counter", "uint32")] if self.plan.drawn else []
         if self.plan.pieces > 1:
-            names = [f"{local(p.name)}_pieces" for p in self.made.walk.parts]
-            found += [Param("scratch", name, "float32", size=self.plan.pieces) for name in names]
+            for p in self.made.walk.parts:
+                dtype, entries = self.tile.picks.left(p)
+                found.append(Param("scratch", f"{local(p.name)}_pieces", dtype, size=self.plan.pieces * entries))
         return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
 
     def _argument(self, p: Param) -> str:

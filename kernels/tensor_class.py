@@ -18,6 +18,7 @@ from redalg.graph import NEG_INF, ZERO, Node, mul, substitute, walk
 from redalg.kernels.ir import First, Fold, Join, Loop, Operand, Pass, Program, Step
 from redalg.kernels.tensor_limits import INF, at
 from redalg.kernels.tensor_monotone import pulled_out
+from redalg.kernels.tensor_picks import KINDS, objection, picked
 
 TYPES = ("bfloat16", "float16")
 
@@ -68,6 +69,9 @@ class Class:
         return operand_of(self.program, self.left).dtype
 
 
+IDENTITY = {"sum": ZERO, "max": NEG_INF, "min": INF, "argmax": NEG_INF, "argmin": INF, "topk": NEG_INF}
+
+
 class Outside(Exception):
     """Why a program is not in the class."""
 
@@ -99,6 +103,8 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Clas
         raise Outside("weights that may be larger than 1 are not rounded to float16")
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
     value, missing, guarded = _value(scores, bodies, folds(p), weight)
+    if any(f.kind in KINDS and (f.bodies[0] is not value or f.names[0] in guarded) for f in folds(p)):
+        raise Outside("positions are kept of elements that other folds read in another way")
     shown, condition = value, None
     if missing is NEG_INF and value.op == "where" and value.args[2] is NEG_INF:
         condition, shown = value.args[:2]
@@ -141,14 +147,18 @@ def _simple(program: Program) -> None:
         raise Outside("its pieces must be combined in the order of the stream")
     if not (p.update and p.absorbs):
         raise Outside("a tile cannot be folded into a state at the new anchors")
-    if any(part.top is not None or part.kind != "f" for part in p.parts):
+    why = objection(p, bool(program.lanes))
+    if why is not None:
+        raise Outside(why)
+    lists = picked(p)
+    if any(part.top is not None or part.kind != "f" for part in p.parts if part.name not in lists):
         raise Outside("its state holds more than real numbers")
     if any(isinstance(step, First) for step in (*p.lift, *p.update)):
         raise Outside("an anchor is an element of the stream")
     if any(n.op == "state" and n.attr.name in ("n", "n_b", "n_new") for n in walk(*_read(p))):
         raise Outside("a state depends on the number of elements")
     for f in folds(p):
-        if f.kind not in ("sum", "max", "min") or f.ignore_nan or len(f.bodies) != 1:
+        if f.kind not in ("sum", "max", "min", *KINDS) or f.ignore_nan or len(f.bodies) != 1:
             raise Outside(f"it folds by {f.kind}")
 
 
@@ -293,7 +303,7 @@ def _reaches(root: Node, goal: Node, without: Node) -> bool:
 
 
 def _is_identity(kind: str, value: Node | None) -> bool:
-    return value is {"sum": ZERO, "max": NEG_INF, "min": INF}[kind]
+    return value is IDENTITY[kind]
 
 
 # --- a factor that can wait ------------------------------------------------------------------------------------------
@@ -310,7 +320,7 @@ def _scale(program: Program, scores: Node, shown: Node, value: Node, row: str) -
         return None
     for f in folds(program.passes[0]):
         body = f.bodies[0]
-        if not (f.kind == "max" and body is value) and not _exponential(body, value):
+        if not (f.kind in ("max", "argmax", "topk") and body is value) and not _exponential(body, value):
             return None
     return rest
 

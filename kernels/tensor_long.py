@@ -79,7 +79,8 @@ class LongSkeleton(Skeleton):
         out("# registers")
         k.array("S", p.columns // 2)
         for part in self.made.walk.parts:
-            k.array(local(part.name), 2)
+            if part.name not in k.tile.picks.lists:
+                k.array(local(part.name), 2)
         with self.tiles():
             self.tile()
 
@@ -88,6 +89,7 @@ class LongSkeleton(Skeleton):
         k.tile_places()
         out(f"row = {made.row}_first + 64 * team + 16 * warp + (lane >> 2)")
         self.factor()
+        k.tile.picks.start()
         k.block_places("last")
         self.product(True)
         k.tile.scores(True)
@@ -109,13 +111,7 @@ class LongSkeleton(Skeleton):
         tiles = (
             f"descriptor(left_tile + {left} * stage + 8192 * team, 16), descriptor(right_tile + {right} * stage, 16)"
         )
-        if p.staggered:
-            with out.block("if team == 1:"):
-                out("turn_wait(1, 256)")
         out("barrier_wait(full + 8 * stage, phase)", f"multiply(S, {tiles})", "before = stage", *self.step())
-        if p.staggered:
-            with out.block("if team == 0:"):
-                out("turn_pass(1, 256)")
         columns = self.kernel.tile.columns
         columns.vote(first)
         if first:
@@ -142,17 +138,27 @@ def merging(kernel: TensorKernel) -> None:
             )
             rest = f"outer_{axis}"
         out(f"i_{rows[0]} = {rest}")
-        names = [local(part.name) for part in made.walk.parts]
+        out("# registers")
+        lists = kernel.tile.picks.lists
+        names = [local(part.name) for part in made.walk.parts if part.name not in lists]
         out(*(f"{name} = load_float32({name}_pieces, index * {p.pieces})" for name in names))
         kernel.single = True
-        with out.block(f"for piece in range(1, {p.pieces}):"):
-            out(*(f"{name}_b = load_float32({name}_pieces, index * {p.pieces} + piece)" for name in names))
-            scope = kernel.row_scope()
-            for step in made.walk.combine:
-                if isinstance(step, Let) and step.name != "n_new":
-                    scope.lines.append(f"{local(step.name)} = {scope.converted(step.node, 'f')}")
-                elif isinstance(step, Join):
-                    kernel.tile.joined_row(step, scope)
-            kernel.flush(scope)
-            out(*(f"{name} = {name}_new" for name in names))
+        kernel.tile.picks.merge(p.pieces)
+        if names:
+            _merge_numbers(kernel, names)
         TensorResults(kernel).totals()
+
+
+def _merge_numbers(kernel: TensorKernel, names: list[str]) -> None:
+    """Parts that are numbers, by the derived merge."""
+    out, made, p, lists = kernel.out, kernel.made, kernel.plan, kernel.tile.picks.lists
+    with out.block(f"for piece in range(1, {p.pieces}):"):
+        out(*(f"{name}_b = load_float32({name}_pieces, index * {p.pieces} + piece)" for name in names))
+        scope = kernel.row_scope()
+        for step in made.walk.combine:
+            if isinstance(step, Let) and step.name != "n_new":
+                scope.lines.append(f"{local(step.name)} = {scope.converted(step.node, 'f')}")
+            elif isinstance(step, Join) and step.names[0].removesuffix("_new") not in lists:
+                kernel.tile.joined_row(step, scope)
+        kernel.flush(scope)
+        out(*(f"{name} = {name}_new" for name in names))

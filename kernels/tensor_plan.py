@@ -32,8 +32,7 @@ class TensorPlan:
     rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
     ``long``: no lanes; both operands come in chunks of 64 terms. ``pieces``: of the stream, for one tile of rows each.
     ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work. ``sectioned``: tiles of
-    all batches that share rows of the left operand follow each other. ``staggered``: of two warpgroups the second one
-    is a chunk behind, so that one folds while the other multiplies.
+    all batches that share rows of the left operand follow each other.
     """
 
     teams: int
@@ -50,7 +49,6 @@ class TensorPlan:
     notes: int = 1
     drawn: bool = False
     sectioned: bool = False
-    staggered: bool = False
 
     @property
     def rows(self) -> int:
@@ -156,10 +154,7 @@ def long_plan(
     uneven = positional(made)
     pieces = 1 if uneven or deterministic else best_pieces(tiles, blocks, target.multiprocessors)
     alone = pieces == 1 and not made.left.axes & set(made.batch)
-    behind = teams > 1 and terms >= CHUNK * stages
-    return made, TensorPlan(
-        teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces, sectioned=alone, staggered=behind
-    )
+    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces, sectioned=alone)
 
 
 def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:

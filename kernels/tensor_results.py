@@ -24,6 +24,7 @@ class TensorResults:
         out, kernel, program = self.out, self.kernel, self.program
         row, size = kernel.made.row, kernel.access.size(kernel.made.row)
         out(f"n = {kernel.length}")
+        kernel.tile.picks.exchange(kernel.element())
         with out.block("for r in range(2):"):
             kernel.row_places()
             self._summed()
@@ -51,6 +52,7 @@ class TensorResults:
         """The state of a piece of the stream, for the kernel that merges."""
         out, kernel, program = self.out, self.kernel, self.program
         row, size = kernel.made.row, kernel.access.size(kernel.made.row)
+        kernel.tile.picks.exchange(kernel.element())
         with out.block("for r in range(2):"):
             kernel.row_places()
             self._summed()
@@ -60,7 +62,10 @@ class TensorResults:
                     index = f"({index}) * {kernel.access.size(axis)} + i_{axis}"
                 out(f"index = ({index}) * {self.plan.pieces} + piece")
                 for part in kernel.made.walk.parts:
-                    out(f"store_float32({local(part.name)}_pieces, index, {local(part.name)}[r])")
+                    dtype, count = kernel.tile.picks.left(part)
+                    for k in range(count):
+                        at, entry = (f"{count} * index + {k}", f"{count} * r + {k}") if count > 1 else ("index", "r")
+                        out(f"store_{dtype}({local(part.name)}_pieces, {at}, {local(part.name)}[{entry}])")
 
     def totals(self) -> None:
         """Results of one row, from its state under names of numbers."""
@@ -85,12 +90,21 @@ class TensorResults:
             self._stored(result, scope)
 
     def _stored(self, result: Result, scope: TileScalars) -> None:
-        inner = scope.child()
+        out, tops = self.out, [a for a in result.axes if a in self.program.lengths]
+        outer = scope.child()
+        outer.hoist([result.node], tops)
+        self.kernel.flush(outer)
+        depth = out.depth
+        for axis in tops:
+            out(f"for i_{axis} in range({self.program.lengths[axis]}):")
+            out.depth += 1
+        inner = outer.child(tops)
         inner.announce([result.node])
         value = self._value(inner, result)
         self.kernel.flush(inner)
         where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True)) or "0"
-        self.out(self.access.store(result, where, [value]))
+        out(self.access.store(result, where, [value]))
+        out.depth = depth
 
     # --- sums with lanes ---------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from redalg.kernels.ir import Fold, Join, Let, Loop, Step
 from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
 from redalg.kernels.tensor_columns import SHOWN, Columns
+from redalg.kernels.tensor_picks import KINDS, Picks
 from redalg.kernels.tensor_scalars import Element, TileScalars, exponents
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Tile:
 
     def __init__(self, kernel: TensorKernel) -> None:
         self.kernel, self.made, self.out = kernel, kernel.made, kernel.out
-        self.columns = Columns(kernel)
+        self.columns, self.picks = Columns(kernel), Picks(kernel)
         self.deferred = _deferred(kernel)
 
     # --- scores ------------------------------------------------------------------------------------------------------
@@ -126,17 +127,18 @@ class Tile:
                 self._rows(waiting)
                 waiting = []
                 self._loop(step, first)
-            elif isinstance(step, Let | Join) and getattr(step, "name", "") != "n_new":
+            elif isinstance(step, Let) and step.name != "n_new" or isinstance(step, Join) and step.kind not in KINDS:
                 waiting.append(step)
         new = {f.names[0] for s in steps if isinstance(s, Loop) for f in s.folds}
         new |= {s.names[0] for s in steps if isinstance(s, Join)}
         end = "_b" if first else "_new"
-        self._rows(waiting, [p.name for p in self.made.walk.parts if not p.axes and p.name + end in new], end)
+        parts = [p.name for p in self.made.walk.parts if not p.axes and p.name not in self.picks.lists]
+        self._rows(waiting, [name for name in parts if name + end in new], end)
 
     def _rows(self, steps: list[Let | Join], parts: Iterable[str] = (), end: str = "") -> None:
         """Steps per row; then the names of these parts that end so become the state."""
         kernel, out = self.kernel, self.out
-        if not (steps or end):
+        if not (steps or parts):
             return
         with out.block("for r in range(2):"):
             kernel.row_places()
@@ -173,8 +175,14 @@ class Tile:
         """Walk the elements of both rows; then the four threads of each tell each other what they found."""
         kernel, out, made = self.kernel, self.out, self.made
         bodies = {f.names[0]: weight_of(f, made.values) if f.axes and made.values else f.bodies[0] for f in loop.folds}
-        plain = [f for f in loop.folds if not f.axes]
+        plain = [f for f in loop.folds if not f.axes and f.kind not in KINDS]
         element = kernel.element()
+        for f in loop.folds:
+            if f.kind in KINDS:
+                self.picks.fold(f, element)
+        loop = Loop(tuple(f for f in loop.folds if f.kind not in KINDS))
+        if not loop.folds:
+            return
         with out.block("for r in range(2):"):
             kernel.row_places()
             scope = kernel.row_scope()
