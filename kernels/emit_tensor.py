@@ -204,7 +204,7 @@ class TensorKernel:
         """Rows, batch indices and blocks of a tile of the output."""
         out, made = self.out, self.made
         blocks, batches = self.fix("row_blocks"), self.fix("batches")
-        if self.plan.uneven or self.plan.sectioned:
+        if self.plan.uneven:
             section = self.fix("section")
             out(f"part = quotient(tile, {section} * {blocks})", f"rest = tile - part * ({section} * {blocks})")
             out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
