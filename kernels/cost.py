@@ -269,7 +269,7 @@ class _Model:
         loads = self.loads() / (target.clock * self.sms)
         latency = self.waves() * self.block_seconds()
         terms = (memory, compute, loads, latency)
-        if s.cluster > 1 and s.resident:  # the blocks of a cluster wait for each other: others have to fill the gaps
+        if s.cluster > 1 and s.resident or s.split > 1 and s.persistent:  # blocks that wait: others fill the gaps
             terms = (memory * (1 + ALONE / self.per_sm), *terms[1:])
         if (
             not s.resident and not s.column and (s.pieces == 1 or self.walks > 1)

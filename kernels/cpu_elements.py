@@ -32,7 +32,7 @@ class CpuElements(Elements):
         with out.block(f"for k in range({where}):"):
             if position:
                 out("at = first + k")
-            self._places_along(axes if position else ())
+            self.places_along(axes if position else ())
             yield
 
     @contextmanager
@@ -169,7 +169,7 @@ class CpuFolding(Folding):
         position, axes = elements.needs([body])
         if position:
             kernel.out("at = first + k")
-        elements._places_along(axes if position else ())
+        elements.places_along(axes if position else ())
         inner = self.element_scope(scope)
         inner.announce([body])
         item = inner.atom(body, number)

@@ -156,7 +156,7 @@ class Results:
             if kernel.schedule.resident:
                 self._elements(results, nodes, names)
                 return
-            with elements.tiles():
+            with elements.tiles(backwards=bool(self.program.passes)):
                 elements.load_tile((), nodes)
                 self._elements(results, nodes, names)
 

@@ -11,6 +11,7 @@ from redalg.kernels.schedule import Schedule
 VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # a thread may hold of a row
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 BLOCKS = (128, 256)  # threads of a block that holds several rows
+LONG = 1 << 15  # elements of a row from which on blocks that wait for each other may share it
 STREAMED = (4, 8, 16, 32)  # elements of a tile that is walked
 
 
@@ -36,6 +37,8 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         if not deterministic or not may_split(case):  # pieces through memory need no particular device
             yield from _clusters(case, vector)
         yield from _splits(case, vector, deterministic)
+        if not deterministic and case.reduces and case.program.keeps:
+            yield from _waiting(case, vector)
     yield from _columns(case, deterministic)
 
 
@@ -135,6 +138,16 @@ def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
                 continue
             for count in split_counts(case, 1, threads * vector, deterministic):
                 yield Schedule(threads, 1, vector, elements, split=count)
+
+
+def _waiting(case: Case, vector: int) -> Iterator[Schedule]:
+    """Pieces of long rows on blocks that wait for each other: few rows at a time, so that the second walk over them
+    finds them in L2."""
+    for threads in (256, 512, 1024):
+        for elements in (8, 16, 32):
+            for count in (4, 8, 16, 32, 64, 128):
+                if elements >= vector and case.work.length >= max(LONG, count * threads * elements):
+                    yield Schedule(threads, 1, vector, elements, split=count, persistent=True)
 
 
 def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:

@@ -266,6 +266,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "has_bit": _has_bit,
     "word_load": _do("word_load", "ld.shared.b32 $0, [$1];", f"=r,r,{MEMORY}", "i32", ("i32",)),
     "word_store": _do("word_store", "st.shared.b32 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "number_load": _do("number_load", "ld.shared.f32 $0, [$1];", f"=f,r,{MEMORY}", "f32", ("i32",)),
+    "number_store": _do("number_store", "st.shared.f32 [$0], $1;", f"r,f,{MEMORY}", "", ("i32", "f32")),
+    "proxy_fence": _do("proxy_fence", "fence.proxy.async.shared::cta;", MEMORY),
     "fused": partial(_pure, "fused", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
 }
 

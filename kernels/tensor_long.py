@@ -1,9 +1,6 @@
 """Kernels without lanes: contractions of any length, brought chunk by chunk, and a cascade over an axis of the result.
 
-A block of scores is a product of 64 terms at a time; it is folded as soon as it is complete and never written. Where
-there are too few rows for all multiprocessors the stream is cut into pieces: their states go to memory, and a second
-kernel merges them by the derived merge, in the order of the stream.
-"""
+A block of scores is a product of 64 terms at a time; it is folded as soon as it is complete and never written."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from redalg.kernels.cuda_text import local
 from redalg.kernels.intrinsics_tensor import CHUNK
-from redalg.kernels.ir import Join, Let
-from redalg.kernels.tensor_results import TensorResults
+from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_skeleton import Skeleton
 
 if TYPE_CHECKING:
@@ -99,10 +95,7 @@ class LongSkeleton(Skeleton):
             self.product(False)
             k.tile.scores(False)
             k.tile.fold(made.walk.update, False)
-        if self.plan.pieces > 1:
-            TensorResults(k).pieces()
-        else:
-            TensorResults(k).write()
+        finished(k)
 
     def product(self, first: bool) -> None:
         """A block of scores; each chunk is given back when the next one is under way."""
@@ -121,44 +114,3 @@ class LongSkeleton(Skeleton):
                 out("barrier_wait(full + 8 * stage, phase)", f"multiply_more(S, {tiles})", "scores_first(S)")
                 out("barrier_arrive(free + 8 * before, leader)", "before = stage", *self.step())
         out("scores_done(S)", "barrier_arrive(free + 8 * before, leader)")
-
-
-def merging(kernel: TensorKernel) -> None:
-    """The body of the second kernel: a thread for every row merges the states of its pieces."""
-    out, made, p = kernel.out, kernel.made, kernel.plan
-    rows = kernel.program.rows
-    total = " * ".join(kernel.access.size(a) for a in rows)
-    out("index = i64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x")
-    with out.block(f"if index < {total}:"):
-        rest = "index"
-        for axis in reversed(rows[1:]):
-            out(
-                f"i_{axis} = {rest} % {kernel.access.size(axis)}",
-                f"outer_{axis} = {rest} // {kernel.access.size(axis)}",
-            )
-            rest = f"outer_{axis}"
-        out(f"i_{rows[0]} = {rest}")
-        out("# registers")
-        lists = kernel.tile.picks.lists
-        names = [local(part.name) for part in made.walk.parts if part.name not in lists]
-        out(*(f"{name} = load_float32({name}_pieces, index * {p.pieces})" for name in names))
-        kernel.single = True
-        kernel.tile.picks.merge(p.pieces)
-        if names:
-            _merge_numbers(kernel, names)
-        TensorResults(kernel).totals()
-
-
-def _merge_numbers(kernel: TensorKernel, names: list[str]) -> None:
-    """Parts that are numbers, by the derived merge."""
-    out, made, p, lists = kernel.out, kernel.made, kernel.plan, kernel.tile.picks.lists
-    with out.block(f"for piece in range(1, {p.pieces}):"):
-        out(*(f"{name}_b = load_float32({name}_pieces, index * {p.pieces} + piece)" for name in names))
-        scope = kernel.row_scope()
-        for step in made.walk.combine:
-            if isinstance(step, Let) and step.name != "n_new":
-                scope.lines.append(f"{local(step.name)} = {scope.converted(step.node, 'f')}")
-            elif isinstance(step, Join) and step.names[0].removesuffix("_new") not in lists:
-                kernel.tile.joined_row(step, scope)
-        kernel.flush(scope)
-        out(*(f"{name} = {name}_new" for name in names))

@@ -56,7 +56,7 @@ class Tile:
     def _each(self, masked: bool, first: bool) -> None:
         """Write the value of every element in place of its score."""
         kernel, out = self.kernel, self.out
-        with out.block("for r in range(2):"):
+        with out.block(self.kernel.each_row):
             kernel.row_places()
             self._place(kernel.row_scope(), masked, first)
 
@@ -140,7 +140,7 @@ class Tile:
         kernel, out = self.kernel, self.out
         if not (steps or parts):
             return
-        with out.block("for r in range(2):"):
+        with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
             scope.announce([s.node for s in steps if isinstance(s, Let)])
@@ -148,7 +148,7 @@ class Tile:
                 if isinstance(step, Join):
                     self._join(step, scope)
                     continue
-                kernel.array(local(step.name), 2)
+                kernel.array(local(step.name), kernel.held)
                 kind = kernel.kinds.names[step.name]
                 scope.lines.append(f"{local(step.name)}[r] = {scope.converted(step.node, kind)}")
             kernel.flush(scope)
@@ -163,7 +163,7 @@ class Tile:
             if share is not None:
                 scope.lines.append(f"{kernel.share}[r] = {scope.converted(share, 'f')}")
             return
-        kernel.array(name, 2)
+        kernel.array(name, kernel.held)
         self.joined_row(step, scope)
 
     def joined_row(self, step: Join, scope: TileScalars) -> None:
@@ -183,7 +183,7 @@ class Tile:
         loop = Loop(tuple(f for f in loop.folds if f.kind not in KINDS))
         if not loop.folds:
             return
-        with out.block("for r in range(2):"):
+        with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
             self._hoisted(scope, list(bodies.values()), (made.value,))
@@ -213,7 +213,7 @@ class Tile:
         self._exchanged([f for f in plain if local(f.names[0]).removesuffix("_b") not in self.deferred])
         scaled = [f for f in plain if bodies[f.names[0]] is made.value and element.factor]
         if scaled:
-            with out.block("for r in range(2):"):
+            with out.block(self.kernel.each_row):
                 for f in scaled:
                     out(f"{local(f.names[0])}[r] = {element.factor} * {local(f.names[0])}[r]")
 
@@ -241,7 +241,7 @@ class Tile:
             kernel.array(f"{local(f.names[0])}_way", WAYS)
         if begun:
             with out.block(f"for k in range({WAYS}):"):
-                out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+                out(kernel.register)
                 out(*(f"{local(f.names[0])}_way[k] = {element.text}" for f in plain))
         elif plain:
             with out.block(f"for k in range({WAYS}):"):
@@ -261,7 +261,7 @@ class Tile:
     def _gathered(self, f: Fold) -> None:
         """Join the chains of a row."""
         kernel, name = self.kernel, local(f.names[0])
-        kernel.array(name, 2)
+        kernel.array(name, kernel.held)
         ways = [f"{name}_way[{k}]" for k in range(WAYS)]
         while len(ways) > 1:
             ways = [joined(f.kind, "f", kernel.real, *ways[k : k + 2]) for k in range(0, len(ways), 2)]
@@ -271,11 +271,13 @@ class Tile:
     def _exchanged(self, found: list[Fold]) -> None:
         """Join what the four threads of a row hold."""
         if found:
-            with self.out.block(QUAD), self.out.block("for r in range(2):"):
+            with self.out.block(QUAD), self.out.block(self.kernel.each_row):
                 for f in found:
                     name = f"{local(f.names[0])}[r]"
                     text = joined(f.kind, "f", self.kernel.real, name, f"shfl_xor_f32({name}, 1 << step)")
                     self.out(f"{name} = {text}")
+            if self.kernel.wide:
+                self.kernel.traded([(local(f.names[0]), f.kind) for f in found])
 
     def share(self, step: Join) -> Node | None:
         """What the sum with lanes is multiplied by before a block is added; None for 1."""

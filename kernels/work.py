@@ -20,6 +20,7 @@ INSTRUCTIONS = {
     "cast": 3, "tensor": 0, "state": 0, "const": 0, "special": 0, "size": 0, "true": 0, "false": 0, "index": 1,
 }  # fmt: skip
 DIVISION, ROOT, POWER, ROUND8 = 8, 8, 70, 10
+QUICK = 4  # a division of elements of at most 16 bits
 FOLDS = {"argmax": 4, "argmin": 4, "topk": 3, "max": 1, "min": 1, "monoid": 4}
 DEAR = frozenset(
     "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
@@ -91,6 +92,7 @@ class _Counter:
         self.words = 2 if program.real == "float64" else 1
         widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
         self.fast = self.words == 1 and bool(widths) and max(widths) <= 2  # exponentials of 16-bit numbers are short
+        self.division = QUICK if self.fast else DIVISION
 
     def size(self, axes: Iterable[str]) -> int:
         return prod(self.sizes.get(a, 1) for a in axes)
@@ -119,9 +121,9 @@ class _Counter:
             e = n.args[1].attr if n.args[1].op == "const" else None
             if e is None:
                 return POWER
-            return ROOT if abs(e) == Fraction(1, 2) else DIVISION if e < 0 else 1 if e.denominator == 1 else POWER
+            return ROOT if abs(e) == Fraction(1, 2) else self.division if e < 0 else 1 if e.denominator == 1 else POWER
         if n.op == "mul":
-            return len(n.args) - 1 + sum(DIVISION for a in n.args if self._divides(a))
+            return len(n.args) - 1 + sum(self.division for a in n.args if self._divides(a))
         if n.op == "cast" and str(n.attr).startswith("float8"):
             return ROUND8
         if n.op == "exp" and self.fast:

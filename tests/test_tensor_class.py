@@ -24,9 +24,9 @@ from tests.tensor_cases import CLASS, WEIGHED, class_of, outside, program_of, te
 # --- the catalog -----------------------------------------------------------------------------------------------------
 
 REASONS = {  # of everything in the catalog that multiplies matrices; the rest is refused for one of `OTHERS`
-    "attention_cosine": "an element holds 2 contractions",
-    "attention_differential": "an element holds 2 contractions",
-    "attention_latent": "an element holds 4 contractions",
+    "attention_cosine": "an element holds more than sums over one axis of tensors' products",
+    "attention_differential": "an element holds 2 contractions, not their sum alone",
+    "attention_latent": "an element holds 4 contractions, not their sum alone",
     "attention_linear": "the contraction is not one of two tensors",
     "attention_with_statistics": "a tile cannot be folded into a state at the new anchors",
     "cross_entropy_linear_head": "it multiplies bfloat16 and float32; tensor cores are used for bfloat16, float16",
@@ -170,7 +170,8 @@ OUTSIDE = {
         "return y = max[j](sum[d](Q[i,d]*K[j,d]*G[d]))", "the contraction is not one of two tensors",
     ),
     "a contraction over two axes": (
-        "return y = max[j](sum[d,c](Q[i,d,c]*K[j,d,c]))", "an element holds more than one sum over one axis",
+        "return y = max[j](sum[d,c](Q[i,d,c]*K[j,d,c]))",
+        "an element holds more than sums over one axis of tensors' products",
     ),
     "rows share nothing": (
         "return y = max[j](sum[d](Q[h,d]*K[h,j,d]))", "no axis numbers rows that share the right operand",
