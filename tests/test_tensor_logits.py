@@ -37,11 +37,13 @@ SPECS = {
                      "return v = topk[j:3:c](u).values, x = topk[j:3:c](u).indices",
     "masked": "tensors seen[j] bool; " + LOGITS + "return x = argmax[j](where(seen[j], s, -oo))",
     "of a part": "tensors n integer; " + LOGITS + "return x = argmax[j](where(index[j] < n, s, -oo))",
+    "of the end": "tensors n integer; " + LOGITS + "u = where(n <= index[j], s, -oo); "
+                  "return x = argmax[j](u), y = topk[j:3:c](u).indices",
     "a maximum of some": "tensors seen[j] bool; " + LOGITS + "return y = max[j](where(seen[j], s, -oo))",
     "a sum of some": "tensors seen[j] bool; " + LOGITS + "return y = sum[j](where(seen[j], relu(s), 0))",
     "splade": "tensors seen[j] bool, c[i]; " + LOGITS + "return y = max[j](where(seen[j], relu(s + c[i]), 0))",
 }  # fmt: skip
-VOTED = {"masked", "of a part", "a maximum of some", "splade"}
+VOTED = {"masked", "of a part", "of the end", "a maximum of some", "splade"}
 
 
 def prepared(text: str, i: int, j: int, d: int = 8) -> tuple[Class, TensorPlan, dict[str, int]]:
@@ -109,13 +111,13 @@ def test_ties_nan_and_infinities(name: str) -> None:
     exact(name, 300, given=arrays | {"H": 0 * np.nan_to_num(arrays["H"]), "K": np.ones_like(arrays["K"])})
 
 
-@pytest.mark.parametrize("name", ["masked", "masked by row", "of a part", "a maximum of some", "a sum of some"])
+@pytest.mark.parametrize("name", ["masked", "masked by row", "of a part", "of the end", "a maximum of some", "a sum of some"])
 def test_rows_that_see_little_or_nothing(name: str) -> None:
     made, _, sizes = prepared(SPECS[name], 70, 300)
     arrays = drawn(made, sizes)
     for count in (0, 1, 2):
         if "n" in arrays:
-            exact(name, 300, given={"n": count})
+            exact(name, 300, given={"n": 300 - count if name == "of the end" else count})
             continue
         arrays["seen"][:] = False
         arrays["seen"][..., 270 : 270 + count] = True
