@@ -39,7 +39,8 @@ def ours(name: str, **arguments: Any) -> dict[str, Call]:
     import torch
 
     found: dict[str, Call] = {}
-    for label, schedule in (("ours", "tensor"), ("ours, anchor stays", "optimistic")):
+    ways = (("ours", "tensor"), ("ours, anchor stays", "optimistic"), ("ours, mma.sync", "mma"))
+    for label, schedule in ways:
         run = form(name).compile("cuda", schedule=schedule)
         try:
             made = run(**arguments)
@@ -272,6 +273,13 @@ def _latent(batch: int, keys: int) -> Contenders:
     return latent(batch, keys)
 
 
+def _chosen(what: str, **sizes: int) -> Contenders:
+    from benchmarks import gpu_attention_logits
+
+    return gpu_attention_logits.chosen(getattr(gpu_attention_logits, what), **sizes)
+
+
+ARGMAX, LARGEST = (f"{what} of logits, 8192 x 4096 x 131072 bf16" for what in ("argmax", "eight largest"))
 LATENT = "latent decode: batch 64, 128 heads, 576/512, 8k keys"
 CELLS: dict[str, Callable[[], Contenders]] = {
     "attention (4,16,4096,128) bf16": partial(attention, "attention_scaled", STANDARD),
@@ -291,10 +299,15 @@ CELLS: dict[str, Callable[[], Contenders]] = {
     "latent decode: batch 1, 128 heads, 576/512, 32k keys": partial(_latent, 1, 32768),
     "SPLADE head (32,256,768) x 30528 bf16": splade,
     "linear cross-entropy, 8192 x 4096 x 131072 bf16": linear_cross_entropy,
+    ARGMAX: partial(_chosen, "ARGMAX"),
+    LARGEST: partial(_chosen, "LARGEST"),
+    "router: softmax, eight of 256 experts, 16384 x 4096 bf16": partial(_chosen, "ROUTER", i=16384, n=256),
 }  # fmt: skip
 MATMUL = {
     LATENT,
     "latent decode: batch 1, 128 heads, 576/512, 32k keys",
     "SPLADE head (32,256,768) x 30528 bf16",
     "linear cross-entropy, 8192 x 4096 x 131072 bf16",
+    ARGMAX,
+    LARGEST,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 from redalg.graph import Node, is_const
@@ -201,7 +202,9 @@ class TensorKernel:
             scope.leaf = lambda n: names.get(n.attr, f"i_{n.attr}") if n.op == "index" else self.leaf(n)
             return scope.text(node, 2)
 
-        return bounds(self.made.condition, self.made.row, self.made.stream, prints)
+        found = bounds(self.made.condition, self.made.row, self.made.stream, prints)
+        # the first positions take what there is not enough of to fill a list, or where nothing is seen at all
+        return replace(found, low=None) if self.tile.picks.lists else found
 
     def whole(self, first: bool) -> str:
         """Whether all elements of the block exist and are shown, as a test."""
@@ -227,7 +230,7 @@ class TensorKernel:
         if self.plan.pieces > 1:
             out(f"whole = quotient(tile, {self.plan.pieces})", f"piece = tile - whole * {self.plan.pieces}")
             tile = "whole"
-        if self.plan.uneven or self.plan.sectioned:
+        if self.plan.uneven:
             section = self.fix("section")
             out(f"part = quotient({tile}, {section} * {blocks})", f"rest = {tile} - part * ({section} * {blocks})")
             out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")

@@ -159,7 +159,8 @@ class Picks:
         last = f"{values}[{size * r + size - 1}]"
         with out.block(f"for w in range({words}):"):
             out("taken[w] = np.uint32(0)")
-        out(f"more = not (best < {last})")
+        self._bound(size, last)
+        out("more = not (best < bound)")
         with out.block("while more:"):
             self._found(element, f"{UNTAKEN} & ")
             out(f"more = {self._before(f, size * r + size - 1, 'best', 'at')}")
@@ -169,7 +170,27 @@ class Picks:
                     out("mark = np.uint32(1) << np.uint32(found & 31) if found >> 5 == w else np.uint32(0)")
                     out("taken[w] = taken[w] | mark")
                 self._best(f, element, True)
-                out(f"more = not (best < {last})")
+                out(f"bound = max_nan_f32(bound, {last})", "more = not (best < bound)")
+
+    def _bound(self, size: int, last: str) -> None:
+        """A value below which nothing is among the row's `size` largest: at least as many elements have it or more.
+
+        That is so of the last entry of every thread's list, and of the least of four threads' largest elements, or
+        of their largest but one among four that are largest of a part each. NaN excludes nothing.
+        """
+        out = self.out
+        if size <= 4:
+            out("bound = best")
+        else:  # the second of four numbers
+            tops, lows = (
+                [f"{word}_nan_f32(best_way[{k}], best_way[{k + 1}])" for k in (0, 2)] for word in ("max", "min")
+            )
+            out(f"bound = max_nan_f32(min_nan_f32({', '.join(tops)}), max_nan_f32({', '.join(lows)}))")
+        out(f"floor = {last}")
+        with out.block("for step in range(2):"):
+            out("bound = min_nan_f32(bound, shfl_xor_f32(bound, 1 << step))")
+            out("floor = max_nan_f32(floor, shfl_xor_f32(floor, 1 << step))")
+        out("bound = max_nan_f32(bound, floor)")
 
     def _before(self, f: Fold, entry: int, value: str, place: str) -> str:
         values, places = self.names(f)

@@ -31,8 +31,7 @@ class TensorPlan:
     ``anchor``: "moves"; "stays" where the first block left it, and rows that fail the test are noted; "again": those
     rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
     ``long``: no lanes; both operands come in chunks of 64 terms. ``pieces``: of the stream, for one tile of rows each.
-    ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work. ``sectioned``: tiles of
-    all batches that share rows of the left operand follow each other.
+    ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work.
     ``widths``: lengths of the contracted axes, if there are several: their terms lie side by side, chunk by chunk.
     """
 
@@ -51,7 +50,6 @@ class TensorPlan:
     pieces: int = 1
     notes: int = 1
     drawn: bool = False
-    sectioned: bool = False
     widths: tuple[int, ...] = ()
 
     @property
@@ -238,8 +236,7 @@ def long_plan(
     blocks = -(-sizes[made.stream] // columns)
     uneven = positional(made)
     pieces = 1 if deterministic else best_pieces(tiles, blocks, target.multiprocessors)
-    alone = pieces == 1 and not made.left.axes & set(made.batch)
-    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces, sectioned=alone)
+    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces)
 
 
 def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:

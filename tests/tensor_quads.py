@@ -29,11 +29,11 @@ def rounded(x: Any, dtype: str) -> Any:
 
 
 class Quad:
-    """Four threads, and where they meet."""
+    """Four threads, or the 32 of a warp, and where they meet."""
 
-    def __init__(self, threads: int = 4) -> None:
-        self.barrier = threading.Barrier(threads, timeout=60)
-        self.slots: list[Any] = [None] * threads
+    def __init__(self, size: int = 4) -> None:
+        self.barrier = threading.Barrier(size, timeout=60)
+        self.slots: list[Any] = [None] * size
 
     def exchanged(self, lane: int, value: Any) -> list[Any]:
         self.slots[lane] = value
@@ -47,8 +47,10 @@ class Quads:
     """One kernel over arrays of float32, `{name: array}`; scalars by value. `blocks`: of the grid."""
 
     def __init__(
-        self, made: Class, plan: TensorPlan, given: Mapping[str, Any], blocks: int = 1, round_weights: bool = False
-    ) -> None:
+        self, made: Class, plan: TensorPlan, given: Mapping[str, Any], blocks: int = 1, round_weights: bool = False,
+        size: int = 4,
+    ) -> None:  # fmt: skip
+        self.size = size
         self.made, self.plan, self.given, self.blocks = made, plan, given, blocks
         self.round_weights = round_weights
         self.module = emit_tensor(made, plan)
@@ -67,7 +69,6 @@ class Quads:
         self.notes = np.full(4 * plan.teams * self.fixed["tiles"], -1)
         self.local = threading.local()
         self.problems: list[BaseException] = []
-        self.together = 4  # threads that run at a time
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -78,12 +79,12 @@ class Quads:
         entry, args = namespace[self.module.entry], [self.argument(p) for p in self.module.params]
         for block in range(self.blocks):
             for team, warp, row in places:
-                quad = Quad(self.together)
+                quad = Quad(self.size)
                 threads = [
                     threading.Thread(
                         target=self.one, args=(entry, args, block, 128 * (team + 1) + 32 * warp + 4 * row, k, quad)
                     )
-                    for k in range(self.together)
+                    for k in range(self.size)
                 ]
                 for t in threads:
                     t.start()
@@ -194,6 +195,14 @@ class Quads:
     def do_ballot(self, x: bool) -> int:
         return sum(bool(v) << k for k, v in enumerate(self.local.quad.exchanged(self.local.lane, x)))
 
+    def do_shfl_xor_i32(self, x: Any, mask: int) -> Any:
+        return self.do_shfl_xor_f32(x, mask)
+
+    @staticmethod
+    def do_has_bit(word: Any, k: int) -> bool:
+        assert 0 <= k < 32
+        return bool(int(word) >> k & 1)
+
     def do_shfl_xor_f32(self, x: Any, mask: int) -> Any:
         return self.local.quad.exchanged(self.local.lane, x)[self.local.lane ^ mask]
 
@@ -204,6 +213,8 @@ class Quads:
     # --- products ----------------------------------------------------------------------------------------------------
 
     def do_tile_product(self, *_: Any, fresh: bool = True, **__: Any) -> Callable[..., None]:
+        if self.plan.long:
+            return self.multiply if fresh else lambda *_: None  # the first chunk's product stands for all of them
         return self.multiply if fresh else self.weigh
 
     def matrix(self, tile: str, names: Mapping[str, Any]) -> np.ndarray:
@@ -234,7 +245,9 @@ class Quads:
         columns = self.plan.columns
         q = self.taken(self.matrix("left", names), np.array([names["row"], names["row"] + 8]))
         across = np.arange(columns // 4)
-        k = self.taken(self.matrix("right", names), me.at * columns + 8 * (across >> 1) + 2 * me.lane + (across & 1))
+        k = self.taken(
+            self.matrix("right", names), me.at * columns + 8 * (across >> 1) + 2 * (me.lane & 3) + (across & 1)
+        )
         word = left[0] if self.plan.in_registers else LEFT
         q = q * {LEFT: 1, 0: 0, LEFT ^ 0x80008000: -1}[int(word)]
         found = np.asarray(q, np.float64) @ np.asarray(k, np.float64).T

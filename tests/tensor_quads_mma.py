@@ -52,19 +52,14 @@ class MmaQuads(Quads):
     plan: MmaPlan
 
     def __init__(self, made: Class, plan: MmaPlan, given: Mapping[str, Any], **more: Any) -> None:
-        super().__init__(made, plan, given, **more)
+        super().__init__(made, plan, given, size=32 if plan.long else 4, **more)  # without lanes a whole warp votes
         self.blocks = self.fixed["tiles"]
-        self.together = 32 if plan.long else 4  # without lanes a whole warp votes
         assert emit_tensor(made, plan).source == self.module.source
 
     def one(self, *arguments: Any) -> None:
         me = self.local
         me.places, me.group, me.groups = {}, [], []
         super().one(*arguments)
-
-    @staticmethod
-    def do_has_bit(word: int, bit: int) -> bool:
-        return bool(int(word) >> bit & 1)
 
     def do_this_thread(self) -> int:
         return int(self.local.t)

@@ -30,7 +30,7 @@ REASONS = {  # of everything in the catalog that multiplies matrices; the rest i
     "attention_linear": "the contraction is not one of two tensors",
     "attention_with_statistics": "a tile cannot be folded into a state at the new anchors",
     "cross_entropy_linear_head": "it multiplies bfloat16 and float32; tensor cores are used for bfloat16, float16",
-    "nearest_neighbour": "its state holds more than real numbers",
+    "nearest_neighbour": "the contraction is not one of two tensors",
     "fp8_per_token_gemm": "an element holds no contraction",
 }
 OTHERS = {
@@ -105,6 +105,12 @@ INSIDE = {
     "maximum": text_of("g*s", rest="return y = max[j](u)"),
     "extrema of both kinds": text_of("s", rest="return y = max[j](u), z = min[j](u)"),
     "a fold without scores": text_of("s", rest="return y = max[j](u), z = sum[j](w[j])"),
+    "the position of the maximum": text_of("g*s", rest="return y = argmax[j](u)"),
+    "the position of the minimum": text_of("s + b[j]", rest="return y = argmin[j](u)"),
+    "the first of those that are seen": text_of("where(seen[j], s, -oo)", declared="tensors seen[j] bool; ",
+                                               rest="return y = argmax[j](u)"),
+    "four of the largest": text_of("s", rest="return y = topk[j:4:c](u).values, z = topk[j:4:c](u).indices"),
+    "weights of the largest": text_of("s", rest=TAIL + "l = sum[j](p); return y = topk[j:4:c](p/l).values"),
     "a constant for every element": text_of("s", rest="return y = sum[j](exp(u)), z = sum[j](cos(u))"),
 }  # fmt: skip
 OUTSIDE = {
@@ -132,8 +138,23 @@ OUTSIDE = {
     "the scores shifted": (
         text_of("s", rest="return y = sum[j](sigmoid(-u))"), "",
     ),
-    "the position of the maximum": (
-        text_of("s", rest="return y = argmax[j](u)"), "its state holds more than real numbers",
+    "positions of both extrema": (
+        text_of("s", rest="return y = argmax[j](u), z = argmin[j](u)"),
+        "positions are kept of elements that other folds read in another way",
+    ),
+    "positions of something else": (
+        text_of("s", rest="return y = argmax[j](tanh(u) + b[j]), z = max[j](u)"),
+        "positions are kept of elements that other folds read in another way",
+    ),
+    "nine of the largest": (
+        text_of("s", rest="return y = topk[j:9:c](u).values"), "lists of 9 entries are longer than 8",
+    ),
+    "the position of the maximum beside an output": (
+        text_of("s", rest=TAIL + "return O = sum[j](p*V[h,j,e])/sum[j](p), x = argmax[j](u)"),
+        "positions are not kept beside a sum with lanes",
+    ),
+    "whether any is positive": (
+        text_of("s", rest="return y = any[j](u > 0)"), "its state holds more than real numbers",
     ),
     "a mean": (
         text_of("s", rest="return y = mean[j](u)"), "a tile cannot be folded into a state at the new anchors",
@@ -254,6 +275,7 @@ MEANING: dict[str, Any] = {
 }  # fmt: skip
 NUMBER = {"oo": math.inf, "-oo": -math.inf}
 IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+IDENTITY |= {"argmax": -math.inf, "argmin": math.inf, "topk": -math.inf}  # beyond the end, behind every position
 
 
 def judge(made: Class, seeds: int = 12) -> None:

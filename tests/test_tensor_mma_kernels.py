@@ -42,7 +42,7 @@ def judge(text: str, seed: int = 1, given: Mapping[str, Any] | None = None, spre
 
 def compare(quads: MmaQuads, arrays: Mapping[str, Any], text: str) -> None:
     made, tiles, spec = quads.made, quads.plan, form_of(text).spec
-    places = [(team, warp, 0) for team, warp, _ in PLACES] if quads.together > 4 else PLACES
+    places = [(team, warp, 0) for team, warp, _ in PLACES] if quads.size > 4 else PLACES
     found = quads.run(places)
     doubled = {n: a.astype(float) if np.ndim(a) and a.dtype.kind == "f" else a for n, a in arrays.items()}
     true = ra.reference(spec, **doubled)
@@ -52,7 +52,7 @@ def compare(quads: MmaQuads, arrays: Mapping[str, Any], text: str) -> None:
         at = r.axes.index(made.row)
         size = found[r.name].shape[at]
         rows = {t + 16 * tiles.tall * warp + row + 8 * k for t in range(0, size, tiles.rows)
-                for _, warp, first in places for row in range(first, first + quads.together // 4)
+                for _, warp, first in places for row in range(first, first + quads.size // 4)
                 for k in range(tiles.held)}  # fmt: skip
         here = sorted(x for x in rows if x < size)
         ours, theirs = (np.take(np.asarray(x, float), here, at) for x in (found[r.name], true[r.name]))
