@@ -101,6 +101,15 @@ def test_the_order_of_a_row_does_not_follow_from_the_number_of_rows() -> None:
         assert len(columns) == 1
 
 
+def test_few_rows_are_spread_over_the_device() -> None:
+    made = class_of("attention_grouped_query")
+    sizes = sizes_of(made, 128) | {made.row: 8, made.stream: 32768}
+    views = views_of(made.program, sizes)
+    tiles = mma_plan_of(made, sizes, views, A100)[1]
+    assert tiles.pieces > 1 and tiles.rows == 64
+    assert mma_plan_of(made, sizes, views, A100, deterministic=True)[1] == replace(tiles, pieces=1)
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)
 def test_tiles_fit_the_device(target: Target) -> None:
     for terms, lanes in ((8, 8), (64, 64), (80, 40), (128, 128), (192, 128), (256, 256)):

@@ -30,6 +30,8 @@ def prepared(
     sizes |= ({made.lane: e} if made.lane else {}) | {made.row: i, made.stream: j}
     sizes[made.program.inner.get(made.terms, made.terms)] = d
     made, tiles = mma_plan_of(made, sizes, views_of(made.program, sizes), target, deterministic=True)
+    if not tiles.uneven and "pieces" in changes:  # as `best_pieces` has it
+        changes["pieces"] = min(changes["pieces"], -(-j // tiles.columns))
     return made, replace(tiles, **changes), sizes
 
 
@@ -86,6 +88,13 @@ def test_tiles_of_any_shape(name: str, shape: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["attention_causal", "attention_masked"])
 def test_lengths_that_divide_nothing(name: str, i: int, j: int) -> None:
     judge(name, i=i, j=j, d=256 if i < 10 else 24, seed=i)
+
+
+@pytest.mark.parametrize("pieces, j", [(2, 150), (3, 300), (5, 129)])
+@pytest.mark.parametrize("name", ["attention_causal", "attention_window", "attention_with_lse", "splade"])
+def test_pieces_of_the_stream(name: str, pieces: int, j: int) -> None:
+    """Unequal ones; where a condition leaves fewer blocks than pieces, some are empty."""
+    judge(name, i=9, j=j, d=128, spread=0.5, pieces=pieces)
 
 
 @pytest.mark.parametrize("d", [8, 72, 128, 200])
