@@ -69,7 +69,7 @@ class MmaSkeleton(Skeleton):
             k.array("sums", p.held * p.lanes // 4)
             k.array("P", p.held * p.columns // 8, "np.uint32")
         for part in self.made.walk.parts:
-            if not part.axes:
+            if not part.axes and part.name not in k.tile.picks.lists:
                 k.array(local(part.name), p.held)
         out("tile = opaque(cuda.blockIdx.x)")
         k.tile_places()
@@ -184,6 +184,7 @@ class MmaSkeleton(Skeleton):
         if self.has_values:
             with out.block(f"for k in range({self.plan.held * self.plan.lanes // 4}):"):
                 out("sums[k] = f32(0)")
+        k.tile.picks.start()
         self.block("last", made.walk.lift, True)
         out("block = opaque(last)", "low_step = opaque(low)")
         with out.block("while block > low_step:"):

@@ -12,6 +12,7 @@ from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import Class, Outside, operand_of
+from redalg.kernels.tensor_picks import picked
 from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, padded, positional, positive, reads
 
 LONGEST = 256  # terms, or lanes, of one row
@@ -126,7 +127,7 @@ def mma_plan_of(
     _require(made, made.left, made.terms, sizes, views)
     _require(made, made.right, made.terms, sizes, views)
     if made.values is None or made.lane is None:
-        return _long(made, sizes, terms, target, deterministic)
+        return long_mma(made, sizes, terms, target, deterministic)
     _require(made, made.values, made.lane, sizes, views)
     found = fitted_mma(made, sizes, terms, lanes, target)
     blocks = -(-sizes[made.stream] // found.columns) // 2  # a piece of a block is not worth a merge
@@ -175,12 +176,12 @@ def _twice(plan: MmaPlan, target: Target) -> bool:
     return 2 * (plan.shared + 1024) <= target.shared
 
 
-def _long(
+def long_mma(
     made: Class, sizes: Mapping[str, int], terms: int, target: Target, deterministic: bool
 ) -> tuple[Class, MmaPlan]:
     """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
     columns, uneven, many = 128, positional(made), sizes[made.row] > 64
-    tall, warps = (2, 4) if many and roomy(target) else (1, 8 if many else 4)
+    tall, warps = (2, 4) if many and roomy(target) and not picked(made.walk) else (1, 8 if many else 4)
     found = MmaPlan(1, columns, 2, terms, 0, False, uneven, long=True, warps=warps, given=terms, tall=tall)
     apart = made.scale is not None and not positive(made)
     made = replace(made, scale=None) if apart else made
