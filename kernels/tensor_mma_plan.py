@@ -100,6 +100,18 @@ def room_of(target: Target) -> int:
     return ROOM.get(target.cc, LEAST_ROOM) << 10
 
 
+def rate_of(target: Target) -> float:
+    """Operations a second of mma.sync: 2048 a cycle for every multiprocessor where shared memory is large, 1024 else.
+
+    Sources: A100 Tensor Core GPU Architecture (2020), 312 TFLOP/s; NVIDIA Ada GPU Architecture (2022), L40S 362.
+
+    >>> from redalg.kernels.target import A100, L40S
+    >>> round(rate_of(A100) / 1e12), round(rate_of(L40S) / 1e12)
+    (312, 366)
+    """
+    return (2048 if roomy(target) else 1024) * target.multiprocessors * target.clock
+
+
 def mma_plan_of(
     made: Class, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool = False
 ) -> tuple[Class, MmaPlan]:
