@@ -150,7 +150,7 @@ def test_kernels_print_the_same_bounds(condition: str) -> None:
     plain = bounds(made.condition, "i", "j", prints)
     texts = list(zip(*((b.low, b.high, kernel.whole(True)) for b in (plain, kernel.bounds)), strict=True))
     for w, v, rows, first in itertools.product((-3, 4), (2, 60), ((0, 7), (3, 3)), (0, 8, 11)):
-        known = {"w": w, "z": v, "size_i": 9, "size_j": 12, "i_first": rows[0], "i_last": rows[1]}
+        known = {"w": w, "w_": w, "z": v, "size_i": 9, "size_j": 12, "i_first": rows[0], "i_last": rows[1]}
         known |= {"j_first": first, "j_last": first + 2}
         for ours, printed in texts[:2]:
             assert (ours is None) == (printed is None)
