@@ -38,7 +38,8 @@ class CudaRun(Shown):
     (seconds, most of it compiling) and keeps the fastest, also on disk; `deterministic` leaves those that add in the
     same order. Such a call cannot be captured.
 
-    Contractions of float16 and bfloat16 run on tensor cores where the compute capability is 9.0: sums are kept in
+    Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
+    mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. Sums are kept in
     float32, weights are rounded to the tensors' type before they multiply (a relative 2^-8 for bfloat16, 2^-11 for
     float16, of Σ|weight·value|). ``schedule="block"``, or any other of the families, computes without that rounding.
 
