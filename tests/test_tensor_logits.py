@@ -111,7 +111,9 @@ def test_ties_nan_and_infinities(name: str) -> None:
     exact(name, 300, given=arrays | {"H": 0 * np.nan_to_num(arrays["H"]), "K": np.ones_like(arrays["K"])})
 
 
-@pytest.mark.parametrize("name", ["masked", "masked by row", "of a part", "of the end", "a maximum of some", "a sum of some"])
+@pytest.mark.parametrize(
+    "name", ["masked", "masked by row", "of a part", "of the end", "a maximum of some", "a sum of some"]
+)
 def test_rows_that_see_little_or_nothing(name: str) -> None:
     made, _, sizes = prepared(SPECS[name], 70, 300)
     arrays = drawn(made, sizes)
