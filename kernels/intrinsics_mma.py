@@ -67,8 +67,8 @@ def tile_product(
 ) -> Any:  # fmt: skip
     """``product(tile, a, place)``: tile[16·tall, columns] (+)= A[16·tall, terms]·B.
 
-    ``a``: "registers" (a local array of 4·tall words for every 16 terms) or "shared" (the lane's address in a tile whose
-    rows are `a_pitch` bytes apart). B lies in shared memory, its rows `pitch` bytes apart: as [columns, terms], or,
+    ``a``: "registers" (a local array of 4·tall words for every 16 terms) or "shared" (the lane's address in a tile
+    whose rows are `a_pitch` bytes apart). B lies in shared memory, its rows `pitch` bytes apart: as [columns, terms], or,
     ``transposed``, as [terms, columns]; `place` is the lane's address in it. Lanes have their addresses from
     `right_lane` (or `left_lane` for A, and for a transposed B). ``fresh`` overwrites the tile, else products are added.
     """
@@ -248,6 +248,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "shared_start": _shared_start,
     "left_lane": _left_lane,
     "right_lane": _right_lane,
+    "this_thread": partial(instruction, "this_thread", "mov.u32 $0, %tid.x;", f"=r,{MEMORY}", "i32"),
     "copies_sent": partial(instruction, "copies_sent", "cp.async.commit_group;", MEMORY),
 }
 FACTORIES = ("copies_done", "left_load", "tile_copy", "tile_product")

@@ -48,7 +48,8 @@ def _shapes(made: Class, plan: MmaPlan) -> dict[str, str]:
         "load_values_tile": f"tile_copy({p.columns}, {p.lanes // 8}, {p.values_pitch}, {p.threads})",
         "multiply": f"{product})",
         "multiply_more": f"{product}, fresh=False)",
-        "weigh": f'tile_product({p.lanes}, {p.columns}, "{kind}", {p.values_pitch}, fresh=False, transposed=True{tall})',
+        "weigh": f'tile_product({p.lanes}, {p.columns}, "{kind}", {p.values_pitch}, fresh=False, transposed=True'
+        f"{tall})",
         "copies_there": "copies_done(0)",
         "copies_ready": f"copies_done({p.stages - 2})",
     }
@@ -104,7 +105,7 @@ class MmaSkeleton(Skeleton):
             out(f"left_at = left_lane(left_tile + {16 * p.tall * p.right_pitch} * warp, lane, {p.right_pitch})")
             if not p.long:
                 self.left_copied("left_tile", "left_row")
-        out("read_at = 0")
+        out("read_at = opaque(0)")
 
     def left_copied(self, place: str, start: str, more: str = "") -> None:
         row, size, name = self.made.row, self.kernel.access.size(self.made.row), operand_name(self.made.left.attr.name)
@@ -131,14 +132,15 @@ class MmaSkeleton(Skeleton):
     def copied(self, what: str, leaf: Node, start: str, step: str, place: str, more: str = "") -> None:
         first = f"{start} + ahead * (COLUMNS * {step})"
         name, count = operand_name(leaf.attr.name), f"{self.kernel.length} - ahead * COLUMNS"
-        self.out(f"load_{what}_tile(first_at + {place}, {name}, {first}, {step}, {count}, t{more})")
+        # Asked anew, so that no register holds from block to block what follows from it.
+        self.out(f"load_{what}_tile(first_at + {place}, {name}, {first}, {step}, {count}, this_thread(){more})")
 
     def turned(self, name: str) -> str:
         """To the next stage."""
         size, last = self.plan.stage_bytes, (self.plan.stages - 1) * self.plan.stage_bytes
         if self.plan.stages == 2:
-            return f"{name}_at = {size} - {name}_at"
-        return f"{name}_at = 0 if {name}_at == {last} else {name}_at + {size}"
+            return f"{name}_at = opaque({size} - {name}_at)"
+        return f"{name}_at = opaque(0 if {name}_at == {last} else {name}_at + {size})"
 
     def arrived(self, block: str) -> None:
         """The next tile is there, everybody is done with the one before it, and its place is filled again."""
@@ -183,13 +185,22 @@ class MmaSkeleton(Skeleton):
             with out.block(f"for k in range({self.plan.held * self.plan.lanes // 4}):"):
                 out("sums[k] = f32(0)")
         self.block("last", made.walk.lift, True)
-        with out.block("for block in range(last - 1, low - 1, -1):"):
+        out("block = opaque(last)", "low_step = opaque(low)")
+        with out.block("while block > low_step:"):
+            out("block = opaque(block - 1)")
             self.block("block", k.steps, False)
+        self.who()
         finished(k)
+
+    def who(self) -> None:
+        """The thread's first row, asked anew: no register holds it from block to block."""
+        row, tall = self.made.row, self.plan.tall
+        self.out("t = this_thread()", "lane = t & 31", f"row = {row}_first + {16 * tall} * (t >> 5) + (lane >> 2)")
 
     def block(self, block: str, steps: Iterable[Step], first: bool) -> None:
         out, k = self.out, self.kernel
         self.scores(block)
+        self.who()
         k.block_places(block)
         k.tile.columns.vote(first)
         if first:
@@ -218,7 +229,7 @@ class LongMmaSkeleton(MmaSkeleton):
     """Both operands of the contraction come in chunks of 64 terms, and there are no lanes."""
 
     def begin(self) -> None:
-        self.out("term = 0", "ahead = last", "write_at = 0")
+        self.out("term = 0", "ahead = last", "write_at = opaque(0)")
         for _ in range(self.plan.stages - 1):
             self.bring("", "write_at")
 
@@ -235,14 +246,18 @@ class LongMmaSkeleton(MmaSkeleton):
         out("copies_sent()", self.turned("write"))
 
     def scores(self, block: str) -> None:
-        """The block's scores, chunk by chunk."""
+        """The block's scores, chunk by chunk; apart from S, which need not be in registers."""
+        count = self.plan.held * self.plan.columns // 4
+        self.kernel.array("score_parts", count)
         self.chunk("multiply")
         chunks = -(-self.plan.terms // CHUNK)
         if chunks > 1:
             with self.out.block(f"for chunk in range(1, {chunks}):"):
                 self.chunk("multiply_more")
+        with self.out.block(f"for k in range({count}):"):
+            self.out("S[k] = score_parts[k]")
 
     def chunk(self, name: str) -> None:
         self.out("copies_ready()", "cuda.syncthreads()")
         self.bring("", "write_at")
-        self.out(f"{name}(S, left_at + read_at, right_at + read_at)", self.turned("read"))
+        self.out(f"{name}(score_parts, left_at + read_at, right_at + read_at)", self.turned("read"))

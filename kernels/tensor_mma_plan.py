@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -12,11 +12,12 @@ from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import Class, Outside, operand_of
-from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, padded, positional, positive
+from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, padded, positional, positive, reads
 
 LONGEST = 256  # terms, or lanes, of one row
 CHUNK = 64  # terms that come together where there are no lanes
 REGISTERS = 216  # of a thread, for tiles
+TALL = 192  # the same where a warp multiplies 32 rows, but for the left operand, which lies in shared memory
 # Shared memory a block may have, in KB: CUDA C++ Programming Guide 13, "Technical Specifications per Compute
 # Capability". Devices that are not listed are taken to have the least of these.
 ROOM = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
@@ -27,7 +28,8 @@ LEAST_ROOM = 99
 class MmaPlan(TensorPlan):
     """Sizes of one kernel. ``warps`` share a block's tiles of the stream, of which ``stages`` lie in
     shared memory; all of them copy and all of them multiply. ``given``: terms there are, of which `terms` are a
-    multiple of 16. ``tall``: times 16 rows of one warp, which multiply what it loads. Everything else is as in `TensorPlan`."""
+    multiple of 16. ``tall``: times 16 rows of one warp, which multiply what it loads. Everything else is as in
+    `TensorPlan`."""
 
     warps: int = 8
     given: int = 0
@@ -76,6 +78,13 @@ class MmaPlan(TensorPlan):
         return self.right_bytes + self.values_bytes + self.left_bytes * self.long
 
     @property
+    def needed(self) -> int:
+        """Registers of a thread, for tiles; weights take those of scores where there are two times 16 rows."""
+        if self.tall > 1:
+            return self.tall * (self.lanes + self.columns) // 2
+        return (self.lanes + self.columns) // 2 + (self.columns + self.terms * self.in_registers) // 4
+
+    @property
     def left_place(self) -> int:
         """Where the left operand lies: in every stage, or after all of them."""
         return self.right_bytes if self.long else self.stages * self.stage_bytes
@@ -122,33 +131,55 @@ def mma_plan_of(
     return fitted_mma(made, sizes, terms, lanes, target)
 
 
-def fitted_mma(
-    made: Class, sizes: Mapping[str, int], terms: int, lanes: int, target: Target
-) -> tuple[Class, MmaPlan]:  # fmt: skip
-    """The largest tiles that fit registers and shared memory."""
-    uneven, room = positional(made), room_of(target)
+def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, target: Target) -> tuple[Class, MmaPlan]:
+    """The largest tiles that fit registers and shared memory; two blocks, or one of twice the warps, share it."""
+    for found in _offered(made, terms, lanes, target):
+        if found.shared <= room_of(target) and found.needed <= (TALL if found.tall > 1 else REGISTERS):
+            break
+    else:
+        raise Outside("no tile fits registers and shared memory")
+    rows = sizes[made.row]  # few of them change no order
+    if rows <= 64:
+        return made, replace(found, warps=4, tall=1)
+    return made, replace(found, warps=4) if rows <= found.rows // 2 else found
+
+
+def _offered(made: Class, terms: int, lanes: int, target: Target) -> Iterator[MmaPlan]:
+    uneven, each = positional(made), (32,) if reads(made) else (64, 32)
+    if roomy(target):
+        for columns in each:
+            found = MmaPlan(1, columns, 2, padded(terms), lanes, False, uneven, warps=4, given=terms, tall=2)
+            yield from (x for x in (found, replace(found, warps=8)) if x.warps == 8 or _twice(x, target))
     for columns in (64, 32, 16):
         for in_registers in (True, False):
-            for warps in (8, 4):
-                found = MmaPlan(1, columns, 2, padded(terms), lanes, in_registers, uneven, warps=warps, given=terms)
-                if found.registers <= REGISTERS and found.shared <= room:
-                    return made, replace(found, warps=min(warps, 4 * -(-sizes[made.row] // 64)))  # changes no order
-    raise Outside("no tile fits registers and shared memory")
+            found = MmaPlan(1, columns, 2, padded(terms), lanes, in_registers, uneven, warps=4, given=terms)
+            yield from (replace(found, warps=8), found) if not _twice(found, target) else (found,)
+
+
+def roomy(target: Target) -> bool:
+    """Whether shared memory has room for two times 16 rows of a warp: where it has, tensor cores are so fast that
+    reading it would bind them, were what a warp loads not multiplied twice."""
+    return room_of(target) > LEAST_ROOM << 10
+
+
+def _twice(plan: MmaPlan, target: Target) -> bool:
+    """Whether two blocks share a multiprocessor, each of whose blocks takes 1 KB more than it asks for."""
+    return 2 * (plan.shared + 1024) <= target.shared
 
 
 def _long(
     made: Class, sizes: Mapping[str, int], terms: int, target: Target, deterministic: bool
 ) -> tuple[Class, MmaPlan]:
     """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
-    warps, columns, uneven = 8 if sizes[made.row] > 64 else 4, 128, positional(made)
-    found = MmaPlan(1, columns, 2, terms, 0, False, uneven, long=True, warps=warps, given=terms)
-    stages = max(2, min(3, room_of(target) // found.stage_bytes))
+    columns, uneven, many = 128, positional(made), sizes[made.row] > 64
+    tall, warps = (2, 4) if many and roomy(target) else (1, 8 if many else 4)
+    found = MmaPlan(1, columns, 2, terms, 0, False, uneven, long=True, warps=warps, given=terms, tall=tall)
     apart = made.scale is not None and not positive(made)
     made = replace(made, scale=None) if apart else made
     tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // found.rows)
     blocks = -(-sizes[made.stream] // columns)
     pieces = 1 if uneven or deterministic else best_pieces(tiles, blocks, target.multiprocessors)
-    return made, replace(found, stages=stages, pieces=pieces)
+    return made, replace(found, pieces=pieces)
 
 
 def _require(made: Class, leaf: Node, inner: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> None:
@@ -170,8 +201,8 @@ def _require(made: Class, leaf: Node, inner: str, sizes: Mapping[str, int], view
 def described(plan: MmaPlan, stream: str) -> str:
     """The line of `run.explain()`."""
     kept = "in registers" if plan.in_registers else "in shared memory"
-    left = "" if plan.long else f", the left operand {kept}"
+    warps = f"{plan.warps} warps of {16 * plan.tall} rows"
     return (
-        f"tensor cores by mma.sync: {plan.warps} warps of 16 rows, blocks of {plan.columns} along {stream}, "
-        f"{plan.stages} tiles in shared memory by cp.async{left}"
+        f"tensor cores by mma.sync: {warps}, blocks of {plan.columns} along {stream}, {plan.stages} tiles in shared "
+        f"memory by cp.async" + ("" if plan.long else f", the left operand {kept}")
     )

@@ -275,7 +275,7 @@ def _candidates(made: Class, terms: int, lanes: int, widths: tuple[int, ...]) ->
             for columns in NARROW if reads(made) else (128, 96, 64, 32):
                 for in_registers in (True, False):
                     yield TensorPlan(teams, columns, 2, terms, lanes, in_registers, uneven, widths=widths)
-    if lanes % (2 * CHUNK) == 0:
+    if lanes % (2 * CHUNK) == 0 and lanes <= 2 * WIDEST:
         slots = sum(not part.axes for part in made.walk.parts)
         for columns in (64, 32):
             yield WidePlan(
