@@ -62,10 +62,10 @@ class Columns:
         kernel, out = self.kernel, self.out
         if not self.leaves:
             return
-        with out.block("for r in range(2):"):
+        with out.block(kernel.each_row):
             kernel.row_places()
             for k, leaf in enumerate(self.leaves):
-                kernel.array(f"early{k}", 2)
+                kernel.array(f"early{k}", kernel.held)
                 out(f"early{k}[r] = {kernel.leaf(leaf)}")
 
     def _leaves(self) -> list[Node]:

@@ -50,8 +50,8 @@ def compare(quads: MmaQuads, arrays: Mapping[str, Any], text: str) -> None:
     for r in made.program.results:
         at = r.axes.index(made.row)
         size = found[r.name].shape[at]
-        rows = {t + 16 * tiles.tall * warp + row + 8 * k for t in range(0, size, tiles.rows)
-                for _, warp, row in PLACES for k in range(tiles.held)}  # fmt: skip
+        rows = {t + 16 * tiles.tall * warp + (row if quads.size == 4 else 0) + 8 * k
+                for t in range(0, size, tiles.rows) for _, warp, row in PLACES for k in range(tiles.held)}  # fmt: skip
         here = sorted(x for x in rows if x < size)
         ours, theirs = (np.take(np.asarray(x, float), here, at) for x in (found[r.name], true[r.name]))
         np.testing.assert_array_equal(np.isnan(ours), np.isnan(theirs), err_msg=r.name)
