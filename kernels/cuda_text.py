@@ -27,7 +27,7 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(
-    r"t\d+|shift\d+|early\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
+    r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
     r"|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
 

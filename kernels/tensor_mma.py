@@ -69,7 +69,7 @@ class MmaSkeleton(Skeleton):
             k.array("sums", p.held * p.lanes // 4)
             k.array("P", p.held * p.columns // 8, "np.uint32")
         for part in self.made.walk.parts:
-            if not part.axes:
+            if not part.axes and part.name not in k.tile.picks.lists:
                 k.array(local(part.name), p.held)
         out("tile = opaque(cuda.blockIdx.x)")
         k.tile_places()
@@ -78,6 +78,7 @@ class MmaSkeleton(Skeleton):
         self.places()
         self.begin()
         self.words()
+        k.tile.picks.start()
         self.all_blocks()
 
     # --- where operands lie ------------------------------------------------------------------------------------------

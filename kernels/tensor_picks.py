@@ -1,7 +1,7 @@
 """Positions of extrema and the k largest elements of a row, kept sorted in the registers of the threads that share it.
 
-Every thread has a list of its own elements of both its rows, over all blocks; the four threads of a row merge theirs at
-the end of the tile. A block costs one comparison an element: where the largest of a thread's elements in it does not
+Every thread has a list of its own elements of each of its rows, over all blocks; the four threads of a row merge theirs
+at the end of the tile. A block costs one comparison an element: where the largest of a thread's elements in it does not
 come before the last entry of its list, nothing does. Else the elements that do are put into the list one by one.
 
 Order: larger first, NaN before all numbers, the lowest position among equals. Blocks are walked from the last one on,
@@ -87,10 +87,10 @@ class Picks:
 
     # --- a tile ------------------------------------------------------------------------------------------------------
 
-    def start(self, rows: int = 2) -> None:
-        """Empty lists."""
+    def start(self, rows: int = 0) -> None:
+        """Empty lists, of the rows of a thread or of so many."""
         for f in self.folds:
-            (values, places), size = self.names(f), rows * entries(f)
+            (values, places), size = self.names(f), (rows or self.kernel.held) * entries(f)
             self.kernel.array(values, size)
             self.kernel.array(places, size, "np.int32")
             with self.out.block(f"for k in range({size}):"):
@@ -99,7 +99,7 @@ class Picks:
     def fold(self, f: Fold, element: Element) -> None:
         """A block's elements."""
         out = self.out
-        for r in range(2):
+        for r in range(self.kernel.held):
             out(f"r = {r}")
             self._best(f, element)
             (self._single if entries(f) == 1 else self._several)(f, element, r)
@@ -114,7 +114,7 @@ class Picks:
             if untaken:
                 out(f"{ways}[k] = -INF")
             else:
-                out("s = 4 * (k >> 1) + 2 * r + (k & 1)", f"{ways}[k] = {element.text}")
+                out(kernel.register, f"{ways}[k] = {element.text}")
         with kernel.elements(False, 0 if untaken else WAYS):
             text = joined(kind, "f", kernel.real, f"{ways}[k % {WAYS}]", element.text)
             out(f"{ways}[k % {WAYS}] = {text}" + (f" if {UNTAKEN} else {ways}[k % {WAYS}]" if untaken else ""))
@@ -137,7 +137,7 @@ class Picks:
         starts = list(range(0, count, UNROLLED))[::-1]
         start = len(out.lines)
         with out.block(f"for k in range({count - 1}, {starts[0] - 1}, -1):"):
-            out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+            out(self.kernel.register)
             yield
         body = out.lines[start + 1 :]
         for low in starts[1:]:
@@ -216,13 +216,13 @@ class Picks:
             kernel.array("other_value", size)
             kernel.array("other_place", size, "np.int32")
             with out.block("for step in range(2):"):
-                for r in range(2):
+                for r in range(kernel.held):
                     with out.block(f"for k in range({size}):"):
                         out(f"other_value[k] = shfl_xor_f32({values}[{size * r} + k], 1 << step)")
                         out(f"other_place[k] = shfl_xor_i32({places}[{size * r} + k], 1 << step)")
                     self._merge(f, size * r)
             if element.factor:
-                with out.block(f"for k in range({2 * size}):"):
+                with out.block(f"for k in range({kernel.held * size}):"):
                     out(f"{values}[k] = {element.factor} * {values}[k]")
 
     def _merge(self, f: Fold, first: int) -> None:
