@@ -19,11 +19,15 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "outer factor rate minus keep shift shown missed missed_rows swizzle fragment column s S P sums place stage "
     "left_words left_phase right_phase values_phase right_stage values_stage left_full left_free right_full right_free "
     "values_full values_free value_left value_right multiply weigh scores_done scores_first sums_done more_registers "
-    "fewer_registers COLUMNS STAGES TEAMS LARGEST LOG2E "
+    "fewer_registers COLUMNS STAGES TEAMS LARGEST LOG2E stage phase before chunk term whole index all_blocks bits "
+    "drawn drawn_full drawn_free draw_phase word found more bound floor best taken mark other_value other_place "
+    "multiply_more copies_ready copies_sent copies_there shared_start left_lane right_lane this_thread ahead "
+    "own_tile own_full mine theirs within weights moved any_moved part piece place barrier none first_block first "
+    "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(
-    r"t\d+|shift\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
+    r"t\d+|shift\d+|early\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
     r"|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
 

@@ -20,7 +20,8 @@ from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
-from redalg.kernels.tensor_plan import Map, TensorPlan, fixed_of, maps_of, plan_of
+from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of
+from redalg.kernels.tensor_plan import Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def plan(
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
     program, sizes, walk = situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-    if schedule in (None, TENSOR, OPTIMISTIC):
-        found = _on_tensor_cores(program, sizes, views, target, schedule == OPTIMISTIC, deterministic)
+    if schedule in (None, TENSOR, OPTIMISTIC, MMA):
+        found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
         if schedule is not None:
@@ -83,6 +84,7 @@ def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) 
 
 
 TENSOR = "tensor"  # the schedule of `redalg.kernels.emit_tensor`
+MMA = "mma"  # the same by mma.sync (`redalg.kernels.tensor_mma`), whatever the compute capability
 OPTIMISTIC = "optimistic"  # the same with an anchor that stays (`redalg.kernels.tensor_anchor`)
 
 
@@ -97,34 +99,44 @@ def _on_tensor_cores(
     sizes: Mapping[str, int],
     views: Mapping[str, View],
     target: Target,
-    optimistic: bool,
+    schedule: Override,
     deterministic: bool,
 ) -> tuple[Class, TensorPlan] | Outside:
     """The program as one of the class with its tiles, or why it is none."""
     try:
         if any(n == 0 for n in sizes.values()):
             raise Outside("an axis has length 0")
-        made, tiles = plan_of(classified(program, sizes), sizes, views, target, deterministic)
-        if tiles.uneven and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
-            tiles = replace(tiles, drawn=True)
-        if optimistic and deterministic:
-            raise Outside("rows are computed again with their neighbours, whose bits they would follow")
+        optimistic = schedule == OPTIMISTIC
+        planned = mma_plan_of if schedule == MMA or target.cc[0] != 9 and not optimistic else plan_of
+        made, tiles = planned(classified(program, sizes), sizes, views, target, deterministic)
+        if isinstance(tiles, MmaPlan):
+            return made, tiles
         if optimistic:
-            anchored(made)
-            tiles = replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8)
+            tiles = _optimistic(made, tiles, sizes, deterministic)
+        if tiles.uneven and tiles.pieces == 1 and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
+            tiles = replace(tiles, drawn=True)
         return made, tiles
     except Outside as why:
         return why
+
+
+def _optimistic(made: Class, tiles: TensorPlan, sizes: Mapping[str, int], deterministic: bool) -> TensorPlan:
+    """The tiles with an anchor that stays. Raises: Outside."""
+    if deterministic:
+        raise Outside("rows are computed again with their neighbours, whose bits they would follow")
+    if tiles.long:
+        raise Outside("without lanes an anchor costs next to nothing")
+    anchored(made)
+    return replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8, pieces=1)
 
 
 def _tensor_planned(
     made: Class, tiles: TensorPlan, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], target: Target
 ) -> Planned:
     fixed = fixed_of(made, tiles, sizes)
-    blocks = min(target.multiprocessors, fixed["tiles"])
+    blocks = fixed["tiles"] if isinstance(tiles, MmaPlan) else min(target.multiprocessors, fixed["tiles"])
     reasons = (
-        f"tensor cores: {tiles.teams} warpgroups of 64 rows, blocks of {tiles.columns} along {made.stream}, one more "
-        f"warpgroup brings {tiles.stages} tiles ahead",
+        described(tiles, made.stream) if isinstance(tiles, MmaPlan) else _layout(tiles, made.stream),
         *(ANCHORED if tiles.anchor == "stays" else ()),
         f"{fixed['tiles']} tiles {'drawn by' if tiles.drawn else 'shared out among'} {blocks} blocks",
         f"{tiles.shared} bytes of shared memory for each block",
@@ -140,11 +152,20 @@ def _tensor_planned(
     geometry = again_geometry = Geometry(blocks, tiles.threads)
     again = emit_tensor(made, replace(tiles, anchor="again")) if tiles.anchor == "stays" else None
     if tiles.pieces > 1:
-        rows = prod(sizes[a] for a in made.program.rows)
+        rows = prod(sizes[a] for a in made.program.rows) * max(1, tiles.lanes)
         again, again_geometry = emit_merge(made, tiles), Geometry(-(-rows // 128), 128)
+    maps = () if isinstance(tiles, MmaPlan) else maps_of(made, tiles)
     return Planned(
-        made.program, choice, module, sizes, shapes, geometry, maps_of(made, tiles), fixed, again, again_geometry
+        made.program, choice, module, sizes, shapes, geometry, maps, fixed, again, again_geometry
     )  # fmt: skip
+
+
+def _layout(tiles: TensorPlan, stream: str) -> str:
+    groups = f"{tiles.teams} warpgroups of 64 rows"
+    if isinstance(tiles, WidePlan):
+        groups = f"2 warpgroups share 64 rows, {tiles.own_lanes} lanes each"
+    ahead = f"one more warpgroup brings {tiles.stages} of them ahead"
+    return f"tensor cores: {groups}, blocks of {tiles.span} along {stream}, {ahead}"
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)

@@ -6,7 +6,7 @@ from redalg.graph import NEG_INF, Node, is_const
 from redalg.kernels.cuda_text import local
 from redalg.kernels.emit_tensor import TensorKernel, join_of
 from redalg.kernels.tensor_class import Class
-from redalg.kernels.tensor_plan import TensorPlan, positive
+from redalg.kernels.tensor_plan import TensorPlan, WidePlan, positive
 from redalg.printing import short
 
 
@@ -79,4 +79,9 @@ def _sums(made: Class, kernel: TensorKernel) -> list[str]:
     join = join_of(kernel.steps)
     moved = join is not None and kernel.tile.share(join) is not None
     ends = "; share multiplies them when the anchor moves" if moved else "; nothing rescales them"
-    return [f"sums: weights times {made.values.attr.name}, by tensor cores{ends}"]
+    found = [f"sums: weights times {made.values.attr.name}, by tensor cores{ends}"]
+    if isinstance(kernel.plan, WidePlan):
+        found.append(f"lanes: {kernel.plan.lanes} are too many for one warpgroup; two trade maxima, sums and weights")
+        if kernel.plan.common:
+            found.append(f"{made.values.attr.name} is brought once: it is what scores are made of, and what is summed")
+    return found

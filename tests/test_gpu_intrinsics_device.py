@@ -30,7 +30,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x),
     "rcp": lambda x: 1 / x, "fast_rcp": lambda x: 1 / x, "div": np.divide, "fast_div": np.divide, "pow": np.power,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh,
+    "atanh": np.arctanh, "fast_tanh": np.tanh,
     **{n: getattr(np, n) for n in (
         "exp", "exp2", "log", "log1p", "expm1", "tanh", "sin", "cos", "tan", "sinh", "cosh", "sqrt", "floor", "ceil",
         "rint",

@@ -234,7 +234,7 @@ EXACT: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "rsqrt": lambda x: 1 / mpmath.sqrt(x), "rcp": lambda x: 1 / x,
     "div": lambda x, y: x / y, "fast_div": lambda x, y: x / y, "fast_rcp": lambda x: 1 / x, "pow": mpmath.power,
     "exp2": lambda x: mpmath.power(2, x), "exp2_ftz": lambda x: mpmath.power(2, x), "exp_nonpositive": mpmath.exp,
-    "fast_exp": mpmath.exp, "fast_log": mpmath.log, "rint": mpmath.nint,
+    "fast_exp": mpmath.exp, "fast_log": mpmath.log, "fast_tanh": mpmath.tanh, "rint": mpmath.nint,
 }  # fmt: skip
 
 
