@@ -20,6 +20,8 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "left_words left_phase right_phase values_phase right_stage values_stage left_full left_free right_full right_free "
     "values_full values_free value_left value_right multiply weigh scores_done scores_first sums_done more_registers "
     "fewer_registers COLUMNS STAGES TEAMS LARGEST LOG2E "
+    "phase term chunk before group rank total_0 total_1 own above staged full free down over all_rows row_first "
+    "column_first own_first multiply_more sums_first load_left_tile load_right_tile GROUP CHUNKS "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(

@@ -43,16 +43,20 @@ class TensorMaps:
         from cuda.bindings import driver as d
 
         m, sizes = self.planned.maps[number], self.planned.sizes
-        operand = next(o for o in self.planned.program.operands if o.name == m.operand)
-        strides = dict(zip(operand.axes, self.views[m.operand].strides, strict=True))
+        scratch = self.planned.scratch
+        operand = next(
+            o for o in (*self.planned.program.operands, *(o for o, _ in scratch.values())) if o.name == m.operand
+        )
+        view = scratch[m.operand][1] if m.operand in scratch else self.views[m.operand]
+        strides = dict(zip(operand.axes, view.strides, strict=True))
         each = STORAGE[operand.dtype]
         lengths = [sizes[a] for a in m.axes]
         steps = [strides[a] * each if sizes[a] > 1 else 16 for a in m.axes[1:]]
-        box = [CHUNK, m.rows] + [1] * (len(lengths) - 2)
-        kinds, words = d.CUtensorMapDataType, {"bfloat16": "BFLOAT16", "float16": "FLOAT16"}
+        box = [2 * CHUNK // each, m.rows] + [1] * (len(lengths) - 2)
+        kinds, words = d.CUtensorMapDataType, {"bfloat16": "BFLOAT16", "float16": "FLOAT16"}  # float8: bytes
         made = checked(
             d.cuTensorMapEncodeTiled(
-                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words[operand.dtype]}"), len(lengths), pointer,
+                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words.get(operand.dtype, 'UINT8')}"), len(lengths), pointer,
                 [d.cuuint64_t(n) for n in lengths], [d.cuuint64_t(n) for n in steps],
                 [d.cuuint32_t(n) for n in box], [d.cuuint32_t(1)] * len(lengths),
                 d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -72,7 +76,10 @@ class _Kept:
         from cuda.bindings import driver as d
 
         self.words, size = words, ctypes.sizeof(words)
+        mode = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED  # a stream may be captured for a graph
+        mode = checked(d.cuThreadExchangeStreamCaptureMode(mode))
         self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
+        checked(d.cuThreadExchangeStreamCaptureMode(mode))
         checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, stream), "writing tensor maps")
         status = checked(d.cuStreamIsCapturing(stream))
         if int(status) == 0:
