@@ -73,6 +73,7 @@ class TensorKernel:
             self.steps, tested = anchored(made)
             self.tested, self.anchor = local(tested), anchor_of(made)
         self.tile = Tile(self)
+        self.edges: dict[Node, str] = {}
         self.bounds = self._bounds()
 
     # --- leaves ------------------------------------------------------------------------------------------------------
@@ -199,12 +200,18 @@ class TensorKernel:
         def prints(node: Node, row: str, stream: str) -> str:
             scope = self.row_scope()
             names = {self.made.row: row, self.made.stream: stream}
-            scope.leaf = lambda n: names.get(n.attr, f"i_{n.attr}") if n.op == "index" else self.leaf(n)
+            scope.leaf = lambda n: names.get(n.attr, f"i_{n.attr}") if n.op == "index" else self._at_edge(n)
             return scope.text(node, 2)
 
         found = bounds(self.made.condition, self.made.row, self.made.stream, prints)
         # the first positions take what there is not enough of to fill a list, or where nothing is seen at all
         return replace(found, low=None) if self.tile.picks.lists else found
+
+    def _at_edge(self, node: Node) -> str:
+        """A number that bounds read, which a tile reads once."""
+        if node.op == "tensor" and node.axes:
+            return self.edges.setdefault(node, f"edge{len(self.edges)}")
+        return self.leaf(node)
 
     def whole(self, first: bool) -> str:
         """Whether all elements of the block exist and are shown, as a test."""
@@ -246,6 +253,7 @@ class TensorKernel:
         if made.batch:
             out(f"i_{made.batch[0]} = {rest}")
         out(f"{made.row}_last = min({made.row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
+        out(*(f"{name} = {self.leaf(node)}" for node, name in self.edges.items()))
         b = self.bounds
         high = f"min({self.length}, {b.high})" if b.high else self.length
         out(f"last = max((({high}) + ({self.span} - 1)) // {self.span}, 1) - 1")

@@ -1,7 +1,7 @@
 """Positions of extrema and the k largest elements of a row, kept sorted in the registers of the threads that share it.
 
-Every thread has a list of its own elements of both its rows, over all blocks; the four threads of a row merge theirs at
-the end of the tile. A block costs one comparison an element: where the largest of a thread's elements in it does not
+Every thread has a list of its own elements of each of its rows, over all blocks; the four threads of a row merge theirs
+at the end of the tile. A block costs one comparison an element: where the largest of a thread's elements in it does not
 come before the last entry of its list, nothing does. Else the elements that do are put into the list one by one.
 
 Order: larger first, NaN before all numbers, the lowest position among equals. Blocks are walked from the last one on,
@@ -88,7 +88,7 @@ class Picks:
     # --- a tile ------------------------------------------------------------------------------------------------------
 
     def start(self, rows: int = 0) -> None:
-        """Empty lists, of all rows of a thread or of so many."""
+        """Empty lists, of the rows of a thread or of so many."""
         for f in self.folds:
             (values, places), size = self.names(f), (rows or self.kernel.held) * entries(f)
             self.kernel.array(values, size)

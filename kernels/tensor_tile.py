@@ -102,7 +102,7 @@ class Tile:
         known = dict(scope.known)
         scope.known |= dict.fromkeys(but, "S[s]")
         floats = self.kernel.floats()
-        scope.known |= {n: n.attr for n in floats}  # positions are added to each other first
+        scope.known |= {n: f"i_{n.attr}" for n in floats}  # positions are added to each other first
         varying = [self.made.stream, *self.kernel.program.lanes]
         stack = list(nodes)
         while stack:  # one division a row, and a product for every element

@@ -47,13 +47,12 @@ class Quads:
     """One kernel over arrays of float32, `{name: array}`; scalars by value. `blocks`: of the grid."""
 
     def __init__(
-        self, made: Class, plan: TensorPlan, given: Mapping[str, Any], blocks: int = 1, round_weights: bool = False,
-        size: int = 4,
-    ) -> None:  # fmt: skip
-        self.size = size
+        self, made: Class, plan: TensorPlan, given: Mapping[str, Any], blocks: int = 1, round_weights: bool = False
+    ) -> None:
         self.made, self.plan, self.given, self.blocks = made, plan, given, blocks
         self.round_weights = round_weights
         self.module = emit_tensor(made, plan)
+        self.size = 32 if "bits[word]" in self.module.source else 4  # a whole warp votes on columns
         self.sizes: dict[str, int] = dict(made.program.lengths)
         for o in made.program.operands:
             self.sizes |= zip(o.axes, np.shape(given[o.name]), strict=True)
@@ -78,7 +77,7 @@ class Quads:
         exec(compile(self.module.source, "<kernel>", "exec"), namespace)
         entry, args = namespace[self.module.entry], [self.argument(p) for p in self.module.params]
         for block in range(self.blocks):
-            for team, warp, row in places:
+            for team, warp, row in {(team, warp, row if self.size == 4 else 0) for team, warp, row in places}:
                 quad = Quad(self.size)
                 threads = [
                     threading.Thread(

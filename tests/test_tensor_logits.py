@@ -17,11 +17,13 @@ import redalg as ra
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.ir import Module
 from redalg.kernels.ptx import assemble, ptxas
-from redalg.kernels.target import H200
+from redalg.kernels.target import A100, H200
 from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_mma_plan import mma_plan_of
 from redalg.kernels.tensor_plan import TensorPlan, long_plan
 from tests.tensor_cases import class_of, form_of, views_of
 from tests.tensor_quads import Quads
+from tests.tensor_quads_mma import MmaQuads
 
 needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="ptxas is not installed (the package nvidia-cuda-nvcc)")
 LOGITS = "s = sum[d](H[i,d]*K[j,d]); "
@@ -67,27 +69,29 @@ def drawn(made: Class, sizes: dict[str, int], seed: int = 1) -> dict[str, Any]:
     return found
 
 
-def exact(name: str, j: int, i: int = 70, given: dict[str, Any] | None = None, old: str = "", new: str = "") -> None:
+def exact(
+    name: str, j: int, i: int = 70, given: dict[str, Any] | None = None, old: str = "", new: str = "", pieces: int = 1
+) -> None:
     """Two groups of rows of every tile beside the definition; `old` and `new`: a mistake to make."""
     made, plan, sizes = prepared(SPECS[name], i, j)
-    arrays = drawn(made, sizes) | (given or {})
-    voted = "ballot" in emit_tensor(made, plan).source
-    assert voted == (name in VOTED)
-    quads = Quads(made, plan, arrays, size=32 if voted else 4)
+    quads = Quads(made, replace(plan, pieces=pieces), drawn(made, sizes) | (given or {}), pieces)
+    assert (quads.size == 32) == (name in VOTED)
     if old:
         text = quads.module.source
         assert old in text
         quads.module = Module(
             text.replace(old, new), *[getattr(quads.module, f) for f in ("entry", "params", "threads", "shared")]
         )
-    found = quads.run([(0, 0, 0), (1, 0, 0)])
-    spec = form_of(SPECS[name]).spec
-    true = ra.reference(
-        spec, **{n: a.astype(float) if np.asarray(a).dtype.kind == "f" else a for n, a in arrays.items()}
-    )
+    beside(name, quads, [(0, 0, 0), (1, 0, 0)], [0, 8, 64, 72])
+
+
+def beside(name: str, quads: Quads, places: list[tuple[int, int, int]], first: list[int]) -> None:
+    """The rows of some quads, or warps, beside the definition."""
+    found, spec = quads.run(places), form_of(SPECS[name]).spec
+    arrays = {n: a.astype(float) if np.asarray(a).dtype.kind == "f" else a for n, a in quads.given.items()}
+    true = ra.reference(spec, **arrays)
     true = true if isinstance(true, dict) else {next(iter(spec.outputs)): true}
-    width = 8 if voted else 1
-    rows = [t + half + k for t in (0, 64) for half in (0, 8) for k in range(width) if t + half + k < i]
+    rows = [x + k for x in first for k in range(8 if quads.size == 32 else 1) if x + k < quads.sizes["i"]]
     for output, value in true.items():
         np.testing.assert_array_equal(found[output][rows], np.asarray(value, float)[rows], err_msg=output)
 
@@ -96,6 +100,28 @@ def exact(name: str, j: int, i: int = 70, given: dict[str, Any] | None = None, o
 @pytest.mark.parametrize("name", SPECS)
 def test_positions_lists_and_masks(name: str, j: int) -> None:
     exact(name, j)
+
+
+@pytest.mark.parametrize("pieces, j", [(2, 600), (3, 1100)])
+@pytest.mark.parametrize("name", SPECS)
+def test_pieces_of_the_stream(name: str, pieces: int, j: int) -> None:
+    """Unequal ones, also of equal logits."""
+    made, _, sizes = prepared(SPECS[name], 9, j)
+    exact(name, j, 9, pieces=pieces)
+    exact(name, j, 9, {"H": 0 * drawn(made, sizes)["H"]}, pieces=pieces)
+
+
+@pytest.mark.parametrize("changes", [{}, {"tall": 1, "warps": 4}], ids=["tall", "low"])
+@pytest.mark.parametrize("name", SPECS)
+def test_tiles_of_mma(name: str, changes: dict[str, Any]) -> None:
+    made = class_of(SPECS[name])
+    sizes = {"i": 70, "j": 150, "d": 72} | made.program.lengths
+    made, plan = mma_plan_of(made, sizes, views_of(made.program, sizes), A100, deterministic=True)
+    plan = replace(plan, **changes)
+    quads = MmaQuads(made, plan, drawn(made, sizes))
+    wide = 16 * plan.tall
+    first = [8 * k + wide * warp + t for t in (0, plan.rows) for warp in (0, 3) for k in range(plan.held)]
+    beside(name, quads, [(-1, 0, 0), (-1, 3, 0)], first)
 
 
 @pytest.mark.parametrize("name", [n for n in SPECS if n != "a sum of some"])
