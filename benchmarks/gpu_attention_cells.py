@@ -39,7 +39,8 @@ def ours(name: str, **arguments: Any) -> dict[str, Call]:
     import torch
 
     found: dict[str, Call] = {}
-    for label, schedule in (("ours", "tensor"), ("ours, anchor stays", "optimistic")):
+    ways = (("ours", "tensor"), ("ours, anchor stays", "optimistic"), ("ours, mma.sync", "mma"))
+    for label, schedule in ways:
         run = form(name).compile("cuda", schedule=schedule)
         try:
             made = run(**arguments)

@@ -36,7 +36,8 @@ class CpuElements(Elements):
             yield
 
     @contextmanager
-    def tiles(self, ordered: bool = False) -> Iterator[None]:
+    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+        """From the first tile to the last in every walk: rows that are walked twice lie in the caches here."""
         out = self.kernel.out
         self.tiles_of, self.stored, self.shared, self.stop = {}, set(), set(), "length"
         if self.kernel.stage.counts == "pieces":

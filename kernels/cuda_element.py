@@ -149,8 +149,12 @@ class Elements:
         self.stop = "length"
         groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
         self._share([*groups, list(bodies)] if bodies else groups)
-        early = [n for n in tensor_leaves(bodies or self._kept()) if self.rows <= n.axes or not steps]
+        early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
+
+    def of_row(self, nodes: Sequence[Node]) -> list[Node]:
+        """The tensors that differ from row to row: loaded ahead. What all rows share lies in the caches."""
+        return [n for n in tensor_leaves(nodes) if self.rows <= n.axes]
 
     def _start(self, low: str) -> str:
         """Where a thread begins in what begins at `low`."""

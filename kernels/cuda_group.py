@@ -136,7 +136,7 @@ class Group:
         self._exchange(folds, s.cluster)
 
     def leave(self, again: bool = False) -> None:
-        """A block stays until nobody reads its shared memory any more; if it starts `again`, its own threads as well."""
+        """A block stays until nobody reads its shared memory any more, nor its own threads if it starts `again`."""
         if self.uses_cluster:
             self.kernel.out("cluster_sync()")
         elif again and (self.schedule.threads > 32 or self.schedule.column):

@@ -177,8 +177,8 @@ class Merge:
         self._lanes(s.cluster)
 
     def _split(self) -> None:
-        """Every piece leaves its state in memory; the block that comes last merges all pieces and goes on, or all blocks
-        do where results keep the stream."""
+        """Every piece leaves its state in memory; the block that comes last merges all pieces and goes on, or all do,
+        where results keep the stream."""
         s, out, group = self.schedule, self.out, self.group
         tables = []
         for name, kind, top in self.parts:

@@ -38,7 +38,8 @@ class CudaRun(Shown):
     (seconds, most of it compiling) and keeps the fastest, also on disk; `deterministic` leaves those that add in the
     same order. Such a call cannot be captured.
 
-    Contractions of float16 and bfloat16 run on tensor cores where the compute capability is 9.0: sums are kept in
+    Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
+    mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. Sums are kept in
     float32, weights are rounded to the tensors' type before they multiply (a relative 2^-8 for bfloat16, 2^-11 for
     float16, of Σ|weight·value|). ``schedule="block"``, or any other of the families, computes without that rounding.
 
@@ -164,6 +165,7 @@ class Ready:
         dtypes: Mapping[str, Any],
         given: Mapping[str, Any],
         schedule: Override,
+        planned: Planned | None = None,
     ) -> None:
         """`given`: the arguments of a call, arrays on the device."""
         self.run, self.framework = run, framework
@@ -175,7 +177,8 @@ class Ready:
         self.views = views = {
             n: View(tuple(a.shape), framework.strides(a), alignment(framework.pointer(a))) for n, a in held.items()
         }
-        self.planned = plan(run.form, dtypes, views, target, run.deterministic, schedule)
+        self.planned = planned or plan(run.form, dtypes, views, target, run.deterministic, schedule)
+        self.before = [Ready(run, framework, dtypes, given, None, made) for made in self.planned.before]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
         rows = prod(self.planned.sizes[a] for a in p.rows)
@@ -185,7 +188,7 @@ class Ready:
             or any(self.planned.sizes[a] == 0 for a in p.stream)
             or any(self.planned.sizes[a] == 0 for a in p.lanes)
         )
-        self.names = names
+        self.names = (*names, *self.planned.scratch)
         self._order = self._arguments(rows)
         self.launch: Callable[..., Any] | None = None
         if not self.no_rows:
@@ -207,7 +210,10 @@ class Ready:
         for name, view in views.items():
             found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
         for name, shape in self.planned.shapes.items():
-            found |= {("stride_out", name, d): s for d, s in enumerate(View.contiguous(shape).strides)}
+            view = self.planned.results.get(name) or View.contiguous(shape)
+            found |= {("stride_out", name, d): s for d, s in enumerate(view.strides)}
+        for name, (_, view) in self.planned.scratch.items():
+            found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
         return found
 
     def _arguments(self, rows: int) -> list[tuple[str, Any]]:
@@ -259,6 +265,8 @@ class Ready:
         kept = []
         where = f.stream(self.device) if stream is None else handle_of(stream)
         driver.activate(self.device)
+        if self.before:
+            held = [*held, *self._prepared(held, made, like, stream)]
         for role, at in self._order:
             if role == "operand":
                 values.append(pointer(held[at]))
@@ -268,7 +276,7 @@ class Ready:
                 values.append(held[at])
             elif role == "maps":
                 assert self.maps is not None
-                values.append(self.maps.at([pointer(held[i]) for i in at], where))
+                values.append(self.maps.at([pointer(held[i]) for i in at]))
             else:
                 kept.append(f.empty((at[0],), _SCRATCH.get(at[1], at[1]), like))
                 values.append(pointer(kept[-1]))
@@ -278,6 +286,16 @@ class Ready:
         self.launch(values, where)
         if self.again is not None:
             self.again(values, where)
+
+    def _prepared(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> list[Any]:
+        """What kernels before this one leave for it, in scratch."""
+        given = {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
+        for name, (operand, view) in self.planned.scratch.items():
+            room = max(1, view.shape[0] * view.strides[0] if view.shape else 1)
+            given[name] = self.framework.empty((room,), operand.dtype, like)
+        for first in self.before:
+            first._go(held, [given[name] for name, _, _ in first.outputs], like, stream)
+        return [given[name] for name in self.planned.scratch]
 
     def _outputs(self, out: Any, like: Any) -> list[Any]:
         f = self.framework

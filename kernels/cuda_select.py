@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from redalg.kernels.cuda_group import Group
     from redalg.kernels.scalars import Scalars
 
+SPARSE = 8  # threads for each of the k largest from which on candidates are sparse
+
 
 class Selection:
     def __init__(self, group: Group, fold: Fold, scope: Scalars) -> None:
@@ -60,10 +62,19 @@ class Selection:
             self._rounds()
         self._sync()
 
+    @property
+    def sparse(self) -> bool:
+        """Whether most threads have no candidate: there are about k·H_k of them."""
+        return self.schedule.threads >= SPARSE * self.k
+
     def _gather(self) -> None:
-        """Every element that is not below the bound, as a key. They are few: each thread first notes which of its tile
-        they are, without a branch, and then reads them once more, so that a warp waits for its longest list alone."""
+        """Every element that is not below the bound, as a key. Where they are sparse, each thread first notes which of
+        its tile they are, without a branch, and then reads them once more: a warp waits for its longest list alone."""
         out, s, elements = self.out, self.schedule, self.kernel.elements
+        if not self.sparse:
+            with self._elements() as value, out.block(f"if not {value} < {self.name}:  # NaN comes first"):
+                self._add(value)
+            return
         out("mask = u64(0)" if s.tile > 32 else "mask = u32(0)")
         with self._elements() as value, out.block(f"if not {value} < {self.name}:  # NaN comes first"):
             out("mask |= u64(1) << u64(k)" if s.tile > 32 else "mask = u32(mask | (1 << k))")
@@ -71,10 +82,23 @@ class Selection:
             out("k = cuda.ffs(mask) - 1", "mask &= mask - u64(1)" if s.tile > 32 else "mask = u32(mask & (mask - 1))")
             at = f"k * {elements.stride}" if s.vector == 1 else f"k // VECTOR * {elements.stride} + k % VECTOR"
             out(f"at = first + {at}")
-            value = self._again()
-            out(f"place = cuda.atomic.add(counts, {self.row}, 1)")
-            with out.block(f"if place < {self.room}:"):
-                out(f"candidates[{self._candidate('place')}] = key_of({value}, at)")
+            self._add(self._again())
+
+    def _add(self, value: str) -> None:
+        out = self.out
+        out(f"place = cuda.atomic.add(counts, {self.row}, 1)")
+        with out.block(f"if place < {self.room}:"):
+            out(f"candidates[{self._candidate('place')}] = key_of({value}, at)")
+
+    @contextmanager
+    def _every(self) -> Iterator[str]:
+        """A loop over the elements of the thread, read once more where that happens seldom: they need no registers."""
+        if not self.sparse:
+            with self._elements() as value:
+                yield value
+            return
+        with self.out.block("for at in range(t, length, THREADS):"):
+            yield self._again()
 
     def _again(self) -> str:
         """The value of the element at `at`, read once more."""
@@ -158,8 +182,7 @@ class Selection:
         out("last = u64(2**64 - 1)")
         with out.block("for i in range(K):"):
             out("largest = NONE")
-            with out.block("for at in range(t, length, THREADS):"):
-                value = self._again()
+            with self._every() as value:
                 out(f"key = key_of({value}, at)")
                 with out.block("if key < last:"):
                     out("largest = max(largest, key)")

@@ -269,16 +269,18 @@ def read(params: Mapping[str, Param], names: frozenset[str]) -> dict[str, Param]
 
 
 def fast_names(program: Program) -> dict[str, str]:
-    """Where all inexact tensors have at most 16 bits, exponentials and quotients are as exact as the results they are
-    rounded to.
+    """Where all inexact tensors have at most 16 bits, exponentials, logarithms and quotients are as exact as the
+    results they are rounded to.
 
-    The error of 2^(x·log2 e) is about |x| units in the last place of float32, that of a quotient 2.5, far below one of
-    bfloat16 or float16. Quotients that are rounded, compared or cast keep the nearest one: 63.5 is a tie.
+    The error of 2^(x·log2 e) is about |x| units in the last place of float32, that of a logarithm 24 and of a quotient
+    2.5, far below one of bfloat16 or float16. Quotients that are rounded, compared or cast keep the nearest one: 63.5
+    is a tie.
     """
     widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
     if program.real != "float32" or not widths or max(widths) > 2:
         return {}
-    return {"exp": "fast_exp"} | ({} if _judged(program) else {f"/{axis}": "fast_div" for axis in program.stream})
+    names = {"exp": "fast_exp", "log": "fast_log"}
+    return names | ({} if _judged(program) else {f"/{axis}": "fast_div" for axis in program.stream})
 
 
 DISCRETE = COMPARISONS | {"cast", "floor", "ceil", "sign", "mod"}

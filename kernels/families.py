@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from redalg.kernels.legality import LARGEST_TILE, Case, exact, power, refusals, spills
 from redalg.kernels.schedule import Schedule
@@ -37,8 +38,6 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         if not deterministic or not may_split(case):  # pieces through memory need no particular device
             yield from _clusters(case, vector)
         yield from _splits(case, vector, deterministic)
-        if not deterministic and case.reduces and case.program.keeps:
-            yield from _waiting(case, vector)
     yield from _columns(case, deterministic)
 
 
@@ -140,14 +139,18 @@ def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
                 yield Schedule(threads, 1, vector, elements, split=count)
 
 
-def _waiting(case: Case, vector: int) -> Iterator[Schedule]:
+def waiting(case: Case) -> list[Schedule]:
     """Pieces of long rows on blocks that wait for each other: few rows at a time, so that the second walk over them
-    finds them in L2."""
-    for threads in (256, 512, 1024):
-        for elements in (8, 16, 32):
-            for count in (4, 8, 16, 32, 64, 128):
-                if elements >= vector and case.work.length >= max(LONG, count * threads * elements):
-                    yield Schedule(threads, 1, vector, elements, split=count, persistent=True)
+    finds some of them in L2. Whether that pays is left to measuring."""
+    found, vector = [], case.widest()
+    if not case.reduces or not case.program.keeps or case.work.length < LONG:
+        return []
+    for threads, elements, count in product((256, 512, 1024), (16, 32), (8, 16, 32, 64)):
+        s = Schedule(threads, 1, vector, elements, split=count, persistent=True)
+        s = replace(s, exact=exact(case.work, s))
+        if case.work.length >= count * threads * elements and next(refusals(case, s), None) is None:
+            found.append(s)
+    return [s for s in found if not spills(case, s)]
 
 
 def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:

@@ -68,9 +68,9 @@ def tile_product(
     """``product(tile, a, place)``: tile[16·tall, columns] (+)= A[16·tall, terms]·B.
 
     ``a``: "registers" (a local array of 4·tall words for every 16 terms) or "shared" (the lane's address in a tile
-    whose rows are `a_pitch` bytes apart). B lies in shared memory, its rows `pitch` bytes apart: as [columns, terms], or,
-    ``transposed``, as [terms, columns]; `place` is the lane's address in it. Lanes have their addresses from
-    `right_lane` (or `left_lane` for A, and for a transposed B). ``fresh`` overwrites the tile, else products are added.
+    whose rows are `a_pitch` bytes apart). B lies in shared memory, its rows `pitch` bytes apart: as [columns, terms],
+    or, ``transposed``, as [terms, columns]; `place` is the lane's address in it. Lanes have their addresses from
+    `right_lane` (or `left_lane` for A, and for a transposed B). ``fresh`` overwrites the tile, else it is added to.
     """
     steps, pairs, kind = terms // STEP, -(-columns // 16), TYPE[dtype]
 

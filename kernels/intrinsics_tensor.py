@@ -24,7 +24,7 @@ from redalg.kernels.gpu_build import F32, I32, I64, LLVM, VOID, Body, function, 
 CHUNK = 64  # columns of a tile that lie in one row of 128 bytes
 STEP = 16  # terms of a sum of products that one instruction adds
 MEMORY = "~{memory}"
-TYPE = {"bfloat16": "bf16", "float16": "f16"}
+TYPE = {"bfloat16": "bf16", "float16": "f16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
 
 
 # --- arrays of registers ---------------------------------------------------------------------------------------------
@@ -52,8 +52,11 @@ def tile_product(
     ``a``: "registers" (a local array of 4 words for every 16 terms) or "shared" (a descriptor; its chunks have `rows`
     rows). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
     chunks have `b_rows` rows. ``fresh`` overwrites the tile, else products are added to it. ``first``: the 16 terms to
-    begin with.
+    begin with. ``dtype``: of both, or "A/B" of float8; there, `terms` and `first` count pairs of terms, and B is given
+    as [columns, terms].
     """
+    kind = ".".join(TYPE[d] for d in (dtype.split("/") * 2)[:2])
+    pairs = 2 if "float8" in dtype else 1
     count, steps = columns // 2, -(-terms // STEP)
     tied = 0 if fresh else count
     given = 4 * steps if a == "registers" else 1
@@ -69,12 +72,10 @@ def tile_product(
             ends = f"1, 1, {int(transposed)}"
         else:
             lines.append(f"add.s64 xa, ${place}, {((s // 4) * rows * 128 + (s % 4) * 32) >> 4};")
-            left, ends = "xa", f"1, 1, 0, {int(transposed)}"
+            left, ends = "xa", f"1, 1, 0, {int(transposed)}" if pairs == 1 else "1, 1"
         scale = 0 if fresh and k == 0 else 1
-        kind = TYPE[dtype]
-        lines.append(
-            f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {tile}, {left}, xb, {scale}, {ends};"
-        )
+        shape = f"m64n{columns}k{STEP * pairs}"
+        lines.append(f"wgmma.mma_async.sync.aligned.{shape}.f32.{kind} {tile}, {left}, xb, {scale}, {ends};")
     text = " ".join([*lines, "wgmma.commit_group.sync.aligned; }"])
     letters = ["=f"] * count + [str(k) for k in range(tied)] + (["r"] * given if a == "registers" else ["l"])
     constraints = ",".join([*letters, "l", MEMORY])

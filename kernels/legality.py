@@ -135,7 +135,10 @@ def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
         yield "a warp that shares out lanes walks one row", "persistent=False"
     if s.split > 1 and case.reduces:
         if program.keeps and not s.persistent:
-            yield _kept(case), "persistent=True, with no more pieces than the device has multiprocessors"
+            yield (
+                _kept(case),
+                'schedule="cluster" or "block", which keep the row on chip or read it twice, or persistent=True',
+            )
         if program.keeps and (s.column or s.rows > 1):
             yield "blocks that wait for each other have one row", "rows=1, column=False"
         if program.keeps and s.split > case.target.multiprocessors:

@@ -7,14 +7,16 @@ out of it; times lie between two events of the driver. Winners are kept on disk 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.kernels.cost import estimate
 from redalg.kernels.driver import checked
 from redalg.kernels.legality import Case, refusals
-from redalg.kernels.planning import TENSOR, plan, situation
+from redalg.kernels.planning import MMA, TENSOR, plan, situation
 from redalg.kernels.ptx import PACKAGES, package_version
 from redalg.kernels.schedule import Schedule
 from redalg.kernels.store import Disk
@@ -37,22 +39,33 @@ def ways_of(
 ) -> tuple[list[Way], str]:
     """What is worth measuring for a kind of call, the model's own choice first, and the key of the winner.
 
-    Where contractions run on tensor cores, that is one way, and ordinary kernels are others as far as they are
-    predicted to come near; an anchor that stays depends on numbers, which differ from call to call, and is none.
+    Contractions on tensor cores are one way, or two where the instructions of older devices are another; ordinary
+    kernels are others as far as they are predicted to come near. An anchor that stays depends on numbers, which differ
+    from call to call, and is none.
     """
     program, sizes, walk = situation(form, dtypes, views)
     key = key_of(program, sizes, walk, target, deterministic, *map(package_version, ("redalg", *PACKAGES)))
-    try:
-        tensor = plan(form, dtypes, views, target, deterministic, TENSOR)
-    except RedalgError:
-        return list(candidates(program, sizes, walk, target, k, deterministic)), key
+    tensor = _on_tensor_cores(form, dtypes, views, target, deterministic)
+    if not tensor or TENSOR not in tensor:
+        others = candidates(program, sizes, walk, target, k - len(tensor), deterministic)
+        return [*others[:1], *([] if deterministic else tensor), *others[1:]], key
     if deterministic:
         return [TENSOR], key
-    case, most = Case.of(program, sizes, walk, target), WORTH * tensor.choice.seconds
-    from redalg.kernels.cost import estimate
+    case, most = Case.of(program, sizes, walk, target), WORTH * tensor[TENSOR]
+    others = candidates(program, sizes, walk, target, k - len(tensor))
+    return [*tensor, *(s for s in others if estimate(case, s).seconds <= most)], key
 
-    others = candidates(program, sizes, walk, target, k - 1)
-    return [TENSOR, *(s for s in others if estimate(case, s).seconds <= most)], key
+
+def _on_tensor_cores(
+    form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, deterministic: bool
+) -> dict[Way, float]:
+    """The ways on tensor cores that print different kernels, with the seconds predicted for each."""
+    found: dict[str, tuple[Way, float]] = {}
+    for word in (TENSOR, MMA):
+        with suppress(RedalgError):
+            planned = plan(form, dtypes, views, target, deterministic, word)
+            found.setdefault(planned.module.source, (word, planned.choice.seconds))
+    return dict(found.values())
 
 
 def is_legal(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target) -> Callable[[Way], bool]:

@@ -13,13 +13,14 @@ from redalg.kernels.choosing import Choice, Override, choose
 from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
-from redalg.kernels.ir import STORAGE, Module, Program
+from redalg.kernels.ir import STORAGE, Module, Operand, Program
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
+from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of
 from redalg.kernels.tensor_plan import Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
@@ -42,6 +43,9 @@ class Planned:
     fixed: Mapping[str, int] = field(default_factory=dict)
     again: Module | None = None  # a second kernel: it merges pieces, or computes anew what the first one noted
     again_geometry: Geometry | None = None
+    before: tuple[Planned, ...] = ()  # kernels that fill `scratch`, and write what is not this one's to write
+    scratch: Mapping[str, tuple[Operand, View]] = field(default_factory=dict)
+    results: Mapping[str, View] = field(default_factory=dict)  # of results that are not contiguous
 
 
 def plan(
@@ -59,6 +63,13 @@ def plan(
         found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
+        if schedule in (None, TENSOR):
+            try:
+                insisted = schedule is not None
+                product = gemm_planned(form, program, dtypes, sizes, views, target, insisted, deterministic)
+                return _product_planned(program, product, views, shapes, target, deterministic)
+            except Outside as problem:
+                found = Outside(f"{found}; as a product of matrices: {problem}")
         if schedule is not None:
             why, fix = str(found), f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
             raise RedalgError(f"schedule={schedule!r}", "form.compile", why, fix)
@@ -166,6 +177,41 @@ def _layout(tiles: TensorPlan, stream: str) -> str:
         groups = f"2 warpgroups share 64 rows, {tiles.own_lanes} lanes each"
     ahead = f"one more warpgroup brings {tiles.stages} of them ahead"
     return f"tensor cores: {groups}, blocks of {tiles.span} along {stream}, {ahead}"
+
+
+def _product_planned(
+    program: Program, found: GemmPlanned, views: Mapping[str, View], shapes: Mapping[str, tuple[int, ...]],
+    target: Target, deterministic: bool,
+) -> Planned:  # fmt: skip
+    """The plan of a matrix product with those of the kernels before it."""
+    before = tuple(_before(first, found.sizes, views, target, deterministic) for first in found.firsts)
+    reasons = list(found.reasons)
+    for made in before:
+        names = ", ".join(r.name for r in made.program.results)
+        reasons += [f"before it, {names}: {line}" for line in made.choice.reasons[:4]]
+    choice = Choice(
+        Schedule(threads=found.plan.threads, rows=1), Layout(), tuple(reasons),
+        found.seconds + sum(made.choice.seconds for made in before), sum(made.choice.bytes for made in before),
+    )  # fmt: skip
+    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster)
+    return Planned(
+        program, choice, found.module, found.sizes, shapes, geometry, found.maps, found.fixed, before=before,
+        scratch=found.scratch,
+    )  # fmt: skip
+
+
+def _before(
+    first: First, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool
+) -> Planned:
+    """A kernel whose results another one reads: like any other, but for the dtypes and strides of its results."""
+    program = result_dtypes(_lowered(first.form, first.dtypes), first.results)
+    shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
+    known = {n: View.contiguous(shape) for n, shape in shapes.items()} | dict(views) | dict(first.views)
+    choice = choose(program, sizes, walk_of(program, known), target, deterministic)
+    s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
+    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster)
+    module = emit(program, s, choice.layout)
+    return Planned(program, choice, module, sizes, shapes, geometry, results=first.views)
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)

@@ -27,32 +27,36 @@ class TensorMaps:
         self.planned, self.views = planned, views
         self._made: dict[tuple[int, ...], Any] = {}
 
-    def at(self, pointers: Sequence[int], stream: int) -> int:
+    def at(self, pointers: Sequence[int]) -> int:
         """Where the maps of tensors at these addresses lie."""
         key = tuple(pointers)
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = self._written(key, stream)
+            found = self._made[key] = self._written(key)
         return int(found.address)
 
-    def _written(self, pointers: tuple[int, ...], stream: int) -> _Kept:
+    def _written(self, pointers: tuple[int, ...]) -> _Kept:
         words = [w for i, pointer in enumerate(pointers) for w in self._map(i, pointer)]
-        return _Kept((ctypes.c_uint64 * len(words))(*words), stream)
+        return _Kept((ctypes.c_uint64 * len(words))(*words))
 
     def _map(self, number: int, pointer: int) -> list[int]:
         from cuda.bindings import driver as d
 
         m, sizes = self.planned.maps[number], self.planned.sizes
-        operand = next(o for o in self.planned.program.operands if o.name == m.operand)
-        strides = dict(zip(operand.axes, self.views[m.operand].strides, strict=True))
+        scratch = self.planned.scratch
+        operand = next(
+            o for o in (*self.planned.program.operands, *(o for o, _ in scratch.values())) if o.name == m.operand
+        )
+        view = scratch[m.operand][1] if m.operand in scratch else self.views[m.operand]
+        strides = dict(zip(operand.axes, view.strides, strict=True))
         each = STORAGE[operand.dtype]
         lengths = [sizes[a] for a in m.axes]
         steps = [strides[a] * each if sizes[a] > 1 else 16 for a in m.axes[1:]]
-        box = [CHUNK, m.rows] + [1] * (len(lengths) - 2)
-        kinds, words = d.CUtensorMapDataType, {"bfloat16": "BFLOAT16", "float16": "FLOAT16"}
+        box = [2 * CHUNK // each, m.rows] + [1] * (len(lengths) - 2)
+        kinds, words = d.CUtensorMapDataType, {"bfloat16": "BFLOAT16", "float16": "FLOAT16"}  # float8: bytes
         made = checked(
             d.cuTensorMapEncodeTiled(
-                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words[operand.dtype]}"), len(lengths), pointer,
+                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words.get(operand.dtype, 'UINT8')}"), len(lengths), pointer,
                 [d.cuuint64_t(n) for n in lengths], [d.cuuint64_t(n) for n in steps],
                 [d.cuuint32_t(n) for n in box], [d.cuuint32_t(1)] * len(lengths),
                 d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -68,15 +72,20 @@ class TensorMaps:
 class _Kept:
     """Words in device memory, given back with this object."""
 
-    def __init__(self, words: Any, stream: int) -> None:
+    def __init__(self, words: Any) -> None:
         from cuda.bindings import driver as d
 
         self.words, size = words, ctypes.sizeof(words)
-        self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
-        checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, stream), "writing tensor maps")
-        status = checked(d.cuStreamIsCapturing(stream))
-        if int(status) == 0:
-            checked(d.cuStreamSynchronize(stream))
+        relaxed = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = checked(d.cuThreadExchangeStreamCaptureMode(relaxed))  # the caller's stream may be captured
+        try:
+            self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
+            own = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
+            checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, own), "writing tensor maps")
+            checked(d.cuStreamSynchronize(own))
+            checked(d.cuStreamDestroy(own))
+        finally:
+            checked(d.cuThreadExchangeStreamCaptureMode(before))
 
     def __del__(self) -> None:
         try:

@@ -118,9 +118,9 @@ class MmaSkeleton(Skeleton):
     def begin(self) -> None:
         """Start copying what the first blocks read."""
         for k in range(self.plan.stages - 1):
-            self.bring(f"last - {k}" if k else "last", str(k * self.plan.stage_bytes))
+            self.fetch(f"last - {k}" if k else "last", str(k * self.plan.stage_bytes))
 
-    def bring(self, block: str, place: str) -> None:
+    def fetch(self, block: str, place: str) -> None:
         """Start copying a block of the stream, if there is one."""
         out, made = self.out, self.made
         out(f"ahead = {block}")
@@ -151,7 +151,7 @@ class MmaSkeleton(Skeleton):
         if stages > 2:
             free = "write_at"
             self.out(f"write_at = {(stages - 1) * size} if read_at == 0 else read_at - {size}")
-        self.bring(f"{block} - {stages - 1}", free)
+        self.fetch(f"{block} - {stages - 1}", free)
 
     def words(self) -> None:
         """The left operand's fragments, with the factor's sign."""
@@ -232,9 +232,9 @@ class LongMmaSkeleton(MmaSkeleton):
     def begin(self) -> None:
         self.out("term = 0", "ahead = last", "write_at = opaque(0)")
         for _ in range(self.plan.stages - 1):
-            self.bring("", "write_at")
+            self.fetch("", "write_at")
 
-    def bring(self, block: str, place: str) -> None:
+    def fetch(self, block: str, place: str) -> None:
         """Start copying the next chunk, if there is one."""
         out, p = self.out, self.plan
         more = f", {p.terms // 8} - (term >> 3)" if p.terms % CHUNK else ""
@@ -260,5 +260,5 @@ class LongMmaSkeleton(MmaSkeleton):
 
     def chunk(self, name: str) -> None:
         self.out("copies_ready()", "cuda.syncthreads()")
-        self.bring("", "write_at")
+        self.fetch("", "write_at")
         self.out(f"{name}(score_parts, left_at + read_at, right_at + read_at)", self.turned("read"))

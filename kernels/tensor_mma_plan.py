@@ -128,10 +128,18 @@ def mma_plan_of(
     if made.values is None or made.lane is None:
         return _long(made, sizes, terms, target, deterministic)
     _require(made, made.values, made.lane, sizes, views)
-    return fitted_mma(made, sizes, terms, lanes, target)
+    found = fitted_mma(made, sizes, terms, lanes, target)
+    blocks = -(-sizes[made.stream] // found.columns) // 2  # a piece of a block is not worth a merge
+    return made, replace(found, pieces=1 if deterministic else _pieces(made, sizes, found, blocks, target))
 
 
-def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, target: Target) -> tuple[Class, MmaPlan]:
+def _pieces(made: Class, sizes: Mapping[str, int], found: MmaPlan, blocks: int, target: Target) -> int:
+    """Pieces of the stream, where tiles of rows are fewer than there are places for blocks."""
+    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // found.rows)
+    return best_pieces(tiles, blocks, (1 + _twice(found, target)) * target.multiprocessors)
+
+
+def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, target: Target) -> MmaPlan:
     """The largest tiles that fit registers and shared memory; two blocks, or one of twice the warps, share it."""
     for found in _offered(made, terms, lanes, target):
         if found.shared <= room_of(target) and found.needed <= (TALL if found.tall > 1 else REGISTERS):
@@ -140,8 +148,8 @@ def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, ta
         raise Outside("no tile fits registers and shared memory")
     rows = sizes[made.row]  # few of them change no order
     if rows <= 64:
-        return made, replace(found, warps=4, tall=1)
-    return made, replace(found, warps=4) if rows <= found.rows // 2 else found
+        return replace(found, warps=4, tall=1)
+    return replace(found, warps=4) if rows <= found.rows // 2 else found
 
 
 def _offered(made: Class, terms: int, lanes: int, target: Target) -> Iterator[MmaPlan]:
@@ -176,10 +184,8 @@ def _long(
     found = MmaPlan(1, columns, 2, terms, 0, False, uneven, long=True, warps=warps, given=terms, tall=tall)
     apart = made.scale is not None and not positive(made)
     made = replace(made, scale=None) if apart else made
-    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // found.rows)
     blocks = -(-sizes[made.stream] // columns)
-    pieces = 1 if uneven or deterministic else best_pieces(tiles, blocks, target.multiprocessors)
-    return made, replace(found, pieces=pieces)
+    return made, replace(found, pieces=1 if deterministic else _pieces(made, sizes, found, blocks, target))
 
 
 def _require(made: Class, leaf: Node, inner: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> None:

@@ -215,9 +215,7 @@ def plan_of(
     if not lanes:
         return long_plan(made, sizes, terms, target, deterministic)
     made, found = fitted(made, sizes, terms, lanes)
-    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // found.rows)
-    blocks = -(-sizes[made.stream] // found.span) // 2  # a piece of a block is not worth a merge
-    pieces = 1 if deterministic else best_pieces(tiles, blocks, target.multiprocessors)
+    pieces = 1 if deterministic else pieces_of(made, found, sizes, target)
     return made, replace(found, pieces=pieces)
 
 
@@ -232,11 +230,17 @@ def long_plan(
     stages = min(6, (ROOM - 2048) // (128 * (64 * teams + columns)))
     apart = made.scale is not None and not positive(made)
     made = replace(made, scale=None) if apart else made
-    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // (64 * teams))
-    blocks = -(-sizes[made.stream] // columns)
-    uneven = positional(made)
-    pieces = 1 if deterministic else best_pieces(tiles, blocks, target.multiprocessors)
-    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces)
+    found = TensorPlan(teams, columns, stages, terms, 0, False, positional(made), long=True)
+    return made, replace(found, pieces=1 if deterministic else pieces_of(made, found, sizes, target))
+
+
+def pieces_of(made: Class, plan: TensorPlan, sizes: Mapping[str, int], target: Target) -> int:
+    """Pieces of the stream for these tiles."""
+    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // plan.rows)
+    blocks = -(-sizes[made.stream] // plan.span)
+    if plan.lanes:
+        blocks = blocks // 2  # states with lanes are large: a piece of one block is not worth a merge
+    return best_pieces(tiles, blocks, target.multiprocessors)
 
 
 def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
@@ -245,6 +249,8 @@ def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
     >>> best_pieces(64, 502, 132), best_pieces(7648, 1, 132)
     (2, 1)
     """
+
+    blocks = max(1, blocks)
 
     def idle(pieces: int) -> float:
         rounds = -(-tiles * pieces // multiprocessors)

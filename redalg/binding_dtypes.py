@@ -44,9 +44,18 @@ class Flow:
         return np.dtype(f"f{common.itemsize // 2}") if common.kind == "c" else common
 
 
+def _name(dtype: np.dtype) -> str:
+    return str(dtype.names[0]) if dtype.names else dtype.name
+
+
 def promote(dtypes: Iterable[np.dtype]) -> np.dtype | None:
-    """NumPy's result type; two formats that NumPy cannot combine (float16 with bfloat16) meet in float32."""
+    """NumPy's result type; two formats that NumPy cannot combine (float16 with bfloat16) meet in float32.
+
+    Every number of a float8 is one of the 16-bit formats, so that it has no say beside one of these.
+    """
     found = list(dtypes)
+    if any(_name(d) in ("bfloat16", "float16") for d in found):
+        found = [d for d in found if not _name(d).startswith("float8")]
     if not found:
         return None
     try:

@@ -52,7 +52,7 @@ class MmaQuads(Quads):
     plan: MmaPlan
 
     def __init__(self, made: Class, plan: MmaPlan, given: Mapping[str, Any], **more: Any) -> None:
-        super().__init__(made, plan, given, **more)
+        super().__init__(made, plan, given, size=32 if plan.long else 4, **more)  # without lanes a whole warp votes
         self.blocks = self.fixed["tiles"]
         assert emit_tensor(made, plan).source == self.module.source
 
@@ -150,7 +150,7 @@ class MmaQuads(Quads):
             tile, first = self.found(place)
             assert first == 0 and tile.pitch == pitch
             right = tile.matrix(0, tile.rows, columns).T if transposed else tile.matrix(0, columns, terms)
-            made = rows_of(left) @ right[8 * (across >> 1) + 2 * (me.lane & 3) + (across & 1)].T
+            made = rows_of(left) @ right[8 * (across >> 1) + 2 * (me.t & 3) + (across & 1)].T
             for r in range(held):
                 at = 2 * held * (across >> 1) + 2 * r + (across & 1)
                 scores[at] = made[r].astype(np.float32) + (0 if fresh else scores[at])

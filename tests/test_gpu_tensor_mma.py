@@ -63,6 +63,15 @@ def test_contractions_in_chunks(lengths: tuple[int, int], d: int) -> None:
     agree(INSIDE["lse alone"], run_of(INSIDE["lse alone"], MMA)(**arrays), arrays)
 
 
+@pytest.mark.parametrize("j", [130, 1000, 4097])
+@pytest.mark.parametrize("name", ["attention_causal", "attention_window", "attention_with_lse", "attention_masked"])
+def test_few_rows_and_pieces_of_the_stream(name: str, j: int) -> None:
+    arrays = drawn(name, 5, j, 128, 128)
+    run = run_of(name, MMA)
+    agree(name, run(**arrays), arrays)
+    assert j < 1000 or "pieces" in run.explain()
+
+
 @pytest.mark.parametrize("scale", [-1.0, -0.125, 0.0, -0.0, 2.0])
 @pytest.mark.parametrize("head", [64, 256])
 @pytest.mark.parametrize("name", ["attention_scaled", "attention_causal", "attention_alibi"])

@@ -15,9 +15,9 @@ from redalg.kernels import cpu_measuring, measuring
 from redalg.kernels.choosing import choose, rank
 from redalg.kernels.cpu_run import CpuRun
 from redalg.kernels.layouts import View
-from redalg.kernels.planning import TENSOR, plan, situation
+from redalg.kernels.planning import MMA, TENSOR, plan, situation
 from redalg.kernels.schedule import Schedule
-from redalg.kernels.target import H100, H200
+from redalg.kernels.target import A100, H100, H200
 from redalg.kernels.tuning import MOST, Time, Way, candidates, digest, key_of, measure, race
 from tests.kernel_cases import NAMES, case_of, program
 
@@ -202,10 +202,12 @@ def test_tensor_cores_are_one_way_and_slow_kernels_no_others() -> None:
     views = {n: View.contiguous((4, 256, 64)) for n in "QKV"}
     dtypes = {"Q": "bfloat16", "K": "bfloat16", "V": "bfloat16", "scale": float}
     ways, _ = measuring.ways_of(form, dtypes, views, H200)
-    assert ways[0] == TENSOR and len(ways) <= MOST
+    assert ways[:2] == [TENSOR, MMA] and len(ways) <= MOST
+    assert measuring.ways_of(form, dtypes, views, A100)[0][0] == TENSOR
+    assert MMA not in measuring.ways_of(form, dtypes, views, A100)[0]  # there it is the same kernel
     assert measuring.ways_of(form, dtypes, views, H200, deterministic=True)[0] == [TENSOR]
     big = {n: View.contiguous((16, 4096, 128)) for n in "QKV"}
-    assert measuring.ways_of(form, dtypes, big, H200)[0] == [TENSOR]
+    assert measuring.ways_of(form, dtypes, big, H200)[0] == [TENSOR, MMA]
     program, sizes, walk = situation(form, dtypes, views)
     assert sizes["i"] == 256 and candidates(program, sizes, walk, H200)
 

@@ -29,7 +29,7 @@ needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="ptxas is not installed
 def tiles_of(name: str, target: Target, terms: int = 128, lanes: int | None = None, kind: str = "bfloat16") -> Any:
     made = class_of(name, kind)
     sizes = sizes_of(made, terms, lanes)
-    return mma_plan_of(made, sizes, views_of(made.program, sizes), target)
+    return mma_plan_of(made, sizes, views_of(made.program, sizes), target, deterministic=True)  # without pieces
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -99,6 +99,15 @@ def test_the_order_of_a_row_does_not_follow_from_the_number_of_rows() -> None:
             columns.add((found.columns, found.stages))
             assert found.rows < 2 * max(64, rows)
         assert len(columns) == 1
+
+
+def test_few_rows_are_spread_over_the_device() -> None:
+    made = class_of("attention_grouped_query")
+    sizes = sizes_of(made, 128) | {made.row: 8, made.stream: 32768}
+    views = views_of(made.program, sizes)
+    tiles = mma_plan_of(made, sizes, views, A100)[1]
+    assert tiles.pieces > 1 and tiles.rows == 64
+    assert mma_plan_of(made, sizes, views, A100, deterministic=True)[1] == replace(tiles, pieces=1)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t.name)

@@ -131,6 +131,7 @@ def test_pieces_and_their_merge_assemble() -> None:
 def test_pieces_follow_from_the_number_of_rows_unless_deterministic() -> None:
     assert planned(LATENT, False, b=1, j=5000)[1].pieces > planned(LATENT, False, b=64, j=5000)[1].pieces == 1
     assert planned(LATENT, True, b=1, j=5000)[1].pieces == 1
+    assert planned(LATENT, False, b=1, j=17)[1].pieces == 1  # one block is not cut
     assert planned(ROPE, True, d=128, e=128, h=8)[1].columns == planned(ROPE, True, d=128, e=128, h=4000)[1].columns
 
 

@@ -1,0 +1,280 @@
+"""A matrix product as a numba.cuda kernel for compute capability 9.0: every block computes tile after tile of it.
+
+One warpgroup brings chunks of both operands to a ring of stages, the others multiply them, each 64 or 128 rows of a
+tile. Two blocks of a cluster share one operand: each brings half of it to both (multicast). Tiles are taken in groups
+of rows, so that what is computed at the same time reads the same operands from L2. The epilogue
+(`redalg.kernels.tensor_gemm_epilogue`) is printed from the spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from redalg.kernels import intrinsics_gemm, intrinsics_tensor
+from redalg.kernels.cuda_access import Access
+from redalg.kernels.cuda_imports import imports
+from redalg.kernels.cuda_text import Text, definitions, local, operand_name
+from redalg.kernels.emit_cuda import read
+from redalg.kernels.intrinsics_tensor import CHUNK
+from redalg.kernels.ir import Module, Param, Program
+from redalg.kernels.kinds import Kinds, stored_kind
+from redalg.kernels.schedule import Layout, Schedule
+from redalg.kernels.sweeping import names_read
+from redalg.kernels.tensor_gemm_class import SUMS
+from redalg.kernels.tensor_gemm_plan import GemmPlan
+from redalg.kernels.tensor_plan import Map
+from redalg.kernels.tensor_skeleton import CONSUMER, PRODUCER
+from redalg.kernels.wrapping import documented, wrapped
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """What is printed: `program` holds operands and results, whose nodes read the leaf `SUMS`; ``row``: the axes that
+    number rows, taken together; ``maps``: those of the left and of the right operand."""
+
+    program: Program
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    column: str
+    stream: str
+    plan: GemmPlan
+    maps: tuple[Map, Map]
+
+
+class GemmKernel:
+    """Prints a whole kernel."""
+
+    real = "f32"
+
+    def __init__(self, made: Gemm) -> None:
+        self.made, self.plan, self.program = made, made.plan, made.program
+        self.access = Access(made.program, Schedule(), Layout())
+        self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands} | {SUMS: "f"})
+        self.out = Text()
+        self.fixed: dict[str, Param] = {}
+
+    def module(self) -> Module:
+        from redalg.kernels.tensor_gemm_epilogue import Epilogue
+
+        self.out.depth, self.epilogue = 1, Epilogue(self)
+        name = f"{operand_name(local(self.program.name))}_kernel"
+        self._shared()
+        out, p = self.out, self.plan
+        with out.block("if team == 0:"):
+            self._producer()
+        with out.block("else:"):
+            self._consumer()
+        body = "\n".join([*self._about(), *out.lines, ""])
+        params = {self._argument(x): x for x in self._params()}
+        names = names_read(f"def {name}({', '.join(params)}):\n{body}")
+        params = read(params, names)
+        text = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body}"
+        source = wrapped("\n\n".join([self._header(names), text]))
+        return Module(source, name, tuple(params.values()), p.threads, p.size)
+
+    # --- text around the kernel --------------------------------------------------------------------------------------
+
+    def fix(self, name: str) -> str:
+        self.fixed.setdefault(name, Param("fixed", name, "int64"))
+        return name
+
+    def _params(self) -> list[Param]:
+        found = [Param("maps", "maps", "uint64")]
+        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
+        found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
+
+    def _argument(self, p: Param) -> str:
+        results, arrays = self.access.result_names, self.access.array_names
+        if p.role in ("stride", "stride_out"):
+            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
+        if p.role in ("maps", "fixed"):
+            return p.name
+        return f"size_{p.name}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
+
+    def _about(self) -> list[str]:
+        what, _, spec = self.program.title.partition(": ")
+        p = self.plan
+        return documented(f"{what}; tiles of {p.rows} by {p.columns}, on tensor cores.", spec.split("; "))
+
+    def _header(self, names: frozenset[str]) -> str:
+        p = self.plan
+        constants = {
+            "INF": "f32(np.inf)", "NAN": "f32(np.nan)", "PI": "f32(np.pi)", "E": "f32(np.e)", "ROWS": p.rows,
+            "COLUMNS": p.columns, "STAGES": p.stages, "TEAMS": p.teams, "CLUSTER": p.cluster, "GROUP": p.group,
+            "CHUNKS": p.chunks,
+        }  # fmt: skip
+        lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
+        makers = self._makers(names)
+        called = {text.split("(")[0] for text in makers.values()}
+        for module in (intrinsics_gemm, intrinsics_tensor):
+            own = {n for n in module.MAKERS if n in names} | {n for n in called if hasattr(module, n)}
+            called -= own
+            place = module.__name__.split(".")[-1]
+            lines += [f"from redalg.kernels.{place} import {', '.join(sorted(own))}"] if own else []
+        found = [f"{n} = {text}" for n, text in makers.items()]
+        return "\n".join([*lines, "", *definitions(names, constants), "", *found]) + "\n"
+
+    def _makers(self, names: Collection[str]) -> dict[str, str]:
+        p = self.plan
+        shape = f'{p.columns}, {CHUNK}, "{p.dtype}", "shared", rows={p.rows}, b_rows={p.columns}'
+        shape += f", transposed={p.flat}" if p.flat else ""
+        lines = {
+            "multiply": f"tile_product({shape})",
+            "multiply_more": f"tile_product({shape}, fresh=False)",
+            "sums_done": f"tile_wait(0, {p.columns // 2})",
+            "sums_first": f"tile_wait(1, {p.columns // 2})",
+            "fewer_registers": f"registers({PRODUCER}, False)",
+            "more_registers": f"registers({CONSUMER}, True)",
+        }
+        for m, side in zip(self.made.maps, ("left", "right"), strict=True):
+            pair = "_pair" if p.cluster > 1 and p.shared == side else ""
+            lines[f"load_{side}_tile"] = f"tensor_load{pair}({len(m.axes)})"
+        return {n: text for n, text in lines.items() if n in names}
+
+    # --- shared memory -----------------------------------------------------------------------------------------------
+
+    def _shared(self) -> None:
+        out, p = self.out, self.plan
+        out("t = cuda.threadIdx.x", "team = uniform(t >> 7)", "room = cuda.shared.array(0, np.uint8)")
+        if p.cluster > 1:
+            out("rank = opaque(cuda.blockIdx.x) & 1")
+        out("left_tile = shared_base(room)", f"right_tile = left_tile + STAGES * {p.left_bytes}")
+        out(f"full = left_tile + {p.barriers}", "free = full + 8 * STAGES")
+        with out.block("if t == 0:"):
+            with out.block("for stage in range(STAGES):"):
+                arrivals = "4 * TEAMS * CLUSTER" if p.cluster > 1 else "4 * TEAMS"
+                out("barrier_init(full + 8 * stage, 1)", f"barrier_init(free + 8 * stage, {arrivals})")
+            out("barrier_ready()")
+        out("cluster_sync()" if p.cluster > 1 else "cuda.syncthreads()")
+
+    def _places(self) -> None:
+        """Where the tile lies: rows, columns, batch."""
+        out, made, p = self.out, self.made, self.plan
+        down, over = self.fix("down"), self.fix("over")
+        rest = "tile"
+        if made.batch:
+            out(f"batch = quotient(tile, {down} * {over})", f"rest = tile - batch * ({down} * {over})")
+            rest = "rest"
+        out(f"group = quotient({rest}, GROUP * {over})", f"part = {rest} - group * (GROUP * {over})")
+        out(f"wide = min(GROUP, {down} - group * GROUP)", "across = quotient(part, wide)")
+        out("along = group * GROUP + (part - across * wide)")
+        ranked = " * 2 + rank" if p.cluster > 1 else ""
+        tall, broad = (ranked, "") if p.shared == "right" else ("", ranked)
+        out(f"row_first = (along{tall}) * ROWS", f"column_first = (across{broad}) * COLUMNS")
+        rest = "batch"
+        for axis in reversed(made.batch[1:]):
+            out(f"outer_{axis} = quotient({rest}, {self.access.size(axis)})")
+            out(f"i_{axis} = {rest} - outer_{axis} * {self.access.size(axis)}")
+            rest = f"outer_{axis}"
+        if made.batch:
+            out(f"i_{made.batch[0]} = {rest}")
+
+    # --- the producer ------------------------------------------------------------------------------------------------
+
+    def _producer(self) -> None:
+        """One thread asks for chunks as places for them get free."""
+        out, p = self.out, self.plan
+        if p.teams > 1:
+            out("fewer_registers()")
+        with out.block("if t == 0:"):
+            out("stage = 0", "phase = 1")
+            with self._tiles():
+                self._places()
+                out("term = opaque(0)")
+                with out.block(f"while term < {p.chunks * p.chunk}:"):
+                    out("barrier_wait(free + 8 * stage, phase)")
+                    out(f"barrier_expect(full + 8 * stage, {p.left_bytes + p.right_bytes})")
+                    self._boxes(0, f"left_tile + {p.left_bytes} * stage", "row_first", p.rows, False)
+                    self._boxes(1, f"right_tile + {p.right_bytes} * stage", "column_first", p.columns, p.flat)
+                    out(*self._step(), f"term = opaque(term + {p.chunk})")
+            if p.cluster > 1:
+                out("# the other block counts at these barriers: they must be there until it has done so")
+                with out.block("for last in range(STAGES):"):
+                    out("barrier_wait(free + 8 * stage, phase)", *self._step())
+
+    def _boxes(self, number: int, place: str, first: str, length: int, flat: bool) -> None:
+        """A chunk of one operand, of which a block of a pair brings half."""
+        p, m, side = self.plan, self.made.maps[number], ("left", "right")[number]
+        shared = p.cluster > 1 and p.shared == side
+        count = length // 64 if flat else 1
+        if shared:
+            length, count = length // 2, max(1, count // 2)
+            place, first = f"{place} + {128 * length} * rank", f"{first} + {length} * rank"
+        address = f"maps + {128 * number}" if number else "maps"
+        for k in range(count):
+            at = [f"{first} + {64 * k}" if k else first, "term"] if flat else ["term", first]
+            where = f"{place} + {8192 * k}" if k else place
+            at += [f"i_{a}" for a in m.axes[2:]]
+            self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(at)})")
+
+    @staticmethod
+    def _step() -> list[str]:
+        return ["stage += 1", "phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage"]
+
+    @contextmanager
+    def _tiles(self) -> Iterator[None]:
+        """A loop over the tiles of a block."""
+        out, pair = self.out, self.plan.cluster > 1
+        out("tile = opaque(cuda.blockIdx.x >> 1)" if pair else "tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {self.fix('tiles')}:"):
+            yield
+            step = "(cuda.gridDim.x >> 1)" if pair else "cuda.gridDim.x"
+            out(f"tile = opaque(tile + {step})")
+
+    # --- the consumers -----------------------------------------------------------------------------------------------
+
+    def _consumer(self) -> None:
+        out, p = self.out, self.plan
+        if p.teams > 1:
+            out("more_registers()")
+        out("team -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0", "stage = 0", "phase = 0")
+        out(f"S = cuda.local.array({p.columns // 2}, np.float32)")
+        for half in range(p.halves) if p.promoted else ():
+            out(f"total_{half} = cuda.local.array({p.columns // 2}, np.float32)")
+        with self._tiles():
+            self._places()
+            self._promoted() if p.promoted else self._product()
+            self.epilogue.write([f"total_{half}" for half in range(p.halves)] if p.promoted else ["S"])
+
+    def _operands(self, half: int = 0) -> str:
+        p = self.plan
+        first = f" + {8192 * half}" if half else ""
+        ahead = 8192 if p.flat else 16
+        left = f"descriptor(left_tile + {p.left_bytes} * stage + {8192 * p.halves} * team{first}, 16)"
+        return f"{left}, descriptor(right_tile + {p.right_bytes} * stage, {ahead})"
+
+    def _product(self) -> None:
+        """Sums that stay with the tensor cores; a chunk is given back when the next one is under way."""
+        out, p = self.out, self.plan
+        out(
+            "barrier_wait(full + 8 * stage, phase)", f"multiply(S, {self._operands()})", "before = stage", *self._step()
+        )
+        if p.chunks > 1:
+            with out.block("for chunk in range(1, CHUNKS):"):
+                out("barrier_wait(full + 8 * stage, phase)", f"multiply_more(S, {self._operands()})", "sums_first(S)")
+                self._release("before")
+                out("before = stage", *self._step())
+        out("sums_done(S)")
+        self._release("before")
+
+    def _promoted(self) -> None:
+        """Sums of a chunk, added to sums in float32 while the other warpgroup multiplies."""
+        out, p = self.out, self.plan
+        with out.block(f"for k in range({p.columns // 2}):"):
+            out(*(f"total_{half}[k] = f32(0)" for half in range(p.halves)))
+        with out.block("for chunk in range(CHUNKS):"):
+            out("barrier_wait(full + 8 * stage, phase)")
+            for half in range(p.halves):
+                out(f"multiply(S, {self._operands(half)})", "sums_done(S)")
+                if half == p.halves - 1:
+                    self._release("stage")
+                with out.block(f"for k in range({p.columns // 2}):"):
+                    out(f"total_{half}[k] = total_{half}[k] + S[k]")
+            out(*self._step())
+
+    def _release(self, stage: str) -> None:
+        arrive = "arrive_pair" if self.plan.cluster > 1 else "barrier_arrive"
+        self.out(f"{arrive}(free + 8 * {stage}, leader)")
