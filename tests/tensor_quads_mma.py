@@ -52,7 +52,7 @@ class MmaQuads(Quads):
     plan: MmaPlan
 
     def __init__(self, made: Class, plan: MmaPlan, given: Mapping[str, Any], **more: Any) -> None:
-        super().__init__(made, plan, given, size=32 if plan.long else 4, **more)  # without lanes a whole warp votes
+        super().__init__(made, plan, given, **more)
         self.blocks = self.fixed["tiles"]
         assert emit_tensor(made, plan).source == self.module.source
 
