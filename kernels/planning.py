@@ -21,7 +21,7 @@ from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
-from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of
+from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
 from redalg.kernels.tensor_plan import Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
 
@@ -156,7 +156,8 @@ def _tensor_planned(
     operations = 2 * fixed["batches"] * sizes[made.row] * sizes[made.stream] * (tiles.terms + tiles.lanes)
     arrays = [prod(sizes[a] for a in o.axes) * STORAGE[o.dtype] for o in made.program.operands if not o.number]
     arrays += [prod(shapes[r.name]) * STORAGE[r.dtype] for r in made.program.results]
-    seconds = max(operations / TENSOR_RATE, sum(arrays) / target.reachable)
+    rate = rate_of(target) if isinstance(tiles, MmaPlan) else TENSOR_RATE
+    seconds = max(operations / rate, sum(arrays) / target.reachable)
     schedule = Schedule(threads=tiles.threads, rows=1)
     choice = Choice(schedule, Layout(), reasons, seconds, sum(arrays))
     module = emit_tensor(made, tiles)

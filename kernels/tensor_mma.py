@@ -78,7 +78,6 @@ class MmaSkeleton(Skeleton):
         self.places()
         self.begin()
         self.words()
-        k.tile.picks.start()
         self.all_blocks()
 
     # --- where operands lie ------------------------------------------------------------------------------------------
@@ -185,6 +184,7 @@ class MmaSkeleton(Skeleton):
         if self.has_values:
             with out.block(f"for k in range({self.plan.held * self.plan.lanes // 4}):"):
                 out("sums[k] = f32(0)")
+        k.tile.picks.start()
         self.block("last", made.walk.lift, True)
         out("block = opaque(last)", "low_step = opaque(low)")
         with out.block("while block > low_step:"):

@@ -12,6 +12,7 @@ from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import Class, Outside, operand_of
+from redalg.kernels.tensor_picks import picked
 from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, padded, positional, positive, reads
 
 LONGEST = 256  # terms, or lanes, of one row
@@ -99,6 +100,18 @@ def room_of(target: Target) -> int:
     return ROOM.get(target.cc, LEAST_ROOM) << 10
 
 
+def rate_of(target: Target) -> float:
+    """Operations a second of mma.sync: 2048 a cycle for every multiprocessor where shared memory is large, 1024 else.
+
+    Sources: A100 Tensor Core GPU Architecture (2020), 312 TFLOP/s; NVIDIA Ada GPU Architecture (2022), L40S 362.
+
+    >>> from redalg.kernels.target import A100, L40S
+    >>> round(rate_of(A100) / 1e12), round(rate_of(L40S) / 1e12)
+    (312, 366)
+    """
+    return (2048 if roomy(target) else 1024) * target.multiprocessors * target.clock
+
+
 def mma_plan_of(
     made: Class, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool = False
 ) -> tuple[Class, MmaPlan]:
@@ -126,7 +139,7 @@ def mma_plan_of(
     _require(made, made.left, made.terms, sizes, views)
     _require(made, made.right, made.terms, sizes, views)
     if made.values is None or made.lane is None:
-        return _long(made, sizes, terms, target, deterministic)
+        return long_mma(made, sizes, terms, target, deterministic)
     _require(made, made.values, made.lane, sizes, views)
     found = fitted_mma(made, sizes, terms, lanes, target)
     blocks = -(-sizes[made.stream] // found.columns) // 2  # a piece of a block is not worth a merge
@@ -175,12 +188,12 @@ def _twice(plan: MmaPlan, target: Target) -> bool:
     return 2 * (plan.shared + 1024) <= target.shared
 
 
-def _long(
+def long_mma(
     made: Class, sizes: Mapping[str, int], terms: int, target: Target, deterministic: bool
 ) -> tuple[Class, MmaPlan]:
     """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
     columns, uneven, many = 128, positional(made), sizes[made.row] > 64
-    tall, warps = (2, 4) if many and roomy(target) else (1, 8 if many else 4)
+    tall, warps = (2, 4) if many and roomy(target) and not picked(made.walk) else (1, 8 if many else 4)
     found = MmaPlan(1, columns, 2, terms, 0, False, uneven, long=True, warps=warps, given=terms, tall=tall)
     apart = made.scale is not None and not positive(made)
     made = replace(made, scale=None) if apart else made

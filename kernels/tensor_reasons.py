@@ -6,6 +6,7 @@ from redalg.graph import NEG_INF, Node, is_const
 from redalg.kernels.cuda_text import local
 from redalg.kernels.emit_tensor import TensorKernel, join_of
 from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_mma_plan import MmaPlan
 from redalg.kernels.tensor_picks import entries
 from redalg.kernels.tensor_plan import TensorPlan, WidePlan, positive
 from redalg.printing import short
@@ -29,7 +30,8 @@ def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
     sums: weights times V, by tensor cores; share multiplies them when the anchor moves
     """
     kernel = TensorKernel(made, plan)
-    tile = f"64 rows of {made.row} by {plan.columns} of {made.stream} a warpgroup"
+    rows, who = (8 * plan.held, "warp") if isinstance(plan, MmaPlan) else (64, "warpgroup")
+    tile = f"{rows} rows of {made.row} by {plan.columns} of {made.stream} a {who}"
     found = [f"S holds {short(made.scores)}, {tile}: all that varies along both"]
     found += _factor(made)
     found += _missing(made)

@@ -49,6 +49,7 @@ def test_devices_other_than_hopper_take_this_path_by_themselves(target: Target) 
     for schedule in (None, "tensor", "mma"):
         found = planned(target, schedule)
         assert "tensor cores by mma.sync" in found.choice.reasons[0]
+        assert f"{16 if 'of 16 rows' in found.choice.reasons[0] else 32} rows of i" in "".join(found.choice.reasons)
         assert "mma" in found.module.source and "barrier_" not in found.module.source and not found.maps
         assert found.module.shared <= room_of(target) and found.geometry.threads == found.module.threads
     assert planned(target).geometry.blocks == found.fixed["tiles"]
