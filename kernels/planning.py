@@ -20,6 +20,7 @@ from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
+from redalg.kernels.tensor_gemm_class import FLOAT8, NoProduct
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
 from redalg.kernels.tensor_plan import Map, TensorPlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
@@ -65,17 +66,20 @@ def plan(
         found = _on_tensor_cores(program, sizes, views, target, schedule == OPTIMISTIC, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
+        product_of = False
         if schedule != OPTIMISTIC:
             try:
                 insisted = schedule is not None
                 product = gemm_planned(form, program, dtypes, sizes, views, target, insisted, deterministic)
                 return _product_planned(program, product, views, shapes, target, deterministic)
+            except NoProduct:
+                pass  # what stands against the other class says more
             except Outside as problem:
-                found = Outside(f"{found}; as a product of matrices: {problem}")
+                found, product_of = problem, True
         if schedule is not None:
             why, fix = str(found), f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
             raise RedalgError(f"schedule={schedule!r}", "form.compile", why, fix)
-        schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program) else ()
+        schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program, product_of) else ()
     else:
         note = ()
     known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
@@ -90,9 +94,11 @@ TENSOR = "tensor"  # the schedule of `redalg.kernels.emit_tensor`
 OPTIMISTIC = "optimistic"  # the same with an anchor that stays (`redalg.kernels.tensor_anchor`)
 
 
-def _contracts(program: Program) -> bool:
+def _contracts(program: Program, product: bool) -> bool:
     """Whether 16-bit tensors are multiplied: what someone would expect tensor cores for."""
     kinds = [o.dtype for o in program.operands if not o.number]
+    if product and any(k in (*TYPES, *FLOAT8) for k in kinds):
+        return True
     return bool(program.passes) and sum(k in TYPES for k in kinds) > 1 and bool(program.inner or program.lanes)
 
 

@@ -67,12 +67,14 @@ def gemm_planned(
 
     Raises: Outside, with the reason.
     """
-    if program.real != "float32":
-        raise Outside("it accumulates in float64")
     if any(n == 0 for n in sizes.values()):
         raise Outside("an axis has length 0")
     formats = {o.name: o.dtype for o in program.operands}
     made = cut(form.spec, form.plan.axis, formats)
+    if target.cc < (9, 0) or target.cc >= (10, 0):
+        raise Outside(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, not 9.0")
+    if program.real != "float32":
+        raise Outside("it accumulates in float64")
     kinds = operand_types(made.left, made.right)
     _require_accuracy(made, kinds, program, insisted)
     rows, batches = prod(sizes[a] for a in made.rows), prod(sizes[a] for a in made.batch)
