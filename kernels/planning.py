@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.kernels import driver
-from redalg.kernels.choosing import Choice, Override, choose
+from redalg.kernels.choosing import Choice, Override, choose, micro
 from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
@@ -62,6 +62,7 @@ def plan(
     for o in program.operands:
         sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
+    known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
     if schedule in (None, TENSOR, OPTIMISTIC):
         found = _on_tensor_cores(program, sizes, views, target, schedule == OPTIMISTIC, deterministic)
         if isinstance(found, tuple):
@@ -70,8 +71,11 @@ def plan(
         if schedule != OPTIMISTIC:
             try:
                 insisted = schedule is not None
-                product = gemm_planned(form, program, dtypes, sizes, views, target, insisted, deterministic)
-                return _product_planned(program, product, views, shapes, target, deterministic)
+                product = gemm_planned(form, program, dtypes, sizes, views, target, insisted)
+                made = _product_planned(program, product, views, shapes, target, deterministic)
+                if not insisted and not deterministic:
+                    _require_faster(made, choose(program, sizes, walk_of(program, known), target))
+                return made
             except NoProduct:
                 pass  # what stands against the other class says more
             except Outside as problem:
@@ -82,7 +86,6 @@ def plan(
         schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program, product_of) else ()
     else:
         note = ()
-    known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
     choice = choose(program, sizes, walk_of(program, known), target, deterministic, schedule)
     choice = replace(choice, reasons=choice.reasons + note) if note else choice
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
@@ -155,6 +158,13 @@ def _tensor_planned(
     return Planned(
         made.program, choice, module, sizes, shapes, geometry, maps_of(made, tiles), fixed, again, again_geometry
     )  # fmt: skip
+
+
+def _require_faster(made: Planned, usual: Choice) -> None:
+    """Raises: Outside where kernels of rows are predicted to take less time than a product of matrices."""
+    if usual.seconds < made.choice.seconds:
+        times = f"{micro(made.choice.seconds)} are predicted, and {micro(usual.seconds)} without"
+        raise Outside(f"as a product of matrices {times}")
 
 
 def _product_planned(
