@@ -18,6 +18,7 @@ from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import H100, Target
 
 CLOSE = 1.03  # candidates within 3 % are equal to a model like this one: the most usual one is taken
+ROOM = 64  # registers of a thread that a limit of ours leaves
 WAYS = f"a Schedule, a dict of some of its fields, or one of {', '.join(FAMILIES)}"
 Override = Schedule | Mapping[str, Any] | str | None
 
@@ -104,8 +105,9 @@ def _chosen(
     case = Case.of(same.program, dict(lengths), walk, target)
     ranked = rank(case, deterministic)
     best, cost = _overridden(case, ranked, override)[0] if override is not None else ranked[0]
-    together = cost.resident_blocks if best.persistent and best.split > 1 else 1  # blocks that have to run at once
-    limit = target.registers // (max(32, best.block) * together) // 8 * 8
+    limit = target.registers // max(32, best.block) // 8 * 8
+    if best.persistent and best.split > 1:  # as many blocks as are estimated to run at once, but few values in memory
+        limit = min(limit, max(ROOM, limit // cost.resident_blocks // 8 * 8))
     return Choice(
         best, walk.layout(best.vector), tuple(_reasons(case, best, cost, ranked, override)),
         cost.seconds, cost.bytes, limit if limit < 255 else None,

@@ -161,7 +161,7 @@ def tile_copy(rows: int, units: int, pitch: int, threads: int, wide: int = 0, ra
                 if k + 1 < -(-rows // high):
                     source = b.add(source, b.mul(size, I64(high)))
 
-        numbers = [types.int64, types.int64, types.int32, types.int32, *[types.int32] * len(left)]
+        numbers: list[Any] = [types.int64, types.int64, types.int32, types.int32, *[types.int32] * len(left)]
         return types.void(*[types.int32, pointer, *numbers]), body
 
     names = "address pointer offset step count t" + (" inside" if ragged else "")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.kernels import driver
-from redalg.kernels.choosing import Choice, Override, choose
+from redalg.kernels.choosing import Choice, Override, choose, micro
 from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
@@ -20,6 +20,7 @@ from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
+from redalg.kernels.tensor_gemm_class import FLOAT8, NoProduct
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
 from redalg.kernels.tensor_plan import Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
@@ -63,17 +64,23 @@ def plan(
         found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
+        product_of = False
         if schedule in (None, TENSOR):
             try:
                 insisted = schedule is not None
-                product = gemm_planned(form, program, dtypes, sizes, views, target, insisted, deterministic)
-                return _product_planned(program, product, views, shapes, target, deterministic)
+                product = gemm_planned(form, program, dtypes, sizes, views, target, insisted)
+                made = _product_planned(program, product, views, shapes, target, deterministic)
+                if not insisted and not deterministic:
+                    _require_faster(made, choose(program, sizes, walk, target))
+                return made
+            except NoProduct:
+                pass  # what stands against the other class says more
             except Outside as problem:
-                found = Outside(f"{found}; as a product of matrices: {problem}")
+                found, product_of = problem, True
         if schedule is not None:
             why, fix = str(found), f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
             raise RedalgError(f"schedule={schedule!r}", "form.compile", why, fix)
-        schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program) else ()
+        schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program, product_of) else ()
     else:
         note = ()
     choice = choose(program, sizes, walk, target, deterministic, schedule)
@@ -99,9 +106,11 @@ MMA = "mma"  # the same by mma.sync (`redalg.kernels.tensor_mma`), whatever the 
 OPTIMISTIC = "optimistic"  # the same with an anchor that stays (`redalg.kernels.tensor_anchor`)
 
 
-def _contracts(program: Program) -> bool:
+def _contracts(program: Program, product: bool) -> bool:
     """Whether 16-bit tensors are multiplied: what someone would expect tensor cores for."""
     kinds = [o.dtype for o in program.operands if not o.number]
+    if product and any(k in (*TYPES, *FLOAT8) for k in kinds):
+        return True
     return bool(program.passes) and sum(k in TYPES for k in kinds) > 1 and bool(program.inner or program.lanes)
 
 
@@ -178,6 +187,13 @@ def _layout(tiles: TensorPlan, stream: str) -> str:
         groups = f"2 warpgroups share 64 rows, {tiles.own_lanes} lanes each"
     ahead = f"one more warpgroup brings {tiles.stages} of them ahead"
     return f"tensor cores: {groups}, blocks of {tiles.span} along {stream}, {ahead}"
+
+
+def _require_faster(made: Planned, usual: Choice) -> None:
+    """Raises: Outside where kernels of rows are predicted to take less time than a product of matrices."""
+    if usual.seconds < made.choice.seconds:
+        times = f"{micro(made.choice.seconds)} are predicted, and {micro(usual.seconds)} without"
+        raise Outside(f"as a product of matrices {times}")
 
 
 def _product_planned(

@@ -24,6 +24,10 @@ TYPES = ("bfloat16", "float16")
 SUMS = "sums"  # the leaf that stands for the fold in the epilogue
 
 
+class NoProduct(Outside):
+    """Why a spec does not end in a matrix product at all."""
+
+
 @dataclass(frozen=True)
 class Side:
     """One operand: `node` over `axes` and the stream. ``format``: of its exact values, None where it is rounded."""
@@ -68,7 +72,7 @@ class Cut:
 def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str]) -> Cut:
     """The spec as operands, fold and epilogue. `along`: the streamed axes; `formats`: tensor -> dtype.
 
-    Raises: Outside, with the reason.
+    Raises: NoProduct, with the reason.
 
     >>> import redalg as ra
     >>> found = cut(ra.catalog["fp8_per_token_gemm"], ("j",), {"x": "bfloat16", "w": "float8_e4m3fn"})
@@ -78,9 +82,9 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str]) -> Cut:
     state1 = max[j](abs(x[i,j])); left = cast(448 * x[i,j] / state1, float8_e4m3fn); return left, state1
     """
     if len(along) != 1:
-        raise Outside("its stream has several axes")
+        raise NoProduct("its stream has several axes")
     if spec.empty:
-        raise Outside("an output says what it is where no element is valid")
+        raise NoProduct("an output says what it is where no element is valid")
     stream = along[0]
     fold = _fold(spec, stream)
     names = _Names(spec)
@@ -97,7 +101,7 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str]) -> Cut:
     for name, node in (*states.items(), *beside.items()):
         number = next((k for k, axes in enumerate(places) if node.axes <= axes), None)
         if number is None or (name in states and stream in node.axes):
-            raise Outside(
+            raise NoProduct(
                 f"{name} varies along {', '.join(sorted(node.axes))}, not along the rows or columns of a result"
             )
         given[number][name] = node
@@ -129,7 +133,7 @@ def _fold(spec: Spec, stream: str) -> Node:
     found = [n for n in sums if n.attr.kind == "sum" and _product(n, stream)]
     if len(found) != 1:
         many = f"{len(found)} stages are" if found else "no stage is"
-        raise Outside(f"{many} a sum over {stream} of products of rows and columns")
+        raise NoProduct(f"{many} a sum over {stream} of products of rows and columns")
     return found[0]
 
 
@@ -159,7 +163,7 @@ def _roles(spec: Spec, fold: Node, stream: str) -> Roles:
         if rows and over_right - over_left == {column} and over_left | over_right == fold.axes:
             batch = tuple(a for a in order if a in over_left & over_right)
             return batch, tuple(a for a in order if a in rows), column, (left, right, still)
-    raise Outside("its factors do not part into rows and one axis of columns")
+    raise NoProduct("its factors do not part into rows and one axis of columns")
 
 
 def _sides(
@@ -176,7 +180,7 @@ def _sides(
         rest = [f for f in rest if f not in taken]
         node = mul(*own, *taken)
         if any(n.op == "reduce" and n.attr.axes != (stream,) for n in walk(node)):
-            raise Outside("an element of an operand is a fold over another axis")
+            raise NoProduct("an element of an operand is a fold over another axis")
         if any(n.op == "index" and n.attr == stream for n in walk(node)) and exact is not None:
             exact = None
         sides.append(Side(names(name), node, axes, exact))
@@ -204,12 +208,12 @@ def _states(outputs: Iterable[Node], stream: str, names: _Names) -> dict[str, No
         seen.add(node)
         if node.op == "reduce":
             if _reads(node):
-                raise Outside("a later stage reads the product")
+                raise NoProduct("a later stage reads the product")
             if node.attr.axes != (stream,):
-                raise Outside(f"the result reads a fold over {', '.join(node.attr.axes)}")
+                raise NoProduct(f"the result reads a fold over {', '.join(node.attr.axes)}")
             found[names(f"state{len(found) + 1}")] = node
         elif node.op == "tensor" and stream in node.axes:
-            raise Outside("the result keeps the stream's axis")
+            raise NoProduct("the result keeps the stream's axis")
         else:
             stack += node.args
     return found

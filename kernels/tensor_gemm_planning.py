@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.spec import Spec
 
-FEWEST = 16  # rows and columns of a product that is worth a tile
 RATE = {2: 740e12, 1: 1300e12}  # operations a second, by bytes of an operand
 
 
@@ -61,23 +60,23 @@ class GemmPlanned:
 
 def gemm_planned(
     form: Form, program: Program, dtypes: Mapping[str, Any], sizes: Mapping[str, int], views: Mapping[str, View],
-    target: Target, insisted: bool, deterministic: bool,
+    target: Target, insisted: bool,
 ) -> GemmPlanned:  # fmt: skip
     """The product's kernel and its predecessors. `program`: the whole form's; `insisted`: by ``schedule="tensor"``.
 
     Raises: Outside, with the reason.
     """
-    if program.real != "float32":
-        raise Outside("it accumulates in float64")
     if any(n == 0 for n in sizes.values()):
         raise Outside("an axis has length 0")
     formats = {o.name: o.dtype for o in program.operands}
     made = cut(form.spec, form.plan.axis, formats)
+    if target.cc < (9, 0) or target.cc >= (10, 0):
+        raise Outside(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, not 9.0")
+    if program.real != "float32":
+        raise Outside("it accumulates in float64")
     kinds = operand_types(made.left, made.right)
     _require_accuracy(made, kinds, program, insisted)
     rows, batches = prod(sizes[a] for a in made.rows), prod(sizes[a] for a in made.batch)
-    if not (insisted or deterministic) and min(rows, sizes[made.column]) < FEWEST:
-        raise Outside(f"a product of {rows} rows and {sizes[made.column]} columns leaves tiles empty")
     places = tuple(place_of(made, s, k, sizes, views) for s, k in zip((made.left, made.right), kinds, strict=True))
     results = tuple(
         replace(r, node=_grouped(made.outputs[r.name], made.column), void=None)
@@ -99,7 +98,11 @@ def gemm_planned(
     gemm = Gemm(whole, made.batch, made.rows, made.column, made.stream, plan, maps)
     count, down, over = blocks_of(plan, rows, sizes[made.column], batches)
     blocks = plan.cluster * min(count, target.multiprocessors // plan.cluster)
-    seconds = 2 * rows * batches * sizes[made.column] * sizes[made.stream] / RATE[STORAGE[kinds[0]]]
+    rounds = -(-count // max(1, target.multiprocessors // plan.cluster))
+    tile = 2 * plan.rows * plan.columns * (plan.chunks + 4) * plan.chunk  # four chunks for the pipeline to fill
+    computing = rounds * tile * target.multiprocessors / RATE[STORAGE[kinds[0]]]
+    moved = rows * batches * sizes[made.stream] + sizes[made.stream] * sizes[made.column]
+    seconds = target.launch + max(computing, STORAGE[kinds[0]] * moved / target.reachable)
     extra = {_merged(made.rows): rows}
     return GemmPlanned(
         GemmKernel(gemm).module(), plan, tuple(f for f in firsts if f is not None), scratch, maps, {**sizes, **extra},
@@ -209,11 +212,13 @@ def _read(made: Cut, places: Sequence[Place]) -> set[str]:
 
 def _maps(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, Map]:
     found = []
-    for side, place, length in zip((made.left, made.right), places, (plan.rows, plan.columns), strict=True):
+    for side, place, length, tile in zip(
+        (made.left, made.right), places, (plan.rows, plan.columns), ("left", "right"), strict=True
+    ):
         half = 2 if plan.cluster > 1 and plan.shared == ("left" if side is made.left else "right") else 1
         row, outer = _merged(side.axes[len(made.batch) :]), tuple(reversed(made.batch))
         inner = (row, made.stream) if place.flat else (made.stream, row)
-        found.append(Map(place.name, (*inner, *outer), 64 if place.flat else length // half))
+        found.append(Map(place.name, (*inner, *outer), 64 if place.flat else length // half, tile, 0, 1))
     return found[0], found[1]
 
 

@@ -7,6 +7,7 @@ from redalg.kernels.cuda_text import local
 from redalg.kernels.emit_tensor import TensorKernel, join_of
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_mma_plan import MmaPlan
+from redalg.kernels.tensor_picks import entries
 from redalg.kernels.tensor_plan import TensorPlan, WidePlan, positive
 from redalg.printing import short
 
@@ -44,6 +45,8 @@ def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
     for part in sorted(kernel.tile.deferred):
         why = "since only its own update reads it, and linearly"
         found.append(f"{local(part)}: each thread keeps its share to the end, {why}")
+    found += _columns(made, kernel)
+    found += _lists(kernel)
     found += _sums(made, kernel)
     if plan.anchor == "stays":
         found.append(f"{kernel.anchor} stays: results have degree (0, 0) in it; {kernel.tested} is tested at the end")
@@ -69,6 +72,21 @@ def _missing(made: Class) -> list[str]:
         names = ", ".join(sorted({local(n.removesuffix("_b")) for n in made.guarded}))
         found = [f"{where} score {score}; {names} would not take that for the identity and is told which there are"]
     return found
+
+
+def _columns(made: Class, kernel: TensorKernel) -> list[str]:
+    columns = kernel.tile.columns
+    if not columns.voted:
+        return []
+    after = "; extrema pass over what it excludes" if columns.passed_over else ""
+    return [f"the condition does not vary along {made.row}: a warp asks once for every {made.stream}, in bits{after}"]
+
+
+def _lists(kernel: TensorKernel) -> list[str]:
+    order = "NaN before all numbers, the lowest position among equals"
+    picks = kernel.tile.picks
+    return [f"{', '.join(picks.names(f))}: the first {entries(f)} of each thread's, merged at the end; {order}"
+            for f in picks.folds]  # fmt: skip
 
 
 def _word(missing: Node) -> str:
