@@ -25,8 +25,11 @@ class Contenders:
 
 
 def form(name: str) -> Any:
+    """The form of an entry of the catalog, or of a text along j."""
     import redalg as ra
 
+    if name not in ra.catalog:
+        return ra.derive_incremental(ra.parse(name), axis="j")
     entry = ra.catalog.entry(name)
     return ra.derive_incremental(entry.spec, axis=entry.axis, assume=entry.assume)
 
@@ -36,7 +39,8 @@ def ours(name: str, **arguments: Any) -> dict[str, Call]:
     import torch
 
     found: dict[str, Call] = {}
-    for label, schedule in (("ours", "tensor"), ("ours, anchor stays", "optimistic")):
+    ways = (("ours", "tensor"), ("ours, anchor stays", "optimistic"), ("ours, mma.sync", "mma"))
+    for label, schedule in ways:
         run = form(name).compile("cuda", schedule=schedule)
         try:
             made = run(**arguments)
@@ -216,7 +220,7 @@ def splade() -> Contenders:
     z = H[3].double() @ E[:500].double().T + bias[:500].double()
     truth = torch.where(mask[3][:, None], torch.log1p(torch.relu(z)), 0).amax(0)
     return Contenders(
-        calls, 2 * b * s * d * n, "operations", lambda o: _sampled(o, (b, n), truth, lambda x: x[3, :500]), truth
+        calls, 2 * b * s * d * n, "operations", lambda o: sampled(o, (b, n), truth, lambda x: x[3, :500]), truth
     )
 
 
@@ -246,7 +250,7 @@ def linear_cross_entropy() -> Contenders:
     logits = h[:8].double() @ W.double().T
     truth = torch.logsumexp(logits, -1) - logits.gather(1, t[:8, None])[:, 0]
     return Contenders(
-        calls, 2 * i * d * n, "operations", lambda o: _sampled(o, (i,), truth, lambda x: x[:8]), truth,
+        calls, 2 * i * d * n, "operations", lambda o: sampled(o, (i,), truth, lambda x: x[:8]), truth,
         extra={"peak memory, MB": memory},
     )  # fmt: skip
 
@@ -259,10 +263,24 @@ def matmul(n: int = 8192) -> Call:
     return partial(torch.mm, a, a, out=torch.empty_like(a))
 
 
-def _sampled(found: Any, shape: tuple[int, ...], truth: Any, cut: Callable[[Any], Any]) -> Any:
+def sampled(found: Any, shape: tuple[int, ...], truth: Any, cut: Callable[[Any], Any]) -> Any:
     return cut(found) if tuple(found.shape) == shape else truth  # a ceiling has nothing to be wrong about
 
 
+def _latent(batch: int, keys: int) -> Contenders:
+    from benchmarks.gpu_attention_latent import latent
+
+    return latent(batch, keys)
+
+
+def _chosen(what: str, **sizes: int) -> Contenders:
+    from benchmarks import gpu_attention_logits
+
+    return gpu_attention_logits.chosen(getattr(gpu_attention_logits, what), **sizes)
+
+
+ARGMAX, LARGEST = (f"{what} of logits, 8192 x 4096 x 131072 bf16" for what in ("argmax", "eight largest"))
+LATENT = "latent decode: batch 64, 128 heads, 576/512, 8k keys"
 CELLS: dict[str, Callable[[], Contenders]] = {
     "attention (4,16,4096,128) bf16": partial(attention, "attention_scaled", STANDARD),
     "attention (4,16,4096,128) bf16 causal": partial(attention, "attention_causal", STANDARD, causal=True, share=0.5),
@@ -277,7 +295,19 @@ CELLS: dict[str, Callable[[], Contenders]] = {
     "window 1024 (4,16,4096,128) bf16": window,
     "grouped queries 8:1 (4,16,4096,128) bf16": partial(grouped, 4, 2, 8, 4096, 4096, 128),
     "decode: batch 16, 32 heads, 8 of keys, 32k keys, 128": partial(grouped, 16, 8, 4, 1, 32768, 128, True),
+    LATENT: partial(_latent, 64, 8192),
+    "latent decode: batch 1, 128 heads, 576/512, 32k keys": partial(_latent, 1, 32768),
     "SPLADE head (32,256,768) x 30528 bf16": splade,
     "linear cross-entropy, 8192 x 4096 x 131072 bf16": linear_cross_entropy,
+    ARGMAX: partial(_chosen, "ARGMAX"),
+    LARGEST: partial(_chosen, "LARGEST"),
+    "router: softmax, eight of 256 experts, 16384 x 4096 bf16": partial(_chosen, "ROUTER", i=16384, n=256),
 }  # fmt: skip
-MATMUL = {"SPLADE head (32,256,768) x 30528 bf16", "linear cross-entropy, 8192 x 4096 x 131072 bf16"}
+MATMUL = {
+    LATENT,
+    "latent decode: batch 1, 128 heads, 576/512, 32k keys",
+    "SPLADE head (32,256,768) x 30528 bf16",
+    "linear cross-entropy, 8192 x 4096 x 131072 bf16",
+    ARGMAX,
+    LARGEST,
+}

@@ -60,6 +60,6 @@ def _row(line: dict[str, Any]) -> str:
     cells = [line["cell"]]
     for who in ("ours", "ours, anchor stays"):
         cells.append(shown(who) if who in ms else "–")
-    cells.append("; ".join(f"{p} {shown(p)}" for p in peers))
+    cells.append("; ".join(f"{p} {shown(p)}" for p in (*peers, "ours, mma.sync") if p in ms))
     cells += [f"{rate(who) / best:.2f}" if who in ms and best else "–" for who in ("ours", "ours, anchor stays")]
     return "| " + " | ".join(cells) + " |"

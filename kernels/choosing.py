@@ -18,6 +18,7 @@ from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import H100, Target
 
 CLOSE = 1.03  # candidates within 3 % are equal to a model like this one: the most usual one is taken
+ROOM = 64  # registers of a thread that a limit of ours leaves
 WAYS = f"a Schedule, a dict of some of its fields, or one of {', '.join(FAMILIES)}"
 Override = Schedule | Mapping[str, Any] | str | None
 
@@ -105,6 +106,8 @@ def _chosen(
     ranked = rank(case, deterministic)
     best, cost = _overridden(case, ranked, override)[0] if override is not None else ranked[0]
     limit = target.registers // max(32, best.block) // 8 * 8
+    if best.persistent and best.split > 1:  # as many blocks as are estimated to run at once, but few values in memory
+        limit = min(limit, max(ROOM, limit // cost.resident_blocks // 8 * 8))
     return Choice(
         best, walk.layout(best.vector), tuple(_reasons(case, best, cost, ranked, override)),
         cost.seconds, cost.bytes, limit if limit < 255 else None,
@@ -267,12 +270,15 @@ def words(s: Schedule) -> str:
         who = f"a cluster of {s.cluster} blocks of {who}"
     text = f"{who} for a row"
     if s.split > 1:
-        text = f"rows split into {s.split} pieces of {who}, merged by the last"
+        text = f"rows split into {s.split} pieces of {who}, " + (
+            "which wait for each other" if s.persistent else "merged by the last"
+        )
     if s.column:
         text += f", {s.rows} rows side by side"
     elif s.rows > 1:
         text += f", {s.rows} rows to a block"
     text += f", the row in registers ({s.tile} elements each)" if s.resident else f", walked in tiles of {s.tile}"
+    text += ", as many blocks as run at once" if s.persistent else ""
     return text + (f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements")
 
 

@@ -20,6 +20,7 @@ SECTOR = 32  # bytes memory is read in
 SHUFFLE, BARRIER, CLUSTER_BARRIER, DISTRIBUTED = 30, 40, 600, 200  # cycles; `shared/gpu.md` of 2026-11-20 for the last
 ATOMIC = 1.2e-6  # seconds: a fence, an atomic on one counter, and reading the states of the other pieces
 START = 0.3e-6  # seconds to start a block and to find its place
+TOGETHER = 3e-6  # seconds more until all blocks of a cluster run, and until the last may leave
 # The part of the multiprocessors that clusters of a size reach: they lie in groups of up to 18, some of 16 or fewer.
 REACHED = {1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.8}
 BOUNDS = 0.8  # of the loads in flight, where every one of them is behind a test of bounds
@@ -176,7 +177,7 @@ class _Model:
         s = self.s
         if s.resident:
             vectors = -(-self.length // s.vector)
-            group = s.cluster * s.threads
+            group = s.pieces * s.threads
             return max(1, -(-vectors // group)) * s.vector * group
         span = s.pieces * s.threads * s.vector
         return -(-self.length // span) * span
@@ -248,7 +249,8 @@ class _Model:
         in_flight = 1.0 if s.exact else BOUNDS
         warps = max(1.0, s.block / 32)
         issue = held * self.element() * max(1.0, warps / 4) / target.clock
-        return rounds * (target.latency / in_flight + issue) + self.exchange() + START
+        start = START + (TOGETHER if s.cluster > 1 else 0.0)
+        return rounds * (target.latency / in_flight + issue) + self.exchange() + start
 
     def waves(self) -> float:
         """How many times the device is filled; the last time, blocks leave room for each other only in part."""
@@ -269,8 +271,8 @@ class _Model:
         loads = self.loads() / (target.clock * self.sms)
         latency = self.waves() * self.block_seconds()
         terms = (memory, compute, loads, latency)
-        if s.cluster > 1 and s.resident:  # the blocks of a cluster wait for each other: others have to fill the gaps
-            terms = (memory * (1 + ALONE / self.per_sm), *terms[1:])
+        if s.cluster > 1 and s.resident or s.split > 1 and s.persistent:  # blocks that wait: others fill the gaps
+            terms = (memory * (1 + ALONE / self.per_sm) / REACHED[s.cluster], *terms[1:])
         if (
             not s.resident and not s.column and (s.pieces == 1 or self.walks > 1)
         ):  # a tile is folded before the next one is asked for

@@ -64,7 +64,7 @@ def key_of(source: str, kinds: Sequence[str]) -> str:
     from redalg import __version__
 
     settings = sorted((n, v) for n, v in os.environ.items() if n.startswith("NUMBA_") and n not in _IDLE)
-    return digest("cpu", source, kinds, __version__, _helpers(), *map(_version, PACKAGES), *_processor(), settings)
+    return digest("cpu", source, kinds, __version__, _helpers(), *map(_version, PACKAGES), *processor(), settings)
 
 
 _IDLE = ("NUMBA_NUM_THREADS", "NUMBA_CACHE_DIR", "NUMBA_THREADING_LAYER")
@@ -86,7 +86,7 @@ def _version(package: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _processor() -> tuple[str, str, str]:
+def processor() -> tuple[str, str, str]:
     llvm = _llvm()
     return llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 

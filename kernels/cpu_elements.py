@@ -32,11 +32,12 @@ class CpuElements(Elements):
         with out.block(f"for k in range({where}):"):
             if position:
                 out("at = first + k")
-            self._places_along(axes if position else ())
+            self.places_along(axes if position else ())
             yield
 
     @contextmanager
-    def tiles(self, ordered: bool = False) -> Iterator[None]:
+    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+        """From the first tile to the last in every walk: rows that are walked twice lie in the caches here."""
         out = self.kernel.out
         self.tiles_of, self.stored, self.shared, self.stop = {}, set(), set(), "length"
         if self.kernel.stage.counts == "pieces":
@@ -169,7 +170,7 @@ class CpuFolding(Folding):
         position, axes = elements.needs([body])
         if position:
             kernel.out("at = first + k")
-        elements._places_along(axes if position else ())
+        elements.places_along(axes if position else ())
         inner = self.element_scope(scope)
         inner.announce([body])
         item = inner.atom(body, number)

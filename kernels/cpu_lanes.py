@@ -199,7 +199,7 @@ class CpuLanePrinter(LanePrinter):
             kernel.out(f"told{i + 1} = {elements.tiles_of[node]}[k]")
             inner.known[node] = f"told{i + 1}"
         position, axes = elements.needs(nodes)
-        elements._places_along(axes if position else ())
+        elements.places_along(axes if position else ())
         return inner
 
     def _add(self, folds: list[Fold], inner: Scalars) -> None:

@@ -17,6 +17,7 @@ from redalg.kernels.check import check
 from redalg.kernels.cpu_build import functions
 from redalg.kernels.cpu_lanes import supported
 from redalg.kernels.cpu_layout import across_of, layout_of
+from redalg.kernels.cpu_measuring import fastest
 from redalg.kernels.cpu_schedule import FAMILIES, WHOLE, CpuSchedule, span_of
 from redalg.kernels.cpu_threads import threads
 from redalg.kernels.cpu_walk import Compiled, steps_of, walk
@@ -26,6 +27,7 @@ from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import Layout
 from redalg.kernels.store import Once
+from redalg.kernels.tuning import MEASURE
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
@@ -42,7 +44,9 @@ class CpuRun(Shown):
     Rows, and pieces of long rows, are shared out among threads (``REDALG_THREADS``, else one per core). How a row is
     cut depends on its length alone and pieces are merged in the order of the stream, so that results depend neither on
     the number of threads nor on that of rows, with `deterministic` or without. NumPy arrays and those of PyTorch and
-    JAX on the CPU are read where they are, whatever their strides; the same kind comes back.
+    JAX on the CPU are read where they are, whatever their strides; the same kind comes back. ``schedule="measure"``
+    times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
+    one way, which follows from sizes alone).
 
     Raises: RedalgError, in four parts, for arrays that do not fit the spec, for complex numbers, and for a stream.
 
@@ -58,13 +62,14 @@ class CpuRun(Shown):
     target = "cpu"
 
     def __init__(self, form: Form, schedule: Any = None, deterministic: bool = False) -> None:
-        if schedule not in (None, *FAMILIES):
-            why = f"the CPU target knows the schedules {', '.join(FAMILIES)}"
+        if schedule not in (None, MEASURE, *FAMILIES):
+            why = f"the CPU target knows the schedules {', '.join(FAMILIES)} and {MEASURE}"
             raise RedalgError(f"schedule={schedule!r}", "form.compile", why, f"leave it out, or {FAMILIES[0]!r}")
         self.form, self.deterministic = form, deterministic
         self._asked = schedule
         self._once, self._calls = Once(), Once(limit=CALLS)
         self._last: Compiled | None = None
+        self._told: tuple[str, ...] = ()  # what was measured
 
     def __reduce__(self) -> Any:
         return CpuRun, (self.form, self._asked, self.deterministic)
@@ -86,7 +91,7 @@ class CpuRun(Shown):
             walked = {name: plain(x) for name, x in made.items()}
             arrays = {n: x for n, x in held.items() if isinstance(x, np.ndarray)} | walked
             views = {n: View(x.shape, steps_of(x)) for n, x in arrays.items()}
-            walk(self._compiled(program, sizes, views), held, walked, sizes)
+            walk(self._compiled(program, sizes, views, held, walked), held, walked, sizes)
             for name in (n for n, x in made.items() if walked[n] is not x):
                 made[name][...] = walked[name]
         results = {name: x if out is not None else bound.origin.restore(x) for name, x in made.items()}
@@ -106,16 +111,42 @@ class CpuRun(Shown):
         found: Program = self._once(("program", *dtypes.items(), *stored.items()), make)
         return found
 
-    def _compiled(self, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> Compiled:
+    def _compiled(
+        self,
+        program: Program,
+        sizes: Mapping[str, int],
+        views: Mapping[str, View],
+        held: Mapping[str, Any],
+        made: Mapping[str, Any],
+    ) -> Compiled:
         """What calls with arrays of these shapes and strides run: many shapes share their code."""
 
-        def make() -> Compiled:
-            chosen, layout, schedule = planned(self.form, program, sizes, views, self._asked)
+        def build(asked: Any) -> Compiled:
+            chosen, layout, schedule = planned(self.form, program, sizes, views, asked)
             key = (chosen.operands, layout, schedule)
             return cast(Compiled, self._once(key, lambda: _build(chosen, layout, schedule)))
 
-        self._last = cast(Compiled, self._calls((program.operands, *views.items()), make))
+        def make() -> tuple[Compiled, tuple[str, ...]]:
+            if self._asked != MEASURE:
+                return build(self._asked), ()
+            ways = self._ways(program, sizes, views)
+            if len(ways) == 1:
+                return build(ways[0]), ("nothing to measure: there is one way to walk such rows",)
+            compiled, found = fastest(ways, build, held, made, sizes, views)
+            return compiled, found.lines(lambda word: planned(self.form, program, sizes, views, word)[2])
+
+        self._last, self._told = cast(Any, self._calls((program.operands, *views.items()), make))
+        assert self._last is not None
         return self._last
+
+    def _ways(self, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> list[str]:
+        """The families that walk these arrays in different ways, the one by sizes alone first (``columns`` is that
+        where no rows lie side by side); that one alone where results must not follow from times."""
+        ways: dict[Any, str] = {}
+        for word in ("columns", *(w for w in FAMILIES if w != "columns" and not self.deterministic)):
+            _, layout, schedule = planned(self.form, program, sizes, views, word)
+            ways.setdefault((layout, schedule), word)
+        return list(ways.values())
 
     def _targets(self, shapes: Mapping[str, tuple[int, ...]], out: Any, bound: Bound) -> dict[str, Any]:
         from redalg.binding import result_flows
@@ -155,7 +186,8 @@ class CpuRun(Shown):
 
     def explain(self) -> str:
         """The form's explanation, and how this target runs it."""
-        return f"{self.form.explain().rstrip()}\n\nrun\n  target:   {self.target}\n  schedule: {self.schedule}\n"
+        lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}", f"  schedule: {self.schedule}"]
+        return "\n".join([*lines, *(f"  {line}" for line in self._told)]) + "\n"
 
     def __repr__(self) -> str:
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"

@@ -42,7 +42,7 @@ class Elements:
             return self.position(node.attr)
         if node.op == "state":
             return self._state(node)
-        return self._load(node, "0" if node.axes & self.stream else None)
+        return self.read(node, "0" if node.axes & self.stream else None)
 
     def element_leaf(self, node: Node) -> str:
         """The text of a leaf at element k of the tile, position `at` of the stream."""
@@ -51,7 +51,7 @@ class Elements:
         if node in self.parts_of:
             return f"{self.parts_of[node]}[c]"
         if node.op == "tensor":
-            return self._load(node, "at")
+            return self.read(node, "at")
         return self.row_leaf(node)
 
     def first_leaf(self, node: Node) -> str:
@@ -60,7 +60,7 @@ class Elements:
             return f"{self.tiles_of[node]}[0]"
         if node.op == "index" and node.attr in self.stream:
             return "0" if self.kernel.schedule.resident else "first"
-        return self._load(node, "0") if node.op == "tensor" else self.row_leaf(node)
+        return self.read(node, "0") if node.op == "tensor" else self.row_leaf(node)
 
     def position(self, axis: str) -> str:
         return "at" if self.program.stream == (axis,) else f"i_{axis}"
@@ -86,7 +86,7 @@ class Elements:
     def _places(self, name: str) -> bool:
         return any(part.name == name and part.identity == -1 for p in self.program.passes for part in p.parts)
 
-    def _load(self, node: Node, at: str | None) -> str:
+    def read(self, node: Node, at: str | None) -> str:
         operand, axes = self.access.operands[node.attr.name], node.attr.axes
         if operand.number:
             name = self.access.array_names[operand.name]
@@ -149,8 +149,12 @@ class Elements:
         self.stop = "length"
         groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
         self._share([*groups, list(bodies)] if bodies else groups)
-        early = [n for n in tensor_leaves(bodies or self._kept()) if self.rows <= n.axes or not steps]
+        early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
+
+    def of_row(self, nodes: Sequence[Node]) -> list[Node]:
+        """The tensors that differ from row to row: loaded ahead. What all rows share lies in the caches."""
+        return [n for n in tensor_leaves(nodes) if self.rows <= n.axes]
 
     def _start(self, low: str) -> str:
         """Where a thread begins in what begins at `low`."""
@@ -162,8 +166,11 @@ class Elements:
         return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
 
     @contextmanager
-    def tiles(self, ordered: bool = False) -> Iterator[None]:
-        """The loop over the tiles of a thread; inside, `first` is its first position and `stop` where its part ends."""
+    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+        """The loop over the tiles of a thread; inside, `first` is its first position and `stop` where its part ends.
+
+        `backwards`: from the last tile to the first, where they have been walked before: caches still hold the last.
+        """
         s, out = self.kernel.schedule, self.kernel.out
         self.ordered = ordered and s.threads > 1
         parts = s.split * s.cluster
@@ -181,6 +188,13 @@ class Elements:
         else:
             out(f"first = {self._start('low' if parts > 1 else '')}")
             step = "THREADS * TILE" if s.threads > 1 else "TILE"
+        if backwards:
+            step = f"({step})" if " " in step else step
+            out("begin = first", f"first += ({self.stop} - 1 - begin) // {step} * {step}")
+            with out.block("while first >= begin:"):
+                yield
+                out(f"first -= {step}")
+            return
         with out.block(f"while first < {self.stop}:"):
             yield
             out(f"first += {step}")
@@ -239,7 +253,7 @@ class Elements:
             spread = [leaf.attr.axes for leaf in single if not self.access.walks_flat(leaf.attr.axes)]
             with self.each(position=True, axes={a for axes in spread for a in axes}):
                 for leaf in single:
-                    out(f"{self.tiles_of[leaf]}[k] = {self._load(leaf, 'at')}")
+                    out(f"{self.tiles_of[leaf]}[k] = {self.read(leaf, 'at')}")
 
     def late(self, nodes: Sequence[Node]) -> list[Node]:
         """The element leaves that are not in registers yet and may be loaded as vectors."""
@@ -281,7 +295,7 @@ class Elements:
                 if position or not s.exact:
                     out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
                 with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
-                    self._places_along(axes if position else ())
+                    self.places_along(axes if position else ())
                     yield
             return
         with self.vectors(), self.within(position, axes):
@@ -293,10 +307,10 @@ class Elements:
         out = self.kernel.out
         with out.block("for c in range(VECTOR):"):
             out("k = v * VECTOR + c", *(["at = j + c"] if position else []))
-            self._places_along(axes if position else ())
+            self.places_along(axes if position else ())
             yield
 
-    def _places_along(self, axes: Iterable[str]) -> None:
+    def places_along(self, axes: Iterable[str]) -> None:
         """The index along every axis of a composite stream, where one is read by itself."""
         stream = self.program.stream
         if len(stream) == 1 or not set(axes) & set(stream):

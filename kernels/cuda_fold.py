@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ IDENTITY = {
     "sum": 0, "prod": 1, "max": float("-inf"), "min": float("inf"), "any": False, "all": True,
     "argmax": float("-inf"), "argmin": float("inf"), "topk": float("-inf"),
 }  # fmt: skip
+POSITIONS = ("argmax", "argmin", "topk", "keymax", "keytop")
 INTEGER = {"max": -(2**63), "min": 2**63 - 1}
 
 
@@ -33,11 +34,13 @@ class Folding:
         scope.hoist([b for b in bodies if b not in scope.known], kernel.program.stream)
         kernel.flush(scope)
         copies = {fold: self._largest_of(fold, loop) for fold in loop.folds}
+        places = [Place(self, fold) for fold in loop.folds if self._found_later(fold)]
         for fold in (f for f in loop.folds if copies[f] is None):
             self._start(fold)
         self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
-        position |= any(fold.kind in ("argmax", "argmin", "topk", "keymax", "keytop") for fold in loop.folds)
+        later = {p.fold for p in places}
+        position |= any(f.kind in POSITIONS and f not in later for f in loop.folds)
         with self._walked(loop, position, axes):
             inner = self.element_scope(scope)
             inner.announce(bodies)
@@ -48,6 +51,17 @@ class Folding:
         for fold, name in copies.items():
             if name is not None:
                 kernel.out(f"{local(fold.names[0])} = {name}  # the largest value of this thread")
+        for place in places:
+            place.print(scope)
+
+    positions_later = True  # whether the place of an extremum is looked for when its value is known
+
+    def _found_later(self, fold: Fold) -> bool:
+        """Whether the value is found first: its elements are in registers as they are, so that they cost nothing."""
+        body = fold.bodies[0]
+        held = body.args[-1] if body.op == "mul" and body.args[0].op == "const" and len(body.args) == 2 else body
+        tiled = held in self.kernel.elements.tiles_of and held not in self.kernel.elements.shared
+        return self.positions_later and fold.kind == "keymax" and tiled and self.kernel.schedule.tile > 1
 
     def _bounds(self, fold: Fold) -> bool:
         """Whether the k largest are selected by a bound from the largest value of each thread."""
@@ -121,6 +135,9 @@ class Folding:
         if self._bounds(fold):
             out(f"{names[0]} = -INF  # the largest value of this thread, NaN left out")
             return
+        if self._found_later(fold):
+            out(f"{names[0]}_value = -INF  # the largest value of this thread")
+            return
         if fold.kind not in ("topk", "keytop"):
             out(*(f"{name} = {value}" for name, value in zip(names, identities, strict=True)))
             return
@@ -166,6 +183,8 @@ class Folding:
                 del inner.known[node]
 
     def _add_key(self, fold: Fold, name: str, item: str) -> list[str]:
+        if self._found_later(fold):
+            return [f"{name}_value = max_nan_f32({name}_value, {item})"]
         if fold.kind == "keymax":
             return [f"{name} = max({name}, key_of({item}, at))"]
         if self._bounds(fold):
@@ -208,3 +227,40 @@ class Folding:
             "                places[i - 1], places[i] = places[i], places[i - 1]",
         ])  # fmt: skip
         return name
+
+
+class Place:
+    """The place of the largest element of a thread's tile, looked for from the last element to the first.
+
+    A walk for the largest value takes one instruction an element and this one two, where a key for every element takes
+    a dozen. Where the largest is NaN, the first NaN is looked for.
+    """
+
+    def __init__(self, folding: Folding, fold: Fold) -> None:
+        self.folding, self.fold, self.kernel = folding, fold, folding.kernel
+
+    def print(self, scope: Scalars) -> None:
+        out, name, s = self.kernel.out, local(self.fold.names[0]), self.kernel.schedule
+        value = f"{name}_value"
+        out("place = i32(-1)")
+        with out.block(f"if {value} == {value}:"):
+            self._search(scope, lambda item: f"{item} == {value}")
+        with out.block("else:"):
+            self._search(scope, lambda item: f"{item} != {item}")
+        stride = self.kernel.elements.stride
+        at = f"place * {stride}" if s.vector == 1 else f"place // VECTOR * {stride} + place % VECTOR"
+        out(f"{name} = key_of({value}, first + {at}) if place >= 0 else NONE")
+
+    def _search(self, scope: Scalars, found: Callable[[str], str]) -> None:
+        out, s, elements = self.kernel.out, self.kernel.schedule, self.kernel.elements
+        count = s.tile // s.vector
+        with out.block(f"for w in range({count}):"):
+            out(f"v = {count - 1} - w")
+            with out.block(None if s.exact else f"if first + v * {elements.stride} < {elements.stop}:"):
+                with out.block("for d in range(VECTOR):" if s.vector > 1 else None):
+                    out("k = v * VECTOR + VECTOR - 1 - d" if s.vector > 1 else "k = v")
+                    inner = self.folding.element_scope(scope)
+                    item = inner.atom(self.fold.bodies[0], "f")
+                    self.kernel.flush(inner)
+                    with out.block(f"if {found(item)}:"):
+                        out("place = i32(k)")

@@ -135,10 +135,14 @@ class Group:
                 out(f"{local(n)} = dsm_load_{kind}({table}, 0, t % {s.cluster})")
         self._exchange(folds, s.cluster)
 
-    def leave(self) -> None:
-        """A block stays until nobody reads its shared memory any more."""
+    def leave(self, again: bool = False) -> None:
+        """A block stays until nobody reads its shared memory any more, nor its own threads if it starts `again`."""
         if self.uses_cluster:
             self.kernel.out("cluster_sync()")
+        elif again and (self.schedule.threads > 32 or self.schedule.column):
+            self.kernel.out("cuda.syncthreads()")
+        elif again and self.shared_lists:
+            self.kernel.out("cuda.syncwarp()")
 
     def _select(self, fold: Fold) -> None:
         """The first k of all threads' sorted lists: k times the best of the lists' heads, which then moves on."""

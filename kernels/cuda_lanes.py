@@ -190,7 +190,7 @@ class LanePrinter(StepPrinter):
             out(f"told{i + 1} = shfl_idx_{shuffle}({elements.tiles_of[node]}[k], owner)")
             inner.known[node] = f"told{i + 1}"
         position, axes = elements.needs(nodes)
-        elements._places_along(axes if position else ())
+        elements.places_along(axes if position else ())
         return inner
 
     def _add(self, folds: list[Fold], inner: Scalars) -> None:

@@ -177,7 +177,8 @@ class Merge:
         self._lanes(s.cluster)
 
     def _split(self) -> None:
-        """Every piece leaves its state in memory; the block that comes last merges all pieces and goes on."""
+        """Every piece leaves its state in memory; the block that comes last merges all pieces and goes on, or all do,
+        where results keep the stream."""
         s, out, group = self.schedule, self.out, self.group
         tables = []
         for name, kind, top in self.parts:
@@ -193,7 +194,10 @@ class Merge:
                         out(store.format(f"({at}) * {top} + i", f"{name}[i]"))
                 else:
                     out(store.format(at, name))
-        self._last(counter)
+        if self.kernel.program.keeps:  # every block goes on
+            out(f"pieces_sync({counter}, row, SPLIT)")
+        else:
+            self._last(counter)
         out("low = t * SPLIT // THREADS", "stop = (t + 1) * SPLIT // THREADS")
         self._nothing()
         self._list_copies()

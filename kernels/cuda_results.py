@@ -156,8 +156,8 @@ class Results:
             if kernel.schedule.resident:
                 self._elements(results, nodes, names)
                 return
-            with elements.tiles():
-                elements.load_tile((), nodes)
+            with elements.tiles(backwards=bool(self.program.passes)):
+                elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
                 self._elements(results, nodes, names)
 
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:

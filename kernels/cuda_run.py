@@ -18,6 +18,7 @@ from redalg.kernels.layouts import View
 from redalg.kernels.planning import Planned, plan, typical
 from redalg.kernels.store import Once
 from redalg.kernels.tensor_maps import TensorMaps
+from redalg.kernels.tuning import MEASURE
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
@@ -33,7 +34,12 @@ class CudaRun(Shown):
     copied there. The same kind comes back. Work is enqueued on the caller's current stream (or `stream`) and may be
     captured in a CUDA graph. `out` receives the results instead of new arrays.
 
-    Contractions of float16 and bfloat16 run on tensor cores where the compute capability is 9.0: sums are kept in
+    ``schedule="measure"``: the first call with arrays of a kind times the schedules the model finds best on them
+    (seconds, most of it compiling) and keeps the fastest, also on disk; `deterministic` leaves those that add in the
+    same order. Such a call cannot be captured.
+
+    Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
+    mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. Sums are kept in
     float32, weights are rounded to the tensors' type before they multiply (a relative 2^-8 for bfloat16, 2^-11 for
     float16, of Σ|weight·value|). ``schedule="block"``, or any other of the families, computes without that rounding.
     Specs whose last fold is a product of matrices run there too, float8 included: what makes an operand is a kernel of
@@ -78,13 +84,13 @@ class CudaRun(Shown):
             key = (framework.kind, len(arrays), *_key(framework, given))
             ready = self._ready[key]
         except (KeyError, AttributeError, AssertionError, TypeError, RedalgError):
-            ready = self._prepared(arrays)
+            ready = self._prepared(arrays, stream)
             given = [arrays[name] for name in self._names]
         return ready(given, out, stream)
 
     # --- once per kind of call ---------------------------------------------------------------------------------------
 
-    def _prepared(self, arrays: Mapping[str, Any]) -> Ready:
+    def _prepared(self, arrays: Mapping[str, Any], stream: Any) -> Ready:
         framework, dtypes = admitted(self.form, arrays)
         given = [arrays[name] for name in self._names]
         key = (
@@ -94,16 +100,39 @@ class CudaRun(Shown):
         )
 
         def make() -> Ready:
-            return Ready(self, framework, dtypes, arrays)
+            held = {
+                n: a if _is_number(a) else framework.enter(np.asarray(a) if framework is NUMPY else a)
+                for n, a in arrays.items()
+            }
+            if self.requested == MEASURE:
+                return self._measured(framework, dtypes, held, stream)
+            return Ready(self, framework, dtypes, held, self.requested)
 
         ready: Ready = self._once(key, make)
         self._ready[key] = self._last = ready
         return ready
 
+    def _measured(self, framework: Framework, dtypes: Mapping[str, Any], held: Mapping[str, Any], stream: Any) -> Ready:
+        from redalg.kernels.measuring import measured
+
+        first = Ready(self, framework, dtypes, held, None)
+        if first.launch is None:
+            return first
+        about = self.form, dtypes, first.views, driver.target_of(first.device), self.deterministic
+        where = framework.stream(first.device) if stream is None else handle_of(stream)
+
+        def make(way: Override) -> Ready:
+            return Ready(self, framework, dtypes, held, way)
+
+        return measured(first, make, about, [held[name] for name in self._names], where)
+
     @property
     def planned(self) -> Planned:
         """The plan of the last kind of call, or of a typical one before the first."""
-        return self._last.planned if self._last is not None else typical(self.form, self.requested, self.deterministic)
+        if self._last is not None:
+            return self._last.planned
+        asked = None if self.requested == MEASURE else self.requested
+        return typical(self.form, asked, self.deterministic)
 
     @property
     def source(self) -> str:
@@ -137,24 +166,22 @@ class Ready:
         run: CudaRun,
         framework: Framework,
         dtypes: Mapping[str, Any],
-        arrays: Mapping[str, Any],
+        given: Mapping[str, Any],
+        schedule: Override,
         planned: Planned | None = None,
     ) -> None:
+        """`given`: the arguments of a call, arrays on the device."""
         self.run, self.framework = run, framework
         names = run._names
-        held = {
-            n: framework.enter(np.asarray(a) if framework is NUMPY else a)
-            for n, a in arrays.items()
-            if not _is_number(a)
-        }
+        held = {n: a for n, a in given.items() if not _is_number(a)}
         self.device = next((framework.device(a) for a in held.values()), 0)
         driver.activate(self.device)
         target = driver.target_of(self.device)
-        views = {
+        self.views = views = {
             n: View(tuple(a.shape), framework.strides(a), alignment(framework.pointer(a))) for n, a in held.items()
         }
-        self.planned = planned or plan(run.form, dtypes, views, target, run.deterministic, run.requested)
-        self.before = [Ready(run, framework, dtypes, arrays, made) for made in self.planned.before]
+        self.planned = planned or plan(run.form, dtypes, views, target, run.deterministic, schedule)
+        self.before = [Ready(run, framework, dtypes, given, None, made) for made in self.planned.before]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
         rows = prod(self.planned.sizes[a] for a in p.rows)
@@ -226,6 +253,15 @@ class Ready:
             return made[0]
         return {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
 
+    def rehearsal(self, held: list[Any], made: list[Any], stream: int) -> Callable[[], None]:
+        """A launch that can be repeated, with results in `made`."""
+        like = next((a for a in held if not _is_number(a)), None)
+        return lambda: self._go(held, made, like, stream)
+
+    def scratch(self, held: list[Any]) -> list[Any]:
+        """Arrays for results that nobody sees."""
+        return self._outputs(None, next((a for a in held if not _is_number(a)), None))
+
     def _go(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> None:
         f, pointer = self.framework, self.framework.pointer
         values: list[Any] = []
@@ -243,7 +279,7 @@ class Ready:
                 values.append(held[at])
             elif role == "maps":
                 assert self.maps is not None
-                values.append(self.maps.at([pointer(held[i]) for i in at], where))
+                values.append(self.maps.at([pointer(held[i]) for i in at]))
             else:
                 kept.append(f.empty((at[0],), _SCRATCH.get(at[1], at[1]), like))
                 values.append(pointer(kept[-1]))

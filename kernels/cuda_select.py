@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from redalg.graph import Node
+from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_element import shared_row
 from redalg.kernels.cuda_text import local
 from redalg.kernels.ir import Fold
@@ -19,6 +21,8 @@ from redalg.kernels.ir import Fold
 if TYPE_CHECKING:
     from redalg.kernels.cuda_group import Group
     from redalg.kernels.scalars import Scalars
+
+SPARSE = 8  # threads for each of the k largest from which on candidates are sparse
 
 
 class Selection:
@@ -49,10 +53,7 @@ class Selection:
             out(f"{self.name}_top[{shared_row(self.kernel)}i] = NONE")
         self._bound()
         self._sync()
-        with self._elements() as value, out.block(f"if not {value} < {self.name}:  # NaN comes first"):
-            out(f"place = cuda.atomic.add(counts, {self.row}, 1)")
-            with out.block(f"if place < {self.room}:"):
-                out(f"candidates[{self._candidate('place')}] = key_of({value}, at)")
+        self._gather()
         self._sync()
         out(f"count = counts[{self.row}]")
         with out.block(f"if count <= {self.room}:"):
@@ -60,6 +61,63 @@ class Selection:
         with out.block("else:"):
             self._rounds()
         self._sync()
+
+    @property
+    def sparse(self) -> bool:
+        """Whether most threads have no candidate: there are about k·H_k of them."""
+        return self.schedule.threads >= SPARSE * self.k
+
+    def _gather(self) -> None:
+        """Every element that is not below the bound, as a key. Where they are sparse, each thread first notes which of
+        its tile they are, without a branch, and then reads them once more: a warp waits for its longest list alone."""
+        out, s, elements = self.out, self.schedule, self.kernel.elements
+        if not self.sparse:
+            with self._elements() as value, out.block(f"if not {value} < {self.name}:  # NaN comes first"):
+                self._add(value)
+            return
+        out("mask = u64(0)" if s.tile > 32 else "mask = u32(0)")
+        with self._elements() as value, out.block(f"if not {value} < {self.name}:  # NaN comes first"):
+            out("mask |= u64(1) << u64(k)" if s.tile > 32 else "mask = u32(mask | (1 << k))")
+        with out.block("while mask != 0:"):
+            out("k = cuda.ffs(mask) - 1", "mask &= mask - u64(1)" if s.tile > 32 else "mask = u32(mask & (mask - 1))")
+            at = f"k * {elements.stride}" if s.vector == 1 else f"k // VECTOR * {elements.stride} + k % VECTOR"
+            out(f"at = first + {at}")
+            self._add(self._again())
+
+    def _add(self, value: str) -> None:
+        out = self.out
+        out(f"place = cuda.atomic.add(counts, {self.row}, 1)")
+        with out.block(f"if place < {self.room}:"):
+            out(f"candidates[{self._candidate('place')}] = key_of({value}, at)")
+
+    @contextmanager
+    def _every(self) -> Iterator[str]:
+        """A loop over the elements of the thread, read once more where that happens seldom: they need no registers."""
+        if not self.sparse:
+            with self._elements() as value:
+                yield value
+            return
+        with self.out.block("for at in range(t, length, THREADS):"):
+            yield self._again()
+
+    def _again(self) -> str:
+        """The value of the element at `at`, read once more."""
+        elements = self.kernel.elements
+        elements.places_along({a for n in tensor_leaves([self.body]) for a in n.axes})
+        inner = self.kernel.folding.element_scope(self.scope)
+        inner.leaf = self._read_again
+        inner.known = {n: name for n, name in inner.known.items() if not name.endswith("[k]")}
+        value = inner.atom(self.body, "f")
+        self.kernel.flush(inner)
+        return value
+
+    def _read_again(self, node: Node) -> str:
+        elements = self.kernel.elements
+        return (
+            elements.read(node, "at")
+            if node.op == "tensor" and node.axes & elements.stream
+            else elements.row_leaf(node)
+        )
 
     @contextmanager
     def _elements(self) -> Iterator[str]:
@@ -124,7 +182,7 @@ class Selection:
         out("last = u64(2**64 - 1)")
         with out.block("for i in range(K):"):
             out("largest = NONE")
-            with self._elements() as value:
+            with self._every() as value:
                 out(f"key = key_of({value}, at)")
                 with out.block("if key < last:"):
                     out("largest = max(largest, key)")

@@ -14,20 +14,27 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "count high nearest m i owner rest step low stop share share_b arrived guess joined_lane values places value place "
     "keys key candidates INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN BLOCK STRIP SPLIT CLUSTER LANES K "
     "NONE MISSING combine merge_lanes counter kernel job home span pieces block blocks run origin strip edge full "
-    "unrolled largest free missing prefetch "
+    "unrolled largest free missing prefetch mask w d group begin "
     "maps tiles row_blocks batches section notes team room lane leader tile batch part rest across along wide low "
     "outer factor rate minus keep shift shown missed missed_rows swizzle fragment column s S P sums place stage "
     "left_words left_phase right_phase values_phase right_stage values_stage left_full left_free right_full right_free "
     "values_full values_free value_left value_right multiply weigh scores_done scores_first sums_done more_registers "
-    "fewer_registers COLUMNS STAGES TEAMS LARGEST LOG2E "
-    "phase term chunk before group rank total_0 total_1 own above staged full free down over all_rows row_first "
-    "column_first own_first multiply_more sums_first load_left_tile load_right_tile GROUP CHUNKS "
+    "fewer_registers COLUMNS STAGES TEAMS LARGEST LOG2E stage phase before chunk term whole index all_blocks bits "
+    "drawn drawn_full drawn_free draw_phase word found more bound floor best taken mark other_value other_place "
+    "multiply_more copies_ready copies_sent copies_there shared_start left_lane right_lane this_thread ahead "
+    "own_tile own_full mine theirs within weights moved any_moved part piece place barrier none first_block first "
+    "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
+    "group rank total_0 total_1 own above staged down over all_rows row_first column_first own_first load_left_tile "
+    "load_right_tile GROUP CHUNKS "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(
-    r"t\d+|shift\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
+    r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
     r"|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
+
+
+WORDS = ("int32", "int64", "uint32", "uint64")
 
 
 def operand_name(name: str) -> str:
@@ -41,7 +48,7 @@ def local(name: str) -> str:
     return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new"} else text
 
 
-ALIASES = {"f32": "np.float32", "f64": "np.float64", "i32": "np.int32", "i64": "np.int64", "u64": "np.uint64"}
+ALIASES = {"f32": "np.float32", "f64": "np.float64"} | {f"{t[0]}{t[-2:]}": f"np.{t}" for t in WORDS}
 
 
 def definitions(used: Collection[str], constants: Mapping[str, object]) -> list[str]:

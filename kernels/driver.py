@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -118,11 +118,14 @@ def target_of(device: int) -> Target:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Blocks, threads of a block, blocks of a cluster."""
+    """Blocks, threads of a block, blocks of a cluster; `persistent`: no more blocks than can run at once, in whole
+    groups of `waiting` that wait for each other."""
 
     blocks: int
     threads: int
     cluster: int = 1
+    persistent: bool = False
+    waiting: int = 1
 
 
 def clear(pointer: int, count: int, stream: int) -> None:
@@ -143,6 +146,8 @@ class Launch:
     ) -> None:
         self.module, self.geometry = module, geometry
         self.function = _loaded(module, cc, limit)
+        if geometry.persistent:
+            self.geometry = replace(geometry, blocks=_running(self.function, geometry, module))
         self.slots = [i for i, p in enumerate(module.params) if p.role in CHANGING]
         self._values = [_initial(p, fixed) for p in module.params]
         self._local = threading.local()
@@ -161,11 +166,19 @@ class Launch:
         config.gridDimX, config.gridDimY, config.gridDimZ = g.blocks, 1, 1
         config.sharedMemBytes = self.module.shared
         config.blockDimX, config.blockDimY, config.blockDimZ = g.threads, 1, 1
+        attributes = []
         if g.cluster > 1:
             shape = driver.CUlaunchAttribute()
             shape.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             shape.value.clusterDim.x, shape.value.clusterDim.y, shape.value.clusterDim.z = g.cluster, 1, 1
-            config.attrs, config.numAttrs = [shape], 1
+            attributes.append(shape)
+        if g.waiting > 1:
+            together = driver.CUlaunchAttribute()
+            together.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            together.value.cooperative = 1
+            attributes.append(together)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         return config
 
     def __call__(self, given: Sequence[Any], stream: int) -> None:
@@ -175,7 +188,7 @@ class Launch:
         for place, value in zip(made[0], given, strict=True):
             place.value = value
         g = self.geometry
-        if g.cluster > 1:
+        if g.cluster > 1 or g.waiting > 1:
             local.config.hStream = stream
             error = _LAUNCH_EX(local.config, self.function, ctypes.addressof(made[2]), 0)
         else:
@@ -184,6 +197,21 @@ class Launch:
             )
         if error[0]:
             checked(error, f"launching {self.module.entry} with {g.blocks} blocks of {g.threads} threads")
+
+
+def _running(function: Any, g: Geometry, module: Module) -> int:
+    """Blocks of a persistent grid: as many as run at once, in whole groups."""
+    from cuda.bindings import driver
+
+    each = checked(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, g.threads, module.shared), "occupancy")
+    kinds = driver.CUdevice_attribute
+    fact = driver.cuDeviceGetAttribute(kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, checked(driver.cuCtxGetDevice()))
+    group = g.cluster * g.waiting
+    found = int(each) * int(checked(fact)) // group * group
+    if g.waiting > 1 and not found:
+        why = f"{g.waiting} blocks wait for each other, and {int(each) * int(checked(fact))} run at once"
+        raise RedalgError(f"a grid of {g.blocks} blocks", f"launching {module.entry}", why, "fewer pieces: split=…")
+    return min(g.blocks, max(group, found))
 
 
 def _LAUNCH(*arguments: Any) -> Any:

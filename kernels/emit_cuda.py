@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-from redalg.graph import Node, leaves, state, substitute
+from redalg.graph import COMPARISONS, Node, leaves, state, substitute, walk
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
@@ -14,8 +15,9 @@ from redalg.kernels.cuda_lanes import LaneRows
 from redalg.kernels.cuda_results import Results
 from redalg.kernels.cuda_steps import StepPrinter
 from redalg.kernels.cuda_text import Text, definitions, local, operand_name
-from redalg.kernels.ir import STORAGE, Module, Param, Pass, Program
+from redalg.kernels.ir import STORAGE, Loop, Module, Param, Pass, Program
 from redalg.kernels.kinds import program_kinds
+from redalg.kernels.layouts import steps_nodes
 from redalg.kernels.packing import packed
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
@@ -78,10 +80,26 @@ class Kernel:
 
     def module(self) -> Module:
         self.out.depth = 1
-        self._where_am_i()
-        self.write()
-        self.group.leave()
+        with self._groups():
+            self._where_am_i()
+            self.write()
+            self.group.leave(self.schedule.persistent)
         return self._finished()
+
+    @contextmanager
+    def _groups(self) -> Iterator[None]:
+        """The loop of a block over the groups of rows, where the grid has fewer blocks than there are groups."""
+        s, out = self.schedule, self.out
+        if not s.persistent:
+            yield
+            return
+        parts = s.cluster * s.split
+        rows = " * ".join(self.access.size(a) for a in self.program.rows) or "1"
+        out(f"group = i64(cuda.blockIdx.x){f' // {parts}' if parts > 1 else ''}")
+        groups = f"({rows} + {s.rows - 1}) // ROWS" if s.rows > 1 else rows
+        with out.block(f"while group < {groups}:"):
+            yield
+            out(f"group += i64(cuda.gridDim.x){f' // {parts}' if parts > 1 else ''}")
 
     def write(self) -> None:
         """Everything a row takes, from its first element to its results."""
@@ -154,6 +172,8 @@ class Kernel:
         else:
             out("t = cuda.threadIdx.x % THREADS", "r = cuda.threadIdx.x // THREADS")
         first = "cuda.blockIdx.x" if parts == 1 else f"cuda.blockIdx.x // {parts}"
+        if s.persistent:
+            first = "group"
         if parts > 1:
             out(f"piece = cuda.blockIdx.x % {parts}")
         rows = self.program.rows
@@ -249,12 +269,32 @@ def read(params: Mapping[str, Param], names: frozenset[str]) -> dict[str, Param]
 
 
 def fast_names(program: Program) -> dict[str, str]:
-    """Where all inexact tensors have at most 16 bits, exponentials are as exact as the results they are rounded to.
+    """Where all inexact tensors have at most 16 bits, exponentials, logarithms and quotients are as exact as the
+    results they are rounded to.
 
-    The error of 2^(x·log2 e) is about |x| units in the last place of float32, far below one of bfloat16 or float16.
+    The error of 2^(x·log2 e) is about |x| units in the last place of float32, that of a logarithm 24 and of a quotient
+    2.5, far below one of bfloat16 or float16. Quotients that are rounded, compared or cast keep the nearest one: 63.5
+    is a tie.
     """
     widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
-    return {"exp": "fast_exp"} if program.real == "float32" and widths and max(widths) <= 2 else {}
+    if program.real != "float32" or not widths or max(widths) > 2:
+        return {}
+    names = {"exp": "fast_exp", "log": "fast_log"}
+    return names | ({} if _judged(program) else {f"/{axis}": "fast_div" for axis in program.stream})
+
+
+DISCRETE = COMPARISONS | {"cast", "floor", "ceil", "sign", "mod"}
+CHOOSING = frozenset({"argmax", "argmin", "topk"})
+
+
+def _judged(program: Program) -> bool:
+    """Whether something discrete follows from a quotient."""
+    nodes = [r.node for r in program.results]
+    nodes += [n for p in program.passes for n in steps_nodes((*p.lift, *p.update))]
+    judged = [a for n in walk(*nodes) if n.op in DISCRETE | {"where"} for a in n.args[: 1 if n.op == "where" else None]]
+    loops = [s for p in program.passes for s in (*p.lift, *p.update) if isinstance(s, Loop)]
+    judged += [b for s in loops for f in s.folds if f.kind in CHOOSING for b in f.bodies]
+    return any(n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0 for n in walk(*judged))
 
 
 def renamed(node: Node, names: dict[str, str]) -> Node:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 from redalg.graph import Node, is_const
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_imports import imports
-from redalg.kernels.cuda_text import Text, definitions, local, operand_name
+from redalg.kernels.cuda_text import Text, definitions, joined, local, operand_name
 from redalg.kernels.emit_cuda import read
 from redalg.kernels.ir import Join, Module, Param, Step
 from redalg.kernels.kinds import program_kinds
@@ -25,7 +26,8 @@ from redalg.kernels.tensor_anchor import anchor_of, largest, nodes_of
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_bounds import Bounds, bounds
 from redalg.kernels.tensor_class import Class
-from redalg.kernels.tensor_plan import TensorPlan
+from redalg.kernels.tensor_mma_plan import MmaPlan
+from redalg.kernels.tensor_plan import TensorPlan, WidePlan
 from redalg.kernels.tensor_scalars import Element, TileScalars
 from redalg.kernels.tensor_tile import Tile
 from redalg.kernels.wrapping import documented, wrapped
@@ -37,8 +39,11 @@ def emit_tensor(made: Class, plan: TensorPlan) -> Module:
 
 
 def emit_merge(made: Class, plan: TensorPlan) -> Module:
-    """The module of the kernel that merges the states of pieces, one thread a row."""
+    """The module of the kernel that merges the states of pieces, a thread for every row and lane."""
     return TensorKernel(made, plan).merging()
+
+
+UNROLLED = 32  # elements of a row in one loop: of longer ones the compiler leaves the registers in memory
 
 
 class TensorKernel:
@@ -53,9 +58,13 @@ class TensorKernel:
         self.fixed: dict[str, Param] = {}
         self.counter = count(1)
         self.single = False  # whether a thread holds one row, and names are numbers
-        self.left, self.right = (operand_name(x.attr.name) for x in (made.left, made.right))
-        self.values = operand_name(made.values.attr.name) if made.values is not None else ""
-        self.share = "share"
+        self.share, self.held = "share", plan.held
+        self.each_row = f"for r in range({plan.held}):"
+        self.pair = f"s = {2 * plan.held} * (k >> 1) + 2 * r"
+        self.register = f"{self.pair} + (k & 1)"  # of element k of row r
+        self.wide = isinstance(plan, WidePlan)
+        self.span = "SPAN" if self.wide else "COLUMNS"
+        self.trades: list[str] = []  # what two warpgroups trade, by its place
         self.at = f"i_{made.stream}"
         self.steps: Sequence[Step] = made.walk.update
         self.tested = self.anchor = ""
@@ -64,6 +73,7 @@ class TensorKernel:
             self.steps, tested = anchored(made)
             self.tested, self.anchor = local(tested), anchor_of(made)
         self.tile = Tile(self)
+        self.edges: dict[Node, str] = {}
         self.bounds = self._bounds()
 
     # --- leaves ------------------------------------------------------------------------------------------------------
@@ -79,6 +89,8 @@ class TensorKernel:
             return f"i_{node.attr}"
         if node.op == "state":
             name = local(node.attr.name)
+            if node.attr.name in self.tile.picks.lists:
+                return self.tile.picks.leaf(node.attr.name, node.attr.axes)
             return name if name == "n" or self.single else f"{name}[r]"
         operand = self.access.operands[node.attr.name]
         if operand.number:
@@ -98,7 +110,7 @@ class TensorKernel:
         return TileScalars(
             self.real, self.kinds, self.leaf, self.access.size, self.counter,
             bounded=frozenset(n + end for n in self.program.attained for end in ("", "_b", "_new")),
-            names={"exp": "fast_exp"},
+            names={"exp": "fast_exp", "tanh": "fast_tanh"},
         )  # fmt: skip
 
     def flush(self, scope: TileScalars) -> None:
@@ -147,8 +159,9 @@ class TensorKernel:
     @contextmanager
     def elements(self, position: bool, first: int = 0, there: bool = False, read: bool = False) -> Iterator[None]:
         """A loop over the elements of a row; `there`: whether each exists, and a position to `read` at that does."""
-        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{self.plan.columns // 4}):"):
-            self.out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+        start, count = len(self.out.lines), self.plan.columns // 4
+        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{min(count, UNROLLED)}):"):
+            self.out(self.register)
             if position:
                 self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
             if there:
@@ -156,6 +169,24 @@ class TensorKernel:
             if read and self.edge:
                 self.out(f"near_{self.made.stream} = min({self.at}, {self.length} - 1)")
             yield
+        body = self.out.lines[start + 1 :]
+        for part in range(UNROLLED, count, UNROLLED):
+            self.out(f"for k in range({part}, {min(count, part + UNROLLED)}):")
+            self.out.lines += body
+
+    def traded(self, found: Sequence[tuple[str, str]]) -> None:
+        """Join numbers of both rows, (name, kind), with those of the warpgroup that shares the rows."""
+        for name, _ in found:
+            if name not in self.trades:
+                self.trades.append(name)
+        with self.out.block("if lane & 3 == 0:"), self.out.block("for r in range(2):"):
+            for name, _ in found:
+                self.out(f"number_store(mine + {512 * self.trades.index(name)} + 32 * r, {name}[r])")
+        self.out("turn_wait(1, 256)")
+        with self.out.block("for r in range(2):"):
+            for name, kind in found:
+                theirs = f"number_load(theirs + {512 * self.trades.index(name)} + 32 * r)"
+                self.out(f"{name}[r] = {joined(kind, 'f', self.real, f'{name}[r]', theirs)}")
 
     def array(self, name: str, count: int, dtype: str = "np.float32") -> None:
         self.arrays[name] = f"{name} = cuda.local.array({count}, {dtype})"
@@ -169,10 +200,18 @@ class TensorKernel:
         def prints(node: Node, row: str, stream: str) -> str:
             scope = self.row_scope()
             names = {self.made.row: row, self.made.stream: stream}
-            scope.leaf = lambda n: names.get(n.attr, f"i_{n.attr}") if n.op == "index" else self.leaf(n)
+            scope.leaf = lambda n: names.get(n.attr, f"i_{n.attr}") if n.op == "index" else self._at_edge(n)
             return scope.text(node, 2)
 
-        return bounds(self.made.condition, self.made.row, self.made.stream, prints)
+        found = bounds(self.made.condition, self.made.row, self.made.stream, prints)
+        # the first positions take what there is not enough of to fill a list, or where nothing is seen at all
+        return replace(found, low=None) if self.tile.picks.lists else found
+
+    def _at_edge(self, node: Node) -> str:
+        """A number that bounds read, which a tile reads once."""
+        if node.op == "tensor" and node.axes:
+            return self.edges.setdefault(node, f"edge{len(self.edges)}")
+        return self.leaf(node)
 
     def whole(self, first: bool) -> str:
         """Whether all elements of the block exist and are shown, as a test."""
@@ -187,24 +226,24 @@ class TensorKernel:
         """The first and last position of a block, and the thread's first column."""
         s = self.made.stream
         self.edge = block == "last"
-        self.out(f"{s}_first = {block} * COLUMNS", f"{s}_last = {s}_first + (COLUMNS - 1)")
+        own = f"{block} * {self.span}" + (" + COLUMNS * team" if self.wide else "")
+        self.out(f"{s}_first = {own}", f"{s}_last = {s}_first + (COLUMNS - 1)")
         self.out(f"column = {s}_first + 2 * (lane & 3)")
 
     def tile_places(self) -> None:
         """Rows, batch indices and blocks of a tile of the output."""
         out, made = self.out, self.made
-        blocks, batches = self.fix("row_blocks"), self.fix("batches")
+        blocks, batches, tile = self.fix("row_blocks"), self.fix("batches"), "tile"
+        if self.plan.pieces > 1:
+            out(f"whole = quotient(tile, {self.plan.pieces})", f"piece = tile - whole * {self.plan.pieces}")
+            tile = "whole"
         if self.plan.uneven:
             section = self.fix("section")
-            out(f"part = quotient(tile, {section} * {blocks})", f"rest = tile - part * ({section} * {blocks})")
+            out(f"part = quotient({tile}, {section} * {blocks})", f"rest = {tile} - part * ({section} * {blocks})")
             out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
             out(f"batch = part * {section} + (rest - across * wide)")
             out(f"{made.row}_first = ({blocks} - 1 - across) * ROWS")
         else:
-            tile = "tile"
-            if self.plan.pieces > 1:
-                tile = "whole"
-                out(f"whole = quotient(tile, {self.plan.pieces})", f"piece = tile - whole * {self.plan.pieces}")
             out(f"batch = quotient({tile}, {blocks})", f"{made.row}_first = ({tile} - batch * {blocks}) * ROWS")
         rest = "batch"
         for axis in reversed(made.batch[1:]):
@@ -214,13 +253,27 @@ class TensorKernel:
         if made.batch:
             out(f"i_{made.batch[0]} = {rest}")
         out(f"{made.row}_last = min({made.row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
+        out(*(f"{name} = {self.leaf(node)}" for node, name in self.edges.items()))
         b = self.bounds
         high = f"min({self.length}, {b.high})" if b.high else self.length
-        out(f"last = max((({high}) + (COLUMNS - 1)) // COLUMNS, 1) - 1")
-        out(f"low = min(max({b.low}, 0) // COLUMNS, last)" if b.low else "low = 0")
+        out(f"last = max((({high}) + ({self.span} - 1)) // {self.span}, 1) - 1")
+        out(f"low = min(max({b.low}, 0) // {self.span}, last)" if b.low else "low = 0")
         if self.plan.pieces > 1:
-            out("all_blocks = last + 1", f"low = quotient(piece * all_blocks, {self.plan.pieces})")
-            out(f"last = quotient((piece + 1) * all_blocks, {self.plan.pieces}) - 1")
+            self.piece_places()
+
+    def piece_places(self) -> None:
+        """The blocks of a piece: where there are fewer blocks than pieces some take one beyond the end, all masked."""
+        out, n = self.out, self.plan.pieces
+        if not self.plan.uneven:
+            out("all_blocks = last + 1", f"low = quotient(piece * all_blocks, {n})")
+            out(f"last = quotient((piece + 1) * all_blocks, {n}) - 1")
+            return
+        out(
+            "all_blocks = last - low + 1", "first_block = low", f"low = first_block + quotient(piece * all_blocks, {n})"
+        )
+        out(f"last = first_block + quotient((piece + 1) * all_blocks, {n}) - 1")
+        beyond = f"quotient({self.length} + ({self.span} - 1), {self.span})"
+        out("none = last < low", f"last = {beyond} if none else last", "low = last if none else low")
 
     def fix(self, name: str) -> str:
         self.fixed.setdefault(name, Param("fixed", name, "int64"))
@@ -229,18 +282,23 @@ class TensorKernel:
     # --- the kernel --------------------------------------------------------------------------------------------------
 
     def module(self) -> Module:
+        from redalg.kernels.tensor_long import LongSkeleton
         from redalg.kernels.tensor_skeleton import Skeleton
+        from redalg.kernels.tensor_wide import WideSkeleton
 
         name = f"{operand_name(local(self.program.name))}_kernel"
         self.out.depth = 1
-        from redalg.kernels.tensor_long import LongSkeleton
+        if isinstance(self.plan, MmaPlan):
+            from redalg.kernels.tensor_mma import LongMmaSkeleton, MmaSkeleton
 
-        (LongSkeleton if self.plan.long else Skeleton)(self).write()
+            (LongMmaSkeleton if self.plan.long else MmaSkeleton)(self).write()
+        else:
+            (LongSkeleton if self.plan.long else WideSkeleton if self.wide else Skeleton)(self).write()
         return self._finished(name, self.plan.threads, self.plan.shared)
 
     def merging(self) -> Module:
         """The kernel that merges the states of pieces."""
-        from redalg.kernels.tensor_long import merging
+        from redalg.kernels.tensor_pieces import merging
 
         self.out.depth = 1
         merging(self)
@@ -248,11 +306,10 @@ class TensorKernel:
 
     def _finished(self, name: str, threads: int, shared: int) -> Module:
         params = {self._argument(p): p for p in self.params()}
-        arrays = [f"        {line}" for line in self.arrays.values()]
         lines = self.out.lines
-        if "        # registers" in lines:
-            place = lines.index("        # registers")
-            lines = [*lines[:place], *arrays, *lines[place + 1 :]]
+        for place in [i for i, line in enumerate(lines) if line.endswith("    # registers")][:1]:
+            before = lines[place].removesuffix("# registers")
+            lines = [*lines[:place], *(before + line for line in self.arrays.values()), *lines[place + 1 :]]
         body = "\n".join([*self.about(), *lines, ""])
         names = names_read(f"def {name}({', '.join(params)}):\n{body}")
         params = read(params, names)
@@ -261,14 +318,16 @@ class TensorKernel:
         return Module(source, name, tuple(params.values()), threads, shared)
 
     def params(self) -> list[Param]:
-        found = [Param("maps", "maps", "uint64")]
+        found = [] if isinstance(self.plan, MmaPlan) else [Param("maps", "maps", "uint64")]
         found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
         found += [Param("scratch", "notes", "int32", size=self.plan.notes)] if self.plan.anchor != "moves" else []
         found += [Param("scratch", "counter", "uint32")] if self.plan.drawn else []
         if self.plan.pieces > 1:
-            names = [f"{local(p.name)}_pieces" for p in self.made.walk.parts]
-            found += [Param("scratch", name, "float32", size=self.plan.pieces) for name in names]
+            for p in self.made.walk.parts:
+                dtype, entries = self.tile.picks.left(p)
+                size = self.plan.pieces * (self.plan.lanes if p.axes else entries)
+                found.append(Param("scratch", f"{local(p.name)}_pieces", dtype, size=size))
         return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
 
     def _argument(self, p: Param) -> str:
@@ -282,7 +341,7 @@ class TensorKernel:
     def about(self) -> list[str]:
         what, _, spec = self.program.title.partition(": ")
         p = self.plan
-        how = f"tiles of {p.rows} rows, blocks of {p.columns} of the stream, on tensor cores"
+        how = f"tiles of {p.rows} rows, blocks of {p.span} of the stream, on tensor cores"
         return documented(f"{what}; {how}.", spec.split("; "))
 
     def _header(self, names: frozenset[str]) -> str:
@@ -290,10 +349,15 @@ class TensorKernel:
         constants = {
             "INF": "f32(np.inf)", "NAN": "f32(np.nan)", "LOG2E": "f32(1.4426950408889634)", "PI": "f32(np.pi)",
             "E": "f32(np.e)", "LARGEST": f"f32(2.0**{largest(self.made)})", "ROWS": p.rows, "COLUMNS": p.columns,
-            "STAGES": p.stages, "TEAMS": p.teams,
+            "SPAN": p.span, "STAGES": p.stages, "TEAMS": p.teams,
         }  # fmt: skip
+        from redalg.kernels.tensor_mma import header
         from redalg.kernels.tensor_skeleton import factories
 
+        if isinstance(p, MmaPlan):
+            lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
+            brought, made = header(self.made, p, names)
+            return "\n".join([*lines, *brought, "", *definitions(names, constants), "", *made]) + "\n"
         lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
         own, makers = factories(self.made, p, names)
         lines += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(own))}"] if own else []

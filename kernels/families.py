@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from redalg.kernels.legality import LARGEST_TILE, Case, exact, power, refusals, spills
 from redalg.kernels.schedule import Schedule
@@ -11,6 +12,7 @@ from redalg.kernels.schedule import Schedule
 VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # a thread may hold of a row
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 BLOCKS = (128, 256)  # threads of a block that holds several rows
+LONG = 1 << 15  # elements of a row from which on blocks that wait for each other may share it
 STREAMED = (4, 8, 16, 32)  # elements of a tile that is walked
 
 
@@ -135,6 +137,20 @@ def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
                 continue
             for count in split_counts(case, 1, threads * vector, deterministic):
                 yield Schedule(threads, 1, vector, elements, split=count)
+
+
+def waiting(case: Case) -> list[Schedule]:
+    """Pieces of long rows on blocks that wait for each other: few rows at a time, so that the second walk over them
+    finds some of them in L2. Whether that pays is left to measuring."""
+    found, vector = [], case.widest()
+    if not case.reduces or not case.program.keeps or case.work.length < LONG:
+        return []
+    for threads, elements, count in product((256, 512, 1024), (16, 32), (8, 16, 32, 64)):
+        s = Schedule(threads, 1, vector, elements, split=count, persistent=True)
+        s = replace(s, exact=exact(case.work, s))
+        if case.work.length >= count * threads * elements and next(refusals(case, s), None) is None:
+            found.append(s)
+    return [s for s in found if not spills(case, s)]
 
 
 def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:

@@ -5,6 +5,8 @@ their memory. ``dsm_load_<t>(array, index, rank)`` reads an element of the array
 one declares `array`, ``dsm_store_<t>(array, index, rank, value)`` writes one; between writing and reading there must
 be a `cluster_sync`, and one before the block that is read ends (PTX ISA 9.0, "mapa", "barrier.cluster").
 
+``pieces_sync(pointer, i, count)`` is a barrier of all threads of `count` blocks, which all call it once with the same
+uint32, 0 before: it orders their memory. All of them must be running, as those of a cooperative launch are.
 ``atomic_inc_acq_rel(pointer, i)`` adds 1 to a uint32 and gives what it held; it orders memory on both sides.
 ``fence_gpu()`` makes what this thread wrote before visible to other blocks before what it writes afterwards.
 """
@@ -98,6 +100,26 @@ def _atomic_inc() -> Any:
     return function("atomic_inc_acq_rel", "pointer index", typed)
 
 
+MEET = (  # the first thread of a block counts it in and waits until all are there; the others wait for that thread
+    "{ .reg .pred p; .reg .u32 n; barrier.sync 0; mov.u32 n, %tid.x; setp.ne.u32 p, n, 0; @p bra DONE; "
+    "fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 n, [$0], 1; "
+    "WAIT: ld.acquire.gpu.global.u32 n, [$0]; setp.lt.u32 p, n, $1; @p bra WAIT; fence.acq_rel.gpu; "
+    "DONE: barrier.sync 0; }"
+)
+
+
+def _pieces_sync() -> Any:
+    def typed(pointer: Any, index: Any, count: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            place = b.gep(args[0], [args[1]])
+            at = b.ptrtoint(b.addrspacecast(place, place.type.pointee.as_pointer(GLOBAL)), I64)
+            inline(b, MEET, "l,r,~{memory}", VOID, [at, as_width(b, args[2], I32)], effects=True)
+
+        return types.void(pointer, index, count), body
+
+    return function("pieces_sync", "pointer index count", typed)
+
+
 BARRIER = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
 MAKERS: dict[str, Callable[[], Any]] = {
     "cluster_rank": partial(_register, "cluster_rank", "cluster_ctarank"),
@@ -106,6 +128,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "cluster_arrive": partial(instruction, "cluster_arrive", "barrier.cluster.arrive.release.aligned;", "~{memory}"),
     "cluster_wait": partial(instruction, "cluster_wait", "barrier.cluster.wait.acquire.aligned;", "~{memory}"),
     "fence_gpu": partial(instruction, "fence_gpu", "fence.acq_rel.gpu;", "~{memory}"),
+    "pieces_sync": _pieces_sync,
     "atomic_inc_acq_rel": _atomic_inc,
     **{f"dsm_load_{k}": partial(_dsm_load, k) for k in REGISTER},
     **{f"dsm_store_{k}": partial(_dsm_store, k) for k in REGISTER},

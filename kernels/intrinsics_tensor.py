@@ -230,6 +230,15 @@ def _convert() -> Any:
     return numeric("f32_i32", ("i32",), "f32", lambda b, i: b.sitofp(i, F32))
 
 
+def _has_bit() -> Any:
+    """``has_bit(word, k)``: whether bit k is set."""
+
+    def body(b: Any, word: Any, k: Any) -> Any:
+        return b.trunc(b.lshr(word, k), ir.IntType(1))
+
+    return numeric("has_bit", ("u32", "i32"), "b1", body)
+
+
 WAIT = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
 ARRIVE = "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
 _do = partial(partial, instruction)
@@ -255,8 +264,12 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "quotient": partial(_pure, "quotient", "div.u32 $0, $1, $2;", "=r,r,r", "i32", ("i32", "i32")),
     "exp2_fast": partial(_pure, "exp2_fast", "ex2.approx.ftz.f32 $0, $1;", "=f,f", "f32", ("f32",)),
     "f32_i32": _convert,
+    "has_bit": _has_bit,
     "word_load": _do("word_load", "ld.shared.b32 $0, [$1];", f"=r,r,{MEMORY}", "i32", ("i32",)),
     "word_store": _do("word_store", "st.shared.b32 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "number_load": _do("number_load", "ld.shared.f32 $0, [$1];", f"=f,r,{MEMORY}", "f32", ("i32",)),
+    "number_store": _do("number_store", "st.shared.f32 [$0], $1;", f"r,f,{MEMORY}", "", ("i32", "f32")),
+    "proxy_fence": _do("proxy_fence", "fence.proxy.async.shared::cta;", MEMORY),
     "fused": partial(_pure, "fused", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
 }
 

@@ -131,9 +131,21 @@ def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
     program = case.program
     if s.cluster > 1 and s.split > 1:
         yield "pieces are merged in distributed shared memory or in global memory, not both", "cluster=1 or split=1"
+    if s.persistent and program.lanes:
+        yield "a warp that shares out lanes walks one row", "persistent=False"
     if s.split > 1 and case.reduces:
-        if program.keeps:
-            yield _kept(case), 'schedule="cluster" or "block", which keep the row on chip or read it twice'
+        if program.keeps and not s.persistent:
+            yield (
+                _kept(case),
+                'schedule="cluster" or "block", which keep the row on chip or read it twice, or persistent=True',
+            )
+        if program.keeps and (s.column or s.rows > 1):
+            yield "blocks that wait for each other have one row", "rows=1, column=False"
+        if program.keeps and s.split > case.target.multiprocessors:
+            most = case.target.multiprocessors
+            yield f"{s.split} blocks that wait for each other, on {most} multiprocessors", f"split={most}"
+        if s.persistent and not program.keeps:
+            yield "the block that comes last goes on and the others end: they walk no further rows", "persistent=False"
         if len(program.passes) > 1:
             yield (
                 f"pass 2 of {len(program.passes)} needs the whole row's state of pass 1, which only the last piece of "
@@ -168,8 +180,8 @@ def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
 def _kept(case: Case) -> str:
     kept = ", ".join(r.name for r in case.program.results if r.keeps)
     return (
-        f"{kept} keeps the axis {case.stream}: every piece would need the state of the whole row before it writes, and "
-        "blocks of one launch cannot wait for each other"
+        f"{kept} keeps the axis {case.stream}: every piece needs the state of the whole row before it writes, and "
+        "blocks can wait for each other only if all of them are running"
     )
 
 

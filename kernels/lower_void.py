@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from redalg.graph import NEG_INF, ZERO, Node, compare, is_const, substitute, walk
+from redalg.graph import NEG_INF, ZERO, Node, add, compare, is_const, logical, neg, substitute, walk
 from redalg.streaming.lowering import void_exponent
-from redalg.void import split_exponent, void_row  # noqa: F401
+from redalg.void import finite, split_exponent, void_row  # noqa: F401
 
 
 def guard(node: Node, bounds: Mapping[Node, tuple[Node, ...]] | None = None) -> Node:
@@ -23,9 +23,9 @@ def guard(node: Node, bounds: Mapping[Node, tuple[Node, ...]] | None = None) -> 
         void = void_exponent(n.args[0])
         if void is None:
             continue
-        anchor = bounding(n.args[0], bounds or {})
-        if anchor is not None:
-            safe = Node("where", (compare("eq", anchor, NEG_INF), ZERO, anchor))
+        found = bounding(n.args[0], bounds or {})
+        if found is not None:
+            anchor, safe = found
             mapping[n] = Node("exp", (substitute(arg, {anchor: safe}, raw=True),))
         else:
             mapping[n] = Node("where", (void, ZERO, Node("exp", (arg,))))
@@ -36,18 +36,19 @@ def _replaced(node: Node, mapping: dict[Node, Node]) -> Node:
     return substitute(node, mapping, raw=True)
 
 
-def bounding(arg: Node, bounds: Mapping[Node, tuple[Node, ...]]) -> Node | None:
-    """The maximum m, if the argument is u - m, or a positive multiple of it, and m is the maximum of this u."""
+def bounding(arg: Node, bounds: Mapping[Node, tuple[Node, ...]]) -> tuple[Node, Node] | None:
+    """The maximum m, if the argument is u - m, or a positive multiple of it, and m is the maximum of this u; and what
+    takes its place: 0 where it is -inf, but not because of an infinite scale of u."""
     split = split_exponent(arg)
-    if split is None or not is_const(split.scale):
+    if split is None:
         return None
     for leaf, bodies in bounds.items():
-        if split.c is _negative(leaf) and split.u in bodies:
-            return leaf
+        own = is_const(split.scale) and split.c is neg(leaf) and split.u in bodies
+        if own or arg.op == "add" and neg(leaf) in arg.args and _without(arg, neg(leaf)) in bodies:
+            void = logical("and", compare("eq", leaf, NEG_INF), finite(split.scale))
+            return leaf, Node("where", (void, ZERO, leaf))
     return None
 
 
-def _negative(node: Node) -> Node:
-    from redalg.graph import neg
-
-    return neg(node)
+def _without(total: Node, term: Node) -> Node:
+    return add(*(a for a in total.args if a is not term))

@@ -14,7 +14,7 @@ from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.ir import STORAGE, Module, Operand, Program
-from redalg.kernels.layouts import View, walk_of
+from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
@@ -22,7 +22,8 @@ from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
 from redalg.kernels.tensor_gemm_class import FLOAT8, NoProduct
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
-from redalg.kernels.tensor_plan import Map, TensorPlan, fixed_of, maps_of, plan_of
+from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
+from redalg.kernels.tensor_plan import Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
 
 if TYPE_CHECKING:
@@ -57,24 +58,20 @@ def plan(
     schedule: Override = None,
 ) -> Planned:
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
-    program = _lowered(form, dtypes)
-    sizes = dict(program.lengths)
-    for o in program.operands:
-        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
+    program, sizes, walk = situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-    known = {r.name: View.contiguous(shapes[r.name]) for r in program.results} | dict(views)
-    if schedule in (None, TENSOR, OPTIMISTIC):
-        found = _on_tensor_cores(program, sizes, views, target, schedule == OPTIMISTIC, deterministic)
+    if schedule in (None, TENSOR, OPTIMISTIC, MMA):
+        found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
         product_of = False
-        if schedule != OPTIMISTIC:
+        if schedule in (None, TENSOR):
             try:
                 insisted = schedule is not None
                 product = gemm_planned(form, program, dtypes, sizes, views, target, insisted)
                 made = _product_planned(program, product, views, shapes, target, deterministic)
                 if not insisted and not deterministic:
-                    _require_faster(made, choose(program, sizes, walk_of(program, known), target))
+                    _require_faster(made, choose(program, sizes, walk, target))
                 return made
             except NoProduct:
                 pass  # what stands against the other class says more
@@ -86,14 +83,33 @@ def plan(
         schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program, product_of) else ()
     else:
         note = ()
-    choice = choose(program, sizes, walk_of(program, known), target, deterministic, schedule)
+    choice = choose(program, sizes, walk, target, deterministic, schedule)
     choice = replace(choice, reasons=choice.reasons + note) if note else choice
+    return _rows_planned(program, choice, sizes, shapes)
+
+
+def _rows_planned(
+    program: Program, choice: Choice, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+) -> Planned:
+    """The plan of a kernel of rows."""
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
-    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster)
+    waiting = s.split if s.persistent and program.keeps else 1
+    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     return Planned(program, choice, emit(program, s, choice.layout), sizes, shapes, geometry)
 
 
+def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> tuple[Program, dict[str, int], Walk]:
+    """The program of a call, the lengths of its axes, and how its arrays lie in memory."""
+    program = _lowered(form, dtypes)
+    sizes = dict(program.lengths)
+    for o in program.operands:
+        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
+    known = {r.name: View.contiguous(tuple(sizes[a] for a in r.axes)) for r in program.results} | dict(views)
+    return program, sizes, walk_of(program, known)
+
+
 TENSOR = "tensor"  # the schedule of `redalg.kernels.emit_tensor`
+MMA = "mma"  # the same by mma.sync (`redalg.kernels.tensor_mma`), whatever the compute capability
 OPTIMISTIC = "optimistic"  # the same with an anchor that stays (`redalg.kernels.tensor_anchor`)
 
 
@@ -110,34 +126,44 @@ def _on_tensor_cores(
     sizes: Mapping[str, int],
     views: Mapping[str, View],
     target: Target,
-    optimistic: bool,
+    schedule: Override,
     deterministic: bool,
 ) -> tuple[Class, TensorPlan] | Outside:
     """The program as one of the class with its tiles, or why it is none."""
     try:
         if any(n == 0 for n in sizes.values()):
             raise Outside("an axis has length 0")
-        made, tiles = plan_of(classified(program, sizes), sizes, views, target, deterministic)
-        if tiles.uneven and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
-            tiles = replace(tiles, drawn=True)
-        if optimistic and deterministic:
-            raise Outside("rows are computed again with their neighbours, whose bits they would follow")
+        optimistic = schedule == OPTIMISTIC
+        planned = mma_plan_of if schedule == MMA or target.cc[0] != 9 and not optimistic else plan_of
+        made, tiles = planned(classified(program, sizes), sizes, views, target, deterministic)
+        if isinstance(tiles, MmaPlan):
+            return made, tiles
         if optimistic:
-            anchored(made)
-            tiles = replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8)
+            tiles = _optimistic(made, tiles, sizes, deterministic)
+        if tiles.uneven and tiles.pieces == 1 and fixed_of(made, tiles, sizes)["tiles"] > 2 * target.multiprocessors:
+            tiles = replace(tiles, drawn=True)
         return made, tiles
     except Outside as why:
         return why
+
+
+def _optimistic(made: Class, tiles: TensorPlan, sizes: Mapping[str, int], deterministic: bool) -> TensorPlan:
+    """The tiles with an anchor that stays. Raises: Outside."""
+    if deterministic:
+        raise Outside("rows are computed again with their neighbours, whose bits they would follow")
+    if tiles.long:
+        raise Outside("without lanes an anchor costs next to nothing")
+    anchored(made)
+    return replace(tiles, anchor="stays", notes=1 if sizes[made.row] >= 8 else 8, pieces=1)
 
 
 def _tensor_planned(
     made: Class, tiles: TensorPlan, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]], target: Target
 ) -> Planned:
     fixed = fixed_of(made, tiles, sizes)
-    blocks = min(target.multiprocessors, fixed["tiles"])
+    blocks = fixed["tiles"] if isinstance(tiles, MmaPlan) else min(target.multiprocessors, fixed["tiles"])
     reasons = (
-        f"tensor cores: {tiles.teams} warpgroups of 64 rows, blocks of {tiles.columns} along {made.stream}, one more "
-        f"warpgroup brings {tiles.stages} tiles ahead",
+        described(tiles, made.stream) if isinstance(tiles, MmaPlan) else _layout(tiles, made.stream),
         *(ANCHORED if tiles.anchor == "stays" else ()),
         f"{fixed['tiles']} tiles {'drawn by' if tiles.drawn else 'shared out among'} {blocks} blocks",
         f"{tiles.shared} bytes of shared memory for each block",
@@ -146,17 +172,19 @@ def _tensor_planned(
     operations = 2 * fixed["batches"] * sizes[made.row] * sizes[made.stream] * (tiles.terms + tiles.lanes)
     arrays = [prod(sizes[a] for a in o.axes) * STORAGE[o.dtype] for o in made.program.operands if not o.number]
     arrays += [prod(shapes[r.name]) * STORAGE[r.dtype] for r in made.program.results]
-    seconds = max(operations / TENSOR_RATE, sum(arrays) / target.reachable)
+    rate = rate_of(target) if isinstance(tiles, MmaPlan) else TENSOR_RATE
+    seconds = max(operations / rate, sum(arrays) / target.reachable)
     schedule = Schedule(threads=tiles.threads, rows=1)
     choice = Choice(schedule, Layout(), reasons, seconds, sum(arrays))
     module = emit_tensor(made, tiles)
     geometry = again_geometry = Geometry(blocks, tiles.threads)
     again = emit_tensor(made, replace(tiles, anchor="again")) if tiles.anchor == "stays" else None
     if tiles.pieces > 1:
-        rows = prod(sizes[a] for a in made.program.rows)
+        rows = prod(sizes[a] for a in made.program.rows) * max(1, tiles.lanes)
         again, again_geometry = emit_merge(made, tiles), Geometry(-(-rows // 128), 128)
+    maps = () if isinstance(tiles, MmaPlan) else maps_of(made, tiles)
     return Planned(
-        made.program, choice, module, sizes, shapes, geometry, maps_of(made, tiles), fixed, again, again_geometry
+        made.program, choice, module, sizes, shapes, geometry, maps, fixed, again, again_geometry
     )  # fmt: skip
 
 
@@ -165,6 +193,14 @@ def _require_faster(made: Planned, usual: Choice) -> None:
     if usual.seconds < made.choice.seconds:
         times = f"{micro(made.choice.seconds)} are predicted, and {micro(usual.seconds)} without"
         raise Outside(f"as a product of matrices {times}")
+
+
+def _layout(tiles: TensorPlan, stream: str) -> str:
+    groups = f"{tiles.teams} warpgroups of 64 rows"
+    if isinstance(tiles, WidePlan):
+        groups = f"2 warpgroups share 64 rows, {tiles.own_lanes} lanes each"
+    ahead = f"one more warpgroup brings {tiles.stages} of them ahead"
+    return f"tensor cores: {groups}, blocks of {tiles.span} along {stream}, {ahead}"
 
 
 def _product_planned(
@@ -196,10 +232,7 @@ def _before(
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     known = {n: View.contiguous(shape) for n, shape in shapes.items()} | dict(views) | dict(first.views)
     choice = choose(program, sizes, walk_of(program, known), target, deterministic)
-    s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
-    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster)
-    module = emit(program, s, choice.layout)
-    return Planned(program, choice, module, sizes, shapes, geometry, results=first.views)
+    return replace(_rows_planned(program, choice, sizes, shapes), results=first.views)
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)

@@ -134,7 +134,7 @@ def _key(what: str, module: Module, cc: CC, limit: int | None) -> str:
     from redalg import __version__
 
     made_of = module.source, module.entry, module.params, module.threads, cc, limit
-    return digest(what, *made_of, __version__, _functions(), *map(_version, PACKAGES))
+    return digest(what, *made_of, __version__, _functions(), *map(package_version, PACKAGES))
 
 
 @lru_cache(maxsize=1)
@@ -146,7 +146,7 @@ def _functions() -> str:
 
 
 @lru_cache(maxsize=16)
-def _version(package: str) -> str:
+def package_version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -54,7 +54,7 @@ class Scalars:
         self.counter = counter if counter is not None else count(1)
         self.known: dict[Node, str] = dict(known or {})
         self.bounded = bounded  # parts of the state whose reciprocal may stand for a division by them
-        self.names = dict(names or {})  # functions that are called by another name
+        self.names = dict(names or {})  # functions that are called by another name; "/j": divisions that vary along j
         self.looped = frozenset(looped)  # axes that have a loop, and so an index ``i_<axis>``, around this block
         self.lines: list[str] = []
         self._uses: dict[Node, int] = {}
@@ -127,13 +127,11 @@ class Scalars:
 
     def text(self, node: Node, level: int = COMPARE) -> str:
         """The node's value, in parentheses if it binds weaker than `level`."""
-        name = self.known.get(node)
-        if name is not None:
-            return name
+        if node in self.known:
+            return self.known[node]
         own, text = self._written(node)
-        name = self.known.get(node)
-        if name is not None:
-            return name
+        if node in self.known:
+            return self.known[node]
         if self._deserves_name(node):
             name = self.known[node] = self.fresh()
             self.lines.append(f"{name} = {text}")
@@ -229,10 +227,14 @@ class Scalars:
                 above.append(f)
         above.sort(key=lambda f: len(f.axes))
         text = " * ".join(self.converted(f, kind, MUL if i == 0 else SIGN) for i, f in enumerate(above))
-        text = text or self.number(Fraction(1))
+        return MUL, self._over(text or self.number(Fraction(1)), below, node)
+
+    def _over(self, text: str, below: Iterable[Node], node: Node) -> str:
+        quick = next((self.names[f"/{a}"] for a in node.axes if f"/{a}" in self.names), None)
         for f in below:
-            text += f" / {self.converted(f, 'f', SIGN)}"
-        return MUL, text
+            by = self.converted(f, "f", COMPARE if quick else SIGN)
+            text = f"{quick}_{self.real}({text}, {by})" if quick else f"{text} / {by}"
+        return text
 
     def _pow(self, node: Node) -> tuple[int, str]:
         base, e = node.args
@@ -240,7 +242,7 @@ class Scalars:
             return ATOM, f"pow_{self.real}({self.converted(base, 'f')}, {self.converted(e, 'f')})"
         q = e.attr
         if q < 0:
-            return MUL, f"{self.number(Fraction(1))} / {self.converted(_inverse(node), 'f', SIGN)}"
+            return MUL, self._over(self.number(Fraction(1)), [_inverse(node)], node)
         if q.denominator == 1 and (q <= 4 or self.kinds.of(base) != "f"):
             kind = self.kinds.of(node)
             if q <= 4:
@@ -356,14 +358,12 @@ class Scalars:
         if kind.startswith("arg"):
             self.lines.append(f"{total}_at = 0")
             item, relation = self.fresh(), ">" if kind == "argmax" else "<"
-            at = _flat(axes, lengths)
             nan = f" or {item} != {item} and {total} == {total}" if number == "f" else ""
             return [*body.lines, f"{item} = {value}", f"if {item} {relation} {total}{nan}:",
-                    f"    {total}, {total}_at = {item}, {at}"]  # fmt: skip
-        text = {"sum": f"{total} + {value}", "prod": f"{total} * {value}", "any": f"{total} | ({value})"}.get(kind)
-        if kind == "all":
-            text = f"{total} & ({value})"
-        elif kind in ("max", "min"):
+                    f"    {total}, {total}_at = {item}, {_flat(axes, lengths)}"]  # fmt: skip
+        sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}.get(kind)
+        text = f"{total} {sign} {value if sign in ('+', '*') else f'({value})'}"
+        if sign is None:
             text = f"{kind if number == 'i' else f'{kind}_nan_{self.real}'}({total}, {value})"
         return [*body.lines, f"{total} = {text}"]
 

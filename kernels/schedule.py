@@ -16,6 +16,8 @@ class Schedule:
     ``resident``: the row fits the registers of its threads (n <= cluster·threads·tile): it is read once, and every
     reduction is over the whole group before the next one starts. Otherwise every thread folds its own elements and
     states are merged at the end.
+    ``persistent``: the grid has as many blocks as run at once, and each goes on with further rows; with ``split`` the
+    blocks of a row wait for each other.
     ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous). ``cluster`` blocks
     share a row through distributed shared memory, ``split`` blocks through global memory, where the last one merges.
     ``exact``: n is exactly cluster·threads·tile (resident) or a multiple of cluster·split·threads·tile: no bounds are

@@ -158,6 +158,7 @@ CUDA = SimpleNamespace(
     local=SimpleNamespace(array=_local),
     atomic=SimpleNamespace(add=_atomic(lambda a, b: a + b), max=_atomic(max), min=_atomic(min)),
     syncthreads=WAITING["syncthreads"],
+    ffs=lambda word: (int(word) & -int(word)).bit_length(),
     syncwarp=lambda mask=None: WAITING["syncwarp"](),
     grid=_grid,
 )

@@ -2,7 +2,9 @@
 
 Every comparison of positions is an affine function E(i, j) compared with 0. Over a block of rows and one of the stream
 its least and largest values lie at corners: E ≤ 0 may hold where the least one is, and holds everywhere where the
-largest one is. What is not a comparison of positions (a mask that is read) may hold anywhere and need not hold.
+largest one is. Numbers that are the same for all of a tile (a length, a prefix) may stand beside them, and extrema of
+such functions are conditions joined by and, or. What is not a comparison of positions (a mask that is read) may hold
+anywhere and need not hold.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ def bounds(condition: Node, row: str, stream: str, prints: Prints) -> Bounds:
     if op in ("and", "or"):
         parts = [bounds(a, row, stream, prints) for a in condition.args]
         return _joined(op, parts)
+    found = _extremum(condition)
+    if found is not None:
+        return _joined(found[0], [bounds(c, row, stream, prints) for c in found[1]])
     if op in ("le", "lt", "eq"):
         below = _below(condition, row, stream, prints, *condition.args)
         if op != "eq" or below is None:
@@ -69,6 +74,18 @@ def _folded(word: str, texts: list[str]) -> str | None:
     return text
 
 
+def _extremum(condition: Node) -> tuple[str, list[Node]] | None:
+    """a ≤ max(b, c) as a ≤ b or a ≤ c, max(a, b) ≤ c as both, and so on."""
+    if condition.op not in ("le", "lt"):
+        return None
+    for side, words in enumerate(({"maximum": "and", "minimum": "or"}, {"maximum": "or", "minimum": "and"})):
+        inner, other = condition.args[side], condition.args[1 - side]
+        if inner.op in words:
+            pairs = [(x, other) if side == 0 else (other, x) for x in inner.args]
+            return words[inner.op], [Node(condition.op, p) for p in pairs]
+    return None
+
+
 def _below(condition: Node, row: str, stream: str, prints: Prints, a: Node, b: Node) -> Bounds | None:
     """Of a ≤ b, or a < b, among integers; None for anything that is not an affine comparison of positions."""
     slack = 1 if condition.op == "lt" else 0
@@ -86,7 +103,7 @@ def _below(condition: Node, row: str, stream: str, prints: Prints, a: Node, b: N
             found[leaf.attr] = int(factor.attr)
         elif {row, stream} & term.axes or any(n.op == "index" and n.attr in (row, stream) for n in walk(term)):
             return None
-        elif any(n.op == "tensor" and (n.axes or "integer" not in n.attr.domain) for n in walk(term)):
+        elif any(n.op == "tensor" and "integer" not in n.attr.domain for n in walk(term)):
             return None
         elif any(n.op == "const" and n.attr.denominator != 1 for n in walk(term)):
             return None

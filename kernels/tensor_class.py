@@ -12,34 +12,45 @@ Elements that do not exist (beyond the end of the stream, or of a tile) and thos
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from redalg.graph import NEG_INF, ZERO, Node, mul, substitute, walk
-from redalg.kernels.ir import First, Fold, Join, Loop, Operand, Pass, Program, Step
+from redalg.kernels.ir import First, Fold, Join, Loop, Pass, Program
 from redalg.kernels.tensor_limits import INF, at
 from redalg.kernels.tensor_monotone import pulled_out
+from redalg.kernels.tensor_picks import KINDS, objection, picked
+from redalg.kernels.tensor_products import (
+    TYPES,
+    Outside,
+    Product,
+    folds,
+    joined,
+    operand_of,
+    scores_of,
+    shares,
+    with_bodies,
+    with_values_first,
+)  # fmt: skip
 
-TYPES = ("bfloat16", "float16")
+__all__ = ["TYPES", "Class", "Outside", "classified", "folds", "operand_of", "weight_of"]
 
 
 @dataclass(frozen=True)
 class Class:
     """What a program of the class consists of.
 
-    ``scores``: the contraction. ``left``, ``right``: its operands' leaves; ``row``: the axis of the left one whose
-    indices number the rows of a tile; ``terms``: the axis summed over. ``value``: the node that stands for an element
-    in every fold; where ``condition`` is given it is ``shown`` if that holds and ``missing`` otherwise, else it is
-    ``shown``. ``scale``: if `shown` is this multiple of the scores, and folds read it where multiplying can wait.
+    ``scores``: the contraction, or the sum of several, which are ``products``; ``row``: the axis of their left operands
+    whose indices number the rows of a tile. ``value``: the node that stands for an element in every fold; where
+    ``condition`` is given it is ``shown`` if that holds and ``missing`` otherwise, else it is ``shown``.
+    ``scale``: if `shown` is this multiple of the scores, and folds read it where multiplying can wait.
     ``weight``, ``values``, ``lane``: the sum with lanes is Σ weight·values, along this axis; None without lanes.
     ``guarded``: folds (by their first name) that `missing` would change: they are told which elements there are.
     """
 
     program: Program
     scores: Node
-    left: Node
-    right: Node
+    products: tuple[Product, ...]
     row: str
-    terms: str
     value: Node
     shown: Node
     missing: Node
@@ -55,6 +66,26 @@ class Class:
         return self.program.stream[0]
 
     @property
+    def left(self) -> Node:
+        """The left operand of the first product."""
+        return self.products[0].left
+
+    @property
+    def right(self) -> Node:
+        """The right operand of the first product."""
+        return self.products[0].right
+
+    @property
+    def terms(self) -> str:
+        """The axis the first product is summed over."""
+        return self.products[0].terms
+
+    @property
+    def shared(self) -> bool:
+        """Whether the first product's right operand is the tensor with lanes."""
+        return shares(self.program, self.products[0], self.values)
+
+    @property
     def walk(self) -> Pass:
         return self.program.passes[0]
 
@@ -68,12 +99,7 @@ class Class:
         return operand_of(self.program, self.left).dtype
 
 
-class Outside(Exception):
-    """Why a program is not in the class."""
-
-
-def operand_of(program: Program, leaf: Node) -> Operand:
-    return next(o for o in program.operands if o.name == leaf.attr.name)
+IDENTITY = {"sum": ZERO, "max": NEG_INF, "min": INF, "argmax": NEG_INF, "argmin": INF, "topk": NEG_INF}
 
 
 def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Class:
@@ -89,26 +115,25 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Clas
     ('i', 'd', 'e', True, True)
     """
     _simple(program)
-    program = _grouped(pulled_out(program))
+    program = joined(_grouped(pulled_out(program)))
     p = program.passes[0]
-    scores = _scores(program, p)
-    left, right = _sides(program, scores)
-    row = _row(program, left, right, sizes or {})
-    weight, values, lane = _values(program, p, scores)
-    if weight is not None and operand_of(program, left).dtype == "float16" and not _bounded(weight):
+    scores, products = scores_of(program)
+    row = _row(program, products, sizes or {})
+    weight, values, lane = _values(program, p, products[0])
+    products = with_values_first(program, products, values)
+    if weight is not None and operand_of(program, products[0].left).dtype == "float16" and not _bounded(weight):
         raise Outside("weights that may be larger than 1 are not rounded to float16")
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
     value, missing, guarded = _value(scores, bodies, folds(p), weight)
+    if any(f.kind in KINDS and (f.bodies[0] is not value or f.names[0] in guarded) for f in folds(p)):
+        raise Outside("positions are kept of elements that other folds read in another way")
     shown, condition = value, None
     if missing is NEG_INF and value.op == "where" and value.args[2] is NEG_INF:
         condition, shown = value.args[:2]
     scale = _scale(program, scores, shown, value, row)
     if condition is not None and scores in set(walk(condition)):
         scale = None  # registers hold scores without its sign, which the condition would see
-    terms = scores.attr.axes[0]
-    return Class(
-        program, scores, left, right, row, terms, value, shown, missing, condition, scale, weight, values, lane, guarded
-    )
+    return Class(program, scores, products, row, value, shown, missing, condition, scale, weight, values, lane, guarded)
 
 
 def _read(p: Pass) -> Iterator[Node]:
@@ -119,10 +144,6 @@ def _read(p: Pass) -> Iterator[Node]:
             yield from (*step.a, *step.b)
         elif step.name != "n_new":
             yield step.node
-
-
-def folds(p: Pass) -> list[Fold]:
-    return [f for step in (*p.lift, *p.update) if isinstance(step, Loop) for f in step.folds]
 
 
 def _simple(program: Program) -> None:
@@ -141,57 +162,35 @@ def _simple(program: Program) -> None:
         raise Outside("its pieces must be combined in the order of the stream")
     if not (p.update and p.absorbs):
         raise Outside("a tile cannot be folded into a state at the new anchors")
-    if any(part.top is not None or part.kind != "f" for part in p.parts):
+    why = objection(p, bool(program.lanes))
+    if why is not None:
+        raise Outside(why)
+    lists = picked(p)
+    if any(part.top is not None or part.kind != "f" for part in p.parts if part.name not in lists):
         raise Outside("its state holds more than real numbers")
     if any(isinstance(step, First) for step in (*p.lift, *p.update)):
         raise Outside("an anchor is an element of the stream")
     if any(n.op == "state" and n.attr.name in ("n", "n_b", "n_new") for n in walk(*_read(p))):
         raise Outside("a state depends on the number of elements")
     for f in folds(p):
-        if f.kind not in ("sum", "max", "min") or f.ignore_nan or len(f.bodies) != 1:
+        if f.kind not in ("sum", "max", "min", *KINDS) or f.ignore_nan or len(f.bodies) != 1:
             raise Outside(f"it folds by {f.kind}")
 
 
-def _scores(program: Program, p: Pass) -> Node:
-    stream = program.stream[0]
-    nodes = [n for n in walk(*(f.bodies[0] for f in folds(p))) if n.op == "reduce"]
-    along = [n for n in nodes if stream in n.axes]
-    if len(along) != 1:
-        what = "no contraction" if not along else f"{len(along)} contractions"
-        raise Outside(f"an element holds {what}")
-    if len(nodes) != 1 or along[0].attr.kind != "sum" or len(along[0].attr.axes) != 1:
-        raise Outside("an element holds more than one sum over one axis")
-    return along[0]
-
-
-def _sides(program: Program, scores: Node) -> tuple[Node, Node]:
-    product, stream = scores.args[0], program.stream[0]
-    parts = product.args if product.op == "mul" else ()
-    if len(parts) != 2 or any(a.op != "tensor" or scores.attr.axes[0] not in a.axes for a in parts):
-        raise Outside("the contraction is not one of two tensors")
-    right = [a for a in parts if stream in a.axes]
-    if len(right) != 1:
-        raise Outside("both sides of the contraction vary along the stream")
-    left = parts[0] if right[0] is parts[1] else parts[1]
-    kinds = {operand_of(program, a).dtype for a in parts}
-    if len(kinds) != 1 or not kinds <= set(TYPES):
-        raise Outside(f"it multiplies {' and '.join(sorted(kinds))}; tensor cores are used for {', '.join(TYPES)}")
-    return left, right[0]
-
-
-def _row(program: Program, left: Node, right: Node, sizes: Mapping[str, int]) -> str:
-    """The longest axis of the left operand that nothing brought along the stream has: the last one of several."""
+def _row(program: Program, products: tuple[Product, ...], sizes: Mapping[str, int]) -> str:
+    """The longest axis of the left operands that nothing brought along the stream has: the last one of several."""
     lane = set(program.lanes)
     bodies = [f.bodies[0] for f in folds(program.passes[0])]
     values = [n for n in walk(*bodies) if n.op == "tensor" and lane & n.axes]
-    taken = right.axes.union(*(n.axes for n in values))
-    found = [a for a in left.attr.axes if a in program.rows and a not in taken]
+    taken = frozenset().union(*(n.axes for n in (*values, *(p.right for p in products))))
+    found = [a for a in products[0].left.attr.axes if a in program.rows and a not in taken]
+    found = [a for a in found if all(a in p.left.axes for p in products)]
     if not found:
         raise Outside("no axis numbers rows that share the right operand")
     return max(reversed(found), key=lambda a: sizes.get(a, 0))
 
 
-def _values(program: Program, p: Pass, scores: Node) -> tuple[Node | None, Node | None, str | None]:
+def _values(program: Program, p: Pass, product: Product) -> tuple[Node | None, Node | None, str | None]:
     laned = [f for f in folds(p) if f.axes]
     if not laned:
         return None, None, None
@@ -207,7 +206,7 @@ def _values(program: Program, p: Pass, scores: Node) -> tuple[Node | None, Node 
     if len({leaf for _, leaf in found}) != 1 or len({names for names, _ in found}) != 1:
         raise Outside("several sums have lanes")
     _, leaf = next(iter(found))
-    if operand_of(program, leaf).dtype != operand_of(program, scores.args[0].args[0]).dtype:
+    if operand_of(program, leaf).dtype != operand_of(program, product.left).dtype:
         raise Outside(f"the tensor with lanes has dtype {operand_of(program, leaf).dtype}, the scores another")
     for step in p.update:
         if isinstance(step, Join) and step.axes:
@@ -293,7 +292,7 @@ def _reaches(root: Node, goal: Node, without: Node) -> bool:
 
 
 def _is_identity(kind: str, value: Node | None) -> bool:
-    return value is {"sum": ZERO, "max": NEG_INF, "min": INF}[kind]
+    return value is IDENTITY[kind]
 
 
 # --- a factor that can wait ------------------------------------------------------------------------------------------
@@ -310,7 +309,7 @@ def _scale(program: Program, scores: Node, shown: Node, value: Node, row: str) -
         return None
     for f in folds(program.passes[0]):
         body = f.bodies[0]
-        if not (f.kind == "max" and body is value) and not _exponential(body, value):
+        if not (f.kind in ("max", "argmax", "topk") and body is value) and not _exponential(body, value):
             return None
     return rest
 
@@ -338,12 +337,4 @@ def _grouped(program: Program) -> Program:
         if n.op == "add" and n is not whole[0] and set(whole[0].args) <= set(n.args):
             mapping[n] = Node("add", (whole[0], *(a for a in n.args if a not in whole[0].args)))
 
-    def step(s: Step) -> Step:
-        if not isinstance(s, Loop):
-            return s
-        return Loop(
-            tuple(replace(f, bodies=tuple(substitute(b, mapping, raw=True) for b in f.bodies)) for f in s.folds)
-        )
-
-    grouped = replace(p, lift=tuple(map(step, p.lift)), update=tuple(map(step, p.update)))
-    return replace(program, passes=(grouped,))
+    return with_bodies(program, lambda b: substitute(b, mapping, raw=True))

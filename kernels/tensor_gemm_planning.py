@@ -212,11 +212,13 @@ def _read(made: Cut, places: Sequence[Place]) -> set[str]:
 
 def _maps(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, Map]:
     found = []
-    for side, place, length in zip((made.left, made.right), places, (plan.rows, plan.columns), strict=True):
+    for side, place, length, tile in zip(
+        (made.left, made.right), places, (plan.rows, plan.columns), ("left", "right"), strict=True
+    ):
         half = 2 if plan.cluster > 1 and plan.shared == ("left" if side is made.left else "right") else 1
         row, outer = _merged(side.axes[len(made.batch) :]), tuple(reversed(made.batch))
         inner = (row, made.stream) if place.flat else (made.stream, row)
-        found.append(Map(place.name, (*inner, *outer), 64 if place.flat else length // half))
+        found.append(Map(place.name, (*inner, *outer), 64 if place.flat else length // half, tile, 0, 1))
     return found[0], found[1]
 
 

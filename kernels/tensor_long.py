@@ -1,9 +1,6 @@
 """Kernels without lanes: contractions of any length, brought chunk by chunk, and a cascade over an axis of the result.
 
-A block of scores is a product of 64 terms at a time; it is folded as soon as it is complete and never written. Where
-there are too few rows for all multiprocessors the stream is cut into pieces: their states go to memory, and a second
-kernel merges them by the derived merge, in the order of the stream.
-"""
+A block of scores is a product of 64 terms at a time; it is folded as soon as it is complete and never written."""
 
 from __future__ import annotations
 
@@ -11,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from redalg.kernels.cuda_text import local
 from redalg.kernels.intrinsics_tensor import CHUNK
-from redalg.kernels.ir import Join, Let
-from redalg.kernels.tensor_results import TensorResults
+from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_skeleton import Skeleton
 
 if TYPE_CHECKING:
@@ -79,7 +75,8 @@ class LongSkeleton(Skeleton):
         out("# registers")
         k.array("S", p.columns // 2)
         for part in self.made.walk.parts:
-            k.array(local(part.name), 2)
+            if part.name not in k.tile.picks.lists:
+                k.array(local(part.name), 2)
         with self.tiles():
             self.tile()
 
@@ -88,21 +85,19 @@ class LongSkeleton(Skeleton):
         k.tile_places()
         out(f"row = {made.row}_first + 64 * team + 16 * warp + (lane >> 2)")
         self.factor()
-        self.product()
+        k.tile.picks.start()
         k.block_places("last")
+        self.product(True)
         k.tile.scores(True)
         k.tile.fold(made.walk.lift, True)
         with out.block("for block in range(last - 1, low - 1, -1):"):
-            self.product()
             k.block_places("block")
+            self.product(False)
             k.tile.scores(False)
             k.tile.fold(made.walk.update, False)
-        if self.plan.pieces > 1:
-            TensorResults(k).pieces()
-        else:
-            TensorResults(k).write()
+        finished(k)
 
-    def product(self) -> None:
+    def product(self, first: bool) -> None:
         """A block of scores; each chunk is given back when the next one is under way."""
         out, p = self.out, self.plan
         left, right = self.chunk_bytes
@@ -110,39 +105,12 @@ class LongSkeleton(Skeleton):
             f"descriptor(left_tile + {left} * stage + 8192 * team, 16), descriptor(right_tile + {right} * stage, 16)"
         )
         out("barrier_wait(full + 8 * stage, phase)", f"multiply(S, {tiles})", "before = stage", *self.step())
+        columns = self.kernel.tile.columns
+        columns.vote(first)
+        if first:
+            columns.early()
         if p.terms > CHUNK:
             with out.block(f"for chunk in range(1, {-(-p.terms // CHUNK)}):"):
                 out("barrier_wait(full + 8 * stage, phase)", f"multiply_more(S, {tiles})", "scores_first(S)")
                 out("barrier_arrive(free + 8 * before, leader)", "before = stage", *self.step())
         out("scores_done(S)", "barrier_arrive(free + 8 * before, leader)")
-
-
-def merging(kernel: TensorKernel) -> None:
-    """The body of the second kernel: a thread for every row merges the states of its pieces."""
-    out, made, p = kernel.out, kernel.made, kernel.plan
-    rows = kernel.program.rows
-    total = " * ".join(kernel.access.size(a) for a in rows)
-    out("index = i64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x")
-    with out.block(f"if index < {total}:"):
-        rest = "index"
-        for axis in reversed(rows[1:]):
-            out(
-                f"i_{axis} = {rest} % {kernel.access.size(axis)}",
-                f"outer_{axis} = {rest} // {kernel.access.size(axis)}",
-            )
-            rest = f"outer_{axis}"
-        out(f"i_{rows[0]} = {rest}")
-        names = [local(part.name) for part in made.walk.parts]
-        out(*(f"{name} = load_float32({name}_pieces, index * {p.pieces})" for name in names))
-        kernel.single = True
-        with out.block(f"for piece in range(1, {p.pieces}):"):
-            out(*(f"{name}_b = load_float32({name}_pieces, index * {p.pieces} + piece)" for name in names))
-            scope = kernel.row_scope()
-            for step in made.walk.combine:
-                if isinstance(step, Let) and step.name != "n_new":
-                    scope.lines.append(f"{local(step.name)} = {scope.converted(step.node, 'f')}")
-                elif isinstance(step, Join):
-                    kernel.tile.joined_row(step, scope)
-            kernel.flush(scope)
-            out(*(f"{name} = {name}_new" for name in names))
-        TensorResults(kernel).totals()

@@ -27,17 +27,17 @@ class TensorMaps:
         self.planned, self.views = planned, views
         self._made: dict[tuple[int, ...], Any] = {}
 
-    def at(self, pointers: Sequence[int], stream: int) -> int:
+    def at(self, pointers: Sequence[int]) -> int:
         """Where the maps of tensors at these addresses lie."""
         key = tuple(pointers)
         found = self._made.get(key)
         if found is None:
-            found = self._made[key] = self._written(key, stream)
+            found = self._made[key] = self._written(key)
         return int(found.address)
 
-    def _written(self, pointers: tuple[int, ...], stream: int) -> _Kept:
+    def _written(self, pointers: tuple[int, ...]) -> _Kept:
         words = [w for i, pointer in enumerate(pointers) for w in self._map(i, pointer)]
-        return _Kept((ctypes.c_uint64 * len(words))(*words), stream)
+        return _Kept((ctypes.c_uint64 * len(words))(*words))
 
     def _map(self, number: int, pointer: int) -> list[int]:
         from cuda.bindings import driver as d
@@ -72,18 +72,20 @@ class TensorMaps:
 class _Kept:
     """Words in device memory, given back with this object."""
 
-    def __init__(self, words: Any, stream: int) -> None:
+    def __init__(self, words: Any) -> None:
         from cuda.bindings import driver as d
 
         self.words, size = words, ctypes.sizeof(words)
-        mode = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED  # a stream may be captured for a graph
-        mode = checked(d.cuThreadExchangeStreamCaptureMode(mode))
-        self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
-        checked(d.cuThreadExchangeStreamCaptureMode(mode))
-        checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, stream), "writing tensor maps")
-        status = checked(d.cuStreamIsCapturing(stream))
-        if int(status) == 0:
-            checked(d.cuStreamSynchronize(stream))
+        relaxed = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        before = checked(d.cuThreadExchangeStreamCaptureMode(relaxed))  # the caller's stream may be captured
+        try:
+            self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
+            own = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
+            checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, own), "writing tensor maps")
+            checked(d.cuStreamSynchronize(own))
+            checked(d.cuStreamDestroy(own))
+        finally:
+            checked(d.cuThreadExchangeStreamCaptureMode(before))
 
     def __del__(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -13,7 +13,7 @@ from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import TYPES, Class, Outside, operand_of
 
-LONGEST = 256  # terms and lanes
+WIDEST = 256  # lanes of one warpgroup
 EXACT = 1 << 24  # positions that float32 tells apart
 REGISTERS = 200  # of a thread, for tiles
 NARROW = (64, 32)  # blocks where elements read tensors of their own: addresses take registers, too
@@ -32,7 +32,10 @@ class TensorPlan:
     rows, with an anchor that moves. ``notes``: words of scratch a row gives room for.
     ``long``: no lanes; both operands come in chunks of 64 terms. ``pieces``: of the stream, for one tile of rows each.
     ``drawn``: blocks draw their tiles one by one from a counter, because tiles differ in work.
+    ``widths``: lengths of the contracted axes, if there are several: their terms lie side by side, chunk by chunk.
     """
+
+    held = 2  # rows of one thread
 
     teams: int
     columns: int
@@ -47,10 +50,21 @@ class TensorPlan:
     pieces: int = 1
     notes: int = 1
     drawn: bool = False
+    widths: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
         return 64 * self.teams
+
+    @property
+    def span(self) -> int:
+        """Elements of a block of the stream."""
+        return self.columns
+
+    @property
+    def own_lanes(self) -> int:
+        """Lanes of one warpgroup."""
+        return self.lanes
 
     @property
     def threads(self) -> int:
@@ -95,20 +109,87 @@ class TensorPlan:
         """Of a thread, for tiles."""
         if self.long:
             return self.columns // 2
-        return (self.lanes + self.columns) // 2 + (self.columns + self.terms * self.in_registers) // 4
+        return (self.own_lanes + self.columns) // 2 + (self.columns + self.terms * self.in_registers) // 4
 
 
 def _tile(rows: int, columns: int) -> int:
-    return -(-columns // CHUNK) * CHUNK * rows * 2
+    return chunks(columns) * CHUNK * rows * 2
+
+
+def chunks(length: int) -> int:
+    return -(-length // CHUNK)
+
+
+@dataclass(frozen=True)
+class WidePlan(TensorPlan):
+    """More lanes than one warpgroup's registers hold: two share 64 rows.
+
+    Each scores `columns` elements of a block of twice as many, and has half of the lanes; what rows need of both is
+    traded by way of shared memory, ``slots`` numbers a row, and so are weights. ``common``: the lanes' tensor is the
+    first contraction's right operand, and its tiles serve both.
+    """
+
+    common: bool = False
+    slots: int = 1
+
+    @property
+    def rows(self) -> int:
+        return 64
+
+    @property
+    def span(self) -> int:
+        return 2 * self.columns
+
+    @property
+    def own_lanes(self) -> int:
+        return self.lanes // 2
+
+    @property
+    def values_bytes(self) -> int:
+        return 0 if self.common else _tile(self.columns, self.lanes)
+
+    @property
+    def weights(self) -> int:
+        """Where a warpgroup's weights lie in its tile: where terms lie that are not lanes, else behind the tile."""
+        used = _tile(self.columns, self.lanes) if self.common else 0
+        return used if self.right_bytes - used >= _tile(64, self.columns) else self.right_bytes
+
+    @property
+    def pair_bytes(self) -> int:
+        """Of one warpgroup's part of a block: its right operand, and its weights if they do not fit in there."""
+        return max(self.right_bytes, self.weights + _tile(64, self.columns))
+
+    @property
+    def barriers(self) -> int:
+        return self.left_bytes + 2 * (self.pair_bytes + self.values_bytes)
+
+    @property
+    def trade(self) -> int:
+        """Where numbers of rows are traded, after the barriers."""
+        return self.barriers + -(-8 * (9 + 2 * chunks(self.terms)) // 16) * 16
+
+    @property
+    def shared(self) -> int:
+        return self.trade + 512 * self.slots + 1024
+
+    @property
+    def registers(self) -> int:
+        return (self.own_lanes + self.columns) // 2 + self.columns // 4
 
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor as the tensor memory accelerator is told of it: axes from the innermost on, and rows of a box."""
+    """A tensor as the tensor memory accelerator is told of it: axes from the innermost on, and rows of a box.
+
+    ``tile``: "left", "right" or "values"; ``first``: the chunk of it that it begins at; ``count``: of chunks.
+    """
 
     operand: str
     axes: tuple[str, ...]
     rows: int
+    tile: str
+    first: int
+    count: int
 
 
 def plan_of(
@@ -123,35 +204,43 @@ def plan_of(
     """
     if target.cc < (9, 0) or target.cc >= (10, 0):
         raise Outside(f"it is written for compute capability 9.0, the device has {target.cc[0]}.{target.cc[1]}")
-    terms = sizes[made.program.inner.get(made.terms, made.terms)]
+    terms = terms_of(made, sizes)
     lanes = sizes[made.lane] if made.lane else 0
-    if lanes and max(terms, lanes) > LONGEST:
-        raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
     if sizes[made.row] * sizes[made.stream] * max(terms, lanes) < 1 << 16:
         raise Outside("it is too small for tiles")
-    for m in maps_of(made, TensorPlan(1, 64, 2, terms, lanes, True, False)):
+    for m in maps_of(made, TensorPlan(1, 64, 2, terms, lanes, True, False, widths=widths_of(made, sizes))):
         _require(made, m, sizes, views[m.operand])
     if not lanes:
         return long_plan(made, sizes, terms, target, deterministic)
-    return fitted(made, sizes, terms, lanes)
+    made, found = fitted(made, sizes, terms, lanes)
+    pieces = 1 if deterministic else pieces_of(made, found, sizes, target)
+    return made, replace(found, pieces=pieces)
 
 
 def long_plan(
     made: Class, sizes: Mapping[str, int], terms: int, target: Target, deterministic: bool
 ) -> tuple[Class, TensorPlan]:
     """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
-    plain = made.scale is not None and made.condition is None or made.shown is made.scores and made.condition is None
+    if len(made.products) > 1:
+        raise Outside(f"without lanes an element holds one contraction, not {len(made.products)}")
+    plain = (made.scale is not None or made.shown is made.scores) and (made.condition is None or columnwise(made))
     teams, columns = 2 if sizes[made.row] > 64 else 1, 256 if sizes[made.stream] > 128 and plain else 128
     stages = min(6, (ROOM - 2048) // (128 * (64 * teams + columns)))
     apart = made.scale is not None and not positive(made)
     made = replace(made, scale=None) if apart else made
-    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // (64 * teams))
-    blocks = -(-sizes[made.stream] // columns)
-    uneven = positional(made)
-    pieces = 1 if uneven or deterministic else best_pieces(tiles, blocks, target.multiprocessors)
-    return made, TensorPlan(teams, columns, stages, terms, 0, False, uneven, long=True, pieces=pieces)
+    found = TensorPlan(teams, columns, stages, terms, 0, False, positional(made), long=True)
+    return made, replace(found, pieces=1 if deterministic else pieces_of(made, found, sizes, target))
+
+
+def pieces_of(made: Class, plan: TensorPlan, sizes: Mapping[str, int], target: Target) -> int:
+    """Pieces of the stream for these tiles."""
+    tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // plan.rows)
+    blocks = -(-sizes[made.stream] // plan.span)
+    if plan.lanes:
+        blocks = blocks // 2  # states with lanes are large: a piece of one block is not worth a merge
+    return best_pieces(tiles, blocks, target.multiprocessors)
 
 
 def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
@@ -161,29 +250,54 @@ def best_pieces(tiles: int, blocks: int, multiprocessors: int) -> int:
     (2, 1)
     """
 
+    blocks = max(1, blocks)
+
     def idle(pieces: int) -> float:
         rounds = -(-tiles * pieces // multiprocessors)
         return rounds * -(-blocks // pieces) * multiprocessors / (tiles * blocks)
 
-    most = min(blocks, 64, max(1, 4 * multiprocessors // tiles))
+    most = max(1, min(blocks, 64, 4 * multiprocessors // tiles))
     return min(range(1, most + 1), key=lambda n: (round(idle(n) / 0.03), n))
 
 
 def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tuple[Class, TensorPlan]:
     """The largest tiles that fit registers and shared memory."""
+    for found in _candidates(made, padded(terms), lanes, widths_of(made, sizes)):
+        if found.registers <= REGISTERS and found.shared <= ROOM:
+            staged = replace(found, staged=stageable(made, lanes) and not isinstance(found, WidePlan))
+            found = staged if staged.shared <= ROOM else found
+            if not isinstance(found, WidePlan):
+                found = replace(found, teams=min(found.teams, -(-sizes[made.row] // 64)))  # few rows change no order
+            apart = not found.in_registers and made.scale is not None and not positive(made)
+            return (replace(made, scale=None) if apart else made), found
+    raise Outside(f"no tile of {terms} terms and {lanes} lanes fits registers and shared memory")
+
+
+def _candidates(made: Class, terms: int, lanes: int, widths: tuple[int, ...]) -> Iterator[TensorPlan]:
+    """Tiles from the best on, whether they fit or not."""
     uneven = positional(made)
-    widths = NARROW if reads(made) else (128, 96, 64, 32)
-    for teams in (2, 1):
-        for columns in widths:
-            for in_registers in (True, False):
-                found = TensorPlan(teams, columns, 2, padded(terms), lanes, in_registers, uneven)
-                if found.registers <= REGISTERS and found.shared <= ROOM:
-                    staged = replace(found, staged=stageable(made, lanes))
-                    found = staged if staged.shared <= ROOM else found
-                    found = replace(found, teams=min(teams, -(-sizes[made.row] // 64)))  # few rows change no order
-                    apart = not in_registers and made.scale is not None and not positive(made)
-                    return (replace(made, scale=None) if apart else made), found
-    raise Outside("no tile fits registers and shared memory")
+    if lanes <= WIDEST:
+        for teams in (2, 1):
+            for columns in NARROW if reads(made) else (128, 96, 64, 32):
+                for in_registers in (True, False):
+                    yield TensorPlan(teams, columns, 2, terms, lanes, in_registers, uneven, widths=widths)
+    if lanes % (2 * CHUNK) == 0 and lanes <= 2 * WIDEST:
+        slots = sum(not part.axes for part in made.walk.parts)
+        for columns in (64, 32):
+            yield WidePlan(
+                2, columns, 1, terms, lanes, False, uneven, widths=widths, common=made.shared, slots=slots
+            )  # fmt: skip
+
+
+def widths_of(made: Class, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Lengths of the contracted axes."""
+    return tuple(sizes[made.program.inner.get(p.terms, p.terms)] for p in made.products)
+
+
+def terms_of(made: Class, sizes: Mapping[str, int]) -> int:
+    """Terms of all contractions side by side: each but the last fills whole chunks."""
+    *firsts, last = widths_of(made, sizes)
+    return sum(chunks(n) * CHUNK for n in firsts) + last
 
 
 def stageable(made: Class, lanes: int) -> bool:
@@ -210,6 +324,15 @@ def positional(made: Class) -> bool:
     return made.condition is not None and any(n.op == "index" for n in walk(made.condition))
 
 
+def columnwise(made: Class) -> bool:
+    """Whether a condition is the same for all rows of a tile, and reads no scores."""
+    if made.condition is None:
+        return False
+    return not any(
+        n is made.scores or made.row in n.axes or n.op == "index" and n.attr == made.row for n in walk(made.condition)
+    )
+
+
 def positive(made: Class) -> bool:
     """Whether the scale is a number known to be positive."""
     return made.scale is not None and made.scale.op == "const" and made.scale.attr > 0
@@ -221,18 +344,22 @@ def padded(length: int) -> int:
 
 def maps_of(made: Class, plan: TensorPlan) -> tuple[Map, ...]:
     """The tensors that are brought as boxes, in the order of their maps."""
-    found = [_map(made, made.left, made.terms, made.row, plan.rows)]
-    found.append(_map(made, made.right, made.terms, made.stream, plan.columns))
-    if made.values is not None and made.lane:
-        found.append(_map(made, made.values, made.lane, made.stream, plan.columns))
+    found, first = [], 0
+    for p, width in zip(made.products, plan.widths or (plan.terms,), strict=True):
+        place = first, chunks(width)
+        found.append(_map(made, p.left, p.terms, made.row, plan.rows, "left", *place))
+        found.append(_map(made, p.right, p.terms, made.stream, plan.columns, "right", *place))
+        first += place[1]
+    if made.values is not None and made.lane and plan.values_bytes:
+        found.append(_map(made, made.values, made.lane, made.stream, plan.columns, "values", 0, chunks(plan.lanes)))
     return tuple(found)
 
 
-def _map(made: Class, leaf: Node, inner: str, row: str, rows: int) -> Map:
+def _map(made: Class, leaf: Node, inner: str, row: str, rows: int, tile: str, first: int, count: int) -> Map:
     operand = operand_of(made.program, leaf)
     own = dict(zip(leaf.attr.axes, operand.axes, strict=True))  # a sum's axis may have been given another name
     others = tuple(a for a in reversed(leaf.attr.axes) if a not in (inner, row))
-    return Map(operand.name, tuple(own[a] for a in (inner, row, *others)), rows)
+    return Map(operand.name, tuple(own[a] for a in (inner, row, *others)), rows, tile, first, count)
 
 
 def _require(made: Class, m: Map, sizes: Mapping[str, int], view: View) -> None:
@@ -257,7 +384,5 @@ def fixed_of(made: Class, plan: TensorPlan, sizes: Mapping[str, int]) -> dict[st
     batches = prod(sizes[a] for a in made.batch)
     blocks = -(-sizes[made.row] // plan.rows)
     terms = max(1, sizes[made.stream] * (plan.terms + plan.lanes) * 2)
-    if plan.pieces > 1:
-        return {"tiles": batches * blocks * plan.pieces, "row_blocks": blocks, "batches": batches}
     section = max(1, min(batches, (32 << 20) // terms))  # whose tensors along the stream stay in L2 together
-    return {"tiles": batches * blocks, "row_blocks": blocks, "batches": batches, "section": section}
+    return {"tiles": batches * blocks * plan.pieces, "row_blocks": blocks, "batches": batches, "section": section}

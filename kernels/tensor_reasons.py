@@ -6,7 +6,9 @@ from redalg.graph import NEG_INF, Node, is_const
 from redalg.kernels.cuda_text import local
 from redalg.kernels.emit_tensor import TensorKernel, join_of
 from redalg.kernels.tensor_class import Class
-from redalg.kernels.tensor_plan import TensorPlan, positive
+from redalg.kernels.tensor_mma_plan import MmaPlan
+from redalg.kernels.tensor_picks import entries
+from redalg.kernels.tensor_plan import TensorPlan, WidePlan, positive
 from redalg.printing import short
 
 
@@ -28,7 +30,8 @@ def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
     sums: weights times V, by tensor cores; share multiplies them when the anchor moves
     """
     kernel = TensorKernel(made, plan)
-    tile = f"64 rows of {made.row} by {plan.columns} of {made.stream} a warpgroup"
+    rows, who = (8 * plan.held, "warp") if isinstance(plan, MmaPlan) else (64, "warpgroup")
+    tile = f"{rows} rows of {made.row} by {plan.columns} of {made.stream} a {who}"
     found = [f"S holds {short(made.scores)}, {tile}: all that varies along both"]
     found += _factor(made)
     found += _missing(made)
@@ -42,6 +45,8 @@ def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
     for part in sorted(kernel.tile.deferred):
         why = "since only its own update reads it, and linearly"
         found.append(f"{local(part)}: each thread keeps its share to the end, {why}")
+    found += _columns(made, kernel)
+    found += _lists(kernel)
     found += _sums(made, kernel)
     if plan.anchor == "stays":
         found.append(f"{kernel.anchor} stays: results have degree (0, 0) in it; {kernel.tested} is tested at the end")
@@ -69,6 +74,21 @@ def _missing(made: Class) -> list[str]:
     return found
 
 
+def _columns(made: Class, kernel: TensorKernel) -> list[str]:
+    columns = kernel.tile.columns
+    if not columns.voted:
+        return []
+    after = "; extrema pass over what it excludes" if columns.passed_over else ""
+    return [f"the condition does not vary along {made.row}: a warp asks once for every {made.stream}, in bits{after}"]
+
+
+def _lists(kernel: TensorKernel) -> list[str]:
+    order = "NaN before all numbers, the lowest position among equals"
+    picks = kernel.tile.picks
+    return [f"{', '.join(picks.names(f))}: the first {entries(f)} of each thread's, merged at the end; {order}"
+            for f in picks.folds]  # fmt: skip
+
+
 def _word(missing: Node) -> str:
     return "-oo" if missing is NEG_INF else "0" if missing.op == "const" else "oo"
 
@@ -79,4 +99,9 @@ def _sums(made: Class, kernel: TensorKernel) -> list[str]:
     join = join_of(kernel.steps)
     moved = join is not None and kernel.tile.share(join) is not None
     ends = "; share multiplies them when the anchor moves" if moved else "; nothing rescales them"
-    return [f"sums: weights times {made.values.attr.name}, by tensor cores{ends}"]
+    found = [f"sums: weights times {made.values.attr.name}, by tensor cores{ends}"]
+    if isinstance(kernel.plan, WidePlan):
+        found.append(f"lanes: {kernel.plan.lanes} are too many for one warpgroup; two trade maxima, sums and weights")
+        if kernel.plan.common:
+            found.append(f"{made.values.attr.name} is brought once: it is what scores are made of, and what is summed")
+    return found

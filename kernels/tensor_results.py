@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.graph import walk
@@ -24,14 +26,16 @@ class TensorResults:
         out, kernel, program = self.out, self.kernel, self.program
         row, size = kernel.made.row, kernel.access.size(kernel.made.row)
         out(f"n = {kernel.length}")
-        with out.block("for r in range(2):"):
+        kernel.tile.picks.exchange(kernel.element())
+        self.summed()
+        with out.block(self.kernel.each_row):
             kernel.row_places()
-            self._summed()
             scope = kernel.row_scope()
+            kernel.tile.columns.knows(scope)
             lets = kernel.made.walk.exports
             scope.announce([let.node for let in lets])
             for let in lets:
-                kernel.array(local(let.name), 2)
+                kernel.array(local(let.name), kernel.held)
                 scope.lines.append(f"{local(let.name)}[r] = {scope.converted(let.node, kernel.kinds.names[let.name])}")
             kernel.flush(scope)
             laned = [r for r in program.results if set(r.axes) & set(program.lanes)]
@@ -46,21 +50,6 @@ class TensorResults:
         for result in laned if self.plan.staged else ():
             self._staged(result)
 
-    def pieces(self) -> None:
-        """The state of a piece of the stream, for the kernel that merges."""
-        out, kernel, program = self.out, self.kernel, self.program
-        row, size = kernel.made.row, kernel.access.size(kernel.made.row)
-        with out.block("for r in range(2):"):
-            kernel.row_places()
-            self._summed()
-            with out.block(f"if lane & 3 == 0 and i_{row} < {size}:"):
-                index = f"i_{program.rows[0]}"
-                for axis in program.rows[1:]:
-                    index = f"({index}) * {kernel.access.size(axis)} + i_{axis}"
-                out(f"index = ({index}) * {self.plan.pieces} + piece")
-                for part in kernel.made.walk.parts:
-                    out(f"store_float32({local(part.name)}_pieces, index, {local(part.name)}[r])")
-
     def totals(self) -> None:
         """Results of one row, from its state under names of numbers."""
         out, kernel = self.out, self.kernel
@@ -70,26 +59,46 @@ class TensorResults:
         for let in kernel.made.walk.exports:
             scope.lines.append(f"{local(let.name)} = {scope.converted(let.node, kernel.kinds.names[let.name])}")
         kernel.flush(scope)
-        for result in self.program.results:
+        lanes = set(self.program.lanes)
+        for result in (r for r in self.program.results if lanes & set(r.axes)):
             self._stored(result, scope)
+        totals = [r for r in self.program.results if not lanes & set(r.axes)]
+        if totals:
+            with out.block(f"if i_{self.program.lanes[0]} == 0:" if lanes else None):
+                for result in totals:
+                    self._stored(result, scope)
 
-    def _summed(self) -> None:
-        for part in sorted(self.kernel.tile.deferred):
-            with self.out.block(QUAD):
-                name = f"{local(part)}[r]"
-                self.out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
+    def summed(self) -> None:
+        """Add up sums of which every thread has kept its share."""
+        found = sorted(self.kernel.tile.deferred)
+        if found:
+            with self.out.block(QUAD), self.out.block(self.kernel.each_row):
+                for part in found:
+                    name = f"{local(part)}[r]"
+                    self.out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
+            if self.kernel.wide:
+                self.kernel.traded([(local(part), "sum") for part in found])
 
     def _total(self, result: Result, scope: TileScalars) -> None:
         with self.out.block("if lane & 3 == 0:"):
             self._stored(result, scope)
 
     def _stored(self, result: Result, scope: TileScalars) -> None:
-        inner = scope.child()
+        out, tops = self.out, [a for a in result.axes if a in self.program.lengths]
+        outer = scope.child()
+        outer.hoist([result.node], tops)
+        self.kernel.flush(outer)
+        depth = out.depth
+        for axis in tops:
+            out(f"for i_{axis} in range({self.program.lengths[axis]}):")
+            out.depth += 1
+        inner = outer.child(tops)
         inner.announce([result.node])
         value = self._value(inner, result)
         self.kernel.flush(inner)
         where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True)) or "0"
-        self.out(self.access.store(result, where, [value]))
+        out(self.access.store(result, where, [value]))
+        out.depth = depth
 
     # --- sums with lanes ---------------------------------------------------------------------------------------------
 
@@ -118,8 +127,7 @@ class TensorResults:
         where = " + ".join(self.access.offset(result.name, result.axes, row, True)) or "0"
         name = self.access.result_names[result.name]
         out(f"{name}_row = {where}")
-        with out.block(f"for k in range(0, {self.plan.lanes // 4}, 2):"):
-            out("s = 4 * (k >> 1) + 2 * r", f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3)")
+        with self.pairs():
             left = self._at(scope, result, "sums[s]")
             if self._by_lane(result):
                 out(f"value_left = {left}", f"i_{lane} += 1")
@@ -135,6 +143,14 @@ class TensorResults:
             for j, value in enumerate(values):
                 out(self.access.store(result, f"{name}_row + (i_{lane} + {j}) * {step}", [value]))
 
+    @contextmanager
+    def pairs(self) -> Iterator[None]:
+        """A loop over a thread's sums of a row, two neighbouring lanes at a time: sums[s] and sums[s + 1]."""
+        own = f"{self.plan.own_lanes} * team + " if self.kernel.wide else ""
+        with self.out.block(f"for k in range(0, {self.plan.own_lanes // 4}, 2):"):
+            self.out(self.kernel.pair, f"i_{self.program.lanes[0]} = {own}8 * (k >> 1) + 2 * (lane & 3)")
+            yield
+
     def _by_lane(self, result: Result) -> bool:
         """Whether what is done at the end depends on the lane, beside the sum itself."""
         return any(self.program.lanes[0] in n.axes for n in walk(result.node) if n.op in ("tensor", "index"))
@@ -144,7 +160,7 @@ class TensorResults:
         out, lane = self.out, self.program.lanes[0]
         self._hoisted(result, scope)
         with out.block(f"for k in range({self.plan.lanes // 4}):"):
-            out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+            out(self.kernel.register)
             if self._by_lane(result):
                 out(f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3) + (k & 1)")
             out(f"sums[s] = {self._at(scope, result, 'sums[s]')}")
@@ -162,7 +178,11 @@ class TensorResults:
             out(f"store_matrices(place + 16 * k, {words})")
         out("syncwarp()")
         with out.block(f"for k in range({plan.lanes // 16}):"):
-            out("part = 32 * k + lane", f"across = quotient(part, {each})", f"along = part - {each} * across")
+            out("part = 32 * k + lane")
+            if each & (each - 1):
+                out(f"across = quotient(part, {each})", f"along = part - {each} * across")
+            else:  # a division is some twenty instructions
+                out(f"across = part >> {each.bit_length() - 1}", f"along = part & {each - 1}")
             out(f"i_{row} = {row}_first + 64 * team + 16 * warp + across")
             rows = [a for a in result.axes if a != lane]
             where = " + ".join([*self.access.offset(result.name, result.axes, rows, True), "8 * along"])

@@ -11,8 +11,8 @@ from redalg.kernels import intrinsics_tensor
 from redalg.kernels.cuda_text import local
 from redalg.kernels.intrinsics_tensor import CHUNK, STEP
 from redalg.kernels.tensor_class import Class
-from redalg.kernels.tensor_plan import Map, TensorPlan, maps_of, positive
-from redalg.kernels.tensor_results import TensorResults
+from redalg.kernels.tensor_pieces import finished
+from redalg.kernels.tensor_plan import TensorPlan, WidePlan, maps_of, positive
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -23,19 +23,21 @@ PRODUCER, CONSUMER = 24, 240  # registers of a thread where three warpgroups sha
 def factories(made: Class, plan: TensorPlan, names: Collection[str]) -> tuple[set[str], list[str]]:
     """What is imported from `intrinsics_tensor`, and the functions of this kernel's shapes."""
     kind = made.dtype
-    held = plan.columns // 4
+    wide = isinstance(plan, WidePlan)
+    weights = ', "shared"' if wide else ""
     left = f'"{"registers" if plan.in_registers else "shared"}", rows={plan.rows}'
     lines = {
         "multiply": f'tile_product({plan.columns}, {plan.terms}, "{kind}", {left}, b_rows={plan.columns})',
-        "weigh": f'tile_product({plan.lanes}, {plan.columns}, "{kind}", b_rows={plan.columns}, fresh=False, '
-        "transposed=True)",
+        "weigh": f'tile_product({plan.own_lanes}, {plan.columns}, "{kind}"{weights}, b_rows={plan.columns}, '
+        "fresh=False, transposed=True)",
         "scores_done": f"tile_wait(0, {plan.columns // 2})",
         "scores_first": f"tile_wait(1, {plan.columns // 2})",
-        "sums_done": f"tile_wait(0, {plan.lanes // 2}, {held})",
+        "sums_done": f"tile_wait(0, {plan.own_lanes // 2}" + (")" if wide else f", {plan.columns // 4})"),
+        "sums_first": f"tile_wait(1, {plan.own_lanes // 2})",
         "fewer_registers": f"registers({PRODUCER}, False)",
         "more_registers": f"registers({CONSUMER}, True)",
     }
-    if plan.long:
+    if plan.long or wide:
         shape = f'{plan.columns}, {CHUNK}, "{kind}", {left}, b_rows={plan.columns}'
         lines |= {"multiply": f"tile_product({shape})", "multiply_more": f"tile_product({shape}, fresh=False)"}
     for m in maps_of(made, plan):
@@ -177,7 +179,7 @@ class Skeleton:
                 self.kernel.tile_places()
                 out("barrier_wait(left_free, left_phase)", "left_phase ^= 1")
                 out(f"barrier_expect(left_full, {p.left_bytes})")
-                self.boxes(self.maps[0], "left_tile", "left_full", f"{self.made.row}_first")
+                self.boxes("left", "left_tile", "left_full", f"{self.made.row}_first")
                 out("block = last")
                 self.bring("right", "block")
                 with out.block("while block > low:"):
@@ -193,20 +195,19 @@ class Skeleton:
         size = self.plan.right_bytes if name == "right" else self.plan.values_bytes
         out(f"barrier_wait({name}_free + 8 * {name}_stage, {name}_phase)")
         out(f"barrier_expect({name}_full + 8 * {name}_stage, {size})")
-        m = self.maps[1 if name == "right" else 2]
         place, full = f"{name}_tile + {size} * {name}_stage", f"{name}_full + 8 * {name}_stage"
-        self.boxes(m, place, full, f"({block}) * COLUMNS")
+        self.boxes(name, place, full, f"({block}) * COLUMNS")
         out(*self.advance(name, self.plan.stages))
 
-    def boxes(self, m: Map, place: str, barrier: str, row: str) -> None:
+    def boxes(self, tile: str, place: str, barrier: str, row: str) -> None:
         """A tile comes in chunks of 64 columns."""
-        number = next(k for k, x in enumerate(self.maps) if x is m)
-        inner = self.plan.terms if number < 2 else self.plan.lanes
-        for chunk in range(-(-inner // CHUNK)):
-            at = ", ".join([str(CHUNK * chunk), row, *(f"i_{a}" for a in m.axes[2:])])
-            where = f"{place} + {chunk * m.rows * 128}" if chunk else place
-            address = f"maps + {128 * number}" if number else "maps"
-            self.out(f"load_{m.operand}_tile({where}, {address}, {barrier}, {at})")
+        for m in (m for m in self.maps if m.tile == tile):
+            for chunk in range(m.count):
+                number, first = self.maps.index(m), (m.first + chunk) * m.rows * 128
+                at = ", ".join([str(CHUNK * chunk), row, *(f"i_{a}" for a in m.axes[2:])])
+                where = f"{place} + {first}" if first else place
+                address = f"maps + {128 * number}" if number else "maps"
+                self.out(f"load_{m.operand}_tile({where}, {address}, {barrier}, {at})")
 
     # --- the consumers -----------------------------------------------------------------------------------------------
 
@@ -263,7 +264,7 @@ class Skeleton:
             self.release("values")
         if not self.plan.in_registers:
             out("barrier_arrive(left_free, leader)")
-        TensorResults(k).write()
+        finished(k)
         if self.plan.anchor == "stays":
             self.note()
 

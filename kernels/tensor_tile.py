@@ -15,6 +15,8 @@ from redalg.kernels.cuda_text import joined, literal, local
 from redalg.kernels.ir import Fold, Join, Let, Loop, Step
 from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
+from redalg.kernels.tensor_columns import SHOWN, Columns
+from redalg.kernels.tensor_picks import KINDS, Picks
 from redalg.kernels.tensor_scalars import Element, TileScalars, exponents
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ class Tile:
 
     def __init__(self, kernel: TensorKernel) -> None:
         self.kernel, self.made, self.out = kernel, kernel.made, kernel.out
+        self.columns, self.picks = Columns(kernel), Picks(kernel)
         self.deferred = _deferred(kernel)
 
     # --- scores ------------------------------------------------------------------------------------------------------
@@ -37,7 +40,7 @@ class Tile:
     def scores(self, first: bool) -> None:
         """Scores of elements there are none of, and values that have to be there before they are folded."""
         kernel, out, made = self.kernel, self.out, self.made
-        whole = kernel.whole(first)
+        whole = "True" if self.columns.passed_over else kernel.whole(first)
         if made.scale is not None:  # scores are what is folded: there is only something to leave out
             if whole != "True":
                 with out.block(f"if not ({whole}):" if whole != "False" else None):
@@ -53,25 +56,26 @@ class Tile:
     def _each(self, masked: bool, first: bool) -> None:
         """Write the value of every element in place of its score."""
         kernel, out = self.kernel, self.out
-        with out.block("for r in range(2):"):
+        with out.block(self.kernel.each_row):
             kernel.row_places()
             self._place(kernel.row_scope(), masked, first)
 
     def _place(self, scope: TileScalars, masked: bool, first: bool) -> None:
         kernel, out, made = self.kernel, self.out, self.made
         shown = made.scores if made.scale is not None else made.shown
-        nodes = [shown] + ([made.condition] if masked and made.condition is not None else [])
+        voted = masked and self.columns.voted
+        nodes = [shown] + ([made.condition] if masked and not voted and made.condition is not None else [])
         self._hoisted(scope, nodes, (made.scores,))
-        there, varying = masked and first, self._varying(nodes)
-        with kernel.elements(masked or bool(varying), 0, there, _reads(varying)):
+        there, varying = masked and first and not voted, self._varying(nodes)
+        with kernel.elements(masked and not voted or bool(varying), 0, there, _reads(varying)):
             inner = scope.child([made.stream])
             inner.element = Element(made.scores, "S[s]", floats=kernel.floats())
             inner.known[made.scores] = "S[s]"
             inner.announce(nodes)
             text = inner.converted(shown, "f")
             if masked:
-                tests = ["there"] if there else []
-                if made.condition is not None:
+                tests = ["there"] if there else [SHOWN] if voted else []
+                if made.condition is not None and not voted:
                     tests.append(inner.text(made.condition, ATOM))
                 missing = literal(_number(made.missing), "f", kernel.real)
                 if not text.isidentifier() and text != "S[s]":
@@ -98,8 +102,15 @@ class Tile:
         known = dict(scope.known)
         scope.known |= dict.fromkeys(but, "S[s]")
         floats = self.kernel.floats()
-        scope.known |= {n: n.attr for n in floats}  # positions are added to each other first
-        scope.hoist(nodes, [self.made.stream, *self.kernel.program.lanes])
+        scope.known |= {n: f"i_{n.attr}" for n in floats}  # positions are added to each other first
+        varying = [self.made.stream, *self.kernel.program.lanes]
+        stack = list(nodes)
+        while stack:  # one division a row, and a product for every element
+            n = stack.pop()
+            if n.op == "pow" and is_const(n.args[1], -1) and n.axes.isdisjoint(varying) and not self._varying([n]):
+                scope.define(n)
+            stack += () if n in but or n in scope.known else n.args
+        scope.hoist(nodes, varying)
         scope.known = {n: t for n, t in scope.known.items() if n not in floats and n not in but or n in known}
         self.kernel.flush(scope)
 
@@ -116,19 +127,20 @@ class Tile:
                 self._rows(waiting)
                 waiting = []
                 self._loop(step, first)
-            elif isinstance(step, Let | Join) and getattr(step, "name", "") != "n_new":
+            elif isinstance(step, Let) and step.name != "n_new" or isinstance(step, Join) and step.kind not in KINDS:
                 waiting.append(step)
         new = {f.names[0] for s in steps if isinstance(s, Loop) for f in s.folds}
         new |= {s.names[0] for s in steps if isinstance(s, Join)}
         end = "_b" if first else "_new"
-        self._rows(waiting, [p.name for p in self.made.walk.parts if not p.axes and p.name + end in new], end)
+        parts = [p.name for p in self.made.walk.parts if not p.axes and p.name not in self.picks.lists]
+        self._rows(waiting, [name for name in parts if name + end in new], end)
 
     def _rows(self, steps: list[Let | Join], parts: Iterable[str] = (), end: str = "") -> None:
         """Steps per row; then the names of these parts that end so become the state."""
         kernel, out = self.kernel, self.out
-        if not (steps or end):
+        if not (steps or parts):
             return
-        with out.block("for r in range(2):"):
+        with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
             scope.announce([s.node for s in steps if isinstance(s, Let)])
@@ -136,7 +148,7 @@ class Tile:
                 if isinstance(step, Join):
                     self._join(step, scope)
                     continue
-                kernel.array(local(step.name), 2)
+                kernel.array(local(step.name), kernel.held)
                 kind = kernel.kinds.names[step.name]
                 scope.lines.append(f"{local(step.name)}[r] = {scope.converted(step.node, kind)}")
             kernel.flush(scope)
@@ -151,7 +163,7 @@ class Tile:
             if share is not None:
                 scope.lines.append(f"{kernel.share}[r] = {scope.converted(share, 'f')}")
             return
-        kernel.array(name, 2)
+        kernel.array(name, kernel.held)
         self.joined_row(step, scope)
 
     def joined_row(self, step: Join, scope: TileScalars) -> None:
@@ -163,9 +175,15 @@ class Tile:
         """Walk the elements of both rows; then the four threads of each tell each other what they found."""
         kernel, out, made = self.kernel, self.out, self.made
         bodies = {f.names[0]: weight_of(f, made.values) if f.axes and made.values else f.bodies[0] for f in loop.folds}
-        plain = [f for f in loop.folds if not f.axes]
+        plain = [f for f in loop.folds if not f.axes and f.kind not in KINDS]
         element = kernel.element()
-        with out.block("for r in range(2):"):
+        for f in loop.folds:
+            if f.kind in KINDS:
+                self.picks.fold(f, element)
+        loop = Loop(tuple(f for f in loop.folds if f.kind not in KINDS))
+        if not loop.folds:
+            return
+        with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
             self._hoisted(scope, list(bodies.values()), (made.value,))
@@ -182,7 +200,8 @@ class Tile:
                     name, body = f"{local(f.names[0])}_way[k % {WAYS}]", bodies[f.names[0]]
                     text = element.text if self._raw(f, body) else inner.converted(body, "f", 2)
                     text = self._guarded(f, text, inner) if first else text
-                    inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}")
+                    passed = f" if {SHOWN} else {name}" if self.columns.passed_over else ""
+                    inner.lines.append(f"{name} = {joined(f.kind, 'f', kernel.real, name, text)}{passed}")
                 for f in loop.folds:
                     if f.axes:
                         text = inner.converted(bodies[f.names[0]], "f")
@@ -194,7 +213,7 @@ class Tile:
         self._exchanged([f for f in plain if local(f.names[0]).removesuffix("_b") not in self.deferred])
         scaled = [f for f in plain if bodies[f.names[0]] is made.value and element.factor]
         if scaled:
-            with out.block("for r in range(2):"):
+            with out.block(self.kernel.each_row):
                 for f in scaled:
                     out(f"{local(f.names[0])}[r] = {element.factor} * {local(f.names[0])}[r]")
 
@@ -216,12 +235,13 @@ class Tile:
     def _begin(self, plain: list[Fold], bodies: Mapping[str, Node], element: Element) -> int:
         """The start of the chains of a row; how many elements they hold already."""
         kernel, out = self.kernel, self.out
-        begun = WAYS if plain and all(self._raw(f, bodies[f.names[0]]) for f in plain) else 0
+        raw = bool(plain) and all(self._raw(f, bodies[f.names[0]]) for f in plain)
+        begun = WAYS if raw and not self.columns.passed_over else 0
         for f in plain:
             kernel.array(f"{local(f.names[0])}_way", WAYS)
         if begun:
             with out.block(f"for k in range({WAYS}):"):
-                out("s = 4 * (k >> 1) + 2 * r + (k & 1)")
+                out(kernel.register)
                 out(*(f"{local(f.names[0])}_way[k] = {element.text}" for f in plain))
         elif plain:
             with out.block(f"for k in range({WAYS}):"):
@@ -241,7 +261,7 @@ class Tile:
     def _gathered(self, f: Fold) -> None:
         """Join the chains of a row."""
         kernel, name = self.kernel, local(f.names[0])
-        kernel.array(name, 2)
+        kernel.array(name, kernel.held)
         ways = [f"{name}_way[{k}]" for k in range(WAYS)]
         while len(ways) > 1:
             ways = [joined(f.kind, "f", kernel.real, *ways[k : k + 2]) for k in range(0, len(ways), 2)]
@@ -251,11 +271,13 @@ class Tile:
     def _exchanged(self, found: list[Fold]) -> None:
         """Join what the four threads of a row hold."""
         if found:
-            with self.out.block(QUAD), self.out.block("for r in range(2):"):
+            with self.out.block(QUAD), self.out.block(self.kernel.each_row):
                 for f in found:
                     name = f"{local(f.names[0])}[r]"
                     text = joined(f.kind, "f", self.kernel.real, name, f"shfl_xor_f32({name}, 1 << step)")
                     self.out(f"{name} = {text}")
+            if self.kernel.wide:
+                self.kernel.traded([(local(f.names[0]), f.kind) for f in found])
 
     def share(self, step: Join) -> Node | None:
         """What the sum with lanes is multiplied by before a block is added; None for 1."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from statistics import median
 from typing import Any, Protocol
 
 from redalg.graph import Node
-from redalg.kernels.choosing import Choice, choose, rank
+from redalg.kernels.choosing import Ranked, rank
+from redalg.kernels.cost import estimate
+from redalg.kernels.families import waiting
 from redalg.kernels.ir import Program
 from redalg.kernels.layouts import Walk
 from redalg.kernels.legality import Case, refusals
@@ -16,8 +19,18 @@ from redalg.kernels.schedule import FAMILIES, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.work import work_of
 
+MEASURE = "measure"  # the word for it, as schedule=
 FIELDS = {f.name for f in fields(Schedule)}
-MOST = 12  # schedules that are timed unless more are asked for
+MOST = 16  # schedules that are timed unless more are asked for
+EACH = 3  # of every family, before others
+WORTH = 3  # times the best prediction: what is predicted to take longer is not measured
+ROUNDS = 9  # times every schedule is run, in turns
+HOPELESS = 1.5  # times the fastest, after three rounds: such a schedule is not run again
+ENOUGH = 1.0  # seconds all rounds together are to take; three rounds are run anyway
+EQUAL = 1.01  # times the fastest: the model's own choice is kept where it is as good as that
+
+Way = Schedule | str  # what ``schedule=`` may be, named by one value
+Time = float | Exception  # seconds, or why a schedule could not be run
 
 
 class Store(Protocol):
@@ -30,43 +43,38 @@ class Store(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """What measuring found. `times`: every schedule that ran, in seconds; `remembered`: it was not measured now."""
+    """What measuring found. `times`: every way that ran, in seconds; `remembered`: it was not measured now."""
 
-    choice: Choice
-    times: tuple[tuple[Schedule, float], ...] = ()
+    way: Way
+    times: tuple[tuple[Way, float], ...] = ()
     remembered: bool = False
+
+    @property
+    def seconds(self) -> float:
+        return dict(self.times)[self.way]
+
+    def lines(self, named: Callable[[Any], Any] = str) -> tuple[str, ...]:
+        """What was measured, in words: the winner, then every way by its time."""
+        when = "measured by an earlier call" if self.remembered else "measured on the arrays of the first call"
+        count = f"the fastest of {len(self.times)}" if len(self.times) > 1 else "the only one there is"
+        others = sorted(self.times, key=lambda pair: pair[1])
+        return (
+            f"{when}: {self.seconds * 1e6:.1f} µs, {count}.",
+            *(f"{t * 1e6:9.1f} µs with {named(w)}" for w, t in others),
+        )
+
+
+# --- which schedules -------------------------------------------------------------------------------------------------
 
 
 def candidates(
     program: Program, sizes: Mapping[str, int], walk: Walk, target: Target, k: int = MOST, deterministic: bool = False
 ) -> list[Schedule]:
-    """The k schedules most worth measuring: the best of every family first, then by predicted time.
+    """The k schedules most worth measuring: the model's choice, the best few of every family, then by predicted time.
 
-    A second schedule that differs from a better one only in being half or twice as large in one field is taken all the
-    same: the model tells families apart more surely than neighbours.
-    """
-    ranked = rank(Case.of(program, sizes, walk, target), deterministic)
-    limit = 3 * ranked[0][1].seconds  # no family is worth a measurement that is predicted to take three times as long
-    best = [next((s for s, e in ranked if s.family == word and e.seconds < limit), None) for word in FAMILIES]
-    order = [ranked[0][0], *(s for s in best if s), *(s for s, _ in ranked)]
-    return list(dict.fromkeys(order))[: max(1, k)]
-
-
-def measure(
-    program: Program,
-    sizes: Mapping[str, int],
-    walk: Walk,
-    target: Target,
-    time: Callable[[Schedule], float],
-    store: Store | None = None,
-    k: int = MOST,
-    deterministic: bool = False,
-) -> Measured:
-    """The fastest of the candidates by `time`, a function from a schedule to seconds.
-
-    A schedule whose `time` raises (a kernel that does not compile or launch) is left out; if all do, the last error is
-    raised. With a `store`, the winner for calls of the same program, strides, length, device and number of rows up to a
-    factor of two is remembered, and nothing is measured where it is known.
+    The few of a family differ in more than the rows that lie in a block. Persistent grids are only measured: on an H200
+    they cost 4 to 10 % on most rows and gain as much on some, for reasons the model does not know. `deterministic`:
+    those that add in the same order as the model's choice, so that whichever wins gives the same bits.
 
     >>> import redalg as ra
     >>> from redalg.kernels.layouts import View, walk_of
@@ -74,52 +82,138 @@ def measure(
     >>> from redalg.kernels.target import H200
     >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
     >>> array, sizes = View.contiguous((512, 512)), {"i": 512, "j": 512}
-    >>> walk = walk_of(program, {"x": array, "y": array})
-    >>> found = measure(program, sizes, walk, H200, lambda s: 1e-6 * s.threads)  # pretending that fewer are faster
-    >>> found.choice.schedule.threads == min(s.threads for s, _ in found.times), len(found.times)
-    (True, 12)
+    >>> found = candidates(program, sizes, walk_of(program, {"x": array, "y": array}), H200)
+    >>> len(found), {s.family for s in found} >= {"warp", "block"}
+    (16, True)
     """
-    key = key_of(program, sizes, walk, target, deterministic)
-    known = None if store is None else _known(store, key, program, sizes, walk, target)
-    if known:
-        return Measured(choose(program, sizes, walk, target, deterministic, known), remembered=True)
-    times: list[tuple[Schedule, float]] = []
-    error: Exception | None = None
-    for s in candidates(program, sizes, walk, target, k, deterministic):
-        try:
-            times.append((s, time(s)))
-        except Exception as found:  # whatever a compiler or a driver raises
-            error = found
-    if not times and error is not None:
-        raise error
-    winner, seconds = min(times, key=lambda pair: pair[1])
+    case = Case.of(program, sizes, walk, target)
+    ranked = rank(case, deterministic)
+    first, least = ranked[0][0], min(e.seconds for _, e in ranked)
+    lasting = [s for s in [replace(first, persistent=True)] if next(refusals(case, s), None) is None]
+    if deterministic:
+        same = [s for s, _ in ranked if replace(s, rows=first.rows, persistent=first.persistent) == first]
+        return list(dict.fromkeys([first, *lasting, *same]))[: max(1, k)]
+    worth = [(s, e) for s, e in ranked if e.seconds <= WORTH * least]
+    joint = sorted((estimate(case, s).seconds, i, s) for i, s in enumerate(waiting(case)))[:EACH]
+    several = [s for word in FAMILIES for s in _few(worth, word)] + [s for t, _, s in joint if t <= WORTH * least]
+    order = [first, *lasting, *several, *(s for s, _ in ranked)]
+    return list(dict.fromkeys(order))[: max(1, k)]
+
+
+def _few(ranked: Ranked, family: str) -> Iterator[Schedule]:
+    seen: dict[Schedule, None] = {}
+    for s, _ in ranked:
+        kind = replace(s, rows=1, split=min(2, s.split))
+        if s.family == family and kind not in seen and len(seen) < EACH:
+            seen[kind] = None
+            yield s
+
+
+# --- which of them is the fastest ------------------------------------------------------------------------------------
+
+
+def race(
+    runs: Sequence[Callable[[], Any] | Exception], seconds: Callable[[Callable[[], Any]], float], rounds: int = ROUNDS
+) -> list[Time]:
+    """The median time of every run by `seconds`, in turns, so that all see the device in the same condition.
+
+    A run that raises, or that an exception stands for, has that exception as its time.
+
+    >>> race([lambda: 1.0, lambda: 2.0, ValueError("too large")], lambda run: run())
+    [1.0, 2.0, ValueError('too large')]
+    """
+    times: dict[int, list[float]] = {}
+    found: list[Time] = [r if isinstance(r, Exception) else 0.0 for r in runs]
+    for i, run in enumerate(runs):  # once without being looked at: code is loaded, pages are touched
+        if callable(run):
+            try:
+                times[i] = [seconds(run)][:0]
+            except Exception as problem:  # whatever a compiler or a driver raises
+                found[i] = problem
+    live, number, spent = list(times), 0, 0.0
+    while live and number < rounds and (number < min(3, rounds) or spent < ENOUGH):
+        for i in live:
+            times[i].append(seconds(runs[i]))  # type: ignore[arg-type]
+            spent += times[i][-1]
+        number += 1
+        if number == 3:
+            least = min(median(times[i]) for i in live)
+            live = [i for i in live if median(times[i]) <= HOPELESS * least]
+    for i, taken in times.items():
+        found[i] = median(taken)
+    return found
+
+
+def measure(
+    ways: Sequence[Way],
+    timed: Callable[[Sequence[Way]], Sequence[Time]],
+    key: str = "",
+    store: Store | None = None,
+    legal: Callable[[Way], bool] = lambda way: True,
+) -> Measured:
+    """The fastest of `ways` by `timed`, a function from ways to their times; the first, where it is within 1 % of that.
+
+    A way that cannot be run is left out; if none can, the last error is raised. With a `store`, the winner is
+    remembered under `key`, and nothing is timed where one is known that is `legal`.
+
+    >>> found = measure(["block", "warp"], lambda ways: [3e-6, 2e-6])
+    >>> found.way, found.lines()[0]
+    ('warp', 'measured on the arrays of the first call: 2.0 µs, the fastest of 2.')
+    """
+    known = None if store is None else _known(store.get(key))
+    if known is not None and legal(known.way):
+        return known
+    found = list(zip(ways, timed(ways), strict=True))
+    times = tuple((w, t) for w, t in found if not isinstance(t, Exception))
+    if not times:
+        raise next(t for _, t in reversed(found) if isinstance(t, Exception))
+    least = min(t for _, t in times)
+    winner = next(w for w, t in times if t == least or w == ways[0] and t <= EQUAL * least)
     if store is not None:
-        store.put(key, {"schedule": asdict(winner), "seconds": seconds})
-    choice = choose(program, sizes, walk, target, deterministic, winner)
-    line = f"measured: {seconds * 1e6:.1f} µs, the fastest of {len(times)} schedules."
-    return Measured(replace(choice, reasons=(*choice.reasons, line)), tuple(times))
+        store.put(key, {"way": _written(winner), "times": [[_written(w), t] for w, t in times]})
+    return Measured(winner, times)
 
 
-def _known(
-    store: Store, key: str, program: Program, sizes: Mapping[str, int], walk: Walk, target: Target
-) -> Schedule | None:
-    """The remembered winner, if it is whole and legal for this call."""
-    entry = store.get(key)
-    given = entry.get("schedule") if isinstance(entry, Mapping) else None
+def _written(way: Way) -> Any:
+    return way if isinstance(way, str) else asdict(way)
+
+
+def _known(entry: Any) -> Measured | None:
+    """The remembered winner, if the entry is whole."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("times"), list):
+        return None
+    times = []
+    for pair in entry["times"]:
+        way = _way(pair[0]) if isinstance(pair, list) and len(pair) == 2 else None
+        if way is None or not isinstance(pair[1], float):
+            return None
+        times.append((way, pair[1]))
+    winner = _way(entry.get("way"))
+    return Measured(winner, tuple(times), True) if winner is not None and winner in dict(times) else None
+
+
+def _way(given: Any) -> Way | None:
+    if isinstance(given, str):
+        return given
     if not isinstance(given, Mapping) or set(given) != FIELDS:
         return None
     if any(type(given[f.name]) is not type(f.default) for f in fields(Schedule)):
         return None
-    s = Schedule(**given)
-    return s if next(refusals(Case.of(program, sizes, walk, target), s), None) is None else None
+    return Schedule(**given)
 
 
-def key_of(program: Program, sizes: Mapping[str, int], walk: Walk, target: Target, deterministic: bool = False) -> str:
-    """The key of a winner: program, strides, length of the stream, rows up to a factor of two, device."""
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def key_of(
+    program: Program, sizes: Mapping[str, int], walk: Walk, target: Target, deterministic: bool = False, *more: object
+) -> str:
+    """The key of a winner: program, strides, lengths, rows up to a factor of two, device, and `more` (versions)."""
     work = work_of(program, sizes)
+    others = sorted((a, n) for a, n in sizes.items() if a not in program.rows)
     parts = (
-        digest(program), digest(walk), work.length, max(1, work.rows).bit_length(), work.lanes, target.name, target.cc,
-        deterministic,
+        digest(program), digest(walk), others, max(1, work.rows).bit_length(), target.name, target.cc,
+        target.multiprocessors, deterministic, *more,
     )  # fmt: skip
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 

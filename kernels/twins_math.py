@@ -52,9 +52,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {  # float64 to float64
 CHEAP: dict[str, Callable[..., Any]] = {  # float32 only
     "exp_nonpositive": _exp_nonpositive,
     "fast_exp": partial(_flushed, np.exp),
+    "fast_log": np.log,
     "exp2_ftz": partial(_flushed, np.exp2),
     "fast_rcp": partial(_flushed, lambda x: np.float64(1) / (x if np.ndim(x) or abs(x) >= LEAST_NORMAL else x * 0)),
     "fast_div": np.divide,
+    "fast_tanh": np.tanh,
 }
 
 

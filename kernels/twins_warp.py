@@ -97,6 +97,7 @@ TWINS: dict[str, Callable[..., Request]] = {
     "syncwarp": lambda: Request("syncwarp", "group", orders=True),
     "cluster_sync": lambda: Request("cluster_sync", "cluster", orders=True),
     "cluster_wait": lambda: Request("cluster_wait", "cluster", orders=True),
+    "pieces_sync": lambda pointer, index, count: Request("pieces_sync", "cluster", orders=True),
     "syncthreads": lambda: Request("cuda.syncthreads", "block", orders=True),
 }
 for _kind in KINDS:

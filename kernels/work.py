@@ -14,12 +14,13 @@ from redalg.kernels.layouts import steps_nodes
 # Instructions of one thread; what is not listed takes one. Estimated from the generated PTX: a special function is a
 # handful of fused multiplications around one of the special unit, which issues at a quarter of the rate.
 INSTRUCTIONS = {
-    "exp": 8, "log": 12, "log1p": 16, "expm1": 14, "sigmoid": 16, "tanh": 18, "erf": 20, "erfc": 30, "sin": 24,
+    "exp": 8, "log": 22, "log1p": 16, "expm1": 14, "sigmoid": 16, "tanh": 18, "erf": 20, "erfc": 30, "sin": 24,
     "cos": 24, "tan": 34, "sinh": 24, "cosh": 20, "asin": 24, "acos": 24, "atan": 20, "asinh": 28, "acosh": 28,
     "atanh": 24,
     "cast": 3, "tensor": 0, "state": 0, "const": 0, "special": 0, "size": 0, "true": 0, "false": 0, "index": 1,
 }  # fmt: skip
 DIVISION, ROOT, POWER, ROUND8 = 8, 8, 70, 10
+QUICK, QUICKLY = 4, {"exp": 3, "log": 14}  # a division of elements of at most 16 bits, and functions of them
 FOLDS = {"argmax": 4, "argmin": 4, "topk": 3, "max": 1, "min": 1, "monoid": 4}
 DEAR = frozenset(
     "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
@@ -91,6 +92,7 @@ class _Counter:
         self.words = 2 if program.real == "float64" else 1
         widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
         self.fast = self.words == 1 and bool(widths) and max(widths) <= 2  # exponentials of 16-bit numbers are short
+        self.division = QUICK if self.fast else DIVISION
 
     def size(self, axes: Iterable[str]) -> int:
         return prod(self.sizes.get(a, 1) for a in axes)
@@ -119,13 +121,13 @@ class _Counter:
             e = n.args[1].attr if n.args[1].op == "const" else None
             if e is None:
                 return POWER
-            return ROOT if abs(e) == Fraction(1, 2) else DIVISION if e < 0 else 1 if e.denominator == 1 else POWER
+            return ROOT if abs(e) == Fraction(1, 2) else self.division if e < 0 else 1 if e.denominator == 1 else POWER
         if n.op == "mul":
-            return len(n.args) - 1 + sum(DIVISION for a in n.args if self._divides(a))
+            return len(n.args) - 1 + sum(self.division for a in n.args if self._divides(a))
         if n.op == "cast" and str(n.attr).startswith("float8"):
             return ROUND8
-        if n.op == "exp" and self.fast:
-            return 3
+        if self.fast and n.op in QUICKLY:
+            return QUICKLY[n.op]
         return INSTRUCTIONS.get(n.op, max(1, len(n.args) - 1))
 
     def _divides(self, n: Node) -> bool:
@@ -157,8 +159,11 @@ class _Counter:
 
     # --- registers ---------------------------------------------------------------------------------------------------
 
-    def alive(self, groups: Sequence[Sequence[Node]]) -> int:
-        """The most arrays of a tile that are alive between two walks: leaves, and dear values that are used again."""
+    def alive(self, groups: Sequence[Sequence[Node]], kept: Sequence[Node] = ()) -> int:
+        """The most arrays of a tile that are alive between two walks: leaves, and dear values that are used again.
+
+        `kept`: what the last walk computes for results. What all rows share is loaded there vector by vector.
+        """
         places: dict[Node, list[int]] = {}
         for number, group in enumerate(groups):
             for n in walk(*group):
@@ -169,7 +174,10 @@ class _Counter:
         shared = [n for n in dear if n not in inside]
         hidden = {m for n in shared for m in walk(n)} - set(shared)
         alive = [0] * (len(groups) + 1)
+        late = len(groups) - 1 if kept and self.program.passes else -1
         for n, at in places.items():
+            if n.op == "tensor" and at[0] == late and not n.axes >= {*self.program.rows}:
+                continue
             if n in shared:
                 spans = range(at[0] + 1, at[-1] + 1)
             elif n.op == "tensor":
@@ -184,6 +192,9 @@ class _Counter:
             for place in spans:
                 alive[place] += 1
         return max(alive)
+
+    def streamed_alive(self, walks: Sequence[Sequence[Sequence[Node]]]) -> int:
+        return max([self.alive(w, self.kept if list(w) == [self.kept] else ()) for w in walks], default=0)
 
     def groups(self, steps: Sequence[Step]) -> list[list[Node]]:
         return [[b for f in s.folds for b in f.bodies] for s in steps if isinstance(s, Loop)]
@@ -214,7 +225,7 @@ class _Counter:
             sum(self.per_row(steps_nodes(s for s in self.joining(p) if not isinstance(s, Loop))) for p in passes),
             self.per_row(joined) + 12 * lists + self.per_row(exported) / 8,
             sum((x.top or 1) * (2 if x.kind == "i" else self.words) * (lane_words if x.axes else 1) for x in parts),
-            lists, self.alive(lifts), max([self.alive(w) for w in walks], default=0),
+            lists, self.alive(lifts, here), self.streamed_alive(walks),
             sum(len(self.groups(p.lift)) + sum((x.top or 0) // 2 for x in p.parts) for p in passes),
             max(1, len(walks)), program.real == "float64", self.narrow(reads),
         )  # fmt: skip

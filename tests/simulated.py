@@ -30,8 +30,10 @@ def run(
     rows = prod(planned.sizes[a] for a in planned.program.rows)
     args = [_argument(p, planned, held, arrays, results, rows) for p in planned.module.params]
     s = planned.choice.schedule
+    together = s.cluster * planned.geometry.waiting  # blocks that wait for each other run together
     blocks = -(-rows // s.rows) * s.split * s.cluster
-    moved = simulate(planned.module.source, planned.module.entry, blocks, s.block, args, s.cluster, seed)
+    blocks = min(blocks, 2 * s.cluster * s.split) if s.persistent else blocks
+    moved = simulate(planned.module.source, planned.module.entry, blocks, s.block, args, together, seed)
     names = [f"{p.role} {p.name}" for p in planned.module.params]
     return (
         {r.name: _seen(results[r.name], r.dtype) for r in planned.program.results},

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from redalg.kernels import twins_math
-from redalg.kernels.emit_tensor import emit_tensor
+from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.tensor_class import Class
-from redalg.kernels.tensor_plan import TensorPlan, fixed_of, maps_of
+from redalg.kernels.tensor_plan import Map, TensorPlan, fixed_of, maps_of
 from redalg.numeric_cast import cast_array
 
 LEFT = 0x3C003C00  # two numbers that are 1, in either type
@@ -29,11 +29,11 @@ def rounded(x: Any, dtype: str) -> Any:
 
 
 class Quad:
-    """Four threads, and where they meet."""
+    """Four threads, or the 32 of a warp, and where they meet."""
 
-    def __init__(self) -> None:
-        self.barrier = threading.Barrier(4, timeout=60)
-        self.slots: list[Any] = [None] * 4
+    def __init__(self, size: int = 4) -> None:
+        self.barrier = threading.Barrier(size, timeout=60)
+        self.slots: list[Any] = [None] * size
 
     def exchanged(self, lane: int, value: Any) -> list[Any]:
         self.slots[lane] = value
@@ -52,6 +52,7 @@ class Quads:
         self.made, self.plan, self.given, self.blocks = made, plan, given, blocks
         self.round_weights = round_weights
         self.module = emit_tensor(made, plan)
+        self.size = 32 if "bits[word]" in self.module.source else 4  # a whole warp votes on columns
         self.sizes: dict[str, int] = dict(made.program.lengths)
         for o in made.program.operands:
             self.sizes |= zip(o.axes, np.shape(given[o.name]), strict=True)
@@ -60,6 +61,10 @@ class Quads:
             r.name: np.full([self.sizes[a] for a in r.axes], np.nan, np.float32) for r in made.program.results
         }
         self.dtypes = {r.name: r.dtype for r in made.program.results}
+        rows = int(np.prod([self.sizes[a] for a in made.program.rows]))
+        self.pieces = {
+            p.name: np.full(p.size * rows, np.nan, np.float32) for p in self.module.params if p.name.endswith("_pieces")
+        }
         self.notes = np.full(4 * plan.teams * self.fixed["tiles"], -1)
         self.local = threading.local()
         self.problems: list[BaseException] = []
@@ -72,13 +77,13 @@ class Quads:
         exec(compile(self.module.source, "<kernel>", "exec"), namespace)
         entry, args = namespace[self.module.entry], [self.argument(p) for p in self.module.params]
         for block in range(self.blocks):
-            for team, warp, row in places:
-                quad = Quad()
+            for team, warp, row in {(team, warp, row if self.size == 4 else 0) for team, warp, row in places}:
+                quad = Quad(self.size)
                 threads = [
                     threading.Thread(
                         target=self.one, args=(entry, args, block, 128 * (team + 1) + 32 * warp + 4 * row, k, quad)
                     )
-                    for k in range(4)
+                    for k in range(self.size)
                 ]
                 for t in threads:
                     t.start()
@@ -88,7 +93,20 @@ class Quads:
                     raise next(
                         (p for p in self.problems if not isinstance(p, threading.BrokenBarrierError)), self.problems[0]
                     )
+        if self.plan.pieces > 1:
+            self.merge()
         return self.results
+
+    def merge(self) -> None:
+        """The kernel that merges pieces, a thread after the other."""
+        module, me = emit_merge(self.made, self.plan), self.local
+        namespace: dict[str, Any] = {"__builtins__": {**vars(__import__("builtins")), "__import__": self.imported}}
+        exec(compile(module.source, "<merge>", "exec"), namespace)
+        args = [self.argument(p) for p in module.params]
+        me.block, me.tile = 0, None
+        with np.errstate(all="ignore"):
+            for me.t in range(int(np.prod([self.sizes[a] for a in self.made.program.rows])) * max(1, self.plan.lanes)):
+                namespace[module.entry](*args)
 
     def one(self, entry: Callable[..., Any], args: list[Any], block: int, first: int, lane: int, quad: Quad) -> None:
         me = self.local
@@ -110,7 +128,12 @@ class Quads:
         if p.role in ("stride", "stride_out"):
             array = self.given[p.name] if p.role == "stride" else self.results[p.name]
             return int(np.prod(np.shape(array)[p.dim + 1 :]))
-        known = {"scratch": self.notes, "maps": 0, "size": self.sizes.get(p.name), "fixed": self.fixed.get(p.name)}
+        known = {
+            "scratch": self.pieces.get(p.name, self.notes),
+            "maps": 0,
+            "size": self.sizes.get(p.name),
+            "fixed": self.fixed.get(p.name),
+        }
         return known[p.role]
 
     # --- what the source imports -------------------------------------------------------------------------------------
@@ -152,7 +175,8 @@ class Quads:
 
     def store(self, array: Any, index: int, value: Any) -> None:
         if isinstance(array, np.ndarray):
-            array[index] = value
+            for k, v in enumerate(value if isinstance(value, tuple) else (value,)):
+                array[index + k] = v
             return
         name, flat = array
         values = value if isinstance(value, tuple) else (value,)
@@ -170,6 +194,14 @@ class Quads:
     def do_ballot(self, x: bool) -> int:
         return sum(bool(v) << k for k, v in enumerate(self.local.quad.exchanged(self.local.lane, x)))
 
+    def do_shfl_xor_i32(self, x: Any, mask: int) -> Any:
+        return self.do_shfl_xor_f32(x, mask)
+
+    @staticmethod
+    def do_has_bit(word: Any, k: int) -> bool:
+        assert 0 <= k < 32
+        return bool(int(word) >> k & 1)
+
     def do_shfl_xor_f32(self, x: Any, mask: int) -> Any:
         return self.local.quad.exchanged(self.local.lane, x)[self.local.lane ^ mask]
 
@@ -180,11 +212,16 @@ class Quads:
     # --- products ----------------------------------------------------------------------------------------------------
 
     def do_tile_product(self, *_: Any, fresh: bool = True, **__: Any) -> Callable[..., None]:
+        if self.plan.long:
+            return self.multiply if fresh else lambda *_: None  # the first chunk's product stands for all of them
         return self.multiply if fresh else self.weigh
 
-    def matrix(self, which: int, names: Mapping[str, Any]) -> np.ndarray:
-        """A tensor that is brought as boxes, at the batch of a thread: rows and the inner axis."""
-        m = maps_of(self.made, self.plan)[which]
+    def matrix(self, tile: str, names: Mapping[str, Any]) -> np.ndarray:
+        """What lies in a tile, at the batch of a thread: rows and the inner axes side by side."""
+        return np.concatenate([self.brought(m, names) for m in maps_of(self.made, self.plan) if m.tile == tile], -1)
+
+    def brought(self, m: Map, names: Mapping[str, Any]) -> np.ndarray:
+        """A tensor that is brought as boxes: rows and the inner axis."""
         axes = next(o.axes for o in self.made.program.operands if o.name == m.operand)
         array = np.asarray(self.given[m.operand], np.float32)
         at = tuple(slice(None) if a in m.axes[:2] else int(names[f"i_{a}"]) for a in axes)
@@ -205,9 +242,11 @@ class Quads:
             me.weighed = names["last"] if self.made.values is not None else None
         me.at -= 1
         columns = self.plan.columns
-        q = self.taken(self.matrix(0, names), np.array([names["row"], names["row"] + 8]))
+        q = self.taken(self.matrix("left", names), np.array([names["row"], names["row"] + 8]))
         across = np.arange(columns // 4)
-        k = self.taken(self.matrix(1, names), me.at * columns + 8 * (across >> 1) + 2 * me.lane + (across & 1))
+        k = self.taken(
+            self.matrix("right", names), me.at * columns + 8 * (across >> 1) + 2 * (me.lane & 3) + (across & 1)
+        )
         word = left[0] if self.plan.in_registers else LEFT
         q = q * {LEFT: 1, 0: 0, LEFT ^ 0x80008000: -1}[int(word)]
         found = np.asarray(q, np.float64) @ np.asarray(k, np.float64).T
@@ -223,7 +262,7 @@ class Quads:
             for k, (a, b) in enumerate(words):
                 full[k & 1, 8 * (k >> 1) + 2 * lane : 8 * (k >> 1) + 2 * lane + 2] = a, b
         assert me.weighed >= me.at
-        values = self.taken(self.matrix(2, names), me.weighed * columns + np.arange(columns))
+        values = self.taken(self.matrix("values", names), me.weighed * columns + np.arange(columns))
         me.weighed -= 1
         across = np.arange(lanes // 4)
         found = full @ np.asarray(values, np.float64)[:, 8 * (across >> 1) + 2 * me.lane + (across & 1)]

@@ -130,7 +130,7 @@ def test_another_processor_or_version_is_another_entry(
 ) -> None:
     largest()
     forget(monkeypatch)
-    monkeypatch.setattr(cpu_build, "_processor", lambda: ("x86_64-unknown-linux-gnu", "another", ""))
+    monkeypatch.setattr(cpu_build, "processor", lambda: ("x86_64-unknown-linux-gnu", "another", ""))
     largest()
     forget(monkeypatch)
     monkeypatch.setattr(cpu_build, "_version", lambda package: "0")

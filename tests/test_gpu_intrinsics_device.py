@@ -26,10 +26,11 @@ LEAST = 2.0**-126
 FLUSHED = {"exp_nonpositive", "fast_exp", "exp2_ftz", "fast_rcp"}
 # float64 references are good for float32; where NumPy has no such function mpmath is slow, so that samples are fewer
 REFERENCE: dict[str, Callable[..., Any]] = {
-    "exp_nonpositive": np.exp, "fast_exp": np.exp, "exp2_ftz": np.exp2, "rsqrt": lambda x: 1 / np.sqrt(x),
+    "exp_nonpositive": np.exp, "fast_exp": np.exp, "fast_log": np.log, "exp2_ftz": np.exp2,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "rcp": lambda x: 1 / x, "fast_rcp": lambda x: 1 / x, "div": np.divide, "fast_div": np.divide, "pow": np.power,
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh, "acosh": np.arccosh,
-    "atanh": np.arctanh,
+    "atanh": np.arctanh, "fast_tanh": np.tanh,
     **{n: getattr(np, n) for n in (
         "exp", "exp2", "log", "log1p", "expm1", "tanh", "sin", "cos", "tan", "sinh", "cosh", "sqrt", "floor", "ceil",
         "rint",

@@ -94,6 +94,33 @@ def test_every_family_of_schedules(name: str, schedule: str, length: int) -> Non
     agree(entry.spec, found, arrays, "float32")
 
 
+LASTING = [
+    {"threads": 128, "rows": 1, "tile": 8, "persistent": True},
+    {"threads": 32, "rows": 4, "persistent": True},
+    {"threads": 128, "rows": 1, "cluster": 2, "persistent": True},
+    {"threads": 256, "rows": 1, "tile": 8, "split": 4, "persistent": True},
+    {"threads": 512, "rows": 1, "tile": 8, "split": 33, "persistent": True},
+]
+
+
+@pytest.mark.parametrize("schedule", LASTING, ids=lambda s: "-".join(f"{k}{v}" for k, v in s.items()))
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "standard_scores", "max_abs_scaling"])
+@pytest.mark.parametrize(
+    "dtype, rows, length", [("float32", 700, 4096), ("bfloat16", 37, 40001), ("float32", 9, 300000)]
+)
+def test_persistent_grids_and_blocks_that_wait_for_each_other(
+    name: str, schedule: dict[str, Any], dtype: str, rows: int, length: int
+) -> None:
+    from redalg.kernels.schedule import Schedule
+
+    entry = ra.catalog.entry(name)
+    arrays = sent(entry.sample(7, dtype="float32", i=rows, j=length), dtype)
+    run = form_of(name).compile("cuda", schedule=Schedule(**schedule))
+    for _ in range(3):  # counters start at zero in every call
+        found = run(**arrays)
+    agree(entry.spec, found, arrays, dtype)
+
+
 def test_strided_transposed_and_broadcast_tensors() -> None:
     x = torch.randn(40, 66, device="cuda")
     for name in ("softmax", "variance", "argmax"):

@@ -220,13 +220,21 @@ def test_the_twins_have_the_same_names() -> None:
     assert set(twins_math.TWINS) == set(gpu_math.names())
 
 
-DOMAIN = {"log": (0.01, 9), "sqrt": (0, 9), "rsqrt": (0.01, 9), "acosh": (1, 9), "log1p": (-0.9, 9), "pow": (0.1, 9)}
+DOMAIN = {
+    "log": (0.01, 9),
+    "fast_log": (0.01, 9),
+    "sqrt": (0, 9),
+    "rsqrt": (0.01, 9),
+    "acosh": (1, 9),
+    "log1p": (-0.9, 9),
+    "pow": (0.1, 9),
+}
 DOMAIN |= dict.fromkeys(("asin", "acos", "atanh"), (-0.99, 0.99)) | {"exp_nonpositive": (-80, 0)}
 EXACT: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "rsqrt": lambda x: 1 / mpmath.sqrt(x), "rcp": lambda x: 1 / x,
     "div": lambda x, y: x / y, "fast_div": lambda x, y: x / y, "fast_rcp": lambda x: 1 / x, "pow": mpmath.power,
     "exp2": lambda x: mpmath.power(2, x), "exp2_ftz": lambda x: mpmath.power(2, x), "exp_nonpositive": mpmath.exp,
-    "fast_exp": mpmath.exp, "rint": mpmath.nint,
+    "fast_exp": mpmath.exp, "fast_log": mpmath.log, "fast_tanh": mpmath.tanh, "rint": mpmath.nint,
 }  # fmt: skip
 
 
@@ -251,6 +259,29 @@ def test_twins_keep_the_stated_errors(name: str) -> None:
                     x,
                     end,
                 )
+
+
+def model_of_fast_log(x: Any, off: float) -> Any:
+    """The instructions of fast_log in NumPy: constants read from their text, the approximate log2 wrong by `off`."""
+    text = " ".join(gpu_math.FAST_LOG)
+    ln2, minus, *q, eighth = (np.uint32(int(h, 16)).view(f32) for h in re.findall("0f([0-9A-F]{8})", text))
+    t = (x + minus).astype(f32)
+    value = np.full_like(t, q[0])
+    for c in q[1:]:
+        value = (value.astype(np.float64) * t + c).astype(f32)
+    near = ((t * t).astype(f32).astype(np.float64) * value + t).astype(f32)
+    far = ((np.log2(x.astype(np.float64)) + off).astype(f32) * ln2).astype(f32)
+    return np.where(np.abs(t) < eighth, near, far)
+
+
+@pytest.mark.parametrize("off", [0.0, 2.0**-22, -(2.0**-22)])
+def test_the_instructions_of_fast_log_keep_its_bound(off: float) -> None:
+    x = np.concatenate([np.linspace(0.5, 2, 300001), 1 + np.linspace(-0.126, 0.126, 300001)]).astype(f32)
+    x = np.unique(np.concatenate([x, f32(1) + np.float32(2.0) ** np.arange(-23, -3, dtype=f32), [f32(1 - 2.0**-24)]]))
+    true, found = np.log(x.astype(np.float64)), model_of_fast_log(x, off).astype(np.float64)
+    assert found[x == 1] == 0
+    units = np.abs(found - true) / np.spacing(np.abs(true).astype(f32))
+    assert units.max() <= ERROR_ULP["fast_log"].f32 and units[np.abs(x - 1) < 0.125].max() < 1
 
 
 def model_of_exp_nonpositive(x: Any) -> Any:

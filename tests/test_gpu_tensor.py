@@ -24,7 +24,8 @@ LEAST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "floa
 # Specs whose weights are not negative and vary continuously with the scores.
 OWN = ("or within", "two masks", "scaled lanes", "output and lse", "keys are values", "values named as the terms",
        "scale of a row", "scale of head and of all", "bias of both", "relative bias", "shown the other way",
-       "lse alone", "maximum", "minimum", "output and maximum", "no heads", "added mask")  # fmt: skip
+       "lse alone", "maximum", "minimum", "output and maximum", "no heads", "added mask", "documents",
+       "documents, causal", "a prefix", "a prefix of each", "lengths", "lengths, causal")  # fmt: skip
 LENGTHS = [(17, 63), (63, 65), (65, 127), (127, 130), (130, 17), (200, 333), (1000, 1000)]
 
 

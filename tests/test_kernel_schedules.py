@@ -1,4 +1,4 @@
-"""Schedules: that every choice is legal, what is refused, what strides allow, targets, and winners of measurements."""
+"""Schedules: that every choice is legal, what is refused, what strides allow, and targets."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.kernels.choosing import choose, rank
+from redalg.kernels.choosing import choose
 from redalg.kernels.families import candidates_of
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.legality import Case, exact, refusals, registers
 from redalg.kernels.lower import lower
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
-from redalg.kernels.target import H100, H200, TABLE, Target
-from redalg.kernels.tuning import candidates, digest, key_of, measure
+from redalg.kernels.target import H200, TABLE, Target
 from tests.kernel_cases import NAMES, case_of, chosen, program
 
 # --- legality --------------------------------------------------------------------------------------------------------
@@ -209,43 +208,3 @@ def test_targets_come_from_the_table_and_from_the_device() -> None:
     new = Target.of({"name": "NVIDIA B200", "cc": "10.0", "multiprocessors": 148})
     assert new.cluster_limit == 16 and new.bandwidth > H200.bandwidth
     assert Target.of({"name": "Tesla T4", "cc": "7.5", "multiprocessors": 40}).cluster_limit == 1
-
-
-# --- measuring -------------------------------------------------------------------------------------------------------
-
-
-class Kept(dict):
-    def put(self, key: str, value: Any) -> None:
-        self[key] = value
-
-
-def test_the_fastest_measured_schedule_wins_and_is_remembered() -> None:
-    p, store = program("softmax"), Kept()
-    sizes, walk, case = case_of(p, 512, 512)
-    found = candidates(p, sizes, walk, H200, 6)
-    assert len(found) == len(set(found)) == 6 and found[0] == rank(case)[0][0]
-    wanted = found[3]
-    first = measure(p, sizes, walk, H200, lambda s: 1.0 if s == wanted else 2.0, store, k=6)
-    assert first.choice.schedule == wanted and not first.remembered and "measured" in str(first.choice)
-    again = measure(p, sizes, walk, H200, lambda s: pytest.fail("measured again"), store, k=6)
-    assert again.choice.schedule == wanted and again.remembered
-    assert key_of(p, sizes, walk, H200) != key_of(p, sizes, walk, H100)
-    assert digest(p) == digest(replace(p)) != digest(program("logsumexp"))
-
-
-def test_kernels_that_fail_are_passed_over_and_damaged_entries_measured_anew() -> None:
-    p, store = program("softmax"), Kept()
-    sizes, walk, _ = case_of(p, 512, 512)
-    best = candidates(p, sizes, walk, H200, 3)
-
-    def timed(s: Schedule) -> float:
-        if s != best[1]:
-            raise RuntimeError("too many resources requested")
-        return 1e-6
-
-    assert measure(p, sizes, walk, H200, timed, store, k=3).choice.schedule == best[1]
-    for damage in ({}, {"schedule": {"threads": "many"}}, {"schedule": None}):
-        store[key_of(p, sizes, walk, H200)] = damage
-        assert not measure(p, sizes, walk, H200, timed, store, k=3).remembered
-    with pytest.raises(RuntimeError, match="resources"):
-        measure(p, sizes, walk, H200, lambda s: timed(replace(s, tile=99)), None, k=2)

@@ -184,6 +184,10 @@ SCHEDULES = [
     Schedule(threads=32, rows=1, cluster=2),
     Schedule(threads=4, rows=8, column=True),
     Schedule(threads=32, rows=2, tile=4, vector=4),
+    Schedule(threads=32, rows=1, split=2, persistent=True),
+    Schedule(threads=64, rows=1, tile=8, resident=True, persistent=True),
+    Schedule(threads=32, rows=1, cluster=2, persistent=True),
+    Schedule(threads=16, rows=2, persistent=True),
 ]
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redalg.graph import Decl, Node, add, compare, const, logical, mul, negate
+from redalg.kernels.cuda_text import operand_name
 from redalg.kernels.emit_tensor import TensorKernel
 from redalg.kernels.tensor_bounds import bounds
 from tests.tensor_cases import class_of, planned, text_of
@@ -30,6 +31,8 @@ def prints(node: Node, row: str, stream: str) -> str:
     """A node as Python, every operand in parentheses."""
     if node.op in TEXTS:
         return TEXTS[node.op](node, row, stream)
+    if node.op in ("maximum", "minimum"):
+        return f"{node.op[:3]}({', '.join(prints(a, row, stream) for a in node.args)})"
     sign = {"add": " + ", "mul": " * "}[node.op]
     return "(" + sign.join(f"({prints(a, row, stream)})" for a in node.args) + ")"
 
@@ -68,7 +71,8 @@ def judge(condition: Node, names: dict[str, int], rows: tuple[int, int], first: 
 
 terms = st.sampled_from([ROW, AT, ROW, AT, W, V, *SIZES, const(1), const(-2), const(5), mul(const(2), W), mul(W, V)])
 signed = st.tuples(terms, st.booleans()).map(lambda t: mul(const(-1), t[0]) if t[1] else t[0])
-sides = st.lists(signed, min_size=1, max_size=3).map(lambda ts: add(*ts))
+sums = st.lists(signed, min_size=1, max_size=3).map(lambda ts: add(*ts))
+sides = sums | st.tuples(st.sampled_from(["maximum", "minimum"]), sums, sums).map(lambda t: Node(t[0], t[1:]))
 comparisons = st.tuples(st.sampled_from(["le", "lt", "eq", "ne"]), sides, sides).map(lambda t: compare(*t))
 masks = st.just(Node("tensor", (), Decl("seen", (), frozenset({"bool"}))))
 conditions = st.recursive(
@@ -110,6 +114,11 @@ CASES = {  # whether blocks are left out, and whether some block is whole, for 8
     "rows alone": (compare("lt", ROW, W), False, True),
     "twice the position": (compare("le", mul(const(2), AT), ROW), False, False),
     "sum of positions": (compare("le", add(ROW, AT), W), True, True),
+    "a prefix": (compare("lt", AT, Node("maximum", (W, add(ROW, const(1))))), True, True),
+    "within two": (compare("le", AT, Node("minimum", (W, ROW))), True, True),
+    "after both": (compare("le", Node("maximum", (W, ROW)), AT), True, True),
+    "length of a batch": (compare("lt", AT, Node("tensor", (), Decl("w", ("b",), frozenset({"integer"})))), True, True),
+    "length of a row": (compare("lt", AT, Node("tensor", (), Decl("w", ("i",), frozenset({"integer"})))), False, False),
     "mask": (Node("tensor", (), Decl("seen", (), frozenset({"bool"}))), False, False),
     "nothing": (Node("false"), False, False),
     "everything": (Node("true"), False, True),
@@ -139,6 +148,7 @@ def test_a_bound_that_is_too_narrow_would_be_seen() -> None:
 @pytest.mark.parametrize("condition", [
     "index[j] <= index[i]", "index[j] <= index[i] + z",
     "(index[j] <= index[i] or index[j] < w) and index[j] < z", "index[j] <= index[i] or index[j] < w",
+    "index[j] < maximum(z, index[i] + 1)",
     "index[i] - index[j] < w and index[j] - index[i] < z", "index[j] == index[i]", "not index[j] < index[i] - w",
 ])  # fmt: skip
 def test_kernels_print_the_same_bounds(condition: str) -> None:
@@ -150,7 +160,8 @@ def test_kernels_print_the_same_bounds(condition: str) -> None:
     plain = bounds(made.condition, "i", "j", prints)
     texts = list(zip(*((b.low, b.high, kernel.whole(True)) for b in (plain, kernel.bounds)), strict=True))
     for w, v, rows, first in itertools.product((-3, 4), (2, 60), ((0, 7), (3, 3)), (0, 8, 11)):
-        known = {"w": w, "z": v, "size_i": 9, "size_j": 12, "i_first": rows[0], "i_last": rows[1]}
+        known = {"w": w, operand_name("w"): w, "z": v, "size_i": 9, "size_j": 12}
+        known |= {"i_first": rows[0], "i_last": rows[1]}
         known |= {"j_first": first, "j_last": first + 2}
         for ours, printed in texts[:2]:
             assert (ours is None) == (printed is None)

@@ -24,13 +24,13 @@ from tests.tensor_cases import CLASS, WEIGHED, class_of, outside, program_of, te
 # --- the catalog -----------------------------------------------------------------------------------------------------
 
 REASONS = {  # of everything in the catalog that multiplies matrices; the rest is refused for one of `OTHERS`
-    "attention_cosine": "an element holds 2 contractions",
-    "attention_differential": "an element holds 2 contractions",
-    "attention_latent": "an element holds 4 contractions",
+    "attention_cosine": "an element holds more than sums over one axis of tensors' products",
+    "attention_differential": "an element holds 2 contractions, not their sum alone",
+    "attention_latent": "an element holds 4 contractions, not their sum alone",
     "attention_linear": "the contraction is not one of two tensors",
     "attention_with_statistics": "a tile cannot be folded into a state at the new anchors",
     "cross_entropy_linear_head": "it multiplies bfloat16 and float32; tensor cores are used for bfloat16, float16",
-    "nearest_neighbour": "its state holds more than real numbers",
+    "nearest_neighbour": "the contraction is not one of two tensors",
     "fp8_per_token_gemm": "an element holds no contraction",
 }
 OTHERS = {
@@ -82,6 +82,15 @@ INSIDE = {
     "not": text_of("where(not index[j] == index[i], s, -oo)"),
     "or within": text_of("where((index[j] <= index[i] or index[j] < 5) and index[j] < w, s, -oo)",
                          declared="tensors w integer; "),
+    "documents": text_of("where(D[h,i] == F[h,j], s, -oo)", declared="tensors D[h,i] integer, F[h,j] integer; "),
+    "documents, causal": text_of("where(D[i] == F[j] and index[j] <= index[i], g*s, -oo)",
+                                 declared="tensors D[i] integer, F[j] integer; "),
+    "a prefix": text_of("where(index[j] < maximum(w, index[i] + 1), s, -oo)", declared="tensors w integer; "),
+    "a prefix of each": text_of("where(index[j] <= index[i] or index[j] < N[h], s, -oo)",
+                                declared="tensors N[h] integer; "),
+    "lengths": text_of("where(index[j] < N[h], s, -oo)", declared="tensors N[h] integer; "),
+    "lengths, causal": text_of("where(index[j] < N[h] and index[j] <= index[i], s, -oo)",
+                               declared="tensors N[h] integer; "),
     "two masks": text_of("where(near[j] and seen[h,i,j], g*s, -oo)",
                          declared="tensors near[j] bool, seen[h,i,j] bool; "),
     "masks apart": text_of("where(near[j], where(seen[h,i,j], s, -oo), -oo)",
@@ -105,6 +114,12 @@ INSIDE = {
     "maximum": text_of("g*s", rest="return y = max[j](u)"),
     "extrema of both kinds": text_of("s", rest="return y = max[j](u), z = min[j](u)"),
     "a fold without scores": text_of("s", rest="return y = max[j](u), z = sum[j](w[j])"),
+    "the position of the maximum": text_of("g*s", rest="return y = argmax[j](u)"),
+    "the position of the minimum": text_of("s + b[j]", rest="return y = argmin[j](u)"),
+    "the first of those that are seen": text_of("where(seen[j], s, -oo)", declared="tensors seen[j] bool; ",
+                                               rest="return y = argmax[j](u)"),
+    "four of the largest": text_of("s", rest="return y = topk[j:4:c](u).values, z = topk[j:4:c](u).indices"),
+    "weights of the largest": text_of("s", rest=TAIL + "l = sum[j](p); return y = topk[j:4:c](p/l).values"),
     "a constant for every element": text_of("s", rest="return y = sum[j](exp(u)), z = sum[j](cos(u))"),
 }  # fmt: skip
 OUTSIDE = {
@@ -132,8 +147,23 @@ OUTSIDE = {
     "the scores shifted": (
         text_of("s", rest="return y = sum[j](sigmoid(-u))"), "",
     ),
-    "the position of the maximum": (
-        text_of("s", rest="return y = argmax[j](u)"), "its state holds more than real numbers",
+    "positions of both extrema": (
+        text_of("s", rest="return y = argmax[j](u), z = argmin[j](u)"),
+        "positions are kept of elements that other folds read in another way",
+    ),
+    "positions of something else": (
+        text_of("s", rest="return y = argmax[j](tanh(u) + b[j]), z = max[j](u)"),
+        "positions are kept of elements that other folds read in another way",
+    ),
+    "nine of the largest": (
+        text_of("s", rest="return y = topk[j:9:c](u).values"), "lists of 9 entries are longer than 8",
+    ),
+    "the position of the maximum beside an output": (
+        text_of("s", rest=TAIL + "return O = sum[j](p*V[h,j,e])/sum[j](p), x = argmax[j](u)"),
+        "positions are not kept beside a sum with lanes",
+    ),
+    "whether any is positive": (
+        text_of("s", rest="return y = any[j](u > 0)"), "its state holds more than real numbers",
     ),
     "a mean": (
         text_of("s", rest="return y = mean[j](u)"), "a tile cannot be folded into a state at the new anchors",
@@ -149,7 +179,8 @@ OUTSIDE = {
         "return y = max[j](sum[d](Q[i,d]*K[j,d]*G[d]))", "the contraction is not one of two tensors",
     ),
     "a contraction over two axes": (
-        "return y = max[j](sum[d,c](Q[i,d,c]*K[j,d,c]))", "an element holds more than one sum over one axis",
+        "return y = max[j](sum[d,c](Q[i,d,c]*K[j,d,c]))",
+        "an element holds more than sums over one axis of tensors' products",
     ),
     "rows share nothing": (
         "return y = max[j](sum[d](Q[h,d]*K[h,j,d]))", "no axis numbers rows that share the right operand",
@@ -253,6 +284,7 @@ MEANING: dict[str, Any] = {
 }  # fmt: skip
 NUMBER = {"oo": math.inf, "-oo": -math.inf}
 IDENTITY = {"sum": 0.0, "max": -math.inf, "min": math.inf}
+IDENTITY |= {"argmax": -math.inf, "argmin": math.inf, "topk": -math.inf}  # beyond the end, behind every position
 
 
 def judge(made: Class, seeds: int = 12) -> None:

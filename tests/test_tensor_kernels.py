@@ -66,10 +66,12 @@ def bound(made: Class, arrays: Mapping[str, Any]) -> float:
 
 def judge(
     text: str, seed: int = 1, anchor: str = "moves", given: Mapping[str, Any] | None = None, slack: float = 1.0,
-    spread: float = 1.0, **sizes: Any,
+    spread: float = 1.0, pieces: int = 1, **sizes: Any,
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Run some rows of every tile; compare them with the definition."""
     made, plan, lengths = prepared(text, **sizes)
+    blocks = -(-lengths[made.stream] // plan.span)
+    plan = replace(plan, pieces=pieces if plan.uneven else min(pieces, blocks))  # as `best_pieces` has it
     arrays = drawn(made, lengths, seed, spread) | (given or {})
     quads = Quads(made, replace(plan, anchor=anchor), arrays, blocks=2)
     if anchor == "again":
@@ -99,7 +101,12 @@ def compare(
 # --- every kernel ----------------------------------------------------------------------------------------------------
 
 
+SUM = """tensors Q[h,i,d], A[h,i,r], K[h,j,d], B[h,j,r], V[h,j,e], bias[h,j];
+s = sum[d](Q[h,i,d] * K[h,j,d]) + bias[h,j] + sum[r](A[h,i,r] * B[h,j,r]);
+p = exp(s - max[j](s));
+return O = sum[j](p * V[h,j,e]) / sum[j](p)"""
 APART = {"a fold without scores", "a constant for every element"}  # `bound` knows neither of them
+APART |= {n for n, text in INSIDE.items() if "argm" in text or "topk" in text}  # tests/test_tensor_logits.py
 KNOWN = {name: text for name, text in INSIDE.items() if name not in APART}
 
 
@@ -120,6 +127,25 @@ def test_lengths_of_heads(heads: tuple[int, int]) -> None:
     judge("attention_causal", d=d, e=e, j=260, spread=0.5, given={"scale": -0.3})
     judge("attention_alibi", d=d, e=e, j=260, spread=0.5)
     judge(INSIDE["scaled lanes"], d=d, e=e, j=130, spread=0.5)
+
+
+@pytest.mark.parametrize("pieces, j", [(2, 150), (3, 700), (5, 129), (7, 260)])
+@pytest.mark.parametrize("name", ["attention_scaled", "attention_causal", "attention_window", "attention_masked",
+                                  "attention_with_lse", "attention_sink", "attention_sigmoid"])  # fmt: skip
+def test_pieces_of_the_stream(name: str, pieces: int, j: int) -> None:
+    """Unequal ones; where a condition leaves fewer blocks than pieces, some are empty."""
+    judge(name, pieces=pieces, i=9, j=j)
+
+
+def test_pieces_of_rows_without_any_element() -> None:
+    judge("attention_masked", pieces=3, i=9, j=700, given={"mask": np.zeros((700,), bool)})
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+@pytest.mark.parametrize("i, j", [(9, 17), (65, 300)])
+def test_sums_of_contractions(i: int, j: int, pieces: int) -> None:
+    judge(SUM, pieces=pieces, i=i, j=j)
+    judge(SUM.replace(", bias[h,j]", "").replace("+ bias[h,j] ", ""), pieces=pieces, i=i, j=j)
 
 
 @pytest.mark.parametrize("window", [-3, 0, 1, 5, 127, 128, 1000])

@@ -4,11 +4,13 @@
 import numpy as np
 from numba import cuda
 
+from redalg.kernels.gpu_math import max_nan_f32
 from redalg.kernels.intrinsics import (
     cluster_sync, dsm_load_u64, key_of, key_place, load_float32x4, shfl_down_u64, shfl_idx_u64, store_int64
 )
 
-i64, u64 = np.int64, np.uint64
+f32, i32, i64, u64 = np.float32, np.int32, np.int64, np.uint64
+INF = f32(np.inf)
 THREADS = 256
 TILE = 16
 VECTOR = 4
@@ -48,14 +50,35 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
             if j < stop:
                 k = v * VECTOR
                 x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
-        argmax_x_key_b = NONE
+        argmax_x_key_b_value = -INF  # the largest value of this thread
         for v in range(4):
             j = first + v * 1024
             if j < stop:
                 for c in range(VECTOR):
                     k = v * VECTOR + c
-                    at = j + c
-                    argmax_x_key_b = max(argmax_x_key_b, key_of(x_tile[k], at))
+                    argmax_x_key_b_value = max_nan_f32(argmax_x_key_b_value, x_tile[k])
+        place = i32(-1)
+        if argmax_x_key_b_value == argmax_x_key_b_value:
+            for w in range(4):
+                v = 3 - w
+                if first + v * 1024 < stop:
+                    for d in range(VECTOR):
+                        k = v * VECTOR + VECTOR - 1 - d
+                        if x_tile[k] == argmax_x_key_b_value:
+                            place = i32(k)
+        else:
+            for w in range(4):
+                v = 3 - w
+                if first + v * 1024 < stop:
+                    for d in range(VECTOR):
+                        k = v * VECTOR + VECTOR - 1 - d
+                        if x_tile[k] != x_tile[k]:
+                            place = i32(k)
+        argmax_x_key_b = (
+            key_of(argmax_x_key_b_value, first + place // VECTOR * 1024 + place % VECTOR)
+            if place >= 0
+            else NONE
+        )
         argmax_x_key_new = max(argmax_x_key, argmax_x_key_b)
         argmax_x_key = argmax_x_key_new
         first += THREADS * TILE

@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import is_finite_f32, sqrt_f32
+from redalg.kernels.gpu_math import fast_div_f32, is_finite_f32, sqrt_f32
 from redalg.kernels.intrinsics import load_bfloat16, load_bfloat16x8, shfl_xor_f32, store_bfloat16x8
 
 f32, i64 = np.float32, np.int64
@@ -105,7 +105,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
             ) = load_bfloat16x8(bias, j)
             for c in range(VECTOR):
                 k = v * VECTOR + c
-                y_part[c] = weight_part[c] * (x_tile[k] - A_x_b - avg_x_b) / t2 + bias_part[c]
+                y_part[c] = fast_div_f32(weight_part[c] * (x_tile[k] - A_x_b - avg_x_b), t2) + bias_part[c]
             store_bfloat16x8(
                 y, y_row + j,
                 (y_part[0], y_part[1], y_part[2], y_part[3], y_part[4], y_part[5], y_part[6], y_part[7])

@@ -6,10 +6,11 @@ from numba import cuda
 
 from redalg.kernels.gpu_math import exp_f32, max_nan_f32
 from redalg.kernels.intrinsics import (
-    key_of, key_place, key_value, load_float32x4, shfl_xor_f32, shfl_xor_some_u64, store_float32, store_int64
+    key_of, key_place, key_value, load_float32, load_float32x4, shfl_xor_f32, shfl_xor_some_u64,
+    store_float32, store_int64
 )
 
-f32, i64, u64 = np.float32, np.int64, np.uint64
+f32, i64, u32, u64 = np.float32, np.int64, np.uint32, np.uint64
 INF = f32(np.inf)
 THREADS = 32
 ROWS = 4
@@ -54,6 +55,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
         if j < length:
             for c in range(VECTOR):
                 k = v * VECTOR + c
+                at = j + c
                 max_x_b = max_nan_f32(max_x_b, x_tile[k])
     topk_x_key_b = max_x_b  # the largest value of this thread
     for step in range(5):
@@ -71,6 +73,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
     for step in range(1):
         topk_x_key_b = min(topk_x_key_b, shfl_xor_f32(topk_x_key_b, 16 << step))
     cuda.syncwarp()
+    mask = u32(0)
     for v in range(1):
         j = first + v * 128
         if j < length:
@@ -78,9 +81,15 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
                 k = v * VECTOR + c
                 at = j + c
                 if not x_tile[k] < topk_x_key_b:  # NaN comes first
-                    place = cuda.atomic.add(counts, r, 1)
-                    if place < 32:
-                        candidates[r * 32 + place] = key_of(x_tile[k], at)
+                    mask = u32(mask | (1 << k))
+    while mask != 0:
+        k = cuda.ffs(mask) - 1
+        mask = u32(mask & (mask - 1))
+        at = first + k // VECTOR * 128 + k % VECTOR
+        t1 = load_float32(x, x_row + at)
+        place = cuda.atomic.add(counts, r, 1)
+        if place < 32:
+            candidates[r * 32 + place] = key_of(t1, at)
     cuda.syncwarp()
     count = counts[r]
     if count <= 32:
@@ -95,41 +104,37 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
         last = u64(2**64 - 1)
         for i in range(K):
             largest = NONE
-            for v in range(1):
-                j = first + v * 128
-                if j < length:
-                    for c in range(VECTOR):
-                        k = v * VECTOR + c
-                        at = j + c
-                        key = key_of(x_tile[k], at)
-                        if key < last:
-                            largest = max(largest, key)
+            for at in range(t, length, THREADS):
+                t2 = load_float32(x, x_row + at)
+                key = key_of(t2, at)
+                if key < last:
+                    largest = max(largest, key)
             for step in range(5):
                 largest = max(largest, shfl_xor_some_u64(largest, 1 << step, 32))
             if t == 0:
                 topk_x_key_b_top[r * K + i] = largest
             last = largest
     cuda.syncwarp()
-    t1 = f32(0) if (max_x_b == -INF) else max_x_b
+    t3 = f32(0) if (max_x_b == -INF) else max_x_b
     sum_exp_b = f32(0)
     for v in range(1):
         j = first + v * 128
         if j < length:
             for c in range(VECTOR):
                 k = v * VECTOR + c
-                sum_exp_b = sum_exp_b + exp_f32(x_tile[k] - t1)
+                sum_exp_b = sum_exp_b + exp_f32(x_tile[k] - t3)
     for step in range(5):
         sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
     if t < 2 and live:
-        t2 = f32(1) / sum_exp_b
-        t3 = -max_x_b == -max_x_b
+        t4 = f32(1) / sum_exp_b
+        t5 = -max_x_b == -max_x_b
         i_j_top = t
-        t4 = key_value(topk_x_key_b_top[r * K + i_j_top])
-        t5 = exp_f32(t4 - max_x_b)
-        t6 = t2 * (f32(0) if (t3 & (t4 == -INF)) else t5)
+        t6 = key_value(topk_x_key_b_top[r * K + i_j_top])
+        t7 = exp_f32(t6 - max_x_b)
+        t8 = t4 * (f32(0) if (t5 & (t6 == -INF)) else t7)
         store_float32(
             gates, gates_row + i_j_top * gates_s1,
-            (-INF) if (key_place(topk_x_key_b_top[r * K + i_j_top]) < 0) else t6
+            (-INF) if (key_place(topk_x_key_b_top[r * K + i_j_top]) < 0) else t8
         )
     if t < 2 and live:
         i_j_top = t

@@ -1,0 +1,264 @@
+"""The part of a kernel for mma.sync that does not depend on the mathematics: copies ahead, products of a warp's rows.
+
+Every warp of a block multiplies 16 rows with the tiles that all of them copy: while one tile is worked on, the next
+ones are under way (cp.async), and one barrier a tile says that it is there and that the place of the last one is free
+(Dao, "FlashAttention-2", 2023, section 3.3: rows shared out among warps). What is computed on registers between the
+two products is printed by `redalg.kernels.tensor_tile`, as it is for warpgroups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from redalg.graph import Node, is_const
+from redalg.kernels import intrinsics_mma, intrinsics_tensor
+from redalg.kernels.cuda_text import local, operand_name
+from redalg.kernels.ir import Step
+from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_mma_plan import CHUNK, MmaPlan
+from redalg.kernels.tensor_pieces import finished
+from redalg.kernels.tensor_plan import positive
+from redalg.kernels.tensor_skeleton import Skeleton
+
+
+def header(made: Class, plan: MmaPlan, names: Collection[str]) -> tuple[list[str], list[str]]:
+    """Imports of what a kernel calls, and the functions of its shapes."""
+    lines = {n: text for n, text in _shapes(made, plan).items() if n in names}
+    own = {n for n in intrinsics_mma.MAKERS if n in names} | {text.split("(")[0] for text in lines.values()}
+    shared = {n for n in intrinsics_tensor.MAKERS if n in names}
+    found = [f"from redalg.kernels.intrinsics_mma import {', '.join(sorted(own))}"] if own else []
+    found += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(shared))}"] if shared else []
+    return found, [f"{n} = {text}" for n, text in lines.items()]
+
+
+def _shapes(made: Class, plan: MmaPlan) -> dict[str, str]:
+    p, kind = plan, made.dtype
+    width = p.terms_wide
+    left = "" if p.in_registers else f', a="shared", a_pitch={p.right_pitch}'
+    tall = f", tall={p.tall}" if p.tall > 1 else ""
+    product = f'tile_product({p.columns}, {width}, "{kind}", {p.right_pitch}{left}{tall}'
+    units, more = p.given // 8, f", wide={width // 8}" if p.given < width else ""
+    if p.long:
+        units, more = width // 8, ", ragged=True" if p.given % CHUNK else ""
+    copied = f"{units}, {p.right_pitch}, {p.threads}{more}"
+    return {
+        "load_left_words": f"left_load({width}, {p.given}{tall})",
+        "load_left_tile": f"tile_copy({p.rows}, {copied})",
+        "load_right_tile": f"tile_copy({p.columns}, {copied})",
+        "load_values_tile": f"tile_copy({p.columns}, {p.lanes // 8}, {p.values_pitch}, {p.threads})",
+        "multiply": f"{product})",
+        "multiply_more": f"{product}, fresh=False)",
+        "weigh": f'tile_product({p.lanes}, {p.columns}, "{kind}", {p.values_pitch}, fresh=False, transposed=True'
+        f"{tall})",
+        "copies_there": "copies_done(0)",
+        "copies_ready": f"copies_done({p.stages - 2})",
+    }
+
+
+class MmaSkeleton(Skeleton):
+    """Prints a whole kernel: one block for every tile of rows."""
+
+    plan: MmaPlan
+
+    def write(self) -> None:
+        out, k, p = self.out, self.kernel, self.plan
+        out("t = cuda.threadIdx.x", "lane = t & 31", "warp = uniform(t >> 5)", "room = cuda.shared.array(0, np.uint8)")
+        out("first_at = shared_start(room)", "# registers")
+        k.array("S", p.held * p.columns // 4)
+        if self.has_values:
+            k.array("sums", p.held * p.lanes // 4)
+            k.array("P", p.held * p.columns // 8, "np.uint32")
+        for part in self.made.walk.parts:
+            if not part.axes and part.name not in k.tile.picks.lists:
+                k.array(local(part.name), p.held)
+        out("tile = opaque(cuda.blockIdx.x)")
+        k.tile_places()
+        out(f"row = {self.made.row}_first + {16 * p.tall} * warp + (lane >> 2)")
+        self.factor()
+        self.places()
+        self.begin()
+        self.words()
+        self.all_blocks()
+
+    # --- where operands lie ------------------------------------------------------------------------------------------
+
+    def origin(self, leaf: Node, inner: str, along: str) -> tuple[str, str]:
+        """The texts of a tensor's first element for the batch of the tile, and of its stride from row to row."""
+        access = self.kernel.access
+        strides = {a: access.stride(leaf.attr.name, d) for d, a in enumerate(leaf.attr.axes)}
+        others = [f"i_{a} * {s}" for a, s in strides.items() if a not in (inner, along)]
+        return " + ".join(others) or "i64(0)", strides[along]
+
+    def places(self) -> None:
+        """First elements in memory, and the lane's addresses in shared memory."""
+        out, p, made = self.out, self.plan, self.made
+        start, self.left_step = self.origin(made.left, made.terms, made.row)
+        out(f"left_row = {start}")
+        start, self.right_step = self.origin(made.right, made.terms, made.stream)
+        out(f"right_row = {start}", f"right_at = right_lane(first_at, lane, {p.right_pitch})")
+        if made.values is not None and made.lane:
+            start, self.values_step = self.origin(made.values, made.lane, made.stream)
+            out(f"values_row = {start}")
+            out(f"values_at = left_lane(first_at + {p.right_bytes}, lane, {p.values_pitch})")
+        if not p.in_registers:
+            out(f"left_tile = first_at + {p.left_place}")
+            out(f"left_at = left_lane(left_tile + {16 * p.tall * p.right_pitch} * warp, lane, {p.right_pitch})")
+            if not p.long:
+                self.left_copied("left_tile", "left_row")
+        out("read_at = opaque(0)")
+
+    def left_copied(self, place: str, start: str, more: str = "") -> None:
+        row, size, name = self.made.row, self.kernel.access.size(self.made.row), operand_name(self.made.left.attr.name)
+        first = f"{start} + {row}_first * {self.left_step}"
+        self.out(f"load_left_tile({place}, {name}, {first}, {self.left_step}, {size} - {row}_first, t{more})")
+
+    # --- copies ------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start copying what the first blocks read."""
+        for k in range(self.plan.stages - 1):
+            self.fetch(f"last - {k}" if k else "last", str(k * self.plan.stage_bytes))
+
+    def fetch(self, block: str, place: str) -> None:
+        """Start copying a block of the stream, if there is one."""
+        out, made = self.out, self.made
+        out(f"ahead = {block}")
+        with out.block("if ahead >= low:"):
+            self.copied("right", made.right, "right_row", self.right_step, place)
+            if made.values is not None:
+                self.copied("values", made.values, "values_row", self.values_step, f"{place} + {self.plan.right_bytes}")
+        out("copies_sent()")
+
+    def copied(self, what: str, leaf: Node, start: str, step: str, place: str, more: str = "") -> None:
+        first = f"{start} + ahead * (COLUMNS * {step})"
+        name, count = operand_name(leaf.attr.name), f"{self.kernel.length} - ahead * COLUMNS"
+        # Asked anew, so that no register holds from block to block what follows from it.
+        self.out(f"load_{what}_tile(first_at + {place}, {name}, {first}, {step}, {count}, this_thread(){more})")
+
+    def turned(self, name: str) -> str:
+        """To the next stage."""
+        size, last = self.plan.stage_bytes, (self.plan.stages - 1) * self.plan.stage_bytes
+        if self.plan.stages == 2:
+            return f"{name}_at = opaque({size} - {name}_at)"
+        return f"{name}_at = opaque(0 if {name}_at == {last} else {name}_at + {size})"
+
+    def arrived(self, block: str) -> None:
+        """The next tile is there, everybody is done with the one before it, and its place is filled again."""
+        size, stages = self.plan.stage_bytes, self.plan.stages
+        free = f"{size} - read_at"
+        self.out("copies_ready()", "cuda.syncthreads()")
+        if stages > 2:
+            free = "write_at"
+            self.out(f"write_at = {(stages - 1) * size} if read_at == 0 else read_at - {size}")
+        self.fetch(f"{block} - {stages - 1}", free)
+
+    def words(self) -> None:
+        """The left operand's fragments, with the factor's sign."""
+        out, p, made, k = self.out, self.plan, self.made, self.kernel
+        signed = made.scale is not None and not is_const(made.scale, 1) and not positive(made)
+        if not p.in_registers:
+            if signed:
+                self.signed()
+            return
+        k.array("left_words", p.held * p.terms // 8, "np.uint32")
+        size, name = k.access.size(made.row), operand_name(made.left.attr.name)
+        first = f"left_row + row * {self.left_step} + 2 * (lane & 3)"
+        out(f"load_left_words(left_words, {name}, {first}, {self.left_step}, {size} - row)")
+        if signed:
+            with out.block(f"for k in range({p.held * p.terms // 8}):"):
+                out("left_words[k] = (left_words[k] & keep) ^ minus")
+
+    def signed(self) -> None:
+        """Give the left operand in shared memory the factor's sign, which is the same for all of the tile."""
+        out, p = self.out, self.plan
+        with out.block("if (keep ^ minus) != np.uint32(0xffffffff):"):
+            out("copies_there()", "cuda.syncthreads()")
+            with out.block(f"for k in range(t, {p.left_bytes // 4}, {p.threads}):"):
+                out("word_store(left_tile + 4 * k, (word_load(left_tile + 4 * k) & keep) ^ minus)")
+
+    # --- blocks ------------------------------------------------------------------------------------------------------
+
+    def all_blocks(self) -> None:
+        """The tile of rows over all its blocks, the last block first."""
+        out, k, made = self.out, self.kernel, self.made
+        if self.has_values:
+            with out.block(f"for k in range({self.plan.held * self.plan.lanes // 4}):"):
+                out("sums[k] = f32(0)")
+        k.tile.picks.start()
+        self.block("last", made.walk.lift, True)
+        out("block = opaque(last)", "low_step = opaque(low)")
+        with out.block("while block > low_step:"):
+            out("block = opaque(block - 1)")
+            self.block("block", k.steps, False)
+        self.who()
+        finished(k)
+
+    def who(self) -> None:
+        """The thread's first row, asked anew: no register holds it from block to block."""
+        row, tall = self.made.row, self.plan.tall
+        self.out("t = this_thread()", "lane = t & 31", f"row = {row}_first + {16 * tall} * (t >> 5) + (lane >> 2)")
+
+    def block(self, block: str, steps: Iterable[Step], first: bool) -> None:
+        out, k = self.out, self.kernel
+        self.scores(block)
+        self.who()
+        k.block_places(block)
+        k.tile.columns.vote(first)
+        if first:
+            k.tile.columns.early()
+        k.tile.scores(first)
+        shared = not first and self.shares()
+        if shared:
+            k.array(k.share, k.held)
+        k.tile.fold(steps, first)
+        if not self.has_values:
+            return
+        if shared:
+            with out.block(f"for k in range({self.plan.held * self.plan.lanes // 4}):"):
+                out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & {k.held - 1}]")
+        with out.block(f"for k in range({self.plan.held * self.plan.columns // 8}):"):
+            out(f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")
+        out("weigh(sums, P, values_at + read_at)", self.turned("read"))
+
+    def scores(self, block: str) -> None:
+        """The block's scores."""
+        self.arrived(block)
+        self.out(f"multiply(S, {'left_words' if self.plan.in_registers else 'left_at'}, right_at + read_at)")
+
+
+class LongMmaSkeleton(MmaSkeleton):
+    """Both operands of the contraction come in chunks of 64 terms, and there are no lanes."""
+
+    def begin(self) -> None:
+        self.out("term = 0", "ahead = last", "write_at = opaque(0)")
+        for _ in range(self.plan.stages - 1):
+            self.fetch("", "write_at")
+
+    def fetch(self, block: str, place: str) -> None:
+        """Start copying the next chunk, if there is one."""
+        out, p = self.out, self.plan
+        more = f", {p.terms // 8} - (term >> 3)" if p.terms % CHUNK else ""
+        with out.block("if ahead >= low:"):
+            self.copied("right", self.made.right, "right_row + term", self.right_step, place, more)
+            self.left_copied(f"left_tile + {place}", "left_row + term", more)
+            out(f"term += {CHUNK}")
+            with out.block(f"if term >= {p.terms}:"):
+                out("term = 0", "ahead -= 1")
+        out("copies_sent()", self.turned("write"))
+
+    def scores(self, block: str) -> None:
+        """The block's scores, chunk by chunk; apart from S, which need not be in registers."""
+        count = self.plan.held * self.plan.columns // 4
+        self.kernel.array("score_parts", count)
+        self.chunk("multiply")
+        chunks = -(-self.plan.terms // CHUNK)
+        if chunks > 1:
+            with self.out.block(f"for chunk in range(1, {chunks}):"):
+                self.chunk("multiply_more")
+        with self.out.block(f"for k in range({count}):"):
+            self.out("S[k] = score_parts[k]")
+
+    def chunk(self, name: str) -> None:
+        self.out("copies_ready()", "cuda.syncthreads()")
+        self.fetch("", "write_at")
+        self.out(f"{name}(score_parts, left_at + read_at, right_at + read_at)", self.turned("read"))

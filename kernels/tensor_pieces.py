@@ -1,0 +1,95 @@
+"""Pieces of the stream, where there are too few rows for all multiprocessors.
+
+The states of pieces go to memory, and a second kernel merges them by the derived merge, in the order of the stream.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.kernels.cuda_text import local
+from redalg.kernels.ir import Join, Let, Part
+from redalg.kernels.tensor_results import TensorResults
+
+if TYPE_CHECKING:
+    from redalg.kernels.emit_tensor import TensorKernel
+
+
+def finished(kernel: TensorKernel) -> None:
+    """What is done with the state of a tile of rows: results are written, or the state of this piece of the stream."""
+    if kernel.plan.pieces > 1:
+        _kept(kernel)
+    else:
+        TensorResults(kernel).write()
+
+
+def _kept(kernel: TensorKernel) -> None:
+    out, made, p, results = kernel.out, kernel.made, kernel.plan, TensorResults(kernel)
+    kernel.tile.picks.exchange(kernel.element())
+    results.summed()
+    with out.block(kernel.each_row):
+        kernel.row_places()
+        with out.block(f"if i_{made.row} < {kernel.access.size(made.row)}:"):
+            index = f"i_{kernel.program.rows[0]}"
+            for axis in kernel.program.rows[1:]:
+                index = f"({index}) * {kernel.access.size(axis)} + i_{axis}"
+            out(f"index = ({index}) * {p.pieces} + piece")
+            with out.block("if lane & 3 == 0:"):
+                for part in (x for x in made.walk.parts if not x.axes):
+                    dtype, count = kernel.tile.picks.left(part)
+                    for k in range(count):
+                        at, entry = (f"{count} * index + {k}", f"{count} * r + {k}") if count > 1 else ("index", "r")
+                        out(f"store_{dtype}({local(part.name)}_pieces, {at}, {local(part.name)}[{entry}])")
+            for part in (x for x in made.walk.parts if x.axes):
+                with results.pairs():
+                    place = f"index * {p.lanes} + i_{made.lane}"
+                    out(f"store_float32x2({local(part.name)}_pieces, {place}, (sums[s], sums[s + 1]))")
+
+
+def merging(kernel: TensorKernel) -> None:
+    """The body of the second kernel: a thread for every row and lane merges the states of its pieces."""
+    out, made, p = kernel.out, kernel.made, kernel.plan
+    rows = kernel.program.rows
+    total = " * ".join([*(kernel.access.size(a) for a in rows), *([str(p.lanes)] if made.lane else [])])
+    out("index = i64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x")
+    with out.block(f"if index < {total}:"):
+        if made.lane:
+            out(f"i_{made.lane} = index % {p.lanes}", f"index = index // {p.lanes}")
+        rest = "index"
+        for axis in reversed(rows[1:]):
+            size = kernel.access.size(axis)
+            out(f"i_{axis} = {rest} % {size}", f"outer_{axis} = {rest} // {size}")
+            rest = f"outer_{axis}"
+        out(f"i_{rows[0]} = {rest}")
+        out("# registers")
+        numbers = [x for x in made.walk.parts if x.name not in kernel.tile.picks.lists]
+        out(*(f"{local(x.name)} = {_loaded(kernel, x, '')}" for x in numbers))
+        kernel.single = True
+        kernel.tile.picks.merge(p.pieces)
+        if numbers:
+            _merge_numbers(kernel, numbers)
+        TensorResults(kernel).totals()
+
+
+def _merge_numbers(kernel: TensorKernel, numbers: list[Part]) -> None:
+    """Parts that are numbers, by the derived merge."""
+    out, made, lists = kernel.out, kernel.made, kernel.tile.picks.lists
+    with out.block(f"for piece in range(1, {kernel.plan.pieces}):"):
+        out(*(f"{local(x.name)}_b = {_loaded(kernel, x, ' + piece')}" for x in numbers))
+        scope = kernel.row_scope()
+        for step in made.walk.combine:
+            if isinstance(step, Let) and step.name != "n_new":
+                scope.lines.append(f"{local(step.name)} = {scope.converted(step.node, 'f')}")
+            elif isinstance(step, Join) and step.names[0].removesuffix("_new") not in lists:
+                kernel.tile.joined_row(step, scope)
+        kernel.flush(scope)
+        out(*(f"{local(x.name)} = {local(x.name)}_new" for x in numbers))
+
+
+def _loaded(kernel: TensorKernel, part: Part, piece: str) -> str:
+    """The number of a state of a piece of this row, and of this lane."""
+    p = kernel.plan
+    at = f"index * {p.pieces}{piece}"
+    if part.axes:
+        at = f"({at}) * {p.lanes} + i_{kernel.made.lane}"
+    return f"load_float32({local(part.name)}_pieces, {at})"

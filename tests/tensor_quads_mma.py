@@ -1,0 +1,167 @@
+"""Runs a printed kernel for mma.sync on the CPU for some quads of threads, as `tests.tensor_quads` does.
+
+Copies to shared memory are remembered with what they read, by the place they go to; products read what was copied there
+and has arrived. A place that is read too early, or holds another block, gives other numbers, or none at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redalg.kernels.emit_tensor import emit_tensor
+from redalg.kernels.tensor_class import Class
+from redalg.kernels.tensor_mma_plan import MmaPlan
+from tests.tensor_quads import LEFT, Quads
+
+SIGNS = {LEFT: 1, 0: 0, LEFT ^ 0x80008000: -1}
+
+
+@dataclass
+class Copied:
+    """A tile in shared memory: rows of an array from an offset on, zeros from `count` on and beyond `width`."""
+
+    array: np.ndarray
+    offset: int
+    step: int
+    count: int
+    rows: int
+    width: int
+    pitch: int
+    arrived: bool = False
+
+    def matrix(self, first: int, rows: int, wide: int) -> np.ndarray:
+        assert self.arrived, "a tile is read before it is there"
+        assert 0 <= first and first + rows <= self.rows
+        found = np.zeros((rows, wide))
+        for r in range(rows):
+            if first + r < self.count:
+                at = self.offset + (first + r) * self.step
+                width = min(wide, self.width)
+                assert 0 <= at and at + width <= self.array.size, "a copy from beyond the array"
+                found[r, :width] = self.array[at : at + width]
+        return found
+
+
+class MmaQuads(Quads):
+    """One kernel by mma.sync. Places: (team, warp, row) of four warps each, the first team being -1."""
+
+    plan: MmaPlan
+
+    def __init__(self, made: Class, plan: MmaPlan, given: Mapping[str, Any], **more: Any) -> None:
+        super().__init__(made, plan, given, **more)
+        self.blocks = self.fixed["tiles"]
+        assert emit_tensor(made, plan).source == self.module.source
+
+    def one(self, *arguments: Any) -> None:
+        me = self.local
+        me.places, me.group, me.groups = {}, [], []
+        super().one(*arguments)
+
+    def do_this_thread(self) -> int:
+        return int(self.local.t)
+
+    do_shared_start = staticmethod(lambda _: 0)
+    do_left_lane = do_right_lane = staticmethod(lambda place, lane, pitch: place)
+
+    # --- copies ------------------------------------------------------------------------------------------------------
+
+    def do_tile_copy(
+        self, rows: int, units: int, pitch: int, threads: int, wide: int = 0, ragged: bool = False
+    ) -> Callable[..., None]:
+        assert threads == self.plan.threads and pitch >= 16 * max(units, wide) and pitch // 16 % 2 == 1
+
+        def copy(place: int, array: np.ndarray, offset: int, step: int, count: int, t: int, *inside: int) -> None:
+            me = self.local
+            width = 8 * (min(units, *inside) if inside else units)
+            assert 0 <= place and place + rows * pitch <= self.plan.shared and place % 16 == 0 and t == me.t
+            overlapped = [p for p, x in me.places.items() if p < place + rows * pitch and place < p + x.rows * x.pitch]
+            for p in overlapped:
+                del me.places[p]
+            me.places[place] = made = Copied(array, offset, step, count, rows, width, pitch)
+            me.group.append(made)
+
+        return copy
+
+    def do_copies_sent(self) -> None:
+        self.local.groups.append(self.local.group)
+        self.local.group = []
+
+    def do_copies_done(self, groups: int) -> Callable[[], None]:
+        def done() -> None:
+            for group in self.local.groups[: len(self.local.groups) - groups]:
+                for copied in group:
+                    copied.arrived = True
+
+        return done
+
+    def do_left_load(self, terms: int, there: int, tall: int = 1) -> Callable[..., None]:
+        def load(words: Any, array: np.ndarray, offset: int, step: int, count: int) -> None:
+            me = self.local
+            first = offset - 2 * (me.t & 3)
+            me.left = np.zeros((2 * tall, terms))
+            for r in range(2 * tall):
+                if 8 * r < count:
+                    me.left[r, :there] = array[first + 8 * r * step : first + 8 * r * step + there]
+            words[:] = LEFT
+
+        return load
+
+    @staticmethod
+    def do_word_load(place: int) -> int:
+        return LEFT
+
+    def do_word_store(self, place: int, word: int) -> None:
+        self.local.sign = SIGNS[int(word)]
+
+    # --- products ----------------------------------------------------------------------------------------------------
+
+    def found(self, place: int) -> tuple[Copied, int]:
+        """The tile an address lies in, and the row."""
+        for start, x in self.local.places.items():
+            if start <= place < start + x.rows * x.pitch:
+                assert (place - start) % x.pitch == 0
+                return x, (place - start) // x.pitch
+        raise AssertionError("nothing was copied there")
+
+    def do_tile_product(
+        self, columns: int, terms: int, dtype: str, pitch: int, a: str = "registers", a_pitch: int = 0,
+        fresh: bool = True, transposed: bool = False, tall: int = 1,
+    ) -> Callable[..., None]:  # fmt: skip
+        held = 2 * tall
+        across = np.arange(columns // 4)
+
+        def rows_of(left: Any) -> np.ndarray:
+            me = self.local
+            if transposed:
+                return self.weights(left, terms, held)
+            if a == "registers":
+                return me.left * SIGNS[int(left[0])]
+            tile, first = self.found(left)
+            row = first + (me.t % 32) // 4
+            whole = tile.matrix(0, tile.rows, terms)
+            return whole[[row + 8 * r for r in range(held)]] * getattr(me, "sign", 1)
+
+        def product(scores: Any, left: Any, place: int) -> None:
+            me = self.local
+            tile, first = self.found(place)
+            assert first == 0 and tile.pitch == pitch
+            right = tile.matrix(0, tile.rows, columns).T if transposed else tile.matrix(0, columns, terms)
+            made = rows_of(left) @ right[8 * (across >> 1) + 2 * (me.t & 3) + (across & 1)].T
+            for r in range(held):
+                at = 2 * held * (across >> 1) + 2 * r + (across & 1)
+                scores[at] = made[r].astype(np.float32) + (0 if fresh else scores[at])
+
+        return product
+
+    def weights(self, words: Any, terms: int, held: int) -> np.ndarray:
+        every = self.local.quad.exchanged(self.local.lane, list(words))
+        full = np.zeros((held, terms))
+        for lane, pairs in enumerate(every):
+            for k, (x, y) in enumerate(pairs):
+                at = 8 * (k // held) + 2 * lane
+                full[k % held, at : at + 2] = x, y
+        return full
