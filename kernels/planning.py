@@ -85,6 +85,13 @@ def plan(
         note = ()
     choice = choose(program, sizes, walk, target, deterministic, schedule)
     choice = replace(choice, reasons=choice.reasons + note) if note else choice
+    return _rows_planned(program, choice, sizes, shapes)
+
+
+def _rows_planned(
+    program: Program, choice: Choice, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+) -> Planned:
+    """The plan of a kernel of rows."""
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
     waiting = s.split if s.persistent and program.keeps else 1
     geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
@@ -181,19 +188,19 @@ def _tensor_planned(
     )  # fmt: skip
 
 
+def _require_faster(made: Planned, usual: Choice) -> None:
+    """Raises: Outside where kernels of rows are predicted to take less time than a product of matrices."""
+    if usual.seconds < made.choice.seconds:
+        times = f"{micro(made.choice.seconds)} are predicted, and {micro(usual.seconds)} without"
+        raise Outside(f"as a product of matrices {times}")
+
+
 def _layout(tiles: TensorPlan, stream: str) -> str:
     groups = f"{tiles.teams} warpgroups of 64 rows"
     if isinstance(tiles, WidePlan):
         groups = f"2 warpgroups share 64 rows, {tiles.own_lanes} lanes each"
     ahead = f"one more warpgroup brings {tiles.stages} of them ahead"
     return f"tensor cores: {groups}, blocks of {tiles.span} along {stream}, {ahead}"
-
-
-def _require_faster(made: Planned, usual: Choice) -> None:
-    """Raises: Outside where kernels of rows are predicted to take less time than a product of matrices."""
-    if usual.seconds < made.choice.seconds:
-        times = f"{micro(made.choice.seconds)} are predicted, and {micro(usual.seconds)} without"
-        raise Outside(f"as a product of matrices {times}")
 
 
 def _product_planned(
@@ -225,10 +232,7 @@ def _before(
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     known = {n: View.contiguous(shape) for n, shape in shapes.items()} | dict(views) | dict(first.views)
     choice = choose(program, sizes, walk_of(program, known), target, deterministic)
-    s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
-    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster)
-    module = emit(program, s, choice.layout)
-    return Planned(program, choice, module, sizes, shapes, geometry, results=first.views)
+    return replace(_rows_planned(program, choice, sizes, shapes), results=first.views)
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)
