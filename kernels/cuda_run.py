@@ -104,9 +104,10 @@ class CudaRun(Shown):
                 n: a if _is_number(a) else framework.enter(np.asarray(a) if framework is NUMPY else a)
                 for n, a in arrays.items()
             }
-            if self.requested == MEASURE:
-                return self._measured(framework, dtypes, held, stream)
-            return Ready(self, framework, dtypes, held, self.requested)
+            with driver.relaxed():
+                if self.requested == MEASURE:
+                    return self._measured(framework, dtypes, held, stream)
+                return Ready(self, framework, dtypes, held, self.requested)
 
         ready: Ready = self._once(key, make)
         self._ready[key] = self._last = ready

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -72,6 +73,20 @@ def checked(result: Any, what: str = "the CUDA driver") -> Any:
         )
         raise RedalgError(f"{name} ({int(error)})", what, "the CUDA driver refused", fix)
     return values[0] if len(values) == 1 else values
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """What is done here once may be done while a stream of the caller is captured: loading code, taking memory."""
+    from cuda.bindings import driver
+
+    before = checked(
+        driver.cuThreadExchangeStreamCaptureMode(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    )
+    try:
+        yield
+    finally:
+        checked(driver.cuThreadExchangeStreamCaptureMode(before))
 
 
 _thread = threading.local()

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redalg.kernels.driver import checked
+from redalg.kernels.driver import checked, relaxed
 from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
@@ -76,16 +76,12 @@ class _Kept:
         from cuda.bindings import driver as d
 
         self.words, size = words, ctypes.sizeof(words)
-        relaxed = d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        before = checked(d.cuThreadExchangeStreamCaptureMode(relaxed))  # the caller's stream may be captured
-        try:
+        with relaxed():
             self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
             own = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
             checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, own), "writing tensor maps")
             checked(d.cuStreamSynchronize(own))
             checked(d.cuStreamDestroy(own))
-        finally:
-            checked(d.cuThreadExchangeStreamCaptureMode(before))
 
     def __del__(self) -> None:
         try:

@@ -145,10 +145,10 @@ def test_many_tiles_in_pairs_of_blocks() -> None:
         (PLAIN, {}), (PLAIN, {"major": "w"}), ("fp8_per_token_gemm", {"w": E4M3, "major": "w"}),
         ("rms_norm_gemm", {}), (PLAIN, {"kind": E4M3, "major": "w"}),
     ):  # fmt: skip
-        sizes = {"i": 3000, "j": 1000, "k": 2056}
+        sizes = {"i": 3000, "j": 1000, "k": 4104}
         arrays = drawn(text, sizes, **options)
         run = run_of(text)
-        out = torch.full((3000, 2056), float("nan"), device="cuda", dtype=run(**arrays).dtype)
+        out = torch.full((3000, 4104), float("nan"), device="cuda", dtype=run(**arrays).dtype)
         agree(text, run(out=out, **arrays), arrays)
         assert run.planned.geometry.cluster == 2
 

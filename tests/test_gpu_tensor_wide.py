@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -41,20 +42,22 @@ def agree(text: str, found: Any, arrays: dict[str, Any], kind: str = "bfloat16")
     for q, k in (("Q", "C" if "C" in known else "K"), ("Qr", "Kr")):
         if q in known:
             terms += known[q].shape[-1]
-            off += float(np.linalg.norm(known[q], axis=-1).max() * np.linalg.norm(known[k], axis=-1).max())
+            norms = (np.nan_to_num(np.linalg.norm(known[n], axis=-1), posinf=0).max() for n in (q, k))
+            off += float(prod(norms))
     off = 2.0**-23 * terms * (off * known.get("scale", 1.0) + np.abs(known.get("bias", 0.0)).max())
-    stream = known[values].shape[-2]
+    stream, largest = known[values].shape[-2], np.abs(known[values][np.isfinite(known[values])]).max()
     for name, value in ours.items():
         a, b = np.asarray(host(value)), np.asarray(true[name])
         unit = UNIT[str(value.dtype).removeprefix("torch.")]
         if name == "O":
-            most = (UNIT[kind] + 2 * off + 2.0**-24 * (stream + 64)) * np.abs(known[values]).max()
-            most = np.full(b.shape, most + stream * LEAST[kind] * np.abs(known[values]).max())
+            most = (UNIT[kind] + 2 * off + 2.0**-24 * (stream + 64)) * largest
+            most = np.full(b.shape, most + stream * LEAST[kind] * largest)
         else:
             most = 2 * off + 2.0**-24 * (stream + 64) * (1 + np.abs(b))
         np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
         finite = np.isfinite(b)
-        excess = np.abs(a - b)[finite] / (most * (1 + unit) + unit * np.abs(b))[finite]
+        np.testing.assert_array_equal(a[~finite], b[~finite], err_msg=name)
+        excess = np.abs(a[finite] - b[finite]) / (most * (1 + unit) + unit * np.abs(b))[finite]
         assert excess.size == 0 or excess.max() <= 1, f"{name}: {excess.max():.3g} times the bound"
 
 
