@@ -80,13 +80,13 @@ def relaxed() -> Iterator[None]:
     """What is done here once may be done while a stream of the caller is captured: loading code, taking memory."""
     from cuda.bindings import driver
 
-    before = checked(
-        driver.cuThreadExchangeStreamCaptureMode(driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
-    )
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    error, before = driver.cuThreadExchangeStreamCaptureMode(mode)
     try:
         yield
     finally:
-        checked(driver.cuThreadExchangeStreamCaptureMode(before))
+        if not int(error):
+            driver.cuThreadExchangeStreamCaptureMode(before)
 
 
 _thread = threading.local()
