@@ -81,7 +81,10 @@ def relaxed() -> Iterator[None]:
     from cuda.bindings import driver
 
     mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    error, before = driver.cuThreadExchangeStreamCaptureMode(mode)
+    try:
+        error, before = driver.cuThreadExchangeStreamCaptureMode(mode)
+    except Exception:  # there is no driver library, as where a stand-in takes the launches
+        error, before = 1, None
     try:
         yield
     finally:
