@@ -51,6 +51,15 @@ class Access:
         self.used.setdefault(name, Param("stride_out" if result else "stride", array, "int64", dim))
         return name
 
+    def places(self, flat: str, axes: tuple[str, ...]) -> list[str]:
+        """Lines that give the index along every axis from the number `flat` of 32 bits, the last axis running first."""
+        lines: list[str] = []
+        for axis in reversed(axes[1:]):
+            size = self.size(axis)
+            lines += [f"outer_{axis} = quotient({flat}, {size})", f"i_{axis} = {flat} - outer_{axis} * {size}"]
+            flat = f"outer_{axis}"
+        return [*lines, f"i_{axes[0]} = {flat}"] if axes else []
+
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str], result: bool = False) -> list[str]:

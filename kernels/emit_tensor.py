@@ -245,13 +245,7 @@ class TensorKernel:
             out(f"{made.row}_first = ({blocks} - 1 - across) * ROWS")
         else:
             out(f"batch = quotient({tile}, {blocks})", f"{made.row}_first = ({tile} - batch * {blocks}) * ROWS")
-        rest = "batch"
-        for axis in reversed(made.batch[1:]):
-            out(f"outer_{axis} = quotient({rest}, {self.access.size(axis)})")
-            out(f"i_{axis} = {rest} - outer_{axis} * {self.access.size(axis)}")
-            rest = f"outer_{axis}"
-        if made.batch:
-            out(f"i_{made.batch[0]} = {rest}")
+        out(*self.access.places("batch", made.batch))
         out(f"{made.row}_last = min({made.row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
         out(*(f"{name} = {self.leaf(node)}" for node, name in self.edges.items()))
         b = self.bounds

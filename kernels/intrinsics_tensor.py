@@ -125,13 +125,16 @@ def registers(count: int, more: bool) -> Any:
     return instruction("registers", text, MEMORY)
 
 
-def tensor_load(dimensions: int) -> Any:
-    """``load(address, map, barrier, x, y, …)``: a box of a tensor to shared memory; its bytes count at the barrier."""
+def tensor_load(dimensions: int, pair: bool = False) -> Any:
+    """``load(address, map, barrier, x, y, …)``: a box of a tensor to shared memory; its bytes count at the barrier.
+
+    ``pair``: the box and the count come to both blocks of a cluster of two, at the same addresses (multicast).
+    """
     places = ", ".join(f"${3 + k}" for k in range(dimensions))
-    text = (
-        f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes "
-        f"[$0], [$1, {{{places}}}], [$2];"
-    )
+    load = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    text = f"{load} [$0], [$1, {{{places}}}], [$2];"
+    if pair:
+        text = f"{{ .reg .b16 both; mov.b16 both, 3; {load}.multicast::cluster [$0], [$1, {{{places}}}], [$2], both; }}"
     constraints = "r,l,r," + "r," * dimensions + MEMORY
     takes = (types.int32, types.uint64, types.int32, *[types.int32] * dimensions)
 
@@ -241,6 +244,12 @@ def _has_bit() -> Any:
 
 WAIT = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
 ARRIVE = "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+# Counts at the barrier of both blocks of a pair, which lies at one address in each.
+ARRIVE_PAIR = (
+    "{ .reg .pred p; .reg .b32 a, b; setp.ne.s32 p, $1, 0; "
+    "mapa.shared::cluster.u32 a, $0, 0; mapa.shared::cluster.u32 b, $0, 1; "
+    "@p mbarrier.arrive.shared::cluster.b64 _, [a]; @p mbarrier.arrive.shared::cluster.b64 _, [b]; }"
+)
 _do = partial(partial, instruction)
 MAKERS: dict[str, Callable[[], Any]] = {
     "shared_base": _shared_base,
@@ -256,6 +265,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
         "barrier_expect", "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")
     ),
     "barrier_arrive": _do("barrier_arrive", ARRIVE, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "arrive_pair": _do("arrive_pair", ARRIVE_PAIR, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "barrier_wait": _do("barrier_wait", WAIT, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "turn_wait": _do("turn_wait", "bar.sync $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
     "turn_pass": _do("turn_pass", "bar.arrive $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),

@@ -23,7 +23,7 @@ from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
 from redalg.kernels.tensor_gemm_class import FLOAT8, NoProduct
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
-from redalg.kernels.tensor_plan import Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
+from redalg.kernels.tensor_plan import TENSOR_RATE, Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
 
 if TYPE_CHECKING:
@@ -236,7 +236,6 @@ def _before(
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)
-TENSOR_RATE = 740e12  # operations a second: bfloat16 products of 8192² by cuBLAS on an H200 (measured 2026-11-20)
 
 
 _PROGRAMS: dict[Any, Program] = {}

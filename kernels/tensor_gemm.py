@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from redalg.kernels import intrinsics_gemm, intrinsics_tensor
+from redalg.kernels import intrinsics_tensor
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_imports import imports
 from redalg.kernels.cuda_text import Text, definitions, local, operand_name
@@ -108,12 +108,8 @@ class GemmKernel:
         }  # fmt: skip
         lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
         makers = self._makers(names)
-        called = {text.split("(")[0] for text in makers.values()}
-        for module in (intrinsics_gemm, intrinsics_tensor):
-            own = {n for n in module.MAKERS if n in names} | {n for n in called if hasattr(module, n)}
-            called -= own
-            place = module.__name__.split(".")[-1]
-            lines += [f"from redalg.kernels.{place} import {', '.join(sorted(own))}"] if own else []
+        own = {n for n in intrinsics_tensor.MAKERS if n in names} | {text.split("(")[0] for text in makers.values()}
+        lines += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(own))}"]
         found = [f"{n} = {text}" for n, text in makers.items()]
         return "\n".join([*lines, "", *definitions(names, constants), "", *found]) + "\n"
 
@@ -130,8 +126,8 @@ class GemmKernel:
             "more_registers": f"registers({CONSUMER}, True)",
         }
         for m, side in zip(self.made.maps, ("left", "right"), strict=True):
-            pair = "_pair" if p.cluster > 1 and p.shared == side else ""
-            lines[f"load_{side}_tile"] = f"tensor_load{pair}({len(m.axes)})"
+            pair = ", pair=True" if p.cluster > 1 and p.shared == side else ""
+            lines[f"load_{side}_tile"] = f"tensor_load({len(m.axes)}{pair})"
         return {n: text for n, text in lines.items() if n in names}
 
     # --- shared memory -----------------------------------------------------------------------------------------------
@@ -164,13 +160,7 @@ class GemmKernel:
         ranked = " * 2 + rank" if p.cluster > 1 else ""
         tall, broad = (ranked, "") if p.shared == "right" else ("", ranked)
         out(f"row_first = (along{tall}) * ROWS", f"column_first = (across{broad}) * COLUMNS")
-        rest = "batch"
-        for axis in reversed(made.batch[1:]):
-            out(f"outer_{axis} = quotient({rest}, {self.access.size(axis)})")
-            out(f"i_{axis} = {rest} - outer_{axis} * {self.access.size(axis)}")
-            rest = f"outer_{axis}"
-        if made.batch:
-            out(f"i_{made.batch[0]} = {rest}")
+        out(*self.access.places("batch", made.batch))
 
     # --- the producer ------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import TYPES, Class, Outside, operand_of
 
+TENSOR_RATE = 740e12  # operations a second: bfloat16 products of 8192² by cuBLAS on an H200 (measured 2026-11-20)
 WIDEST = 256  # lanes of one warpgroup
 EXACT = 1 << 24  # positions that float32 tells apart
 REGISTERS = 200  # of a thread, for tiles

@@ -275,9 +275,6 @@ class Simulated:
 
         return load
 
-    def tensor_load_pair(self, dimensions: int) -> Callable[..., None]:
-        return self.tensor_load(dimensions, True)
-
     def _box(self, number: int, at: tuple[int, ...]) -> np.ndarray:
         m = self.planned.maps[number]
         operand, array = self.operands[m.operand], self.arrays[m.operand]

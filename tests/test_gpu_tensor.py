@@ -13,6 +13,7 @@ import pytest
 
 import redalg as ra
 from redalg.errors import RedalgError
+from tests.gpu_calls import replayed
 from tests.tensor_cases import CLASS, OPTIMISTIC, form_of, outside
 from tests.test_tensor_class import INSIDE
 
@@ -224,17 +225,11 @@ def test_scales_of_either_sign(name: str, head: int, scale: float) -> None:
         np.testing.assert_allclose(found, np.broadcast_to(mean, found.shape), rtol=2.0**-8, atol=2.0**-9)
 
 
-@pytest.mark.parametrize("schedule", ["tensor", "optimistic"])
-def test_infinite_scores_and_nan(schedule: str) -> None:
+def infinite_scores_and_nan(schedule: str) -> None:
     arrays = drawn("attention_bias", 130, 300)
     bias = arrays["bias"]
-    bias[:, 0], bias[:, 1, :299], bias[:, 2, 5], bias[1, 3, 7], bias[:, 4, 128:] = (
-        -np.inf,
-        -np.inf,
-        np.inf,
-        np.nan,
-        -np.inf,
-    )
+    bias[:, 0], bias[:, 1, :299], bias[:, 2, 5] = -np.inf, -np.inf, np.inf
+    bias[1, 3, 7], bias[:, 4, 128:] = np.nan, -np.inf
     arrays["Q"][0, 6] = np.nan
     arrays["V"][1, 9, 11] = np.nan
     agree("attention_bias", run_of("attention_bias", schedule)(**arrays), arrays)
@@ -244,16 +239,24 @@ def test_infinite_scores_and_nan(schedule: str) -> None:
     assert bool(torch.isnan(found[0]).all()) and not bool(torch.isnan(found[1]).any())
 
 
-def test_rows_without_any_element() -> None:
+def rows_without_any_element(schedule: str) -> None:
     arrays = drawn("attention_masked", 130, 300)
     arrays["mask"][:] = False
-    found = run_of("attention_masked")(**arrays)
-    assert bool((found == 0).all())
+    assert bool((run_of("attention_masked", schedule)(**arrays) == 0).all())
     arrays = drawn("attention_window", 300, 130)  # rows far behind the end see nothing
-    agree("attention_window", run_of("attention_window")(**arrays), arrays)
-    for window in (0, -5, 1, 10_000):
+    agree("attention_window", run_of("attention_window", schedule)(**arrays), arrays)
+    for window in (0, -5, 1, 37, 10_000):
         arrays["window"] = window
-        agree("attention_window", run_of("attention_window")(**arrays), arrays)
+        agree("attention_window", run_of("attention_window", schedule)(**arrays), arrays)
+
+
+@pytest.mark.parametrize("schedule", ["tensor", "optimistic"])
+def test_infinite_scores_and_nan(schedule: str) -> None:
+    infinite_scores_and_nan(schedule)
+
+
+def test_rows_without_any_element() -> None:
+    rows_without_any_element("tensor")
 
 
 # --- the call --------------------------------------------------------------------------------------------------------
@@ -321,23 +324,9 @@ def test_neighbours_of_the_operands_are_not_read() -> None:
 
 
 def test_streams_and_graphs() -> None:
-    arrays = drawn("attention_causal", 130, 200)
     for schedule in ("tensor", "optimistic"):
-        run = run_of("attention_causal", schedule)
-        plain = run(**arrays)
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            other = run(**arrays)
-        side.synchronize()
-        assert torch.equal(plain, other)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = run(**arrays)
-        arrays["Q"].mul_(-1)
-        graph.replay()
-        torch.cuda.synchronize()
-        agree("attention_causal", captured, arrays)
+        arrays = drawn("attention_causal", 130, 200)
+        agree("attention_causal", replayed(run_of("attention_causal", schedule), arrays, "Q", -1), arrays)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from gemm_cases import BATCHED, BIASED, PLAIN, SCALED, form_of
+from gpu_calls import replayed
 
 from redalg.errors import RedalgError
 from redalg.kernels import driver
@@ -193,21 +194,7 @@ def test_the_same_bits_whatever_the_number_of_rows() -> None:
 
 def test_streams_and_graphs() -> None:
     arrays = drawn("rms_norm_gemm", {"i": 256, "j": 256, "k": 256})
-    run = run_of("rms_norm_gemm")
-    plain = run(**arrays)
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        other = run(**arrays)
-    side.synchronize()
-    assert torch.equal(plain, other)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        captured = run(**arrays)
-    arrays["x"].mul_(-2)
-    graph.replay()
-    torch.cuda.synchronize()
-    agree("rms_norm_gemm", captured, arrays)
+    agree("rms_norm_gemm", replayed(run_of("rms_norm_gemm"), arrays, "x", -2), arrays)
 
 
 def test_outputs_beside_the_product() -> None:

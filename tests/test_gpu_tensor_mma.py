@@ -14,7 +14,20 @@ import pytest
 import redalg as ra
 from redalg.errors import RedalgError
 from tests.tensor_cases import CLASS, form_of, outside
-from tests.test_gpu_tensor import KINDS, LENGTHS, OWN, agree, by_name, drawn, four, host, misaligned, run_of
+from tests.test_gpu_tensor import (
+    KINDS,
+    LENGTHS,
+    OWN,
+    agree,
+    by_name,
+    drawn,
+    four,
+    host,
+    infinite_scores_and_nan,
+    misaligned,
+    rows_without_any_element,
+    run_of,
+)  # fmt: skip
 from tests.test_tensor_class import INSIDE
 
 pytestmark = pytest.mark.gpu
@@ -81,27 +94,11 @@ def test_scales_of_either_sign(name: str, head: int, scale: float) -> None:
 
 
 def test_infinite_scores_and_nan() -> None:
-    arrays = drawn("attention_bias", 130, 300)
-    bias = arrays["bias"]
-    bias[:, 0], bias[:, 1, :299], bias[:, 2, 5] = -np.inf, -np.inf, np.inf
-    bias[1, 3, 7], bias[:, 4, 128:] = np.nan, -np.inf
-    arrays["Q"][0, 6] = np.nan
-    arrays["V"][1, 9, 11] = np.nan
-    agree("attention_bias", run_of("attention_bias", MMA)(**arrays), arrays)
-    arrays = drawn("attention", 130, 300)
-    arrays["K"][0, 17] = np.nan
-    found = run_of("attention", MMA)(**arrays)
-    assert bool(torch.isnan(found[0]).all()) and not bool(torch.isnan(found[1]).any())
+    infinite_scores_and_nan(MMA)
 
 
 def test_rows_without_any_element() -> None:
-    arrays = drawn("attention_masked", 130, 300)
-    arrays["mask"][:] = False
-    assert bool((run_of("attention_masked", MMA)(**arrays) == 0).all())
-    arrays = drawn("attention_window", 300, 130)  # rows far behind the end see nothing
-    for window in (0, -5, 1, 37, 10_000):
-        arrays["window"] = window
-        agree("attention_window", run_of("attention_window", MMA)(**arrays), arrays)
+    rows_without_any_element(MMA)
 
 
 @pytest.mark.parametrize("name", ["attention", "attention_causal", "attention_with_lse"])
