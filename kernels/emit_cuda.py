@@ -19,6 +19,7 @@ from redalg.kernels.ir import STORAGE, Loop, Module, Param, Pass, Program
 from redalg.kernels.kinds import program_kinds
 from redalg.kernels.layouts import steps_nodes
 from redalg.kernels.packing import packed
+from redalg.kernels.points import point_of
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import called, names_read, swept
@@ -226,8 +227,17 @@ class Kernel:
         self.out("n_b = length")
         bodies = [renamed(r.node, names) for r in self.program.results if r.keeps] if last else []
         self.elements.whole_tile(p.lift, bodies)
+        if last:
+            self._points()
         StepPrinter(self, self.row).steps(p.lift, whole=True)
         return names
+
+    def _points(self) -> None:
+        """Terms that are read at one place of the row are asked for while the row is on its way."""
+        for n in walk(*(r.node for r in self.program.results)):
+            if point_of(n) is not None and not leaves(n, "state") and n.axes <= {*self.program.rows}:
+                self.row.text(n)
+        self.flush(self.row)
 
     def _streamed(self, p: Pass) -> None:
         """Every thread folds its own tiles into a state of its own; then the states are merged."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.ir import STORAGE, Module, Operand, Program
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
+from redalg.kernels.points import pointed
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
@@ -58,7 +59,7 @@ def plan(
     schedule: Override = None,
 ) -> Planned:
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
-    program, sizes, walk = situation(form, dtypes, views)
+    program, (rows, sizes, walk) = _lowered(form, dtypes), situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     if schedule in (None, TENSOR, OPTIMISTIC, MMA):
         found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
@@ -71,7 +72,7 @@ def plan(
                 product = gemm_planned(form, program, dtypes, sizes, views, target, insisted)
                 made = _product_planned(program, product, views, shapes, target, deterministic)
                 if not insisted and not deterministic:
-                    _require_faster(made, choose(program, sizes, walk, target))
+                    _require_faster(made, choose(rows, sizes, walk, target))
                 return made
             except NoProduct:
                 pass  # what stands against the other class says more
@@ -83,9 +84,9 @@ def plan(
         schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program, product_of) else ()
     else:
         note = ()
-    choice = choose(program, sizes, walk, target, deterministic, schedule)
+    choice = choose(rows, sizes, walk, target, deterministic, schedule)
     choice = replace(choice, reasons=choice.reasons + note) if note else choice
-    return _rows_planned(program, choice, sizes, shapes)
+    return _rows_planned(rows, choice, sizes, shapes)
 
 
 def _rows_planned(
@@ -99,8 +100,8 @@ def _rows_planned(
 
 
 def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> tuple[Program, dict[str, int], Walk]:
-    """The program of a call, the lengths of its axes, and how its arrays lie in memory."""
-    program = _lowered(form, dtypes)
+    """The program of a call as kernels of rows run it, the lengths of its axes, and how its arrays lie in memory."""
+    program = _lowered(form, dtypes, pointed)
     sizes = dict(program.lengths)
     for o in program.operands:
         sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
@@ -228,7 +229,7 @@ def _before(
     first: First, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool
 ) -> Planned:
     """A kernel whose results another one reads: like any other, but for the dtypes and strides of its results."""
-    program = result_dtypes(_lowered(first.form, first.dtypes), first.results)
+    program = result_dtypes(_lowered(first.form, first.dtypes, pointed), first.results)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     known = {n: View.contiguous(shape) for n, shape in shapes.items()} | dict(views) | dict(first.views)
     choice = choose(program, sizes, walk_of(program, known), target, deterministic)
@@ -241,11 +242,13 @@ ANCHORED = ("the anchor stays where the first block left it; a second kernel rep
 _PROGRAMS: dict[Any, Program] = {}
 
 
-def _lowered(form: Form, dtypes: Mapping[str, Any]) -> Program:
+def _lowered(
+    form: Form, dtypes: Mapping[str, Any], then: Callable[[Program], Program] = lambda program: program
+) -> Program:
     """One program per form and dtypes: schedules are remembered by it."""
-    key = (form, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
+    key = (form, then is pointed, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
     found = _PROGRAMS.get(key)
-    return found if found is not None else _PROGRAMS.setdefault(key, lower(form, dtypes))
+    return found if found is not None else _PROGRAMS.setdefault(key, then(lower(form, dtypes)))
 
 
 def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
