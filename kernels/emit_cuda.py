@@ -82,10 +82,14 @@ class Kernel:
     def module(self) -> Module:
         self.out.depth = 1
         with self._groups():
-            self._where_am_i()
-            self.write()
-            self.group.leave(self.schedule.persistent)
+            self.one_group()
         return self._finished()
+
+    def one_group(self) -> None:
+        """Everything from where a row lies to its results, for the rows that a block has at a time."""
+        self._where_am_i()
+        self.write()
+        self.group.leave(self.schedule.persistent)
 
     @contextmanager
     def _groups(self) -> Iterator[None]:
@@ -148,15 +152,19 @@ class Kernel:
         held = "held in registers" if s.resident else "walked in tiles"
         return f"; {s.threads} thread{'s' if s.threads > 1 else ''} per row, {held}"
 
-    def _header(self, names: frozenset[str]) -> str:
+    def numbers(self) -> dict[str, object]:
+        """The constants that a kernel may use, by name."""
         s = self.schedule
-        constants = {
+        return {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
             "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "MISSING": "i64(2**62)", "NONE": "u64(0)",
+            **self.constants,
         }  # fmt: skip
+
+    def _header(self, names: frozenset[str]) -> str:
         lines = ["import numpy as np", "from numba import cuda", "", *imports(names), ""]
-        return "\n".join([*lines, *definitions(names, constants | self.constants)]) + "\n"
+        return "\n".join([*lines, *definitions(names, self.numbers())]) + "\n"
 
     # --- one row -----------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,12 @@ from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
+from redalg.kernels.tensor_gemm import GemmKernel
 from redalg.kernels.tensor_gemm_class import FLOAT8, NoProduct
+from redalg.kernels.tensor_gemm_launches import Prepared
+from redalg.kernels.tensor_gemm_launches import inside as inside_of
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
+from redalg.kernels.tensor_gemm_prologue import Inside
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
 from redalg.kernels.tensor_plan import TENSOR_RATE, Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
@@ -48,6 +52,7 @@ class Planned:
     before: tuple[Planned, ...] = ()  # kernels that fill `scratch`, and write what is not this one's to write
     scratch: Mapping[str, tuple[Operand, View]] = field(default_factory=dict)
     results: Mapping[str, View] = field(default_factory=dict)  # of results that are not contiguous
+    inside: tuple[Planned, ...] = ()  # kernels that are part of this one, as they would be apart
 
 
 def plan(
@@ -57,8 +62,12 @@ def plan(
     target: Target,
     deterministic: bool = False,
     schedule: Override = None,
+    launches: int | None = None,
 ) -> Planned:
-    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
+    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU.
+
+    `launches`: 1 or 2 for a matrix product and what prepares an operand of it, for tests; else the model decides.
+    """
     program, (rows, sizes, walk) = _lowered(form, dtypes), situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     if schedule in (None, TENSOR, OPTIMISTIC, MMA):
@@ -70,7 +79,7 @@ def plan(
             try:
                 insisted = schedule is not None
                 product = gemm_planned(form, program, dtypes, sizes, views, target, insisted)
-                made = _product_planned(program, product, views, shapes, target, deterministic)
+                made = _product_planned(program, product, views, shapes, target, deterministic, launches)
                 if not insisted and not deterministic:
                     _require_faster(made, choose(rows, sizes, walk, target))
                 return made
@@ -206,34 +215,66 @@ def _layout(tiles: TensorPlan, stream: str) -> str:
 
 def _product_planned(
     program: Program, found: GemmPlanned, views: Mapping[str, View], shapes: Mapping[str, tuple[int, ...]],
-    target: Target, deterministic: bool,
+    target: Target, deterministic: bool, launches: int | None,
 ) -> Planned:  # fmt: skip
-    """The plan of a matrix product with those of the kernels before it."""
+    """The plan of a matrix product with those of the kernels before it, or with one of them inside."""
     before = tuple(_before(first, found.sizes, views, target, deterministic) for first in found.firsts)
-    reasons = list(found.reasons)
+    gemm, reasons, fixed = found.gemm, list(found.reasons), dict(found.fixed)
+    inside: tuple[Planned, ...] = ()
+    seconds = found.seconds + sum(made.choice.seconds for made in before)
+    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster)
+    moved = sum(made.choice.bytes for made in before)
+    if before and launches != 2:
+        try:
+            if len(before) > 1:
+                raise Outside("both operands are prepared")
+            within, took, line = _within(found, before[0], views, target, deterministic, launches == 1)
+        except Outside as why:
+            if launches == 1:
+                raise
+            reasons.append(f"a launch of its own: {why}")
+        else:
+            own = _before(found.firsts[0], found.sizes, views, target, deterministic, within.schedule)
+            gemm, seconds, inside, before = replace(gemm, inside=within), found.seconds + took, (own,), ()
+            reasons.append(line)
+            # Blocks wait for each other: they are launched together, no more of them than run at once.
+            geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
     for made in before:
         names = ", ".join(r.name for r in made.program.results)
         reasons += [f"before it, {names}: {line}" for line in made.choice.reasons[:4]]
-    choice = Choice(
-        Schedule(threads=found.plan.threads, rows=1), Layout(), tuple(reasons),
-        found.seconds + sum(made.choice.seconds for made in before), sum(made.choice.bytes for made in before),
-    )  # fmt: skip
-    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster)
+    kernel = GemmKernel(gemm)
+    choice = Choice(Schedule(threads=found.plan.threads, rows=1), Layout(), tuple(reasons), seconds, moved)
     return Planned(
-        program, choice, found.module, found.sizes, shapes, geometry, found.maps, found.fixed, before=before,
-        scratch=found.scratch,
+        program, choice, kernel.module(), found.sizes, shapes, geometry, found.maps, fixed | kernel.numbers(),
+        before=before, scratch=found.scratch, inside=inside,
     )  # fmt: skip
 
 
 def _before(
-    first: First, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool
-) -> Planned:
+    first: First, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool,
+    schedule: Override = None,
+) -> Planned:  # fmt: skip
     """A kernel whose results another one reads: like any other, but for the dtypes and strides of its results."""
-    program = result_dtypes(_lowered(first.form, first.dtypes, pointed), first.results)
+    program, walk = _walked(first, sizes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-    known = {n: View.contiguous(shape) for n, shape in shapes.items()} | dict(views) | dict(first.views)
-    choice = choose(program, sizes, walk_of(program, known), target, deterministic)
+    choice = choose(program, sizes, walk, target, deterministic, schedule)
     return replace(_rows_planned(program, choice, sizes, shapes), results=first.views)
+
+
+def _walked(first: First, sizes: Mapping[str, int], views: Mapping[str, View]) -> tuple[Program, Walk]:
+    program = result_dtypes(_lowered(first.form, first.dtypes, pointed), first.results)
+    known = {r.name: View.contiguous(tuple(sizes[a] for a in r.axes)) for r in program.results}
+    return program, walk_of(program, known | dict(views) | dict(first.views))
+
+
+def _within(
+    found: GemmPlanned, made: Planned, views: Mapping[str, View], target: Target, deterministic: bool, insisted: bool
+) -> tuple[Inside, float, str]:
+    """What is printed into the product's kernel. Raises: Outside."""
+    first = found.firsts[0]
+    program, walk = _walked(first, found.sizes, views)
+    prepared = Prepared(first, program, walk, made.choice.schedule, made.choice.seconds)
+    return inside_of(found.gemm, prepared, found.sizes, target, deterministic, insisted)
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)
