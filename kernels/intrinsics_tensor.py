@@ -300,8 +300,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "number_load": _do("number_load", "ld.shared.f32 $0, [$1];", f"=f,r,{MEMORY}", "f32", ("i32",)),
     "number_store": _do("number_store", "st.shared.f32 [$0], $1;", f"r,f,{MEMORY}", "", ("i32", "f32")),
     "proxy_fence": _do("proxy_fence", "fence.proxy.async.shared::cta;", MEMORY),
-    # What this thread wrote may be counted as written: for loads, and for bulk copies.
-    "publish": _do("publish", "fence.proxy.async.global; fence.acq_rel.gpu;", MEMORY),
+    # What this thread wrote, before bulk copies that follow a barrier, a `count_up` of any of its threads and a
+    # `count_wait`: the count releases what all of them wrote before the barrier.
+    "publish": _do("publish", "fence.proxy.async.global;", MEMORY),
     "count_up": partial(_count, "red.release.gpu.global.add.s32 [$0], 1;", f"l,{MEMORY}", "", ()),
     "count_wait": partial(_count, COUNT_WAIT, f"l,r,{MEMORY}", "least", (types.int32,)),
     "count_last": partial(

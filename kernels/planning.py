@@ -23,7 +23,7 @@ from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
 from redalg.kernels.tensor_gemm import GemmKernel
 from redalg.kernels.tensor_gemm_class import FLOAT8, NoProduct
-from redalg.kernels.tensor_gemm_launches import Prepared
+from redalg.kernels.tensor_gemm_launches import LAUNCHES, Prepared
 from redalg.kernels.tensor_gemm_launches import inside as inside_of
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
 from redalg.kernels.tensor_gemm_prologue import Inside
@@ -66,7 +66,8 @@ def plan(
 ) -> Planned:
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU.
 
-    `launches`: 1 or 2 for a matrix product and what prepares an operand of it, for tests; else the model decides.
+    `launches`: 1 or 2 for a matrix product and what prepares an operand of it, 0 for what the model finds faster; by
+    default `redalg.kernels.tensor_gemm_launches.LAUNCHES`.
     """
     program, (rows, sizes, walk) = _lowered(form, dtypes), situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
@@ -219,6 +220,7 @@ def _product_planned(
 ) -> Planned:  # fmt: skip
     """The plan of a matrix product with those of the kernels before it, or with one of them inside."""
     before = tuple(_before(first, found.sizes, views, target, deterministic) for first in found.firsts)
+    launches = (0 if LAUNCHES == 1 else LAUNCHES) if launches is None else launches
     gemm, reasons, fixed = found.gemm, list(found.reasons), dict(found.fixed)
     inside: tuple[Planned, ...] = ()
     seconds = found.seconds + sum(made.choice.seconds for made in before)

@@ -1,7 +1,7 @@
 """Whether what comes before a matrix product runs inside the product's kernel, and with which schedule.
 
-One launch is the default where it is legal: one operand is prepared, by a schedule that 128 threads can run. Two remain
-where it is predicted to take longer than the kernels apart.
+It can where one operand is prepared, by a schedule that 128 threads can run, and it does not where that is predicted to
+take longer than the kernels apart.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from redalg.kernels.tensor_gemm_planning import First
 from redalg.kernels.tensor_gemm_prologue import GROUP, Inside, Prologue
 from redalg.kernels.tensor_plan import ROOM
 
+# Launches of a call that says nothing of them. With 1, the model decides where both are legal. One launch has not been
+# run on a device yet: its printed source is simulated, and assembled without spills.
+LAUNCHES = 2
 REGISTERS = 160  # of the 168 a thread has before they are given from the producer to the consumers
 CLOSE = 1.1  # predicted times that differ by less do not tell which way is faster
 

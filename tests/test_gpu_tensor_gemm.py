@@ -8,7 +8,6 @@ point of the largest term by an instruction that adds 32 terms to a sum, four of
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +16,6 @@ from gpu_calls import replayed
 
 from redalg.errors import RedalgError
 from redalg.kernels import driver
-from redalg.kernels.cuda_run import Ready
-from redalg.kernels.planning import plan
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not driver.available(), reason="no GPU")]
 torch: Any = pytest.importorskip("torch")
@@ -198,98 +195,6 @@ def test_the_same_bits_whatever_the_number_of_rows() -> None:
 def test_streams_and_graphs() -> None:
     arrays = drawn("rms_norm_gemm", {"i": 256, "j": 256, "k": 256})
     agree("rms_norm_gemm", replayed(run_of("rms_norm_gemm"), arrays, "x", -2), arrays)
-
-
-# --- one launch and two ----------------------------------------------------------------------------------------------
-
-
-def two_launches(run: Any, arrays: dict[str, Any]) -> Any:
-    """The same call with the rows prepared by a launch of their own, in the same order of additions."""
-    run(**arrays)
-    one = run._last
-    assert len(one.planned.inside) == 1
-    dtypes = {n: str(a.dtype).split(".")[-1] if torch.is_tensor(a) else type(a) for n, a in arrays.items()}
-    made = plan(run.form, dtypes, one.views, driver.target_of(0), schedule="tensor", launches=2)
-    assert len(made.before) == 1
-    ready = Ready(run, one.framework, dtypes, arrays, "tensor", replace(made, before=one.planned.inside))
-    return lambda a: ready([a[n] for n in run._names], None, None)
-
-
-ONE: dict[str, tuple[str, dict[str, Any]]] = {
-    "fp8 per token": ("fp8_per_token_gemm", {"w": E4M3, "major": "w"}), "layer norm": ("layer_norm_gemm", {}),
-    "rms norm": ("rms_norm_gemm", {}), "right": (PLAIN, {"w": E4M3}), "copied": (PLAIN, {"major": "x"}),
-    "batched": (BATCHED, {"x": E4M3}), "several rows": (SCALED, {"x": E4M3}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ONE)
-def test_one_launch_and_two_give_the_same_bits(name: str) -> None:
-    text, options = ONE[name]
-    for i, j, k in ((256, 256, 256), (301, 200, 328), (1, 128, 64), (2050, 520, 1032), (5000, 64, 64)):
-        arrays = drawn(text, {"i": i, "j": j, "k": k, "b": 3}, **options)
-        run = run_of(text)
-        other = two_launches(run, arrays)(arrays)
-        for _ in range(5):
-            assert torch.equal(run(**arrays), other)
-
-
-def test_many_rounds_on_other_inputs() -> None:
-    """Rows of the call before are never multiplied: every round has inputs of its own in the same memory."""
-    text, options = ONE["fp8 per token"]
-    arrays = drawn(text, {"i": 2048, "j": 512, "k": 1024}, **options)
-    run = run_of(text)
-    apart = two_launches(run, arrays)
-    inputs = [torch.randn_like(arrays["x"]) for _ in range(8)]
-    true = [apart(arrays | {"x": x}) for x in inputs]
-    outs = [torch.empty_like(true[0]) for _ in range(200)]
-    for n, out in enumerate(outs):
-        run(out=out, **arrays | {"x": inputs[n % 8]})
-    assert all(torch.equal(out, true[n % 8]) for n, out in enumerate(outs))
-
-
-def test_streams_that_run_side_by_side() -> None:
-    """Every stream counts in words of its own, and no grid starts before all of its blocks can run."""
-    text, options = ONE["layer norm"]
-    arrays = drawn(text, {"i": 700, "j": 512, "k": 520}, **options)
-    run = run_of(text)
-    inputs = [torch.randn_like(arrays["x"]) for _ in range(4)]
-    true = [run(**arrays | {"x": x}).clone() for x in inputs]
-    streams = [torch.cuda.Stream() for _ in inputs]
-    torch.cuda.synchronize()
-    found: list[Any] = [[] for _ in inputs]
-    for _ in range(40):
-        for n, stream in enumerate(streams):
-            with torch.cuda.stream(stream):
-                found[n].append(run(**arrays | {"x": inputs[n]}))
-    torch.cuda.synchronize()
-    assert all(torch.equal(y, true[n]) for n in range(4) for y in found[n])
-
-
-def test_graphs_are_replayed_beside_calls_and_each_other() -> None:
-    for name in ("fp8 per token", "rms norm", "several rows"):
-        text, options = ONE[name]
-        arrays = drawn(text, {"i": 300, "j": 256, "k": 264, "b": 2}, **options)
-        run = run_of(text)
-        run(**arrays)
-        inputs = [arrays["x"].clone() for _ in range(2)]
-        graphs, results = [torch.cuda.CUDAGraph() for _ in inputs], []
-        for graph, x in zip(graphs, inputs, strict=True):
-            with torch.cuda.graph(graph):
-                results.append(run(**arrays | {"x": x}))
-        for scale in (2.0, -0.5, 4.0):
-            fresh = [(arrays["x"].float() * scale * (n + 1)).to(arrays["x"].dtype) for n in range(2)]
-            true = [run(**arrays | {"x": x}) for x in fresh]
-            for x, new in zip(inputs, fresh, strict=True):
-                x.copy_(new)
-            torch.cuda.synchronize()
-            sides = [torch.cuda.Stream() for _ in graphs]
-            for _ in range(10):
-                for graph, side in zip(graphs, sides, strict=True):
-                    with torch.cuda.stream(side):
-                        graph.replay()
-                beside = run(**arrays | {"x": fresh[0]})
-            torch.cuda.synchronize()
-            assert all(torch.equal(y, z) for y, z in zip(results, true, strict=True)) and torch.equal(beside, true[0])
 
 
 def test_outputs_beside_the_product() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from gemm_cases import BATCHED, PLAIN, SCALED, dtypes_of, form_of, planned
-from gemm_simulated import DTYPES, first_rows
+from gemm_parts import first_rows
+from gemm_simulated import DTYPES
 from prologue_simulated import memory, prepared
 
 from redalg.errors import RedalgError
@@ -18,6 +19,7 @@ from redalg.kernels.planning import Planned
 from redalg.kernels.ptx import assemble, ptxas
 from redalg.kernels.simulate import simulate
 from redalg.kernels.target import H200
+from redalg.kernels.tensor_gemm_launches import LAUNCHES
 from redalg.kernels.tensor_gemm_prologue import PARTS
 from redalg.kernels.tensor_plan import ROOM
 from redalg.kernels.twins_memory import CELL
@@ -34,10 +36,10 @@ needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="ptxas was not found")
 # --- what is planned -------------------------------------------------------------------------------------------------
 
 
-def test_one_launch_is_the_default() -> None:
+def test_the_model_takes_one_launch_where_it_is_no_slower() -> None:
     for text, options in (FP8, ("layer_norm_gemm", {}), ("rms_norm_gemm", {}), (PLAIN, {"w": E4M3})):
         for sizes in (LARGE, {"i": 16, "j": 4096, "k": 4096}):
-            found = planned(text, sizes, **options)
+            found = planned(text, sizes, launches=0, **options)
             assert not found.before and len(found.inside) == 1
             assert [p.role for p in found.module.params].count("counters") == 1
             reasons = "\n".join(found.choice.reasons)
@@ -56,14 +58,19 @@ def test_blocks_that_wait_for_each_other_are_launched_together() -> None:
 
 
 def test_two_launches_remain_with_the_reason() -> None:
-    both = planned("fp8_per_token_gemm", LARGE, w=E4M3)
+    both = planned("fp8_per_token_gemm", LARGE, w=E4M3, launches=0)
     assert len(both.before) == 2 and "a launch of its own: both operands are prepared" in "\n".join(both.choice.reasons)
     long = {"i": 256, "j": 131072, "k": 256}
     for options in ({}, {"deterministic": True}):
-        found = planned("layer_norm_gemm", long, **options)  # type: ignore[arg-type]
+        found = planned("layer_norm_gemm", long, launches=0, **options)  # type: ignore[arg-type]
         assert bool(found.before) != bool(found.inside)
         if found.before:
             assert any(line.startswith("a launch of its own: ") for line in found.choice.reasons)
+
+
+def test_a_call_that_says_nothing_takes_the_launches_of_the_constant() -> None:
+    found = planned("rms_norm_gemm", LARGE)
+    assert len(found.before) == (LAUNCHES == 2) and len(found.inside) == (LAUNCHES == 1)
 
 
 def test_what_is_insisted_on_and_cannot_be_is_refused() -> None:
