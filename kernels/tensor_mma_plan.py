@@ -8,12 +8,13 @@ from math import prod
 
 from redalg.graph import Node
 from redalg.kernels.intrinsics_mma import pitch_of
+from redalg.kernels.intrinsics_mma_types import terms_of
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import Class, Outside, operand_of
 from redalg.kernels.tensor_picks import picked
-from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, padded, positional, positive, reads
+from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, positional, positive, reads
 
 LONGEST = 256  # terms, or lanes, of one row
 CHUNK = 64  # terms that come together where there are no lanes
@@ -29,12 +30,14 @@ LEAST_ROOM = 99
 class MmaPlan(TensorPlan):
     """Sizes of one kernel. ``warps`` share a block's tiles of the stream, of which ``stages`` lie in
     shared memory; all of them copy and all of them multiply. ``given``: terms there are, of which `terms` are a
-    multiple of 16. ``tall``: times 16 rows of one warp, which multiply what it loads. Everything else is as in
+    multiple of what an instruction adds. ``tall``: times 16 rows of one warp, which multiply what it loads.
+    ``bytes_each``: of an element of the left operand, the right one and the tensor with lanes. Everything else is as in
     `TensorPlan`."""
 
     warps: int = 8
     given: int = 0
     tall: int = 1
+    bytes_each: tuple[int, int, int] = (2, 2, 2)
 
     @property
     def held(self) -> int:  # type: ignore[override]
@@ -54,17 +57,21 @@ class MmaPlan(TensorPlan):
         return CHUNK if self.long else self.terms
 
     @property
+    def left_pitch(self) -> int:
+        """Bytes from a row of the left operand to the next."""
+        return pitch_of(self.bytes_each[0] * self.terms_wide)
+
+    @property
     def right_pitch(self) -> int:
-        """Bytes from a row of the contraction's operands to the next."""
-        return pitch_of(2 * self.terms_wide)
+        return pitch_of(self.bytes_each[1] * self.terms_wide)
 
     @property
     def values_pitch(self) -> int:
-        return pitch_of(2 * self.lanes)
+        return pitch_of(self.bytes_each[2] * self.lanes)
 
     @property
     def left_bytes(self) -> int:
-        return 0 if self.in_registers else self.rows * self.right_pitch
+        return 0 if self.in_registers else self.rows * self.left_pitch
 
     @property
     def right_bytes(self) -> int:
@@ -83,7 +90,8 @@ class MmaPlan(TensorPlan):
         """Registers of a thread, for tiles; weights take those of scores where there are two times 16 rows."""
         if self.tall > 1:
             return self.tall * (self.lanes + self.columns) // 2
-        return (self.lanes + self.columns) // 2 + (self.columns + self.terms * self.in_registers) // 4
+        words = self.terms * self.in_registers * max(2, self.bytes_each[0]) // 8
+        return (self.lanes + self.columns) // 2 + self.columns // 4 + words
 
     @property
     def left_place(self) -> int:
@@ -149,7 +157,13 @@ def mma_plan_of(
 def _pieces(made: Class, sizes: Mapping[str, int], found: MmaPlan, blocks: int, target: Target) -> int:
     """Pieces of the stream, where tiles of rows are fewer than there are places for blocks."""
     tiles = prod(sizes[a] for a in made.batch) * -(-sizes[made.row] // found.rows)
-    return best_pieces(tiles, blocks, (1 + _twice(found, target)) * target.multiprocessors)
+    places = _places(found, target) if made.converted else 1 + _twice(found, target)
+    return best_pieces(tiles, blocks, places * target.multiprocessors)
+
+
+def _places(plan: MmaPlan, target: Target) -> int:
+    """Blocks that share a multiprocessor, whose threads have 255 registers each."""
+    return max(1, min(target.shared // (plan.shared + 1024), target.registers // (256 * plan.threads)))
 
 
 def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, target: Target) -> MmaPlan:
@@ -160,21 +174,39 @@ def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, ta
     else:
         raise Outside("no tile fits registers and shared memory")
     rows = sizes[made.row]  # few of them change no order
+    if rows <= 64 and made.converted:
+        return _few(found, rows)
     if rows <= 64:
         return replace(found, warps=4, tall=1)
     return replace(found, warps=4) if rows <= found.rows // 2 else found
 
 
+def _few(found: MmaPlan, rows: int) -> MmaPlan:
+    """No more warps than there are rows for, since each converts what it reads."""
+    found = replace(found, warps=1 if rows <= 16 else 2 if rows <= 32 else 4, tall=1)
+    kept = replace(found, in_registers=True)
+    return kept if kept.needed <= REGISTERS else found
+
+
 def _offered(made: Class, terms: int, lanes: int, target: Target) -> Iterator[MmaPlan]:
     uneven, each = positional(made), (32,) if reads(made) else (64, 32)
+    step = terms_of(made.multiplied)
+    plain = MmaPlan(
+        1, 0, 2, -(-terms // step) * step, lanes, False, uneven, warps=4, given=terms, bytes_each=bytes_of(made)
+    )
     if roomy(target):
         for columns in each:
-            found = MmaPlan(1, columns, 2, padded(terms), lanes, False, uneven, warps=4, given=terms, tall=2)
+            found = replace(plain, columns=columns, tall=2)
             yield from (x for x in (found, replace(found, warps=8)) if x.warps == 8 or _twice(x, target))
     for columns in (64, 32, 16):
         for in_registers in (True, False):
-            found = MmaPlan(1, columns, 2, padded(terms), lanes, in_registers, uneven, warps=4, given=terms)
+            found = replace(plain, columns=columns, in_registers=in_registers)
             yield from (replace(found, warps=8), found) if not _twice(found, target) else (found,)
+
+
+def bytes_of(made: Class) -> tuple[int, int, int]:
+    left, right, values = (STORAGE[dtype] for dtype in made.stored)
+    return left, right, values
 
 
 def roomy(target: Target) -> bool:
@@ -194,7 +226,11 @@ def long_mma(
     """Tiles of a program without lanes; the stream is cut where tiles of rows are fewer than multiprocessors."""
     columns, uneven, many = 128, positional(made), sizes[made.row] > 64
     tall, warps = (2, 4) if many and roomy(target) and not picked(made.walk) else (1, 8 if many else 4)
-    found = MmaPlan(1, columns, 2, terms, 0, False, uneven, long=True, warps=warps, given=terms, tall=tall)
+    found = MmaPlan(1, columns, 2, terms, 0, False, uneven, long=True, warps=warps, given=terms, tall=tall,
+                    bytes_each=bytes_of(made))  # fmt: skip
+    if found.shared > room_of(target):  # of float32: few rows have to have the same blocks
+        found = replace(found, warps=4)
+        found = found if found.shared <= room_of(target) else replace(found, columns=64)
     apart = made.scale is not None and not positive(made)
     made = replace(made, scale=None) if apart else made
     blocks = -(-sizes[made.stream] // columns)
@@ -213,7 +249,7 @@ def _require(made: Class, leaf: Node, inner: str, sizes: Mapping[str, int], view
         step = strides[axis] * bytes_each
         if axis != own[inner] and sizes[axis] > 1 and step % 16:
             raise Outside(f"{operand.name} has a stride of {step} bytes along {axis}, not a multiple of 16")
-    if view.align < 16 or sizes[own[inner]] % 8:
+    if view.align < 16 or sizes[own[inner]] % max(8, 16 // bytes_each):
         raise Outside(f"rows of {operand.name} do not start at multiples of 16 bytes")
 
 
