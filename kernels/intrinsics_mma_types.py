@@ -117,17 +117,16 @@ def converted_product(
     `values_lane` (float32) or `left_lane`, of A from `left_lane`, or from `quad_lane` if it has 16 bits.
     """
     single = kind == TF32
-    part: Callable[..., list[Any]] = (
-        partial(_values_tf32, columns, pitch) if transposed else partial(_right_tf32, pitch)
-    )
-    if not single:
-        part = partial(_narrow, columns, pitch, transposed)
+    wide = 4 if tall == 1 and not single else 2  # words ahead take registers, too
+    part: Callable[..., list[Any]] = partial(_narrow, columns, pitch, wide, transposed)
+    if single:
+        part = partial(_values_tf32, columns, pitch) if transposed else partial(_right_tf32, pitch)
     rows = partial(_left_registers, single, tall)
     if a == "shared":
         rows = partial(_left_shared, left, kind, a_pitch, tall)
     shape, word = ("m16n8k8", TF32) if single else ("m16n8k16", TYPE[kind])
     return product(
-        "converted_product", columns, terms // terms_of(kind), 2 if single else 4, part, rows,
+        "converted_product", columns, terms // terms_of(kind), wide, part, rows,
         partial(multiplied, shape, word), a == "registers", fresh, tall, partial(_ready, right, kind, transposed),
     )  # fmt: skip
 
@@ -147,10 +146,11 @@ def _values_tf32(columns: int, pitch: int, b: Any, place: Any, step: int, group:
     return found
 
 
-def _narrow(columns: int, pitch: int, transposed: bool, b: Any, place: Any, step: int, group: int) -> list[Any]:
-    """16 terms of up to 32 columns; ``transposed``: of a matrix whose rows are terms."""
-    count = 4 if 32 * group + 16 < columns else 2
-    at = 16 * pitch * step + 32 * group if transposed else 32 * pitch * group + 16 * step
+def _narrow(columns: int, pitch: int, wide: int, transposed: bool, b: Any, place: Any, step: int, group: int) -> Any:
+    """16 terms of up to `wide` times 8 columns; ``transposed``: of a matrix whose rows are terms."""
+    first = 8 * wide * group
+    count = min(wide, (columns - first) // 8)
+    at = 16 * pitch * step + first if transposed else pitch * first + 16 * step
     return matrices(b, place, at, transposed, count)
 
 

@@ -229,7 +229,7 @@ def _values(program: Program, p: Pass, product: Product) -> tuple[Node | None, N
         raise Outside("several sums have lanes")
     _, leaf = next(iter(found))
     wide = {operand_of(program, x).dtype for x in (leaf, product.left, product.right)} - set(NARROW)
-    if len(wide) > 1:
+    if len(wide) > 1 or not wide <= {*TYPES, operand_of(program, product.left).dtype}:
         raise Outside(f"the tensor with lanes has dtype {operand_of(program, leaf).dtype}, the scores another")
     for step in p.update:
         if isinstance(step, Join) and step.axes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from redalg.graph import Node
+from redalg.kernels.gpu_convert import FP8
 from redalg.kernels.intrinsics_mma import pitch_of
 from redalg.kernels.intrinsics_mma_types import terms_of
 from redalg.kernels.ir import STORAGE
@@ -20,6 +21,7 @@ LONGEST = 256  # terms, or lanes, of one row
 CHUNK = 64  # terms that come together where there are no lanes
 REGISTERS = 216  # of a thread, for tiles
 TALL = 192  # the same where a warp multiplies 32 rows, but for the left operand, which lies in shared memory
+CONVERTED = 176  # the same where 8 bits become 16 on their way
 # Shared memory a block may have, in KB: CUDA C++ Programming Guide 13, "Technical Specifications per Compute
 # Capability". Devices that are not listed are taken to have the least of these.
 ROOM = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
@@ -169,7 +171,8 @@ def _places(plan: MmaPlan, target: Target) -> int:
 def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, target: Target) -> MmaPlan:
     """The largest tiles that fit registers and shared memory; two blocks, or one of twice the warps, share it."""
     for found in _offered(made, terms, lanes, target):
-        if found.shared <= room_of(target) and found.needed <= (TALL if found.tall > 1 else REGISTERS):
+        most = REGISTERS if found.tall == 1 else CONVERTED if 1 in found.bytes_each else TALL
+        if found.shared <= room_of(target) and found.needed <= most:
             break
     else:
         raise Outside("no tile fits registers and shared memory")
@@ -194,7 +197,7 @@ def _offered(made: Class, terms: int, lanes: int, target: Target) -> Iterator[Mm
     plain = MmaPlan(
         1, 0, 2, -(-terms // step) * step, lanes, False, uneven, warps=4, given=terms, bytes_each=bytes_of(made)
     )
-    if roomy(target):
+    if roomy(target) and not (1 in plain.bytes_each and target.cc < FP8):  # without instructions converting is long
         for columns in each:
             found = replace(plain, columns=columns, tall=2)
             yield from (x for x in (found, replace(found, warps=8)) if x.warps == 8 or _twice(x, target))

@@ -18,8 +18,9 @@ from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_mma_plan import MmaPlan
 from tests.tensor_quads import LEFT, Quads
 
-SINGLE = 0x3F800000  # a number that is 1, in float32
-SIGNS = {LEFT: 1, 0: 0, LEFT ^ 0x80008000: -1, LEFT ^ 0x80808080: -1, SINGLE: 1, SINGLE ^ 0x80000000: -1}
+SINGLE, BYTES = 0x3F800000, 0x38383838  # a number that is 1, in float32, and four in e4m3
+SIGNS = {LEFT: 1, 0: 0, LEFT ^ 0x80008000: -1, SINGLE: 1, SINGLE ^ 0x80000000: -1}
+SIGNS |= {BYTES: 1, BYTES ^ 0x80808080: -1}
 NARROW = ("float8_e4m3fn", "float8_e5m2")
 
 
@@ -146,9 +147,8 @@ class MmaQuads(Quads):
 
         return load
 
-    @staticmethod
-    def do_word_load(place: int) -> int:
-        return LEFT
+    def do_word_load(self, place: int) -> int:
+        return BYTES if self.made.stored[0] in NARROW else LEFT
 
     @staticmethod
     def do_number_load(place: int) -> int:

@@ -1,5 +1,5 @@
-"""Kernels by mma.sync that convert their operands: float32 as tf32, float8 as 16 bits. What is decided, refused, printed
-(run on the CPU by `tests/tensor_quads_mma.py`), and made of it by ptxas.
+"""Kernels by mma.sync that convert their operands: float32 as tf32, float8 as 16 bits. What is decided, refused and
+printed (run on the CPU by `tests/tensor_quads_mma.py`), and made of it by ptxas.
 
 `tests/test_tensor_lanes.py` holds where fragments lie, `tests/test_gpu_tensor_mma_types.py` runs kernels on a GPU.
 """
@@ -34,7 +34,7 @@ from tests.test_tensor_mma_kernels import SHAPES, compare
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 TYPES: dict[str, dict[str, str]] = {
     "tf32": dict.fromkeys("QKVHE", "float32"),
-    "cache": {"Q": "bfloat16", "H": "bfloat16", "K": E4M3, "V": E4M3, "E": E4M3},
+    "cache": {"Q": "bfloat16", "E": "bfloat16", "K": E4M3, "V": E4M3, "H": E4M3},
     "values": {"Q": "float16", "K": "float16", "V": E5M2, "H": "float16", "E": E5M2},
     "all": {"Q": E5M2, "K": E4M3, "V": E4M3, "H": E4M3, "E": E4M3},
 }
@@ -154,13 +154,20 @@ def test_what_is_refused_says_why() -> None:
         ("all", "tensor", {"V": View(whole, (65000, 65, 1), 256)}, H200),
         ("tf32", "tf32", {}, replace(A100, name="T4", cc=(7, 5))),
     ]
-    words = ["float32 is rounded to", "on its way to registers", "not contiguous", "stride of 72", "stride of 65", "7.5"]
+    words = [
+        "float32 is rounded to",
+        "on its way to registers",
+        "not contiguous",
+        "stride of 72",
+        "stride of 65",
+        "7.5",
+    ]
     for (types, schedule, changes, target), word in zip(cases, words, strict=True):
         with pytest.raises(RedalgError) as error:
             planned(target, types, schedule, **changes)
         assert word in error.value.why and schedule in error.value.what and error.value.fix and error.value.where
     said = planned(H200, "all", None, V=View(whole, (65000, 65, 1), 256)).choice.reasons
-    assert any(line.startswith("not on tensor cores: V has a stride of 65 bytes") for line in said)
+    assert any(line.startswith("not on tensor cores: V has a stride of 65000 bytes") for line in said)
     with pytest.raises(Outside, match="on its way"):
         made = converted("attention", "cache")
         sizes = sizes_of(made)
@@ -170,7 +177,7 @@ def test_what_is_refused_says_why() -> None:
 def test_rows_of_8_bits_have_multiples_of_16_elements() -> None:
     assert prepared("attention", "cache", d=48, e=80)[1].bytes_each == (2, 1, 1)
     for sizes in ({"d": 24}, {"e": 40}):
-        with pytest.raises(Outside, match="multiples of 16 bytes"):
+        with pytest.raises(Outside, match="multiples? of 16"):
             prepared("attention", "cache", **sizes)
     assert prepared("attention", "tf32", d=24, e=40)[1].bytes_each == (4, 4, 4)
 
@@ -183,11 +190,15 @@ def test_tiles_fit_the_device_and_rows_change_no_order(target: Target, types: st
         for rows in (1, 17, 64, 129, 4096):
             made = converted("attention_causal", types)
             sizes = sizes_of(made, terms, lanes) | {made.row: rows}
+            if types == "tf32" and terms == 256 and room_of(target) < 100 << 10:
+                with pytest.raises(Outside, match="no tile fits"):
+                    mma_plan_of(made, sizes, views_of(made.program, sizes), target, True)
+                continue
             found = mma_plan_of(made, sizes, views_of(made.program, sizes), target, True)[1]
             columns.add((found.columns, found.stages))
             assert found.shared <= room_of(target) and found.rows < 2 * max(64, rows) and found.needed <= 216
             assert rows > 64 or found.rows == (16 if rows == 1 else 32 if rows == 17 else 64)
-        assert len(columns) == 1
+        assert len(columns) <= 1
 
 
 def test_few_rows_are_spread_over_the_device() -> None:
@@ -257,7 +268,7 @@ UNIT = 2.0**-11  # of tf32, and of float16
 def test_rounding_to_tf32_stays_within_its_bound(name: str) -> None:
     """A score Σ q·k of rounded factors is off by at most (2·unit + unit²)·Σ|q||k| ≤ 2.01·unit·|q||k|, twice that enters
     a quotient of exponentials; weights and V are rounded once each. And it is not exact."""
-    made, tiles, sizes = prepared(name, "tf32", i=70, j=300, d=32, e=32)
+    made, tiles, sizes = prepared(name, "tf32", i=70, j=300, d=32, e=32, tall=1, warps=4, in_registers=True)
     arrays = drawn(made, sizes, 7)
     found = MmaQuads(made, tiles, arrays, round_weights=True).run([(-1, 0, 0), (-1, 3, 0)])
     true = ra.reference(form_of(name).spec, **{n: np.asarray(a, float) if np.ndim(a) else a for n, a in arrays.items()})
@@ -274,7 +285,7 @@ def test_rounding_to_tf32_stays_within_its_bound(name: str) -> None:
 
 WRONG = [
     ("tf32", "values_at + read_at", "values_at"),
-    ("tf32", "tf32_word(number_load(left_tile + 4 * k))", "word_load(left_tile + 4 * k)"),
+    ("tf32", "tf32_word(number_load(left_tile + 4 * k))", "number_load(left_tile + 4 * k)"),
     ("all", "sort_lanes(sums)", ""),
     ("cache", "Q_s1, size_i - ", "Q_s1, 99 + size_i - "),
     ("all", "| (minus >> np.uint32(8))", ""),
