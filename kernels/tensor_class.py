@@ -143,7 +143,7 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None, tf32: b
     row = _row(program, products, sizes or {})
     weight, values, lane = _values(program, p, products[0])
     products = with_values_first(program, products, values)
-    if weight is not None and operand_of(program, values).dtype == "float16" and not _bounded(weight):
+    if weight is not None and values is not None and _type(program, values) == "float16" and not _bounded(weight):
         raise Outside("weights that may be larger than 1 are not rounded to float16")
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
     value, missing, guarded = _value(scores, bodies, folds(p), weight)
@@ -228,9 +228,9 @@ def _values(program: Program, p: Pass, product: Product) -> tuple[Node | None, N
     if len({leaf for _, leaf in found}) != 1 or len({names for names, _ in found}) != 1:
         raise Outside("several sums have lanes")
     _, leaf = next(iter(found))
-    wide = {operand_of(program, x).dtype for x in (leaf, product.left, product.right)} - set(NARROW)
-    if len(wide) > 1 or not wide <= {*TYPES, operand_of(program, product.left).dtype}:
-        raise Outside(f"the tensor with lanes has dtype {operand_of(program, leaf).dtype}, the scores another")
+    wide = {_type(program, x) for x in (leaf, product.left, product.right)} - set(NARROW)
+    if len(wide) > 1 or not wide <= {*TYPES, _type(program, product.left)}:
+        raise Outside(f"the tensor with lanes has dtype {_type(program, leaf)}, the scores another")
     for step in p.update:
         if isinstance(step, Join) and step.axes:
             _require_factor(step, lane)
@@ -252,6 +252,10 @@ def weight_of(fold: Fold, values: Node) -> Node:
     """What a sum with lanes multiplies the values by."""
     body = fold.bodies[0]
     return mul(*(x for x in (body.args if body.op == "mul" else (body,)) if x is not values))
+
+
+def _type(program: Program, leaf: Node) -> str:
+    return operand_of(program, leaf).dtype
 
 
 def weights_type(dtype: str, weight: Node) -> str:

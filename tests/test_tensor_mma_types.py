@@ -297,7 +297,7 @@ WRONG = [
 @pytest.mark.parametrize("case", WRONG, ids=[f"{types}: {new or 'without'}" for types, _, new in WRONG])
 def test_a_kernel_with_a_mistake_is_noticed(case: tuple[str, str, str]) -> None:
     types, old, new = case
-    made, tiles, sizes = prepared("attention_scaled", types, i=200, j=300, d=32, e=32)
+    made, tiles, sizes = prepared("attention_scaled", types, H200, i=200, j=300, d=32, e=32)
     arrays = drawn(made, sizes, 1) | {"scale": -0.7}
     quads = MmaQuads(made, tiles, arrays)
     text = quads.module.source
