@@ -1,22 +1,19 @@
-"""Kernels by mma.sync that convert their operands: float32 as tf32, float8 as 16 bits. What is decided, refused and
-printed (run on the CPU by `tests/tensor_quads_mma.py`), and made of it by ptxas.
+"""Kernels by mma.sync that convert their operands: float32 as tf32, float8 as 16 bits. What is decided and
+refused, and what ptxas makes of it.
 
-`tests/test_tensor_lanes.py` holds where fragments lie, `tests/test_gpu_tensor_mma_types.py` runs kernels on a GPU.
+`tests/test_tensor_mma_types_kernels.py` runs kernels on the CPU, `tests/test_gpu_tensor_mma_types.py` on a GPU, and
+`tests/test_tensor_lanes.py` holds where fragments lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
-import redalg as ra
 from redalg.errors import RedalgError
 from redalg.kernels.emit_tensor import emit_tensor
-from redalg.kernels.ir import Module
 from redalg.kernels.layouts import View
 from redalg.kernels.planning import Planned, plan
 from redalg.kernels.ptx import assemble
@@ -25,11 +22,8 @@ from redalg.kernels.tensor_class import Class, Outside
 from redalg.kernels.tensor_mma_plan import MmaPlan, mma_plan_of, room_of
 from redalg.kernels.tensor_plan import plan_of
 from tests.tensor_cases import CLASS, class_of, dtypes_of, form_of, outside, sizes_of, views_of
-from tests.tensor_quads_mma import MmaQuads, tf32
-from tests.test_tensor_class import INSIDE
-from tests.test_tensor_kernels import BATCH, bound, drawn
+from tests.test_tensor_kernels import BATCH
 from tests.test_tensor_mma import A10, TARGETS, needs_ptxas
-from tests.test_tensor_mma_kernels import SHAPES, compare
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 TYPES: dict[str, dict[str, str]] = {
@@ -58,14 +52,6 @@ def prepared(
     if not tiles.uneven and "pieces" in changes:
         changes["pieces"] = min(changes["pieces"], -(-j // tiles.columns))
     return made, replace(tiles, **changes), sizes
-
-
-def judge(
-    text: str, types: str, seed: int = 1, given: Mapping[str, Any] | None = None, spread: float = 1.0, **more: Any
-) -> None:
-    made, tiles, sizes = prepared(text, types, **more)
-    arrays = drawn(made, sizes, seed, spread) | (given or {})
-    compare(MmaQuads(made, tiles, arrays), arrays, text)
 
 
 def inside(text: str, types: str) -> str:
@@ -208,117 +194,21 @@ def test_few_rows_are_spread_over_the_device() -> None:
     assert tiles.pieces > 8 and tiles.warps == 1 and tiles.in_registers
 
 
-# --- what is printed -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("types", TYPES)
-@pytest.mark.parametrize("name", CLASS)
-def test_every_kernel_of_the_catalog(name: str, types: str) -> None:
-    if name == "splade" and types == "values":
-        pytest.skip("it has no lanes")
-    judge(name, types)
-
-
-@pytest.mark.parametrize("name", ["two masks", "scaled lanes", "output and lse", "keys are values", "argmax alone"])
-@pytest.mark.parametrize("types", ["tf32", "all"])
-def test_specs_of_their_own(name: str, types: str) -> None:
-    if name in INSIDE:
-        judge(INSIDE[name], types)
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: " ".join(map(str, s.values())))
-@pytest.mark.parametrize("types", TYPES)
-def test_tiles_of_any_shape(types: str, shape: dict[str, Any]) -> None:
-    judge("attention_causal", types, i=150, j=170, d=32, e=48, spread=0.5, **shape)
-    judge("attention_scaled", types, i=40, j=70, d=32, e=48, given={"scale": -0.7}, **shape)
-
-
-@pytest.mark.parametrize("i, j", [(1, 1000), (7, 127), (63, 65), (65, 63), (127, 64)])
-@pytest.mark.parametrize("types", TYPES)
-def test_lengths_that_divide_nothing(types: str, i: int, j: int) -> None:
-    judge("attention_masked", types, i=i, j=j, d=256 if i < 10 else 48, e=32, seed=i)
-
-
-@pytest.mark.parametrize("pieces, j", [(2, 150), (5, 129)])
-@pytest.mark.parametrize("types", TYPES)
-def test_pieces_of_the_stream(types: str, pieces: int, j: int) -> None:
-    judge("attention_with_lse", types, i=9, j=j, d=128, spread=0.5, pieces=pieces)
-    judge("attention_window", types, i=9, j=j, d=128, e=48, spread=0.5, pieces=pieces)
-
-
-@pytest.mark.parametrize("d", [16, 80, 128])
-@pytest.mark.parametrize("types", ["tf32", "cache", "all"])
-def test_contractions_in_chunks(types: str, d: int) -> None:
-    judge("splade", types, i=70, j=150, d=d, spread=0.5)
-    judge("splade", types, target=L40S, i=70, j=150, d=d, spread=0.5, stages=3, warps=4)
-
-
-@pytest.mark.parametrize("types", TYPES)
-def test_infinite_scores_and_nan(types: str) -> None:
-    bias = np.zeros((BATCH, 70, 150), np.float32)
-    bias[:, 0], bias[:, 8, 3], bias[:, 53, :149], bias[1, 61, 0] = -np.inf, np.inf, -np.inf, np.nan
-    judge("attention_bias", types, given={"bias": bias})
-    judge("attention_masked", types, given={"mask": np.zeros((150,), bool)})
-
-
-UNIT = 2.0**-11  # of tf32, and of float16
-
-
-@pytest.mark.parametrize("name", ["attention_causal", "attention_with_lse"])
-def test_rounding_to_tf32_stays_within_its_bound(name: str) -> None:
-    """A score Σ q·k of rounded factors is off by at most (2·unit + unit²)·Σ|q||k| ≤ 2.01·unit·|q||k|, twice that enters
-    a quotient of exponentials; weights and V are rounded once each. And it is not exact."""
-    made, tiles, sizes = prepared(name, "tf32", i=70, j=300, d=32, e=32, tall=1, warps=4, in_registers=True)
-    arrays = drawn(made, sizes, 7)
-    found = MmaQuads(made, tiles, arrays, round_weights=True).run([(-1, 0, 0), (-1, 3, 0)])
-    true = ra.reference(form_of(name).spec, **{n: np.asarray(a, float) if np.ndim(a) else a for n, a in arrays.items()})
-    true = true if isinstance(true, dict) else {"O": true}
-    scale = arrays.get("scale", 1.0)
-    length = np.linalg.norm(arrays["Q"], axis=-1).max() * np.linalg.norm(arrays["K"], axis=-1).max() * abs(scale)
-    largest = np.abs(arrays["V"]).max()
-    most = (4.02 * UNIT * length * np.exp(4.02 * UNIT * length) + 2.01 * UNIT) * largest + bound(made, arrays)
-    rows = [0, 8, 48, 56]
-    error = np.abs(found["O"][:, rows] - true["O"][:, rows]).max()
-    assert 1e-5 < error <= most
-    assert np.array_equal(tf32(np.float32([1 + 2.0**-11, 1 - 2.0**-12, -3.0])), [1 + 2.0**-10, 1, -3])
-
-
-WRONG = [
-    ("tf32", "values_at + read_at", "values_at"),
-    ("tf32", "tf32_word(number_load(left_tile + 4 * k))", "number_load(left_tile + 4 * k)"),
-    ("all", "sort_lanes(sums)", ""),
-    ("cache", "Q_s1, size_i - ", "Q_s1, 99 + size_i - "),
-    ("all", "| (minus >> np.uint32(8))", ""),
-    ("tf32", "minus = minus & np.uint32(0x80000000)", ""),
-    ("cache", "sums[k] * share[(k >> 1) & 3]", "sums[k]"),
-]
-
-
-@pytest.mark.parametrize("case", WRONG, ids=[f"{types}: {new or 'without'}" for types, _, new in WRONG])
-def test_a_kernel_with_a_mistake_is_noticed(case: tuple[str, str, str]) -> None:
-    types, old, new = case
-    made, tiles, sizes = prepared("attention_scaled", types, H200, i=200, j=300, d=32, e=32)
-    arrays = drawn(made, sizes, 1) | {"scale": -0.7}
-    quads = MmaQuads(made, tiles, arrays)
-    text = quads.module.source
-    assert old in text
-    text = text.replace(old, new)
-    quads.module = Module(text, *[getattr(quads.module, f) for f in ("entry", "params", "threads", "shared")])
-    with pytest.raises((AssertionError, IndexError, KeyError)):
-        compare(quads, arrays, "attention_scaled")
-
-
 # --- assembly --------------------------------------------------------------------------------------------------------
 
-STANDARD = [("attention_causal", 128, 4096), ("attention_scaled", 64, 4096), ("attention_grouped_query", 128, 4)]
+CAUSAL, FEW, SHORT = (
+    ("attention_causal", 128, 4096),
+    ("attention_grouped_query", 128, 4),
+    ("attention_scaled", 64, 4096),
+)
+STANDARD = [(types, *CAUSAL, target) for types in ("tf32", "cache") for target in (A100, A10, L40S, H200)]
+STANDARD += [("cache", *FEW, H200), ("tf32", *FEW, A100), ("all", *CAUSAL, H200), ("cache", *SHORT, A100)]
 
 
 @needs_ptxas
-@pytest.mark.parametrize("target", [A100, A10, L40S, H200], ids=lambda t: t.name)
-@pytest.mark.parametrize("case", STANDARD, ids=str)
-@pytest.mark.parametrize("types", ["tf32", "cache", "all"])
-def test_nothing_spills(types: str, case: tuple[str, int, int], target: Target) -> None:
-    name, terms, rows = case
+@pytest.mark.parametrize("case", STANDARD, ids=lambda c: f"{c[0]} {c[1]} {c[4].name}")
+def test_nothing_spills(case: tuple[str, str, int, int, Target]) -> None:
+    types, name, terms, rows, target = case
     made = converted(name, types)
     sizes = sizes_of(made, terms) | {made.row: rows}
     made, tiles = mma_plan_of(made, sizes, views_of(made.program, sizes), target, deterministic=True)
