@@ -191,11 +191,12 @@ def copies_done(groups: int) -> Any:
     return instruction("copies_done", f"cp.async.wait_group {groups};", MEMORY)
 
 
-def left_load(terms: int, there: int, tall: int = 1) -> Any:
+def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
     """``load(words, pointer, offset, step, count)``: the fragments of a left operand of 16·tall rows, from memory.
 
     `offset`: of the thread's first element, `step`: elements from a row to the next; `count`: rows there are from the
-    thread's first one on. Rows that do not exist, and terms from `there` on, are zeros.
+    thread's first one on. Rows that do not exist, and terms from `there` on, are zeros. ``first``: the term of an array
+    of words that they begin at.
     """
     text = "{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1+OFFSET]; }"
 
@@ -211,7 +212,7 @@ def left_load(terms: int, there: int, tall: int = 1) -> Any:
                     if 8 * k < there:
                         asked = text.replace("OFFSET", str(16 * k))
                         word = inline(b, asked, f"=r,l,r,{MEMORY}", I32, [place, exists], effects=True)
-                    b.store(word, b.gep(data, [I32(2 * tall * k + r)]))
+                    b.store(word, b.gep(data, [I32(2 * tall * (k + first // 8) + r)]))
 
         return types.void(words, pointer, types.int64, types.int64, types.int32), body
 

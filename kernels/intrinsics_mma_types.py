@@ -196,7 +196,7 @@ def _left_shared(left: str, kind: str, pitch: int, tall: int, b: Any, place: Any
 # --- the left operand in registers -----------------------------------------------------------------------------------
 
 
-def converted_load(terms: int, there: int, dtype: str, kind: str, tall: int = 1) -> Any:
+def converted_load(terms: int, there: int, dtype: str, kind: str, tall: int = 1, first: int = 0) -> Any:
     """``load(words, pointer, offset, step, count)``: the fragments of a left operand of 16·tall rows, from memory, as
     `intrinsics_mma.left_load`; `offset` is that of the thread's first element: t, or 4·t of fewer than 4 bytes."""
     size = 4 if dtype == "float32" else 2 if dtype in TYPE and dtype not in NARROW else 1
@@ -229,7 +229,9 @@ def converted_load(terms: int, there: int, dtype: str, kind: str, tall: int = 1)
                     inside = k * terms_of(kind) < there
                     found = fragments(b, place, exists, k) if inside else [I32(0)] * 2
                     for half, word in enumerate(found):
-                        at = 4 * tall * k + (2 * r + half if size == 4 else 2 * tall * half + r)
+                        at = 4 * tall * (k + first // terms_of(kind)) + (
+                            2 * r + half if size == 4 else 2 * tall * half + r
+                        )
                         b.store(word, b.gep(data, [I32(at)]))
 
         return types.void(words, pointer, types.int64, types.int64, types.int32), body

@@ -44,13 +44,17 @@ def _shapes(made: Class, plan: MmaPlan) -> dict[str, str]:
     tall = f", tall={p.tall}" if p.tall > 1 else ""
     product = f"{_product(p.columns, width, made.multiplied, right_type, p.right_pitch)}{left}{tall}"
     weigh = _product(p.lanes, p.columns, made.dtype, values_type, p.values_pitch)
-    load = f"left_load({width}, {p.given}{tall})"
-    if converted:
-        load = f'converted_load({width}, {p.given}, "{left_type}", "{made.multiplied}"{tall})'
-    return {
-        "load_left_words": load,
-        "load_left_tile": _copy(p, p.rows, p.left_pitch, p.bytes_each[0]),
-        "load_right_tile": _copy(p, p.columns, p.right_pitch, p.bytes_each[1]),
+    loads = {}
+    for k, part in enumerate(p.parts):
+        first, given, wide = part
+        more = tall + (f", first={first}" if first else "")
+        loads[f"load_left_words{number(k)}"] = f"left_load({wide}, {given}{more})"
+        if converted:
+            types = f'"{left_type}", "{made.multiplied}"'
+            loads[f"load_left_words{number(k)}"] = f"converted_load({wide}, {given}, {types}{more})"
+        loads[f"load_left_tile{number(k)}"] = _copy(p, part, p.rows, p.left_pitch, p.bytes_each[0])
+        loads[f"load_right_tile{number(k)}"] = _copy(p, part, p.columns, p.right_pitch, p.bytes_each[1])
+    return loads | {
         "load_values_tile": f"tile_copy({p.columns}, {p.lanes * p.bytes_each[2] // UNIT}, {p.values_pitch}, "
         f"{p.threads})",
         "multiply": f"{product})",
@@ -69,10 +73,15 @@ def _product(columns: int, terms: int, kind: str, right: str, pitch: int) -> str
     return f'converted_product({columns}, {terms}, "{kind}", "{right}", {pitch}'
 
 
-def _copy(plan: MmaPlan, rows: int, pitch: int, size: int) -> str:
+def number(k: int) -> str:
+    """What names that belong to a contraction end in."""
+    return str(k + 1) if k else ""
+
+
+def _copy(plan: MmaPlan, part: tuple[int, int, int], rows: int, pitch: int, size: int) -> str:
     """Of rows of a contraction's operand, whose elements have `size` bytes."""
-    width, each = plan.terms_wide, UNIT // size
-    units, more = plan.given // each, f", wide={width // each}" if plan.given < width else ""
+    (_, given, width), each = part, UNIT // size
+    units, more = given // each, f", wide={width // each}" if given < width else ""
     if plan.long:
         units, more = width // each, ", ragged=True" if plan.given % CHUNK else ""
     return f"tile_copy({rows}, {units}, {pitch}, {plan.threads}{more})"
@@ -116,11 +125,16 @@ class MmaSkeleton(Skeleton):
     def places(self) -> None:
         """First elements in memory, and the lane's addresses in shared memory."""
         out, p, made = self.out, self.plan, self.made
-        start, self.left_step = self.origin(made.left, made.terms, made.row)
-        out(f"left_row = {start}")
-        start, self.right_step = self.origin(made.right, made.terms, made.stream)
+        self.left_steps, self.right_steps = list[str](), list[str]()
+        for k, product in enumerate(made.products):
+            start, step = self.origin(product.left, product.terms, made.row)
+            out(f"left_row{number(k)} = {start}")
+            self.left_steps.append(step)
+            start, step = self.origin(product.right, product.terms, made.stream)
+            out(f"right_row{number(k)} = {start}")
+            self.right_steps.append(step)
         name = "row_lane" if made.stored[1] in NARROW else "right_lane"
-        out(f"right_row = {start}", f"right_at = {name}(first_at, lane, {p.right_pitch})")
+        out(f"right_at = {name}(first_at, lane, {p.right_pitch})")
         if made.values is not None and made.lane:
             start, self.values_step = self.origin(made.values, made.lane, made.stream)
             out(f"values_row = {start}")
@@ -130,14 +144,20 @@ class MmaSkeleton(Skeleton):
             out(f"left_tile = first_at + {p.left_place}")
             name = "quad_lane" if made.stored[0] in TYPES and made.stored[1] in NARROW else "left_lane"
             out(f"left_at = {name}(left_tile + {16 * p.tall * p.left_pitch} * warp, lane, {p.left_pitch})")
-            if not p.long:
-                self.left_copied("left_tile", "left_row")
+            for k in range(0 if p.long else len(made.products)):
+                self.left_copied("left_tile", f"left_row{number(k)}", k)
         out("read_at = opaque(0)")
 
-    def left_copied(self, place: str, start: str, more: str = "") -> None:
-        row, size, name = self.made.row, self.kernel.access.size(self.made.row), operand_name(self.made.left.attr.name)
-        first = f"{start} + {row}_first * {self.left_step}"
-        self.out(f"load_left_tile({place}, {name}, {first}, {self.left_step}, {size} - {row}_first, t{more})")
+    def left_copied(self, place: str, start: str, k: int = 0, more: str = "") -> None:
+        made, step, load = self.made, self.left_steps[k], f"load_left_tile{number(k)}"
+        row, size, name = made.row, self.kernel.access.size(made.row), operand_name(made.products[k].left.attr.name)
+        place += self.offset(k, 0)
+        self.out(f"{load}({place}, {name}, {start} + {row}_first * {step}, {step}, {size} - {row}_first, t{more})")
+
+    def offset(self, k: int, side: int) -> str:
+        """Where the terms of a contraction begin in a row of the left tile or the right one."""
+        at = self.plan.parts[k][0] * self.plan.bytes_each[side]
+        return f" + {at}" if at else ""
 
     # --- copies ------------------------------------------------------------------------------------------------------
 
@@ -151,16 +171,20 @@ class MmaSkeleton(Skeleton):
         out, made = self.out, self.made
         out(f"ahead = {block}")
         with out.block("if ahead >= low:"):
-            self.copied("right", made.right, "right_row", self.right_step, place)
+            for k, product in enumerate(made.products):
+                what, start, at = f"right_tile{number(k)}", f"right_row{number(k)}", place + self.offset(k, 1)
+                self.copied(what, product.right, start, self.right_steps[k], at)
             if made.values is not None:
-                self.copied("values", made.values, "values_row", self.values_step, f"{place} + {self.plan.right_bytes}")
+                self.copied(
+                    "values_tile", made.values, "values_row", self.values_step, f"{place} + {self.plan.right_bytes}"
+                )
         out("copies_sent()")
 
     def copied(self, what: str, leaf: Node, start: str, step: str, place: str, more: str = "") -> None:
         first = f"{start} + ahead * (COLUMNS * {step})"
         name, count = operand_name(leaf.attr.name), f"{self.kernel.length} - ahead * COLUMNS"
         # Asked anew, so that no register holds from block to block what follows from it.
-        self.out(f"load_{what}_tile(first_at + {place}, {name}, {first}, {step}, {count}, this_thread(){more})")
+        self.out(f"load_{what}(first_at + {place}, {name}, {first}, {step}, {count}, this_thread(){more})")
 
     def turned(self, name: str) -> str:
         """To the next stage."""
@@ -189,10 +213,12 @@ class MmaSkeleton(Skeleton):
             return
         count = p.held * p.terms // (4 if made.multiplied == TF32 else 8)
         k.array("left_words", count, "np.uint32")
-        size, name = k.access.size(made.row), operand_name(made.left.attr.name)
-        each = "" if made.multiplied == TF32 else "4 * " if made.stored[1] in NARROW else "2 * "
-        first = f"left_row + row * {self.left_step} + {each}(lane & 3)"
-        out(f"load_left_words(left_words, {name}, {first}, {self.left_step}, {size} - row)")
+        size, each = k.access.size(made.row), "" if made.multiplied == TF32 else "2 * "
+        each = "4 * " if made.stored[1] in NARROW else each
+        for n, product in enumerate(made.products):
+            name, step = operand_name(product.left.attr.name), self.left_steps[n]
+            first = f"left_row{number(n)} + row * {step} + {each}(lane & 3)"
+            out(f"load_left_words{number(n)}(left_words, {name}, {first}, {step}, {size} - row)")
         if signed:
             with out.block(f"for k in range({count}):"):
                 out("left_words[k] = (left_words[k] & keep) ^ minus")
@@ -283,8 +309,8 @@ class LongMmaSkeleton(MmaSkeleton):
         out, p = self.out, self.plan
         left, right = (self.units_left(size) for size in p.bytes_each[:2])
         with out.block("if ahead >= low:"):
-            self.copied("right", self.made.right, "right_row + term", self.right_step, place, right)
-            self.left_copied(f"left_tile + {place}", "left_row + term", left)
+            self.copied("right_tile", self.made.right, "right_row + term", self.right_steps[0], place, right)
+            self.left_copied(f"left_tile + {place}", "left_row + term", 0, left)
             out(f"term += {CHUNK}")
             with out.block(f"if term >= {p.terms}:"):
                 out("term = 0", "ahead -= 1")

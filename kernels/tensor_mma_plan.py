@@ -15,7 +15,7 @@ from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import Class, Outside, operand_of
 from redalg.kernels.tensor_picks import picked
-from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, positional, positive, reads
+from redalg.kernels.tensor_plan import EXACT, TensorPlan, best_pieces, positional, positive, reads, widths_of
 
 LONGEST = 256  # terms, or lanes, of one row
 CHUNK = 64  # terms that come together where there are no lanes
@@ -32,7 +32,7 @@ LEAST_ROOM = 99
 class MmaPlan(TensorPlan):
     """Sizes of one kernel. ``warps`` share a block's tiles of the stream, of which ``stages`` lie in
     shared memory; all of them copy and all of them multiply. ``given``: terms there are, of which `terms` are a
-    multiple of what an instruction adds. ``tall``: times 16 rows of one warp, which multiply what it loads.
+    multiple of what an instruction adds, ``step``. ``tall``: times 16 rows of one warp, which multiply what it loads.
     ``bytes_each``: of an element of the left operand, the right one and the tensor with lanes. Everything else is as in
     `TensorPlan`."""
 
@@ -40,6 +40,17 @@ class MmaPlan(TensorPlan):
     given: int = 0
     tall: int = 1
     bytes_each: tuple[int, int, int] = (2, 2, 2)
+    step: int = 16
+
+    @property
+    def parts(self) -> tuple[tuple[int, int, int], ...]:
+        """Of each contraction: where its terms begin in a row of a tile, how many there are, and as a multiple."""
+        found, first = [], 0
+        for given in self.widths or (self.given,):
+            wide = self.terms_wide if not self.widths else -(-given // self.step) * self.step
+            found.append((first, given, wide))
+            first += wide
+        return tuple(found)
 
     @property
     def held(self) -> int:  # type: ignore[override]
@@ -136,9 +147,9 @@ def mma_plan_of(
         raise Outside(
             f"it is written for compute capability 8.0 and later, the device has {target.cc[0]}.{target.cc[1]}"
         )
-    if len(made.products) > 1:
-        raise Outside(f"an element holds {len(made.products)} contractions, and mma.sync is used for one")
-    terms = sizes[made.program.inner.get(made.terms, made.terms)]
+    if len(made.products) > 1 and not made.lane:
+        raise Outside(f"without lanes an element holds one contraction, not {len(made.products)}")
+    terms = sum(widths_of(made, sizes))
     lanes = sizes[made.lane] if made.lane else 0
     if lanes and max(terms, lanes) > LONGEST:
         raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
@@ -146,12 +157,13 @@ def mma_plan_of(
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
     if sizes[made.row] * sizes[made.stream] * max(terms, lanes) < 1 << 16:
         raise Outside("it is too small for tiles")
-    _require(made, made.left, made.terms, sizes, views)
-    _require(made, made.right, made.terms, sizes, views)
+    for p in made.products:
+        _require(made, p.left, p.terms, sizes, views)
+        _require(made, p.right, p.terms, sizes, views)
     if made.values is None or made.lane is None:
         return long_mma(made, sizes, terms, target, deterministic)
     _require(made, made.values, made.lane, sizes, views)
-    found = fitted_mma(made, sizes, terms, lanes, target)
+    found = fitted_mma(made, sizes, lanes, target)
     blocks = -(-sizes[made.stream] // found.columns) // 2  # a piece of a block is not worth a merge
     return made, replace(found, pieces=1 if deterministic else _pieces(made, sizes, found, blocks, target))
 
@@ -168,9 +180,9 @@ def _places(plan: MmaPlan, target: Target) -> int:
     return max(1, min(target.shared // (plan.shared + 1024), target.registers // (256 * plan.threads)))
 
 
-def fitted_mma(made: Class, sizes: Mapping[str, int], terms: int, lanes: int, target: Target) -> MmaPlan:
+def fitted_mma(made: Class, sizes: Mapping[str, int], lanes: int, target: Target) -> MmaPlan:
     """The largest tiles that fit registers and shared memory; two blocks, or one of twice the warps, share it."""
-    for found in _offered(made, terms, lanes, target):
+    for found in _offered(made, sizes, lanes, target):
         most = REGISTERS if found.tall == 1 else CONVERTED if 1 in found.bytes_each else TALL
         if found.shared <= room_of(target) and found.needed <= most:
             break
@@ -191,12 +203,13 @@ def _few(found: MmaPlan, rows: int) -> MmaPlan:
     return kept if kept.needed <= REGISTERS else found
 
 
-def _offered(made: Class, terms: int, lanes: int, target: Target) -> Iterator[MmaPlan]:
+def _offered(made: Class, sizes: Mapping[str, int], lanes: int, target: Target) -> Iterator[MmaPlan]:
     uneven, each = positional(made), (32,) if reads(made) else (64, 32)
-    step = terms_of(made.multiplied)
+    step, widths = terms_of(made.multiplied), widths_of(made, sizes)
     plain = MmaPlan(
-        1, 0, 2, -(-terms // step) * step, lanes, False, uneven, warps=4, given=terms, bytes_each=bytes_of(made)
-    )
+        1, 0, 2, sum(-(-n // step) * step for n in widths), lanes, False, uneven, warps=4, given=sum(widths),
+        widths=widths if len(widths) > 1 else (), step=step, bytes_each=bytes_of(made),
+    )  # fmt: skip
     if roomy(target) and not (1 in plain.bytes_each and target.cc < FP8):  # without instructions converting is long
         for columns in each:
             found = replace(plain, columns=columns, tall=2)

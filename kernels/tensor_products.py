@@ -92,8 +92,8 @@ def _require_types(program: Program, products: tuple[Product, ...], tf32: bool) 
         return
     if len(set(every) & {*TYPES}) > 1 or not set(every) <= {*TYPES, *NARROW}:
         raise Outside(f"it multiplies {names}; tensor cores are used for {', '.join(TYPES)}, float8")
-    if len(every) > 1 and len(kinds) > 1:
-        raise Outside(f"it holds {len(kinds)} contractions, of {names}")
+    if len(set(kinds)) > 1:
+        raise Outside(f"it multiplies {names}, its contractions different ones")
     if any(a in NARROW and b in TYPES for a, b in kinds):
         raise Outside(f"it multiplies {names}, where it is the operand along the stream that may be narrower")
 

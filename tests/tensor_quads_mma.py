@@ -48,6 +48,7 @@ class Copied:
     rows: int
     width: int
     pitch: int
+    wide: int
     arrived: bool = False
 
     def matrix(self, first: int, rows: int, wide: int) -> np.ndarray:
@@ -103,11 +104,16 @@ class MmaQuads(Quads):
         def copy(place: int, array: np.ndarray, offset: int, step: int, count: int, t: int, *inside: int) -> None:
             me = self.local
             width = 16 // array.each * (min(units, *inside) if inside else units)
-            assert 0 <= place and place + rows * pitch <= self.plan.shared and place % 16 == 0 and t == me.t
-            overlapped = [p for p, x in me.places.items() if p < place + rows * pitch and place < p + x.rows * x.pitch]
-            for p in overlapped:
-                del me.places[p]
-            me.places[place] = made = Copied(array, offset, step, count, rows, width, pitch)
+            reach = 16 * max(units, wide)
+            end = place + (rows - 1) * pitch + reach
+            assert 0 <= place and end <= self.plan.shared and place % 16 == 0 and t == me.t
+            for p, x in list(me.places.items()):  # parts of the same rows lie side by side
+                over = p < end and place < p + (x.rows - 1) * x.pitch + x.wide * x.array.each
+                beside = x.pitch == pitch and (p + x.wide * x.array.each <= place or place + reach <= p)
+                if over and not (beside and abs(p - place) + reach <= pitch):
+                    del me.places[p]
+            made = Copied(array, offset, step, count, rows, width, pitch, reach // array.each)
+            me.places[place] = made
             me.group.append(made)
 
         return copy
@@ -124,20 +130,25 @@ class MmaQuads(Quads):
 
         return done
 
-    def do_left_load(self, terms: int, there: int, tall: int = 1) -> Callable[..., None]:
+    def do_left_load(self, terms: int, there: int, tall: int = 1, first: int = 0) -> Callable[..., None]:
+        begin = first
+
         def load(words: Any, array: np.ndarray, offset: int, step: int, count: int) -> None:
             me = self.local
             first = offset - 2 * (me.t & 3)
-            me.left = np.zeros((2 * tall, terms))
+            before = me.left[:, :begin] if begin else np.zeros((2 * tall, 0))
+            me.left = np.concatenate([before, np.zeros((2 * tall, terms))], 1)
             for r in range(2 * tall):
                 if 8 * r < count:
-                    me.left[r, :there] = array[first + 8 * r * step : first + 8 * r * step + there]
+                    me.left[r, begin : begin + there] = array[first + 8 * r * step : first + 8 * r * step + there]
             words[:] = LEFT
 
         return load
 
-    def do_converted_load(self, terms: int, there: int, dtype: str, kind: str, tall: int = 1) -> Callable[..., None]:
-        plain, single = self.do_left_load(terms, there, tall), kind == "tf32"
+    def do_converted_load(
+        self, terms: int, there: int, dtype: str, kind: str, tall: int = 1, first: int = 0
+    ) -> Callable[..., None]:
+        plain, single = self.do_left_load(terms, there, tall, first), kind == "tf32"
         assert STORAGE[dtype] == self.plan.bytes_each[0] and kind == self.made.multiplied
 
         def load(words: Any, array: np.ndarray, offset: int, step: int, count: int) -> None:
@@ -168,10 +179,19 @@ class MmaQuads(Quads):
     def found(self, place: int) -> tuple[Copied, int]:
         """The tile an address lies in, and the row."""
         for start, x in self.local.places.items():
-            if start <= place < start + x.rows * x.pitch:
-                assert (place - start) % x.pitch == 0
+            if start <= place < start + x.rows * x.pitch and (place - start) % x.pitch == 0:
                 return x, (place - start) // x.pitch
         raise AssertionError("nothing was copied there")
+
+    def beside(self, tile: Copied, first: int, rows: int, wide: int) -> np.ndarray:
+        """Rows of a tile, and of those that continue them."""
+        me, found, at = self.local, np.full((rows, wide), np.nan), 0
+        start = next(p for p, x in me.places.items() if x is tile)
+        while at < wide:
+            part = me.places[start + at * tile.array.each]
+            found[:, at : at + part.wide] = part.matrix(first, rows, part.wide)
+            at += part.wide
+        return found
 
     def do_tile_product(
         self, columns: int, terms: int, dtype: str, pitch: int, a: str = "registers", a_pitch: int = 0,
@@ -224,14 +244,14 @@ class MmaQuads(Quads):
                 return me.left * SIGNS[int(left[0])]
             tile, first = self.found(left)
             row = first + (me.t % 32) // 4
-            whole = tile.matrix(0, tile.rows, terms)
+            whole = self.beside(tile, 0, tile.rows, terms)
             return whole[[row + 8 * r for r in range(held)]] * getattr(me, "sign", 1)
 
         def product(scores: Any, left: Any, place: int) -> None:
             me = self.local
             tile, first = self.found(place)
             assert first == 0 and tile.pitch == pitch
-            right = tile.matrix(0, tile.rows, columns).T if transposed else tile.matrix(0, columns, terms)
+            right = tile.matrix(0, tile.rows, columns).T if transposed else self.beside(tile, 0, columns, terms)
             mine = 8 * (across >> 1) + 2 * (me.t & 3) + (across & 1)
             if transposed and right_type in NARROW:
                 mine = mixed(across, me.t & 3)

@@ -22,15 +22,15 @@ from redalg.kernels.tensor_class import Class, Outside
 from redalg.kernels.tensor_mma_plan import MmaPlan, mma_plan_of, room_of
 from redalg.kernels.tensor_plan import plan_of
 from tests.tensor_cases import CLASS, class_of, dtypes_of, form_of, outside, sizes_of, views_of
-from tests.test_tensor_kernels import BATCH
+from tests.test_tensor_kernels import BATCH, SUM
 from tests.test_tensor_mma import A10, TARGETS, needs_ptxas
 
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
 TYPES: dict[str, dict[str, str]] = {
-    "tf32": dict.fromkeys("QKVHE", "float32"),
-    "cache": {"Q": "bfloat16", "E": "bfloat16", "K": E4M3, "V": E4M3, "H": E4M3},
+    "tf32": dict.fromkeys("QKVHEAB", "float32"),
+    "cache": {"Q": "bfloat16", "E": "bfloat16", "K": E4M3, "V": E4M3, "H": E4M3, "A": "bfloat16", "B": E4M3},
     "values": {"Q": "float16", "K": "float16", "V": E5M2, "H": "float16", "E": E5M2},
-    "all": {"Q": E5M2, "K": E4M3, "V": E4M3, "H": E4M3, "E": E4M3},
+    "all": {"Q": E5M2, "K": E4M3, "V": E4M3, "H": E4M3, "E": E4M3, "A": E5M2, "B": E4M3},
 }
 MMA = {"tf32": "tf32", "cache": "mma", "values": "mma", "all": "mma"}
 
@@ -47,7 +47,8 @@ def prepared(
     made = converted(text, types)
     sizes = dict.fromkeys((a for o in made.program.operands for a in o.axes), BATCH) | made.program.lengths
     sizes |= ({made.lane: e} if made.lane else {}) | {made.row: i, made.stream: j}
-    sizes[made.program.inner.get(made.terms, made.terms)] = d
+    for p, length in zip(made.products, (d, 2 * d), strict=False):
+        sizes[made.program.inner.get(p.terms, p.terms)] = length
     made, tiles = mma_plan_of(made, sizes, views_of(made.program, sizes), target, deterministic=True)
     if not tiles.uneven and "pieces" in changes:
         changes["pieces"] = min(changes["pieces"], -(-j // tiles.columns))
@@ -93,6 +94,8 @@ def test_types_that_do_not_go_together() -> None:
     assert "the scores another" in outside("attention", V="float32")
     assert "the scores another" in outside("attention", Q=E4M3, K=E4M3, V="float32")
     assert "float32" in outside("attention", Q="float32", K=E4M3, V=E4M3)
+    with pytest.raises(Outside, match="its contractions different ones"):
+        class_of(SUM, A="bfloat16", B=E4M3)
     with pytest.raises(Outside, match="tf32 is what float32 is rounded to"):
         class_of("attention", "float32", Q="bfloat16")
     assert "schedule" in outside("attention", "float32")

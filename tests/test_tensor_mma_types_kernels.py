@@ -14,7 +14,7 @@ from redalg.kernels.target import H200, L40S
 from tests.tensor_cases import CLASS, form_of
 from tests.tensor_quads_mma import MmaQuads, tf32
 from tests.test_tensor_class import INSIDE
-from tests.test_tensor_kernels import BATCH, bound, drawn
+from tests.test_tensor_kernels import BATCH, SUM, bound, drawn
 from tests.test_tensor_mma_kernels import SHAPES, compare
 from tests.test_tensor_mma_types import TYPES, prepared
 
@@ -65,6 +65,12 @@ def test_lengths_that_divide_nothing(types: str, i: int, j: int) -> None:
 def test_pieces_of_the_stream(types: str, pieces: int, j: int) -> None:
     judge("attention_with_lse", types, i=9, j=j, d=128, spread=0.5, pieces=pieces)
     judge("attention_window", types, i=9, j=j, d=128, e=48, spread=0.5, pieces=pieces)
+
+
+@pytest.mark.parametrize("shape", SHAPES[::3], ids=lambda s: " ".join(map(str, s.values())))
+@pytest.mark.parametrize("types", ["tf32", "cache", "all"])
+def test_sums_of_contractions(types: str, shape: dict[str, Any]) -> None:
+    judge(SUM, types, i=40, j=90, d=16, e=32, spread=0.5, **shape)
 
 
 @pytest.mark.parametrize("d", [16, 80, 128])
