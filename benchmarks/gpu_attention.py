@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_attention_cells import CELLS, Contenders
+from benchmarks.gpu_attention_types import CELLS as TYPES
 from benchmarks.gpu_gemm_cells import CELLS as PRODUCTS
 
 SECONDS, ROUNDS = 0.25, 5
@@ -41,7 +42,7 @@ def main(words: list[str] | None = None) -> None:
     done = (
         {json.loads(line)["cell"] for line in options.out.read_text().splitlines()} if options.out.exists() else set()
     )
-    for name, make in (CELLS | PRODUCTS).items():
+    for name, make in (CELLS | TYPES | PRODUCTS).items():
         if name in done or not fnmatch.fnmatch(name, options.only):
             continue
         begin = time.time()

@@ -40,7 +40,9 @@ class CudaRun(Shown):
     same order. Such a call cannot be captured.
 
     Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
-    mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. Sums are kept in
+    mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. There float8 is read as
+    it is and multiplied as 16 bits, which hold it exactly, and, with ``schedule="tf32"`` alone, float32 is rounded to
+    tf32 (each factor by a relative 2^-11). Sums are kept in
     float32, weights are rounded to the tensors' type before they multiply (a relative 2^-8 for bfloat16, 2^-11 for
     float16, of Σ|weight·value|). ``schedule="block"``, or any other of the families, computes without that rounding.
     Specs whose last fold is a product of matrices run there too, float8 included: what makes an operand is a kernel of

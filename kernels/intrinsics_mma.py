@@ -41,7 +41,7 @@ def pitch_of(size: int) -> int:
 # --- products --------------------------------------------------------------------------------------------------------
 
 
-def _matrices(b: Any, address: Any, offset: int, transposed: bool = False, count: int = 4) -> list[Any]:
+def matrices(b: Any, address: Any, offset: int, transposed: bool = False, count: int = 4) -> list[Any]:
     """The words of `count` 8 × 8 matrices, whose rows start where the lanes' addresses say."""
     outs, turned = ", ".join(f"${k}" for k in range(count)), ".trans" if transposed else ""
     text = f"ldmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 {{{outs}}}, [${count}+{offset}];"
@@ -50,14 +50,16 @@ def _matrices(b: Any, address: Any, offset: int, transposed: bool = False, count
     return [b.extract_value(made, k) for k in range(count)]
 
 
-def _multiplied(b: Any, kind: str, tile: Sequence[Any], left: Sequence[Any], right: Sequence[Any]) -> list[Any]:
+def multiplied(
+    shape: str, kind: str, b: Any, tile: Sequence[Any], left: Sequence[Any], right: Sequence[Any]
+) -> list[Any]:
+    """One instruction: 16 rows, 8 columns."""
     text = (
-        f"mma.sync.aligned.m16n8k16.row.col.f32.{kind}.{kind}.f32 "
+        f"mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32 "
         "{$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"
     )
     constraints = ",".join(["=f"] * 4 + ["r"] * 6 + ["f"] * 4)
-    shape = ir.LiteralStructType([F32] * 4)
-    made = inline(b, text, constraints, shape, [*left, *right, *tile], effects=True)
+    made = inline(b, text, constraints, ir.LiteralStructType([F32] * 4), [*left, *right, *tile], effects=True)
     return [b.extract_value(made, k) for k in range(4)]
 
 
@@ -72,47 +74,61 @@ def tile_product(
     or, ``transposed``, as [terms, columns]; `place` is the lane's address in it. Lanes have their addresses from
     `right_lane` (or `left_lane` for A, and for a transposed B). ``fresh`` overwrites the tile, else it is added to.
     """
-    steps, pairs, kind = terms // STEP, -(-columns // 16), TYPE[dtype]
+    steps, kind = terms // STEP, TYPE[dtype]
 
     def part(b: Any, place: Any, step: int, pair: int) -> list[Any]:
         """The words of B for 16 terms and up to 16 columns."""
         if transposed:
-            return _matrices(b, place, 16 * pitch * step + 32 * pair, True, 4 if 16 * pair + 8 < columns else 2)
-        return _matrices(b, place, 16 * pitch * pair + 32 * step)
+            return matrices(b, place, 16 * pitch * step + 32 * pair, True, 4 if 16 * pair + 8 < columns else 2)
+        return matrices(b, place, 16 * pitch * pair + 32 * step)
 
     def rows(b: Any, given: Any, step: int) -> list[list[Any]]:
         """The words of A for 16 terms: four for each 16 rows."""
         if a == "shared":
-            return [_matrices(b, given, 16 * a_pitch * m + 32 * step) for m in range(tall)]
+            return [matrices(b, given, 16 * a_pitch * m + 32 * step) for m in range(tall)]
         at = [4 * tall * step + 2 * tall * half + 2 * m for m in range(tall) for half in range(2)]
         words = [given[k + r] for k in at for r in range(2)]
         return [words[4 * m : 4 * m + 4] for m in range(tall)]
+
+    multiply = partial(multiplied, "m16n8k16", kind)
+    return product("tile_product", columns, steps, 2, part, rows, multiply, a == "registers", fresh, tall)
+
+
+def product(
+    name: str, columns: int, steps: int, wide: int, part: Callable[..., list[Any]],
+    rows: Callable[..., list[list[Any]]], multiply: Callable[..., list[Any]], registers: bool, fresh: bool, tall: int,
+    converted: Callable[..., list[Any]] | None = None,
+) -> Any:  # fmt: skip
+    """A function ``product(tile, a, place)``, `steps` instructions deep. ``part(b, place, step, group)``: the words
+    of B of up to `wide` times 8 columns, ``converted(b, words)``: two for each 8 of them; ``rows(b, a, step)``: those
+    of A, four for each 16 rows."""
+    groups = -(-columns // (8 * wide))
 
     def typed(tile: Any, left: Any, place: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
             data, given = _data(context, b, sig.args[0], args[0]), args[1]
             size = columns * tall // 2
             values = [F32(0)] * size if fresh else _read(b, data, size)
-            if a == "registers":
+            if registers:
                 given = _read(b, _data(context, b, sig.args[1], given), 4 * tall * steps)
-            order = [(step, pair) for step in range(steps) for pair in range(pairs)]
+            order = [(step, group) for step in range(steps) for group in range(groups)]
             ahead, after = part(b, args[2], *order[0]), rows(b, given, 0)
-            for k, (step, pair) in enumerate(order):  # what comes next is loaded while this is multiplied
-                right, mine = ahead, after
+            for k, (step, group) in enumerate(order):  # what comes next is loaded while this is multiplied
+                right, mine = converted(b, ahead) if converted else ahead, after
                 if k + 1 < len(order):
                     ahead = part(b, args[2], *order[k + 1])
                     after = rows(b, given, step + 1) if order[k + 1][0] != step else mine
                 for half in range(len(right) // 2):
                     for m in range(tall):
-                        at = 4 * (tall * (2 * pair + half) + m)
+                        at = 4 * (tall * (wide * group + half) + m)
                         words = right[2 * half : 2 * half + 2]
                         if at < size:
-                            values[at : at + 4] = _multiplied(b, kind, values[at : at + 4], mine[m], words)
+                            values[at : at + 4] = multiply(b, values[at : at + 4], mine[m], words)
             _write(b, data, values)
 
-        return types.void(tile, left if a == "registers" else types.int32, types.int32), body
+        return types.void(tile, left if registers else types.int32, types.int32), body
 
-    return function("tile_product", "tile left place", typed)
+    return function(name, "tile left place", typed)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
@@ -175,11 +191,12 @@ def copies_done(groups: int) -> Any:
     return instruction("copies_done", f"cp.async.wait_group {groups};", MEMORY)
 
 
-def left_load(terms: int, there: int, tall: int = 1) -> Any:
+def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
     """``load(words, pointer, offset, step, count)``: the fragments of a left operand of 16·tall rows, from memory.
 
     `offset`: of the thread's first element, `step`: elements from a row to the next; `count`: rows there are from the
-    thread's first one on. Rows that do not exist, and terms from `there` on, are zeros.
+    thread's first one on. Rows that do not exist, and terms from `there` on, are zeros. ``first``: the term of an array
+    of words that they begin at.
     """
     text = "{ .reg .pred p; setp.ne.b32 p, $2, 0; mov.b32 $0, 0; @p ld.global.nc.b32 $0, [$1+OFFSET]; }"
 
@@ -195,7 +212,7 @@ def left_load(terms: int, there: int, tall: int = 1) -> Any:
                     if 8 * k < there:
                         asked = text.replace("OFFSET", str(16 * k))
                         word = inline(b, asked, f"=r,l,r,{MEMORY}", I32, [place, exists], effects=True)
-                    b.store(word, b.gep(data, [I32(2 * tall * k + r)]))
+                    b.store(word, b.gep(data, [I32(2 * tall * (k + first // 8) + r)]))
 
         return types.void(words, pointer, types.int64, types.int64, types.int32), body
 
@@ -219,10 +236,12 @@ def _shared_start() -> Any:
     return function("shared_start", "array", typed)
 
 
-def _lane_address(name: str, row: Callable[[Any, Any], Any], unit: Callable[[Any, Any], Any]) -> Any:
+def lane_address(name: str, row: Callable[[Any, Any], Any], unit: Callable[[Any, Any], Any], size: int = UNIT) -> Any:
+    """``name(address, lane, pitch)``: the address of a lane's row, and of its unit of `size` bytes in it."""
+
     def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
         place, lane, pitch = args
-        return b.add(place, b.add(b.mul(row(b, lane), pitch), b.shl(unit(b, lane), I32(4))))
+        return b.add(place, b.add(b.mul(row(b, lane), pitch), b.mul(unit(b, lane), I32(size))))
 
     takes = (types.int32, types.int32, types.int32)
     return function(name, "address lane pitch", lambda *_: (types.int32(*takes), body))
@@ -231,7 +250,7 @@ def _lane_address(name: str, row: Callable[[Any, Any], Any], unit: Callable[[Any
 def _left_lane() -> Any:
     """``left_lane(address, lane, pitch)``: a lane's address in a tile of 16 rows of A, or of a transposed B: matrices
     one below the other, then side by side."""
-    return _lane_address("left_lane", lambda b, x: b.and_(x, I32(15)), lambda b, x: b.lshr(x, I32(4)))
+    return lane_address("left_lane", lambda b, x: b.and_(x, I32(15)), lambda b, x: b.lshr(x, I32(4)))
 
 
 def _right_lane() -> Any:
@@ -241,7 +260,7 @@ def _right_lane() -> Any:
     def row(b: Any, x: Any) -> Any:
         return b.add(b.and_(x, I32(7)), b.and_(b.lshr(x, I32(1)), I32(8)))
 
-    return _lane_address("right_lane", row, lambda b, x: b.and_(b.lshr(x, I32(3)), I32(1)))
+    return lane_address("right_lane", row, lambda b, x: b.and_(b.lshr(x, I32(3)), I32(1)))
 
 
 MAKERS: dict[str, Callable[[], Any]] = {

@@ -29,7 +29,8 @@ from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned
 from redalg.kernels.tensor_gemm_prologue import Inside
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
 from redalg.kernels.tensor_plan import TENSOR_RATE, Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
-from redalg.kernels.tensor_reasons import origins
+from redalg.kernels.tensor_products import TF32
+from redalg.kernels.tensor_reasons import conversions, origins
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -71,7 +72,7 @@ def plan(
     """
     program, (rows, sizes, walk) = _lowered(form, dtypes), situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-    if schedule in (None, TENSOR, OPTIMISTIC, MMA):
+    if schedule in (None, TENSOR, OPTIMISTIC, MMA, TF32):
         found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
@@ -125,11 +126,13 @@ OPTIMISTIC = "optimistic"  # the same with an anchor that stays (`redalg.kernels
 
 
 def _contracts(program: Program, product: bool) -> bool:
-    """Whether 16-bit tensors are multiplied: what someone would expect tensor cores for."""
+    """Whether narrow tensors are multiplied: what someone would expect tensor cores for."""
     kinds = [o.dtype for o in program.operands if not o.number]
     if product and any(k in (*TYPES, *FLOAT8) for k in kinds):
         return True
-    return bool(program.passes) and sum(k in TYPES for k in kinds) > 1 and bool(program.inner or program.lanes)
+    return (
+        bool(program.passes) and sum(k in (*TYPES, *FLOAT8) for k in kinds) > 1 and bool(program.inner or program.lanes)
+    )
 
 
 def _on_tensor_cores(
@@ -145,8 +148,10 @@ def _on_tensor_cores(
         if any(n == 0 for n in sizes.values()):
             raise Outside("an axis has length 0")
         optimistic = schedule == OPTIMISTIC
-        planned = mma_plan_of if schedule == MMA or target.cc[0] != 9 and not optimistic else plan_of
-        made, tiles = planned(classified(program, sizes), sizes, views, target, deterministic)
+        made = classified(program, sizes, schedule == TF32)
+        other = schedule == MMA or made.converted or target.cc[0] != 9
+        planned = mma_plan_of if other and not optimistic else plan_of
+        made, tiles = planned(made, sizes, views, target, deterministic)
         if isinstance(tiles, MmaPlan):
             return made, tiles
         if optimistic:
@@ -175,6 +180,7 @@ def _tensor_planned(
     blocks = fixed["tiles"] if isinstance(tiles, MmaPlan) else min(target.multiprocessors, fixed["tiles"])
     reasons = (
         described(tiles, made.stream) if isinstance(tiles, MmaPlan) else _layout(tiles, made.stream),
+        *conversions(made),
         *(ANCHORED if tiles.anchor == "stays" else ()),
         f"{fixed['tiles']} tiles {'drawn by' if tiles.drawn else 'shared out among'} {blocks} blocks",
         f"{tiles.shared} bytes of shared memory for each block",
@@ -184,6 +190,7 @@ def _tensor_planned(
     arrays = [prod(sizes[a] for a in o.axes) * STORAGE[o.dtype] for o in made.program.operands if not o.number]
     arrays += [prod(shapes[r.name]) * STORAGE[r.dtype] for r in made.program.results]
     rate = rate_of(target) if isinstance(tiles, MmaPlan) else TENSOR_RATE
+    rate = rate / 2 if made.multiplied == TF32 else rate
     seconds = max(operations / rate, sum(arrays) / target.reachable)
     schedule = Schedule(threads=tiles.threads, rows=1)
     choice = Choice(schedule, Layout(), reasons, seconds, sum(arrays))

@@ -20,11 +20,14 @@ from redalg.kernels.tensor_limits import INF, at
 from redalg.kernels.tensor_monotone import pulled_out
 from redalg.kernels.tensor_picks import KINDS, objection, picked
 from redalg.kernels.tensor_products import (
+    NARROW,
+    TF32,
     TYPES,
     Outside,
     Product,
     folds,
     joined,
+    multiplied,
     operand_of,
     scores_of,
     shares,
@@ -95,15 +98,34 @@ class Class:
         return tuple(a for a in self.program.rows if a != self.row)
 
     @property
+    def stored(self) -> tuple[str, str, str]:
+        """The types of the first product's operands and of the tensor with lanes, or again the right one's."""
+        leaves = (self.left, self.right, self.right if self.values is None else self.values)
+        left, right, values = (operand_of(self.program, leaf).dtype for leaf in leaves)
+        return left, right, values
+
+    @property
+    def multiplied(self) -> str:
+        """The type in which the contraction's operands are multiplied."""
+        return multiplied(*self.stored[:2])
+
+    @property
     def dtype(self) -> str:
-        return operand_of(self.program, self.left).dtype
+        """The type that weights are rounded to, in which they are multiplied; of the contraction without lanes."""
+        return self.multiplied if self.weight is None else weights_type(self.stored[2], self.weight)
+
+    @property
+    def converted(self) -> bool:
+        """Whether operands are converted on their way to tensor cores."""
+        return not set(self.stored) <= set(TYPES)
 
 
 IDENTITY = {"sum": ZERO, "max": NEG_INF, "min": INF, "argmax": NEG_INF, "argmin": INF, "topk": NEG_INF}
 
 
-def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Class:
+def classified(program: Program, sizes: Mapping[str, int] | None = None, tf32: bool = False) -> Class:
     """The program as one of the class. `sizes`: lengths of axes; the longest one there is numbers the rows of tiles.
+    `tf32`: with tensors of float32, which tensor cores round; they are not in the class otherwise.
 
     Raises: Outside, with the reason.
 
@@ -117,11 +139,11 @@ def classified(program: Program, sizes: Mapping[str, int] | None = None) -> Clas
     _simple(program)
     program = joined(_grouped(pulled_out(program)))
     p = program.passes[0]
-    scores, products = scores_of(program)
+    scores, products = scores_of(program, tf32)
     row = _row(program, products, sizes or {})
     weight, values, lane = _values(program, p, products[0])
     products = with_values_first(program, products, values)
-    if weight is not None and operand_of(program, products[0].left).dtype == "float16" and not _bounded(weight):
+    if weight is not None and values is not None and _type(program, values) == "float16" and not _bounded(weight):
         raise Outside("weights that may be larger than 1 are not rounded to float16")
     bodies = [f.bodies[0] for f in folds(p) if not f.axes] + ([weight] if weight is not None else [])
     value, missing, guarded = _value(scores, bodies, folds(p), weight)
@@ -206,8 +228,9 @@ def _values(program: Program, p: Pass, product: Product) -> tuple[Node | None, N
     if len({leaf for _, leaf in found}) != 1 or len({names for names, _ in found}) != 1:
         raise Outside("several sums have lanes")
     _, leaf = next(iter(found))
-    if operand_of(program, leaf).dtype != operand_of(program, product.left).dtype:
-        raise Outside(f"the tensor with lanes has dtype {operand_of(program, leaf).dtype}, the scores another")
+    wide = {_type(program, x) for x in (leaf, product.left, product.right)} - set(NARROW)
+    if len(wide) > 1 or not wide <= {*TYPES, _type(program, product.left)}:
+        raise Outside(f"the tensor with lanes has dtype {_type(program, leaf)}, the scores another")
     for step in p.update:
         if isinstance(step, Join) and step.axes:
             _require_factor(step, lane)
@@ -229,6 +252,17 @@ def weight_of(fold: Fold, values: Node) -> Node:
     """What a sum with lanes multiplies the values by."""
     body = fold.bodies[0]
     return mul(*(x for x in (body.args if body.op == "mul" else (body,)) if x is not values))
+
+
+def _type(program: Program, leaf: Node) -> str:
+    return operand_of(program, leaf).dtype
+
+
+def weights_type(dtype: str, weight: Node) -> str:
+    """The type in which weights multiply a tensor: its own, float16 for 8 bits where they are at most 1."""
+    if dtype in NARROW:
+        return "float16" if _bounded(weight) else "bfloat16"
+    return TF32 if dtype == "float32" else dtype
 
 
 def _bounded(weight: Node) -> bool:

@@ -11,48 +11,80 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from redalg.graph import Node, is_const
-from redalg.kernels import intrinsics_mma, intrinsics_tensor
+from redalg.kernels import intrinsics_mma, intrinsics_mma_types, intrinsics_tensor
 from redalg.kernels.cuda_text import local, operand_name
+from redalg.kernels.intrinsics_mma import UNIT
 from redalg.kernels.ir import Step
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_mma_plan import CHUNK, MmaPlan
 from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_plan import positive
+from redalg.kernels.tensor_products import NARROW, TF32, TYPES
 from redalg.kernels.tensor_skeleton import Skeleton
 
 
 def header(made: Class, plan: MmaPlan, names: Collection[str]) -> tuple[list[str], list[str]]:
     """Imports of what a kernel calls, and the functions of its shapes."""
     lines = {n: text for n, text in _shapes(made, plan).items() if n in names}
-    own = {n for n in intrinsics_mma.MAKERS if n in names} | {text.split("(")[0] for text in lines.values()}
-    shared = {n for n in intrinsics_tensor.MAKERS if n in names}
-    found = [f"from redalg.kernels.intrinsics_mma import {', '.join(sorted(own))}"] if own else []
-    found += [f"from redalg.kernels.intrinsics_tensor import {', '.join(sorted(shared))}"] if shared else []
+    made_by = {text.split("(")[0] for text in lines.values()}
+    found = []
+    for module in (intrinsics_mma, intrinsics_mma_types, intrinsics_tensor):
+        offered = (*module.MAKERS, *getattr(module, "FACTORIES", ()))
+        own = sorted(n for n in offered if n in made_by or n in names and n in module.MAKERS)
+        found += [f"from {module.__name__} import {', '.join(own)}"] if own else []
     return found, [f"{n} = {text}" for n, text in lines.items()]
 
 
 def _shapes(made: Class, plan: MmaPlan) -> dict[str, str]:
-    p, kind = plan, made.dtype
-    width = p.terms_wide
-    left = "" if p.in_registers else f', a="shared", a_pitch={p.right_pitch}'
+    p, (left_type, right_type, values_type) = plan, made.stored
+    width, converted = p.terms_wide, right_type not in TYPES
+    left = "" if p.in_registers else f', a="shared", a_pitch={p.left_pitch}'
+    if converted and not p.in_registers and left_type not in TYPES and (p.long or left_type in NARROW):
+        left += f', left="{left_type}"'
     tall = f", tall={p.tall}" if p.tall > 1 else ""
-    product = f'tile_product({p.columns}, {width}, "{kind}", {p.right_pitch}{left}{tall}'
-    units, more = p.given // 8, f", wide={width // 8}" if p.given < width else ""
-    if p.long:
-        units, more = width // 8, ", ragged=True" if p.given % CHUNK else ""
-    copied = f"{units}, {p.right_pitch}, {p.threads}{more}"
-    return {
-        "load_left_words": f"left_load({width}, {p.given}{tall})",
-        "load_left_tile": f"tile_copy({p.rows}, {copied})",
-        "load_right_tile": f"tile_copy({p.columns}, {copied})",
-        "load_values_tile": f"tile_copy({p.columns}, {p.lanes // 8}, {p.values_pitch}, {p.threads})",
+    product = f"{_product(p.columns, width, made.multiplied, right_type, p.right_pitch)}{left}{tall}"
+    weigh = _product(p.lanes, p.columns, made.dtype, values_type, p.values_pitch)
+    loads = {}
+    for k, part in enumerate(p.parts):
+        first, given, wide = part
+        more = tall + (f", first={first}" if first else "")
+        loads[f"load_left_words{number(k)}"] = f"left_load({wide}, {given}{more})"
+        if converted:
+            types = f'"{left_type}", "{made.multiplied}"'
+            loads[f"load_left_words{number(k)}"] = f"converted_load({wide}, {given}, {types}{more})"
+        loads[f"load_left_tile{number(k)}"] = _copy(p, part, p.rows, p.left_pitch, p.bytes_each[0])
+        loads[f"load_right_tile{number(k)}"] = _copy(p, part, p.columns, p.right_pitch, p.bytes_each[1])
+    return loads | {
+        "load_values_tile": f"tile_copy({p.columns}, {p.lanes * p.bytes_each[2] // UNIT}, {p.values_pitch}, "
+        f"{p.threads})",
         "multiply": f"{product})",
         "multiply_more": f"{product}, fresh=False)",
-        "weigh": f'tile_product({p.lanes}, {p.columns}, "{kind}", {p.values_pitch}, fresh=False, transposed=True'
-        f"{tall})",
+        "weigh": f"{weigh}, fresh=False, transposed=True{tall})",
+        "sort_lanes": f"lanes_sorted({p.lanes}{tall})",
         "copies_there": "copies_done(0)",
         "copies_ready": f"copies_done({p.stages - 2})",
     }
+
+
+def _product(columns: int, terms: int, kind: str, right: str, pitch: int) -> str:
+    """The beginning of a product's text."""
+    if right in TYPES:
+        return f'tile_product({columns}, {terms}, "{kind}", {pitch}'
+    return f'converted_product({columns}, {terms}, "{kind}", "{right}", {pitch}'
+
+
+def number(k: int) -> str:
+    """What names that belong to a contraction end in."""
+    return str(k + 1) if k else ""
+
+
+def _copy(plan: MmaPlan, part: tuple[int, int, int], rows: int, pitch: int, size: int) -> str:
+    """Of rows of a contraction's operand, whose elements have `size` bytes."""
+    (_, given, width), each = part, UNIT // size
+    units, more = given // each, f", wide={width // each}" if given < width else ""
+    if plan.long:
+        units, more = width // each, ", ragged=True" if plan.given % CHUNK else ""
+    return f"tile_copy({rows}, {units}, {pitch}, {plan.threads}{more})"
 
 
 class MmaSkeleton(Skeleton):
@@ -67,7 +99,7 @@ class MmaSkeleton(Skeleton):
         k.array("S", p.held * p.columns // 4)
         if self.has_values:
             k.array("sums", p.held * p.lanes // 4)
-            k.array("P", p.held * p.columns // 8, "np.uint32")
+            k.array("P", p.held * p.columns // (4 if self.made.dtype == TF32 else 8), "np.uint32")
         for part in self.made.walk.parts:
             if not part.axes and part.name not in k.tile.picks.lists:
                 k.array(local(part.name), p.held)
@@ -75,6 +107,7 @@ class MmaSkeleton(Skeleton):
         k.tile_places()
         out(f"row = {self.made.row}_first + {16 * p.tall} * warp + (lane >> 2)")
         self.factor()
+        self.signs()
         self.places()
         self.begin()
         self.words()
@@ -92,25 +125,39 @@ class MmaSkeleton(Skeleton):
     def places(self) -> None:
         """First elements in memory, and the lane's addresses in shared memory."""
         out, p, made = self.out, self.plan, self.made
-        start, self.left_step = self.origin(made.left, made.terms, made.row)
-        out(f"left_row = {start}")
-        start, self.right_step = self.origin(made.right, made.terms, made.stream)
-        out(f"right_row = {start}", f"right_at = right_lane(first_at, lane, {p.right_pitch})")
+        self.left_steps, self.right_steps = list[str](), list[str]()
+        for k, product in enumerate(made.products):
+            start, step = self.origin(product.left, product.terms, made.row)
+            out(f"left_row{number(k)} = {start}")
+            self.left_steps.append(step)
+            start, step = self.origin(product.right, product.terms, made.stream)
+            out(f"right_row{number(k)} = {start}")
+            self.right_steps.append(step)
+        name = "row_lane" if made.stored[1] in NARROW else "right_lane"
+        out(f"right_at = {name}(first_at, lane, {p.right_pitch})")
         if made.values is not None and made.lane:
             start, self.values_step = self.origin(made.values, made.lane, made.stream)
             out(f"values_row = {start}")
-            out(f"values_at = left_lane(first_at + {p.right_bytes}, lane, {p.values_pitch})")
+            name = "values_lane" if made.dtype == TF32 else "left_lane"
+            out(f"values_at = {name}(first_at + {p.right_bytes}, lane, {p.values_pitch})")
         if not p.in_registers:
             out(f"left_tile = first_at + {p.left_place}")
-            out(f"left_at = left_lane(left_tile + {16 * p.tall * p.right_pitch} * warp, lane, {p.right_pitch})")
-            if not p.long:
-                self.left_copied("left_tile", "left_row")
+            name = "quad_lane" if made.stored[0] in TYPES and made.stored[1] in NARROW else "left_lane"
+            out(f"left_at = {name}(left_tile + {16 * p.tall * p.left_pitch} * warp, lane, {p.left_pitch})")
+            for k in range(0 if p.long else len(made.products)):
+                self.left_copied("left_tile", f"left_row{number(k)}", k)
         out("read_at = opaque(0)")
 
-    def left_copied(self, place: str, start: str, more: str = "") -> None:
-        row, size, name = self.made.row, self.kernel.access.size(self.made.row), operand_name(self.made.left.attr.name)
-        first = f"{start} + {row}_first * {self.left_step}"
-        self.out(f"load_left_tile({place}, {name}, {first}, {self.left_step}, {size} - {row}_first, t{more})")
+    def left_copied(self, place: str, start: str, k: int = 0, more: str = "") -> None:
+        made, step, load = self.made, self.left_steps[k], f"load_left_tile{number(k)}"
+        row, size, name = made.row, self.kernel.access.size(made.row), operand_name(made.products[k].left.attr.name)
+        place += self.offset(k, 0)
+        self.out(f"{load}({place}, {name}, {start} + {row}_first * {step}, {step}, {size} - {row}_first, t{more})")
+
+    def offset(self, k: int, side: int) -> str:
+        """Where the terms of a contraction begin in a row of the left tile or the right one."""
+        at = self.plan.parts[k][0] * self.plan.bytes_each[side]
+        return f" + {at}" if at else ""
 
     # --- copies ------------------------------------------------------------------------------------------------------
 
@@ -124,16 +171,20 @@ class MmaSkeleton(Skeleton):
         out, made = self.out, self.made
         out(f"ahead = {block}")
         with out.block("if ahead >= low:"):
-            self.copied("right", made.right, "right_row", self.right_step, place)
+            for k, product in enumerate(made.products):
+                what, start, at = f"right_tile{number(k)}", f"right_row{number(k)}", place + self.offset(k, 1)
+                self.copied(what, product.right, start, self.right_steps[k], at)
             if made.values is not None:
-                self.copied("values", made.values, "values_row", self.values_step, f"{place} + {self.plan.right_bytes}")
+                self.copied(
+                    "values_tile", made.values, "values_row", self.values_step, f"{place} + {self.plan.right_bytes}"
+                )
         out("copies_sent()")
 
     def copied(self, what: str, leaf: Node, start: str, step: str, place: str, more: str = "") -> None:
         first = f"{start} + ahead * (COLUMNS * {step})"
         name, count = operand_name(leaf.attr.name), f"{self.kernel.length} - ahead * COLUMNS"
         # Asked anew, so that no register holds from block to block what follows from it.
-        self.out(f"load_{what}_tile(first_at + {place}, {name}, {first}, {step}, {count}, this_thread(){more})")
+        self.out(f"load_{what}(first_at + {place}, {name}, {first}, {step}, {count}, this_thread(){more})")
 
     def turned(self, name: str) -> str:
         """To the next stage."""
@@ -157,24 +208,40 @@ class MmaSkeleton(Skeleton):
         out, p, made, k = self.out, self.plan, self.made, self.kernel
         signed = made.scale is not None and not is_const(made.scale, 1) and not positive(made)
         if not p.in_registers:
-            if signed:
-                self.signed()
+            if signed or made.multiplied == TF32:
+                self.signed(signed)
             return
-        k.array("left_words", p.held * p.terms // 8, "np.uint32")
-        size, name = k.access.size(made.row), operand_name(made.left.attr.name)
-        first = f"left_row + row * {self.left_step} + 2 * (lane & 3)"
-        out(f"load_left_words(left_words, {name}, {first}, {self.left_step}, {size} - row)")
+        count = p.held * p.terms // (4 if made.multiplied == TF32 else 8)
+        k.array("left_words", count, "np.uint32")
+        size, each = k.access.size(made.row), "" if made.multiplied == TF32 else "2 * "
+        each = "4 * " if made.stored[1] in NARROW else each
+        for n, product in enumerate(made.products):
+            name, step = operand_name(product.left.attr.name), self.left_steps[n]
+            first = f"left_row{number(n)} + row * {step} + {each}(lane & 3)"
+            out(f"load_left_words{number(n)}(left_words, {name}, {first}, {step}, {size} - row)")
         if signed:
-            with out.block(f"for k in range({p.held * p.terms // 8}):"):
+            with out.block(f"for k in range({count}):"):
                 out("left_words[k] = (left_words[k] & keep) ^ minus")
 
-    def signed(self) -> None:
-        """Give the left operand in shared memory the factor's sign, which is the same for all of the tile."""
-        out, p = self.out, self.plan
-        with out.block("if (keep ^ minus) != np.uint32(0xffffffff):"):
+    def signs(self) -> None:
+        """The factor's sign in words of the left operand that do not hold two numbers of 16 bits."""
+        made, p = self.made, self.plan
+        if made.scale is None or is_const(made.scale, 1) or positive(made):
+            return
+        if made.multiplied == TF32:
+            self.out("minus = minus & np.uint32(0x80000000)")
+        elif made.stored[0] in NARROW and not p.in_registers:
+            self.out("minus = minus | (minus >> np.uint32(8))")
+
+    def signed(self, signed: bool) -> None:
+        """Give the left operand in shared memory the factor's sign, which is the same for all of the tile, and round
+        float32, which every warp would round anew for every block."""
+        out, p, single = self.out, self.plan, self.made.multiplied == TF32
+        word = "tf32_word(number_load(left_tile + 4 * k))" if single else "word_load(left_tile + 4 * k)"
+        with out.block(None if single else "if (keep ^ minus) != np.uint32(0xffffffff):"):
             out("copies_there()", "cuda.syncthreads()")
             with out.block(f"for k in range(t, {p.left_bytes // 4}, {p.threads}):"):
-                out("word_store(left_tile + 4 * k, (word_load(left_tile + 4 * k) & keep) ^ minus)")
+                out(f"word_store(left_tile + 4 * k, {f'({word} & keep) ^ minus' if signed else word})")
 
     # --- blocks ------------------------------------------------------------------------------------------------------
 
@@ -191,6 +258,8 @@ class MmaSkeleton(Skeleton):
             out("block = opaque(block - 1)")
             self.block("block", k.steps, False)
         self.who()
+        if self.has_values and made.stored[2] in NARROW:
+            out("sort_lanes(sums)")
         finished(k)
 
     def who(self) -> None:
@@ -216,8 +285,9 @@ class MmaSkeleton(Skeleton):
         if shared:
             with out.block(f"for k in range({self.plan.held * self.plan.lanes // 4}):"):
                 out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & {k.held - 1}]")
-        with out.block(f"for k in range({self.plan.held * self.plan.columns // 8}):"):
-            out(f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")
+        single = self.made.dtype == TF32
+        with out.block(f"for k in range({self.plan.held * self.plan.columns // (4 if single else 8)}):"):
+            out("P[k] = tf32_word(S[k])" if single else f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")
         out("weigh(sums, P, values_at + read_at)", self.turned("read"))
 
     def scores(self, block: str) -> None:
@@ -237,14 +307,19 @@ class LongMmaSkeleton(MmaSkeleton):
     def fetch(self, block: str, place: str) -> None:
         """Start copying the next chunk, if there is one."""
         out, p = self.out, self.plan
-        more = f", {p.terms // 8} - (term >> 3)" if p.terms % CHUNK else ""
+        left, right = (self.units_left(size) for size in p.bytes_each[:2])
         with out.block("if ahead >= low:"):
-            self.copied("right", self.made.right, "right_row + term", self.right_step, place, more)
-            self.left_copied(f"left_tile + {place}", "left_row + term", more)
+            self.copied("right_tile", self.made.right, "right_row + term", self.right_steps[0], place, right)
+            self.left_copied(f"left_tile + {place}", "left_row + term", 0, left)
             out(f"term += {CHUNK}")
             with out.block(f"if term >= {p.terms}:"):
                 out("term = 0", "ahead -= 1")
         out("copies_sent()", self.turned("write"))
+
+    def units_left(self, size: int) -> str:
+        """How many units of 16 bytes there are from a chunk on, where the last one is not whole."""
+        terms, shift = self.plan.terms, (UNIT // size).bit_length() - 1
+        return f", {terms >> shift} - (term >> {shift})" if terms % CHUNK else ""
 
     def scores(self, block: str) -> None:
         """The block's scores, chunk by chunk; apart from S, which need not be in registers."""

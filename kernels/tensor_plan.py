@@ -205,6 +205,9 @@ def plan_of(
     """
     if target.cc < (9, 0) or target.cc >= (10, 0):
         raise Outside(f"it is written for compute capability 9.0, the device has {target.cc[0]}.{target.cc[1]}")
+    if made.converted:
+        kinds = " and ".join(sorted(set(made.stored)))
+        raise Outside(f"wgmma multiplies what lies in shared memory, and {kinds} is converted on its way to registers")
     terms = terms_of(made, sizes)
     lanes = sizes[made.lane] if made.lane else 0
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:

@@ -13,6 +13,8 @@ from redalg.graph import Node, substitute, walk
 from redalg.kernels.ir import Fold, Loop, Operand, Pass, Program, Step
 
 TYPES = ("bfloat16", "float16")
+NARROW = ("float8_e4m3fn", "float8_e5m2")  # exact in both of them
+TF32 = "tf32"  # what float32 is rounded to before it multiplies, where it is asked for
 
 
 class Outside(Exception):
@@ -59,8 +61,8 @@ def joined(program: Program) -> Program:
     return with_bodies(program, lambda b: substitute(b, mapping, raw=True)) if mapping else program
 
 
-def scores_of(program: Program) -> tuple[Node, tuple[Product, ...]]:
-    """The node that is the contraction, or the sum of several, and its terms.
+def scores_of(program: Program, tf32: bool = False) -> tuple[Node, tuple[Product, ...]]:
+    """The node that is the contraction, or the sum of several, and its terms. `tf32`: of float32, and nothing else.
 
     Raises: Outside.
     """
@@ -73,10 +75,38 @@ def scores_of(program: Program) -> tuple[Node, tuple[Product, ...]]:
         raise Outside("an element holds more than sums over one axis of tensors' products")
     scores = along[0] if len(along) == 1 else _sum_of(bodies, along)
     found = tuple(_product(program, n) for n in (scores.args if len(along) > 1 else (scores,)))
-    kinds = {operand_of(program, leaf).dtype for p in found for leaf in (p.left, p.right)}
-    if len(kinds) != 1 or not kinds <= set(TYPES):
-        raise Outside(f"it multiplies {' and '.join(sorted(kinds))}; tensor cores are used for {', '.join(TYPES)}")
+    _require_types(program, found, tf32)
     return scores, found
+
+
+def _require_types(program: Program, products: tuple[Product, ...], tf32: bool) -> None:
+    kinds = [tuple(operand_of(program, leaf).dtype for leaf in (p.left, p.right)) for p in products]
+    every = sorted({k for pair in kinds for k in pair})
+    names = " and ".join(every)
+    if tf32 or every == ["float32"]:
+        if every != ["float32"]:
+            raise Outside(f"it multiplies {names}; tf32 is what float32 is rounded to")
+        if not tf32:
+            asked = f'float32 is rounded to tf32 where schedule="{TF32}" asks for it'
+            raise Outside(f"it multiplies float32; tensor cores are used for {', '.join(TYPES)}, float8; {asked}")
+        return
+    if len(set(every) & {*TYPES}) > 1 or not set(every) <= {*TYPES, *NARROW}:
+        raise Outside(f"it multiplies {names}; tensor cores are used for {', '.join(TYPES)}, float8")
+    if len(set(kinds)) > 1:
+        raise Outside(f"it multiplies {names}, its contractions different ones")
+    if any(a in NARROW and b in TYPES for a, b in kinds):
+        raise Outside(f"it multiplies {names}, where it is the operand along the stream that may be narrower")
+
+
+def multiplied(left: str, right: str) -> str:
+    """The type in which tensors of these types are multiplied: both are exact in it, but for float32.
+
+    >>> multiplied("bfloat16", "float8_e4m3fn"), multiplied("float8_e5m2", "float8_e4m3fn")
+    ('bfloat16', 'float16')
+    """
+    if "float32" in (left, right):
+        return TF32
+    return next((k for k in (left, right) if k in TYPES), "float16")
 
 
 def _sum_of(bodies: list[Node], along: list[Node]) -> Node:

@@ -9,6 +9,7 @@ from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_mma_plan import MmaPlan
 from redalg.kernels.tensor_picks import entries
 from redalg.kernels.tensor_plan import TensorPlan, WidePlan, positive
+from redalg.kernels.tensor_products import NARROW, TF32
 from redalg.printing import short
 
 
@@ -53,6 +54,28 @@ def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
     if plan.pieces > 1:
         found.append(f"{made.stream} in {plan.pieces} pieces; a second kernel merges their states by the derived merge")
     return tuple(found)
+
+
+def conversions(made: Class) -> tuple[str, ...]:
+    """What becomes of operands that tensor cores do not multiply as they are, and why mma.sync multiplies them."""
+    if not made.converted:
+        return ()
+    if made.multiplied == TF32:
+        return (
+            "float32 is rounded to tf32 before it multiplies, weights included: a relative 2^-11 each, sums in float32",
+            "wgmma takes no tf32 whose lanes lie side by side, as V's do: mma.sync reads it in the order of weights",
+        )
+    leaves = (made.left, made.right, *([made.values] if made.values is not None else []))
+    kinds = (made.multiplied, made.multiplied, made.dtype)
+    found = {}
+    for leaf, stored, kind in zip(leaves, made.stored, kinds, strict=False):
+        if stored in NARROW:
+            found[leaf.attr.name] = f"{leaf.attr.name} is {stored}, multiplied as {kind}, which holds it exactly"
+    weights = f"; weights are rounded to {made.dtype}" if made.values is not None else ""
+    return (
+        "; ".join(found.values()) + weights,
+        "8 bits become 16 on their way to registers, and wgmma reads shared memory: products are mma.sync",
+    )
 
 
 def _factor(made: Class) -> list[str]:

@@ -64,7 +64,8 @@ def program_of(text: str, kind: str = "bfloat16", **dtypes: Any) -> Program:
 
 
 def class_of(text: str, kind: str = "bfloat16", **dtypes: Any) -> Class:
-    return classified(program_of(text, kind, **dtypes))
+    """The class of a program; float32 is multiplied as tf32."""
+    return classified(program_of(text, kind, **dtypes), tf32=kind == "float32")
 
 
 def outside(text: str, kind: str = "bfloat16", **dtypes: Any) -> str:

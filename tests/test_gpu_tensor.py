@@ -21,7 +21,9 @@ pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
 KINDS = ("bfloat16", "float16")
 UNIT = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
+UNIT |= {"tf32": 2.0**-10 * (1 + 2.0**-12), "float8_e4m3fn": 2.0**-4, "float8_e5m2": 2.0**-3}  # tf32: of both factors
 LEAST = {"bfloat16": 2.0**-134, "float16": 2.0**-25, "float32": 2.0**-150, "float64": 0.0}  # half of the least number
+LEAST |= {"tf32": 2.0**-126, "float8_e4m3fn": 2.0**-10, "float8_e5m2": 2.0**-17}
 # Specs whose weights are not negative and vary continuously with the scores.
 OWN = ("or within", "two masks", "scaled lanes", "output and lse", "keys are values", "values named as the terms",
        "scale of a row", "scale of head and of all", "bias of both", "relative bias", "shown the other way",
@@ -77,10 +79,11 @@ def by_name(spec: Any, value: Any) -> Mapping[str, Any]:
 # --- bounds ----------------------------------------------------------------------------------------------------------
 
 
-def off_by(text: str, known: Mapping[str, Any]) -> float:
+def off_by(text: str, known: Mapping[str, Any], kind: str = "") -> float:
     """How far an exponent may be off: a score is a sum of d products, each step of which is off by at most 2^-23 of
     Σ|q k| ≤ |q||k| (tensor cores may cut off), and a few more roundings follow, of numbers that are no larger than what
-    scales, biases and distances make of it."""
+    scales, biases and distances make of it. Rounding both factors to tf32 makes it off by 2^-10 of Σ|q k|, and a
+    little."""
     first, second = ("H", "E") if text == "splade" else ("Q", "K")
     lengths = [np.nan_to_num(np.linalg.norm(known[n], axis=-1), posinf=0).max() for n in (first, second)]
     factor = 1.0
@@ -89,7 +92,8 @@ def off_by(text: str, known: Mapping[str, Any]) -> float:
         if name not in "QKVHE" and np.asarray(x).dtype.kind == "f" and np.isfinite(values).any():
             factor *= 1 + values[np.isfinite(values)].max()
     distance = max(known[first].shape[-2], known[second].shape[-2]) if "index" in str(form_of(text).spec) else 0
-    return float(2.0**-23 * (known[first].shape[-1] + 16) * (lengths[0] * lengths[1] + distance) * factor)
+    steps = 2.0**-23 * (known[first].shape[-1] + 16) + (UNIT[kind] if kind == "tf32" else 0)
+    return float(steps * (lengths[0] * lengths[1] + distance) * factor)
 
 
 def limits(text: str, known: Mapping[str, Any], kind: str, results: Mapping[str, str]) -> dict[str, Any]:
@@ -105,7 +109,7 @@ def limits(text: str, known: Mapping[str, Any], kind: str, results: Mapping[str,
     largest = by_name(spec, ra.reference(spec, **size))
     if "V" not in known and "K" in known and "O" in spec.outputs:  # keys are values: no |V| without |K|
         largest = {"O": np.full_like(true["O"], np.abs(known["K"]).max())}
-    off, stream = off_by(text, known), known["E" if text == "splade" else "K"].shape[-2]
+    off, stream = np.expm1(2 * off_by(text, known, kind)) / 2, known["E" if text == "splade" else "K"].shape[-2]
     stream = known["H"].shape[-2] if text == "splade" else stream
     found = {}
     for name, value in true.items():

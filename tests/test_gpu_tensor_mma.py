@@ -29,6 +29,7 @@ from tests.test_gpu_tensor import (
     run_of,
 )  # fmt: skip
 from tests.test_tensor_class import INSIDE
+from tests.test_tensor_kernels import SUM
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
@@ -91,6 +92,17 @@ def test_few_rows_and_pieces_of_the_stream(name: str, j: int) -> None:
 def test_scales_of_either_sign(name: str, head: int, scale: float) -> None:
     arrays = drawn(name, 130, 200, head, head) | {"scale": scale}
     agree(name, run_of(name, MMA)(**arrays), arrays)
+
+
+@pytest.mark.parametrize("terms", [(64, 24), (40, 8), (16, 128)], ids=str)
+@pytest.mark.parametrize("lengths", [(9, 1000), (130, 200)], ids=str)
+def test_sums_of_contractions(lengths: tuple[int, int], terms: tuple[int, int]) -> None:
+    arrays = drawn(SUM, *lengths, terms[0])
+    for name, axis in (("A", 0), ("B", 1)):
+        arrays[name] = torch.randn(2, lengths[axis], terms[1], device="cuda").to(torch.bfloat16) / 4
+    run = run_of(SUM, MMA)
+    agree(SUM, run(**arrays), arrays)
+    assert "mma.sync" in run.explain()
 
 
 def test_infinite_scores_and_nan() -> None:

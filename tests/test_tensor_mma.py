@@ -19,6 +19,7 @@ from redalg.kernels.target import A100, H200, L40S, Target
 from redalg.kernels.tensor_class import Outside
 from redalg.kernels.tensor_mma_plan import mma_plan_of, room_of
 from tests.tensor_cases import class_of, dtypes_of, form_of, sizes_of, views_of
+from tests.test_tensor_kernels import SUM
 
 A10 = replace(L40S, name="A10", cc=(8, 6))
 BLACKWELL = replace(H200, name="RTX 5090", cc=(12, 0), shared=100 << 10)
@@ -138,6 +139,25 @@ def test_nothing_spills(case: tuple[str, int], target: Target) -> None:
     found = assemble(emit_tensor(made, tiles), target.cc)
     assert found.registers * tiles.threads <= target.registers
     assert (found.spill_stores, found.spill_loads) == (0, 0)
+
+
+@needs_ptxas
+@pytest.mark.parametrize("target", [A100, L40S], ids=lambda t: t.name)
+def test_sums_of_contractions_do_not_spill(target: Target) -> None:
+    made = class_of(SUM)
+    sizes = sizes_of(made, 64) | {p.terms: n for p, n in zip(made.products, (64, 40), strict=True)}
+    made, tiles = mma_plan_of(made, sizes, views_of(made.program, sizes), target, deterministic=True)
+    assert (tiles.widths, tiles.terms, tiles.given) == ((64, 40), 112, 104)
+    assert tiles.parts == ((0, 64, 64), (64, 40, 48)) and tiles.shared <= room_of(target)
+    found = assemble(emit_tensor(made, tiles), target.cc)
+    assert (found.spill_stores, found.spill_loads) == (0, 0)
+
+
+def test_sums_of_contractions_without_lanes_are_refused() -> None:
+    made = class_of(SUM.replace("O = sum[j](p * V[h,j,e]) / sum[j](p)", "l = sum[j](p)").replace(", V[h,j,e]", ""))
+    sizes = sizes_of(made, 64)
+    with pytest.raises(Outside, match="one contraction, not 2"):
+        mma_plan_of(made, sizes, views_of(made.program, sizes), A100)
 
 
 @needs_ptxas

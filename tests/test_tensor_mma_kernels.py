@@ -17,18 +17,19 @@ from redalg.kernels.tensor_mma_plan import MmaPlan, mma_plan_of
 from tests.tensor_cases import CLASS, class_of, form_of, views_of
 from tests.tensor_quads_mma import MmaQuads
 from tests.test_tensor_class import INSIDE
-from tests.test_tensor_kernels import APART, BATCH, bound, drawn
+from tests.test_tensor_kernels import APART, BATCH, SUM, bound, drawn
 
 PLACES = [(-1, 0, 0), (-1, 3, 5)]  # quads of the first warp and of the fourth
 
 
 def prepared(
-    text: str, target: Target = A100, i: int = 70, j: int = 150, d: int = 16, e: int = 16, **changes: Any
+    text: str, target: Target = A100, i: int = 70, j: int = 150, d: int = 16, e: int = 16, r: int = 16, **changes: Any
 ) -> tuple[Class, MmaPlan, dict[str, int]]:
     made = class_of(text)
     sizes = dict.fromkeys((a for o in made.program.operands for a in o.axes), BATCH) | made.program.lengths
     sizes |= ({made.lane: e} if made.lane else {}) | {made.row: i, made.stream: j}
-    sizes[made.program.inner.get(made.terms, made.terms)] = d
+    for p, length in zip(made.products, (d, r), strict=False):
+        sizes[made.program.inner.get(p.terms, p.terms)] = length
     made, tiles = mma_plan_of(made, sizes, views_of(made.program, sizes), target, deterministic=True)
     if not tiles.uneven and "pieces" in changes:  # as `best_pieces` has it
         changes["pieces"] = min(changes["pieces"], -(-j // tiles.columns))
@@ -62,7 +63,7 @@ def compare(quads: MmaQuads, arrays: Mapping[str, Any], text: str) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=most, err_msg=r.name)
 
 
-KNOWN = {n: t for n, t in INSIDE.items() if n not in APART and len(class_of(t).products) == 1}
+KNOWN = {n: t for n, t in INSIDE.items() if n not in APART}
 
 
 @pytest.mark.parametrize("text", [*CLASS, *KNOWN.values()], ids=[*CLASS, *KNOWN])
@@ -107,6 +108,14 @@ def test_contractions_in_chunks(d: int) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: " ".join(map(str, s.values())))
 def test_scales_of_either_sign(shape: dict[str, Any], scale: float) -> None:
     judge("attention_scaled", given={"scale": scale}, **shape)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: " ".join(map(str, s.values())))
+@pytest.mark.parametrize("i, j", [(30, 117), (150, 170)])
+def test_sums_of_contractions(i: int, j: int, shape: dict[str, Any]) -> None:
+    """Terms of both lie side by side in a tile; neither is a multiple of 16."""
+    judge(SUM, i=i, j=j, d=40, r=24, spread=0.5, **shape)
+    judge(SUM.replace("+ bias[h,j] ", "").replace(", bias[h,j]", ""), i=i, j=j, d=24, r=8, spread=0.5, pieces=2)
 
 
 WRONG = [
