@@ -109,7 +109,7 @@ def _chosen(
     if best.persistent and best.split > 1:  # as many blocks as are estimated to run at once, but few values in memory
         limit = min(limit, max(ROOM, limit // cost.resident_blocks // 8 * 8))
     return Choice(
-        best, walk.layout(best.vector), tuple(_reasons(case, best, cost, ranked, override)),
+        best, walk.layout(best.vector, best.beside), tuple(_reasons(case, best, cost, ranked, override)),
         cost.seconds, cost.bytes, limit if limit < 255 else None,
     )  # fmt: skip
 
@@ -274,7 +274,7 @@ def words(s: Schedule) -> str:
             "which wait for each other" if s.persistent else "merged by the last"
         )
     if s.column:
-        text += f", {s.rows} rows side by side"
+        text += f", {s.abreast} rows side by side" + (f", {s.beside} to a thread" if s.beside > 1 else "")
     elif s.rows > 1:
         text += f", {s.rows} rows to a block"
     text += f", the row in registers ({s.tile} elements each)" if s.resident else f", walked in tiles of {s.tile}"

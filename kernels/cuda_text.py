@@ -24,13 +24,14 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "multiply_more copies_ready copies_sent copies_there shared_start left_lane right_lane this_thread ahead "
     "own_tile own_full mine theirs within weights moved any_moved part piece place barrier none first_block first "
     "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
+    "side near BESIDE some n_some "
     "group rank total_0 total_1 own above staged down over all_rows row_first column_first own_first load_left_tile "
     "load_right_tile GROUP CHUNKS "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(
     r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
-    r"|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
+    r"|near\d+|.*_c\d+|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
 
 

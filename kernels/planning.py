@@ -94,7 +94,7 @@ def _rows_planned(
     """The plan of a kernel of rows."""
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
     waiting = s.split if s.persistent and program.keeps else 1
-    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
+    geometry = Geometry(-(-rows // s.abreast) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     return Planned(program, choice, emit(program, s, choice.layout), sizes, shapes, geometry)
 
 
