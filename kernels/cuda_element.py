@@ -10,6 +10,7 @@ from redalg.graph import Node, walk
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_text import conjunction, local
 from redalg.kernels.ir import First, Join, Let, Loop, Step
+from redalg.kernels.sampling import SHARE
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
@@ -147,7 +148,7 @@ class Elements:
             return
         out(f"first = {self._start('piece * (THREADS * TILE)' if s.cluster > 1 else '')}")
         self.stop = "length"
-        groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
+        groups = self._walks(steps)
         self._share([*groups, list(bodies)] if bodies else groups)
         early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
@@ -214,7 +215,7 @@ class Elements:
 
     def load_tile(self, steps: Sequence[Step], bodies: Sequence[Node] = ()) -> None:
         """Load the elements a tile's steps read, and note what several of its loops share."""
-        groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
+        groups = self._walks(steps)
         self._share([*groups, list(bodies)] if bodies else groups)
         self._load_leaves([n for step in steps for n in step_nodes(step)] + list(bodies))
 
@@ -278,28 +279,45 @@ class Elements:
     # --- loops over a tile -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def vectors(self) -> Iterator[None]:
-        """For every vector of the tile that lies in the row; j is its first position."""
+    def vectors(self, part: bool = False) -> Iterator[None]:
+        """For every vector of the tile, or of a part of it, that lies in the row; j is its first position."""
         s, out = self.kernel.schedule, self.kernel.out
-        with out.block(f"for v in range({s.tile // s.vector}):"):
+        with out.block(f"for v in range({self.some if part else s.tile // s.vector}):"):
             out(f"j = first + v * {self.stride}")
             with out.block(conjunction([None if s.exact else f"j < {self.stop}"])):
                 yield
 
     @contextmanager
-    def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
-        """For every element of the tile that lies in the row; `at` is its position if that is asked for."""
+    def each(self, position: bool = False, axes: Iterable[str] = (), part: bool = False) -> Iterator[None]:
+        """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
         s, out = self.kernel.schedule, self.kernel.out
         if s.vector == 1:
-            with out.block("for k in range(TILE):"):
+            with out.block(f"for k in range({self.some if part else 'TILE'}):"):
                 if position or not s.exact:
                     out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
                 with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
                     self.places_along(axes if position else ())
                     yield
             return
-        with self.vectors(), self.within(position, axes):
+        with self.vectors(part), self.within(position, axes):
             yield
+
+    @property
+    def some(self) -> int:
+        """Vectors of a thread that are the part of the tile anchors are looked for in."""
+        s = self.kernel.schedule
+        return max(1, s.tile // s.vector // SHARE)
+
+    def counted_some(self) -> str:
+        """The number of elements of that part: a thread's, or, where the tile is the row, of all threads."""
+        s = self.kernel.schedule
+        threads = s.threads * s.cluster if s.resident else 1
+        if s.exact:
+            return str(self.some * s.vector * threads)
+        if not s.resident:
+            return f"min(n_b, {self.some * s.vector})"
+        span, most = s.threads * s.tile, self.some * s.vector * s.threads
+        return " + ".join(f"max(0, min(length - {p * span}, {most}))" for p in range(s.cluster))
 
     @contextmanager
     def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
@@ -333,6 +351,12 @@ class Elements:
                 position = True
                 axes |= set() if self.access.walks_flat(n.attr.axes) else {a for a in n.attr.axes if a in self.stream}
         return position, axes
+
+    @staticmethod
+    def _walks(steps: Sequence[Step]) -> list[list[Node]]:
+        """What every walk over the whole tile computes."""
+        loops = [s for s in steps if isinstance(s, Loop) and not s.part]
+        return [[b for fold in loop.folds for b in fold.bodies] for loop in loops]
 
     # --- values that several loops use -------------------------------------------------------------------------------
 

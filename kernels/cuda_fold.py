@@ -31,20 +31,24 @@ class Folding:
         """One walk over the tile: start every fold, then add each element to all of them."""
         kernel, elements = self.kernel, self.kernel.elements
         bodies = [b for fold in loop.folds for b in fold.bodies]
+        if loop.part:
+            kernel.out(f"n_some = {elements.counted_some()}")
         scope.hoist([b for b in bodies if b not in scope.known], kernel.program.stream)
         kernel.flush(scope)
         copies = {fold: self._largest_of(fold, loop) for fold in loop.folds}
         places = [Place(self, fold) for fold in loop.folds if self._found_later(fold)]
         for fold in (f for f in loop.folds if copies[f] is None):
             self._start(fold)
-        self._declare_shared(bodies)
+        if not loop.part:
+            self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
         later = {p.fold for p in places}
         position |= any(f.kind in POSITIONS and f not in later for f in loop.folds)
         with self._walked(loop, position, axes):
             inner = self.element_scope(scope)
             inner.announce(bodies)
-            self.keep_shared(inner, bodies)
+            if not loop.part:
+                self.keep_shared(inner, bodies)
             for fold in (f for f in loop.folds if copies[f] is None):
                 self._add(fold, inner)
                 kernel.flush(inner)
@@ -78,7 +82,7 @@ class Folding:
 
     def _walked(self, loop: Loop, position: bool, axes: Iterable[str]) -> AbstractContextManager[None]:
         """The loop over the elements of the tile."""
-        return self.kernel.elements.each(position, axes)
+        return self.kernel.elements.each(position, axes, loop.part)
 
     def element_scope(self, scope: Scalars) -> Scalars:
         inner = scope.child()

@@ -46,7 +46,7 @@ def operand_name(name: str) -> str:
 def local(name: str) -> str:
     """The Python name of a part of a state or of a step."""
     text = re.sub(r"\W", "_", name.replace("'", "_prime"))
-    return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new"} else text
+    return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new", "n_some"} else text
 
 
 ALIASES = {"f32": "np.float32", "f64": "np.float64"} | {f"{t[0]}{t[-2:]}": f"np.{t}" for t in WORDS}

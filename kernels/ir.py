@@ -92,7 +92,10 @@ class Fold:
 
 @dataclass(frozen=True)
 class Loop:
+    """`part`: a walk over a part of the tile, `n_some` of its `n_b` elements (`redalg.kernels.sampling`)."""
+
     folds: tuple[Fold, ...]
+    part: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, com
 MOST_BLOCKS = 2**31 - 1  # of a grid along x; the same source
 LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
 UNROLLED = 1000  # instructions a loop over a tile may have to be unrolled
+PASSING = 32  # registers for elements that one walk reads and none reads again
 LARGEST_TILE = 64  # elements of a thread that stay in registers, whatever else it holds
 
 
@@ -103,7 +104,10 @@ def registers(work: Work, s: Schedule) -> int:
     if s.resident:
         return 18 + arrays + state + s.beside * s.tile * max(1, work.tiles_resident) * words
     merged = 3 if s.threads * s.pieces > 1 or work.per_tile > 5 else 2
-    return 15 + arrays + merged * state + s.beside * s.tile * max(1, work.tiles_streamed) * words
+    tiles = s.beside * s.tile * max(1, work.tiles_streamed) * words
+    if not work.again:  # what is read once is not waited for all at once
+        tiles = min(tiles, PASSING)
+    return 15 + arrays + merged * state + tiles
 
 
 def refusals(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.ir import STORAGE, Module, Operand, Program
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
+from redalg.kernels.sampling import sampled
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
@@ -245,7 +246,7 @@ def _lowered(form: Form, dtypes: Mapping[str, Any]) -> Program:
     """One program per form and dtypes: schedules are remembered by it."""
     key = (form, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
     found = _PROGRAMS.get(key)
-    return found if found is not None else _PROGRAMS.setdefault(key, lower(form, dtypes))
+    return found if found is not None else _PROGRAMS.setdefault(key, sampled(lower(form, dtypes)))
 
 
 def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
