@@ -32,6 +32,7 @@ class Elements:
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
         self.stop = "length"
+        self.part = False  # whether loops are over a part of the tile only
 
     # --- leaves ------------------------------------------------------------------------------------------------------
 
@@ -279,34 +280,34 @@ class Elements:
     # --- loops over a tile -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def vectors(self, part: bool = False) -> Iterator[None]:
+    def vectors(self) -> Iterator[None]:
         """For every vector of the tile, or of a part of it, that lies in the row; j is its first position."""
         s, out = self.kernel.schedule, self.kernel.out
-        with out.block(f"for v in range({self.some if part else s.tile // s.vector}):"):
+        with out.block(f"for v in range({self.some if self.part else s.tile // s.vector}):"):
             out(f"j = first + v * {self.stride}")
             with out.block(conjunction([None if s.exact else f"j < {self.stop}"])):
                 yield
 
     @contextmanager
-    def each(self, position: bool = False, axes: Iterable[str] = (), part: bool = False) -> Iterator[None]:
+    def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
         """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
         s, out = self.kernel.schedule, self.kernel.out
         if s.vector == 1:
-            with out.block(f"for k in range({self.some if part else 'TILE'}):"):
+            with out.block(f"for k in range({self.some if self.part else 'TILE'}):"):
                 if position or not s.exact:
                     out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
                 with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
                     self.places_along(axes if position else ())
                     yield
             return
-        with self.vectors(part), self.within(position, axes):
+        with self.vectors(), self.within(position, axes):
             yield
 
     @property
     def some(self) -> int:
         """Vectors of a thread that are the part of the tile anchors are looked for in."""
         s = self.kernel.schedule
-        return max(1, s.tile // s.vector // SHARE)
+        return -(-s.tile // s.vector // SHARE)
 
     def counted_some(self) -> str:
         """The number of elements of that part: a thread's, or, where the tile is the row, of all threads."""
@@ -317,7 +318,8 @@ class Elements:
         if not s.resident:
             return f"min(n_b, {self.some * s.vector})"
         span, most = s.threads * s.tile, self.some * s.vector * s.threads
-        return " + ".join(f"max(0, min(length - {p * span}, {most}))" for p in range(s.cluster))
+        more = [f" + max(0, min(length - {p * span}, {most}))" for p in range(1, s.cluster)]
+        return f"min(length, {most}){''.join(more)}"
 
     @contextmanager
     def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:

@@ -44,6 +44,7 @@ class Folding:
         position, axes = elements.needs(bodies)
         later = {p.fold for p in places}
         position |= any(f.kind in POSITIONS and f not in later for f in loop.folds)
+        elements.part = loop.part
         with self._walked(loop, position, axes):
             inner = self.element_scope(scope)
             inner.announce(bodies)
@@ -52,6 +53,7 @@ class Folding:
             for fold in (f for f in loop.folds if copies[f] is None):
                 self._add(fold, inner)
                 kernel.flush(inner)
+        elements.part = False
         for fold, name in copies.items():
             if name is not None:
                 kernel.out(f"{local(fold.names[0])} = {name}  # the largest value of this thread")
@@ -82,7 +84,7 @@ class Folding:
 
     def _walked(self, loop: Loop, position: bool, axes: Iterable[str]) -> AbstractContextManager[None]:
         """The loop over the elements of the tile."""
-        return self.kernel.elements.each(position, axes, loop.part)
+        return self.kernel.elements.each(position, axes)
 
     def element_scope(self, scope: Scalars) -> Scalars:
         inner = scope.child()

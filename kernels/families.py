@@ -180,7 +180,7 @@ def _abreast(case: Case, rows: int, beside: int, deterministic: bool) -> Iterato
     for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         if not 64 <= threads * rows <= 1024 or threads > max(1, work.length):
             continue
-        long = (LARGEST_TILE,) if beside > 1 else ()
+        long = (LARGEST_TILE,) if beside > 1 else ()  # one merge of states for more elements
         for elements in (1,) if work.length == 1 else (*STREAMED, *long):
             yield Schedule(threads, rows, 1, elements, column=True, beside=beside)
         if threads == 1 and work.length <= 32:
@@ -188,5 +188,5 @@ def _abreast(case: Case, rows: int, beside: int, deterministic: bool) -> Iterato
             yield Schedule(1, rows, 1, tile, resident=True, column=True, beside=beside)
         counts = split_counts(case, rows * beside, threads * 4, deterministic) if threads * rows >= 256 else []
         for count in counts:
-            for elements in (8, 16, 32, *long):
+            for elements in (8, 16, *((32, *long) if beside > 1 else ())):
                 yield Schedule(threads, rows, 1, elements, column=True, beside=beside, split=count)

@@ -105,7 +105,7 @@ def registers(work: Work, s: Schedule) -> int:
         return 18 + arrays + state + s.beside * s.tile * max(1, work.tiles_resident) * words
     merged = 3 if s.threads * s.pieces > 1 or work.per_tile > 5 else 2
     tiles = s.beside * s.tile * max(1, work.tiles_streamed) * words
-    if not work.again:  # what is read once is not waited for all at once
+    if s.beside > 1 and not work.again:  # what is read once is not waited for all at once
         tiles = min(tiles, PASSING)
     return 15 + arrays + merged * state + tiles
 
