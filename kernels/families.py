@@ -180,7 +180,7 @@ def _abreast(case: Case, rows: int, beside: int, deterministic: bool) -> Iterato
     for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         if not 64 <= threads * rows <= 1024 or threads > max(1, work.length):
             continue
-        long = (LARGEST_TILE,) if beside > 1 else ()  # one merge of states for more elements
+        long = (LARGEST_TILE,) if beside > 1 and not case.program.keeps else ()  # one merge of states for more elements
         for elements in (1,) if work.length == 1 else (*STREAMED, *long):
             yield Schedule(threads, rows, 1, elements, column=True, beside=beside)
         if threads == 1 and work.length <= 32:

@@ -16,7 +16,7 @@ MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, com
 MOST_BLOCKS = 2**31 - 1  # of a grid along x; the same source
 LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
 UNROLLED = 1000  # instructions a loop over a tile may have to be unrolled
-PASSING = 32  # registers for elements that one walk reads and none reads again
+PASSING = 16  # registers for elements that are read once: ptxas 13 keeps some 8 of their loads in flight (sm_90)
 LARGEST_TILE = 64  # elements of a thread that stay in registers, whatever else it holds
 
 
@@ -98,6 +98,7 @@ def registers(work: Work, s: Schedule) -> int:
     arrays = 2 * len(work.reads) + 2 * len(work.writes)
     arrays += 24 if work.double and work.lifted > 10 else 0  # constants of the special functions
     arrays += 6 * s.tile if work.lanes > 1 else 0
+    arrays += 4 * s.beside * len(work.writes) if s.beside > 1 else 0
     state = work.state * s.beside
     if not s.exact:
         arrays += (6 if work.writes else 4) * s.tile if s.column else 8  # an address for every element, and bounds
@@ -105,7 +106,7 @@ def registers(work: Work, s: Schedule) -> int:
         return 18 + arrays + state + s.beside * s.tile * max(1, work.tiles_resident) * words
     merged = 3 if s.threads * s.pieces > 1 or work.per_tile > 5 else 2
     tiles = s.beside * s.tile * max(1, work.tiles_streamed) * words
-    if s.beside > 1 and not work.again:  # what is read once is not waited for all at once
+    if s.beside > 1 and not work.again and work.tiles_streamed == 1:  # what is read once is not held
         tiles = min(tiles, PASSING)
     return 15 + arrays + merged * state + tiles
 

@@ -232,8 +232,13 @@ class _Counter:
             lists, self.alive(lifts, here), self.streamed_alive(walks),
             sum(sum(isinstance(s, Loop) for s in p.lift) + sum((x.top or 0) // 2 for x in p.parts) for p in passes),
             max(1, len(walks)), program.real == "float64", self.narrow(reads),
-            any(len(w) > 1 for w in walks),
+            any(len(w) > 1 for w in walks) or self._searched(),
         )  # fmt: skip
+
+    def _searched(self) -> bool:
+        """Whether the place of an extremum is looked for in the tile once its value is known."""
+        loops = [s for p in self.program.passes for s in p.lift if isinstance(s, Loop)]
+        return any(f.kind in ("argmax", "argmin", "keymax") for loop in loops for f in loop.folds)
 
     def lifted(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes where the row is resident: they read the tile's own state, as the last walk does."""
