@@ -1,7 +1,8 @@
 """Cells of `benchmarks.gpu_attention` for products of matrices with a cascade on their input, 4096 × 4096 × 4096.
 
 Peers: what `torch.compile` makes of the normalisation or quantisation, and cuBLAS behind it (``torch._scaled_mm`` for
-float8, with a scale for every row, sums promoted to float32); the plain product beside cuBLAS alone.
+float8, with a scale for every row, sums promoted to float32); the plain product beside cuBLAS alone. Where an operand
+is prepared, the call runs in one launch and in two.
 """
 
 from __future__ import annotations
@@ -23,10 +24,35 @@ def contenders(name: str | Any, arrays: dict[str, Any], left: Any, right: Any, *
     made = form(name) if isinstance(name, str) else name
     run = made.compile("cuda", schedule="tensor")
     out = torch.full_like(run(**arrays), float("nan"))
-    calls = {"ours": partial(run, out=out, **arrays), **peers}
+    calls = {"ours": partial(run, out=out, **arrays), **launches(run, arrays), **peers}
     n, k = arrays["x"].shape[0], right.shape[1]
     work = 2 * n * right.shape[0] * k
     return Contenders(calls, work, "operations", lambda y: y[list(ROWS)], left @ right.double())
+
+
+def launches(run: Any, arrays: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """The call in the number of launches that it does not take by itself, where an operand is prepared."""
+    import torch
+
+    from redalg.errors import RedalgError
+    from redalg.kernels.cuda_run import Ready
+    from redalg.kernels.driver import target_of
+    from redalg.kernels.planning import plan
+
+    kind = run._last
+    made = kind.planned
+    if not made.inside and not made.before:
+        return {}
+    dtypes = {n: str(a.dtype).split(".")[-1] if torch.is_tensor(a) else type(a) for n, a in arrays.items()}
+    other, words = (2, "two launches") if made.inside else (1, "one launch")
+    try:
+        planned = plan(run.form, dtypes, kind.views, target_of(kind.device), schedule="tensor", launches=other)
+    except RedalgError:
+        return {}
+    ready = Ready(run, kind.framework, dtypes, arrays, "tensor", planned)
+    given = [arrays[n] for n in run._names]
+    out = ready(given, None, None)
+    return {f"ours, {words}": lambda: ready(given, out, None)}
 
 
 def drawn(*shape: int, dtype: str = "bfloat16") -> Any:

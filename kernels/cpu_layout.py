@@ -9,6 +9,7 @@ from math import prod
 from redalg.graph import walk
 from redalg.kernels.ir import Program
 from redalg.kernels.layouts import View, lengths_of, readings, steps_nodes, walk_of
+from redalg.kernels.points import point_of
 from redalg.kernels.schedule import Layout
 
 LEAST = 8  # rows side by side from which on walking them together pays
@@ -57,7 +58,7 @@ def _contracted(program: Program) -> set[str]:
     """Axes along which something reduced inside an element varies."""
     steps = [s for p in program.passes for s in (*p.lift, *p.update)]
     nodes = [*steps_nodes(steps), *(r.node for r in program.results)]
-    return {a for n in walk(*nodes) if n.op == "reduce" for a in n.axes}
+    return {a for n in walk(*nodes) if n.op == "reduce" and point_of(n) is None for a in n.axes}
 
 
 def _side_by_side(program: Program, views: Mapping[str, View], axes: tuple[str, ...]) -> frozenset[str]:

@@ -25,6 +25,7 @@ from redalg.kernels.emit_numba import RANGE, emit_cpu
 from redalg.kernels.ir import Operand, Program
 from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
+from redalg.kernels.points import pointed
 from redalg.kernels.schedule import Layout
 from redalg.kernels.store import Once
 from redalg.kernels.tuning import MEASURE
@@ -106,7 +107,7 @@ class CpuRun(Shown):
         stored = {n: _stored(x) for n, x in held.items() if isinstance(x, np.ndarray)}
 
         def make() -> Program:
-            return _as_stored(lower(self.form, dtypes), stored)
+            return _as_stored(pointed(lower(self.form, dtypes)), stored)
 
         found: Program = self._once(("program", *dtypes.items(), *stored.items()), make)
         return found
@@ -175,7 +176,7 @@ class CpuRun(Shown):
         for t in self.form.spec.tensors:
             word = next((w for w in ("bool", "integer") if w in t.domain), "")
             dtypes[t.name] = {"bool": "bool", "integer": "int64"}.get(word, "float64") if t.axes else float
-        return emit_cpu(lower(self.form, dtypes), Layout(), CpuSchedule(resident=True)).source
+        return emit_cpu(pointed(lower(self.form, dtypes)), Layout(), CpuSchedule(resident=True)).source
 
     @property
     def schedule(self) -> str:

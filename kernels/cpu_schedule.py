@@ -9,6 +9,7 @@ from math import prod
 from redalg.graph import walk
 from redalg.kernels.ir import Module, Program
 from redalg.kernels.layouts import steps_nodes
+from redalg.kernels.points import point_of
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
 STRIP = 512  # elements of a row among which a position is searched for
@@ -77,7 +78,8 @@ def span_of(program: Program, sizes: Mapping[str, int]) -> int:
     """
     steps = [s for p in program.passes for s in (*p.lift, *p.update)]
     nodes = [*steps_nodes(steps), *(r.node for r in program.results)]
-    inner = [prod(sizes.get(a, 1) for a in n.attr.axes) for n in walk(*nodes) if n.op == "reduce"]
+    loops = [n for n in walk(*nodes) if n.op == "reduce" and point_of(n) is None]
+    inner = [prod(sizes.get(a, 1) for a in n.attr.axes) for n in loops]
     lanes = prod(sizes[a] for a in program.lanes)
     each = max([1, *inner]) * min(lanes, BLOCK) if inner else min(lanes, BLOCK)
     return max(FEWEST, SPAN // max(1, each))

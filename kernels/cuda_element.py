@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from redalg.graph import Node, walk
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_text import conjunction, local
-from redalg.kernels.ir import First, Join, Let, Loop, Step
-from redalg.kernels.sampling import SHARE
+from redalg.kernels.ir import Loop, Step, step_nodes
+from redalg.kernels.sampling import some
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DEAR = frozenset(
     "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
 )
+AHEAD = 32  # elements of late leaves that a thread asks for at a time
 DTYPE = {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}
 
 
@@ -28,7 +29,7 @@ class Elements:
         self.bases: dict[tuple[str, tuple[str, ...]], str] = {}
         self.result_bases: dict[str, str] = {}
         self.tiles_of: dict[Node, str] = {}  # element leaves, and shared values, held in registers
-        self.parts_of: dict[Node, str] = {}  # element leaves of which one vector is held
+        self.parts_of: dict[Node, str] = {}  # element leaves of which few vectors are held: entry c of the one in hand
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
         self.stop = "length"
@@ -51,7 +52,7 @@ class Elements:
         if node in self.tiles_of:
             return f"{self.tiles_of[node]}[k]"
         if node in self.parts_of:
-            return f"{self.parts_of[node]}[c]"
+            return self.parts_of[node]
         if node.op == "tensor":
             return self.read(node, "at")
         return self.row_leaf(node)
@@ -264,36 +265,67 @@ class Elements:
         unit = [n for n in dict.fromkeys(found) if n.attr.name in self.kernel.layout.unit and s.vector > 1]
         return [n for n in unit if n not in self.tiles_of]
 
+    def ahead(self, leaves: Sequence[Node]) -> int:
+        """How many vectors of such leaves are asked for before results are written: no load may pass a store, since
+        what is written might be what it reads. Short rows are many blocks, which wait for each other's loads."""
+        s = self.kernel.schedule
+        fit = [n for n in (4, 2) if n * s.vector * len(leaves) <= AHEAD and s.tile // s.vector % n == 0]
+        return fit[0] if leaves and fit and (s.cluster > 1 or not s.resident) else 1
+
+    def name_parts(self, leaves: Sequence[Node], ahead: int) -> None:
+        """Room for vectors of every leaf."""
+        for leaf in leaves:
+            name = f"{self.access.array_names[leaf.attr.name]}_part"
+            name += f"{sum(x.attr.name == leaf.attr.name for x in self.parts_of) or ''}"
+            self.parts_of[leaf] = f"{name}[{f'{self.kernel.schedule.vector} * u + ' if ahead > 1 else ''}c]"
+            dtype = DTYPE.get(self.kernel.kinds.of(leaf), self.real)
+            self.kernel.out(f"{name} = cuda.local.array({ahead * self.kernel.schedule.vector}, {dtype})")
+
     def load_parts(self, leaves: Sequence[Node]) -> None:
         """Load one vector of every leaf."""
         width = self.kernel.schedule.vector
         for leaf in leaves:
-            operand, name = self.access.operands[leaf.attr.name], f"{self.access.array_names[leaf.attr.name]}_part"
-            name += f"{sum(x.attr.name == leaf.attr.name for x in self.parts_of) or ''}"
-            self.parts_of[leaf] = name
-            dtype = DTYPE.get(self.kernel.kinds.of(leaf), self.real)
+            operand = self.access.operands[leaf.attr.name]
             base = self.bases.get((operand.name, leaf.attr.axes))
-            entries = ", ".join(f"{name}[{c}]" for c in range(width))
-            self.kernel.out(f"{name} = cuda.local.array(VECTOR, {dtype})")
+            part = self.parts_of[leaf]
+            entries = ", ".join(part.replace("c]", f"{c}]").replace(" + 0]", "]") for c in range(width))
             self.kernel.out(f"{entries} = {self.access.load(operand, f'{base} + j' if base else 'j', width)}")
 
     # --- loops over a tile -------------------------------------------------------------------------------------------
 
     @contextmanager
-    def vectors(self) -> Iterator[None]:
-        """For every vector of the tile, or of a part of it, that lies in the row; j is its first position."""
-        s, out = self.kernel.schedule, self.kernel.out
-        with out.block(f"for v in range({self.some if self.part else s.tile // s.vector}):"):
-            out(f"j = first + v * {self.stride}")
-            with out.block(conjunction([None if s.exact else f"j < {self.stop}"])):
+    def vectors(self, late: Sequence[Node] = ()) -> Iterator[None]:
+        """For every vector of the tile (or a part) in the row; j is its first position. `late`: leaves loaded here."""
+        s, out, ahead = self.kernel.schedule, self.kernel.out, self.ahead(late)
+        self.name_parts(late, ahead)
+        if ahead == 1:
+            with out.block(f"for v in range({some(s) if self.part else s.tile // s.vector}):"), self._vector():
+                self.load_parts(late)
                 yield
+            return
+        with out.block(f"for g in range({s.tile // s.vector // ahead}):"):
+            for loading in (True, False):
+                with out.block(f"for u in range({ahead}):"):
+                    out(f"v = {ahead} * g + u")
+                    with self._vector():
+                        if loading:
+                            self.load_parts(late)
+                        else:
+                            yield
+
+    @contextmanager
+    def _vector(self) -> Iterator[None]:
+        out = self.kernel.out
+        out(f"j = first + v * {self.stride}")
+        with out.block(conjunction([None if self.kernel.schedule.exact else f"j < {self.stop}"])):
+            yield
 
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
         """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
         s, out = self.kernel.schedule, self.kernel.out
         if s.vector == 1:
-            with out.block(f"for k in range({self.some if self.part else 'TILE'}):"):
+            with out.block(f"for k in range({some(s) if self.part else 'TILE'}):"):
                 if position or not s.exact:
                     out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
                 with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
@@ -302,24 +334,6 @@ class Elements:
             return
         with self.vectors(), self.within(position, axes):
             yield
-
-    @property
-    def some(self) -> int:
-        """Vectors of a thread that are the part of the tile anchors are looked for in."""
-        s = self.kernel.schedule
-        return -(-s.tile // s.vector // SHARE)
-
-    def counted_some(self) -> str:
-        """The number of elements of that part: a thread's, or, where the tile is the row, of all threads."""
-        s = self.kernel.schedule
-        threads = s.threads * s.cluster if s.resident else 1
-        if s.exact:
-            return str(self.some * s.vector * threads)
-        if not s.resident:
-            return f"min(n_b, {self.some * s.vector})"
-        span, most = s.threads * s.tile, self.some * s.vector * s.threads
-        more = [f" + max(0, min(length - {p * span}, {most}))" for p in range(1, s.cluster)]
-        return f"min(length, {most}){''.join(more)}"
 
     @contextmanager
     def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
@@ -357,8 +371,7 @@ class Elements:
     @staticmethod
     def _walks(steps: Sequence[Step]) -> list[list[Node]]:
         """What every walk over the whole tile computes."""
-        loops = [s for s in steps if isinstance(s, Loop) and not s.part]
-        return [[b for fold in loop.folds for b in fold.bodies] for loop in loops]
+        return [step_nodes(s) for s in steps if isinstance(s, Loop) and not s.part]
 
     # --- values that several loops use -------------------------------------------------------------------------------
 
@@ -384,11 +397,3 @@ class Elements:
 def shared_row(kernel: Kernel) -> str:
     """Where a row's entries start in a table of shared memory that has K for every row of the block."""
     return "r * K + " if kernel.schedule.rows > 1 else ""
-
-
-def step_nodes(step: Step) -> list[Node]:
-    if isinstance(step, Let | First):
-        return [step.node]
-    if isinstance(step, Join):
-        return [*step.a, *step.b]
-    return [body for fold in step.folds for body in fold.bodies]

@@ -10,6 +10,7 @@ from redalg.graph import Node, state, walk
 from redalg.kernels.cuda_element import DTYPE
 from redalg.kernels.cuda_text import better, follows, joined, literal, local
 from redalg.kernels.ir import Fold, Loop
+from redalg.kernels.sampling import counted
 from redalg.kernels.scalars import Scalars
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Folding:
         kernel, elements = self.kernel, self.kernel.elements
         bodies = [b for fold in loop.folds for b in fold.bodies]
         if loop.part:
-            kernel.out(f"n_some = {elements.counted_some()}")
+            kernel.out(f"n_some = {counted(kernel.schedule)}")
         scope.hoist([b for b in bodies if b not in scope.known], kernel.program.stream)
         kernel.flush(scope)
         copies = {fold: self._largest_of(fold, loop) for fold in loop.folds}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node, leaves, state, walk
-from redalg.kernels.cuda_element import DTYPE, step_nodes
+from redalg.kernels.cuda_element import DTYPE
 from redalg.kernels.cuda_text import Text, better, joined, literal, local
-from redalg.kernels.ir import Fold, Let, Loop, Param, Part, Pass
+from redalg.kernels.ir import Fold, Let, Loop, Param, Part, Pass, step_nodes
 from redalg.kernels.scalars import Scalars
 
 if TYPE_CHECKING:

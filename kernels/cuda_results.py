@@ -178,8 +178,7 @@ class Results:
             return
         for r in wide:
             out(f"{self.access.result_names[r.name]}_part = cuda.local.array(VECTOR, {self._dtype(r)})")
-        with elements.vectors():
-            elements.load_parts(late)
+        with elements.vectors(late):
             with elements.within(position, axes):
                 self._compute(results, nodes, names, wide)
             for r in wide:

@@ -13,6 +13,7 @@ from redalg.kernels import driver
 from redalg.kernels.admitting import NUMBERS, admitted
 from redalg.kernels.arrays import NUMPY, Framework, alignment, dtype_name, framework_of
 from redalg.kernels.choosing import Override
+from redalg.kernels.counters import Counters
 from redalg.kernels.driver import Launch
 from redalg.kernels.layouts import View
 from redalg.kernels.planning import Planned, plan, typical
@@ -206,6 +207,8 @@ class Ready:
             assert geometry is not None
             self.again = Launch(self.planned.again, target.cc, None, geometry, self._fixed(views))
         self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
+        counts = next((p.size for p in self.planned.module.params if p.role == "counters"), 0)
+        self.counters = Counters(counts) if counts else None
 
     def _fixed(self, views: Mapping[str, View]) -> dict[tuple[str, str, int], int]:
         """The arguments that are the same in every call of this kind."""
@@ -231,6 +234,8 @@ class Ready:
                 found.append((p.role, results[p.name]))
             elif p.role == "scratch":
                 found.append((p.role, (p.size * rows or 1, p.dtype)))
+            elif p.role == "counters":
+                found.append((p.role, None))
             elif p.role == "maps":
                 found.append((p.role, [self.names.index(m.operand) for m in self.planned.maps]))
         return found
@@ -269,7 +274,7 @@ class Ready:
         kept = []
         where = f.stream(self.device) if stream is None else handle_of(stream)
         driver.activate(self.device)
-        if self.before:
+        if self.planned.scratch:
             held = [*held, *self._prepared(held, made, like, stream)]
         for role, at in self._order:
             if role == "operand":
@@ -281,6 +286,9 @@ class Ready:
             elif role == "maps":
                 assert self.maps is not None
                 values.append(self.maps.at([pointer(held[i]) for i in at]))
+            elif role == "counters":
+                assert self.counters is not None
+                values.append(self.counters.at(where))
             else:
                 kept.append(f.empty((at[0],), _SCRATCH.get(at[1], at[1]), like))
                 values.append(pointer(kept[-1]))

@@ -26,12 +26,13 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
     "side near BESIDE some n_some "
     "group rank total_0 total_1 own above staged down over all_rows row_first column_first own_first load_left_tile "
-    "load_right_tile GROUP CHUNKS "
+    "load_right_tile GROUP CHUNKS FIRST_ROWS PARTS finished row_groups workers every turn prepare ready needed publish "
+    "count_up count_wait count_last turn_wait uniform quotient opaque "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(
     r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
-    r"|near\d+|.*_c\d+|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
+    r"|near\d+|.*_c\d+|.*_pitch\d+|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
 
 

@@ -15,7 +15,7 @@ from redalg.kernels.ir import Module, Param
 from redalg.kernels.ptx import CC, ptx_of
 from redalg.kernels.target import Target
 
-CHANGING = ("operand", "number", "result", "scratch", "maps")  # arguments that differ from call to call
+CHANGING = ("operand", "number", "result", "scratch", "counters", "maps")  # arguments that differ from call to call
 NUMBERS = {"float64": ctypes.c_double, "int64": ctypes.c_int64, "bool": ctypes.c_bool}
 
 
@@ -247,7 +247,7 @@ def _LAUNCH_EX(*arguments: Any) -> Any:
 
 
 def _initial(p: Param, fixed: Mapping[tuple[str, str, int], int]) -> Any:
-    if p.role in ("operand", "result", "scratch", "maps"):
+    if p.role in ("operand", "result", "scratch", "counters", "maps"):
         return ctypes.c_uint64(0)
     if p.role == "number":
         return NUMBERS[p.dtype](0)

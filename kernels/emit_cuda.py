@@ -20,6 +20,7 @@ from redalg.kernels.ir import STORAGE, Loop, Module, Param, Pass, Program
 from redalg.kernels.kinds import program_kinds
 from redalg.kernels.layouts import steps_nodes
 from redalg.kernels.packing import packed
+from redalg.kernels.points import point_of
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import called, names_read, swept
@@ -82,10 +83,14 @@ class Kernel:
     def module(self) -> Module:
         self.out.depth = 1
         with self._groups():
-            self._where_am_i()
-            self.write()
-            self.group.leave(self.schedule.persistent)
+            self.one_group()
         return self._finished()
+
+    def one_group(self) -> None:
+        """Everything from where a row lies to its results, for the rows that a block has at a time."""
+        self._where_am_i()
+        self.write()
+        self.group.leave(self.schedule.persistent)
 
     @contextmanager
     def _groups(self) -> Iterator[None]:
@@ -159,16 +164,20 @@ class Kernel:
         held = "held in registers" if s.resident else "walked in tiles"
         return f"; {s.threads} thread{'s' if s.threads > 1 else ''} per row, {held}"
 
-    def _header(self, names: frozenset[str]) -> str:
+    def numbers(self) -> dict[str, object]:
+        """The constants that a kernel may use, by name."""
         s = self.schedule
-        constants = {
+        return {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
             "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "BESIDE": s.beside,
             "MISSING": "i64(2**62)", "NONE": "u64(0)",
+            **self.constants,
         }  # fmt: skip
+
+    def _header(self, names: frozenset[str]) -> str:
         lines = ["import numpy as np", "from numba import cuda", "", *imports(names), ""]
-        return "\n".join([*lines, *definitions(names, constants | self.constants)]) + "\n"
+        return "\n".join([*lines, *definitions(names, self.numbers())]) + "\n"
 
     # --- one row -----------------------------------------------------------------------------------------------------
 
@@ -247,8 +256,17 @@ class Kernel:
         self.out("n_b = length")
         bodies = [renamed(r.node, names) for r in self.program.results if r.keeps] if last else []
         self.elements.whole_tile(p.lift, bodies)
+        if last:
+            self._points()
         StepPrinter(self, self.row).steps(p.lift, whole=True)
         return names
+
+    def _points(self) -> None:
+        """Terms that are read at one place of the row are asked for while the row is on its way."""
+        for n in walk(*(r.node for r in self.program.results)):
+            if point_of(n) is not None and not leaves(n, "state") and n.axes <= {*self.program.rows}:
+                self.row.text(n)
+        self.flush(self.row)
 
     def _streamed(self, p: Pass) -> None:
         """Every thread folds its own tiles into a state of its own; then the states are merged."""

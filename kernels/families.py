@@ -180,13 +180,15 @@ def _abreast(case: Case, rows: int, beside: int, deterministic: bool) -> Iterato
     for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
         if not 64 <= threads * rows <= 1024 or threads > max(1, work.length):
             continue
+        most = LARGEST_TILE if beside > 1 and work.again else LARGEST_TILE * beside  # what is read again is held
         long = (LARGEST_TILE,) if beside > 1 and not case.program.keeps else ()  # one merge of states for more elements
         for elements in (1,) if work.length == 1 else (*STREAMED, *long):
-            yield Schedule(threads, rows, 1, elements, column=True, beside=beside)
+            if elements * beside <= most:
+                yield Schedule(threads, rows, 1, elements, column=True, beside=beside)
         if threads == 1 and work.length <= 32:
             tile = tile_for(work.length, 1, 1) or 32
             yield Schedule(1, rows, 1, tile, resident=True, column=True, beside=beside)
         counts = split_counts(case, rows * beside, threads * 4, deterministic) if threads * rows >= 256 else []
         for count in counts:
-            for elements in (8, 16, *((32, *long) if beside > 1 else ())):
+            for elements in (n for n in (8, 16, *((32, *long) if beside > 1 else ())) if n * beside <= most):
                 yield Schedule(threads, rows, 1, elements, column=True, beside=beside, split=count)

@@ -222,6 +222,20 @@ def _copy_vector() -> Any:
     return function("copy_vector", "pointer index address", typed)
 
 
+def _count(text: str, constraints: str, names: str, takes: Sequence[Any], gives: Any = types.void) -> Any:
+    """A function of a counter in global memory, ``(pointer, index, …)``. Its address is $1, or $0 if it gives none."""
+
+    def typed(pointer: Any, index: Any, *_: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            found = inline(b, text, constraints, VOID if gives is types.void else I32, [place, *args[2:]], effects=True)
+            return None if gives is types.void else found
+
+        return gives(pointer, types.int64, *takes), body
+
+    return function("count", f"pointer index {names}", typed)
+
+
 def _pure(name: str, text: str, constraints: str, gives: str, takes: Sequence[str]) -> Any:
     from redalg.kernels.gpu_build import kind_of
 
@@ -249,6 +263,12 @@ ARRIVE_PAIR = (
     "{ .reg .pred p; .reg .b32 a, b; setp.ne.s32 p, $1, 0; "
     "mapa.shared::cluster.u32 a, $0, 0; mapa.shared::cluster.u32 b, $0, 1; "
     "@p mbarrier.arrive.shared::cluster.b64 _, [a]; @p mbarrier.arrive.shared::cluster.b64 _, [b]; }"
+)
+# Until a counter that other blocks raise has reached a number. What they wrote before is seen from here on, by bulk
+# copies too (PTX ISA 9.0, "Proxies": these are another way to memory than loads and stores).
+COUNT_WAIT = (
+    "{ .reg .pred p; .reg .b32 v; W: ld.acquire.gpu.global.s32 v, [$0]; setp.ge.s32 p, v, $1; @p bra D; "
+    "nanosleep.u32 40; bra W; D: fence.proxy.async.global; }"
 )
 _do = partial(partial, instruction)
 MAKERS: dict[str, Callable[[], Any]] = {
@@ -280,6 +300,14 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "number_load": _do("number_load", "ld.shared.f32 $0, [$1];", f"=f,r,{MEMORY}", "f32", ("i32",)),
     "number_store": _do("number_store", "st.shared.f32 [$0], $1;", f"r,f,{MEMORY}", "", ("i32", "f32")),
     "proxy_fence": _do("proxy_fence", "fence.proxy.async.shared::cta;", MEMORY),
+    # What this thread wrote, before bulk copies that follow a barrier, a `count_up` of any of its threads and a
+    # `count_wait`: the count releases what all of them wrote before the barrier.
+    "publish": _do("publish", "fence.proxy.async.global;", MEMORY),
+    "count_up": partial(_count, "red.release.gpu.global.add.s32 [$0], 1;", f"l,{MEMORY}", "", ()),
+    "count_wait": partial(_count, COUNT_WAIT, f"l,r,{MEMORY}", "least", (types.int32,)),
+    "count_last": partial(
+        _count, "atom.acq_rel.gpu.global.add.s32 $0, [$1], 1;", f"=r,l,{MEMORY}", "", (), types.int32
+    ),
     "fused": partial(_pure, "fused", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
 }
 

@@ -114,6 +114,15 @@ class Join:
 Step = Let | First | Loop | Join
 
 
+def step_nodes(step: Step) -> list[Node]:
+    """The nodes a step computes."""
+    if isinstance(step, Let | First):
+        return [step.node]
+    if isinstance(step, Join):
+        return [*step.a, *step.b]
+    return [body for fold in step.folds for body in fold.bodies]
+
+
 @dataclass(frozen=True)
 class Part:
     """One stored value of a state. `kind`: "f" (the real dtype), "i" (int64) or "b"; `top`: the length of a list."""
@@ -167,8 +176,9 @@ class Param:
     `role`: "operand" or "result" (a pointer), "number" (a scalar operand), "size" (length of axis `name`), "stride" or
     "stride_out" (of the operand or result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size`
     entries for every row, one in all if that is 0; counters start at 0; on a CPU `size` entries for every piece),
-    "span" (elements of a piece, CPU), "low" or "high" (a range of rows or pieces, CPU), "maps" (the tensors' maps in
-    device memory, 128 bytes each), "fixed" (a number that is the same for all calls of one kind).
+    "counters" (`size` words that are 0 when a launch starts, and that it leaves at 0), "span" (elements of a piece,
+    CPU), "low" or "high" (a range of rows or pieces, CPU), "maps" (the tensors' maps in device memory, 128 bytes each),
+    "fixed" (a number that is the same for all calls of one kind).
     """
 
     role: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,18 @@ from redalg.kernels.emit_tensor import emit_merge, emit_tensor
 from redalg.kernels.ir import STORAGE, Module, Operand, Program
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
+from redalg.kernels.points import pointed
 from redalg.kernels.sampling import sampled
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
 from redalg.kernels.tensor_class import TYPES, Class, Outside, classified
+from redalg.kernels.tensor_gemm import GemmKernel
 from redalg.kernels.tensor_gemm_class import FLOAT8, NoProduct
+from redalg.kernels.tensor_gemm_launches import LAUNCHES, Prepared
+from redalg.kernels.tensor_gemm_launches import inside as inside_of
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
+from redalg.kernels.tensor_gemm_prologue import Inside
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
 from redalg.kernels.tensor_plan import TENSOR_RATE, Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
 from redalg.kernels.tensor_reasons import origins
@@ -48,6 +53,7 @@ class Planned:
     before: tuple[Planned, ...] = ()  # kernels that fill `scratch`, and write what is not this one's to write
     scratch: Mapping[str, tuple[Operand, View]] = field(default_factory=dict)
     results: Mapping[str, View] = field(default_factory=dict)  # of results that are not contiguous
+    inside: tuple[Planned, ...] = ()  # kernels that are part of this one, as they would be apart
 
 
 def plan(
@@ -57,9 +63,14 @@ def plan(
     target: Target,
     deterministic: bool = False,
     schedule: Override = None,
+    launches: int | None = None,
 ) -> Planned:
-    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU."""
-    program, sizes, walk = situation(form, dtypes, views)
+    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU.
+
+    `launches`: 1 or 2 for a matrix product and what prepares an operand of it, 0 for what the model finds faster; by
+    default `redalg.kernels.tensor_gemm_launches.LAUNCHES`.
+    """
+    program, (rows, sizes, walk) = _lowered(form, dtypes), situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
     if schedule in (None, TENSOR, OPTIMISTIC, MMA):
         found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
@@ -70,9 +81,9 @@ def plan(
             try:
                 insisted = schedule is not None
                 product = gemm_planned(form, program, dtypes, sizes, views, target, insisted)
-                made = _product_planned(program, product, views, shapes, target, deterministic)
+                made = _product_planned(program, product, views, shapes, target, deterministic, launches)
                 if not insisted and not deterministic:
-                    _require_faster(made, choose(program, sizes, walk, target))
+                    _require_faster(made, choose(rows, sizes, walk, target))
                 return made
             except NoProduct:
                 pass  # what stands against the other class says more
@@ -84,9 +95,9 @@ def plan(
         schedule, note = None, (f"not on tensor cores: {found}",) if _contracts(program, product_of) else ()
     else:
         note = ()
-    choice = choose(program, sizes, walk, target, deterministic, schedule)
+    choice = choose(rows, sizes, walk, target, deterministic, schedule)
     choice = replace(choice, reasons=choice.reasons + note) if note else choice
-    return _rows_planned(program, choice, sizes, shapes)
+    return _rows_planned(rows, choice, sizes, shapes)
 
 
 def _rows_planned(
@@ -100,8 +111,8 @@ def _rows_planned(
 
 
 def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> tuple[Program, dict[str, int], Walk]:
-    """The program of a call, the lengths of its axes, and how its arrays lie in memory."""
-    program = _lowered(form, dtypes)
+    """The program of a call as kernels of rows run it, the lengths of its axes, and how its arrays lie in memory."""
+    program = _lowered(form, dtypes, pointed)
     sizes = dict(program.lengths)
     for o in program.operands:
         sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
@@ -206,34 +217,67 @@ def _layout(tiles: TensorPlan, stream: str) -> str:
 
 def _product_planned(
     program: Program, found: GemmPlanned, views: Mapping[str, View], shapes: Mapping[str, tuple[int, ...]],
-    target: Target, deterministic: bool,
+    target: Target, deterministic: bool, launches: int | None,
 ) -> Planned:  # fmt: skip
-    """The plan of a matrix product with those of the kernels before it."""
+    """The plan of a matrix product with those of the kernels before it, or with one of them inside."""
     before = tuple(_before(first, found.sizes, views, target, deterministic) for first in found.firsts)
-    reasons = list(found.reasons)
+    launches = (0 if LAUNCHES == 1 else LAUNCHES) if launches is None else launches
+    gemm, reasons, fixed = found.gemm, list(found.reasons), dict(found.fixed)
+    inside: tuple[Planned, ...] = ()
+    seconds = found.seconds + sum(made.choice.seconds for made in before)
+    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster)
+    moved = sum(made.choice.bytes for made in before)
+    if before and launches != 2:
+        try:
+            if len(before) > 1:
+                raise Outside("both operands are prepared")
+            within, took, line = _within(found, before[0], views, target, deterministic, launches == 1)
+        except Outside as why:
+            if launches == 1:
+                raise
+            reasons.append(f"a launch of its own: {why}")
+        else:
+            own = _before(found.firsts[0], found.sizes, views, target, deterministic, within.schedule)
+            gemm, seconds, inside, before = replace(gemm, inside=within), found.seconds + took, (own,), ()
+            reasons.append(line)
+            # Blocks wait for each other: they are launched together, no more of them than run at once.
+            geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
     for made in before:
         names = ", ".join(r.name for r in made.program.results)
         reasons += [f"before it, {names}: {line}" for line in made.choice.reasons[:4]]
-    choice = Choice(
-        Schedule(threads=found.plan.threads, rows=1), Layout(), tuple(reasons),
-        found.seconds + sum(made.choice.seconds for made in before), sum(made.choice.bytes for made in before),
-    )  # fmt: skip
-    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster)
+    kernel = GemmKernel(gemm)
+    choice = Choice(Schedule(threads=found.plan.threads, rows=1), Layout(), tuple(reasons), seconds, moved)
     return Planned(
-        program, choice, found.module, found.sizes, shapes, geometry, found.maps, found.fixed, before=before,
-        scratch=found.scratch,
+        program, choice, kernel.module(), found.sizes, shapes, geometry, found.maps, fixed | kernel.numbers(),
+        before=before, scratch=found.scratch, inside=inside,
     )  # fmt: skip
 
 
 def _before(
-    first: First, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool
-) -> Planned:
+    first: First, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool,
+    schedule: Override = None,
+) -> Planned:  # fmt: skip
     """A kernel whose results another one reads: like any other, but for the dtypes and strides of its results."""
-    program = result_dtypes(_lowered(first.form, first.dtypes), first.results)
+    program, walk = _walked(first, sizes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-    known = {n: View.contiguous(shape) for n, shape in shapes.items()} | dict(views) | dict(first.views)
-    choice = choose(program, sizes, walk_of(program, known), target, deterministic)
+    choice = choose(program, sizes, walk, target, deterministic, schedule)
     return replace(_rows_planned(program, choice, sizes, shapes), results=first.views)
+
+
+def _walked(first: First, sizes: Mapping[str, int], views: Mapping[str, View]) -> tuple[Program, Walk]:
+    program = result_dtypes(_lowered(first.form, first.dtypes, pointed), first.results)
+    known = {r.name: View.contiguous(tuple(sizes[a] for a in r.axes)) for r in program.results}
+    return program, walk_of(program, known | dict(views) | dict(first.views))
+
+
+def _within(
+    found: GemmPlanned, made: Planned, views: Mapping[str, View], target: Target, deterministic: bool, insisted: bool
+) -> tuple[Inside, float, str]:
+    """What is printed into the product's kernel. Raises: Outside."""
+    first = found.firsts[0]
+    program, walk = _walked(first, found.sizes, views)
+    prepared = Prepared(first, program, walk, made.choice.schedule, made.choice.seconds)
+    return inside_of(found.gemm, prepared, found.sizes, target, deterministic, insisted)
 
 
 ANCHORED = ("the anchor stays where the first block left it; a second kernel repeats rows whose sums fail the test",)
@@ -242,11 +286,13 @@ ANCHORED = ("the anchor stays where the first block left it; a second kernel rep
 _PROGRAMS: dict[Any, Program] = {}
 
 
-def _lowered(form: Form, dtypes: Mapping[str, Any]) -> Program:
+def _lowered(
+    form: Form, dtypes: Mapping[str, Any], then: Callable[[Program], Program] = lambda program: program
+) -> Program:
     """One program per form and dtypes: schedules are remembered by it."""
-    key = (form, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
+    key = (form, then is pointed, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
     found = _PROGRAMS.get(key)
-    return found if found is not None else _PROGRAMS.setdefault(key, sampled(lower(form, dtypes)))
+    return found if found is not None else _PROGRAMS.setdefault(key, sampled(then(lower(form, dtypes))))
 
 
 def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redalg.graph import Node, add, leaves, state, substitute
-from redalg.kernels.ir import STORAGE, First, Join, Let, Loop, Pass, Program, Step
+from redalg.kernels.ir import STORAGE, First, Let, Loop, Pass, Program, Step, step_nodes
+from redalg.kernels.schedule import Schedule
 from redalg.plan import COUNT
 
 SHARE = 8  # elements of a tile for one that is looked at
@@ -37,6 +38,22 @@ def sampled(program: Program) -> Program:
     if program.real != "float32" or not widths or max(widths) > 2 or program.lanes or program.inner:
         return program
     return replace(program, passes=tuple(replace(p, lift=_lift(p)) for p in program.passes))
+
+
+def some(s: Schedule) -> int:
+    """Vectors of a thread that are the part of its tile."""
+    return -(-s.tile // s.vector // SHARE)
+
+
+def counted(s: Schedule) -> str:
+    """The text of the number of elements of that part: a thread's, or, where the tile is the row, of all threads."""
+    most = some(s) * s.vector * (s.threads if s.resident else 1)
+    if s.exact:
+        return str(most * (s.cluster if s.resident else 1))
+    if not s.resident:
+        return f"min(n_b, {most})"
+    more = [f" + max(0, min(length - {p * s.threads * s.tile}, {most}))" for p in range(1, s.cluster)]
+    return f"min(length, {most}){''.join(more)}"
 
 
 def _lift(p: Pass) -> tuple[Step, ...]:
@@ -84,10 +101,4 @@ def _guessed(name: str, mean: str, lets: dict[str, Node], firsts: set[str]) -> b
 
 def leaves_of(step: Step) -> set[Node]:
     """The leaves of a step's state."""
-    if isinstance(step, Let | First):
-        nodes = [step.node]
-    elif isinstance(step, Join):
-        nodes = [*step.a, *step.b]
-    else:
-        nodes = [b for f in step.folds for b in f.bodies]
-    return {leaf for n in nodes for leaf in leaves(n, "state")}
+    return {leaf for n in step_nodes(step) for leaf in leaves(n, "state")}

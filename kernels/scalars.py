@@ -13,6 +13,8 @@ from itertools import count
 from redalg.errors import RedalgError
 from redalg.graph import COMPARISONS, Node, rename_axes, walk
 from redalg.kernels.kinds import Kinds, counted, widest
+from redalg.kernels.points import point_of
+from redalg.kernels.signs import inverse, is_minus, is_negation, negated
 from redalg.void import is_statistic
 
 COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
@@ -110,13 +112,13 @@ class Scalars:
             if not node.axes.isdisjoint(axes):
                 inside = axes | frozenset(node.attr.axes) if node.op == "reduce" else axes
                 stack += [(a, inside) for a in reversed(node.args)]
-            elif _is_negation(node):
+            elif is_negation(node):
                 stack += [(a, axes) for a in node.args]
             elif node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0:
                 if node.args[0].op == "state" and node.args[0].attr.name in self.bounded:
                     self.define(node)
                 else:
-                    stack.append((_inverse(node), axes))
+                    stack.append((inverse(node), axes))
             elif node.op == "tensor" or node.args:
                 self.define(node)
 
@@ -159,7 +161,7 @@ class Scalars:
 
     def atom(self, node: Node, kind: str | None = None) -> str:
         """A name or a literal: something that may be written twice at no cost."""
-        if node.op in ("const", "special") or node in self.known or _is_negation(node) and node.args[1] in self.known:
+        if node.op in ("const", "special") or node in self.known or is_negation(node) and node.args[1] in self.known:
             return self.converted(node, kind or self.kinds.of(node), ATOM)
         if kind is not None and kind != self.kinds.of(node):
             name = self.fresh()
@@ -173,7 +175,7 @@ class Scalars:
         weight = 1 + sum(1 if a in self.known else self._weight.get(a, 1) for a in node.args)
         self._weight[node] = weight
         dear = weight > 2 or node.op not in ("add", "mul")
-        if self._uses.get(node, 0) > 1 and dear and not _is_negation(node) or weight > LONG:
+        if self._uses.get(node, 0) > 1 and dear and not is_negation(node) or weight > LONG:
             self._weight[node] = 1
             return True
         return False
@@ -203,23 +205,23 @@ class Scalars:
     def _add(self, node: Node) -> tuple[int, str]:
         """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max."""
         kind = self.kinds.of(node)
-        terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), _is_minus(t), -len(t.axes)))
+        terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), is_minus(t), -len(t.axes)))
         text = self.converted(terms[0], kind, ADD)
         for t in terms[1:]:
-            if _is_minus(t):
-                text += f" - {self.converted(_negated(t), kind, MUL)}"
+            if is_minus(t):
+                text += f" - {self.converted(negated(t), kind, MUL)}"
             else:
                 text += f" + {self.converted(t, kind, MUL)}"
         return ADD, text
 
     def _mul(self, node: Node) -> tuple[int, str]:
         kind = self.kinds.of(node)
-        if _is_negation(node):
-            return SIGN, f"-{self.converted(_negated(node), kind, SIGN)}"
+        if is_negation(node):
+            return SIGN, f"-{self.converted(negated(node), kind, SIGN)}"
         above, below = [], []
         for f in node.args:
             if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0 and f not in self.known:
-                below.append(_inverse(f))
+                below.append(inverse(f))
             elif f.op == "const" and f.attr.denominator > 1 and abs(f.attr.numerator) < 2**53 > f.attr.denominator:
                 above += [Node("const", (), Fraction(f.attr.numerator))] if f.attr.numerator != 1 else []
                 below.append(Node("const", (), Fraction(f.attr.denominator)))
@@ -242,7 +244,7 @@ class Scalars:
             return ATOM, f"pow_{self.real}({self.converted(base, 'f')}, {self.converted(e, 'f')})"
         q = e.attr
         if q < 0:
-            return MUL, self._over(self.number(Fraction(1)), [_inverse(node)], node)
+            return MUL, self._over(self.number(Fraction(1)), [inverse(node)], node)
         if q.denominator == 1 and (q <= 4 or self.kinds.of(base) != "f"):
             kind = self.kinds.of(node)
             if q <= 4:
@@ -330,6 +332,9 @@ class Scalars:
                 "kernels hold sums, products, extrema and their positions, any and all there",
                 'form.compile("numpy")',
             )
+        point = point_of(node)
+        if point is not None and self.kinds.of(point.place) == "i" and axes[0] not in self.looped:
+            return ATOM, self._point(node, *point)
         arg, lengths = node.args[0], [self.length(axis) for axis in axes]
         inner = {axis: f"{axis}_inner" for axis in axes if axis in self.looped}
         if inner:  # an axis that is looped over outside already
@@ -344,6 +349,19 @@ class Scalars:
         self.lines += ["    " * len(axes) + line for line in lines]
         self.known[node] = total + "_at" if kind.startswith("arg") else total
         return ATOM, self.known[node]
+
+    def _point(self, node: Node, place: Node, term: Node) -> str:
+        """A sum with a single term: no loop, and nothing is read where there is no such place."""
+        (axis,), number, total = node.attr.axes, self.kinds.reduced("sum", [term]), self.fresh()
+        self.lines.append(f"i_{axis} = {self.text(place)}")
+        body = self.child([axis])
+        body.announce([term])
+        value = body.converted(term, number)
+        self.lines.append(f"{total} = {'0' if number == 'i' else self.number(Fraction(0))}")
+        self.lines.append(f"if 0 <= i_{axis} and i_{axis} < {self.length(axis)}:")
+        self.lines += [f"    {line}" for line in (*body.lines, f"{total} = {value}")]
+        self.known[node] = total
+        return total
 
     def _accumulated(
         self, kind: str, number: str, total: str, body: Scalars, arg: Node, axes: tuple[str, ...], lengths: list[str]
@@ -377,24 +395,3 @@ def _flat(axes: tuple[str, ...], lengths: list[str]) -> str:
 
 def _integer(value: int) -> tuple[int, str]:
     return (SIGN if value < 0 else ATOM), str(value)
-
-
-def _is_negation(node: Node) -> bool:
-    return node.op == "mul" and node.args[0].op == "const" and node.args[0].attr == -1
-
-
-def _is_minus(t: Node) -> bool:
-    first = t.args[0] if t.op == "mul" else t
-    return first.op == "const" and first.attr < 0
-
-
-def _negated(t: Node) -> Node:
-    if t.op == "const":
-        return Node("const", (), -t.attr)
-    rest = t.args[1:] if t.args[0].attr == -1 else (Node("const", (), -t.args[0].attr), *t.args[1:])
-    return rest[0] if len(rest) == 1 else Node("mul", rest)
-
-
-def _inverse(f: Node) -> Node:
-    base, e = f.args
-    return base if e.attr == -1 else Node("pow", (base, Node("const", (), -e.attr)))

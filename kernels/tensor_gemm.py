@@ -4,6 +4,14 @@ One warpgroup brings chunks of both operands to a ring of stages, the others mul
 tile. Two blocks of a cluster share one operand: each brings half of it to both (multicast). Tiles are taken in groups
 of rows, so that what is computed at the same time reads the same operands from L2. The epilogue
 (`redalg.kernels.tensor_gemm_epilogue`) is printed from the spec.
+
+An operand may be prepared in the same launch (`redalg.kernels.tensor_gemm_prologue`): all warpgroups first write rows
+of it to memory and count them as finished, and whoever brings a tile waits until its rows are. Blocks that wait for
+each other must all be running: there are no more of them than run at once, one on a multiprocessor, and the driver
+starts all of them or none (a cooperative launch), whatever else runs on the device; what they wait for they do before
+they wait. What a warpgroup wrote reaches the copies of other blocks in these steps: a fence between its stores and bulk
+copies, a release with its count, an acquire by the thread that asks for copies, the same fence there. The epilogue's
+loads come after that acquire too: a consumer waits for the full barrier, at which that thread arrives later.
 """
 
 from __future__ import annotations
@@ -24,15 +32,19 @@ from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import names_read
 from redalg.kernels.tensor_gemm_class import SUMS
 from redalg.kernels.tensor_gemm_plan import GemmPlan
+from redalg.kernels.tensor_gemm_prologue import COUNTERS, Inside, Prologue
 from redalg.kernels.tensor_plan import Map
 from redalg.kernels.tensor_skeleton import CONSUMER, PRODUCER
 from redalg.kernels.wrapping import documented, wrapped
+
+WAITING = 8  # registers that two consumers leave a producer, twice, for what it has to know to wait
 
 
 @dataclass(frozen=True)
 class Gemm:
     """What is printed: `program` holds operands and results, whose nodes read the leaf `SUMS`; ``row``: the axes that
-    number rows, taken together; ``maps``: those of the left and of the right operand."""
+    number rows, taken together; ``maps``: those of the left and of the right operand; ``inside``: what prepares one of
+    them in the same launch."""
 
     program: Program
     batch: tuple[str, ...]
@@ -41,6 +53,7 @@ class Gemm:
     stream: str
     plan: GemmPlan
     maps: tuple[Map, Map]
+    inside: Inside | None = None
 
 
 class GemmKernel:
@@ -54,6 +67,7 @@ class GemmKernel:
         self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands} | {SUMS: "f"})
         self.out = Text()
         self.fixed: dict[str, Param] = {}
+        self.prologue = Prologue(made.inside, made.plan.teams + 1) if made.inside else None
 
     def module(self) -> Module:
         from redalg.kernels.tensor_gemm_epilogue import Epilogue
@@ -62,16 +76,22 @@ class GemmKernel:
         name = f"{operand_name(local(self.program.name))}_kernel"
         self._shared()
         out, p = self.out, self.plan
+        if self.prologue is not None:
+            out(f"prepare(team, {', '.join([COUNTERS.name, self.fix('row_groups'), *self._handed()])})")
         with out.block("if team == 0:"):
             self._producer()
         with out.block("else:"):
             self._consumer()
         body = "\n".join([*self._about(), *out.lines, ""])
         params = {self._argument(x): x for x in self._params()}
+        for given, x in self._prepared():
+            params.setdefault(given, x)
         names = names_read(f"def {name}({', '.join(params)}):\n{body}")
         params = read(params, names)
         text = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body}"
-        source = wrapped("\n\n".join([self._header(names), text]))
+        functions = [] if self.prologue is None else self.prologue.text
+        names = names.union(*map(names_read, functions))
+        source = wrapped("\n\n".join([self._header(names), *(f + "\n" for f in functions), text]))
         return Module(source, name, tuple(params.values()), p.threads, p.size)
 
     # --- text around the kernel --------------------------------------------------------------------------------------
@@ -79,6 +99,19 @@ class GemmKernel:
     def fix(self, name: str) -> str:
         self.fixed.setdefault(name, Param("fixed", name, "int64"))
         return name
+
+    def _prepared(self) -> list[tuple[str, Param]]:
+        """The arguments of what runs before the product in the same launch."""
+        if self.prologue is None:
+            return []
+        return [(COUNTERS.name, COUNTERS), *self.prologue.given([o.name for o in self.program.operands])]
+
+    def numbers(self) -> dict[str, int]:
+        """The arguments that are the same in every call, of what runs before the product."""
+        return {} if self.prologue is None else self.prologue.fixed()
+
+    def _handed(self) -> list[str]:
+        return [name for name, _ in self._prepared()][1:]
 
     def _params(self) -> list[Param]:
         found = [Param("maps", "maps", "uint64")]
@@ -106,6 +139,8 @@ class GemmKernel:
             "COLUMNS": p.columns, "STAGES": p.stages, "TEAMS": p.teams, "CLUSTER": p.cluster, "GROUP": p.group,
             "CHUNKS": p.chunks,
         }  # fmt: skip
+        if self.prologue is not None:
+            constants = {**self.prologue.defined(), **constants}
         lines = ["import numpy as np", "from numba import cuda", "", *imports(names)]
         makers = self._makers(names)
         own = {n for n in intrinsics_tensor.MAKERS if n in names} | {text.split("(")[0] for text in makers.values()}
@@ -115,6 +150,7 @@ class GemmKernel:
 
     def _makers(self, names: Collection[str]) -> dict[str, str]:
         p = self.plan
+        waits = self.prologue is not None
         shape = f'{p.columns}, {CHUNK}, "{p.dtype}", "shared", rows={p.rows}, b_rows={p.columns}'
         shape += f", transposed={p.flat}" if p.flat else ""
         lines = {
@@ -122,8 +158,8 @@ class GemmKernel:
             "multiply_more": f"tile_product({shape}, fresh=False)",
             "sums_done": f"tile_wait(0, {p.columns // 2})",
             "sums_first": f"tile_wait(1, {p.columns // 2})",
-            "fewer_registers": f"registers({PRODUCER}, False)",
-            "more_registers": f"registers({CONSUMER}, True)",
+            "fewer_registers": f"registers({PRODUCER + 2 * WAITING * waits}, False)",
+            "more_registers": f"registers({CONSUMER - WAITING * waits}, True)",
         }
         for m, side in zip(self.made.maps, ("left", "right"), strict=True):
             pair = ", pair=True" if p.cluster > 1 and p.shared == side else ""
@@ -171,8 +207,10 @@ class GemmKernel:
             out("fewer_registers()")
         with out.block("if t == 0:"):
             out("stage = 0", "phase = 1")
+            self._rows_of_a_part()
             with self._tiles():
                 self._places()
+                self._await()
                 out("term = opaque(0)")
                 with out.block(f"while term < {p.chunks * p.chunk}:"):
                     out("barrier_wait(free + 8 * stage, phase)")
@@ -180,10 +218,50 @@ class GemmKernel:
                     self._boxes(0, f"left_tile + {p.left_bytes} * stage", "row_first", p.rows, False)
                     self._boxes(1, f"right_tile + {p.right_bytes} * stage", "column_first", p.columns, p.flat)
                     out(*self._step(), f"term = opaque(term + {p.chunk})")
+            self._leave()
             if p.cluster > 1:
                 out("# the other block counts at these barriers: they must be there until it has done so")
                 with out.block("for last in range(STAGES):"):
                     out("barrier_wait(free + 8 * stage, phase)", *self._step())
+
+    def _rows_of_a_part(self) -> None:
+        if self.prologue is not None:
+            teams, groups = self.plan.teams + 1, self.fix("row_groups")
+            out = self.out
+            out(
+                f"workers = opaque(cuda.gridDim.x * {teams})",
+                "ready = opaque(-1)  # parts that are known to be finished",
+            )
+            out(f"every = quotient({groups} + workers * PARTS - 1, workers * PARTS)")
+            out("span = opaque(every * workers * FIRST_ROWS)")
+
+    def _await(self) -> None:
+        """Until the rows of the tile are prepared. Parts are finished in order: the one of the last row will do."""
+        if self.prologue is None:
+            return
+        out, made, left = self.out, self.made, self.prologue.made.side == 0
+        all_rows = self.all_rows() if left else self.access.size(made.column)
+        last = f"min({'row_first + ROWS' if left else 'column_first + COLUMNS'}, {all_rows}) - 1"
+        batch = f"batch * {all_rows} + " if made.batch else ""
+        if not self.prologue.made.ordered:
+            batch, last = "", f"{self.fix('row_groups')} * FIRST_ROWS - 1"
+        out(f"needed = quotient({batch}{last}, span)")
+        with out.block("if needed > ready:"):
+            out(f"count_wait({COUNTERS.name}, needed, workers)", "ready = needed")
+
+    def _leave(self) -> None:
+        """The last block that waits no more leaves the counters as it found them."""
+        if self.prologue is None:
+            return
+        out, name = self.out, COUNTERS.name
+        with out.block(f"if count_last({name}, PARTS) == cuda.gridDim.x - 1:"):
+            with out.block("for part in range(PARTS + 1):"):
+                out(f"store_int32({name}, part, 0)")
+
+    def all_rows(self) -> str:
+        """How many rows there are, of all axes that number them."""
+        rows = self.made.rows
+        return self.access.size(rows[0]) if len(rows) == 1 else self.fix("all_rows")
 
     def _boxes(self, number: int, place: str, first: str, length: int, flat: bool) -> None:
         """A chunk of one operand, of which a block of a pair brings half."""

@@ -70,7 +70,7 @@ class Epilogue:
         out, rows = self.out, self.made.rows
         name = "near" if near else "i"
         if near:
-            row = f"min({row}, {self._all_rows()} - 1)"
+            row = f"min({row}, {self.kernel.all_rows()} - 1)"
         if len(rows) == 1:
             out(f"{name}_{rows[0]} = {row}")
             return
@@ -79,9 +79,6 @@ class Epilogue:
             out(f"above = quotient(outer, {self.access.size(axis)})")
             out(f"{name}_{axis} = outer - above * {self.access.size(axis)}", "outer = above")
         out(f"{name}_{rows[0]} = outer")
-
-    def _all_rows(self) -> str:
-        return self.access.size(self.made.rows[0]) if len(self.made.rows) == 1 else self.kernel.fix("all_rows")
 
     def _value(self, scope: TileScalars, result: Result) -> str:
         inner = scope.child((self.made.column,))
@@ -152,7 +149,7 @@ class Epilogue:
             out("syncwarp()", f"i_{column} = column_first + {first} + 8 * (lane & 7)")
             with out.block("for k in range(4):"):
                 out("across = 4 * k + (lane >> 3)", "own = own_first + across")
-                with out.block(f"if own < {self._all_rows()} and i_{column} < {self.access.size(column)}:"):
+                with out.block(f"if own < {self.kernel.all_rows()} and i_{column} < {self.access.size(column)}:"):
                     self._rows("own", False)
                     where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
                     out(f"copy_vector({name}, {where}, staged + {PITCH} * across + 16 * (lane & 7))")
@@ -180,7 +177,7 @@ class Epilogue:
             out("s += 1")
             right = self._named("value_right", scope, result)
             out("s -= 1")
-            with out.block(f"if own < {self._all_rows()} and i_{column} < {self.access.size(column)}:"):
+            with out.block(f"if own < {self.kernel.all_rows()} and i_{column} < {self.access.size(column)}:"):
                 self._stored(result, [left, right])
 
     def _named(self, name: str, scope: TileScalars, result: Result) -> str:

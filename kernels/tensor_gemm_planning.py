@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.graph import Node, walk
-from redalg.kernels.ir import STORAGE, Module, Operand, Program, Result
+from redalg.kernels.ir import STORAGE, Operand, Program, Result
 from redalg.kernels.layouts import View
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_class import Outside
-from redalg.kernels.tensor_gemm import Gemm, GemmKernel
+from redalg.kernels.tensor_gemm import Gemm
 from redalg.kernels.tensor_gemm_class import FLOAT8, TYPES, Cut, Side, cut, operand_types
 from redalg.kernels.tensor_gemm_epilogue import pairs
 from redalg.kernels.tensor_gemm_plan import GemmPlan, Place, blocks_of, place_of, tiles_of
@@ -34,8 +34,12 @@ RATE = {2: TENSOR_RATE, 1: 1.75 * TENSOR_RATE}  # by bytes of an operand; that o
 
 @dataclass(frozen=True)
 class First:
-    """A kernel before the product: a form with its dtypes, the dtypes of its results, and where they are padded."""
+    """What comes before the product: a form with its dtypes, the dtypes of its results, and where they are padded.
 
+    ``side``: of the operand it makes, 0 the left one; ``axes``: that number its rows, in order."""
+
+    side: int
+    axes: tuple[str, ...]
     form: Form
     dtypes: Mapping[str, Any]
     results: Mapping[str, str]
@@ -46,7 +50,7 @@ class First:
 class GemmPlanned:
     """The product, and what comes before it. ``scratch``: operands that a kernel before it fills, and how they lie."""
 
-    module: Module
+    gemm: Gemm
     plan: GemmPlan
     firsts: tuple[First, ...]
     scratch: Mapping[str, tuple[Operand, View]]
@@ -105,7 +109,7 @@ def gemm_planned(
     seconds = target.launch + max(computing, STORAGE[kinds[0]] * moved / target.reachable)
     extra = {_merged(made.rows): rows}
     return GemmPlanned(
-        GemmKernel(gemm).module(), plan, tuple(f for f in firsts if f is not None), scratch, maps, {**sizes, **extra},
+        gemm, plan, tuple(f for f in firsts if f is not None), scratch, maps, {**sizes, **extra},
         {"tiles": count, "down": down, "over": over, "all_rows": rows}, blocks,
         tuple(_reasons(made, kinds, places, plan, count, blocks)), seconds,
     )  # fmt: skip
@@ -173,7 +177,7 @@ def _first(
     if place.why:
         results[side.name] = place.dtype
         found[side.name] = _padded(made, side, place, sizes)
-    return First(form, {t.name: dtypes[t.name] for t in spec.tensors}, results, found)
+    return First(number, side.axes, form, {t.name: dtypes[t.name] for t in spec.tensors}, results, found)
 
 
 def _padded(made: Cut, side: Side, place: Place, sizes: Mapping[str, int]) -> View:
@@ -238,10 +242,10 @@ def _reasons(
     ]
     for side, place, kind in zip((made.left, made.right), places, kinds, strict=True):
         rounding = "exact" if side.format is not None else f"rounded once to {kind}"
-        where = f"prepared by a kernel before, since {place.why}" if place.why else "read in place"
+        where = f"prepared before the product, since {place.why}" if place.why else "read in place"
         lines.append(f"{side.name} = {short(side.node)} as {kind}, {rounding}: {where}")
     for name, node in made.states.items():
-        lines.append(f"{name} = {short(node)}, a stage that the epilogue reads, from the same kernel")
+        lines.append(f"{name} = {short(node)}, a stage that the epilogue reads, kept with it")
     for name, node in made.outputs.items():
         lines.append(f"epilogue: {name} = {short(node)}, on sums in registers")
     if kinds[0] in FLOAT8:

@@ -10,6 +10,7 @@ from math import prod
 from redalg.graph import Node, leaves, state, substitute, walk
 from redalg.kernels.ir import STORAGE, Loop, Pass, Program, Step
 from redalg.kernels.layouts import steps_nodes
+from redalg.kernels.points import point_axes
 from redalg.kernels.sampling import SHARE
 
 # Instructions of one thread; what is not listed takes one. Estimated from the generated PTX: a special function is a
@@ -88,6 +89,7 @@ def work_of(program: Program, sizes: Mapping[str, int]) -> Work:
 class _Counter:
     def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
         self.program, self.sizes = program, {**sizes, **{a: sizes.get(b, 1) for a, b in program.inner.items()}}
+        self.sizes |= dict.fromkeys(point_axes(program), 1)
         self.stream = frozenset(program.stream)
         self.plain = {*program.rows, *program.stream, *program.lengths}
         self.kept = [r.node for r in program.results if r.keeps]

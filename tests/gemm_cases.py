@@ -52,7 +52,7 @@ def why_not(text: str, kind: str = "bfloat16", **others: str) -> str:
 
 def planned(
     text: str, sizes: Mapping[str, int], kind: str = "bfloat16", schedule: Any = "tensor", major: tuple[str, ...] = (),
-    target: Target = H200, deterministic: bool = False, **others: str,
+    target: Target = H200, deterministic: bool = False, launches: int | None = None, **others: str,
 ) -> Planned:  # fmt: skip
     """The plan of a call with contiguous arrays; those in `major` lie with their last two axes exchanged."""
     form, views = form_of(text), {}
@@ -63,7 +63,7 @@ def planned(
             strides = (*View.contiguous((*shape[:-2], shape[-1], shape[-2])).strides[:-2], 1, shape[-2])
         if t.axes:
             views[t.name] = View(shape, strides)
-    return plan(form, dtypes_of(text, kind, **others), views, target, deterministic, schedule)
+    return plan(form, dtypes_of(text, kind, **others), views, target, deterministic, schedule, launches)
 
 
 def example(text: str, sizes: Mapping[str, int], found: Planned) -> tuple[dict[str, Any], dict[str, Any]]:

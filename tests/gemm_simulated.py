@@ -5,6 +5,8 @@ with the swizzle of 128 bytes; a product reads both operands by its descriptors,
 overwritten before a wait names it; barriers count arrivals and bytes; blocks of a cluster share boxes and count at
 each other's. Threads take turns at random. A kernel that waits for ever, or ends while another block still needs it,
 is an error.
+
+What prepares an operand in the same launch is not run here: its rows appear at any time (`gemm_parts`).
 """
 
 from __future__ import annotations
@@ -20,15 +22,17 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from gemm_parts import Parts
 
 from redalg.kernels import twins_math
 from redalg.kernels.planning import Planned
 
-WAITS = {"barrier_wait", "cluster_sync", "syncwarp", "syncthreads"}
+WAITS = {"count_wait", "barrier_wait", "cluster_sync", "syncwarp", "syncthreads"}
 DTYPES = {
     "bfloat16": ml_dtypes.bfloat16, "float16": np.float16, "float32": np.float32, "float64": np.float64,
     "float8_e4m3fn": ml_dtypes.float8_e4m3fn, "float8_e5m2": ml_dtypes.float8_e5m2, "int32": np.int32,
 }  # fmt: skip
+ELSEWHERE = ("publish", "count_up", "turn_wait")  # called by what is not run here
 BASE = 1024  # where shared memory begins
 Thread = Iterator[Callable[[], bool]]
 
@@ -57,13 +61,14 @@ class Block:
     alive: int = 0
 
 
-class Simulated:
+class Simulated(Parts):
     """One launch. `arrays`: operands by name, scratch among them."""
 
     def __init__(self, planned: Planned, arrays: Mapping[str, Any], seed: int = 0) -> None:
         self.planned, self.module, self.random = planned, planned.module, random.Random(seed)
         self.operands = {o.name: o for o in (*planned.program.operands, *(o for o, _ in planned.scratch.values()))}
         self.arrays = {n: self.stored(n, x) for n, x in arrays.items()}
+        Parts.__init__(self)
         outputs = [r for r in planned.program.results if f"{r.name}" in {p.name for p in self.module.params}]
         self.results = {r.name: np.full(planned.shapes[r.name], np.nan, DTYPES[r.dtype]) for r in outputs}
         self.cluster = planned.geometry.cluster
@@ -88,11 +93,15 @@ class Simulated:
                 f.body = [_Yields().visit(s) for s in f.body]
         names: dict[str, Any] = {"__builtins__": {**vars(builtins), "__import__": self.imported}}
         exec(compile(ast.fix_missing_locations(tree), "<kernel>", "exec"), names)
+        names["prepare"] = lambda *_: None
         args = [self.argument(p) for p in self.module.params]
         whole = len(self.blocks) // self.cluster
         for cluster in range(whole):
             members = self.blocks[cluster * self.cluster : (cluster + 1) * self.cluster]
             self.together(names[self.module.entry], args, members)
+        while self.unfinished:
+            self.unfinished.pop(0)()
+        assert not self.planned.inside or not self.finished.any(), "a counter is left"
         return {n: np.asarray(x, np.float64) for n, x in self.results.items()}
 
     def together(self, entry: Any, args: list[Any], members: list[Block]) -> None:
@@ -110,6 +119,9 @@ class Simulated:
             while self.pending and self.random.random() < 0.5:
                 self.pending.pop(self.random.randrange(len(self.pending)))()
                 moved = True
+            while self.unfinished and self.random.random() < 0.02:
+                self.unfinished.pop(0)()
+                moved = True
             behind = None if self.random.random() < 0.04 else slow
             for k in list(live):
                 if threads[k][0] is behind or not waiting[k]():
@@ -120,7 +132,7 @@ class Simulated:
                 except StopIteration:
                     live.remove(k)
                     threads[k][0].alive -= 1
-            assert moved or self.pending or behind, "every thread waits"
+            assert moved or self.pending or behind or self.unfinished, "every thread waits"
         assert not self.pending, "a box was on its way when its block ended"
         for block in members:
             assert all(len(s) == 0 for s in block.slots.values())
@@ -128,6 +140,8 @@ class Simulated:
     def argument(self, p: Any) -> Any:
         if p.role == "maps":
             return 0
+        if p.role == "counters":
+            return self.finished
         if p.role in ("operand", "result"):
             found = self.arrays if p.role == "operand" else self.results
             return found[p.name].reshape(-1) if p.name in found else None
@@ -148,6 +162,7 @@ class Simulated:
         if name == "numba":
             return SimpleNamespace(cuda=self.cuda())
         found = {n: getattr(self, n) for n in dir(self) if not n.startswith("_")} | dict(twins_math.TWINS)
+        found |= dict.fromkeys(ELSEWHERE)
         wanted = rest[2] or ()
         return SimpleNamespace(**{n: found[n] if n in found else self.access(n) for n in wanted})
 
@@ -162,12 +177,14 @@ class Simulated:
             local = SimpleNamespace(array=lambda n, dtype: np.full(n, np.nan, dtype))
 
         made = Cuda()
-        made.jit = lambda f: f  # type: ignore[attr-defined]
+        made.jit = lambda f=None, **_: f or (lambda g: g)  # type: ignore[attr-defined]
         made.syncthreads = lambda: self._meet("block", len(self.now.block.met) * 0 + self.now.block.alive)  # type: ignore[attr-defined]
         return made
 
     def access(self, name: str) -> Callable[..., Any]:
         """A load or store, one element or several."""
+        if name.startswith("shfl"):
+            return lambda *_: None  # in what is not run here
         way, kind, width = re.fullmatch(r"(load|store)_(\w+?)(?:x(\d))?", name).groups()  # type: ignore[union-attr]
 
         def load(array: Any, index: int) -> Any:

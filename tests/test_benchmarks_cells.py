@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import gpu, gpu_report
+from benchmarks import gpu, gpu_counters, gpu_report
 from benchmarks.gpu_cells import MIB, cell, every_cell, limit_us
 from benchmarks.measuring import Contender, Effort, Lines, WallClock, best_us, check, finished, measure, race
 from benchmarks.operations import OPERATIONS, Operation
@@ -304,3 +304,20 @@ def test_a_later_maximum_is_wrong() -> None:
         results["position"][0] += 1
 
     assert not judged("argmax", "float32", later) <= 1
+
+
+# --- counters --------------------------------------------------------------------------------------------------------
+
+
+def test_kernels_are_counted_with_the_call_that_launched_them() -> None:
+    counters = [gpu_counters.READ, gpu_counters.WRITTEN, gpu_counters.TIME, *gpu_counters.SHARES]
+    head = ",".join(f'"{c}"' for c in ("ID", "Kernel Name", *counters))
+    units = ",".join('"x"' for _ in range(len(counters) + 2))
+    rows = [",".join(f'"{c}"' for c in (k, "a_kernel", *(f"{k + 1},000" for _ in counters))) for k in range(3)]
+    said = ["==PROF== Connected", "==PROF== Profiling a - 0", 'cell {"cell": "one", "moved": 2000}']
+    said += ["==PROF== Profiling a - 1", "==PROF== Profiling b - 2", 'cell {"cell": "two", "moved": 3000}']
+    one, two = gpu_counters.lines("\n".join([*said, head, units, *rows]), counters)
+    assert (one["kernels"], one["read"], one["us"]) == (1, 1000.0, 1.0)
+    assert (two["kernels"], two["read"], two["written"], two["shares"]["L2"]) == (2, 5000.0, 5000.0, 3000.0)
+    missing = list(gpu_counters.lines("\n".join(said), counters))
+    assert missing == []  # the profiler was refused the counters

@@ -9,6 +9,7 @@ import pytest
 from gemm_cases import BATCHED, BIASED, PLAIN, SCALED, example, planned
 from gemm_simulated import Simulated
 
+from redalg.kernels.planning import Planned
 from redalg.kernels.target import H200
 
 E4M3 = "float8_e4m3fn"
@@ -24,6 +25,15 @@ RUNS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "two results": (BIASED, (70, 64, 130), {}),
     "several rows": (SCALED, (33, 72, 64), {}),
     "fp8 per token": ("fp8_per_token_gemm", (70, 130, 66), {"w": E4M3}),
+    "pairs, one launch": ("fp8_per_token_gemm", (900, 272, 300), {"w": E4M3, "major": ("w",), "launches": 1}),
+    "one launch": ("fp8_per_token_gemm", (70, 128, 66), {"w": E4M3, "major": ("w",), "launches": 1}),
+    "one launch, two": ("fp8_per_token_gemm", (70, 128, 66), {"w": E4M3, "major": ("w",), "launches": 2}),
+    "one launch, right": (PLAIN, (65, 64, 320), {"w": E4M3, "launches": 1}),
+    "one launch, left": (PLAIN, (320, 64, 64), {"x": E4M3, "launches": 1}),
+    "one launch, odd": (PLAIN, (65, 65, 64), {"x": E4M3, "launches": 1}),
+    "one launch, batched": (BATCHED, (80, 64, 72), {"x": E4M3, "launches": 1}),
+    "one launch, batched right": (BATCHED, (80, 64, 72), {"w": E4M3, "launches": 1}),
+    "one launch, several rows": (SCALED, (33, 72, 64), {"x": E4M3, "launches": 1}),
 }
 
 
@@ -40,17 +50,16 @@ def test_printed_kernels_compute_the_product(name: str) -> None:
         exact, size = true[result]
         assert (abs(value - exact) <= unit * abs(exact) + 2.0**-16 * size).all(), result
     assert found.geometry.cluster == (2 if name.startswith("pairs") else 1)
+    if "launches" in options:
+        assert len(found.before) + 1 == options["launches"]
 
 
-def damaged(old: str, new: str) -> str:
-    """What goes wrong, in some order of threads, where a pair of blocks runs another line; "" if nothing does."""
-    sizes = {"i": 200, "j": 328, "k": 256}
-    found = planned(PLAIN, sizes, target=PAIR)
-    assert found.geometry.cluster == 2
+def damaged(old: str, new: str, found: Planned, text: str, sizes: dict[str, int], seeds: int = 6) -> str:
+    """What goes wrong, in some order of threads, where another line is run; "" if nothing does."""
     assert old in found.module.source
     found = replace(found, module=replace(found.module, source=found.module.source.replace(old, new)))
-    given, true = example(PLAIN, sizes, found)
-    for seed in range(6):
+    given, true = example(text, sizes, found)
+    for seed in range(seeds):
         try:
             made = Simulated(found, given, seed).run()["y"]
         except AssertionError as problem:
@@ -61,9 +70,33 @@ def damaged(old: str, new: str) -> str:
 
 
 def test_a_broken_protocol_is_seen() -> None:
+    sizes = {"i": 200, "j": 328, "k": 256}
+    found = planned(PLAIN, sizes, target=PAIR)
+    assert found.geometry.cluster == 2
+
+    def broken(old: str, new: str) -> str:
+        return damaged(old, new, found, PLAIN, sizes)
+
     tail = "for last in range(STAGES):"
-    assert "ended" in damaged(tail, "for last in range(0):")
-    assert damaged("4 * TEAMS * CLUSTER", "4 * TEAMS") != ""
-    assert damaged("arrive_pair(free + 8 * before, leader)", "arrive_pair(free + 8 * before, 0 * lane)") != ""
-    assert damaged("barrier_wait(full + 8 * stage, phase)", "barrier_wait(full + 8 * stage, 1 - phase)") != ""
-    assert "still reads" in damaged("sums_first(S)", "term = 0")
+    assert "ended" in broken(tail, "for last in range(0):")
+    assert broken("4 * TEAMS * CLUSTER", "4 * TEAMS") != ""
+    assert broken("arrive_pair(free + 8 * before, leader)", "arrive_pair(free + 8 * before, 0 * lane)") != ""
+    assert broken("barrier_wait(full + 8 * stage, phase)", "barrier_wait(full + 8 * stage, 1 - phase)") != ""
+    assert "still reads" in broken("sums_first(S)", "term = 0")
+
+
+def test_tiles_wait_for_their_rows() -> None:
+    sizes = {"i": 320, "j": 128, "k": 64}
+    found = planned("fp8_per_token_gemm", sizes, target=PAIR, w=E4M3, major=("w",), launches=1)
+    wait = "count_wait(finished, needed, workers)"
+
+    def broken(old: str, new: str) -> str:
+        return damaged(old, new, found, "fp8_per_token_gemm", sizes, 3)
+
+    assert broken(wait, "ready = needed") == "another result"
+    assert broken(wait, "count_wait(finished, needed, workers - 1)") == "another result"
+    assert broken("span = opaque(every * workers", "span = opaque(4 * every * workers") == "another result"
+    assert broken("needed > ready", "needed > ready + 1") == "another result"
+    assert "waits" in broken(wait, "count_wait(finished, needed, workers + 1)")
+    assert "left" in broken("store_int32(finished, part, 0)", "part = 0")
+    assert broken("row_first", "row_first") == ""

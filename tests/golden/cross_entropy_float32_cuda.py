@@ -14,7 +14,7 @@ TILE = 8
 
 
 @cuda.jit(device=True)
-def combine(max_x, sum_exp, sum_if_t_x, max_x_b, sum_exp_b, sum_if_t_x_b):
+def combine(max_x, sum_exp, max_x_b, sum_exp_b):
     """The state of a stream, followed by another's."""
     max_x_new = max_nan_f32(max_x, max_x_b)
     t1 = max_x_new - max_x
@@ -22,12 +22,11 @@ def combine(max_x, sum_exp, sum_if_t_x, max_x_b, sum_exp_b, sum_if_t_x_b):
     t2 = max_x_new - max_x_b
     move_A_x_b = f32(0) if (max_x_b == max_x_new) else t2
     sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b * exp_f32(-move_A_x_b)
-    sum_if_t_x_new = sum_if_t_x + sum_if_t_x_b
-    return max_x_new, sum_exp_new, sum_if_t_x_new
+    return max_x_new, sum_exp_new
 
 
 @cuda.jit
-def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0):
+def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
     """loss along j; 512 threads per row, walked in tiles.
 
     tensors x[i,j], t[i] integer
@@ -41,19 +40,19 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0):
     row = i64(cuda.blockIdx.x)
     i_i = row
     length = size_j
-    x_row = i_i * x_s0
     t__row = i_i * t__s0
+    x_row = i_i * x_s0
+    x_row2 = i_i * x_s0
     loss_row = i_i * loss_s0
     max_x = -INF
     sum_exp = f32(0)
-    sum_if_t_x = f32(0)
     first = t
     while first < length:
         x_tile = cuda.local.array(TILE, np.float32)
         for k in range(TILE):
             at = first + k * 512
             if at < length:
-                x_tile[k] = load_float32(x, x_row + at)
+                x_tile[k] = load_float32(x, x_row2 + at)
         max_x_b = -INF
         for k in range(TILE):
             at = first + k * 512
@@ -62,54 +61,42 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0):
         max_x_new = max_nan_f32(max_x, max_x_b)
         t1 = max_x_new - max_x
         move_A_x = f32(0) if (max_x == max_x_new) else t1
-        t2 = load_int64(t_, t__row)
-        t3 = f32(0) if (max_x_new == -INF) else max_x_new
+        t2 = f32(0) if (max_x_new == -INF) else max_x_new
         sum_exp_b = f32(0)
-        sum_if_t_x_b = f32(0)
         for k in range(TILE):
             at = first + k * 512
             if at < length:
-                sum_exp_b = sum_exp_b + exp_f32(x_tile[k] - t3)
-                sum_if_t_x_b = sum_if_t_x_b + (x_tile[k] if (t2 == at) else f32(0))
+                sum_exp_b = sum_exp_b + exp_f32(x_tile[k] - t2)
         sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b
-        sum_if_t_x_new = sum_if_t_x + sum_if_t_x_b
         max_x = max_x_new
         sum_exp = sum_exp_new
-        sum_if_t_x = sum_if_t_x_new
         first += THREADS * TILE
     step = 1
     while step < 32:
-        max_x, sum_exp, sum_if_t_x = combine(
-            max_x, sum_exp, sum_if_t_x, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step),
-            shfl_down_f32(sum_if_t_x, step)
-        )
+        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
     max_x_warps = cuda.shared.array(16, np.float32)
     sum_exp_warps = cuda.shared.array(16, np.float32)
-    sum_if_t_x_warps = cuda.shared.array(16, np.float32)
     if t % 32 == 0:
         max_x_warps[t // 32] = max_x
         sum_exp_warps[t // 32] = sum_exp
-        sum_if_t_x_warps[t // 32] = sum_if_t_x
     cuda.syncthreads()
     if t % 32 < 16:
         max_x = max_x_warps[t % 32]
         sum_exp = sum_exp_warps[t % 32]
-        sum_if_t_x = sum_if_t_x_warps[t % 32]
     else:
         max_x = -INF
         sum_exp = f32(0)
-        sum_if_t_x = f32(0)
     step = 1
     while step < 16:
-        max_x, sum_exp, sum_if_t_x = combine(
-            max_x, sum_exp, sum_if_t_x, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step),
-            shfl_down_f32(sum_if_t_x, step)
-        )
+        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
     max_x = shfl_idx_f32(max_x, 0)
     sum_exp = shfl_idx_f32(sum_exp, 0)
-    sum_if_t_x = shfl_idx_f32(sum_if_t_x, 0)
     if t == 0:
-        t4 = log_f32(sum_exp) + max_x - sum_if_t_x
+        i_j_at = load_int64(t_, t__row)
+        t3 = f32(0)
+        if 0 <= i_j_at and i_j_at < size_j:
+            t3 = load_float32(x, x_row + i_j_at * x_s1)
+        t4 = log_f32(sum_exp) + max_x - t3
         store_float32(loss, loss_row, t4)

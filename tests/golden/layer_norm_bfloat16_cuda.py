@@ -91,15 +91,15 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
     avg_x2_b = avg_x2_b_sum / f32(n_b)
     t2 = sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
     y_part = cuda.local.array(VECTOR, np.float32)
+    weight_part = cuda.local.array(8, np.float32)
+    bias_part = cuda.local.array(8, np.float32)
     for v in range(2):
         j = first + v * 2048
         if j < length:
-            weight_part = cuda.local.array(VECTOR, np.float32)
             (
                 weight_part[0], weight_part[1], weight_part[2], weight_part[3], weight_part[4],
                 weight_part[5], weight_part[6], weight_part[7]
             ) = load_bfloat16x8(weight, j)
-            bias_part = cuda.local.array(VECTOR, np.float32)
             (
                 bias_part[0], bias_part[1], bias_part[2], bias_part[3], bias_part[4], bias_part[5],
                 bias_part[6], bias_part[7]

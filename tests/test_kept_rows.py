@@ -1,0 +1,56 @@
+"""Results that keep the axis and read tensors that all rows share: printed kernels against the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated import run
+
+import redalg as ra
+from redalg.kernels.schedule import Schedule
+
+SCHEDULES = [
+    Schedule(threads=32, rows=1, vector=4, tile=16),
+    Schedule(threads=8, rows=4, vector=4, tile=8),
+    Schedule(threads=32, rows=1, vector=4, tile=32, cluster=2),
+    Schedule(threads=32, rows=1, vector=4, tile=16, resident=True, cluster=2),
+    Schedule(threads=64, rows=1, vector=4, tile=16, resident=True),
+    Schedule(threads=32, rows=1, vector=4, tile=16, split=2, persistent=True),
+    Schedule(threads=32, rows=1, vector=2, tile=6),
+]
+NORM = ra.derive_incremental(ra.catalog["layer_norm"])
+SCALED = ra.derive_incremental(ra.parse("m = max[j](abs(x[i,j])); return y = x[i,j] * w[j] / (1 + m)"))
+
+
+def drawn(length: int, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((5, length)).astype(np.float32)
+    x[1] = 0
+    x[2, rng.integers(length)] = rng.choice([np.nan, np.inf])
+    weight, bias = (rng.standard_normal(length).astype(np.float32) for _ in "wb")
+    weight[0], bias[-1] = np.inf, np.nan
+    return {"x": x, "weight": weight, "bias": bias, "w": weight}
+
+
+@pytest.mark.parametrize("length", [4, 12, 500, 1024])
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_what_rows_share_is_read_where_it_is_written(schedule: Schedule, length: int) -> None:
+    if schedule.resident and schedule.cluster * schedule.threads * schedule.tile < length:
+        pytest.skip("such a row does not fit the registers of its threads")
+    given = drawn(length, length)
+    for form, names in ((NORM, "x weight bias"), (SCALED, "x w")):
+        arrays = {n: given[n] for n in names.split()} | ({"eps": 1e-5} if form is NORM else {})
+        found, planned, _ = run(form, arrays, schedule, seed=1)
+        with np.errstate(all="ignore"):
+            want = ra.reference(form.spec, **arrays)
+        # a mean and a mean square of n terms that are summed in pairs at worst one by one: 2·n units; the rest: 8
+        bound = (2 * length + 8) * 2.0**-24 * 4 * (1 + np.abs(np.where(np.isfinite(want), want, 0)))
+        got = found["y"].astype(np.float64)
+        assert np.array_equal(np.isnan(got), np.isnan(want))
+        same = (got == want) | np.isnan(want)
+        assert np.all(same | (np.abs(got - want) <= bound))
+        shared = [n for n in arrays if n not in ("x", "eps")]
+        ahead = schedule.vector == 4 and (schedule.cluster > 1 or not schedule.resident)
+        assert ("for u in range" in planned.module.source) == ahead, shared
