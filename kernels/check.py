@@ -142,7 +142,7 @@ class _Pass:
         for part in p.parts:
             self.part(part)
         state, tile = self.parts, {f"{name}_b": held for name, held in self.parts.items()}
-        self.steps("lift", p.lift, {"n_b": ONE}, "_b")
+        self.steps("lift", p.lift, {"n_b": ONE, "n_some": ONE}, "_b")
         if any(f.kind == "monoid" and not f.extra.commutative for f in _folds(p.lift)) and not p.ordered:
             self.fail("passes: pieces in any order", "one of its monoids is not commutative")
         self.steps("combine", p.combine, {"n": ONE, "n_b": ONE} | state | tile, "_new")

@@ -63,7 +63,7 @@ class _Model:
         self.case, self.work, self.target, self.s = case, case.work, case.target, s
         self.registers = min(registers(case.work, s), self._limit())
         self.spilled = max(0, registers(case.work, s) - self._limit())
-        self.blocks = -(-max(1, self.work.rows) // s.rows) * s.pieces
+        self.blocks = -(-max(1, self.work.rows) // s.abreast) * s.pieces
         self.per_sm = self._occupancy()
         self.all_sms = self.target.multiprocessors * REACHED[s.cluster]
         self.sms = min(self.all_sms, self.blocks)
@@ -89,7 +89,7 @@ class _Model:
         """The part of a second reading that comes from memory: none if the rows in work fit the smaller part of L2."""
         if self.walks == 1:
             return 0.0
-        rows = min(self.work.rows, self.per_sm * self.target.multiprocessors * self.s.rows / self.s.pieces)
+        rows = min(self.work.rows, self.per_sm * self.target.multiprocessors * self.s.abreast / self.s.pieces)
         live = max(1.0, rows) * self.length * self.work.element_bytes / self.target.l2
         return min(1.0, max(0.0, AGAIN * live - 1))
 
@@ -124,7 +124,7 @@ class _Model:
         s, patterns = self.s, {a.pattern for a in self.case.walk.arrays}
         size = max((a.size for a in self.case.walk.arrays), default=4)
         if "rows" in patterns:
-            return 1 + PAGE / (size * (s.rows if s.column or s.threads == 1 else 1))
+            return 1 + PAGE / (size * (s.abreast if s.column or s.threads == 1 else 1))
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + PAGE / (size * s.tile * (1 if s.column else s.threads))
@@ -137,7 +137,9 @@ class _Model:
         if pattern == "stream":
             return size * self._vector(name) * (1 if s.column else min(32, s.threads))
         if pattern == "rows":
-            return size * (min(32, s.rows) if s.column or s.threads == 1 else max(1, min(32, s.block) // s.threads))
+            together = s.column or s.threads == 1
+            abreast = min(32, s.rows) if together else max(1, min(32, s.block) // s.threads)
+            return size * abreast * self._beside(name)
         return 32 * size if pattern == "same" else size
 
     def _vector(self, name: str) -> int:
@@ -151,8 +153,13 @@ class _Model:
         scatter = max(1.0, SECTOR / self._run(name, size))
         return min(scatter, max(1.0, self._span(size) / self._wanted(name, size))) if pattern == "stream" else scatter
 
+    def _beside(self, name: str) -> int:
+        """Neighbouring rows a thread loads together."""
+        width = next((a.width for a in self.case.walk.arrays if a.name == name and a.pattern == "rows"), 1)
+        return self.s.beside if width >= self.s.beside else 1
+
     def _wanted(self, name: str, size: int) -> int:
-        return 32 * self._vector(name) * size
+        return 32 * self._vector(name) * self._beside(name) * size
 
     def _span(self, size: int) -> float:
         """Bytes between the first and the last row of a warp, where rows follow each other in memory."""
@@ -169,9 +176,9 @@ class _Model:
             formula /= min(1.0, 2 * self.target.double)
         accesses = sum(1 if s.resident else r.times for r in work.reads if r.held) + len(work.writes)
         bounds = 0.0 if s.exact else 1.5 * self.walks * (len(work.reads) and 1)
-        loop = 0.0 if s.resident else 6 * self.walks / s.tile
+        loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.beside
         joins = 0.0 if s.resident else work.per_tile / s.tile
-        return formula + work.narrow + (2 * accesses + bounds) / s.vector + loop + joins
+        return formula + work.narrow + (2 * accesses + bounds) / (s.vector * s.beside) + loop + joins
 
     def lanes(self) -> float:
         """How many elements' worth of instructions a row takes: tiles are walked whole."""
@@ -204,7 +211,7 @@ class _Model:
         every = work.rows * self.length
         arrays = [(r.name, r.size, 1 if s.resident else r.times) for r in work.reads if r.held]
         for name, size, times in [*arrays, *((name, size, 1) for name, size, _ in work.writes)]:
-            vector = self._vector(name)
+            vector = self._vector(name) * self._beside(name)
             wanted = self._wanted(name, size)
             apart = min(32.0, wanted / max(1, self._run(name, size)))
             if self.case.walk.pattern(name) == "stream":
@@ -226,7 +233,7 @@ class _Model:
     def exchange(self) -> float:
         """Seconds from the last element to the result: trees over lanes, warps, blocks and pieces."""
         work, s, cycle = self.work, self.s, 1 / self.target.clock
-        joins = 2 * work.merge if not s.resident else 8
+        joins = 2 * work.merge * s.beside if not s.resident else 8
         steps = log2(s.threads) if s.threads <= 32 else 5 + log2(s.threads / 32)
         once = steps * (SHUFFLE * (1 if s.resident else max(1, work.state)) + joins)
         once += 2 * BARRIER if s.threads > 32 else 0
@@ -249,7 +256,7 @@ class _Model:
         held = s.tile if s.resident else min(s.tile, max(1, -(-self.length // (s.pieces * s.threads))))
         in_flight = 1.0 if s.exact else BOUNDS
         warps = max(1.0, s.block / 32)
-        issue = held * self.element() * max(1.0, warps / 4) / target.clock
+        issue = held * s.beside * self.element() * max(1.0, warps / 4) / target.clock
         start = START + (TOGETHER if s.cluster > 1 else 0.0)
         return rounds * (target.latency / in_flight + issue) + self.exchange() + start
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from redalg.graph import Node, walk
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_text import conjunction, local
-from redalg.kernels.ir import First, Join, Let, Loop, Step
+from redalg.kernels.ir import Loop, Step, step_nodes
+from redalg.kernels.sampling import some
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
@@ -32,6 +33,7 @@ class Elements:
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
         self.stop = "length"
+        self.part = False  # whether loops are over a part of the tile only
 
     # --- leaves ------------------------------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Elements:
             return
         out(f"first = {self._start('piece * (THREADS * TILE)' if s.cluster > 1 else '')}")
         self.stop = "length"
-        groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
+        groups = self._walks(steps)
         self._share([*groups, list(bodies)] if bodies else groups)
         early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
@@ -215,7 +217,7 @@ class Elements:
 
     def load_tile(self, steps: Sequence[Step], bodies: Sequence[Node] = ()) -> None:
         """Load the elements a tile's steps read, and note what several of its loops share."""
-        groups = [[b for fold in step.folds for b in fold.bodies] for step in steps if isinstance(step, Loop)]
+        groups = self._walks(steps)
         self._share([*groups, list(bodies)] if bodies else groups)
         self._load_leaves([n for step in steps for n in step_nodes(step)] + list(bodies))
 
@@ -293,11 +295,11 @@ class Elements:
 
     @contextmanager
     def vectors(self, late: Sequence[Node] = ()) -> Iterator[None]:
-        """For every vector of the tile that lies in the row; j is its first position. `late`: leaves loaded here."""
+        """For every vector of the tile (or a part) in the row; j is its first position. `late`: leaves loaded here."""
         s, out, ahead = self.kernel.schedule, self.kernel.out, self.ahead(late)
         self.name_parts(late, ahead)
         if ahead == 1:
-            with out.block(f"for v in range({s.tile // s.vector}):"), self._vector():
+            with out.block(f"for v in range({some(s) if self.part else s.tile // s.vector}):"), self._vector():
                 self.load_parts(late)
                 yield
             return
@@ -320,10 +322,10 @@ class Elements:
 
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
-        """For every element of the tile that lies in the row; `at` is its position if that is asked for."""
+        """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
         s, out = self.kernel.schedule, self.kernel.out
         if s.vector == 1:
-            with out.block("for k in range(TILE):"):
+            with out.block(f"for k in range({some(s) if self.part else 'TILE'}):"):
                 if position or not s.exact:
                     out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
                 with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
@@ -366,6 +368,11 @@ class Elements:
                 axes |= set() if self.access.walks_flat(n.attr.axes) else {a for a in n.attr.axes if a in self.stream}
         return position, axes
 
+    @staticmethod
+    def _walks(steps: Sequence[Step]) -> list[list[Node]]:
+        """What every walk over the whole tile computes."""
+        return [step_nodes(s) for s in steps if isinstance(s, Loop) and not s.part]
+
     # --- values that several loops use -------------------------------------------------------------------------------
 
     def _share(self, groups: Sequence[Sequence[Node]]) -> None:
@@ -390,11 +397,3 @@ class Elements:
 def shared_row(kernel: Kernel) -> str:
     """Where a row's entries start in a table of shared memory that has K for every row of the block."""
     return "r * K + " if kernel.schedule.rows > 1 else ""
-
-
-def step_nodes(step: Step) -> list[Node]:
-    if isinstance(step, Let | First):
-        return [step.node]
-    if isinstance(step, Join):
-        return [*step.a, *step.b]
-    return [body for fold in step.folds for body in fold.bodies]

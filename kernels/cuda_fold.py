@@ -10,6 +10,7 @@ from redalg.graph import Node, state, walk
 from redalg.kernels.cuda_element import DTYPE
 from redalg.kernels.cuda_text import better, follows, joined, literal, local
 from redalg.kernels.ir import Fold, Loop
+from redalg.kernels.sampling import counted
 from redalg.kernels.scalars import Scalars
 
 if TYPE_CHECKING:
@@ -31,23 +32,29 @@ class Folding:
         """One walk over the tile: start every fold, then add each element to all of them."""
         kernel, elements = self.kernel, self.kernel.elements
         bodies = [b for fold in loop.folds for b in fold.bodies]
+        if loop.part:
+            kernel.out(f"n_some = {counted(kernel.schedule)}")
         scope.hoist([b for b in bodies if b not in scope.known], kernel.program.stream)
         kernel.flush(scope)
         copies = {fold: self._largest_of(fold, loop) for fold in loop.folds}
         places = [Place(self, fold) for fold in loop.folds if self._found_later(fold)]
         for fold in (f for f in loop.folds if copies[f] is None):
             self._start(fold)
-        self._declare_shared(bodies)
+        if not loop.part:
+            self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
         later = {p.fold for p in places}
         position |= any(f.kind in POSITIONS and f not in later for f in loop.folds)
+        elements.part = loop.part
         with self._walked(loop, position, axes):
             inner = self.element_scope(scope)
             inner.announce(bodies)
-            self.keep_shared(inner, bodies)
+            if not loop.part:
+                self.keep_shared(inner, bodies)
             for fold in (f for f in loop.folds if copies[f] is None):
                 self._add(fold, inner)
                 kernel.flush(inner)
+        elements.part = False
         for fold, name in copies.items():
             if name is not None:
                 kernel.out(f"{local(fold.names[0])} = {name}  # the largest value of this thread")

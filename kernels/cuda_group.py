@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node, leaves, state, walk
-from redalg.kernels.cuda_element import DTYPE, step_nodes
+from redalg.kernels.cuda_element import DTYPE
 from redalg.kernels.cuda_text import Text, better, joined, literal, local
-from redalg.kernels.ir import Fold, Let, Loop, Param, Part, Pass
+from redalg.kernels.ir import Fold, Let, Loop, Param, Part, Pass, step_nodes
 from redalg.kernels.scalars import Scalars
 
 if TYPE_CHECKING:
@@ -235,9 +235,16 @@ class Group:
         mine = [local(part.name) for part in p.parts]
         function, extra = self.combine(p, counted)
         given = [*(["n"] if counted else []), *mine, *([count] if counted else []), *others, *extra]
-        results = [*(["n"] if counted else []), *(local(x.name) for x in p.parts if not x.top)]
+        results = [*(["n"] if counted and not self.apart else []), *(local(x.name) for x in p.parts if not x.top)]
         call = f"{function}({', '.join(given)})"
         self.kernel.out(f"{', '.join(results)} = {call}" if results else call)
+        if counted and self.apart:
+            self.kernel.out(f"n += {count}")
+
+    @property
+    def apart(self) -> bool:
+        """Whether counts are added beside states, because several states have one."""
+        return self.schedule.beside > 1
 
     def combine(self, p: Pass, counted: bool) -> tuple[str, list[str]]:
         """The function that joins two states, and what it is given beside them."""
@@ -257,16 +264,16 @@ class Group:
         scope = Scalars(kernel.real, kernel.kinds, kernel.elements.row_leaf, kernel.access.size, known=inner)
         mine = [local(part.name) for part in p.parts]
         stored = [local(part.name) for part in p.parts if not part.top]
-        results = [*(["n"] if counted else []), *stored]
+        results = [*(["n"] if counted and not self.apart else []), *stored]
         kernel.out('"""The state of a stream, followed by another\'s."""')
         lists = [s for s in p.combine if getattr(s, "kind", "") in ("topk", "keytop")]
         printer = StepPrinter(kernel, scope)
         printer.steps(lists)
         if counted and not p.absorbs and results:
             with kernel.out.block("if n_b == 0:"):
-                kernel.out(f"return {', '.join(results)}" + ("," if len(results) == 1 else ""))
+                kernel.out(f"return {', '.join(results)}")
             with kernel.out.block("if n == 0:"):
-                kernel.out(f"return {', '.join(['n_b', *(f'{x}_b' for x in stored)])}" + ("," if not stored else ""))
+                kernel.out(f"return {', '.join(f'{x}_b' for x in results)}")
         if counted:
             kernel.out("n_new = n + n_b")
         printer.steps([s for s in p.combine if s not in lists and getattr(s, "name", "") != "n_new"])

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from redalg.errors import RedalgError
 from redalg.graph import Node, walk
-from redalg.kernels.cuda_element import DTYPE, step_nodes
+from redalg.kernels.cuda_element import DTYPE
 from redalg.kernels.cuda_steps import StepPrinter
 from redalg.kernels.cuda_text import conjunction, joined, literal, local
-from redalg.kernels.ir import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step
+from redalg.kernels.ir import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step, step_nodes
 from redalg.kernels.scalars import strength
 
 if TYPE_CHECKING:

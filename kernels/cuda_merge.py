@@ -193,7 +193,7 @@ class Merge:
                     with out.block(f"for i in range({top}):"):
                         out(store.format(f"({at}) * {top} + i", f"{name}[i]"))
                 else:
-                    out(store.format(at, name))
+                    out(store.format(at if name != "n" else self._counted_at("piece"), name))
         if self.kernel.program.keeps:  # every block goes on
             out(f"pieces_sync({counter}, row, SPLIT)")
         else:
@@ -210,7 +210,8 @@ class Merge:
                     with out.block(f"for i in range({top}):"):
                         out(f"{name}_b[i] = {load.format(f'(row * SPLIT + low) * {top} + i')}")
                 else:
-                    out(f"{name}_b = {load.format('row * SPLIT + low')}")
+                    at = "row * SPLIT + low" if name != "n" else self._counted_at("low")
+                    out(f"{name}_b = {load.format(at)}")
             self._combine(others)
             out("low += 1")
         if s.column:
@@ -222,6 +223,10 @@ class Merge:
                 out("cuda.syncthreads()")
                 self._warps()
             self._broadcast()
+
+    def _counted_at(self, piece: str) -> str:
+        """Where the count of a piece lies: neighbouring rows of a thread have one."""
+        return f"{'row' if self.schedule.beside == 1 else 'home'} * SPLIT + {piece}"
 
     def _storage(self, kind: str) -> str:
         return {"i": "int64", "b": "bool", "k": "uint64"}.get(kind, self.kernel.program.real)

@@ -24,6 +24,7 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "multiply_more copies_ready copies_sent copies_there shared_start left_lane right_lane this_thread ahead "
     "own_tile own_full mine theirs within weights moved any_moved part piece place barrier none first_block first "
     "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
+    "side near BESIDE some n_some "
     "group rank total_0 total_1 own above staged down over all_rows row_first column_first own_first load_left_tile "
     "load_right_tile GROUP CHUNKS FIRST_ROWS PARTS finished row_groups workers every turn prepare ready needed publish "
     "count_up count_wait count_last turn_wait uniform quotient opaque "
@@ -31,7 +32,7 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
 )
 TAKEN = re.compile(
     r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
-    r"|.*_pitch\d+|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
+    r"|near\d+|.*_c\d+|.*_pitch\d+|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
 
 
@@ -46,7 +47,7 @@ def operand_name(name: str) -> str:
 def local(name: str) -> str:
     """The Python name of a part of a state or of a step."""
     text = re.sub(r"\W", "_", name.replace("'", "_prime"))
-    return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new"} else text
+    return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new", "n_some"} else text
 
 
 ALIASES = {"f32": "np.float32", "f64": "np.float64"} | {f"{t[0]}{t[-2:]}": f"np.{t}" for t in WORDS}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from redalg.graph import COMPARISONS, Node, leaves, state, substitute, walk
 from redalg.kernels.cuda_access import Access
+from redalg.kernels.cuda_beside import SIDE, beside
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
 from redalg.kernels.cuda_group import Group
@@ -101,7 +102,8 @@ class Kernel:
         parts = s.cluster * s.split
         rows = " * ".join(self.access.size(a) for a in self.program.rows) or "1"
         out(f"group = i64(cuda.blockIdx.x){f' // {parts}' if parts > 1 else ''}")
-        groups = f"({rows} + {s.rows - 1}) // ROWS" if s.rows > 1 else rows
+        groups = f"({rows} + {s.abreast - 1}) // {s.abreast}" if s.beside > 1 else rows
+        groups = f"({rows} + {s.rows - 1}) // ROWS" if s.rows > 1 == s.beside else groups
         with out.block(f"while group < {groups}:"):
             yield
             out(f"group += i64(cuda.gridDim.x){f' // {parts}' if parts > 1 else ''}")
@@ -120,12 +122,22 @@ class Kernel:
         params = {self.argument(p): p for p in self.params()}
         about = "\n".join([*self.about(), ""])
         body, names = swept(f"@cuda.jit\ndef {name}({', '.join(params)}):\n{about}{self.out.text()}")
+        body, names = self._several(body, names)
         params = read(params, names)
         body = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body[body.index(about) :]}"
         functions = called(self.functions, names)
         names = names.union(*map(names_read, functions.values()))
         text = "\n\n".join([self._header(names), *(f + "\n" for f in functions.values()), body])
         return Module(wrapped(text), name, tuple(params.values()))
+
+    def _several(self, body: str, names: frozenset[str]) -> tuple[str, frozenset[str]]:
+        """The function for all neighbouring rows of a thread."""
+        if self.schedule.beside == 1:
+            return body, names
+        arrays, results = self.access.array_names, self.access.result_names
+        wide = frozenset(arrays.get(n) or results[n] for n in self.layout.beside)
+        body = beside(body, self.schedule.beside, wide)
+        return body, names_read(body)
 
     def params(self) -> list[Param]:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
@@ -158,7 +170,8 @@ class Kernel:
         return {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
-            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "MISSING": "i64(2**62)", "NONE": "u64(0)",
+            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "BESIDE": s.beside,
+            "MISSING": "i64(2**62)", "NONE": "u64(0)",
             **self.constants,
         }  # fmt: skip
 
@@ -173,7 +186,7 @@ class Kernel:
         s, out = self.schedule, self.out
         parts = s.cluster * s.split
         if s.rows == 1:
-            out("t = cuda.threadIdx.x")
+            out("t = cuda.threadIdx.x", *(["r = 0"] if s.column else []))
         elif s.threads == 1:
             out("t = 0", "r = cuda.threadIdx.x")
         elif s.column:
@@ -188,10 +201,14 @@ class Kernel:
         rows = self.program.rows
         total = " * ".join(self.access.size(a) for a in rows) or "1"
         if s.rows > 1:
-            out(f"row = i64({first}) * ROWS + r", f"live = row < {total}")
-            out(f"row = row if live else {total} - 1  # threads beyond the last row repeat it and write nothing")
+            name, last = ("row", "1") if s.beside == 1 else ("home", "BESIDE")
+            out(f"{name} = {self._numbered(f'i64({first}) * ROWS + r')}", f"live = {name} < {total}")
+            what = "the last row repeat it" if s.beside == 1 else "the last rows repeat them"
+            out(f"{name} = {name} if live else {total} - {last}  # threads beyond {what} and write nothing")
         elif rows or s.split > 1:
-            out(f"row = i64({first})")
+            out(f"{'row' if s.beside == 1 else 'home'} = {self._numbered(f'i64({first})')}")
+        if s.beside > 1:
+            out(f"row = home + {SIDE}")
         rest = "row"
         for axis in reversed(rows[1:]):
             out(f"i_{axis} = {rest} % {self.access.size(axis)}", f"rest = {rest} // {self.access.size(axis)}")
@@ -201,6 +218,10 @@ class Kernel:
         length = " * ".join(self.access.size(a) for a in self.program.stream) or "1"
         out(f"length = {length}")
         self.elements.offsets()
+
+    def _numbered(self, group: str) -> str:
+        """The number of the first row of a thread."""
+        return group if self.schedule.beside == 1 else f"({group}) * BESIDE" if " " in group else f"{group} * BESIDE"
 
     @property
     def live(self) -> str | None:

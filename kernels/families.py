@@ -14,6 +14,7 @@ THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 BLOCKS = (128, 256)  # threads of a block that holds several rows
 LONG = 1 << 15  # elements of a row from which on blocks that wait for each other may share it
 STREAMED = (4, 8, 16, 32)  # elements of a tile that is walked
+MOST_BESIDE = 8  # rows of a thread: more states than that do not fit its registers
 
 
 def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
@@ -160,15 +161,34 @@ def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:
         if not deterministic or all(a.pattern == "stream" for a in case.walk.arrays):
             return
     widths = (32,) if deterministic else tuple(w for w in (32, 64, 128, 16, 8, 4, 2) if w < 2 * power(work.rows))
-    for rows in widths:
-        for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
-            if not 64 <= threads * rows <= 1024 or threads > max(1, work.length):
-                continue
-            for elements in (1,) if work.length == 1 else STREAMED:
-                yield Schedule(threads, rows, 1, elements, column=True)
-            if threads == 1 and work.length <= 32:
-                yield Schedule(1, rows, 1, tile_for(work.length, 1, 1) or 32, resident=True, column=True)
-            counts = split_counts(case, rows, threads * 4, deterministic) if threads * rows >= 256 else []
-            for count in counts:
-                for elements in (8, 16):
-                    yield Schedule(threads, rows, 1, elements, column=True, split=count)
+    for beside in _beside(case, deterministic):
+        for rows in widths:
+            yield from _abreast(case, rows, beside, deterministic)
+
+
+def _beside(case: Case, deterministic: bool) -> list[int]:
+    """Neighbouring rows of a thread: as many as there are in 4, 8 or 16 bytes."""
+    most = 1 if deterministic or case.program.lanes else min(MOST_BESIDE, case.most_beside)
+    return [w for w in (1, 2, 4, 8, 16) if w <= most]
+
+
+def _abreast(case: Case, rows: int, beside: int, deterministic: bool) -> Iterator[Schedule]:
+    """Column schedules with so many threads, and rows of a thread, side by side."""
+    work = case.work
+    if rows * beside >= 2 * power(work.rows) and beside > 1:
+        return
+    for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        if not 64 <= threads * rows <= 1024 or threads > max(1, work.length):
+            continue
+        most = LARGEST_TILE if beside > 1 and work.again else LARGEST_TILE * beside  # what is read again is held
+        long = (LARGEST_TILE,) if beside > 1 and not case.program.keeps else ()  # one merge of states for more elements
+        for elements in (1,) if work.length == 1 else (*STREAMED, *long):
+            if elements * beside <= most:
+                yield Schedule(threads, rows, 1, elements, column=True, beside=beside)
+        if threads == 1 and work.length <= 32:
+            tile = tile_for(work.length, 1, 1) or 32
+            yield Schedule(1, rows, 1, tile, resident=True, column=True, beside=beside)
+        counts = split_counts(case, rows * beside, threads * 4, deterministic) if threads * rows >= 256 else []
+        for count in counts:
+            for elements in (n for n in (8, 16, *((32, *long) if beside > 1 else ())) if n * beside <= most):
+                yield Schedule(threads, rows, 1, elements, column=True, beside=beside, split=count)

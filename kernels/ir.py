@@ -92,7 +92,10 @@ class Fold:
 
 @dataclass(frozen=True)
 class Loop:
+    """`part`: a walk over a part of the tile, `n_some` of its `n_b` elements (`redalg.kernels.sampling`)."""
+
     folds: tuple[Fold, ...]
+    part: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,15 @@ class Join:
 
 
 Step = Let | First | Loop | Join
+
+
+def step_nodes(step: Step) -> list[Node]:
+    """The nodes a step computes."""
+    if isinstance(step, Let | First):
+        return [step.node]
+    if isinstance(step, Join):
+        return [*step.a, *step.b]
+    return [body for fold in step.folds for body in fold.bodies]
 
 
 @dataclass(frozen=True)

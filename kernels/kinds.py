@@ -28,7 +28,7 @@ class Kinds:
     """The kind of every node, from the kinds of its named leaves."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
-        self.names: dict[str, str] = {"n": "i", "n_b": "i", "n_new": "i", **names}
+        self.names: dict[str, str] = {"n": "i", "n_b": "i", "n_new": "i", "n_some": "i", **names}
         self._memo: dict[Node, str] = {}
 
     def learn(self, name: str, node: Node) -> str:

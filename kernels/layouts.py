@@ -37,7 +37,8 @@ class Placed:
     """One array that is read or written along the stream.
 
     ``pattern``: "stream" (neighbours along the stream are neighbours in memory), "rows" (neighbouring rows are), "same"
-    (the stream does not move it) or "apart". ``width``: elements of the widest vectors its rows start at.
+    (the stream does not move it) or "apart". ``width``: elements of the widest vectors its rows start at, or, where
+    neighbouring rows are neighbours, the widest vectors of such rows.
     """
 
     name: str
@@ -59,9 +60,13 @@ class Walk:
         patterns = {a.pattern for a in self.arrays}
         return "rows" in patterns and "stream" not in patterns
 
-    def layout(self, vector: int) -> Layout:
-        """The layout of a kernel that loads `vector` elements at a time."""
-        return Layout(frozenset(a.name for a in self.arrays if a.pattern == "stream" and a.width >= vector), self.flat)
+    def layout(self, vector: int, beside: int = 1) -> Layout:
+        """The layout of a kernel that loads `vector` elements at a time, or `beside` rows."""
+        unit, wide = self._wide("stream", vector), self._wide("rows", beside) if beside > 1 else frozenset()
+        return Layout(unit, self.flat, beside=wide)
+
+    def _wide(self, pattern: str, width: int) -> frozenset[str]:
+        return frozenset(a.name for a in self.arrays if a.pattern == pattern and a.width >= width)
 
     def pattern(self, name: str) -> str:
         return next((a.pattern for a in self.arrays if a.name == name), "same")
@@ -98,6 +103,7 @@ def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
         if moving:
             pattern = moving[0].pattern if len({r.pattern for r in moving}) == 1 else "apart"
             width = min(r.width for r in moving) if pattern == "stream" else 1
+            width = min(r.width_beside for r in moving) if pattern == "rows" else width
             arrays.append(Placed(name, pattern, width, STORAGE[dtypes[name]]))
     return Walk(tuple(arrays), flat or len(program.stream) < 2)
 
@@ -176,6 +182,14 @@ class _Reading:
         if not set(self.axes) <= {*self.program.rows, *self.program.stream}:
             return WIDTHS[0]
         length = prod(self.sizes.get(a, 1) for a in self.program.stream)
-        apart = [self.strides[a] for a in self.axes if a in self.program.rows and self.sizes[a] > 1]
-        common = gcd(length, *apart)
+        return self._widest(length, [a for a in self.axes if a in self.program.rows])
+
+    @property
+    def width_beside(self) -> int:
+        """The widest vectors of neighbouring rows: they start there at every place of the stream."""
+        last = next(a for a in reversed(self.program.rows) if self.sizes.get(a, 1) != 1)
+        return self._widest(self.sizes[last], [a for a in self.axes if a != last])
+
+    def _widest(self, length: int, others: list[str]) -> int:
+        common = gcd(length, *(self.strides[a] for a in others if self.sizes[a] > 1))
         return next(w for w in WIDTHS if common % w == 0 and (w == 1 or self.view.align % min(w * self.size, 16) == 0))

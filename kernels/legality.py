@@ -16,6 +16,7 @@ MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, com
 MOST_BLOCKS = 2**31 - 1  # of a grid along x; the same source
 LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
 UNROLLED = 1000  # instructions a loop over a tile may have to be unrolled
+PASSING = 16  # registers for elements that are read once: ptxas 13 keeps some 8 of their loads in flight (sm_90)
 LARGEST_TILE = 64  # elements of a thread that stay in registers, whatever else it holds
 
 
@@ -52,6 +53,12 @@ class Case:
     def widest(self) -> int:
         """Elements of the widest vector: 16 bytes of the widest type, dividing the length and all strides of rows."""
         return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern == "stream"])
+
+    @property
+    def most_beside(self) -> int:
+        """Neighbouring rows a thread may have: 16 bytes of the widest type, where they lie side by side everywhere."""
+        beside = [a for a in self.walk.arrays if a.pattern == "rows" and a.width > 1]
+        return min([a.width for a in beside] + [VECTOR_BYTES // a.size for a in beside], default=1)
 
     def widest_by_type(self) -> int:
         """The same by length and types alone: arrays whose strides do not allow it are loaded by single elements."""
@@ -91,12 +98,17 @@ def registers(work: Work, s: Schedule) -> int:
     arrays = 2 * len(work.reads) + 2 * len(work.writes)
     arrays += 24 if work.double and work.lifted > 10 else 0  # constants of the special functions
     arrays += 6 * s.tile if work.lanes > 1 else 0
+    arrays += 4 * s.beside * len(work.writes) if s.beside > 1 else 0
+    state = work.state * s.beside
     if not s.exact:
         arrays += (6 if work.writes else 4) * s.tile if s.column else 8  # an address for every element, and bounds
     if s.resident:
-        return 18 + arrays + work.state + s.tile * max(1, work.tiles_resident) * words
+        return 18 + arrays + state + s.beside * s.tile * max(1, work.tiles_resident) * words
     merged = 3 if s.threads * s.pieces > 1 or work.per_tile > 5 else 2
-    return 15 + arrays + merged * work.state + s.tile * max(1, work.tiles_streamed) * words
+    tiles = s.beside * s.tile * max(1, work.tiles_streamed) * words
+    if s.beside > 1 and not work.again and work.tiles_streamed == 1:  # what is read once is not held
+        tiles = min(tiles, PASSING)
+    return 15 + arrays + merged * state + tiles
 
 
 def refusals(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
@@ -108,7 +120,7 @@ def refusals(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
 
 def _shape(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
     target = case.target
-    for name in ("threads", "rows", "vector", "cluster"):
+    for name in ("threads", "rows", "vector", "cluster", "beside"):
         value = getattr(s, name)
         if value < 1 or value & (value - 1):
             yield f"{name}={value} is not a power of two: threads exchange values in a tree", f"{name}={power(value)}"
@@ -167,6 +179,8 @@ def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
         )
     if case.ordered and s.vector > 1 and s.threads > 1:
         yield "consecutive elements of a thread need not start at a multiple of the vector", "vector=1"
+    if s.beside > 1:
+        yield from _beside(case, s)
     if s.column and s.cluster > 1:
         yield "the threads of a column schedule are not whole warps of one row", 'cluster=1, or schedule="split"'
     if s.column and s.resident and s.threads > 1:
@@ -185,6 +199,14 @@ def _kept(case: Case) -> str:
     )
 
 
+def _beside(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
+    if not s.column or case.program.lanes or s.vector > 1 or s.split > 1 and case.program.keeps:
+        yield "only a column schedule gives a thread neighbouring rows, and loads nothing else together", "beside=1"
+    elif s.beside > case.most_beside:
+        most = case.most_beside
+        yield f"no array has {s.beside} neighbouring rows that can be loaded together everywhere", f"beside={most}"
+
+
 def _lanes(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
     along = ",".join(case.program.lanes)
     plain = s.resident or s.column or s.pieces > 1 or s.vector > 1 or s.exact
@@ -196,7 +218,7 @@ def _lanes(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
 
 def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
     work = case.work
-    blocks = -(-work.rows // s.rows) * s.pieces
+    blocks = -(-work.rows // s.abreast) * s.pieces
     if blocks > MOST_BLOCKS:
         yield f"{blocks} blocks, and a grid has at most 2**31 - 1", "more rows to a block"
     if work.length % s.vector:
@@ -229,7 +251,7 @@ def shared_bytes(work: Work, s: Schedule) -> int:
     state = 4 * work.state + 8
     times = 2 if s.split > 1 else 1  # the threads of a block, then the pieces
     if s.column:
-        return times * s.block * state if s.threads > 1 else 0
+        return times * s.block * s.beside * state if s.threads > 1 else 0
     warps = s.block // 32 if s.threads > 32 else 0
     return times * (warps + (1 if s.cluster > 1 else 0)) * state
 
@@ -238,7 +260,7 @@ def spills(case: Case, s: Schedule) -> bool:
     """Whether the schedule is estimated to need more registers than its threads can have, or a loop over its tile is
     too large to be unrolled, which puts the tile into local memory."""
     heaviest = min(case.work.heaviest, case.work.lifted) if s.resident else case.work.heaviest
-    size = s.tile * heaviest * (2.5 if case.work.double else 1)
+    size = s.tile * s.beside * heaviest * (2.5 if case.work.double else 1)
     listed = case.work.lists and (case.work.double or not s.resident)  # resident float32 lists hold no tile of keys
     if listed and s.tile > LISTED_TILE or s.tile > 4 and size > UNROLLED:
         return True

@@ -85,7 +85,7 @@ def _step(step: Step, names: Names, read: Names) -> Step:
     if isinstance(step, First):
         return replace(step, node=_read(step.node, read))
     if isinstance(step, Loop):
-        return Loop(tuple(_fold(f, names, read) for f in step.folds))
+        return replace(step, folds=tuple(_fold(f, names, read) for f in step.folds))
     base = step.names[0].removesuffix("_new")
     if base in names:
         key = names[base][0]

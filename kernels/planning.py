@@ -17,6 +17,7 @@ from redalg.kernels.ir import STORAGE, Module, Operand, Program
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.points import pointed
+from redalg.kernels.sampling import sampled
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.tensor_anchor import steps as anchored
@@ -106,7 +107,7 @@ def _rows_planned(
     """The plan of a kernel of rows."""
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
     waiting = s.split if s.persistent and program.keeps else 1
-    geometry = Geometry(-(-rows // s.rows) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
+    geometry = Geometry(-(-rows // s.abreast) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     return Planned(program, choice, emit(program, s, choice.layout), sizes, shapes, geometry)
 
 
@@ -298,7 +299,7 @@ def _lowered(
     """One program per form and dtypes: schedules are remembered by it."""
     key = (form, then is pointed, tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())))
     found = _PROGRAMS.get(key)
-    return found if found is not None else _PROGRAMS.setdefault(key, then(lower(form, dtypes)))
+    return found if found is not None else _PROGRAMS.setdefault(key, sampled(then(lower(form, dtypes))))
 
 
 def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:

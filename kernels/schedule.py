@@ -18,7 +18,8 @@ class Schedule:
     states are merged at the end.
     ``persistent``: the grid has as many blocks as run at once, and each goes on with further rows; with ``split`` the
     blocks of a row wait for each other.
-    ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous). ``cluster`` blocks
+    ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous), and each thread
+    ``beside`` of them, which it loads together. ``cluster`` blocks
     share a row through distributed shared memory, ``split`` blocks through global memory, where the last one merges.
     ``exact``: n is exactly cluster·threads·tile (resident) or a multiple of cluster·split·threads·tile: no bounds are
     tested.
@@ -39,10 +40,16 @@ class Schedule:
     persistent: bool = False
     deterministic: bool = False
     lanes: int = 1  # per thread, where the program has lanes
+    beside: int = 1  # neighbouring rows of a thread, in a column schedule
 
     @property
     def block(self) -> int:
         return self.threads * self.rows
+
+    @property
+    def abreast(self) -> int:
+        """Rows of a block."""
+        return self.rows * self.beside
 
     @property
     def pieces(self) -> int:
@@ -76,8 +83,10 @@ class Layout:
     ``unit``: arrays (operands and results) with stride 1 along the flattened stream, whose rows start at multiples of
     the schedule's vector. ``flat``: every array that varies along a composite stream varies along all of it with one
     stride, so that it is walked as one axis. ``across``: arrays in which all lanes lie side by side (CPU).
+    ``beside``: arrays whose neighbouring rows are loaded together (column schedules).
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
     flat: bool = True
     across: frozenset[str] = field(default_factory=frozenset)
+    beside: frozenset[str] = field(default_factory=frozenset)

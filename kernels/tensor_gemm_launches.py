@@ -100,5 +100,5 @@ def _refitted(case: Case, s: Schedule) -> Schedule | None:
 
 
 def _fits(case: Case, s: Schedule) -> bool:
-    alone = s.block == GROUP and s.pieces == 1 and not s.persistent
+    alone = s.block == GROUP and s.pieces == s.beside == 1 and not s.persistent
     return alone and registers(case.work, s) <= REGISTERS and next(refusals(case, s), None) is None

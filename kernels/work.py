@@ -11,6 +11,7 @@ from redalg.graph import Node, leaves, state, substitute, walk
 from redalg.kernels.ir import STORAGE, Loop, Pass, Program, Step
 from redalg.kernels.layouts import steps_nodes
 from redalg.kernels.points import point_axes
+from redalg.kernels.sampling import SHARE
 
 # Instructions of one thread; what is not listed takes one. Estimated from the generated PTX: a special function is a
 # handful of fused multiplications around one of the special unit, which issues at a quarter of the rate.
@@ -65,6 +66,7 @@ class Work:
     walks: int  # walks over the row where it is streamed
     double: bool
     narrow: float  # instructions per element to widen what is loaded
+    again: bool  # whether a tile that is streamed is walked more than once
 
     @property
     def element_bytes(self) -> int:
@@ -147,10 +149,12 @@ class _Counter:
     def folds(self, steps: Sequence[Step], kept: Sequence[Node] = (), resident: bool = False) -> float:
         """Instructions per element of the walks of some steps: bodies, each once, and what joins them to the fold."""
         loops = [s for s in steps if isinstance(s, Loop)]
-        bodies = self.count([*(b for s in loops for f in s.folds for b in f.bodies), *kept])
+        bodies = self.count([*(b for s in loops if not s.part for f in s.folds for b in f.bodies), *kept])
+        bodies += self.count([b for s in loops if s.part for f in s.folds for b in f.bodies]) / SHARE
         joins = sum(
             (FOLDS.get(f.kind, 1) + (self._listed(f.extra[0], resident) if f.kind == "topk" else 0)) * self.size(f.axes)
             for s in loops
+            if not s.part
             for f in s.folds
         )
         return bodies + joins
@@ -199,7 +203,7 @@ class _Counter:
         return max([self.alive(w, self.kept if list(w) == [self.kept] else ()) for w in walks], default=0)
 
     def groups(self, steps: Sequence[Step]) -> list[list[Node]]:
-        return [[b for f in s.folds for b in f.bodies] for s in steps if isinstance(s, Loop)]
+        return [[b for f in s.folds for b in f.bodies] for s in steps if isinstance(s, Loop) and not s.part]
 
     # --- everything --------------------------------------------------------------------------------------------------
 
@@ -228,9 +232,15 @@ class _Counter:
             self.per_row(joined) + 12 * lists + self.per_row(exported) / 8,
             sum((x.top or 1) * (2 if x.kind == "i" else self.words) * (lane_words if x.axes else 1) for x in parts),
             lists, self.alive(lifts, here), self.streamed_alive(walks),
-            sum(len(self.groups(p.lift)) + sum((x.top or 0) // 2 for x in p.parts) for p in passes),
+            sum(sum(isinstance(s, Loop) for s in p.lift) + sum((x.top or 0) // 2 for x in p.parts) for p in passes),
             max(1, len(walks)), program.real == "float64", self.narrow(reads),
+            any(len(w) > 1 for w in walks) or self._searched(),
         )  # fmt: skip
+
+    def _searched(self) -> bool:
+        """Whether the place of an extremum is looked for in the tile once its value is known."""
+        loops = [s for p in self.program.passes for s in p.lift if isinstance(s, Loop)]
+        return any(f.kind in ("argmax", "argmin", "keymax") for loop in loops for f in loop.folds)
 
     def lifted(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes where the row is resident: they read the tile's own state, as the last walk does."""

@@ -95,6 +95,10 @@ CASES = [
         "return m = mean[i](x[i,j])",
     ),
     Golden(
+        "column_softmax", {"i": 1000, "j": 4096}, Schedule(threads=8, rows=32, tile=8, column=True, beside=2),
+        "e = exp(x[i,j] - max[i](x[i,j])); return y = e / sum[i](e)", dtype="bfloat16",
+    ),
+    Golden(
         "masked_mean", {"i": 5000, "j": 30}, Schedule(threads=1, rows=128, tile=6, vector=2),
         "tensors x[i,j], k[i,j] bool; return m = sum[j](where(k[i,j], x[i,j], 0)) / sum[j](where(k[i,j], 1, 0))",
     ),

@@ -19,19 +19,24 @@ CELLS = {"bfloat16": np.uint16, "float16": np.uint16, "float8_e4m3fn": np.uint8,
 
 
 def run(
-    form: Form, arrays: Mapping[str, Any], schedule: Any = None, seed: int | None = None, deterministic: bool = False
+    form: Form,
+    arrays: Mapping[str, Any],
+    schedule: Any = None,
+    seed: int | None = None,
+    deterministic: bool = False,
+    align: int = 16,
 ) -> tuple[dict[str, Any], Planned, dict[str, Moved]]:
     """The outputs of a form for NumPy arrays (bfloat16 of ml_dtypes) and numbers, the plan, and the bytes moved."""
-    held = {n: np.ascontiguousarray(a) for n, a in arrays.items() if not _is_number(a)}
+    held = {n: _placed(np.asarray(a)) for n, a in arrays.items() if not _is_number(a)}
     dtypes = {n: type(a) if _is_number(a) else dtype_name(held[n]) for n, a in arrays.items()}
-    views = {n: View.contiguous(a.shape) for n, a in held.items()}
+    views = {n: View(a.shape, tuple(s // a.itemsize for s in a.strides), align) for n, a in held.items()}
     planned = plan(form, dtypes, views, H200, deterministic, schedule)
     results = {r.name: _poisoned(planned.shapes[r.name], r.dtype) for r in planned.program.results}
     rows = prod(planned.sizes[a] for a in planned.program.rows)
     args = [_argument(p, planned, held, arrays, results, rows) for p in planned.module.params]
     s = planned.choice.schedule
     together = s.cluster * planned.geometry.waiting  # blocks that wait for each other run together
-    blocks = -(-rows // s.rows) * s.split * s.cluster
+    blocks = -(-rows // s.abreast) * s.split * s.cluster
     blocks = min(blocks, 2 * s.cluster * s.split) if s.persistent else blocks
     moved = simulate(planned.module.source, planned.module.entry, blocks, s.block, args, together, seed)
     names = [f"{p.role} {p.name}" for p in planned.module.params]
@@ -59,7 +64,7 @@ def _seen(cells: Any, dtype: str) -> Any:
 
 def _argument(p: Any, planned: Planned, held: Any, arrays: Any, results: Any, rows: int) -> Any:
     if p.role == "operand":
-        return held[p.name]
+        return _memory(held[p.name])
     if p.role == "result":
         return results[p.name]
     if p.role == "number":
@@ -68,5 +73,21 @@ def _argument(p: Any, planned: Planned, held: Any, arrays: Any, results: Any, ro
         return np.int64(planned.sizes[p.name])
     if p.role == "scratch":
         return np.zeros(p.size * rows, np.uint32) if p.dtype == "uint32" else _poisoned((p.size * rows,), p.dtype)
-    shape = held[p.name].shape if p.role == "stride" else planned.shapes[p.name]
-    return np.int64(View.contiguous(shape).strides[p.dim])
+    if p.role == "stride":
+        return np.int64(held[p.name].strides[p.dim] // held[p.name].itemsize)
+    return np.int64(View.contiguous(planned.shapes[p.name]).strides[p.dim])
+
+
+def _placed(a: Any) -> Any:
+    """The array as it lies, if its memory is known: contiguous, turned, or the beginning of another's rows."""
+    whole = a.base
+    begins = isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.dtype == a.dtype
+    begins = begins and whole.__array_interface__["data"] == a.__array_interface__["data"] and min(a.strides) > 0
+    return a if begins or a.T.flags.c_contiguous else np.ascontiguousarray(a)
+
+
+def _memory(a: Any) -> Any:
+    """The memory of an array from its first element on."""
+    if a.flags.c_contiguous or a.T.flags.c_contiguous:
+        return a if a.flags.c_contiguous else a.T
+    return a.base.reshape(-1)

@@ -43,8 +43,9 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
             ) = load_bfloat16x8(x, x_row + j)
     A_x_first = load_bfloat16(x, x_row)
     A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+    n_some = min(length, 2048)
     avg_x_first_sum = f32(0)
-    for v in range(2):
+    for v in range(1):
         j = first + v * 2048
         if j < length:
             for c in range(VECTOR):
@@ -59,7 +60,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
     avg_x_first_sum = avg_x_first_sum_warps[t % 8]
     for step in range(3):
         avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
-    avg_x_first = avg_x_first_sum / f32(n_b)
+    avg_x_first = avg_x_first_sum / f32(n_some)
     A_x_seen_b = A_x_first + avg_x_first
     A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
     avg_x_b_sum = f32(0)

@@ -1,0 +1,160 @@
+# column_softmax of bfloat16, i=1000, j=4096; cpu, blocks of 1024 rows side by side along j shared out among threads, each walked in tiles
+# Written by `make golden`.
+
+import numpy as np
+from numba import njit
+
+from redalg.kernels.cpu_math import exp_f32, max_nan_f32
+from redalg.kernels.cpu_memory import (
+    load_bfloat16, pointer_bfloat16, prefetch, stack_float32, store_stream_bfloat16
+)
+
+f32, i64 = np.float32, np.int64
+INF = f32(np.inf)
+TILE = 64
+BLOCK = 1024
+
+
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
+    """y along i; rows side by side, walked together.
+
+    max1 = max[i](x[i,j])
+    t1 = exp(x[i,j] - max1)
+    sum1 = sum[i](t1)
+    y = t1 / sum1
+    return y
+    """
+    x = pointer_bfloat16(x)
+    y = pointer_bfloat16(y)
+    length = size_i
+    max_x = stack_float32(BLOCK)
+    sum_exp = stack_float32(BLOCK)
+    max_x_b = stack_float32(BLOCK)
+    max_x_new = stack_float32(BLOCK)
+    move_A_x = stack_float32(BLOCK)
+    sum_exp_b = stack_float32(BLOCK)
+    sum_exp_new = stack_float32(BLOCK)
+    for unit in range(low, high):
+        lanes = size_j
+        blocks = (lanes + BLOCK - 1) // BLOCK
+        origin = unit % blocks * BLOCK
+        LANES = min(BLOCK, lanes - origin)
+        for m in range(LANES):
+            max_x[m] = -INF
+        for m in range(LANES):
+            sum_exp[m] = f32(0)
+        first = i64(0)
+        while first < length:
+            count = min(TILE, length - first)
+            for m in range(LANES):
+                max_x_b[m] = -INF
+            unrolled = count // 4 * 4
+            for k in range(0, unrolled, 4):
+                k_u0 = k + 0
+                at_u0 = first + k_u0
+                k_u1 = k + 1
+                at_u1 = first + k_u1
+                k_u2 = k + 2
+                at_u2 = first + k_u2
+                k_u3 = k + 3
+                at_u3 = first + k_u3
+                for m in range(0, LANES, 32):
+                    lane = origin + m
+                    prefetch(x, (first + k + 8) * x_s0 + lane)
+                    prefetch(x, (first + k + 9) * x_s0 + lane)
+                    prefetch(x, (first + k + 10) * x_s0 + lane)
+                    prefetch(x, (first + k + 11) * x_s0 + lane)
+                for m in range(LANES):
+                    lane = origin + m
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u0 * x_s0 + lane))
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u1 * x_s0 + lane))
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u2 * x_s0 + lane))
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u3 * x_s0 + lane))
+            for k in range(unrolled, count):
+                at = first + k
+                for m in range(LANES):
+                    lane = origin + m
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at * x_s0 + lane))
+            for m in range(LANES):
+                max_x_new[m] = max_nan_f32(max_x[m], max_x_b[m])
+            for m in range(LANES):
+                t1 = max_x_new[m] - max_x[m]
+                move_A_x[m] = f32(0) if (max_x_new[m] == max_x[m]) else t1
+            for m in range(LANES):
+                sum_exp_b[m] = f32(0)
+            unrolled = count // 4 * 4
+            for k in range(0, unrolled, 4):
+                k_u0 = k + 0
+                at_u0 = first + k_u0
+                k_u1 = k + 1
+                at_u1 = first + k_u1
+                k_u2 = k + 2
+                at_u2 = first + k_u2
+                k_u3 = k + 3
+                at_u3 = first + k_u3
+                for m in range(LANES):
+                    lane = origin + m
+                    t2 = max_x_new[m]
+                    sum_exp_b[m] = (
+                        sum_exp_b[m]
+                        + exp_f32(
+                            load_bfloat16(x, at_u0 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                        )
+                    )
+                    t2 = max_x_new[m]
+                    sum_exp_b[m] = (
+                        sum_exp_b[m]
+                        + exp_f32(
+                            load_bfloat16(x, at_u1 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                        )
+                    )
+                    t2 = max_x_new[m]
+                    sum_exp_b[m] = (
+                        sum_exp_b[m]
+                        + exp_f32(
+                            load_bfloat16(x, at_u2 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                        )
+                    )
+                    t2 = max_x_new[m]
+                    sum_exp_b[m] = (
+                        sum_exp_b[m]
+                        + exp_f32(
+                            load_bfloat16(x, at_u3 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                        )
+                    )
+            for k in range(unrolled, count):
+                at = first + k
+                for m in range(LANES):
+                    lane = origin + m
+                    t2 = max_x_new[m]
+                    sum_exp_b[m] = (
+                        sum_exp_b[m]
+                        + exp_f32(
+                            load_bfloat16(x, at * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                        )
+                    )
+            for m in range(LANES):
+                sum_exp_new[m] = exp_f32(-move_A_x[m]) * sum_exp[m] + sum_exp_b[m]
+            for m in range(LANES):
+                max_x[m] = max_x_new[m]
+            for m in range(LANES):
+                sum_exp[m] = sum_exp_new[m]
+            first += TILE
+        first = i64(0)
+        while first < length:
+            count = min(TILE, length - first)
+            for k in range(count):
+                at = first + k
+                for m in range(0, LANES, 32):
+                    lane = origin + m
+                    prefetch(x, (first + k + 8) * x_s0 + lane)
+                for m in range(LANES):
+                    lane = origin + m
+                    t3 = max_x[m]
+                    store_stream_bfloat16(
+                        y, at * y_s0 + lane,
+                        exp_f32(load_bfloat16(x, at * x_s0 + lane) - (f32(0) if (-INF == max_x[m]) else t3))
+                        / sum_exp[m]
+                    )
+            first += TILE
