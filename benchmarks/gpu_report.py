@@ -113,9 +113,11 @@ def goals(cells: Iterable[Record], most: int | None = None) -> list[str]:
             continue
         timed, near = timed + 1, near + (limit / ours >= GOAL)
         low += [(limit / ours, record["cell"])] if limit / ours < GOAL else []
-        for peer in ("torch", "inductor"):
-            theirs = best_us(results.get(peer, {}))
-            slow += [(theirs / ours, f"{record['cell']}: {peer}")] if theirs is not None and theirs < ours else []
+        known = {peer: best_us(results.get(peer, {})) for peer in ("torch", "inductor")}
+        faster = [
+            (us / ours, f"{record['cell']}: {peer}") for peer, us in known.items() if us is not None and us < ours
+        ]
+        slow += [min(faster)] if faster else []
     lines = [f"{timed} cells timed; {near} reach {GOAL:.0%} of the limit; a peer is faster in {len(slow)}."]
     lines += _listed(f"below {GOAL:.0%}", [f"{name} {share:.0%}" for share, name in sorted(low)], most)
     lines += _listed("a peer is faster", [f"{name}, {ratio:.2f} of our time" for ratio, name in sorted(slow)], most)
