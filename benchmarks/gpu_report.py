@@ -113,7 +113,7 @@ def goals(cells: Iterable[Record], most: int | None = None) -> list[str]:
             continue
         timed, near = timed + 1, near + (limit / ours >= GOAL)
         low += [(limit / ours, record["cell"])] if limit / ours < GOAL else []
-        known = {peer: best_us(results.get(peer, {})) for peer in ("torch", "inductor")}
+        known = {peer: best_us(results.get(peer, {})) or ours for peer in ("torch", "inductor")}
         faster = [
             (us / ours, f"{record['cell']}: {peer}") for peer, us in known.items() if us is not None and us < ours
         ]
