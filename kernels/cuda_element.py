@@ -148,7 +148,7 @@ class Elements:
         s, out = self.kernel.schedule, self.kernel.out
         if not s.resident:
             return
-        out(f"first = {self._start('piece * (THREADS * TILE)' if s.cluster > 1 else '')}")
+        out(f"first = {self._start('piece * (THREADS * TILE)' if s.pieces > 1 else '')}")
         self.stop = "length"
         groups = self._walks(steps)
         self._share([*groups, list(bodies)] if bodies else groups)
@@ -270,7 +270,7 @@ class Elements:
         what is written might be what it reads. Short rows are many blocks, which wait for each other's loads."""
         s = self.kernel.schedule
         fit = [n for n in (4, 2) if n * s.vector * len(leaves) <= AHEAD and s.tile // s.vector % n == 0]
-        return fit[0] if leaves and fit and (s.cluster > 1 or not s.resident) else 1
+        return fit[0] if leaves and fit and (s.pieces > 1 or not s.resident) else 1
 
     def name_parts(self, leaves: Sequence[Node], ahead: int) -> None:
         """Room for vectors of every leaf."""

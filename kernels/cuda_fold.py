@@ -72,7 +72,7 @@ class Folding:
 
     def _bounds(self, fold: Fold) -> bool:
         """Whether the k largest are selected by a bound from the largest value of each thread."""
-        return fold.kind == "keytop" and self.kernel.schedule.resident and self.kernel.schedule.threads > 1
+        return fold.kind == "keytop" and self.kernel.schedule.together and self.kernel.schedule.threads > 1
 
     def _largest_of(self, fold: Fold, loop: Loop) -> str | None:
         """The maximum of the same values, which the walk computes anyway; with a NaN there is no bound to use."""

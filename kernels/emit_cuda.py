@@ -235,10 +235,10 @@ class Kernel:
         if self.program.lanes:
             self.lane_rows().walk(p)
             names = {}
-        elif self.schedule.resident:
+        elif self.schedule.together:
             names = self._resident(p, last)
         else:
-            self._streamed(p)
+            self._streamed(p, last)
             names = {}
         if self.program.lanes:
             self.lane_rows().exports(p)
@@ -268,14 +268,34 @@ class Kernel:
                 self.row.text(n)
         self.flush(self.row)
 
-    def _streamed(self, p: Pass) -> None:
+    def _streamed(self, p: Pass, last: bool) -> None:
         """Every thread folds its own tiles into a state of its own; then the states are merged."""
-        printer = StepPrinter(self, self.row)
-        out, counted = self.out, self.group.counts(p)
-        steps = p.update if p.update and (p.absorbs or not counted) else ()
+        counted = self.group.counts(p)
         self.group.combine(p, counted)  # before the loop: it may have to read parameters of the row
         self.flush(self.row)
         self.group.declare(p, counted)
+        if self.schedule.resident:
+            self._single(p, counted, last)
+        else:
+            self._tiles(p, counted)
+        self.group.merge(p, counted)
+        self.out("n = length")
+
+    def _single(self, p: Pass, counted: bool, last: bool) -> None:
+        """The only tile of a thread, which stays in registers: its state is the tile's own."""
+        printer, out = StepPrinter(self, self.row), self.out
+        self.elements.whole_tile(p.lift, [r.node for r in self.program.results if r.keeps] if last else [])
+        if counted:
+            count = self.elements.count()
+            out(f"n_b = {count if self.schedule.exact else f'max(0, {count})'}")
+        printer.scope = self.row.child()
+        printer.steps(p.lift)
+        names = [part.name for part in p.parts]
+        out(*(f"{local(n)} = {local(n + '_b')}" for n in names), *(["n = n_b"] if counted else []))
+
+    def _tiles(self, p: Pass, counted: bool) -> None:
+        printer, out = StepPrinter(self, self.row), self.out
+        steps = p.update if p.update and (p.absorbs or not counted) else ()
         with self.elements.tiles(p.ordered):
             if counted:
                 out(f"n_b = {self.elements.count()}")
@@ -289,8 +309,6 @@ class Kernel:
                 printer.steps(p.lift)
                 self.flush(printer.scope)
                 self.group.absorb(p, counted)
-        self.group.merge(p, counted)
-        out("n = length")
 
     def _commit(self, p: Pass, counted: bool) -> list[str]:
         lines = [f"{local(x.name)} = {local(x.name + '_new')}" for x in p.parts if not x.top]

@@ -141,16 +141,18 @@ def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
 
 
 def waiting(case: Case) -> list[Schedule]:
-    """Pieces of long rows on blocks that wait for each other: few rows at a time, so that the second walk over them
-    finds some of them in L2. Whether that pays is left to measuring."""
+    """Pieces of long rows on blocks that wait for each other: in registers, or few rows at a time, so that the second
+    walk over them finds some of them in L2. Whether that pays is left to measuring."""
     found, vector = [], case.widest()
     if not case.reduces or not case.program.keeps or case.work.length < LONG:
         return []
-    for threads, elements, count in product((256, 512, 1024), (16, 32), (8, 16, 32, 64)):
-        s = Schedule(threads, 1, vector, elements, split=count, persistent=True)
-        s = replace(s, exact=exact(case.work, s))
-        if case.work.length >= count * threads * elements and next(refusals(case, s), None) is None:
-            found.append(s)
+    for threads, elements in product((256, 512, 1024), (16, 32, 64)):
+        whole = -(-case.work.length // (threads * elements))
+        for count, resident in ((whole, True), *((n, False) for n in (8, 16, 32, 64) if n <= whole)):
+            s = Schedule(threads, 1, vector, elements, resident, split=count, persistent=True)
+            s = replace(s, exact=exact(case.work, s))
+            if count > 1 and next(refusals(case, s), None) is None:
+                found.append(s)
     return [s for s in found if not spills(case, s)]
 
 

@@ -86,7 +86,7 @@ def exact(work: Work, s: Schedule) -> bool:
     """Whether no thread of the schedule meets the end of a row."""
     if not s.resident:
         return work.length > 0 and work.length % (s.pieces * s.threads * s.tile) == 0
-    return work.length == s.cluster * s.threads * s.tile
+    return work.length == s.pieces * s.threads * s.tile
 
 
 def registers(work: Work, s: Schedule) -> int:
@@ -103,6 +103,7 @@ def registers(work: Work, s: Schedule) -> int:
     if not s.exact:
         arrays += (6 if work.writes else 4) * s.tile if s.column else 8  # an address for every element, and bounds
     if s.resident:
+        state *= 1 if s.together else 3
         return 18 + arrays + state + s.beside * s.tile * max(1, work.tiles_resident) * words
     merged = 3 if s.threads * s.pieces > 1 or work.per_tile > 5 else 2
     tiles = s.beside * s.tile * max(1, work.tiles_streamed) * words
@@ -164,11 +165,13 @@ def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
                 "a split row knows",
                 'schedule="cluster" or "block", or derive with max_passes=1',
             )
+    if s.split > 1 and s.resident and not (s.persistent and case.reduces):
+        yield "what a piece holds is read once anyway where the blocks do not wait for each other", "resident=False"
     if s.cluster > 1 and not case.reduces:
         yield "a map has no states for the blocks of a cluster to exchange", 'schedule="split"'
     longest = max((part.top or 0 for p in program.passes for part in p.parts), default=0)
-    if longest and s.resident and s.cluster > 1:
-        yield "the blocks of a cluster select the largest of their own part only", "cluster=1, or resident=False"
+    if longest and s.resident and s.pieces > 1:
+        yield "the blocks of a row select the largest of their own part only", "one block, or resident=False"
     if longest and s.resident and 1 < s.threads < longest:
         yield f"{s.threads} threads give no bound for the {longest} largest", f"threads={power(2 * longest - 1)} or 1"
     if case.ordered and s.resident and s.threads * s.cluster > 1:
@@ -227,11 +230,11 @@ def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
     wide = [a for a in case.walk.arrays if a.name in unit and s.vector * a.size > VECTOR_BYTES]
     if s.vector > 1 and wide:
         yield f"{s.vector} elements of {wide[0].name} are more than 16 bytes", f"vector={VECTOR_BYTES // wide[0].size}"
-    held = s.cluster * s.threads * s.tile
+    held = s.pieces * s.threads * s.tile
     if s.resident and work.length > held:
+        blocks = f"split·threads·tile = {s.split}" if s.split > 1 else f"cluster·threads·tile = {s.cluster}"
         yield (
-            f"cluster·threads·tile = {s.cluster}·{s.threads}·{s.tile} = {held} is less than the length {work.length} "
-            f"of {case.stream}",
+            f"{blocks}·{s.threads}·{s.tile} = {held} is less than the length {work.length} of {case.stream}",
             "resident=False, or more threads",
         )
     if s.tile > LARGEST_TILE:

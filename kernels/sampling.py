@@ -47,10 +47,10 @@ def some(s: Schedule) -> int:
 
 def counted(s: Schedule) -> str:
     """The text of the number of elements of that part: a thread's, or, where the tile is the row, of all threads."""
-    most = some(s) * s.vector * (s.threads if s.resident else 1)
+    most = some(s) * s.vector * (s.threads if s.together else 1)
     if s.exact:
-        return str(most * (s.cluster if s.resident else 1))
-    if not s.resident:
+        return str(most * (s.cluster if s.together else 1))
+    if not s.together:
         return f"min(n_b, {most})"
     more = [f" + max(0, min(length - {p * s.threads * s.tile}, {most}))" for p in range(1, s.cluster)]
     return f"min(length, {most}){''.join(more)}"

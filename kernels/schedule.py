@@ -13,16 +13,15 @@ class Schedule:
 
     ``threads`` threads share a row inside a block, ``rows`` rows lie side by side in a block (block size =
     threads·rows, at most 1024). A thread holds ``tile`` elements at a time, loaded ``vector`` at a time.
-    ``resident``: the row fits the registers of its threads (n <= cluster·threads·tile): it is read once, and every
-    reduction is over the whole group before the next one starts. Otherwise every thread folds its own elements and
-    states are merged at the end.
+    ``resident``: the row fits the registers of its threads (n <= cluster·split·threads·tile): it is read once, and
+    every reduction is over the whole group before the next one starts. Otherwise every thread folds its own elements
+    and states are merged at the end, as they are with ``split`` where the row is resident.
     ``persistent``: the grid has as many blocks as run at once, and each goes on with further rows; with ``split`` the
     blocks of a row wait for each other.
     ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous), and each thread
-    ``beside`` of them, which it loads together. ``cluster`` blocks
-    share a row through distributed shared memory, ``split`` blocks through global memory, where the last one merges.
-    ``exact``: n is exactly cluster·threads·tile (resident) or a multiple of cluster·split·threads·tile: no bounds are
-    tested.
+    ``beside`` of them, which it loads together. ``cluster`` blocks share a row through distributed shared memory,
+    ``split`` blocks through global memory, where the last one merges.
+    ``exact``: n is exactly cluster·split·threads·tile (resident), or a multiple of it: no bounds are tested.
 
     >>> Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
     Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
@@ -55,6 +54,11 @@ class Schedule:
     def pieces(self) -> int:
         """Blocks that share a row."""
         return self.cluster * self.split
+
+    @property
+    def together(self) -> bool:
+        """Whether all threads of a row reduce its elements together, one reduction after the other."""
+        return self.resident and self.split == 1
 
     @property
     def family(self) -> str:

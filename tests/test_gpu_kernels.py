@@ -100,6 +100,7 @@ LASTING = [
     {"threads": 128, "rows": 1, "cluster": 2, "persistent": True},
     {"threads": 256, "rows": 1, "tile": 8, "split": 4, "persistent": True},
     {"threads": 512, "rows": 1, "tile": 8, "split": 33, "persistent": True},
+    {"threads": 512, "rows": 1, "tile": 32, "split": 20, "persistent": True, "resident": True},
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ SCHEDULES = [
     Schedule(threads=32, rows=1, vector=4, tile=16, resident=True, cluster=2),
     Schedule(threads=64, rows=1, vector=4, tile=16, resident=True),
     Schedule(threads=32, rows=1, vector=4, tile=16, split=2, persistent=True),
+    Schedule(threads=32, rows=1, vector=4, tile=16, resident=True, split=2, persistent=True),
+    Schedule(threads=64, rows=1, vector=1, tile=6, resident=True, split=3, persistent=True),
     Schedule(threads=32, rows=1, vector=2, tile=6),
 ]
 NORM = ra.derive_incremental(ra.catalog["layer_norm"])
+SOFTMAX, SCORES = (ra.derive_incremental(ra.catalog[name]) for name in ("softmax", "standard_scores"))
 SCALED = ra.derive_incremental(ra.parse("m = max[j](abs(x[i,j])); return y = x[i,j] * w[j] / (1 + m)"))
 
 
@@ -37,20 +41,31 @@ def drawn(length: int, seed: int) -> dict[str, Any]:
 @pytest.mark.parametrize("length", [4, 12, 500, 1024])
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
 def test_what_rows_share_is_read_where_it_is_written(schedule: Schedule, length: int) -> None:
-    if schedule.resident and schedule.cluster * schedule.threads * schedule.tile < length:
+    if schedule.resident and schedule.pieces * schedule.threads * schedule.tile < length:
         pytest.skip("such a row does not fit the registers of its threads")
     given = drawn(length, length)
-    for form, names in ((NORM, "x weight bias"), (SCALED, "x w")):
+    for form, names in ((NORM, "x weight bias"), (SCALED, "x w"), (SOFTMAX, "x"), (SCORES, "x")):
         arrays = {n: given[n] for n in names.split()} | ({"eps": 1e-5} if form is NORM else {})
         found, planned, _ = run(form, arrays, schedule, seed=1)
         with np.errstate(all="ignore"):
             want = ra.reference(form.spec, **arrays)
         # a mean and a mean square of n terms that are summed in pairs at worst one by one: 2·n units; the rest: 8
         bound = (2 * length + 8) * 2.0**-24 * 4 * (1 + np.abs(np.where(np.isfinite(want), want, 0)))
-        got = found["y"].astype(np.float64)
+        got = next(iter(found.values())).astype(np.float64)
         assert np.array_equal(np.isnan(got), np.isnan(want))
         same = (got == want) | np.isnan(want)
         assert np.all(same | (np.abs(got - want) <= bound))
-        shared = [n for n in arrays if n not in ("x", "eps")]
-        ahead = schedule.vector == 4 and (schedule.cluster > 1 or not schedule.resident)
-        assert ("for u in range" in planned.module.source) == ahead, shared
+        ahead = schedule.vector == 4 and (schedule.pieces > 1 or not schedule.resident) and form in (NORM, SCALED)
+        assert ("for u in range" in planned.module.source) == ahead
+
+
+def test_what_waiting_blocks_may_hold() -> None:
+    """A piece in registers pays where its blocks go on to write it; lists are selected by one block."""
+    x, held = np.ones((2, 1024), np.float32), Schedule(threads=32, rows=1, vector=4, tile=16, resident=True, split=2)
+    with pytest.raises(ra.RedalgError, match="resident=False"):
+        run(ra.derive_incremental(ra.catalog["logsumexp"]), {"x": x}, held)
+    with pytest.raises(ra.RedalgError, match=r"split·threads·tile = 2·32·8 = 512 is less than the length 1024"):
+        run(SOFTMAX, {"x": x}, replace(held, tile=8, persistent=True))
+    both = ra.parse("m = max[j](x[i,j]); return y = x[i,j] - m, v = topk[j:2:c](x[i,j]).values")
+    with pytest.raises(ra.RedalgError, match="their own part"):
+        run(ra.derive_incremental(both), {"x": x}, replace(held, persistent=True))
