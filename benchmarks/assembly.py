@@ -27,6 +27,7 @@ from redalg.kernels.emit_cuda import emit
 from redalg.kernels.ir import Module, Program
 from redalg.kernels.layouts import View, walk_of
 from redalg.kernels.lower import lower
+from redalg.kernels.points import pointed
 from redalg.kernels.ptx import Assembled, assemble
 from redalg.kernels.target import H200
 
@@ -74,7 +75,7 @@ def program_of(spec: str, dtype: str) -> Program:
     for name, value in entry.sample(dtype="float32").items():
         number = isinstance(value, bool | int | float)
         dtypes[name] = type(value) if number else dtype if value.dtype.kind == "f" else value.dtype.name
-    return lower(form, dtypes)
+    return pointed(lower(form, dtypes))
 
 
 def planned(cell: Cell) -> tuple[Choice, Module]:
