@@ -29,6 +29,7 @@ UNBUFFERED = 1.08  # measured: variance of 8192 float32 takes 74 us in tiles, 63
 PAGE = 8  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + 8/bytes as dear
 FIRST_LEVEL = 64 << 10  # bytes that all rows read are found in the first-level cache, at
 FOUND = 0.7  # of the reads
+FLYING = 8  # measured: 16 loads of 16 bytes by 256 threads a processor take 1.6 times as long as 8 by 512
 AGAIN = 2.4  # measured: of 35 MB of rows in work, a third is read again past the 60 MiB of L2 of an H200
 
 
@@ -258,7 +259,12 @@ class _Model:
         warps = max(1.0, s.block / 32)
         issue = held * s.beside * self.element() * max(1.0, warps / 4) / target.clock
         start = START + (TOGETHER if s.cluster > 1 else 0.0)
-        return rounds * (target.latency / in_flight + issue) + self.exchange() + start
+        return rounds * (self.waits(held) * target.latency / in_flight + issue) + self.exchange() + start
+
+    def waits(self, held: int) -> float:
+        """How often a thread waits for one tile: what it folds at once is loaded a few vectors ahead of the sums."""
+        loads = sum(1 for r in self.work.reads if r.held and r.by_row) * held / self.s.vector
+        return 1.0 if self.s.resident or self.s.column else max(1.0, loads / FLYING)
 
     def waves(self) -> float:
         """How many times the device is filled; the last time, blocks leave room for each other only in part."""

@@ -30,7 +30,7 @@ def fold(p: Pass) -> Prints:
         if kernel.program.lanes:
             kernel.lane_rows().walk(p)
         else:
-            kernel._streamed(p)
+            kernel._streamed(p, False)
         tables.write_state(p, "job")
 
     return prints

@@ -232,9 +232,9 @@ def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
         yield f"{s.vector} elements of {wide[0].name} are more than 16 bytes", f"vector={VECTOR_BYTES // wide[0].size}"
     held = s.pieces * s.threads * s.tile
     if s.resident and work.length > held:
-        blocks = f"split·threads·tile = {s.split}" if s.split > 1 else f"cluster·threads·tile = {s.cluster}"
+        factors = f"split·threads·tile = {s.split}" if s.split > 1 else f"cluster·threads·tile = {s.cluster}"
         yield (
-            f"{blocks}·{s.threads}·{s.tile} = {held} is less than the length {work.length} of {case.stream}",
+            f"{factors}·{s.threads}·{s.tile} = {held} is less than the length {work.length} of {case.stream}",
             "resident=False, or more threads",
         )
     if s.tile > LARGEST_TILE:
