@@ -105,10 +105,23 @@ def _rows_planned(
     program: Program, choice: Choice, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
 ) -> Planned:
     """The plan of a kernel of rows."""
+    choice, module = _printed(program, choice)
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
     waiting = s.split if s.persistent and program.keeps else 1
     geometry = Geometry(-(-rows // s.abreast) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
-    return Planned(program, choice, emit(program, s, choice.layout), sizes, shapes, geometry)
+    return Planned(program, choice, module, sizes, shapes, geometry)
+
+
+def _printed(program: Program, choice: Choice) -> tuple[Choice, Module]:
+    """The kernel; with one row to a thread where neighbours cannot be walked together."""
+    try:
+        return choice, emit(program, choice.schedule, choice.layout)
+    except ValueError as problem:
+        if choice.schedule.beside == 1:
+            raise
+        alone = replace(choice.schedule, beside=1)
+        reasons = (*choice.reasons, f"one row to a thread: there is {problem}")
+        return replace(choice, schedule=alone, reasons=reasons), emit(program, alone, choice.layout)
 
 
 def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> tuple[Program, dict[str, int], Walk]:

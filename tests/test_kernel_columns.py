@@ -129,3 +129,15 @@ def test_what_a_branch_of_some_rows_assigns_depends_on_the_row() -> None:
             best = k
     store_int64(x, 0, best)"""
     assert beside(text, 2, frozenset({"x"})).split("\n")[1:3] == ["    best_c0 = -1", "    best_c1 = -1"]
+
+
+def test_neighbours_that_cannot_be_walked_together_are_walked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(function: str, count: int, wide: frozenset[str]) -> str:
+        raise ValueError("a barrier where the row decides: if x_c0 > 0:")
+
+    monkeypatch.setattr("redalg.kernels.emit_cuda.beside", refused)
+    arrays = arrays_of("softmax", 21, 32, "float32", 5)
+    found, planned, _ = run(FORMS["softmax"], arrays, Schedule(threads=4, rows=8, tile=4, column=True, beside=4))
+    agree("softmax", found, arrays, "float32")
+    assert planned.choice.schedule.beside == 1 and planned.geometry.blocks == 4
+    assert "one row to a thread: there is a barrier where the row decides" in planned.choice.reasons[-1]
