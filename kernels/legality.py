@@ -107,7 +107,7 @@ def registers(work: Work, s: Schedule) -> int:
         return 18 + arrays + state + s.beside * s.tile * max(1, work.tiles_resident) * words
     merged = 3 if s.threads * s.pieces > 1 or work.per_tile > 5 else 2
     tiles = s.beside * s.tile * max(1, work.tiles_streamed) * words
-    if s.beside > 1 and not work.again and work.tiles_streamed == 1:  # what is read once is not held
+    if s.beside > 1 and not (work.again or work.writes) and work.tiles_streamed == 1:  # what is read once is not held
         tiles = min(tiles, PASSING)
     return 15 + arrays + merged * state + tiles
 
