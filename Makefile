@@ -96,6 +96,7 @@ bench-assembly: $(VENV)/.test
 
 bench-tensor-assembly: $(VENV)/.test
 	$(BIN)/python -m benchmarks.tensor_assembly --out benchmarks/tensor_assembly.jsonl --workers $(WORKERS) $(ARGS)
+	$(BIN)/python -m benchmarks.mma_assembly --out benchmarks/mma_assembly.jsonl --workers $(WORKERS) $(ARGS)
 
 bench-gpu: $(VENV)/.test
 	$(BIN)/python -m benchmarks.gpu --out benchmarks/gpu.jsonl $(ARGS) && $(BIN)/python -m benchmarks.gpu_report benchmarks/gpu.jsonl
