@@ -37,7 +37,8 @@ x = tensor("x", "ij")
 def hand(name: str) -> Form:
     """A form from a plan written by hand: the runtime is tested without the engine."""
     outputs, plan = (handwritten.ALL | OWN)[name]()
-    return Form(Spec.from_nodes(outputs), plan)
+    # without an order, axes follow the declarations of whatever ran before in this process
+    return Form(Spec.from_nodes(outputs, order={o.name: o.axes for o in plan.outputs}), plan)
 
 
 def maximum() -> tuple[Slot, Anchor]:

@@ -23,7 +23,7 @@ SCALAR = ["variance", "weighted_mean", "covariance", "argmax", "deviation"]
 
 def form_of(name: str) -> Form:
     outputs, plan = ALL[name]()
-    return Form(Spec.from_nodes(outputs), plan)
+    return Form(Spec.from_nodes(outputs, order={o.name: o.axes for o in plan.outputs}), plan)
 
 
 def substituted(expressions, values):
