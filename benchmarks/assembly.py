@@ -11,7 +11,7 @@ import argparse
 import fnmatch
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -131,16 +131,23 @@ def run(cells: Sequence[Any], lines: Lines, workers: int, judge: Callable[[Any],
                 print(f"{done}/{len(pending)} after {time.perf_counter() - begin:.0f} s: {record}", flush=True)
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def command(
+    about: str | None, cells: Iterable[Any], judge: Callable[[Any], Record], text: Callable[[list[Record]], str],
+    words: Sequence[str] | None,
+) -> None:  # fmt: skip
+    """The command line of a table of assembly."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="file of JSON lines, continued where it exists")
     parser.add_argument("--only", default="*", help="cells whose name matches, as 'softmax *bfloat16*'")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(words)
     lines = Lines(options.out)
-    cells = [c for c in every_cell() if fnmatch.fnmatch(c.name, options.only)]
-    run(cells, lines, options.workers, judged)
-    options.out.with_suffix(".md").write_text(report(list(lines.cells().values())))
+    run([c for c in cells if fnmatch.fnmatch(c.name, options.only)], lines, options.workers, judge)
+    options.out.with_suffix(".md").write_text(text(list(lines.cells().values())))
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    command(__doc__, every_cell(), judged, report, words)
 
 
 if __name__ == "__main__":

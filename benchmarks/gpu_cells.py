@@ -82,7 +82,9 @@ def long_cells(total: int) -> Iterator[Cell | None]:
         size = 8 * LONG * ITEMSIZE[dtype]
         for name in ("logsumexp", "variance", "softmax"):
             if size <= total:
-                variants = tuple(v for v in SCHEDULES if name != "softmax" or v != "redalg split")  # it keeps the axis
+                op = OPERATIONS[name]
+                keeps = any(op.length in axes for axes in op.spec.output_axes.values())  # every piece needs the state
+                variants = tuple(v for v in SCHEDULES if not keeps or v != "redalg split")
                 yield cell(name, dtype, LONG, size, inductor=True, variants=variants)
 
 

@@ -10,18 +10,15 @@ compute capability. One JSON line per cell; cells that the file has are skipped.
 
 from __future__ import annotations
 
-import argparse
-import fnmatch
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import redalg as ra
-from benchmarks.assembly import run
-from benchmarks.measuring import Lines, Record
+from benchmarks.assembly import command
+from benchmarks.measuring import Record
 from benchmarks.tensor_assembly import HEADS, LENGTH, MULTIPLIED, OTHER, form_of
 from redalg.errors import RedalgError
 from redalg.kernels.emit_tensor import emit_tensor
@@ -146,15 +143,7 @@ def report(lines: Iterable[Record]) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="file of JSON lines, continued where it exists")
-    parser.add_argument("--only", default="*", help="cells whose name matches, as 'attention 128 *'")
-    parser.add_argument("--workers", type=int, default=2)
-    options = parser.parse_args(words)
-    lines = Lines(options.out)
-    cells = [c for c in every_cell() if fnmatch.fnmatch(c.name, options.only)]
-    run(cells, lines, options.workers, judged)
-    options.out.with_suffix(".md").write_text(report(list(lines.cells().values())))
+    command(__doc__, every_cell(), judged, report, words)
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ class CudaRun(Shown):
     Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
     mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. There float8 is read as
     it is and multiplied as 16 bits, which hold it exactly, and, with ``schedule="tf32"`` alone, float32 is rounded to
-    tf32 (each factor by a relative 2^-11). Sums are kept in
-    float32, weights are rounded to the tensors' type before they multiply (a relative 2^-8 for bfloat16, 2^-11 for
-    float16, of Σ|weight·value|). ``schedule="block"``, or any other of the families, computes without that rounding.
+    tf32 (each factor by a relative 2^-11). Sums are kept in float32, weights are rounded to the tensors' type before
+    they multiply (a relative 2^-8 for bfloat16, 2^-11 for float16, of Σ|weight·value|). ``schedule="block"``, or any
+    other of the families, computes without that rounding.
     Specs whose last fold is a product of matrices run there too, float8 included: what makes an operand is a kernel of
     its own before the product's, and an operand that is no tensor and no cast is rounded once, as weights are. Sums of
     128 float8 products are added in float32 (each is off by at most 4·33·2^-13 of Σ|L·R|).

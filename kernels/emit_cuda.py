@@ -102,8 +102,7 @@ class Kernel:
         parts = s.cluster * s.split
         rows = " * ".join(self.access.size(a) for a in self.program.rows) or "1"
         out(f"group = i64(cuda.blockIdx.x){f' // {parts}' if parts > 1 else ''}")
-        groups = f"({rows} + {s.abreast - 1}) // {s.abreast}" if s.beside > 1 else rows
-        groups = f"({rows} + {s.rows - 1}) // ROWS" if s.rows > 1 == s.beside else groups
+        groups = f"({rows} + {s.abreast - 1}) // {s.abreast}" if s.abreast > 1 else rows
         with out.block(f"while group < {groups}:"):
             yield
             out(f"group += i64(cuda.gridDim.x){f' // {parts}' if parts > 1 else ''}")

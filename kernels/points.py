@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from redalg.graph import ZERO, Node, Reduce, leaves, rename_axes, substitute, walk, where
 from redalg.kernels.ir import Fold, Join, Loop, Part, Pass, Program, Step
+from redalg.kernels.kinds import program_kinds
 
 
 class Point(NamedTuple):
@@ -97,16 +98,11 @@ def _single(p: Pass, part: Part, axis: str, program: Program) -> Node | None:
     point = _point(body, axis)
     if point is None or any(n.op in ("state", "reduce") for n in walk(body)):
         return None
-    if any(n.op == "tensor" and _real(n, program) for n in walk(point.place)):
+    if program_kinds(program).of(point.place) != "i":  # reals are no places: the sum would be a loop again
         return None
     own = {part.name + end for end in ("", "_b", "_new")}
     read = {leaf.attr.name for n in _others(p, own) for leaf in leaves(n, "state")}
     return None if read & own else body
-
-
-def _real(leaf: Node, program: Program) -> bool:
-    """Whether a tensor holds reals: they are no places."""
-    return any(o.name == leaf.attr.name and not o.dtype.startswith(("int", "uint")) for o in program.operands)
 
 
 def _assigned(step: Step | Fold) -> set[str]:

@@ -95,6 +95,7 @@ KEPT = {
     "a single fold": "tensors x[i,j], t[i] integer; return y = sum[j](where(t[i] == index[j], x[i,j], 0))",
     "a running anchor": LOSS.replace("index[j], x[i,j], 0", "index[j], exp(x[i,j] - m), 0"),
     "a real place": LOSS.replace("t[i] integer", "t[i]"),
+    "half a place": LOSS.replace("t[i] == index[j]", "t[i] / 2 == index[j]"),
     "a maximum": LOSS.replace("p = sum", "p = max"),
     "another relation": LOSS.replace("==", "<="),
     "either": LOSS.replace("t[i] == index[j]", "t[i] == index[j] or x[i,j] < 0"),
