@@ -8,9 +8,8 @@ one executable graph follow each other too; CUDA C++ Programming Guide 13, "CUDA
 from __future__ import annotations
 
 import threading
-from typing import Any
 
-from redalg.kernels.driver import checked, relaxed
+from redalg.kernels.driver import Kept, checked
 
 ROOM = 64  # words of a set are in memory that no other set shares a sector with
 SETS = 256  # taken at a time
@@ -23,7 +22,7 @@ class Counters:
         assert count <= ROOM
         self._of_stream: dict[int, int] = {}
         self._free: list[int] = []
-        self._kept: list[_Zeros] = []
+        self._kept: list[Kept] = []
         self._lock = threading.Lock()
 
     def at(self, stream: int) -> int:
@@ -43,29 +42,13 @@ class Counters:
     def _taken(self) -> int:
         with self._lock:
             if not self._free:
-                self._kept.append(_Zeros(4 * ROOM * SETS))
+                self._kept.append(_zeros(ROOM * SETS))
                 first = self._kept[-1].address
                 self._free = [first + 4 * ROOM * k for k in range(SETS)]
             return self._free.pop()
 
 
-class _Zeros:
-    """Bytes of device memory at 0, given back with this object."""
+def _zeros(words: int) -> Kept:
+    from cuda.bindings import driver as d
 
-    def __init__(self, size: int) -> None:
-        from cuda.bindings import driver as d
-
-        with relaxed():
-            self.address = int(checked(d.cuMemAlloc(size), "memory for counters"))
-            own: Any = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
-            checked(d.cuMemsetD32Async(self.address, 0, size // 4, own), "clearing counters")
-            checked(d.cuStreamSynchronize(own))
-            checked(d.cuStreamDestroy(own))
-
-    def __del__(self) -> None:
-        try:
-            from cuda.bindings import driver as d
-
-            d.cuMemFree(self.address)
-        except Exception:  # the interpreter or the context is gone
-            return
+    return Kept(4 * words, lambda address, stream: d.cuMemsetD32Async(address, 0, words, stream), "counters")

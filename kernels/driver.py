@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -90,6 +90,31 @@ def relaxed() -> Iterator[None]:
     finally:
         if not int(error):
             driver.cuThreadExchangeStreamCaptureMode(before)
+
+
+class Kept:
+    """Device memory that is written once, before anything reads it, and given back with this object.
+
+    `fill` enqueues what writes it, given its address and a stream; `what` lies there.
+    """
+
+    def __init__(self, size: int, fill: Callable[[int, Any], Any], what: str) -> None:
+        from cuda.bindings import driver as d
+
+        with relaxed():
+            self.address = int(checked(d.cuMemAlloc(size), f"memory for {what}"))
+            own = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
+            checked(fill(self.address, own), f"writing {what}")
+            checked(d.cuStreamSynchronize(own))
+            checked(d.cuStreamDestroy(own))
+
+    def __del__(self) -> None:
+        try:
+            from cuda.bindings import driver as d
+
+            d.cuMemFree(self.address)
+        except Exception:  # the interpreter or the context is gone
+            return
 
 
 _thread = threading.local()

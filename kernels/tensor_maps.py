@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from redalg.kernels.driver import checked, relaxed
+from redalg.kernels.driver import Kept, checked
 from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
@@ -25,7 +25,7 @@ class TensorMaps:
 
     def __init__(self, planned: Planned, views: Mapping[str, View]) -> None:
         self.planned, self.views = planned, views
-        self._made: dict[tuple[int, ...], Any] = {}
+        self._made: dict[tuple[int, ...], Kept] = {}
 
     def at(self, pointers: Sequence[int]) -> int:
         """Where the maps of tensors at these addresses lie."""
@@ -35,9 +35,13 @@ class TensorMaps:
             found = self._made[key] = self._written(key)
         return int(found.address)
 
-    def _written(self, pointers: tuple[int, ...]) -> _Kept:
+    def _written(self, pointers: tuple[int, ...]) -> Kept:
+        from cuda.bindings import driver as d
+
         words = [w for i, pointer in enumerate(pointers) for w in self._map(i, pointer)]
-        return _Kept((ctypes.c_uint64 * len(words))(*words))
+        held = (ctypes.c_uint64 * len(words))(*words)  # until the copy is done, which `Kept` waits for
+        size, at = ctypes.sizeof(held), ctypes.addressof(held)
+        return Kept(size, lambda address, stream: d.cuMemcpyHtoDAsync(address, at, size, stream), "tensor maps")
 
     def _map(self, number: int, pointer: int) -> list[int]:
         from cuda.bindings import driver as d
@@ -67,26 +71,3 @@ class TensorMaps:
             f"the map of {m.operand}",
         )  # fmt: skip
         return [int(w) for w in made.opaque]
-
-
-class _Kept:
-    """Words in device memory, given back with this object."""
-
-    def __init__(self, words: Any) -> None:
-        from cuda.bindings import driver as d
-
-        self.words, size = words, ctypes.sizeof(words)
-        with relaxed():
-            self.address = int(checked(d.cuMemAlloc(size), "memory for tensor maps"))
-            own = checked(d.cuStreamCreate(d.CUstream_flags.CU_STREAM_NON_BLOCKING))
-            checked(d.cuMemcpyHtoDAsync(self.address, ctypes.addressof(words), size, own), "writing tensor maps")
-            checked(d.cuStreamSynchronize(own))
-            checked(d.cuStreamDestroy(own))
-
-    def __del__(self) -> None:
-        try:
-            from cuda.bindings import driver as d
-
-            d.cuMemFree(self.address)
-        except Exception:  # the interpreter or the context is gone
-            return
