@@ -1,9 +1,10 @@
 """Anchors found from a part of a tile, where elements have at most 16 bits: means that only centre what is summed.
 
 A sum of (x - A)^p holds at every anchor A; a good one keeps rounding small. The mean of a part of the tile, its share
-being 1/f, is such an anchor: the variance of the tile is at least (A - mean)²/f, so that moments about A are at most
-1 + f times those about the mean, and so are their roundings. With f = `SHARE` and sums of float32 that is far less than
-the rounding of elements and results of 16 bits, and the walk over the tile that looked for its mean is saved. Only
+being 1/f, is such an anchor: |A - mean|^p is at most f times the tile's mean of |x - mean|^p (Jensen on the part), so
+that, by Minkowski, moments about A are at most (1 + f^(1/p))^p times those about the mean, and so are their roundings:
+15 times for p = 2 (9, since the mixed term is 0) and 52 for p = 4 with f = `SHARE`. In sums of float32 that is far less
+than the rounding of elements and results of 16 bits, and the walk over the tile that looked for its mean is saved. Only
 anchors that are a plain mean of their elements are found so: with weights, a part may have none of them.
 """
 
