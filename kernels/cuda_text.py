@@ -19,15 +19,18 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "outer factor rate minus keep shift shown missed missed_rows swizzle fragment column s S P sums place stage "
     "left_words left_phase right_phase values_phase right_stage values_stage left_full left_free right_full right_free "
     "values_full values_free value_left value_right multiply weigh scores_done scores_first sums_done more_registers "
-    "fewer_registers COLUMNS STAGES TEAMS LARGEST LOG2E stage phase before chunk term whole index all_blocks bits "
-    "drawn drawn_full drawn_free draw_phase word found more bound floor best taken mark other_value other_place "
+    "fewer_registers COLUMNS STAGES TEAMS LARGEST LOWEST LOG2E stage phase before chunk term whole index all_blocks "
+    "bits drawn drawn_full drawn_free draw_phase word found more bound floor best taken mark other_value other_place "
     "multiply_more copies_ready copies_sent copies_there shared_start left_lane right_lane this_thread ahead "
     "own_tile own_full mine theirs within weights moved any_moved part piece place barrier none first_block first "
     "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
     "side near BESIDE some n_some "
     "group rank total_0 total_1 own above staged down over all_rows row_first column_first own_first load_left_tile "
     "load_right_tile GROUP CHUNKS FIRST_ROWS PARTS finished row_groups workers every turn prepare ready needed publish "
-    "count_up count_wait count_last turn_wait uniform quotient opaque "
+    "count_up count_wait count_last turn_wait uniform quotient opaque shared_base descriptor load_matrices "
+    "copy_vector rows_stored nth barrier_init barrier_ready barrier_expect barrier_arrive arrive_pair barrier_wait "
+    "turn_pass exp2_fast f32_i32 has_bit word_load word_store number_load number_store proxy_fence fused "
+    "store_matrices tf32_word row_lane quad_lane values_lane "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(

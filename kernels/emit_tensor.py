@@ -342,8 +342,8 @@ class TensorKernel:
         p = self.plan
         constants = {
             "INF": "f32(np.inf)", "NAN": "f32(np.nan)", "LOG2E": "f32(1.4426950408889634)", "PI": "f32(np.pi)",
-            "E": "f32(np.e)", "LARGEST": f"f32(2.0**{largest(self.made)})", "ROWS": p.rows, "COLUMNS": p.columns,
-            "SPAN": p.span, "STAGES": p.stages, "TEAMS": p.teams,
+            "E": "f32(np.e)", "LARGEST": f"f32(2.0**{largest(self.made)})", "LOWEST": "f32(-2.0**127)",
+            "ROWS": p.rows, "COLUMNS": p.columns, "SPAN": p.span, "STAGES": p.stages, "TEAMS": p.teams,
         }  # fmt: skip
         from redalg.kernels.tensor_mma import header
         from redalg.kernels.tensor_skeleton import factories

@@ -222,6 +222,32 @@ def _copy_vector() -> Any:
     return function("copy_vector", "pointer index address", typed)
 
 
+def _store_row() -> Any:
+    """``store_row(pointer, index, address, size)``: `size` bytes of shared memory to element `index` and on.
+
+    Asynchronous, by the copy engine: the bytes in shared memory belong to it until ``rows_stored``. Addresses and size
+    are multiples of 16.
+    """
+    text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2; cp.async.bulk.commit_group;"
+
+    def typed(pointer: Any, index: Any, address: Any, size: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            inline(b, text, f"l,r,r,{MEMORY}", VOID, [place, args[2], args[3]], effects=True)
+
+        return types.void(pointer, types.int64, types.int32, types.int32), body
+
+    return function("store_row", "pointer index address size", typed)
+
+
+def _nth() -> Any:
+    """``nth(first, size, k)``: the address of element k in shared memory.
+
+    In 32 bits: the compiler finds it in uniform registers, where the same sum of Python's integers takes others.
+    """
+    return numeric("nth", ("i32", "i32", "i32"), "i32", lambda b, first, size, k: b.add(first, b.mul(size, k)))
+
+
 def _count(text: str, constraints: str, names: str, takes: Sequence[Any], gives: Any = types.void) -> Any:
     """A function of a counter in global memory, ``(pointer, index, …)``. Its address is $1, or $0 if it gives none."""
 
@@ -277,6 +303,9 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "load_matrices": _load_matrices,
     "store_matrices": _store_matrices,
     "copy_vector": _copy_vector,
+    "store_row": _store_row,
+    "rows_stored": _do("rows_stored", "cp.async.bulk.wait_group.read 0;", MEMORY),
+    "nth": _nth,
     "pack_bfloat16": partial(_pack, "bfloat16"),
     "pack_float16": partial(_pack, "float16"),
     "barrier_init": _do("barrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),

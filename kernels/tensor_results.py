@@ -166,29 +166,26 @@ class TensorResults:
             out(f"sums[s] = {self._at(scope, result, 'sums[s]')}")
 
     def _staged(self, result: Result) -> None:
-        """By way of shared memory, in which every warp has a part of its own, to 16 bytes a thread."""
+        """By way of shared memory, where every warp has a part of its own; the copy engine takes rows from there.
+
+        Nothing waits for it but the next rows that are put there.
+        """
         out, plan, row = self.out, self.plan, self.kernel.made.row
         lane = self.program.lanes[0]
         each, pack = plan.lanes // 8, f"pack_{result.dtype}"
-        out("syncwarp()")
+        out("rows_stored()", "syncwarp()")
         out(f"stage = left_tile + {plan.staging} + (4 * team + warp) * {16 * plan.pitch}")
         out(f"place = stage + ((lane & 7) + ((lane >> 3) & 1) * 8) * {plan.pitch} + (lane >> 4) * 16")
         with out.block(f"for k in range(0, {each}, 2):"):
             words = ", ".join(f"{pack}(sums[4 * k + {2 * j}], sums[4 * k + {2 * j + 1}])" for j in range(4))
             out(f"store_matrices(place + 16 * k, {words})")
-        out("syncwarp()")
-        with out.block(f"for k in range({plan.lanes // 16}):"):
-            out("part = 32 * k + lane")
-            if each & (each - 1):
-                out(f"across = quotient(part, {each})", f"along = part - {each} * across")
-            else:  # a division is some twenty instructions
-                out(f"across = part >> {each.bit_length() - 1}", f"along = part & {each - 1}")
-            out(f"i_{row} = {row}_first + 64 * team + 16 * warp + across")
+        out("proxy_fence()", "syncwarp()")
+        out(f"i_{row} = {row}_first + 64 * team + 16 * warp + lane")
+        with out.block(f"if lane < 16 and i_{row} < {self.access.size(row)}:"):
             rows = [a for a in result.axes if a != lane]
-            where = " + ".join([*self.access.offset(result.name, result.axes, rows, True), "8 * along"])
-            with out.block(f"if i_{row} < {self.access.size(row)}:"):
-                name = self.access.result_names[result.name]
-                out(f"copy_vector({name}, {where}, stage + {plan.pitch} * across + 16 * along)")
+            where = " + ".join(self.access.offset(result.name, result.axes, rows, True)) or "0"
+            name = self.access.result_names[result.name]
+            out(f"store_row({name}, {where}, stage + {plan.pitch} * lane, {2 * plan.lanes})")
 
     def _value(self, scope: TileScalars, result: Result) -> str:
         kind = "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"

@@ -107,3 +107,16 @@ def exponents(bodies: Iterable[Node], value: Node) -> list[Node]:
     """What is added to the value in exponentials below these nodes."""
     found = [exponent(n, value) for n in walk(*bodies)]
     return list(dict.fromkeys(rest for rest in found if rest is not None))
+
+
+def guarded_top(rest: Node) -> Node | None:
+    """The maximum m in ``-(0 where m = -oo, else m)``: what exponents add where rows may have no elements.
+
+    Any finite number does in place of that 0, for all elements of such a row are -oo, and so does the larger of m and
+    a number whose product with log2 e is finite: below that the product, which is what is printed, is not finite.
+    """
+    if not _negation(rest) or rest.args[1].op != "where":
+        return None
+    condition, there, other = rest.args[1].args
+    lowest = condition.op == "eq" and any(a.op == "special" and a.attr == "-oo" for a in condition.args)
+    return other if lowest and other in condition.args and there.op == "const" and there.attr == 0 else None

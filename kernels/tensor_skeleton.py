@@ -193,9 +193,8 @@ class Skeleton:
     def bring(self, name: str, block: str) -> None:
         out = self.out
         size = self.plan.right_bytes if name == "right" else self.plan.values_bytes
-        out(f"barrier_wait({name}_free + 8 * {name}_stage, {name}_phase)")
-        out(f"barrier_expect({name}_full + 8 * {name}_stage, {size})")
-        place, full = f"{name}_tile + {size} * {name}_stage", f"{name}_full + 8 * {name}_stage"
+        place, full, free = _nth(name, "tile", size), _nth(name, "full"), _nth(name, "free")
+        out(f"barrier_wait({free}, {name}_phase)", f"barrier_expect({full}, {size})")
         self.boxes(name, place, full, f"({block}) * COLUMNS")
         out(*self.advance(name, self.plan.stages))
 
@@ -235,6 +234,8 @@ class Skeleton:
                 out("turn_pass(1, 256)")
         with self.tiles():
             self.tile()
+        if p.staged:
+            out("rows_stored()")
         if p.teams > 1:
             with out.block("if team == 0:"):
                 out("turn_wait(1, 256)")
@@ -329,10 +330,10 @@ class Skeleton:
         """Start the next block's scores, and the sums that the last block's weights go into."""
         out, p = self.out, self.plan
         left = "left_words" if p.in_registers else "descriptor(left_tile + 8192 * team, 16)"
-        out("barrier_wait(right_full + 8 * right_stage, right_phase)")
+        out(f"barrier_wait({_nth('right', 'full')}, right_phase)")
         if p.teams > 1:
             out("turn_wait(1 + team, 256)")
-        out(f"multiply(S, {left}, descriptor(right_tile + {p.right_bytes} * right_stage, 16))")
+        out(f"multiply(S, {left}, descriptor({_nth('right', 'tile', p.right_bytes)}, 16))")
         if weigh:
             self.weigh()
         if p.teams > 1:
@@ -340,14 +341,18 @@ class Skeleton:
 
     def weigh(self) -> None:
         p = self.plan
-        self.out("barrier_wait(values_full + 8 * values_stage, values_phase)")
-        place = f"values_tile + {p.values_bytes} * values_stage"
-        self.out(f"weigh(sums, P, descriptor({place}, {p.columns * 128}))")
+        self.out(f"barrier_wait({_nth('values', 'full')}, values_phase)")
+        self.out(f"weigh(sums, P, descriptor({_nth('values', 'tile', p.values_bytes)}, {p.columns * 128}))")
 
     def release(self, name: str) -> None:
-        self.out(f"barrier_arrive({name}_free + 8 * {name}_stage, leader)", *self.advance(name, self.plan.stages))
+        self.out(f"barrier_arrive({_nth(name, 'free')}, leader)", *self.advance(name, self.plan.stages))
 
     def pack(self) -> None:
         """Weights as the left operand of the next product, rounded to its type."""
         with self.out.block(f"for k in range({self.plan.columns // 4}):"):
             self.out(f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")
+
+
+def _nth(name: str, what: str, size: int = 8) -> str:
+    """The place of a tile's or a barrier's present stage."""
+    return f"nth({name}_{what}, {size}, {name}_stage)"

@@ -17,7 +17,7 @@ from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
 from redalg.kernels.tensor_columns import SHOWN, Columns
 from redalg.kernels.tensor_picks import KINDS, Picks
-from redalg.kernels.tensor_scalars import Element, TileScalars, exponents
+from redalg.kernels.tensor_scalars import Element, TileScalars, exponents, guarded_top
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -186,8 +186,8 @@ class Tile:
         with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
-            self._hoisted(scope, list(bodies.values()), (made.value,))
             self._shifts(bodies.values(), element, scope)
+            self._hoisted(scope, list(bodies.values()), (made.value,))
             begun = self._begin(plain, bodies, element)
             varying = self._varying([b for b in bodies.values() if b is not made.value])
             there = first and (any(f.names[0] in made.guarded for f in loop.folds) or _reads(varying))
@@ -254,8 +254,10 @@ class Tile:
         for rest in exponents(bodies, self.made.value):
             if not (rest.axes & {self.made.stream}) and not self._varying([rest]) and not is_const(rest, 0):
                 name = f"shift{len(element.shifts) + 1}" if element.shifts else "shift"
-                scope.lines.append(f"{name} = LOG2E * {scope.converted(rest, 'f', 3)}")
-                element.shifts[rest] = name
+                top = guarded_top(rest)
+                text = f"-max_nan_f32({scope.converted(top, 'f')}, LOWEST)" if top else scope.converted(rest, "f", 3)
+                scope.lines.append(f"{name} = LOG2E * {text}")
+                scope.known[rest] = element.shifts[rest] = name
         self.kernel.flush(scope)
 
     def _gathered(self, f: Fold) -> None:
