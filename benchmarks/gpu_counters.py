@@ -136,12 +136,13 @@ def measure(out: Path, only: str, patience: float) -> None:
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=patience
     )
+    found = list(lines(done.stdout, counters))
     with out.open("a") as f:
-        for line in lines(done.stdout, counters):
+        for line in found:
             f.write(json.dumps(line) + "\n")
             print(json.dumps(line))
-    if done.returncode:
-        print(done.stdout[-2000:])
+    if done.returncode or not found:
+        print(done.stdout[-4000:])
 
 
 def lines(printed: str, counters: list[str]) -> Iterator[dict[str, Any]]:

@@ -46,8 +46,9 @@ class CudaRun(Shown):
     they multiply (a relative 2^-8 for bfloat16, 2^-11 for float16, of Σ|weight·value|). ``schedule="block"``, or any
     other of the families, computes without that rounding.
     Specs whose last fold is a product of matrices run there too, float8 included: what makes an operand is a kernel of
-    its own before the product's, and an operand that is no tensor and no cast is rounded once, as weights are. Sums of
-    128 float8 products are added in float32 (each is off by at most 4·33·2^-13 of Σ|L·R|).
+    its own before the product's, or part of it with ``schedule="one launch"``, and an operand that is no tensor and no
+    cast is rounded once, as weights are. Sums of 128 float8 products are added in float32 (each is off by at most
+    4·33·2^-13 of Σ|L·R|).
 
     Raises: RedalgError, in four parts, for arrays that do not fit the spec, mixed kinds or devices, a schedule that
     breaks a law of the program, and whatever the driver refuses.

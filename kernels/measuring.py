@@ -16,7 +16,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.cost import estimate
 from redalg.kernels.driver import checked
 from redalg.kernels.legality import Case, refusals
-from redalg.kernels.planning import MMA, TENSOR, plan, situation
+from redalg.kernels.planning import MMA, ONE_LAUNCH, TENSOR, plan, situation
 from redalg.kernels.ptx import PACKAGES, package_version
 from redalg.kernels.schedule import Schedule
 from redalg.kernels.store import Disk
@@ -39,9 +39,9 @@ def ways_of(
 ) -> tuple[list[Way], str]:
     """What is worth measuring for a kind of call, the model's own choice first, and the key of the winner.
 
-    Contractions on tensor cores are one way, or two where the instructions of older devices are another; ordinary
-    kernels are others as far as they are predicted to come near. An anchor that stays depends on numbers, which differ
-    from call to call, and is none.
+    Contractions on tensor cores are one way, or several where the instructions of older devices are another and where
+    what prepares an operand can run inside the product's kernel; ordinary kernels are others as far as they are
+    predicted to come near. An anchor that stays depends on numbers, which differ from call to call, and is none.
     """
     program, sizes, walk = situation(form, dtypes, views)
     key = key_of(program, sizes, walk, target, deterministic, *map(package_version, ("redalg", *PACKAGES)))
@@ -61,7 +61,7 @@ def _on_tensor_cores(
 ) -> dict[Way, float]:
     """The ways on tensor cores that print different kernels, with the seconds predicted for each."""
     found: dict[str, tuple[Way, float]] = {}
-    for word in (TENSOR, MMA):
+    for word in (TENSOR, MMA, ONE_LAUNCH):
         with suppress(RedalgError):
             planned = plan(form, dtypes, views, target, deterministic, word)
             found.setdefault(planned.module.source, (word, planned.choice.seconds))

@@ -71,14 +71,18 @@ def plan(
     `launches`: 1 or 2 for a matrix product and what prepares an operand of it, 0 for what the model finds faster; by
     default `redalg.kernels.tensor_gemm_launches.LAUNCHES`.
     """
+    if one := schedule == ONE_LAUNCH:
+        launches = 1
     program, (rows, sizes, walk) = _lowered(form, dtypes), situation(form, dtypes, views)
     shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-    if schedule in (None, TENSOR, OPTIMISTIC, MMA, TF32):
-        found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
+    if schedule in (None, TENSOR, OPTIMISTIC, MMA, TF32, ONE_LAUNCH):
+        found: tuple[Class, TensorPlan] | Outside = Outside("no product of matrices is its last fold")
+        if not one:
+            found = _on_tensor_cores(program, sizes, views, target, schedule, deterministic)
         if isinstance(found, tuple):
             return _tensor_planned(*found, sizes, shapes, target)
         product_of = False
-        if schedule in (None, TENSOR):
+        if schedule in (None, TENSOR, ONE_LAUNCH):
             try:
                 insisted = schedule is not None
                 product = gemm_planned(form, program, dtypes, sizes, views, target, insisted)
@@ -134,6 +138,7 @@ def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) 
     return program, sizes, walk_of(program, known)
 
 
+ONE_LAUNCH = "one launch"  # of a product of matrices: what prepares an operand runs inside its kernel
 TENSOR = "tensor"  # the schedule of `redalg.kernels.emit_tensor`
 MMA = "mma"  # the same by mma.sync (`redalg.kernels.tensor_mma`), whatever the compute capability
 OPTIMISTIC = "optimistic"  # the same with an anchor that stays (`redalg.kernels.tensor_anchor`)

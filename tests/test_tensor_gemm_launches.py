@@ -76,6 +76,20 @@ def test_what_is_insisted_on_and_cannot_be_is_refused() -> None:
     assert "both operands" in error.value.why
 
 
+def test_one_launch_is_a_schedule() -> None:
+    found = planned(*FP8[:1], LARGE, schedule="one launch", **FP8[1])  # type: ignore[arg-type]
+    assert found.module == planned(*FP8[:1], LARGE, launches=1, **FP8[1]).module  # type: ignore[arg-type]
+    assert found.inside and not found.before
+    assert not planned(PLAIN, LARGE, schedule="one launch").inside  # nothing is prepared
+
+
+def test_one_launch_of_something_else_is_refused() -> None:
+    for text, sizes in (("fp8_per_token_gemm", LARGE), ("logsumexp", {"j": 64, "i": 64})):
+        with pytest.raises(RedalgError) as error:
+            planned(text, sizes, schedule="one launch", w=E4M3)
+        assert "one launch" in error.value.what and error.value.why
+
+
 def test_the_same_additions_in_one_launch_and_in_two() -> None:
     """With `deterministic` the launches may depend on the number of rows, the order of additions may not."""
     for text, options in (FP8, ("layer_norm_gemm", {}), ("rms_norm_gemm", {})):
