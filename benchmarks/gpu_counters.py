@@ -12,10 +12,11 @@ import argparse
 import csv
 import fnmatch
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ SHARES = {  # counter -> the column of the table
     "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active": "tensor",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "warps",
 }
+MARK = "FillFunctor"
 READ, WRITTEN, TIME = "dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"
 
 
@@ -76,12 +78,14 @@ def launches(only: str) -> Iterator[tuple[str, int]]:
     """One profiled call of every cell; what it moves at least, in bytes."""
     import torch
 
+    mark = torch.empty(1, device="cuda")
     for name, make in cells(only):
         call, moved = make()
         call()
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
         call()
+        mark.fill_(1)  # a kernel of `MARK`, which ends the call's
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
         yield name, moved
@@ -146,22 +150,18 @@ def measure(out: Path, only: str, patience: float) -> None:
 
 
 def lines(printed: str, counters: list[str]) -> Iterator[dict[str, Any]]:
-    """The output of `ncu`: what it and the profiled process say in turns, then a table with a line for every kernel.
+    """The output of `ncu`: what the profiled process says, and a table with a line for every kernel.
 
     A call of several kernels gives their sums of bytes and time, and the shares of the longest.
     """
     said = printed.splitlines()
     rows = iter(list(csv.DictReader(line for line in said if line.startswith('"')))[1:])  # the first gives units
-    count = 0
-    for line in said:
-        count += line.startswith("==PROF== Profiling")
-        if not line.startswith("cell {"):
-            continue
-        group = [{c: _number(row.get(c)) for c in counters} for row in islice(rows, count)]
-        count = 0
+    for found in re.findall(r"^.*?cell (\{.*\})", printed, re.MULTILINE):
+        kernels = takewhile(lambda row: MARK not in row["Kernel Name"], rows)
+        group = [{c: _number(row.get(c)) for c in counters} for row in kernels]
         if group:
             longest = max(group, key=lambda g: g.get(TIME, 0.0))
-            yield json.loads(line[5:]) | {
+            yield json.loads(found) | {
                 "kernels": len(group), "read": sum(g[READ] for g in group), "written": sum(g[WRITTEN] for g in group),
                 "us": round(sum(g[TIME] for g in group) / 1e3, 1),
                 "shares": {word: round(longest[c], 1) for c, word in SHARES.items() if c in longest},

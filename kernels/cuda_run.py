@@ -18,7 +18,7 @@ from redalg.kernels.driver import Launch
 from redalg.kernels.layouts import View
 from redalg.kernels.planning import Planned, plan, typical
 from redalg.kernels.store import Once
-from redalg.kernels.tensor_maps import TensorMaps
+from redalg.kernels.tensor_maps import TensorMaps, places
 from redalg.kernels.tuning import MEASURE
 from redalg.shown import Shown
 
@@ -229,18 +229,16 @@ class Ready:
     def _arguments(self, rows: int) -> list[tuple[str, Any]]:
         """Where each argument that changes comes from."""
         found: list[tuple[str, Any]] = []
-        results = {name: i for i, (name, _, _) in enumerate(self.outputs)}
+        results, inputs = ({x: i for i, x in enumerate(s)} for s in ([o[0] for o in self.outputs], self.names))
         for p in self.planned.module.params:
-            if p.role in ("operand", "number"):
-                found.append((p.role, self.names.index(p.name)))
-            elif p.role == "result":
-                found.append((p.role, results[p.name]))
+            if p.role in ("operand", "number", "result"):
+                found.append((p.role, (results if p.role == "result" else inputs)[p.name]))
             elif p.role == "scratch":
                 found.append((p.role, (p.size * rows or 1, p.dtype)))
             elif p.role == "counters":
                 found.append((p.role, None))
             elif p.role == "maps":
-                found.append((p.role, [self.names.index(m.operand) for m in self.planned.maps]))
+                found.append((p.role, places(self.planned.maps, inputs, results)))
         return found
 
     def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
@@ -288,7 +286,8 @@ class Ready:
                 values.append(held[at])
             elif role == "maps":
                 assert self.maps is not None
-                values.append(self.maps.at([pointer(held[i]) for i in at]))
+                every = [*held, *made]
+                values.append(self.maps.at([pointer(every[i]) for i in at]))
             elif role == "counters":
                 assert self.counters is not None
                 values.append(self.counters.at(where))

@@ -145,6 +145,24 @@ def tensor_load(dimensions: int, pair: bool = False) -> Any:
     return function("tensor_load", names, lambda *_: (types.void(*takes), body))
 
 
+def tensor_store(dimensions: int) -> Any:
+    """``store(address, map, x, y, …)``: a box from shared memory to a tensor, but for what lies outside of the tensor.
+
+    The box belongs to the copy engine until the same thread has passed ``rows_stored``.
+    """
+    places = ", ".join(f"${2 + k}" for k in range(dimensions))
+    text = f"cp.async.bulk.tensor.{dimensions}d.global.shared::cta.bulk_group [$1, {{{places}}}], [$0];"
+    text += " cp.async.bulk.commit_group;"
+    constraints = "r,l," + "r," * dimensions + MEMORY
+    takes = (types.int32, types.uint64, *[types.int32] * dimensions)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, constraints, VOID, args, effects=True)
+
+    names = "address map " + " ".join(f"at{k}" for k in range(dimensions))
+    return function("tensor_store", names, lambda *_: (types.void(*takes), body))
+
+
 # --- functions of one shape ------------------------------------------------------------------------------------------
 
 
@@ -222,24 +240,6 @@ def _copy_vector() -> Any:
     return function("copy_vector", "pointer index address", typed)
 
 
-def _store_row() -> Any:
-    """``store_row(pointer, index, address, size)``: `size` bytes of shared memory to element `index` and on.
-
-    Asynchronous, by the copy engine: the bytes in shared memory belong to it until ``rows_stored``. Addresses and size
-    are multiples of 16.
-    """
-    text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2; cp.async.bulk.commit_group;"
-
-    def typed(pointer: Any, index: Any, address: Any, size: Any) -> tuple[Any, Body]:
-        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
-            inline(b, text, f"l,r,r,{MEMORY}", VOID, [place, args[2], args[3]], effects=True)
-
-        return types.void(pointer, types.int64, types.int32, types.int32), body
-
-    return function("store_row", "pointer index address size", typed)
-
-
 def _nth() -> Any:
     """``nth(first, size, k)``: the address of element k in shared memory.
 
@@ -303,7 +303,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "load_matrices": _load_matrices,
     "store_matrices": _store_matrices,
     "copy_vector": _copy_vector,
-    "store_row": _store_row,
     "rows_stored": _do("rows_stored", "cp.async.bulk.wait_group.read 0;", MEMORY),
     "nth": _nth,
     "pack_bfloat16": partial(_pack, "bfloat16"),

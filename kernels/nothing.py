@@ -23,7 +23,7 @@ def definition_of_nothing(
     found = reference(form.spec, **host)
     values = found if isinstance(found, dict) else {outputs[0][0]: found}
     like = next((x for x in arrays.values() if hasattr(x, "dtype")), None)
-    return [_sent(framework, np.asarray(values[name]), dtype, like) for name, _, dtype in outputs]
+    return [_sent(framework, to_numpy(values[name]), dtype, like) for name, _, dtype in outputs]
 
 
 def _on_host(framework: Framework, x: Any) -> Any:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from redalg.kernels.driver import Kept, checked
 from redalg.kernels.intrinsics_tensor import CHUNK
-from redalg.kernels.ir import STORAGE
+from redalg.kernels.ir import STORAGE, Operand, Result
 from redalg.kernels.layouts import View
 
 if TYPE_CHECKING:
     from redalg.kernels.planning import Planned
+    from redalg.kernels.tensor_plan import Map
 
 BYTES = 128  # of a map
 
@@ -47,20 +48,16 @@ class TensorMaps:
         from cuda.bindings import driver as d
 
         m, sizes = self.planned.maps[number], self.planned.sizes
-        scratch = self.planned.scratch
-        operand = next(
-            o for o in (*self.planned.program.operands, *(o for o, _ in scratch.values())) if o.name == m.operand
-        )
-        view = scratch[m.operand][1] if m.operand in scratch else self.views[m.operand]
-        strides = dict(zip(operand.axes, view.strides, strict=True))
-        each = STORAGE[operand.dtype]
+        tensor, view = self._tensor(m)
+        strides = dict(zip(tensor.axes, view.strides, strict=True))
+        each = STORAGE[tensor.dtype]
         lengths = [sizes[a] for a in m.axes]
         steps = [strides[a] * each if sizes[a] > 1 else 16 for a in m.axes[1:]]
         box = [2 * CHUNK // each, m.rows] + [1] * (len(lengths) - 2)
         kinds, words = d.CUtensorMapDataType, {"bfloat16": "BFLOAT16", "float16": "FLOAT16"}  # float8: bytes
         made = checked(
             d.cuTensorMapEncodeTiled(
-                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words.get(operand.dtype, 'UINT8')}"), len(lengths), pointer,
+                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words.get(tensor.dtype, 'UINT8')}"), len(lengths), pointer,
                 [d.cuuint64_t(n) for n in lengths], [d.cuuint64_t(n) for n in steps],
                 [d.cuuint32_t(n) for n in box], [d.cuuint32_t(1)] * len(lengths),
                 d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -71,3 +68,19 @@ class TensorMaps:
             f"the map of {m.operand}",
         )  # fmt: skip
         return [int(w) for w in made.opaque]
+
+    def _tensor(self, m: Map) -> tuple[Operand | Result, View]:
+        """What a map is of, and how it lies in memory."""
+        planned = self.planned
+        if m.tile == "result":
+            shape = planned.shapes[m.operand]
+            result = next(r for r in planned.program.results if r.name == m.operand)
+            return result, planned.results.get(m.operand) or View.contiguous(shape)
+        if m.operand in planned.scratch:
+            return planned.scratch[m.operand]
+        return next(o for o in planned.program.operands if o.name == m.operand), self.views[m.operand]
+
+
+def places(maps: Sequence[Map], inputs: Mapping[str, int], results: Mapping[str, int]) -> list[int]:
+    """Where the tensors of maps stand among the arrays of a call, its results behind its inputs."""
+    return [len(inputs) + results[m.operand] if m.tile == "result" else inputs[m.operand] for m in maps]

@@ -93,17 +93,13 @@ class TensorPlan:
     @property
     def staging(self) -> int:
         """Where results are staged, after the barriers."""
-        return self.barriers + -(-8 * (5 + 4 * self.stages) // 16) * 16
-
-    @property
-    def pitch(self) -> int:
-        """Bytes from one staged row to the next: neighbours start in other banks."""
-        return 2 * self.lanes + 16
+        step = 1024 if self.staged else 16  # where a pattern of exchanged banks begins
+        return self.barriers + -(-8 * (5 + 4 * self.stages) // step) * step
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory, 1 KB of them for rounding its address."""
-        return self.staging + self.staged * self.rows * self.pitch + 1024
+        return self.staging + self.staged * _tile(self.rows, self.lanes) + 1024
 
     @property
     def registers(self) -> int:
@@ -111,6 +107,9 @@ class TensorPlan:
         if self.long:
             return self.columns // 2
         return (self.own_lanes + self.columns) // 2 + (self.columns + self.terms * self.in_registers) // 4
+
+
+STAGED = 16  # rows of a box of results: those of a warp
 
 
 def _tile(rows: int, columns: int) -> int:
@@ -182,7 +181,8 @@ class WidePlan(TensorPlan):
 class Map:
     """A tensor as the tensor memory accelerator is told of it: axes from the innermost on, and rows of a box.
 
-    ``tile``: "left", "right" or "values"; ``first``: the chunk of it that it begins at; ``count``: of chunks.
+    ``tile``: "left", "right" or "values", or "result" for rows that go the other way; ``first``: the chunk of it that
+    it begins at; ``count``: of chunks.
     """
 
     operand: str
@@ -305,11 +305,11 @@ def terms_of(made: Class, sizes: Mapping[str, int]) -> int:
 
 
 def stageable(made: Class, lanes: int) -> bool:
-    """Whether there is one result with lanes, in 16 bits, its lanes side by side."""
+    """Whether there is one result with lanes, in 16 bits, its lanes side by side, that boxes can be written to."""
     laned = [r for r in made.program.results if made.lane in r.axes]
     if not lanes or lanes % 16 or len(laned) != 1:
         return False
-    return laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane
+    return laned[0].dtype in TYPES and laned[0].axes[-1] == made.lane and len(laned[0].axes) <= 5
 
 
 def reads(made: Class) -> bool:
@@ -356,6 +356,10 @@ def maps_of(made: Class, plan: TensorPlan) -> tuple[Map, ...]:
         first += place[1]
     if made.values is not None and made.lane and plan.values_bytes:
         found.append(_map(made, made.values, made.lane, made.stream, plan.columns, "values", 0, chunks(plan.lanes)))
+    if plan.staged:
+        (result,) = (r for r in made.program.results if made.lane in r.axes)
+        axes = (*(a for a in result.axes if a not in (made.lane, made.row)), made.row, result.axes[-1])
+        found.append(Map(result.name, axes[::-1], STAGED, "result", 0, chunks(plan.lanes)))
     return tuple(found)
 
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import walk
 from redalg.kernels.cuda_text import literal, local
+from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.ir import Result
+from redalg.kernels.tensor_plan import STAGED, maps_of
 from redalg.kernels.tensor_scalars import TileScalars
 from redalg.kernels.tensor_tile import QUAD
 
@@ -171,21 +173,22 @@ class TensorResults:
         Nothing waits for it but the next rows that are put there.
         """
         out, plan, row = self.out, self.plan, self.kernel.made.row
-        lane = self.program.lanes[0]
-        each, pack = plan.lanes // 8, f"pack_{result.dtype}"
+        maps = maps_of(self.kernel.made, plan)
+        number = next(k for k, m in enumerate(maps) if m.tile == "result")
+        m, pack, size = maps[number], f"pack_{result.dtype}", 128 * STAGED
         out("rows_stored()", "syncwarp()")
-        out(f"stage = left_tile + {plan.staging} + (4 * team + warp) * {16 * plan.pitch}")
-        out(f"place = stage + ((lane & 7) + ((lane >> 3) & 1) * 8) * {plan.pitch} + (lane >> 4) * 16")
-        with out.block(f"for k in range(0, {each}, 2):"):
+        out(f"stage = left_tile + {plan.staging} + (4 * team + warp) * {m.count * size}")
+        out("place = stage + ((lane & 7) + ((lane >> 3) & 1) * 8) * 128")
+        with out.block(f"for k in range(0, {plan.lanes // 8}, 2):"):
             words = ", ".join(f"{pack}(sums[4 * k + {2 * j}], sums[4 * k + {2 * j + 1}])" for j in range(4))
-            out(f"store_matrices(place + 16 * k, {words})")
+            chunk = f" + {size} * (k >> 3)" if m.count > 1 else ""
+            out(f"store_matrices(place + (swizzle ^ (16 * (k & 7))){chunk}, {words})")
         out("proxy_fence()", "syncwarp()")
-        out(f"i_{row} = {row}_first + 64 * team + 16 * warp + lane")
-        with out.block(f"if lane < 16 and i_{row} < {self.access.size(row)}:"):
-            rows = [a for a in result.axes if a != lane]
-            where = " + ".join(self.access.offset(result.name, result.axes, rows, True)) or "0"
-            name = self.access.result_names[result.name]
-            out(f"store_row({name}, {where}, stage + {plan.pitch} * lane, {2 * plan.lanes})")
+        with out.block("if leader:"):
+            at = ", ".join([f"{row}_first + 64 * team + 16 * warp", *(f"i_{a}" for a in m.axes[2:])])
+            for part in range(m.count):
+                where = f"stage + {part * size}" if part else "stage"
+                out(f"store_{m.operand}_rows({where}, maps + {128 * number}, {CHUNK * part}, {at})")
 
     def _value(self, scope: TileScalars, result: Result) -> str:
         kind = "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"

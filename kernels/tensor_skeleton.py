@@ -41,7 +41,10 @@ def factories(made: Class, plan: TensorPlan, names: Collection[str]) -> tuple[se
         shape = f'{plan.columns}, {CHUNK}, "{kind}", {left}, b_rows={plan.columns}'
         lines |= {"multiply": f"tile_product({shape})", "multiply_more": f"tile_product({shape}, fresh=False)"}
     for m in maps_of(made, plan):
-        lines[f"load_{m.operand}_tile"] = f"tensor_load({len(m.axes)})"
+        if m.tile == "result":
+            lines[f"store_{m.operand}_rows"] = f"tensor_store({len(m.axes)})"
+        else:
+            lines[f"load_{m.operand}_tile"] = f"tensor_load({len(m.axes)})"
     own = {n for n in intrinsics_tensor.MAKERS if n in names}
     used = {n: text for n, text in lines.items() if n in names}
     own |= {text.split("(")[0] for text in used.values()}
@@ -228,6 +231,7 @@ class Skeleton:
         if p.in_registers:
             k.array("left_words", p.terms // 4, "np.uint32")
             out("fragment = 8192 * team + (16 * warp + (lane & 7) + ((lane >> 3) & 1) * 8) * 128")
+        if p.in_registers or p.staged:
             out("swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
         if p.teams > 1:
             with out.block("if team == 1:"):

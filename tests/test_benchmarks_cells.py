@@ -313,9 +313,13 @@ def test_kernels_are_counted_with_the_call_that_launched_them() -> None:
     counters = [gpu_counters.READ, gpu_counters.WRITTEN, gpu_counters.TIME, *gpu_counters.SHARES]
     head = ",".join(f'"{c}"' for c in ("ID", "Kernel Name", *counters))
     units = ",".join('"x"' for _ in range(len(counters) + 2))
-    rows = [",".join(f'"{c}"' for c in (k, "a_kernel", *(f"{k + 1},000" for _ in counters))) for k in range(3)]
-    said = ["==PROF== Connected", "==PROF== Profiling a - 0", 'cell {"cell": "one", "moved": 2000}']
-    said += ["==PROF== Profiling a - 1", "==PROF== Profiling b - 2", 'cell {"cell": "two", "moved": 3000}']
+    names = ["a_kernel", "void FillFunctor<float>", "a_kernel", "b_kernel", "void FillFunctor<float>"]
+    numbers = [1, 99, 2, 3, 99]
+    rows = [
+        ",".join(f'"{c}"' for c in (k, name, *(f"{number},000" for _ in counters)))
+        for k, (name, number) in enumerate(zip(names, numbers, strict=True))
+    ]
+    said = ["==PROF== Connected", 'cell {"cell": "one", "moved": 2000}', '50%cell {"cell": "two", "moved": 3000}']
     one, two = gpu_counters.lines("\n".join([*said, head, units, *rows]), counters)
     assert (one["kernels"], one["read"], one["us"]) == (1, 1000.0, 1.0)
     assert (two["kernels"], two["read"], two["written"], two["shares"]["L2"]) == (2, 5000.0, 5000.0, 3000.0)
