@@ -55,7 +55,7 @@ def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--only", default="*")
+    parser.add_argument("--only", default="*", help="cells whose name matches (several patterns: semicolon)")
     parser.add_argument("--patience", type=float, default=300.0)
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
@@ -99,11 +99,12 @@ def cells(only: str) -> Iterator[tuple[str, Callable[[], tuple[Callable[[], Any]
     from benchmarks.gpu_gemm_cells import CELLS as PRODUCTS
 
     known = {c.name: c for c in every_cell(512 * MIB)}
+    patterns = only.split(";")
     for name in ROWS:
-        if fnmatch.fnmatch(name, only):
+        if any(fnmatch.fnmatch(name, p) for p in patterns):
             yield name, lambda cell=known[name]: row_call(cell)
     for name in TENSOR:
-        if fnmatch.fnmatch(name, only):
+        if any(fnmatch.fnmatch(name, p) for p in patterns):
             yield name, lambda make=(CELLS | PRODUCTS)[name]: tensor_call(make)
 
 
