@@ -111,6 +111,61 @@ def prefetch(typing: Any, pointer: Any, index: Any) -> Any:
     return types.none(pointer, types.int64), generate
 
 
+def _stream(cell: Any) -> Any:
+    """``stream(pointer, index, step, buffer, count)``: elements of a buffer to memory, whole lines past the caches.
+
+    A line that is written as a whole need not be read before. Where elements do not lie side by side (`step`), and at
+    either end, they are written as ever. `drained` has to follow before others read them.
+    """
+
+    @intrinsic
+    def stream(typing: Any, pointer: Any, index: Any, step: Any, buffer: Any, count: Any) -> Any:
+        def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            target, index, step, source, count = args
+            word, item = ir.IntType(64), context.get_data_type(cell)
+            size = context.get_abi_sizeof(item)
+            lanes = LINE // size
+            line = ir.VectorType(item, lanes).as_pointer()
+            past = b.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+            first = b.gep(target, [index])
+
+            def one_by_one(low: Any, high: Any) -> None:
+                with cgutils.for_range(b, b.sub(high, low)) as loop:
+                    k = b.add(low, loop.index)
+                    b.store(b.load(b.gep(source, [k])), b.gep(first, [b.mul(k, step)]))
+
+            ahead = b.and_(b.udiv(b.sub(word(0), b.ptrtoint(first, word)), word(size)), word(lanes - 1))
+            begin = b.select(b.icmp_signed("<", ahead, count), ahead, count)
+            whole = b.and_(b.ptrtoint(first, word), word(size - 1))  # elements at odd addresses have no lines
+            fits = b.icmp_signed("==", b.or_(whole, b.xor(step, word(1))), word(0))
+            begin = b.select(fits, begin, count)
+            lines = b.sdiv(b.sub(count, begin), word(lanes))
+            end = b.add(begin, b.mul(lines, word(lanes)))
+            one_by_one(word(0), begin)
+            with cgutils.for_range(b, lines) as loop:
+                k = b.add(begin, b.mul(loop.index, word(lanes)))
+                values = b.load(b.bitcast(b.gep(source, [k]), line), align=size)
+                written = b.store(values, b.bitcast(b.gep(first, [k]), line), align=LINE)
+                written.set_metadata("nontemporal", past)
+            one_by_one(end, count)
+            return context.get_dummy_value()
+
+        return types.none(pointer, types.int64, types.int64, buffer, types.int64), generate
+
+    return stream
+
+
+@intrinsic
+def drained(typing: Any) -> Any:
+    """What went past the caches is seen by other threads from here on."""
+
+    def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+        b.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
 @intrinsic
 def missing(typing: Any, pointer: Any) -> Any:
     """Whether there was no room."""
@@ -146,6 +201,7 @@ def _store(dtype: str) -> Any:
 
 for _dtype in STORAGE:
     globals()[f"pointer_{_dtype}"] = _pointer(CELL[_dtype])
+    globals()[f"stream_{_dtype}"] = _stream(CELL[_dtype])
     globals()[f"stack_{_dtype}"], globals()[f"heap_{_dtype}"] = (_buffer(CELL[_dtype], heap) for heap in (False, True))
     globals()[f"load_{_dtype}"] = _load(_dtype)
     globals()[f"store_{_dtype}"] = globals()[f"store_stream_{_dtype}"] = _store(_dtype)

@@ -18,7 +18,7 @@ from redalg.kernels.cpu_build import functions
 from redalg.kernels.cpu_lanes import supported
 from redalg.kernels.cpu_layout import across_of, layout_of
 from redalg.kernels.cpu_measuring import fastest
-from redalg.kernels.cpu_schedule import FAMILIES, WHOLE, CpuSchedule, span_of
+from redalg.kernels.cpu_schedule import FAMILIES, WHOLE, CpuSchedule, past_caches, span_of
 from redalg.kernels.cpu_threads import threads
 from redalg.kernels.cpu_walk import Compiled, steps_of, walk
 from redalg.kernels.emit_numba import RANGE, emit_cpu
@@ -203,7 +203,8 @@ def planned(
         laned = lower(form, {o.name: _typed(o) for o in program.operands}, across)
         laned = replace(laned, operands=program.operands)
         program, across = (laned, across) if supported(laned) else (program, ())
-    return program, layout_of(program, views), _schedule(program, sizes, across, asked)
+    schedule = _schedule(program, sizes, across, asked)
+    return program, layout_of(program, views), replace(schedule, past=past_caches(program, sizes))
 
 
 def _schedule(program: Program, sizes: Mapping[str, int], across: tuple[str, ...], asked: str | None) -> CpuSchedule:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from redalg.graph import walk
-from redalg.kernels.ir import Module, Program
+from redalg.kernels.ir import STORAGE, Module, Program
 from redalg.kernels.layouts import steps_nodes
 from redalg.kernels.points import point_of
 
@@ -15,6 +15,8 @@ TILE = 1024  # elements of a tile where a row is walked in tiles
 STRIP = 512  # elements of a row among which a position is searched for
 WHOLE = 8192  # the longest row that is one tile
 SPAN = 1 << 16  # elements of a piece of a row whose elements are cheap
+STRIPE = 1024  # elements of a result that are gathered in the first-level cache on their way past the caches
+PAST = 1 << 25  # bytes of results that are worth it: what is read next would not find them in the caches
 FAMILIES = ("rows", "split", "columns")
 BLOCK = 1024  # lanes of rows that lie side by side, walked together
 ROWS = 64  # elements of a tile of such a block
@@ -29,12 +31,14 @@ class CpuSchedule:
     length that depends on nothing but the sizes; pieces are shared out among threads, and their states are merged in
     the order of the stream, so that every number of threads gives the same bits. ``across``: axes of rows that lie side
     by side in memory while the stream does not; blocks of them are walked together, one element of the stream after the
-    other.
+    other. ``past``: results with an element for each of the stream go to memory past the caches, which spares reading
+    the lines they are written to.
     """
 
     resident: bool = False
     split: bool = False
     across: tuple[str, ...] = ()
+    past: bool = False
 
     @property
     def family(self) -> str:
@@ -42,10 +46,13 @@ class CpuSchedule:
 
     def __str__(self) -> str:
         what = f"blocks of {BLOCK} rows side by side along {','.join(self.across)}" if self.across else "rows"
+        end = "; results go past the caches" if self.past else ""
         if self.split:
-            return f"{what} in pieces, shared out among threads; their states are merged in the order of the stream"
+            return (
+                f"{what} in pieces, shared out among threads; their states are merged in the order of the stream{end}"
+            )
         how = f"as one tile of at most {WHOLE} elements" if self.resident else "in tiles"
-        return f"{what} shared out among threads, each walked {how}"
+        return f"{what} shared out among threads, each walked {how}{end}"
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,15 @@ class CpuModule(Module):
     """Functions that share their arguments and run one after the other; `Module.entry` is the first."""
 
     stages: tuple[Stage, ...] = ()
+
+
+def past_caches(program: Program, sizes: Mapping[str, int]) -> bool:
+    """Whether what is written for every element is more than caches hold, and rows are long enough for whole lines."""
+    kept = [r for r in program.results if r.keeps]
+    written = sum(prod(sizes[a] for a in r.axes) * STORAGE[r.dtype] for r in kept)
+    return (
+        bool(kept) and not program.lanes and written >= PAST and prod(sizes[a] for a in program.stream) >= STRIPE // 4
+    )
 
 
 def span_of(program: Program, sizes: Mapping[str, int]) -> int:

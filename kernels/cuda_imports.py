@@ -14,8 +14,10 @@ CUDA: Modules = {  # every function has a twin of its name; syncthreads is calle
 }
 CPU: Modules = {
     "cpu_math": CUDA["gpu_math"],
-    "cpu_memory": frozenset({"free", "missing", "prefetch"})
-    | {f"{way}_{d}" for way in ("pointer", "load", "store", "store_stream", "stack", "heap") for d in STORAGE},
+    "cpu_memory": frozenset({"drained", "free", "missing", "prefetch"})
+    | {
+        f"{way}_{d}" for way in ("pointer", "load", "store", "store_stream", "stream", "stack", "heap") for d in STORAGE
+    },
 }
 
 

@@ -56,7 +56,7 @@ class Kernel:
         elements, folding = self.parts()
         self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)
-        self.results = Results(self)
+        self.results = self.writer()
         self.lists = {part.name: part.top for p in program.passes for part in p.parts if part.top}
         bounded = frozenset(n + end for n in program.attained for end in ("", "_b", "_new"))
         names = fast_names(program) if self.approximates else {}
@@ -75,6 +75,9 @@ class Kernel:
 
     def addresses(self) -> Access:
         return Access(self.program, self.schedule, self.layout)
+
+    def writer(self) -> Results:
+        return Results(self)
 
     def lane_rows(self) -> LaneRows:
         """The printer of rows whose state holds arrays along lanes."""

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from redalg.kernels.cpu_elements import CpuElements, CpuFolding
 from redalg.kernels.cpu_lanes import CpuLaneRows
-from redalg.kernels.cpu_schedule import BLOCK, ROWS, STRIP, TILE, WHOLE, CpuModule, CpuSchedule, Stage
+from redalg.kernels.cpu_results import CpuResults
+from redalg.kernels.cpu_schedule import BLOCK, ROWS, STRIP, STRIPE, TILE, WHOLE, CpuModule, CpuSchedule, Stage
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
@@ -95,6 +96,7 @@ class CpuKernel(Kernel):
     """One function of a module."""
 
     elements: CpuElements
+    results: CpuResults
     packs = False
     approximates = False  # all of `redalg.kernels.cpu_math` is as quick as it is exact
 
@@ -116,6 +118,9 @@ class CpuKernel(Kernel):
         """What lies before the first lane of a block, as a term."""
         return "origin + " if self.cpu.across else ""
 
+    def writer(self) -> CpuResults:
+        return CpuResults(self)
+
     def lane_rows(self) -> CpuLaneRows:
         return CpuLaneRows(self)
 
@@ -134,6 +139,7 @@ class CpuKernel(Kernel):
         head += [*buffers, *_unless_missing(heap)]
         each = "job" if self.stage.counts == "pieces" else "unit" if self.cpu.across else "row"
         head += [f"    for {each} in range(low, high):", *body, *(f"    free({name})" for name in heap)]
+        head += ["    drained()"] if self.results.streamed else []
         return swept("\n".join([*head, ""]))
 
     def walk(self) -> str:
@@ -147,8 +153,8 @@ class CpuKernel(Kernel):
         tile = WHOLE if self.schedule.resident else ROWS if self.cpu.across else TILE
         constants = {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
-            "E": f"{self.real}(np.e)", "TILE": tile, "BLOCK": BLOCK, "STRIP": STRIP, "THREADS": 1,
-            "MISSING": "i64(2**62)",
+            "E": f"{self.real}(np.e)", "TILE": tile, "BLOCK": BLOCK, "STRIP": STRIP, "STRIPE": STRIPE,
+            "THREADS": 1, "MISSING": "i64(2**62)",
         }  # fmt: skip
         return "\n".join([*lines, *definitions(names, constants)])
 
