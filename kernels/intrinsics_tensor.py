@@ -185,9 +185,10 @@ def _descriptor() -> Any:
     """``descriptor(address, leading)``: of a tile in shared memory; `leading` bytes from one chunk to the next."""
 
     def body(b: Any, address: Any, leading: Any) -> Any:
-        low = b.zext(b.lshr(b.and_(address, I32(0x3FFFF)), I32(4)), I64)
-        ahead = b.shl(b.zext(b.lshr(leading, I32(4)), I64), I64(16))
-        return b.or_(b.or_(low, ahead), I64((1024 >> 4) << 32 | 1 << 62))
+        low = b.lshr(b.and_(address, I32(0x3FFFF)), I32(4))
+        ahead = b.shl(b.lshr(leading, I32(4)), I32(16))
+        low = inline(b, "mov.b32 $0, $1;", "=r,r", I32, [b.or_(low, ahead)])  # nothing is found in 64 bits above it
+        return b.or_(b.zext(low, I64), I64((1024 >> 4) << 32 | 1 << 62))
 
     return numeric("descriptor", ("i32", "i32"), "u64", body)
 

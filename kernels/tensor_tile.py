@@ -254,7 +254,8 @@ class Tile:
         for rest in exponents(bodies, self.made.value):
             if not (rest.axes & {self.made.stream}) and not self._varying([rest]) and not is_const(rest, 0):
                 name = f"shift{len(element.shifts) + 1}" if element.shifts else "shift"
-                top = guarded_top(rest)
+                # Where the anchor stays, what is exact is found to be the same in all blocks, and computed before them.
+                top = guarded_top(rest) if self.kernel.plan.anchor != "stays" else None
                 text = f"-max_nan_f32({scope.converted(top, 'f')}, LOWEST)" if top else scope.converted(rest, "f", 3)
                 scope.lines.append(f"{name} = LOG2E * {text}")
                 scope.known[rest] = element.shifts[rest] = name

@@ -29,7 +29,8 @@ OWN = ("or within", "two masks", "scaled lanes", "output and lse", "keys are val
        "scale of a row", "scale of head and of all", "bias of both", "relative bias", "shown the other way",
        "lse alone", "maximum", "minimum", "output and maximum", "no heads", "added mask", "documents",
        "documents, causal", "a prefix", "a prefix of each", "lengths", "lengths, causal")  # fmt: skip
-LENGTHS = [(17, 63), (63, 65), (65, 127), (127, 130), (130, 17), (200, 333), (1000, 1000)]
+LENGTHS = [(1, 7), (7, 1), (17, 63), (63, 65), (65, 127), (127, 130), (130, 17), (200, 333), (1000, 1000)]
+LENGTHS += [(65, 4097), (4097, 63)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -199,7 +200,7 @@ def test_rows_whose_later_blocks_overflow_are_computed_again() -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-@pytest.mark.parametrize("lengths", [(65, 127), (200, 333)], ids=str)
+@pytest.mark.parametrize("lengths", [(1, 7), (65, 127), (200, 333), (63, 4097), (1000, 1)], ids=str)
 def test_specs_of_their_own(name: str, lengths: tuple[int, int]) -> None:
     arrays = drawn(INSIDE[name], *lengths)
     agree(INSIDE[name], run_of(INSIDE[name])(**arrays), arrays)

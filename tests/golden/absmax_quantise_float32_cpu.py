@@ -1,14 +1,17 @@
-# absmax_quantise of float32, i=4096, j=4096; cpu, rows shared out among threads, each walked as one tile of at most 8192 elements
+# absmax_quantise of float32, i=4096, j=4096; cpu, rows shared out among threads, each walked as one tile of at most 8192 elements; results go past the caches
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu_math import abs_f32, max_nan_f32, round_int8_f32
-from redalg.kernels.cpu_memory import load_float32, pointer_float32, store_float32
+from redalg.kernels.cpu_memory import (
+    drained, load_float32, pointer_float32, stack_float32, store_float32, stream_float32
+)
 
 f32 = np.float32
 INF = f32(np.inf)
+STRIPE = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -24,6 +27,7 @@ def q_scale_rows(x, q, scale, q_s0, q_s1, scale_s0, size_j, x_s0, low, high):
     q = pointer_float32(q)
     scale = pointer_float32(scale)
     length = size_j
+    q_stripe = stack_float32(STRIPE)
     for row in range(low, high):
         i_i = row
         x_row = i_i * x_s0
@@ -38,6 +42,10 @@ def q_scale_rows(x, q, scale, q_s0, q_s1, scale_s0, size_j, x_s0, low, high):
         t1 = max_abs_x_b / f32(127)
         store_float32(scale, scale_row, t1)
         t2 = f32(127) / max_abs_x_b
-        for k in range(count):
-            at = first + k
-            store_float32(q, q_row + at * q_s1, round_int8_f32(t2 * load_float32(x, x_row + at)))
+        for stripe in range(0, count, STRIPE):
+            edge = min(stripe + STRIPE, count)
+            for k in range(stripe, edge):
+                at = first + k
+                store_float32(q_stripe, k - stripe, round_int8_f32(t2 * load_float32(x, x_row + at)))
+            stream_float32(q, q_row + (first + stripe) * q_s1, q_s1, q_stripe, edge - stripe)
+    drained()
