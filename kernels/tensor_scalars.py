@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from redalg.graph import Node, add, walk
@@ -109,14 +109,16 @@ def exponents(bodies: Iterable[Node], value: Node) -> list[Node]:
     return list(dict.fromkeys(rest for rest in found if rest is not None))
 
 
-def guarded_top(rest: Node) -> Node | None:
-    """The maximum m in ``-(0 where m = -oo, else m)``: what exponents add where rows may have no elements.
+def guarded_top(rest: Node, tops: Collection[str]) -> Node | None:
+    """The maximum m in ``-(0 where m = -oo, else m)``, one of these of all that is exponentiated.
 
-    Any finite number does in place of that 0, for all elements of such a row are -oo, and so does the larger of m and
-    a number whose product with log2 e is finite: below that the product, which is what is printed, is not finite.
+    Any finite number does in place of that 0, for all elements of a row whose m is -oo are -oo; and so does the larger
+    of m and a number whose product with log2 e is finite: where m is below it, that product is not.
     """
     if not _negation(rest) or rest.args[1].op != "where":
         return None
     condition, there, other = rest.args[1].args
-    lowest = condition.op == "eq" and any(a.op == "special" and a.attr == "-oo" for a in condition.args)
-    return other if lowest and other in condition.args and there.op == "const" and there.attr == 0 else None
+    zero = there.op == "const" and there.attr == 0 and condition.op == "eq" and other in condition.args
+    lowest = any(a.op == "special" and a.attr == "-oo" for a in condition.args)
+    own = other.op == "state" and other.attr.name.removesuffix("_b").removesuffix("_new") in tops
+    return other if zero and lowest and own else None

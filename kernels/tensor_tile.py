@@ -34,6 +34,9 @@ class Tile:
         self.kernel, self.made, self.out = kernel, kernel.made, kernel.out
         self.columns, self.picks = Columns(kernel), Picks(kernel)
         self.deferred = _deferred(kernel)
+        steps = (*self.made.walk.lift, *self.made.walk.update)
+        folds = [f for s in steps if isinstance(s, Loop) for f in s.folds]
+        self.tops = {_part(f.names[0]) for f in folds if f.kind == "max" and f.bodies[0] is self.made.value}
 
     # --- scores ------------------------------------------------------------------------------------------------------
 
@@ -255,7 +258,7 @@ class Tile:
             if not (rest.axes & {self.made.stream}) and not self._varying([rest]) and not is_const(rest, 0):
                 name = f"shift{len(element.shifts) + 1}" if element.shifts else "shift"
                 # Where the anchor stays, what is exact is found to be the same in all blocks, and computed before them.
-                top = guarded_top(rest) if self.kernel.plan.anchor != "stays" else None
+                top = guarded_top(rest, self.tops) if self.kernel.plan.anchor != "stays" else None
                 text = f"-max_nan_f32({scope.converted(top, 'f')}, LOWEST)" if top else scope.converted(rest, "f", 3)
                 scope.lines.append(f"{name} = LOG2E * {text}")
                 scope.known[rest] = element.shifts[rest] = name
@@ -293,6 +296,10 @@ class Tile:
         if not rest:
             return None
         return rest[0] if len(rest) == 1 else Node("mul", tuple(rest))
+
+
+def _part(name: str) -> str:
+    return name.removesuffix("_b").removesuffix("_new")
 
 
 def _reads(leaves: Iterable[Node]) -> bool:

@@ -12,9 +12,11 @@ from hypothesis import assume, given, settings
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.kernels.ir import Module
+from redalg.graph import neg
+from redalg.kernels.ir import Loop, Module
 from redalg.kernels.tensor_class import Class, Outside
 from redalg.kernels.tensor_plan import TensorPlan, fitted
+from redalg.kernels.tensor_scalars import exponents, guarded_top
 from tests.tensor_cases import CLASS, OPTIMISTIC, class_of, form_of, text_of
 from tests.tensor_quads import Quads
 from tests.test_tensor_class import INSIDE, rests, values
@@ -170,6 +172,28 @@ def test_rows_without_any_element_and_infinite_scores() -> None:
 
 
 # --- anchors ---------------------------------------------------------------------------------------------------------
+
+
+def test_only_a_maximum_of_what_is_exponentiated_has_a_floor() -> None:
+    made = class_of("attention")
+    bodies = [b for step in made.walk.update if isinstance(step, Loop) for f in step.folds for b in f.bodies]
+    (rest,) = [r for r in exponents(bodies, made.value) if r.axes]
+    top = guarded_top(rest, {"max_u"})
+    assert top is not None and top.attr.name == "max_u_new"
+    assert guarded_top(rest, {"max_w"}) is None and guarded_top(rest.args[1], {"max_u"}) is None
+    assert guarded_top(neg(top), {"max_u"}) is None  # not guarded: it is never -oo
+
+
+GUARD = "m = max[j](where(s > c, s, -oo)); p = exp(s - where(m == -oo, 0, m)); "
+GUARD += "O = sum[j](p*V[h,j,e])/sum[j](p); return O"
+
+
+def test_a_guarded_maximum_of_other_elements() -> None:
+    """Rows of which no element counts for the maximum have elements all the same, and 0 is no number like any other."""
+    text = text_of("s", rest=GUARD, declared="tensors c; ").replace("u = s; ", "")
+    for c in (-1e9, 3.0, 1e9):
+        found = judge(text, given={"c": c}, spread=0.3, slack=4.0)["O"]
+        assert np.isfinite(found[~np.isnan(found)]).all() and (~np.isnan(found)).any()
 
 
 @pytest.mark.parametrize("name", OPTIMISTIC)
