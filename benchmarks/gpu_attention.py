@@ -3,7 +3,8 @@
 `python -m benchmarks.gpu_attention --out FILE [--only PATTERN]` writes one JSON line for every cell and skips those the
 file has; `--report FILE` writes `gpu_attention.md` from it. Contenders of a cell take turns: in every round each runs
 for a quarter of a second on the same inputs, in alternating order, so that all meet the same temperature and power
-limit; times are medians over rounds. Results are checked against float64 (a sample of rows) before anything is timed,
+limit; times are medians over rounds, and so are the clock and the power that the device reports in the middle of each
+turn (NVML). Results are checked against float64 (a sample of rows) before anything is timed,
 on poisoned outputs; who is wrong is not timed.
 """
 
@@ -65,7 +66,7 @@ def _lines(name: str, make: Callable[[], Contenders], seconds: float, rounds: in
             (calls if isinstance(error, float) and error <= cell.bound else wrong)[who] = call
             if who in wrong:
                 print(f"{name}: {who} is not timed: {error}", flush=True)
-        times = race(calls, seconds, rounds)
+        times, states = race(calls, seconds, rounds)
     except Exception as problem:  # a peer that is not there, memory that is not there
         yield {"cell": name, "failed": repr(problem)[:300], **conditions()}
         return
@@ -73,7 +74,7 @@ def _lines(name: str, make: Callable[[], Contenders], seconds: float, rounds: in
         torch.cuda.empty_cache()
     yield {
         "cell": name, "unit": cell.unit, "work": cell.work, "ms": {w: round(t, 5) for w, t in times.items()},
-        "rate": {w: round(cell.work / t / 1e9, 1) for w, t in times.items()}, "wrong": sorted(wrong),
+        "rate": {w: round(cell.work / t / 1e9, 1) for w, t in times.items()}, "wrong": sorted(wrong), "state": states,
         "extra": cell.extra, **conditions(),
     }  # fmt: skip
 
@@ -92,16 +93,22 @@ def _checked(call: Call, cell: Contenders) -> float | str:
     return float(((found.double() - cell.truth).abs().max() / cell.truth.abs().max()).item())
 
 
-def race(calls: dict[str, Call], seconds: float, rounds: int) -> dict[str, float]:
-    """Milliseconds a call, medians over rounds in which every contender runs for `seconds`."""
+def race(calls: dict[str, Call], seconds: float, rounds: int) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """Milliseconds a call, and [MHz, W], medians over rounds in which every contender runs for `seconds`."""
     import torch
 
-    def timed(call: Call, count: int) -> float:
+    state = reader()
+
+    def timed(call: Call, count: int, seen: list[tuple[float, float]] | None = None) -> float:
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin = time.perf_counter()
         start.record()
         for _ in range(count):
             call()
         stop.record()
+        if seen is not None and state is not None:
+            time.sleep(max(0.0, seconds / 2 - (time.perf_counter() - begin)))
+            seen.append(state())
         stop.synchronize()
         return float(start.elapsed_time(stop)) / count
 
@@ -111,11 +118,29 @@ def race(calls: dict[str, Call], seconds: float, rounds: int) -> dict[str, float
         each = timed(call, 3)
         counts[who] = max(3, math.ceil(seconds * 1e3 / each))
     found: dict[str, list[float]] = {who: [] for who in calls}
+    states: dict[str, list[tuple[float, float]]] = {who: [] for who in calls}
     for turn in range(rounds):
         for who in list(calls)[:: 1 if turn % 2 == 0 else -1]:
             timed(calls[who], max(1, counts[who] // 4))
-            found[who].append(timed(calls[who], counts[who]))
-    return {who: statistics.median(times) for who, times in found.items()}
+            found[who].append(timed(calls[who], counts[who], states[who]))
+    medians = {who: [statistics.median(x) for x in zip(*seen, strict=True)] for who, seen in states.items() if seen}
+    return {who: statistics.median(times) for who, times in found.items()}, medians
+
+
+def reader() -> Callable[[], tuple[float, float]] | None:
+    """What reads the multiprocessors' clock in MHz and the board's power in W; None where NVML is not to be had."""
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+        device = nvml.nvmlDeviceGetHandleByIndex(0)
+        nvml.nvmlDeviceGetPowerUsage(device)
+    except Exception:
+        return None
+    return lambda: (
+        float(nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)),
+        nvml.nvmlDeviceGetPowerUsage(device) / 1e3,
+    )
 
 
 def conditions() -> dict[str, Any]:
@@ -126,6 +151,7 @@ def conditions() -> dict[str, Any]:
     return {
         "device": torch.cuda.get_device_name(), "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(),
         "numba": version("numba"), "numba_cuda": version("numba-cuda"), "date": time.strftime("%Y-%m-%d"),
+        "multiprocessors": torch.cuda.get_device_properties(0).multi_processor_count,
     }  # fmt: skip
 
 

@@ -39,8 +39,28 @@ def text(lines: list[dict[str, Any]], file: Path) -> str:
     ]
     for line in lines:
         out.append(_row(line))
+    out += _states(lines)
     out += ["", *(f"- {line['cell']}: {json.dumps(line['extra'])}" for line in lines if line.get("extra"))]
     return "\n".join(out) + "\n"
+
+
+def _states(lines: list[dict[str, Any]]) -> list[str]:
+    """Clock, power and operations a clock and multiprocessor, of us and of the peers."""
+    seen = [line for line in lines if line.get("state") and line["unit"] == "operations"]
+    if not seen:
+        return []
+    head = (
+        "while running: MHz, W, operations a clock and multiprocessor (of 4096 that its tensor cores have in 16 bits)"
+    )
+    out = ["", f"| work | {head} |", "|---|---|"]
+    for line in seen:
+        found = []
+        for who, (clock, power) in line["state"].items():
+            work = MATMUL_WORK if who == "matmul" and line["cell"] in MATMUL else line["work"]
+            each = work / line["ms"][who] / 1e3 / clock / line["multiprocessors"]
+            found.append(f"{who} {clock:.0f}, {power:.0f}, {each:.0f}")
+        out.append(f"| {line['cell']} | {'; '.join(found)} |")
+    return out
 
 
 def _row(line: dict[str, Any]) -> str:
