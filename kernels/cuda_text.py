@@ -30,7 +30,7 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "count_up count_wait count_last turn_wait uniform quotient opaque shared_base descriptor load_matrices "
     "copy_vector rows_stored nth barrier_init barrier_ready barrier_expect barrier_arrive arrive_pair barrier_wait "
     "turn_pass exp2_fast f32_i32 has_bit word_load word_store number_load number_store proxy_fence fused "
-    "store_matrices tf32_word row_lane quad_lane values_lane "
+    "store_matrices tf32_word row_lane quad_lane values_lane turned turns "
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(

@@ -272,8 +272,7 @@ def fitted(made: Class, sizes: Mapping[str, int], terms: int, lanes: int) -> tup
             found = staged if staged.shared <= ROOM else found
             if not isinstance(found, WidePlan):
                 found = replace(found, teams=min(found.teams, -(-sizes[made.row] // 64)))  # few rows change no order
-            apart = not found.in_registers and made.scale is not None and not positive(made)
-            return (replace(made, scale=None) if apart else made), found
+            return made, found
     raise Outside(f"no tile of {terms} terms and {lanes} lanes fits registers and shared memory")
 
 

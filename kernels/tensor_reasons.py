@@ -34,7 +34,7 @@ def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
     rows, who = (8 * plan.held, "warp") if isinstance(plan, MmaPlan) else (64, "warpgroup")
     tile = f"{rows} rows of {made.row} by {plan.columns} of {made.stream} a {who}"
     found = [f"S holds {short(made.scores)}, {tile}: all that varies along both"]
-    found += _factor(made)
+    found += _factor(made, plan)
     found += _missing(made)
     b = kernel.bounds
     reach = [f"from {b.low}"] * bool(b.low) + [f"up to {b.high}"] * bool(b.high)
@@ -78,10 +78,10 @@ def conversions(made: Class) -> tuple[str, ...]:
     )
 
 
-def _factor(made: Class) -> list[str]:
+def _factor(made: Class, plan: TensorPlan) -> list[str]:
     if made.scale is None or is_const(made.scale, 1):
         return []
-    sign = "" if positive(made) else f"; its sign goes to {made.left.attr.name}"
+    sign = "" if positive(made) else f"; its sign goes to {made.left.attr.name if plan.in_registers else 'S'}"
     return [f"factor: {short(made.scale)} waits, since max and exp(u + …) are all that reads u{sign}"]
 
 

@@ -255,6 +255,7 @@ class Skeleton:
         self.multiply()
         out("scores_done(S)")
         self.release("right")
+        self.turn()
         k.block_places("last")
         k.tile.scores(True)
         k.tile.fold(made.walk.lift, True)
@@ -279,6 +280,7 @@ class Skeleton:
             self.multiply(self.has_values)
             out("scores_first(S)" if self.has_values else "scores_done(S)")
             self.release("right")
+            self.turn()
             k.block_places("block")
             k.tile.scores(False)
             shared = self.shares()
@@ -300,7 +302,7 @@ class Skeleton:
         return step is not None and self.kernel.tile.share(step) is not None
 
     def factor(self) -> None:
-        """What scores are multiplied by, as a positive number; its sign goes to the left operand."""
+        """What scores are multiplied by, as a positive number; its sign goes to the left operand, or to the scores."""
         made, out, k = self.made, self.out, self.kernel
         if made.scale is None or is_const(made.scale, 1):
             return
@@ -309,6 +311,10 @@ class Skeleton:
         k.flush(scope)
         if positive(made):
             out(f"factor = {text}")
+        elif not self.plan.in_registers:
+            out(f"factor = {text}", "turns = not (factor > f32(0))")
+            out("turned = f32(-1) if factor < f32(0) else factor")
+            out("factor = abs_f32(factor) if factor < f32(0) or factor > f32(0) else f32(1)")
         else:
             out(f"factor = {text}", "minus = np.uint32(0x80008000) if factor < f32(0) else np.uint32(0)")
             out("keep = np.uint32(0) if factor == f32(0) else np.uint32(0xffffffff)")
@@ -329,6 +335,14 @@ class Skeleton:
         if made.scale is not None and not is_const(made.scale, 1) and not positive(made):
             with out.block(f"for k in range({p.terms // 4}):"):
                 out("left_words[k] = (left_words[k] & keep) ^ minus")
+
+    def turn(self) -> None:
+        """Scores with the sign of their factor, where the left operand is not in registers; or times 0, or NaN."""
+        made = self.made
+        if self.plan.in_registers or made.scale is None or is_const(made.scale, 1) or positive(made):
+            return
+        with self.out.block("if turns:"), self.out.block(f"for k in range({self.plan.columns // 2}):"):
+            self.out("S[k] = turned * S[k]")
 
     def multiply(self, weigh: bool = False) -> None:
         """Start the next block's scores, and the sums that the last block's weights go into."""

@@ -158,6 +158,7 @@ class WideSkeleton(Skeleton):
                 left, right = f"left_tile + {128 * p.rows} * chunk", f"own_tile + {128 * p.columns} * chunk"
                 out(f"multiply_more(S, descriptor({left}, 16), descriptor({right}, 16))")
         out("scores_done(S)")
+        self.turn()
 
     def add(self) -> None:
         """Weights to shared memory, then weights times values of both parts, to half of the lanes."""
