@@ -22,6 +22,9 @@ CELL = {
     "float8_e4m3fn": types.uint8, "float8_e5m2": types.uint8, "bool": types.uint8,
     **{f"{u}int{b}": getattr(types, f"{u}int{b}") for u in ("", "u") for b in (8, 16, 32, 64)},
 }  # fmt: skip
+# Of every function that takes arrays. LLVM has processors by Intel compute on half of their widest registers, for the
+# sake of the clock; here most time goes into exponentials and the like, of which whole registers hold twice as many.
+WIDE = '"prefer-vector-width"="512"'
 LINE = 64  # bytes; buffers on the stack start at a cache line
 NARROW = frozenset({"float16", "bfloat16", "float8_e4m3fn", "float8_e5m2"})
 
@@ -32,6 +35,7 @@ def _pointer(cell: Any) -> Any:
         kind = types.CPointer(cell)
 
         def generate(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            set.add(b.function.attributes, WIDE)  # llvmlite's own `add` knows attributes without a value alone
             return b.inttoptr(args[0], context.get_value_type(kind))
 
         return kind(types.int64), generate
