@@ -115,7 +115,9 @@ class Scalars:
             elif is_negation(node):
                 stack += [(a, axes) for a in node.args]
             elif node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0:
-                if node.args[0].op == "state" and node.args[0].attr.name in self.bounded:
+                # A reciprocal that is a normal number may stand for divisions; that of a root of a number is one.
+                bounded = node.args[0].op == "state" and node.args[0].attr.name in self.bounded
+                if bounded or node.args[1].attr >= Fraction(-1, 2):
                     self.define(node)
                 else:
                     stack.append((inverse(node), axes))
@@ -228,6 +230,10 @@ class Scalars:
             else:
                 above.append(f)
         above.sort(key=lambda f: len(f.axes))
+        inverses = [f for f in above if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0]
+        if inverses and len(above) > 2:  # what a statistic scales is scaled first: that is a number of common size
+            rest = [f for f in above if f not in inverses]
+            above = [*rest[-1:], *inverses, *rest[:-1]]
         text = " * ".join(self.converted(f, kind, MUL if i == 0 else SIGN) for i, f in enumerate(above))
         return MUL, self._over(text or self.number(Fraction(1)), below, node)
 

@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import fast_div_f32, is_finite_f32, sqrt_f32
+from redalg.kernels.gpu_math import is_finite_f32, sqrt_f32
 from redalg.kernels.intrinsics import load_bfloat16, load_bfloat16x8, shfl_xor_f32, store_bfloat16x8
 
 f32, i64 = np.float32, np.int64
@@ -89,7 +89,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
         avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
     avg_x_b = avg_x_b_sum / f32(n_b)
     avg_x2_b = avg_x2_b_sum / f32(n_b)
-    t2 = sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
+    t2 = f32(1) / sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
     y_part = cuda.local.array(VECTOR, np.float32)
     weight_part = cuda.local.array(8, np.float32)
     bias_part = cuda.local.array(8, np.float32)
@@ -106,7 +106,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
             ) = load_bfloat16x8(bias, j)
             for c in range(VECTOR):
                 k = v * VECTOR + c
-                y_part[c] = fast_div_f32(weight_part[c] * (x_tile[k] - A_x_b - avg_x_b), t2) + bias_part[c]
+                y_part[c] = (x_tile[k] - A_x_b - avg_x_b) * t2 * weight_part[c] + bias_part[c]
             store_bfloat16x8(
                 y, y_row + j,
                 (y_part[0], y_part[1], y_part[2], y_part[3], y_part[4], y_part[5], y_part[6], y_part[7])

@@ -56,14 +56,14 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
             avg_x2_b_sum = avg_x2_b_sum + t1 * t1
         avg_x_b = avg_x_b_sum / f32(n_b)
         avg_x2_b = avg_x2_b_sum / f32(n_b)
-        t2 = sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
+        t2 = f32(1) / sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
         for stripe in range(0, count, STRIPE):
             edge = min(stripe + STRIPE, count)
             for k in range(stripe, edge):
                 at = first + k
                 store_float32(
                     y_stripe, k - stripe,
-                    load_float32(weight, at) * (load_float32(x, x_row + at) - A_x_b - avg_x_b) / t2
+                    (load_float32(x, x_row + at) - A_x_b - avg_x_b) * t2 * load_float32(weight, at)
                     + load_float32(bias, at)
                 )
             stream_float32(y, y_row + (first + stripe) * y_s1, y_s1, y_stripe, edge - stripe)

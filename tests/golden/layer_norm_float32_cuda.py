@@ -85,7 +85,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
         avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
     avg_x_b = avg_x_b_sum / f32(n_b)
     avg_x2_b = avg_x2_b_sum / f32(n_b)
-    t2 = sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
+    t2 = f32(1) / sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
     y_part = cuda.local.array(VECTOR, np.float32)
     weight_part = cuda.local.array(4, np.float32)
     bias_part = cuda.local.array(4, np.float32)
@@ -96,5 +96,5 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
             bias_part[0], bias_part[1], bias_part[2], bias_part[3] = load_float32x4(bias, j)
             for c in range(VECTOR):
                 k = v * VECTOR + c
-                y_part[c] = weight_part[c] * (x_tile[k] - A_x_b - avg_x_b) / t2 + bias_part[c]
+                y_part[c] = (x_tile[k] - A_x_b - avg_x_b) * t2 * weight_part[c] + bias_part[c]
             store_float32x4(y, y_row + j, (y_part[0], y_part[1], y_part[2], y_part[3]))
