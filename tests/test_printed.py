@@ -8,6 +8,8 @@ from collections.abc import Collection
 
 import pytest
 
+import redalg as ra
+from redalg.explore import kernel
 from redalg.kernels.sweeping import swept
 from redalg.kernels.wrapping import WIDTH, wrapped
 from tests.printed import NAMES, printed
@@ -105,6 +107,17 @@ def test_no_statement_is_left_that_nothing_needs(name: str) -> None:
             if isinstance(f, ast.FunctionDef):
                 text = "\n".join(lines[f.lineno - 1 : f.end_lineno])
                 assert swept(text)[0] == text, label
+
+
+@pytest.mark.parametrize(
+    "text, inverted", [("x[i,j] / sqrt(sum[j](x[i,j]**2))", True), ("x[i,j] / sum[j](x[i,j])", False)]
+)
+def test_roots_are_inverted_once_a_row(text: str, inverted: bool) -> None:
+    """Their reciprocals are normal numbers; that of a sum may overflow where a quotient does not."""
+    form = ra.derive_incremental(ra.parse(f"return y = {text}"), axis="j")
+    source = kernel(form, {"i": 4096, "j": 1024}, "H200", dtype="float32").source
+    (line,) = [x for x in source.splitlines() if "y_part[c] =" in x]
+    assert ("/" not in line) == inverted and ("= f32(1) / sqrt_f32(" in source) == inverted
 
 
 def test_the_checks_find_what_they_look_for() -> None:
