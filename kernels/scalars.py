@@ -14,7 +14,7 @@ from redalg.errors import RedalgError
 from redalg.graph import COMPARISONS, Node, rename_axes, walk
 from redalg.kernels.kinds import Kinds, counted, widest
 from redalg.kernels.points import point_of
-from redalg.kernels.signs import inverse, is_minus, is_negation, negated
+from redalg.kernels.signs import inverse, is_inverse, is_minus, is_negation, negated
 from redalg.void import is_statistic
 
 COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
@@ -114,10 +114,9 @@ class Scalars:
                 stack += [(a, inside) for a in reversed(node.args)]
             elif is_negation(node):
                 stack += [(a, axes) for a in node.args]
-            elif node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0:
-                # A reciprocal that is a normal number may stand for divisions; that of a root of a number is one.
+            elif is_inverse(node):
                 bounded = node.args[0].op == "state" and node.args[0].attr.name in self.bounded
-                if bounded or node.args[1].attr >= Fraction(-1, 2):
+                if bounded or node.args[1].attr >= Fraction(-1, 2):  # reciprocals of roots are normal numbers
                     self.define(node)
                 else:
                     stack.append((inverse(node), axes))
@@ -222,7 +221,7 @@ class Scalars:
             return SIGN, f"-{self.converted(negated(node), kind, SIGN)}"
         above, below = [], []
         for f in node.args:
-            if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0 and f not in self.known:
+            if is_inverse(f) and f not in self.known:
                 below.append(inverse(f))
             elif f.op == "const" and f.attr.denominator > 1 and abs(f.attr.numerator) < 2**53 > f.attr.denominator:
                 above += [Node("const", (), Fraction(f.attr.numerator))] if f.attr.numerator != 1 else []
@@ -230,10 +229,8 @@ class Scalars:
             else:
                 above.append(f)
         above.sort(key=lambda f: len(f.axes))
-        inverses = [f for f in above if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0]
-        if inverses and len(above) > 2:  # what a statistic scales is scaled first: that is a number of common size
-            rest = [f for f in above if f not in inverses]
-            above = [*rest[-1:], *inverses, *rest[:-1]]
+        if len(above) > 2 and any(map(is_inverse, above)):  # what a statistic scales has a common size then
+            above = above[-1:] + sorted(above[:-1], key=lambda f: not is_inverse(f))
         text = " * ".join(self.converted(f, kind, MUL if i == 0 else SIGN) for i, f in enumerate(above))
         return MUL, self._over(text or self.number(Fraction(1)), below, node)
 

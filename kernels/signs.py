@@ -28,3 +28,8 @@ def inverse(power: Node) -> Node:
     """1/power, for a power with a negative constant as its exponent."""
     base, e = power.args
     return base if e.attr == -1 else Node("pow", (base, Node("const", (), -e.attr)))
+
+
+def is_inverse(node: Node) -> bool:
+    """Whether a node is a power with a negative constant as its exponent."""
+    return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)

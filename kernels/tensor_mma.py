@@ -203,6 +203,10 @@ class MmaSkeleton(Skeleton):
             self.out(f"write_at = {(stages - 1) * size} if read_at == 0 else read_at - {size}")
         self.fetch(f"{block} - {stages - 1}", free)
 
+    @property
+    def turning(self) -> bool:
+        return False  # threads can write to the left operand wherever it lies
+
     def words(self) -> None:
         """The left operand's fragments, with the factor's sign."""
         out, p, made, k = self.out, self.plan, self.made, self.kernel

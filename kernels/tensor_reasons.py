@@ -81,7 +81,8 @@ def conversions(made: Class) -> tuple[str, ...]:
 def _factor(made: Class, plan: TensorPlan) -> list[str]:
     if made.scale is None or is_const(made.scale, 1):
         return []
-    sign = "" if positive(made) else f"; its sign goes to {made.left.attr.name if plan.in_registers else 'S'}"
+    turning = not plan.in_registers and not isinstance(plan, MmaPlan)
+    sign = "" if positive(made) else f"; its sign goes to {'S' if turning else made.left.attr.name}"
     return [f"factor: {short(made.scale)} waits, since max and exp(u + …) are all that reads u{sign}"]
 
 

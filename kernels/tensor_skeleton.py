@@ -311,7 +311,7 @@ class Skeleton:
         k.flush(scope)
         if positive(made):
             out(f"factor = {text}")
-        elif not self.plan.in_registers:
+        elif self.turning:
             out(f"factor = {text}", "turns = not (factor > f32(0))")
             out("turned = f32(-1) if factor < f32(0) else factor")
             out("factor = abs_f32(factor) if factor < f32(0) or factor > f32(0) else f32(1)")
@@ -336,10 +336,14 @@ class Skeleton:
             with out.block(f"for k in range({p.terms // 4}):"):
                 out("left_words[k] = (left_words[k] & keep) ^ minus")
 
+    @property
+    def turning(self) -> bool:
+        return not self.plan.in_registers
+
     def turn(self) -> None:
-        """Scores with the sign of their factor, where the left operand is not in registers; or times 0, or NaN."""
+        """Scores with the sign of their factor, where the left operand has no place for it; or times 0, or NaN."""
         made = self.made
-        if self.plan.in_registers or made.scale is None or is_const(made.scale, 1) or positive(made):
+        if not self.turning or made.scale is None or is_const(made.scale, 1) or positive(made):
             return
         with self.out.block("if turns:"), self.out.block(f"for k in range({self.plan.columns // 2}):"):
             self.out("S[k] = turned * S[k]")
