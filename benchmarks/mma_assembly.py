@@ -19,11 +19,10 @@ from typing import Any
 import redalg as ra
 from benchmarks.assembly import command
 from benchmarks.measuring import Record
-from benchmarks.tensor_assembly import HEADS, LENGTH, MULTIPLIED, OTHER, form_of
+from benchmarks.tensor_assembly import HEADS, LENGTH, MULTIPLIED, form_of, shaped
 from redalg.errors import RedalgError
 from redalg.kernels.emit_tensor import emit_tensor
 from redalg.kernels.ir import Module
-from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
 from redalg.kernels.ptx import assemble
 from redalg.kernels.target import A100, L40S
@@ -83,12 +82,8 @@ def every_cell() -> Iterator[Cell]:
 
 def planned(cell: Cell) -> tuple[MmaPlan, Module]:
     """The tiles and the kernel of a cell. Raises: Outside."""
-    made, (terms, lanes) = class_of(cell.spec, cell.types), HEADS[cell.head]
-    arrays = (*made.program.operands, *made.program.results)
-    sizes = {a: OTHER for array in arrays for a in array.axes} | made.program.lengths
-    sizes |= {made.row: LENGTH, made.stream: LENGTH, made.terms: terms} | ({made.lane: lanes} if made.lane else {})
-    views = {o.name: View.contiguous(tuple(sizes[a] for a in o.axes)) for o in made.program.operands if not o.number}
-    made, plan = mma_plan_of(made, sizes, views, TARGETS[cell.cc])
+    made = class_of(cell.spec, cell.types)
+    made, plan = mma_plan_of(made, *shaped(made, cell.head), TARGETS[cell.cc])
     return plan, emit_tensor(made, plan)
 
 

@@ -95,15 +95,20 @@ def every_cell() -> Iterator[Cell]:
                     yield from (Cell(spec, head, dtype, anchor) for anchor in anchors_of(made))
 
 
-def planned(cell: Cell) -> tuple[TensorPlan, Module]:
-    """The tiles and the kernel of a cell. Raises: Outside."""
-    made = class_of(cell.spec, cell.dtype)
-    terms, lanes = HEADS[cell.head]
+def shaped(made: Class, head: str) -> tuple[dict[str, int], dict[str, View]]:
+    """The lengths of all axes, and contiguous operands of these lengths."""
+    terms, lanes = HEADS[head]
     arrays = (*made.program.operands, *made.program.results)
     sizes = {a: OTHER for array in arrays for a in array.axes} | made.program.lengths
     sizes |= {made.row: LENGTH, made.stream: LENGTH, made.terms: terms} | ({made.lane: lanes} if made.lane else {})
     views = {o.name: View.contiguous(tuple(sizes[a] for a in o.axes)) for o in made.program.operands if not o.number}
-    made, plan = plan_of(made, sizes, views, H200)
+    return sizes, views
+
+
+def planned(cell: Cell) -> tuple[TensorPlan, Module]:
+    """The tiles and the kernel of a cell. Raises: Outside."""
+    made = class_of(cell.spec, cell.dtype)
+    made, plan = plan_of(made, *shaped(made, cell.head), H200)
     plan = replace(plan, anchor=cell.anchor)
     return plan, emit_tensor(made, plan)
 
