@@ -29,7 +29,7 @@ from redalg.kernels.tensor_gemm_launches import inside as inside_of
 from redalg.kernels.tensor_gemm_planning import First, GemmPlanned, gemm_planned, result_dtypes
 from redalg.kernels.tensor_gemm_prologue import Inside
 from redalg.kernels.tensor_mma_plan import MmaPlan, described, mma_plan_of, rate_of
-from redalg.kernels.tensor_plan import TENSOR_RATE, Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of
+from redalg.kernels.tensor_plan import TENSOR_RATE, Map, TensorPlan, WidePlan, fixed_of, maps_of, plan_of, require_large
 from redalg.kernels.tensor_products import TF32
 from redalg.kernels.tensor_reasons import conversions, origins
 
@@ -168,6 +168,8 @@ def _on_tensor_cores(
             raise Outside("an axis has length 0")
         optimistic = schedule == OPTIMISTIC
         made = classified(program, sizes, schedule == TF32)
+        if schedule is None:
+            require_large(made, sizes)
         other = schedule == MMA or made.converted or target.cc[0] != 9
         planned = mma_plan_of if other and not optimistic else plan_of
         made, tiles = planned(made, sizes, views, target, deterministic)

@@ -155,8 +155,6 @@ def mma_plan_of(
         raise Outside(f"{max(terms, lanes)} terms or lanes are more than {LONGEST}")
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
-    if sizes[made.row] * sizes[made.stream] * max(terms, lanes) < 1 << 16:
-        raise Outside("it is too small for tiles")
     for p in made.products:
         _require(made, p.left, p.terms, sizes, views)
         _require(made, p.right, p.terms, sizes, views)

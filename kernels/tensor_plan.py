@@ -212,8 +212,6 @@ def plan_of(
     lanes = sizes[made.lane] if made.lane else 0
     if max(sizes[made.row], sizes[made.stream]) >= EXACT:
         raise Outside(f"positions of {EXACT} and more are not told apart by float32")
-    if sizes[made.row] * sizes[made.stream] * max(terms, lanes) < 1 << 16:
-        raise Outside("it is too small for tiles")
     for m in maps_of(made, TensorPlan(1, 64, 2, terms, lanes, True, False, widths=widths_of(made, sizes))):
         _require(made, m, sizes, views[m.operand])
     if not lanes:
@@ -221,6 +219,13 @@ def plan_of(
     made, found = fitted(made, sizes, terms, lanes)
     pieces = 1 if deterministic else pieces_of(made, found, sizes, target)
     return made, replace(found, pieces=pieces)
+
+
+def require_large(made: Class, sizes: Mapping[str, int]) -> None:
+    """Raises: Outside where a tile would be nearly empty."""
+    lanes = sizes[made.lane] if made.lane else 0
+    if sizes[made.row] * sizes[made.stream] * max(terms_of(made, sizes), lanes) < 1 << 16:
+        raise Outside("it is too small for tiles")
 
 
 def long_plan(

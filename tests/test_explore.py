@@ -180,6 +180,16 @@ def test_a_printed_kernel_is_the_one_that_would_be_launched() -> None:
     assert kernel(LSE, {"i": 64, "j": 4096}, dtype="bfloat16").source != found.source
 
 
+@pytest.mark.parametrize("schedule", ["tensor", "optimistic", "mma"])
+def test_small_products_go_to_tensor_cores_only_where_that_is_asked_for(schedule: str) -> None:
+    form = ra.derive_incremental(ra.catalog["attention"])
+    small, large = ({"h": 1, "i": i, "j": i, "d": 64, "e": 64} for i in (7, 64))
+    asked = kernel(form, small, "H200", dtype="bfloat16", schedule=schedule)
+    usual, more = (kernel(form, sizes, "H200", dtype="bfloat16") for sizes in (small, large))
+    assert "tensor cores" in str(asked.reasons[0]) and "tensor cores" in str(more.reasons[0])
+    assert usual.reasons[-1] == "not on tensor cores: it is too small for tiles"
+
+
 def test_what_cannot_be_printed_is_refused() -> None:
     with pytest.raises(ra.RedalgError, match="axis j without a length"):
         kernel(LSE, {"i": 4})

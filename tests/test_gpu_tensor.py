@@ -353,7 +353,6 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Mapping[str, Any]], str]] = {
         "attention", "tensor", lambda: {n: x.float() for n, x in drawn("attention", 130, 200).items()}, "float32",
     ),
     "rows not aligned": ("attention", "tensor", lambda: misaligned("attention"), "16"),
-    "too small": ("attention", "tensor", lambda: drawn("attention", 1, 100), "too small"),
     "heads too long": ("attention", "tensor", lambda: drawn("attention", 64, 64, 64, 320), "320 lanes"),
     "no matrix": ("attention_cosine", "tensor", lambda: drawn("attention_cosine", 130, 200), "sums over one axis"),
     "an anchor that is seen": ("attention_masked", "optimistic", lambda: drawn("attention_masked", 130, 200), "anchor"),
