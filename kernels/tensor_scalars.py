@@ -122,3 +122,30 @@ def guarded_top(rest: Node, tops: Collection[str]) -> Node | None:
     lowest = any(a.op == "special" and a.attr == "-oo" for a in condition.args)
     own = other.op == "state" and other.attr.name.removesuffix("_b").removesuffix("_new") in tops
     return other if zero and lowest and own else None
+
+
+def risen(node: Node, tops: Collection[str]) -> tuple[Node, Node] | None:
+    """The maximum before a block and after it, where the node is what one of all that is exponentiated rises by:
+    ``0 where old = new, else new - old``."""
+    if node.op != "where" or node.args[0].op != "eq":
+        return None
+    condition, there, other = node.args
+    if there.op != "const" or there.attr != 0 or other.op != "add" or len(other.args) != 2:
+        return None
+    for old, new in (condition.args, condition.args[::-1]):
+        names = [x.attr.name if x.op == "state" else "" for x in (old, new)]
+        less = [a for a in other.args if a is not new]
+        fits = new in other.args and len(less) == 1 and _negation(less[0]) and less[0].args[1] is old
+        if fits and names[0] in tops and names[1] == f"{names[0]}_new":
+            return old, new
+    return None
+
+
+def only_shrinks(nodes: Iterable[Node], name: str) -> Node | None:
+    """exp(-x), if nothing else below the nodes reads the state x of this name."""
+    below = list(walk(*nodes))
+    leaves = [n for n in below if n.op == "state" and n.attr.name == name]
+    minus = [n for n in below if any(a in leaves for a in n.args)]
+    found = [n for n in below if any(a in minus for a in n.args)]
+    plain = all(_negation(n) for n in minus) and all(n.op == "exp" for n in found)
+    return found[0] if len(leaves) == len(minus) == len(found) == 1 and plain else None

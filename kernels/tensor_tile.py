@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import Node, is_const, walk
 from redalg.kernels.cuda_text import joined, literal, local
-from redalg.kernels.ir import Fold, Join, Let, Loop, Step
+from redalg.kernels.ir import Fold, Join, Let, Loop, Step, step_nodes
 from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
 from redalg.kernels.tensor_columns import SHOWN, Columns
 from redalg.kernels.tensor_picks import KINDS, Picks
-from redalg.kernels.tensor_scalars import Element, TileScalars, exponents, guarded_top
+from redalg.kernels.tensor_scalars import Element, TileScalars, exponents, guarded_top, only_shrinks, risen
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -37,6 +37,19 @@ class Tile:
         steps = (*self.made.walk.lift, *self.made.walk.update)
         folds = [f for s in steps if isinstance(s, Loop) for f in s.folds]
         self.tops = {_part(f.names[0]) for f in folds if f.kind == "max" and f.bodies[0] is self.made.value}
+        self.moves = self._moves()
+        self.shrunk = {node: f"exp2_fast({local(name)}[r])" for name, (_, _, node) in self.moves.items()}
+
+    def _moves(self) -> dict[str, tuple[Node, Node, Node]]:
+        """By how much maxima of all that is exponentiated rise with a block, by name: the maximum before and after it,
+        and the exponential that alone reads it."""
+        found, steps = {}, self.made.walk.update
+        nodes = [n for s in steps for n in step_nodes(s)]
+        for step in (s for s in steps if isinstance(s, Let)):
+            pair, node = risen(step.node, self.tops), only_shrinks(nodes, step.name)
+            if pair is not None and node is not None:
+                found[step.name] = (*pair, node)
+        return found
 
     # --- scores ------------------------------------------------------------------------------------------------------
 
@@ -146,16 +159,23 @@ class Tile:
         with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
+            scope.known |= self.shrunk
             scope.announce([s.node for s in steps if isinstance(s, Let)])
             for step in steps:
                 if isinstance(step, Join):
                     self._join(step, scope)
                     continue
                 kernel.array(local(step.name), kernel.held)
-                kind = kernel.kinds.names[step.name]
-                scope.lines.append(f"{local(step.name)}[r] = {scope.converted(step.node, kind)}")
+                scope.lines.append(f"{local(step.name)}[r] = {self._let(step, scope)}")
             kernel.flush(scope)
             out(*(f"{local(part)}[r] = {local(part)}{end}[r]" for part in parts))
+
+    def _let(self, step: Let, scope: TileScalars) -> str:
+        """The text of a value; what maxima rise by as an exponent of 2, with the floor that elements have."""
+        if step.name not in self.moves:
+            return scope.converted(step.node, self.kernel.kinds.names[step.name])
+        old, new = (f"max_nan_f32({scope.converted(x, 'f')}, LOWEST)" for x in self.moves[step.name][:2])
+        return f"LOG2E * ({old} - {new})"
 
     def _join(self, step: Join, scope: TileScalars) -> None:
         kernel = self.kernel
