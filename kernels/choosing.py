@@ -9,8 +9,8 @@ from math import log2
 from typing import Any
 
 from redalg.errors import RedalgError
-from redalg.kernels.cost import Estimate, estimate
-from redalg.kernels.families import candidates_of
+from redalg.kernels.cost import CROWD, HELD, Estimate, estimate
+from redalg.kernels.families import LONG, candidates_of
 from redalg.kernels.ir import Program
 from redalg.kernels.layouts import VECTOR_BYTES, Walk
 from redalg.kernels.legality import Case, exact, refusals, require, spills
@@ -124,10 +124,14 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
     found = [(s, e) for s, e in found if next(refusals(case, s), None) is None] if deterministic else found
     least = min(e.seconds for _, e in found)
     close, again = least * CLOSE, judged.work.walks > 1
+    near = judged.work.length * judged.work.again_bytes <= HELD * judged.target.shared  # in the first-level cache
 
     def place(pair: tuple[Schedule, Estimate]) -> tuple[float, float, float]:
         s, seconds = pair[0], pair[1].seconds
-        far = unusual(s) + (again and not s.resident) + _slim(judged, s) if seconds < close else 0.0
+        far = 0.0
+        if seconds < close:
+            far = unusual(s) + _slim(judged, s) + _short(judged, s)
+            far += (0.5 if near and s.pieces == 1 else 1.5) * (again and not s.resident)
         return max(close, seconds), far, seconds if s.beside > 1 else 0.0
 
     found.sort(key=place)
@@ -144,6 +148,16 @@ def unusual(s: Schedule) -> float:
     found = _outside(s.tile, 8, 32 if s.beside == 1 else 64) + _outside(s.block, 128, 512)
     found += (s.pieces > 1) + (s.cluster > 8)
     return found + (_outside(s.rows, 32, 64) if s.column else _outside(s.threads, 32, 1024) / 2)
+
+
+def _short(case: Case, s: Schedule) -> float:
+    """How far a walk over a long row is from 256 threads that ask for 32 elements each at a time. On an H200 these read
+    rows of 65536 in 130-133 us where 128 threads and 16 elements take 134-141 (2026-11-21)."""
+    crowded = case.work.rows >= CROWD * case.target.multiprocessors
+    if s.resident or s.column or case.work.length < LONG or not crowded:
+        return 0.0
+    most = 256 if case.work.walks == 1 else 512  # what is walked again is found in the first-level cache by few blocks
+    return _outside(s.tile, 32, 64) / 4 + _outside(s.threads, most, 2 * most) / 4
 
 
 def _slim(case: Case, s: Schedule) -> bool:

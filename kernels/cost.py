@@ -22,13 +22,16 @@ ATOMIC = 1.2e-6  # seconds: a fence, an atomic on one counter, and reading the s
 START = 0.3e-6  # seconds to start a block and to find its place
 TOGETHER = 3e-6  # seconds more until all blocks of a cluster run, and until the last may leave
 # The part of the multiprocessors that clusters of a size reach: they lie in groups of up to 18, some of 16 or fewer.
-REACHED = {1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.8}
+REACHED = {1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7}
 BOUNDS = 0.8  # of the loads in flight, where every one of them is behind a test of bounds
 ALONE = 0.5  # measured: softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
 UNBUFFERED = 1.08  # measured: variance of 8192 float32 takes 74 us in tiles, 63 us resident (H200, 2026-11-21)
+CROWD = 4  # rows for every multiprocessor, from which on a block for each fills the device
+TAIL = 0.06  # measured: rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more
 PAGE = 8  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + 8/bytes as dear
 FIRST_LEVEL = 64 << 10  # bytes that all rows read are found in the first-level cache, at
 FOUND = 0.7  # of the reads
+HELD = 0.8  # of the first-level cache, which is one memory with the shared one, for the end of the rows in work
 FLYING = 8  # measured: two tensors of 128 rows of 1 M float32 are read in 414 us with 16 loads of 16 bytes a thread and
 # about 256 threads a multiprocessor (cosine similarity), in 250 with 8 loads and 1024 (KL divergence; H200, 2026-11-21)
 AGAIN = 2.4  # measured: of 35 MB of rows in work, a third is read again past the 60 MiB of L2 of an H200
@@ -95,6 +98,15 @@ class _Model:
         live = max(1.0, rows) * self.length * self.work.element_bytes / self.target.l2
         return min(1.0, max(0.0, AGAIN * live - 1))
 
+    def _missed(self) -> float:
+        """The part of a second walk that L2 sees: it begins where the first one ended, and the end of a row is found in
+        the first-level cache."""
+        if self.s.column or self.s.split > 1:
+            return 1.0
+        piece = self.length / self.s.cluster * self.s.rows * self.work.again_bytes
+        missed = max(0.0, 1 - HELD * self.target.shared / self.per_sm / max(1, piece))
+        return missed if self.s.cluster == 1 else ceil(missed)  # measured: a part of a cluster's piece gains nothing
+
     def moved(self) -> tuple[float, float, float]:
         """Bytes from and to memory without and with reading again, and bytes through L2."""
         work, s = self.work, self.s
@@ -110,8 +122,9 @@ class _Model:
             shared = min(1.0, self._shared(r))
             once += r.elements * r.size
             lost = scatter if self.case.walk.pattern(r.name) != "stream" else 1.0
-            total += r.elements * r.size * lost * (1 + (times - 1) * self._again())
-            through += max(r.elements, every * shared) * r.size * times * scatter
+            second = (times - 1) * self._missed()
+            total += r.elements * r.size * lost * (1 + second * self._again())
+            through += max(r.elements, every * shared) * r.size * (1 + second) * scatter
         return once, total, through
 
     def _shared(self, r: Reading) -> float:
@@ -280,18 +293,19 @@ class _Model:
         share = self.blocks / target.multiprocessors
         uneven = 1 + 0.15 * (ceil(share) / share - 1) if share > 1 else 1.0
         memory = max(total / target.reachable * self._places(), total / (self.sms * target.own_bandwidth))
-        memory = max(memory * uneven, through / target.l2_bandwidth)
+        crowded, l2 = self.work.rows >= CROWD * target.multiprocessors, through / target.l2_bandwidth
+        if not s.resident and not s.column and (s.pieces == 1 or self.walks > 1 or crowded):
+            memory *= UNBUFFERED + TAIL / max(1.0, self.waves()) * crowded
+        memory = max(memory * uneven, l2)
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)
         latency = self.waves() * self.block_seconds()
         terms = (memory, compute, loads, latency)
-        if s.cluster > 1 and s.resident or s.split > 1 and s.persistent:  # blocks that wait: others fill the gaps
-            terms = (memory * (1 + ALONE / self.per_sm) / REACHED[s.cluster], *terms[1:])
-        if (
-            not s.resident and not s.column and (s.pieces == 1 or self.walks > 1)
-        ):  # a tile is folded before the next one is asked for
-            terms = (memory * UNBUFFERED, *terms[1:])
+        alone = (
+            1 + ALONE / self.per_sm if s.resident and s.pieces > 1 else 1.0
+        )  # blocks that wait: others fill the gaps
+        terms = (memory * alone / REACHED[s.cluster], *terms[1:])
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.pieces > 1 else 0)
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.threads)
         return Estimate(

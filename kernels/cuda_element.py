@@ -267,10 +267,10 @@ class Elements:
 
     def ahead(self, leaves: Sequence[Node]) -> int:
         """How many vectors of such leaves are asked for before results are written: no load may pass a store, since
-        what is written might be what it reads. Short rows are many blocks, which wait for each other's loads."""
+        what is written might be what it reads. Short rows are many blocks, which fill each other's waits."""
         s = self.kernel.schedule
         fit = [n for n in (4, 2) if n * s.vector * len(leaves) <= AHEAD and s.tile // s.vector % n == 0]
-        return fit[0] if leaves and fit and (s.pieces > 1 or not s.resident) else 1
+        return fit[0] if leaves and fit and (s.pieces > 1 or not s.resident or s.tile >= 64) else 1
 
     def name_parts(self, leaves: Sequence[Node], ahead: int) -> None:
         """Room for vectors of every leaf."""

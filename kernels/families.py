@@ -12,6 +12,10 @@ from redalg.kernels.schedule import Schedule
 VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # a thread may hold of a row
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 BLOCKS = (128, 256)  # threads of a block that holds several rows
+FEW = (
+    8  # multiprocessors for every row: an H200 takes 507 us for softmax of 8 rows of 16 M float32 by clusters, of which
+)
+# 7 run at once, and 408 by blocks that wait for each other (2026-11-21)
 LONG = 1 << 15  # elements of a row from which on blocks that wait for each other may share it
 STREAMED = (4, 8, 16, 32)  # elements of a tile that is walked
 MOST_BESIDE = 8  # rows of a thread: more states than that do not fit its registers
@@ -39,6 +43,8 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         if not deterministic or not may_split(case):  # pieces through memory need no particular device
             yield from _clusters(case, vector)
         yield from _splits(case, vector, deterministic)
+    if not deterministic and FEW * case.work.rows <= case.target.multiprocessors:
+        yield from (s for s in waiting(case) if not s.resident)
     yield from _columns(case, deterministic)
 
 
@@ -142,13 +148,16 @@ def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
 
 def waiting(case: Case) -> list[Schedule]:
     """Pieces of long rows on blocks that wait for each other: in registers, or few rows at a time, so that the second
-    walk over them finds some of them in L2. Whether that pays is left to measuring."""
+    walk over them finds some of them in L2. Whether that pays is left to measuring, unless there are too few rows for
+    clusters to fill the device."""
     found, vector = [], case.widest()
     if not case.reduces or not case.program.keeps or case.work.length < LONG:
         return []
     for threads, elements in product((256, 512, 1024), (16, 32, 64)):
         whole = -(-case.work.length // (threads * elements))
-        for count, resident in ((whole, True), *((n, False) for n in (8, 16, 32, 64) if n <= whole)):
+        most = case.target.multiprocessors
+        counts = (8, 16, 32, 64, power(most + 1) // 2, most)
+        for count, resident in ((whole, True), *((n, False) for n in counts if n <= whole)):
             s = Schedule(threads, 1, vector, elements, resident, split=count, persistent=True)
             s = replace(s, exact=exact(case.work, s))
             if count > 1 and next(refusals(case, s), None) is None:

@@ -73,6 +73,11 @@ class Work:
         """Bytes a thread loads for one element of the stream."""
         return sum(r.size for r in self.reads)
 
+    @property
+    def again_bytes(self) -> int:
+        """Those of them that it loads once more for results."""
+        return sum(r.size for r in self.reads if r.times > 1)
+
 
 def work_of(program: Program, sizes: Mapping[str, int]) -> Work:
     """The work of a program whose axes have the given lengths.

@@ -199,6 +199,26 @@ def test_out_streams_and_graphs() -> None:
     torch.testing.assert_close(captured, torch.softmax(x, -1))
 
 
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "standard_scores"])
+@pytest.mark.parametrize("rows, length", [(1, 40_000), (2, 3_000_001), (5, 1_000_000)])
+def test_few_long_rows_are_shared_by_blocks_that_wait_for_each_other(name: str, rows: int, length: int) -> None:
+    """Such blocks are the model's choice there, and run in graphs beside other work as well."""
+    spec, run = ra.catalog[name], form_of(name).compile("cuda")
+    arrays = sent(ra.catalog.entry(name).sample(3, dtype="float32", i=rows, j=length), "float32")
+    agree(spec, run(**arrays), arrays, "float32")
+    if rows > 1:
+        assert run.schedule.split > 1 and run.schedule.persistent, run.explain()
+    graph, x = torch.cuda.CUDAGraph(), arrays["x"]
+    with torch.cuda.graph(graph):
+        captured = run(**arrays)
+    for scale in (2.0, 0.5):
+        x.mul_(scale)
+        graph.replay()
+        beside = form_of("softmax").compile("cuda")(x=torch.randn(4096, 512, device="cuda"))
+        agree(spec, captured, arrays, "float32")
+        assert bool(torch.isfinite(beside).all())
+
+
 def test_refusals_have_four_parts() -> None:
     run = form_of("softmax").compile("cuda")
     x = torch.randn(4, 8, device="cuda")

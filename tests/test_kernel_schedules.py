@@ -38,7 +38,8 @@ def check_legal(case: Case, s: Schedule) -> None:
         whole = s.cluster * s.threads * s.tile * (1 if s.resident else s.split)
         assert length == whole if s.resident else length % whole == 0
     if s.split > 1:
-        assert not case.program.passes or (not case.program.keeps and len(case.program.passes) == 1)
+        assert len(case.program.passes) <= 1 and (s.persistent or not (case.program.passes and case.program.keeps))
+        assert not s.persistent or s.rows == 1 and s.split <= case.target.multiprocessors
     if case.ordered:
         assert s.threads == 1 or (not s.resident and s.vector == 1)
 
