@@ -143,9 +143,11 @@ def risen(node: Node, tops: Collection[str]) -> tuple[Node, Node] | None:
 
 def only_shrinks(nodes: Iterable[Node], name: str) -> Node | None:
     """exp(-x), if nothing else below the nodes reads the state x of this name."""
+    nodes = list(nodes)
     below = list(walk(*nodes))
     leaves = [n for n in below if n.op == "state" and n.attr.name == name]
     minus = [n for n in below if any(a in leaves for a in n.args)]
     found = [n for n in below if any(a in minus for a in n.args)]
     plain = all(_negation(n) for n in minus) and all(n.op == "exp" for n in found)
+    plain = plain and not any(n in leaves or n in minus for n in nodes)
     return found[0] if len(leaves) == len(minus) == len(found) == 1 and plain else None

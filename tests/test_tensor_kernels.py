@@ -12,12 +12,12 @@ from hypothesis import assume, given, settings
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.graph import neg
-from redalg.kernels.ir import Loop, Module
+from redalg.graph import Node, neg, walk
+from redalg.kernels.ir import Let, Loop, Module, step_nodes
 from redalg.kernels.tensor_class import Class, Outside
 from redalg.kernels.tensor_plan import TensorPlan, fitted
-from redalg.kernels.tensor_scalars import exponents, guarded_top
-from tests.tensor_cases import CLASS, OPTIMISTIC, class_of, form_of, text_of
+from redalg.kernels.tensor_scalars import exponents, guarded_top, only_shrinks, risen
+from tests.tensor_cases import CLASS, OPTIMISTIC, class_of, form_of, module_of, text_of
 from tests.tensor_quads import Quads
 from tests.test_tensor_class import INSIDE, rests, values
 
@@ -182,6 +182,24 @@ def test_only_a_maximum_of_what_is_exponentiated_has_a_floor() -> None:
     assert top is not None and top.attr.name == "max_u_new"
     assert guarded_top(rest, {"max_w"}) is None and guarded_top(rest.args[1], {"max_u"}) is None
     assert guarded_top(neg(top), {"max_u"}) is None  # not guarded: it is never -oo
+
+
+def test_what_a_maximum_rises_by_is_an_exponent_of_2_where_nothing_else_reads_it() -> None:
+    made = class_of("attention")
+    (node,) = [s.node for s in made.walk.update if isinstance(s, Let) and s.name == "move_A_u"]
+    pair = risen(node, {"max_u"})
+    assert pair is not None and [x.attr.name for x in pair] == ["max_u", "max_u_new"]
+    assert risen(node, {"max_w"}) is None and risen(node.args[2], {"max_u"}) is None
+    backwards = Node("where", (node.args[0], node.args[1], neg(node.args[2])))
+    assert risen(backwards, {"max_u"}) is None
+    nodes = [n for step in made.walk.update for n in step_nodes(step)]
+    shrunk = only_shrinks(nodes, "move_A_u")
+    assert shrunk is not None and shrunk.op == "exp"
+    move = next(n for n in walk(shrunk) if n.op == "state")
+    for more in (move, neg(move), Node("exp", (move,)), Node("abs", (neg(move),))):
+        assert only_shrinks([*nodes, more], "move_A_u") is None
+    assert only_shrinks(nodes, "max_u") is None
+    assert "move_A_u[r] = LOG2E * (max_nan_f32(max_u[r], LOWEST) - " in module_of(made).source
 
 
 GUARD = "m = max[j](where(s > c, s, -oo)); p = exp(s - where(m == -oo, 0, m)); "
