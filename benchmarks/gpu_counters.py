@@ -1,9 +1,11 @@
 """What the counters of the hardware say of our kernels: bytes from and to memory, and which part of the device is busy.
 
 `python -m benchmarks.gpu_counters --out FILE` runs one launch of every chosen cell under Nsight Compute (`ncu`, whose
-clocks are left alone) and writes one JSON line for each; `--report FILE` writes `gpu_counters.md`. Memory is cold and
-data are larger than the caches, so that the bytes are to be those of `ra.traffic`, or of the cell's arguments and
-results. Shares are of the peak that the counter's unit can sustain; times under a profiler are no benchmark.
+clocks are left alone) and writes one JSON line for each; `--report FILE` writes `gpu_counters.md`. *Once*: every
+argument read and every result written once; *fused*: what `ra.traffic` counts, where a row whose results keep the axis
+is walked twice, if it is not held on the chip. Memory is cold and data are larger than the caches; of what is written,
+some MiB are in L2 still when a launch ends. Shares are of the peak that the counter's unit can sustain; times under a
+profiler are no benchmark.
 """
 
 from __future__ import annotations
@@ -169,6 +171,16 @@ def lines(printed: str, counters: list[str]) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
+def planned_traffic() -> dict[str, float]:
+    """MiB that `ra.traffic` counts for the cells of rows."""
+    import redalg as ra
+    from benchmarks.gpu_cells import MIB, every_cell
+
+    known = {c.name: c for c in every_cell(512 * MIB) if c.name in ROWS}
+    counted = {n: ra.traffic(c.op.form.spec, c.lengths, c.dtype, form=c.op.form) for n, c in known.items()}
+    return {n: t.fused.bytes / MIB for n, t in counted.items()}
+
+
 def _number(text: str | None) -> float:
     try:
         return float((text or "").replace(",", ""))
@@ -180,12 +192,14 @@ def text(file: Path) -> str:
     found = [json.loads(line) for line in file.read_text().splitlines()]
     columns = list(SHARES.values())
     about = " ".join((__doc__ or "").split("\n\n")[1].split())
-    head = ["cell", "least MiB", "read + written MiB", "ratio", *(f"{c} %" for c in columns)]
+    head = ["cell", "once MiB", "fused MiB", "read + written MiB", "of once", *(f"{c} %" for c in columns)]
+    fused = planned_traffic()
     out = ["# Counters of the hardware", "", about, "", f"{found[0]['device']}, {found[0]['conditions']}", ""]
     out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for line in found:
         moved, counted = line["moved"] / 2**20, (line["read"] + line["written"]) / 2**20
-        cells = [line["cell"], f"{moved:.0f}", f"{line['read'] / 2**20:.0f} + {line['written'] / 2**20:.0f}"]
+        cells = [line["cell"], f"{moved:.0f}", f"{fused[line['cell']]:.0f}" if line["cell"] in fused else "–"]
+        cells += [f"{line['read'] / 2**20:.0f} + {line['written'] / 2**20:.0f}"]
         cells += [f"{counted / moved:.2f}", *(str(line["shares"].get(c, "–")) for c in columns)]
         out.append("| " + " | ".join(cells) + " |")
     return "\n".join(out) + "\n"

@@ -152,11 +152,12 @@ def ceilings(lines: Lines) -> list[str]:
 
 HEAD = """# Kernels on a GPU
 
-Written by `python -m benchmarks.gpu_report` from one run of `python -m benchmarks.gpu`. Every result was checked
-against float64 on fresh random arguments and poisoned memory before it was timed, and ours again afterwards; arguments
-rotate through more than 256 MB. Times are medians of interleaved repeats between CUDA events; where less than 128 MiB
-is moved, of replayed CUDA graphs, for all alike. *MiB moved*: every argument read and every result written once.
-*Limit*: the time of the fastest copy and read of as many bytes (`gpu_ceilings.py`). Ratios are their time over ours.
+Written by `python -m benchmarks.gpu_report` from lines of `python -m benchmarks.gpu`; a cell that is run again, with
+its peers, replaces its line. Every result was checked against float64 on fresh random arguments and poisoned memory
+before it was timed, and ours again afterwards; arguments rotate through more than 256 MB. Times are medians of
+interleaved repeats between CUDA events; where less than 128 MiB is moved, of replayed CUDA graphs, for all alike.
+*MiB moved*: every argument read and every result written once. *Limit*: the time of the fastest copy and read of as
+many bytes (`gpu_ceilings.py`). Ratios are their time over ours.
 """
 
 
