@@ -130,7 +130,7 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
         s, seconds = pair[0], pair[1].seconds
         far = 0.0
         if seconds < close:
-            far = unusual(s) + _slim(judged, s) + _short(judged, s)
+            far = unusual(s) + _slim(judged, s) + _long(judged, s)
             far += (0.5 if near and s.pieces == 1 else 1.5) * (again and not s.resident)
         return max(close, seconds), far, seconds if s.beside > 1 else 0.0
 
@@ -150,7 +150,7 @@ def unusual(s: Schedule) -> float:
     return found + (_outside(s.rows, 32, 64) if s.column else _outside(s.threads, 32, 1024) / 2)
 
 
-def _short(case: Case, s: Schedule) -> float:
+def _long(case: Case, s: Schedule) -> float:
     """How far a walk over a long row is from 256 threads that ask for 32 elements each at a time. On an H200 these read
     rows of 65536 in 130-133 us where 128 threads and 16 elements take 134-141 (2026-11-21)."""
     crowded = case.work.rows >= CROWD * case.target.multiprocessors

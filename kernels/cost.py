@@ -294,6 +294,7 @@ class _Model:
         uneven = 1 + 0.15 * (ceil(share) / share - 1) if share > 1 else 1.0
         memory = max(total / target.reachable * self._places(), total / (self.sms * target.own_bandwidth))
         crowded, l2 = self.work.rows >= CROWD * target.multiprocessors, through / target.l2_bandwidth
+        # A tile is folded before the next one is asked for.
         if not s.resident and not s.column and (s.pieces == 1 or self.walks > 1 or crowded):
             memory *= UNBUFFERED + TAIL / max(1.0, self.waves()) * crowded
         memory = max(memory * uneven, l2)
@@ -302,10 +303,8 @@ class _Model:
         loads = self.loads() / (target.clock * self.sms)
         latency = self.waves() * self.block_seconds()
         terms = (memory, compute, loads, latency)
-        alone = (
-            1 + ALONE / self.per_sm if s.resident and s.pieces > 1 else 1.0
-        )  # blocks that wait: others fill the gaps
-        terms = (memory * alone / REACHED[s.cluster], *terms[1:])
+        alone = ALONE / self.per_sm if s.resident and s.pieces > 1 else 0.0  # while blocks wait, others fill the gaps
+        terms = (memory * (1 + alone) / REACHED[s.cluster], *terms[1:])
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.pieces > 1 else 0)
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.threads)
         return Estimate(

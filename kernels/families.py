@@ -12,10 +12,10 @@ from redalg.kernels.schedule import Schedule
 VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # a thread may hold of a row
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 BLOCKS = (128, 256)  # threads of a block that holds several rows
-FEW = (
-    8  # multiprocessors for every row: an H200 takes 507 us for softmax of 8 rows of 16 M float32 by clusters, of which
-)
-# 7 run at once, and 408 by blocks that wait for each other (2026-11-21)
+# Multiprocessors for every row, from which on rows are few: softmax of 8 rows of 16 M float32 takes an H200 507 us by
+# clusters of 16, of which 7 run at once, and 408 by blocks that wait for each other; 450 and 400 for 32 rows of 4 M
+# (2026-11-21).
+FEW = 4
 LONG = 1 << 15  # elements of a row from which on blocks that wait for each other may share it
 STREAMED = (4, 8, 16, 32)  # elements of a tile that is walked
 MOST_BESIDE = 8  # rows of a thread: more states than that do not fit its registers
