@@ -150,13 +150,12 @@ def waiting(case: Case) -> list[Schedule]:
     """Pieces of long rows on blocks that wait for each other: in registers, or few rows at a time, so that the second
     walk over them finds some of them in L2. Whether that pays is left to measuring, unless there are too few rows for
     clusters to fill the device."""
-    found, vector = [], case.widest()
+    found, vector, most = [], case.widest(), case.target.multiprocessors
     if not case.reduces or not case.program.keeps or case.work.length < LONG:
         return []
+    counts = dict.fromkeys((8, 16, 32, 64, power(most + 1) // 2, most))
     for threads, elements in product((256, 512, 1024), (16, 32, 64)):
         whole = -(-case.work.length // (threads * elements))
-        most = case.target.multiprocessors
-        counts = (8, 16, 32, 64, power(most + 1) // 2, most)
         for count, resident in ((whole, True), *((n, False) for n in counts if n <= whole)):
             s = Schedule(threads, 1, vector, elements, resident, split=count, persistent=True)
             s = replace(s, exact=exact(case.work, s))

@@ -124,6 +124,12 @@ def guarded_top(rest: Node, tops: Collection[str]) -> Node | None:
     return other if zero and lowest and own else None
 
 
+def floored(bodies: Iterable[Node], value: Node, top: Node, tops: Collection[str]) -> bool:
+    """Whether every exponential of an element that reads this maximum takes it with its floor (`guarded_top`)."""
+    rests = [rest for rest in exponents(bodies, value) if top in walk(rest)]
+    return bool(rests) and all(guarded_top(rest, tops) is top for rest in rests)
+
+
 def risen(node: Node, tops: Collection[str]) -> tuple[Node, Node] | None:
     """The maximum before a block and after it, where the node is what one of all that is exponentiated rises by:
     ``0 where old = new, else new - old``."""

@@ -17,7 +17,7 @@ from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
 from redalg.kernels.tensor_columns import SHOWN, Columns
 from redalg.kernels.tensor_picks import KINDS, Picks
-from redalg.kernels.tensor_scalars import Element, TileScalars, exponents, guarded_top, only_shrinks, risen
+from redalg.kernels.tensor_scalars import Element, TileScalars, exponents, floored, guarded_top, only_shrinks, risen
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -42,12 +42,12 @@ class Tile:
 
     def _moves(self) -> dict[str, tuple[Node, Node, Node]]:
         """By how much maxima of all that is exponentiated rise with a block, by name: the maximum before and after it,
-        and the exponential that alone reads it."""
+        and the exponential that alone reads it. They have a floor, so that elements must have it, too."""
         found, steps = {}, self.made.walk.update
         nodes = [n for s in steps for n in step_nodes(s)]
-        for step in (s for s in steps if isinstance(s, Let)):
+        for step in (s for s in steps if isinstance(s, Let) and self.kernel.plan.anchor != "stays"):
             pair, node = risen(step.node, self.tops), only_shrinks(nodes, step.name)
-            if pair is not None and node is not None:
+            if pair is not None and node is not None and floored(nodes, self.made.value, pair[1], self.tops):
                 found[step.name] = (*pair, node)
         return found
 

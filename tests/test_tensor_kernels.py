@@ -12,11 +12,11 @@ from hypothesis import assume, given, settings
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.graph import Node, neg, walk
+from redalg.graph import Node, add, neg, walk
 from redalg.kernels.ir import Let, Loop, Module, step_nodes
 from redalg.kernels.tensor_class import Class, Outside
 from redalg.kernels.tensor_plan import TensorPlan, fitted
-from redalg.kernels.tensor_scalars import exponents, guarded_top, only_shrinks, risen
+from redalg.kernels.tensor_scalars import exponents, floored, guarded_top, only_shrinks, risen
 from tests.tensor_cases import CLASS, OPTIMISTIC, class_of, form_of, module_of, text_of
 from tests.tensor_quads import Quads
 from tests.test_tensor_class import INSIDE, rests, values
@@ -199,7 +199,21 @@ def test_what_a_maximum_rises_by_is_an_exponent_of_2_where_nothing_else_reads_it
     for more in (move, neg(move), Node("exp", (move,)), Node("abs", (neg(move),))):
         assert only_shrinks([*nodes, more], "move_A_u") is None
     assert only_shrinks(nodes, "max_u") is None
-    assert "move_A_u[r] = LOG2E * (max_nan_f32(max_u[r], LOWEST) - " in module_of(made).source
+    text = "move_A_u[r] = LOG2E * (max_nan_f32(max_u[r], LOWEST) - "
+    assert text in module_of(made).source and text not in module_of(made, anchor="stays").source
+
+
+def test_a_floor_of_what_a_maximum_rises_by_is_one_of_all_elements() -> None:
+    """Anchors of -1.8e38 and -1.75e38 are one by their floor: elements that take the maximum itself would lose it."""
+    made = class_of("attention")
+    nodes = [n for step in made.walk.update for n in step_nodes(step)]
+    (rest,) = [r for r in exponents(nodes, made.value) if r.axes]
+    top = guarded_top(rest, {"max_u"})
+    assert top is not None and floored(nodes, made.value, top, {"max_u"})
+    bare = Node("exp", (add(made.value, neg(top)),))
+    assert exponents([bare], made.value) == [neg(top)]
+    assert not floored([bare], made.value, top, {"max_u"})
+    assert not floored([*nodes, bare], made.value, top, {"max_u"}) and not floored([], made.value, top, {"max_u"})
 
 
 GUARD = "m = max[j](where(s > c, s, -oo)); p = exp(s - where(m == -oo, 0, m)); "
