@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, log2
 
-from redalg.kernels.legality import MOST_REGISTERS, Case, registers, shared_bytes
+from redalg.kernels.legality import MOST_REGISTERS, RESERVED, Case, registers, room_bytes, states_bytes
 from redalg.kernels.schedule import Schedule
 from redalg.kernels.work import Reading
 
@@ -81,8 +81,8 @@ class _Model:
         """Blocks a multiprocessor holds: registers in units of 8 a thread, threads, blocks, shared memory."""
         t, threads = self.target, max(32, self.s.block)
         by = [t.registers // (-(-self.registers // 8) * 8 * threads), t.threads // threads, t.blocks]
-        shared = shared_bytes(self.work, self.s)
-        return max(1, min([*by, t.shared // (shared + 1024)]))
+        shared = states_bytes(self.work, self.s) + room_bytes(self.work, self.s)
+        return max(1, min([*by, t.shared // (shared + RESERVED)]))
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 

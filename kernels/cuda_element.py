@@ -145,21 +145,28 @@ class Elements:
 
     def whole_tile(self, steps: Sequence[Step] = (), bodies: Sequence[Node] = ()) -> None:
         """Start the one tile of a resident row and load it (or, for a map that is not resident, nothing)."""
-        s, out = self.kernel.schedule, self.kernel.out
+        s = self.kernel.schedule
         if not s.resident:
             return
-        out(f"first = {self._start('piece * (THREADS * TILE)' if s.pieces > 1 else '')}")
-        self.stop = "length"
+        self.start()
+        self.kernel.ahead.walk()
         groups = self._walks(steps)
         self._share([*groups, list(bodies)] if bodies else groups)
         early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
+        self.kernel.ahead.next()
+
+    def start(self) -> None:
+        """Where the one tile of a thread begins, and where the row ends."""
+        s = self.kernel.schedule
+        self.kernel.out(f"first = {self.placed('piece * (THREADS * TILE)' if s.pieces > 1 else '')}")
+        self.stop = "length"
 
     def of_row(self, nodes: Sequence[Node]) -> list[Node]:
         """The tensors that differ from row to row: loaded ahead. What all rows share lies in the caches."""
         return [n for n in tensor_leaves(nodes) if self.rows <= n.axes]
 
-    def _start(self, low: str) -> str:
+    def placed(self, low: str) -> str:
         """Where a thread begins in what begins at `low`."""
         s = self.kernel.schedule
         mine = "" if s.threads == 1 else "t * VECTOR" if s.vector > 1 else "t"
@@ -179,7 +186,9 @@ class Elements:
         parts = s.split * s.cluster
         span = s.threads * s.tile
         self.tiles_of, self.stored, self.shared = {}, set(), set()
-        if parts > 1:
+        if s.room and parts > 1:
+            out("low = piece * ROOM", "stop = min(low + ROOM, length)")
+        elif parts > 1:
             out(f"share = (length + {parts * span - 1}) // {parts * span} * {span}  # per piece, in whole tiles")
             out("low = piece * share", "stop = min(low + share, length)")
         self.stop = "stop" if parts > 1 else "length"
@@ -189,7 +198,7 @@ class Elements:
             out(f"first = {plus}t * share", f"stop = min(first + share, {self.stop})")
             self.stop, step = "stop", "TILE"
         else:
-            out(f"first = {self._start('low' if parts > 1 else '')}")
+            out(f"first = {self.placed('low' if parts > 1 else '')}")
             step = "THREADS * TILE" if s.threads > 1 else "TILE"
         if backwards:
             step = f"({step})" if " " in step else step
@@ -198,8 +207,11 @@ class Elements:
                 yield
                 out(f"first -= {step}")
             return
+        self.kernel.ahead.walk()
         with out.block(f"while first < {self.stop}:"):
+            self.kernel.ahead.tile()
             yield
+            self.kernel.ahead.turn()
             out(f"first += {step}")
         self.ordered = False
 
@@ -250,7 +262,8 @@ class Elements:
                     operand, name = self.access.operands[leaf.attr.name], self.tiles_of[leaf]
                     base = self.bases.get((operand.name, leaf.attr.axes))
                     entries = [f"{name}[k{f' + {c}' if c else ''}]" for c in range(width)]
-                    value = self.access.load(operand, f"{base} + j" if base else "j", width)
+                    value = self.kernel.ahead.load(leaf, width)
+                    value = value or self.access.load(operand, f"{base} + j" if base else "j", width)
                     out(f"{', '.join(entries)} = {value}")
         if single:
             spread = [leaf.attr.axes for leaf in single if not self.access.walks_flat(leaf.attr.axes)]

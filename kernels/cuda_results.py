@@ -156,8 +156,9 @@ class Results:
             if kernel.schedule.resident:
                 self._elements(results, nodes, names)
                 return
-            with elements.tiles(backwards=bool(self.program.passes)):
+            with elements.tiles(backwards=bool(self.program.passes) and not kernel.schedule.room):
                 elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
+                kernel.ahead.next()
                 self._elements(results, nodes, names)
 
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:

@@ -24,7 +24,7 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "multiply_more copies_ready copies_sent copies_there shared_start left_lane right_lane this_thread ahead "
     "own_tile own_full mine theirs within weights moved any_moved part piece place barrier none first_block first "
     "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
-    "side near BESIDE some n_some "
+    "side near BESIDE some n_some ROOM RING bring next_group groups between coming further turn slot spot "
     "group rank total_0 total_1 own above staged down over all_rows row_first column_first own_first load_left_tile "
     "load_right_tile GROUP CHUNKS FIRST_ROWS PARTS finished row_groups workers every turn prepare ready needed publish "
     "count_up count_wait count_last turn_wait uniform quotient opaque shared_base descriptor load_matrices "
@@ -34,8 +34,8 @@ RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
     "min max abs range True False None float32 float64 int64 int32 boolean".split()
 )
 TAKEN = re.compile(
-    r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|pack|pointer|shfl|round|stack|heap)_.*"
-    r"|near\d+|.*_c\d+|.*_pitch\d+|.*_(first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
+    r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|copy|pack|pointer|shfl|round|stack|heap)_.*"
+    r"|near\d+|.*_c\d+|.*_pitch\d+|.*_(room|first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
 )
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from redalg.graph import COMPARISONS, Node, leaves, state, substitute, walk
 from redalg.kernels.cuda_access import Access
+from redalg.kernels.cuda_ahead import Ahead
 from redalg.kernels.cuda_beside import SIDE, beside
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
@@ -53,6 +54,7 @@ class Kernel:
         self.functions: dict[str, str] = {}
         self.helpers: set[str] = set()
         self.constants: dict[str, int] = {}
+        self.ahead = Ahead(self)
         elements, folding = self.parts()
         self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)
@@ -106,9 +108,19 @@ class Kernel:
         rows = " * ".join(self.access.size(a) for a in self.program.rows) or "1"
         out(f"group = i64(cuda.blockIdx.x){f' // {parts}' if parts > 1 else ''}")
         groups = f"({rows} + {s.abreast - 1}) // {s.abreast}" if s.abreast > 1 else rows
+        step = f"i64(cuda.gridDim.x){f' // {parts}' if parts > 1 else ''}"
+        if s.lead:
+            out(f"between = {step}", f"groups = {groups}")
+            step, groups = "between", "groups"
+        if s.room:
+            self.ahead.begin(step, f"{{}} < {groups}")
+        turns = s.room and not s.lead
         with out.block(f"while group < {groups}:"):
+            if turns:
+                out(f"next_group = group + {step}", f"more = next_group < {groups}")
             yield
-            out(f"group += i64(cuda.gridDim.x){f' // {parts}' if parts > 1 else ''}")
+            self.ahead.leave()
+            out(f"group {'= next_group' if turns else f'+= {step}'}")
 
     def write(self) -> None:
         """Everything a row takes, from its first element to its results."""
@@ -130,7 +142,7 @@ class Kernel:
         functions = called(self.functions, names)
         names = names.union(*map(names_read, functions.values()))
         text = "\n\n".join([self._header(names), *(f + "\n" for f in functions.values()), body])
-        return Module(wrapped(text), name, tuple(params.values()))
+        return Module(wrapped(text), name, tuple(params.values()), shared=self.ahead.bytes)
 
     def _several(self, body: str, names: frozenset[str]) -> tuple[str, frozenset[str]]:
         """The function for all neighbouring rows of a thread."""
@@ -164,6 +176,7 @@ class Kernel:
         """How rows are walked, after the names of what is computed."""
         s = self.schedule
         held = "held in registers" if s.resident else "walked in tiles"
+        held = f"brought to shared memory ahead and {held}" if s.room else held
         return f"; {s.threads} thread{'s' if s.threads > 1 else ''} per row, {held}"
 
     def numbers(self) -> dict[str, object]:
@@ -172,7 +185,7 @@ class Kernel:
         return {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
-            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "BESIDE": s.beside,
+            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "BESIDE": s.beside, "ROOM": s.room, "RING": self.ahead.ring,
             "MISSING": "i64(2**62)", "NONE": "u64(0)",
             **self.constants,
         }  # fmt: skip
@@ -183,10 +196,9 @@ class Kernel:
 
     # --- one row -----------------------------------------------------------------------------------------------------
 
-    def _where_am_i(self) -> None:
-        """Which row, and which of the threads that share it."""
+    def who(self) -> None:
+        """Which of the threads, and of the blocks, that share a row."""
         s, out = self.schedule, self.out
-        parts = s.cluster * s.split
         if s.rows == 1:
             out("t = cuda.threadIdx.x", *(["r = 0"] if s.column else []))
         elif s.threads == 1:
@@ -195,11 +207,17 @@ class Kernel:
             out("t = cuda.threadIdx.x // ROWS", "r = cuda.threadIdx.x % ROWS")
         else:
             out("t = cuda.threadIdx.x % THREADS", "r = cuda.threadIdx.x // THREADS")
-        first = "cuda.blockIdx.x" if parts == 1 else f"cuda.blockIdx.x // {parts}"
+        if s.pieces > 1:
+            out(f"piece = cuda.blockIdx.x % {s.pieces}")
+
+    def _where_am_i(self) -> None:
+        """Which row, and which of the threads that share it."""
+        s, out = self.schedule, self.out
+        if not s.room:
+            self.who()
+        first = "cuda.blockIdx.x" if s.pieces == 1 else f"cuda.blockIdx.x // {s.pieces}"
         if s.persistent:
             first = "group"
-        if parts > 1:
-            out(f"piece = cuda.blockIdx.x % {parts}")
         rows = self.program.rows
         total = " * ".join(self.access.size(a) for a in rows) or "1"
         if s.rows > 1:
@@ -211,15 +229,26 @@ class Kernel:
             out(f"{'row' if s.beside == 1 else 'home'} = {self._numbered(f'i64({first})')}")
         if s.beside > 1:
             out(f"row = home + {SIDE}")
-        rest = "row"
+        self.row_axes()
+        if s.room:
+            self.elements.offsets()
+            self.ahead.arrive()
+            return
+        out(f"length = {self.length()}")
+        self.elements.offsets()
+
+    def row_axes(self) -> None:
+        """The index along every axis of the rows, from the number of a row."""
+        out, rows, rest = self.out, self.program.rows, "row"
         for axis in reversed(rows[1:]):
             out(f"i_{axis} = {rest} % {self.access.size(axis)}", f"rest = {rest} // {self.access.size(axis)}")
             rest = "rest"
         if rows:
             out(f"i_{rows[0]} = {rest}")
-        length = " * ".join(self.access.size(a) for a in self.program.stream) or "1"
-        out(f"length = {length}")
-        self.elements.offsets()
+
+    def length(self) -> str:
+        """The text of the length of a row."""
+        return " * ".join(self.access.size(a) for a in self.program.stream) or "1"
 
     def _numbered(self, group: str) -> str:
         """The number of the first row of a thread."""
@@ -279,7 +308,7 @@ class Kernel:
         if self.schedule.resident:
             self._single(p, counted, last)
         else:
-            self._tiles(p, counted)
+            self._tiles(p, counted, last and not self.program.keeps)
         self.group.merge(p, counted)
         self.out("n = length")
 
@@ -295,7 +324,7 @@ class Kernel:
         names = [part.name for part in p.parts]
         out(*(f"{local(n)} = {local(n + '_b')}" for n in names), *(["n = n_b"] if counted else []))
 
-    def _tiles(self, p: Pass, counted: bool) -> None:
+    def _tiles(self, p: Pass, counted: bool, last: bool) -> None:
         printer, out = StepPrinter(self, self.row), self.out
         steps = p.update if p.update and (p.absorbs or not counted) else ()
         with self.elements.tiles(p.ordered):
@@ -303,6 +332,8 @@ class Kernel:
                 out(f"n_b = {self.elements.count()}")
             printer.scope = self.row.child()
             self.elements.load_tile(steps or p.lift)
+            if last:
+                self.ahead.next()
             if steps:
                 out(*(["n_new = n + n_b"] if counted else []))
                 printer.steps([s for s in steps if getattr(s, "name", "") != "n_new"])

@@ -1,4 +1,4 @@
-"""What generated CUDA kernels do that Python has no word for: loads and stores, shuffles, clusters, arrivals, keys.
+"""What generated CUDA kernels do that Python has no word for: loads, stores and copies, shuffles, clusters, arrivals, keys.
 
 A function is made when its name is first asked for (there are several hundred); `names` lists them, and the modules
 they come from describe them. Each has a plain Python twin of the same name in `redalg.kernels.twins`.
@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from redalg.kernels import intrinsics_cluster, intrinsics_keys, intrinsics_memory, intrinsics_warp
+from redalg.kernels import intrinsics_cluster, intrinsics_copies, intrinsics_keys, intrinsics_memory, intrinsics_warp
 from redalg.kernels.intrinsics_memory import POINTEE
 
 __all__ = ["POINTEE", "names"]
 _MAKERS: dict[str, Callable[[], Any]] = {
-    **intrinsics_memory.MAKERS, **intrinsics_warp.MAKERS, **intrinsics_cluster.MAKERS, **intrinsics_keys.MAKERS,
+    **intrinsics_memory.MAKERS, **intrinsics_copies.MAKERS, **intrinsics_warp.MAKERS, **intrinsics_cluster.MAKERS,
+    **intrinsics_keys.MAKERS,
 }  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class Shape:
 # --- addresses -------------------------------------------------------------------------------------------------------
 
 
-def _address(context: Any, b: Any, kind: Any, base: Any, index: Any, way: Way) -> Any:
+def address(context: Any, b: Any, kind: Any, base: Any, index: Any, way: Way) -> Any:
     if isinstance(kind, types.Array):
         base = context.make_array(kind)(context, b, base).data
     place = b.gep(base, [index])
@@ -241,7 +241,7 @@ def _load(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
 
     def typed(pointer: Any, index: Any) -> Any:
         def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            place = _address(context, b, sig.args[0], args[0], args[1], way)
+            place = address(context, b, sig.args[0], args[0], args[1], way)
             found = _values(b, shape, _read(b, place, shape, way))
             found = [b.trunc(v, I32) for v in found] if value is types.int32 else found
             return found[0] if shape.width == 1 else context.make_tuple(b, sig.return_type, found)
@@ -254,7 +254,7 @@ def _load(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
 def _store(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
     def typed(pointer: Any, index: Any, given: Any) -> Any:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            place = _address(context, b, sig.args[0], args[0], args[1], way)
+            place = address(context, b, sig.args[0], args[0], args[1], way)
             values = [b.extract_value(args[2], k) for k in range(shape.width)] if shape.width > 1 else [args[2]]
             _write(b, place, shape, _words(b, shape, values), way)
 
@@ -284,7 +284,7 @@ def _ordered(name: str, dtype: str, text: str) -> Any:
 
     def load(pointer: Any, index: Any) -> Any:
         def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
-            place = _address(context, b, sig.args[0], args[0], args[1], Way())
+            place = address(context, b, sig.args[0], args[0], args[1], Way())
             at = _piece(b, place, shape.word, 1, 0)
             return _values(b, shape, _read_by_ptx(b, at, shape.word, 1, text, effects=True))[0]
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir import Program
-from redalg.kernels.layouts import VECTOR_BYTES, Walk
-from redalg.kernels.schedule import Schedule
+from redalg.kernels.layouts import VECTOR_BYTES, Walk, brought
+from redalg.kernels.schedule import MOST_LEAD, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.work import Work, work_of
 
 MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, compute capabilities
+COPIES, COPIED = (8, 0), (4, 8, 16)  # the compute capability that has cp.async, and the bytes it copies (PTX ISA 9.0)
+RESERVED = 1 << 10  # bytes of shared memory that every block takes beside its own; the same source
 MOST_BLOCKS = 2**31 - 1  # of a grid along x; the same source
 LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
 UNROLLED = 1000  # instructions a loop over a tile may have to be unrolled
@@ -192,6 +194,8 @@ def _laws(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
         yield "a cluster exchanges the states of whole warps, one row to a block", "threads=32 or more, rows=1"
     if program.lanes:
         yield from _lanes(case, s)
+    if s.room or s.lead:
+        yield from _ahead(case, s)
 
 
 def _kept(case: Case) -> str:
@@ -208,6 +212,33 @@ def _beside(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
     elif s.beside > case.most_beside:
         most = case.most_beside
         yield f"no array has {s.beside} neighbouring rows that can be loaded together everywhere", f"beside={most}"
+
+
+def _ahead(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
+    if not s.persistent:
+        yield "a block that has one row brings no other one", "persistent=True"
+    if case.target.cc < COPIES:
+        yield f"{case.target.name} has no copies that run behind", "room=0"
+    if s.column or s.beside > 1 or case.program.lanes or case.ordered:
+        yield "threads copy the elements they read themselves, a vector at a time in turns", "room=0"
+        return
+    unit = {a.name: a.size for a in case.walk.arrays if a.pattern == "stream" and a.width >= s.vector}
+    own = [name for name, _ in brought(case.program)]
+    for r in case.work.reads:
+        if r.by_row and (not r.held or own.count(r.name) != 1 or r.name not in unit):
+            yield f"{r.name} is not read in vectors of {s.vector} that every row has for itself", "room=0"
+        elif r.by_row and s.vector * r.size not in COPIED:
+            yield f"copies have 4, 8 or 16 bytes, and {s.vector} elements of {r.name} {s.vector * r.size}", "room=0"
+    if not own:
+        yield "no row has elements of its own", "room=0"
+    span = s.threads * s.tile
+    if s.room != span if s.resident else s.room % span or s.room * s.pieces < case.work.length:
+        least = span if s.resident else -(-case.work.length // (s.pieces * span)) * span
+        yield f"room={s.room} is not what {s.threads} threads with tiles of {s.tile} walk of a row", f"room={least}"
+    elif s.lead and not (s.exact and s.room * s.pieces == case.work.length):
+        yield "threads that have fewer tiles than others would lose count of their copies", "lead=0"
+    elif not 0 <= s.lead <= MOST_LEAD:
+        yield f"lead={s.lead}, and at most {MOST_LEAD} tiles are left under way", f"lead={MOST_LEAD}"
 
 
 def _lanes(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
@@ -241,15 +272,24 @@ def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
         yield f"tile={s.tile}: a thread keeps at most {LARGEST_TILE} elements in registers", f"tile={LARGEST_TILE}"
     if s.exact and not exact(work, s):
         yield f"exact, and the length {work.length} of {case.stream} is not what the threads hold", "exact=False"
-    need = shared_bytes(work, s)
-    if need > case.target.block_shared:
+    states, room = states_bytes(work, s), room_bytes(work, s)
+    if states > case.target.block_shared:
         yield (
-            f"states take {need} bytes of shared memory, a block has {case.target.block_shared}",
+            f"states take {states} bytes of shared memory, a block has {case.target.block_shared}",
             "fewer threads or rows",
         )
+    if room and states + room > case.target.shared - RESERVED:
+        has = f"a block has {case.target.shared - RESERVED}"
+        yield f"rows and states take {states + room} bytes of shared memory, {has}", "room=0, or more blocks to a row"
 
 
-def shared_bytes(work: Work, s: Schedule) -> int:
+def room_bytes(work: Work, s: Schedule) -> int:
+    """Shared memory of rows that are brought ahead."""
+    held = s.room + s.lead * s.threads * s.tile
+    return s.rows * held * sum(r.size for r in work.reads if r.by_row)
+
+
+def states_bytes(work: Work, s: Schedule) -> int:
     """Static shared memory: one state per thread (columns) or per warp, and one for the other blocks of a cluster."""
     state = 4 * work.state + 8
     times = 2 if s.split > 1 else 1  # the threads of a block, then the pieces

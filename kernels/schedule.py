@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+MOST_LEAD = 31  # tiles that may be under way while a row is walked
 FAMILIES = ("thread", "warp", "block", "cluster", "split", "column")
 
 
@@ -18,6 +19,9 @@ class Schedule:
     and states are merged at the end, as they are with ``split`` where the row is resident.
     ``persistent``: the grid has as many blocks as run at once, and each goes on with further rows; with ``split`` the
     blocks of a row wait for each other.
+    ``room``: elements of a row, or of a block's part of it, that lie in shared memory: while a block of a persistent
+    grid computes one row, the next one is brought there by copies that run behind (0: rows are read where they are).
+    ``lead``: tiles of the rows after that which lie there besides, so that copies are under way all the time.
     ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous), and each thread
     ``beside`` of them, which it loads together. ``cluster`` blocks share a row through distributed shared memory,
     ``split`` blocks through global memory, where the last one merges.
@@ -40,6 +44,8 @@ class Schedule:
     deterministic: bool = False
     lanes: int = 1  # per thread, where the program has lanes
     beside: int = 1  # neighbouring rows of a thread, in a column schedule
+    room: int = 0
+    lead: int = 0
 
     @property
     def block(self) -> int:
@@ -54,6 +60,11 @@ class Schedule:
     def pieces(self) -> int:
         """Blocks that share a row."""
         return self.cluster * self.split
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a thread, of a row that is brought ahead."""
+        return self.room // (self.threads * self.tile)
 
     @property
     def together(self) -> bool:

@@ -51,10 +51,12 @@ def simulate(
     args: Sequence[Any],
     cluster: int = 1,
     seed: int | None = None,
+    shared: int = 0,
 ) -> list[Moved | None]:
     """Run `entry` of a kernel's source; for every argument that is an array or a `Pointer`, what was moved through it.
 
-    `grid`: blocks, `block`: threads of one, each a number or up to three; `cluster`: blocks of a cluster along x.
+    `grid`: blocks, `block`: threads of one, each a number or up to three; `cluster`: blocks of a cluster along x;
+    `shared`: bytes of shared memory that the launch gives every block.
     `args`: contiguous arrays (changed in place) or `Pointer`, and numbers. `seed`: shuffle blocks, and threads wherever
     they run. Raises: RedalgError, with the thread and the line, for everything that goes wrong in a thread.
 
@@ -86,7 +88,7 @@ def simulate(
         order.shuffle(clusters)
     with np.errstate(all="ignore"):
         for z, y, x in clusters:
-            _run(_threads(kernel, given, Place(x, y, z), grid, block, cluster), order)
+            _run(_threads(kernel, given, Place(x, y, z), grid, block, cluster, shared), order)
     return [Moved(a.loaded, a.stored) if isinstance(a, Pointer) else None for a in given]
 
 
@@ -96,12 +98,12 @@ def _place(extent: Extent) -> Place:
 
 
 def _threads(
-    kernel: Callable[..., Any], args: list[Any], first: Place, grid: Place, size: Place, blocks: int
+    kernel: Callable[..., Any], args: list[Any], first: Place, grid: Place, size: Place, blocks: int, shared: int
 ) -> list[_Running]:
     cluster, found = Cluster(), []
     for rank in range(blocks):
         block = Block(
-            Place(first.x + rank, first.y, first.z), rank, cluster, size, grid, alive=size.x * size.y * size.z
+            Place(first.x + rank, first.y, first.z), rank, cluster, size, grid, alive=size.x * size.y * size.z, room=shared
         )
         cluster.blocks.append(block)
         places = product(range(size.z), range(size.y), range(size.x))

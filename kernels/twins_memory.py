@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from redalg.kernels.ir import STORAGE
+from redalg.kernels.schedule import MOST_LEAD
 from redalg.kernels.twins_math import NARROW, narrowed, widened
+from redalg.kernels.twins_threads import now
 
 WIDTHS = (1, 2, 4, 8, 16)
 WAYS = ("", "stream_", "shared_")
@@ -122,6 +124,26 @@ def atomic_inc_acq_rel(pointer: Any, index: Any) -> Any:
     return np.int64(before)
 
 
+def _copy(room: Any, place: Any, pointer: Any, index: Any, dtype: str, width: int) -> None:
+    """What is copied arrives when the thread has waited for it."""
+    found = _read(pointer, index, CELL[dtype], width)
+    now.thread.copies[-1] += [(room, int(place) + k, value) for k, value in enumerate(found)]
+
+
+def _copies_sent() -> None:
+    now.thread.copies.append([])
+
+
+def _copies_left(count: int) -> None:
+    """Everything but the last `count` groups arrives, and but what is in no group yet where some may be left."""
+    groups = now.thread.copies
+    stay = groups[-1 - count :] if count else [[]]
+    for group in groups if not count else groups[: -1 - count]:
+        for room, place, value in group:
+            room[place] = value
+    now.thread.copies = stay
+
+
 def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
     for dtype, size in STORAGE.items():
         for width in (w for w in WIDTHS if w * size <= 32):
@@ -129,6 +151,8 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
                 end = f"{way}{dtype}x{width}" if width > 1 else f"{way}{dtype}"
                 yield f"load_{end}", partial(_load, dtype=dtype, width=width)
                 yield f"store_{end}", partial(_store, dtype=dtype, width=width)
+            if width * size in (4, 8, 16):
+                yield f"copy_{dtype}x{width}" if width > 1 else f"copy_{dtype}", partial(_copy, dtype=dtype, width=width)
         if "int" in dtype and size <= 4:
             yield f"load32_{dtype}", partial(_load32, dtype=dtype)
         for order in ORDERS:
@@ -138,6 +162,9 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield f"{order}_{dtype}", partial(_store, dtype=dtype, width=1)
     yield "atomic_inc_acq_rel", atomic_inc_acq_rel
     yield "fence_gpu", lambda: None
+    yield "copies_sent", _copies_sent
+    yield "copies_here", partial(_copies_left, 0)
+    yield from ((f"copies_left_{n}", partial(_copies_left, n)) for n in range(1, MOST_LEAD + 1))
 
 
 TWINS = dict(_makers())

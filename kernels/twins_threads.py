@@ -38,6 +38,7 @@ class Block:
     warps: dict[int, int] = field(default_factory=dict)  # warp -> barriers of the warp
     shared: dict[Any, Shared] = field(default_factory=dict)  # by the place in the source that declares them
     alive: int = 0  # threads that have not ended
+    room: int = 0  # bytes of shared memory given at the launch
 
 
 @dataclass(eq=False)
@@ -45,6 +46,7 @@ class Thread:
     place: Place
     number: int  # within the block
     block: Block
+    copies: list[list[tuple[Any, int, Any]]] = field(default_factory=lambda: [[]])  # under way, by groups: where, what
 
     @property
     def lane(self) -> int:
@@ -157,8 +159,9 @@ class Shared:
 
 
 def declared(site: Any, count: int, dtype: Any) -> Shared:
-    """The array that this block declares at a place in the source."""
-    return _of_block(now.thread.block, site, count, dtype)
+    """The array that this block declares at a place in the source; one of no length has what the launch gives."""
+    block = now.thread.block
+    return _of_block(block, site, count or block.room // np.dtype(dtype).itemsize, dtype)
 
 
 def _of_block(block: Block, site: Any, count: int, dtype: Any) -> Shared:

@@ -1,0 +1,53 @@
+"""Copies from memory to shared memory that run behind the thread that starts them (PTX ISA 9.0, "cp.async").
+
+``copy_<dtype>x<V>(room, place, pointer, index)`` starts to copy V elements of 4, 8 or 16 bytes in all, from element
+`index` of an array to element `place` of an array in shared memory. ``copies_sent()`` makes a group of those that this
+thread has started since the last one, and ``copies_left_<n>()`` waits until at most n groups are under way;
+``copies_here()`` waits for all copies of this thread. Other threads see them after a barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from numba import types
+
+from redalg.kernels.gpu_build import GLOBAL, I32, I64, SHARED, VOID, Body, function, inline, instruction
+from redalg.kernels.intrinsics_memory import WIDTHS, Way, address
+from redalg.kernels.ir import STORAGE
+from redalg.kernels.schedule import MOST_LEAD
+
+MEMORY = "~{memory}"
+SIZES = (4, 8, 16)  # bytes of a copy; those of 16 pass the first-level cache by
+
+
+def _copy(name: str, size: int) -> Any:
+    how = "cg" if size == 16 else "ca"
+    text = f"cp.async.{how}.shared.global.L2::128B [$0], [$1], {size};"
+
+    def typed(room: Any, place: Any, pointer: Any, index: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            to = address(context, b, sig.args[0], args[0], args[1], Way(space=SHARED))
+            source = address(context, b, sig.args[2], args[2], args[3], Way(space=GLOBAL))
+            given = [b.ptrtoint(to, I32), b.ptrtoint(source, I64)]
+            inline(b, text, f"r,l,{MEMORY}", VOID, given, effects=True)
+
+        return types.void(room, place, pointer, index), body
+
+    return function(name, "room place pointer index", typed)
+
+
+def _names() -> Iterator[tuple[str, Callable[[], Any]]]:
+    yield "copies_here", partial(instruction, "copies_here", "cp.async.wait_all;", MEMORY)
+    yield "copies_sent", partial(instruction, "copies_sent", "cp.async.commit_group;", MEMORY)
+    for n in range(1, MOST_LEAD + 1):
+        yield f"copies_left_{n}", partial(instruction, f"copies_left_{n}", f"cp.async.wait_group {n};", MEMORY)
+    for dtype, size in STORAGE.items():
+        for width in (w for w in WIDTHS if w * size in SIZES):
+            name = f"copy_{dtype}x{width}" if width > 1 else f"copy_{dtype}"
+            yield name, partial(_copy, name, width * size)
+
+
+MAKERS = dict(_names())
