@@ -301,6 +301,8 @@ def words(s: Schedule) -> str:
     elif s.rows > 1:
         text += f", {s.rows} rows to a block"
     text += f", the row in registers ({s.tile} elements each)" if s.resident else f", walked in tiles of {s.tile}"
+    text += ", brought to shared memory ahead" if s.room else ""
+    text += f" with a lead of {s.lead} tiles" if s.lead else ""
     text += ", as many blocks as run at once" if s.persistent else ""
     return text + (f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements")
 

@@ -10,7 +10,7 @@ as fit the multiprocessors wait at the same time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, hypot, log2
 
 from redalg.kernels.legality import MOST_REGISTERS, RESERVED, Case, registers, room_bytes, states_bytes
 from redalg.kernels.schedule import Schedule
@@ -32,6 +32,10 @@ PAGE = 8  # bytes' worth of time to open a place in memory: what is read there i
 FIRST_LEVEL = 64 << 10  # bytes that all rows read are found in the first-level cache, at
 FOUND = 0.7  # of the reads
 HELD = 0.8  # of the first-level cache, which is one memory with the shared one, for the end of the rows in work
+# Measured with rows of 65536 bfloat16 and 1 M float32 and bfloat16 that are brought to shared memory ahead (H200,
+# 2026-11-22): blocks that wait for each other take a fifth longer than the copy, and more where they leave room.
+JOINT, UNFILLED = 1.2, 0.3
+AHEAD = 32  # elements that all rows share which a thread asks for at a time (`redalg.kernels.cuda_element`)
 FLYING = 8  # measured: two tensors of 128 rows of 1 M float32 are read in 414 us with 16 loads of 16 bytes a thread and
 # about 256 threads a multiprocessor (cosine similarity), in 250 with 8 loads and 1024 (KL divergence; H200, 2026-11-21)
 AGAIN = 2.4  # measured: of 35 MB of rows in work, a third is read again past the 60 MiB of L2 of an H200
@@ -88,7 +92,7 @@ class _Model:
 
     @property
     def walks(self) -> int:
-        return 1 if self.s.resident else self.work.walks
+        return 1 if self.s.resident or self.s.room else self.work.walks
 
     def _again(self) -> float:
         """The part of a second reading that comes from memory: none if the rows in work fit the smaller part of L2."""
@@ -117,7 +121,7 @@ class _Model:
             total, through = total + more, through + more
         every = work.rows * self.length
         for r in work.reads:
-            times = 1 if s.resident else r.times
+            times = 1 if s.resident or s.room else r.times
             scatter = self._scatter(r.name, r.size)
             shared = min(1.0, self._shared(r))
             once += r.elements * r.size
@@ -280,6 +284,29 @@ class _Model:
         loads = sum(1 for r in self.work.reads if r.held and r.by_row) * held / self.s.vector
         return 1.0 if self.s.resident or self.s.column else max(1.0, loads / FLYING)
 
+    def brought_seconds(self) -> float:
+        """A block with one row after another: it computes them, and waits for what all rows share, for the others, and,
+        without a lead, for the row."""
+        s, target = self.s, self.target
+        issue = s.tile * self.element() * max(1.0, s.block / 128) / target.clock
+        common = sum(1 for r in self.work.reads if r.held and not r.by_row)
+        vectors = s.tile // s.vector
+        ahead = next((n for n in (4, 2) if n * s.vector * common <= AHEAD and vectors % n == 0), 1)
+        waits = s.tiles * vectors // ahead * (common > 0) + (s.lead == 0)
+        return s.tiles * issue + waits * target.latency + self.exchange()
+
+    def brought(self) -> tuple[float, float]:
+        """Seconds that rows brought ahead take to move, and to be computed one after another."""
+        s, target = self.s, self.target
+        _, total, through = self.moved()
+        moved = max(
+            total / target.reachable, total / (self.sms * target.own_bandwidth), through / target.l2_bandwidth
+        )
+        if s.pieces > 1:
+            held = self.per_sm * room_bytes(self.work, s) / target.shared
+            moved *= JOINT * (1 + UNFILLED * max(0.0, 1 - held))
+        return moved, self.waves() * self.brought_seconds()
+
     def waves(self) -> float:
         """How many times the device is filled; the last time, blocks leave room for each other only in part."""
         full = self.blocks / (self.per_sm * self.all_sms)
@@ -303,8 +330,11 @@ class _Model:
         loads = self.loads() / (target.clock * self.sms)
         latency = self.waves() * self.block_seconds()
         terms = (memory, compute, loads, latency)
+        if s.room:
+            memory, latency = self.brought()
+            terms = (hypot(memory, latency), *terms[1:3])
         alone = ALONE / self.per_sm if s.resident and s.pieces > 1 else 0.0  # while blocks wait, others fill the gaps
-        terms = (memory * (1 + alone) / REACHED[s.cluster], *terms[1:])
+        terms = (terms[0] * (1 + alone) / REACHED[s.cluster], *terms[1:])
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.pieces > 1 else 0)
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.threads)
         return Estimate(

@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from redalg.kernels.legality import LARGEST_TILE, Case, exact, power, refusals, spills
-from redalg.kernels.schedule import Schedule
+from redalg.kernels.legality import (
+    COPIES,
+    LARGEST_TILE,
+    RESERVED,
+    Case,
+    exact,
+    power,
+    refusals,
+    room_bytes,
+    spills,
+    states_bytes,
+)
+from redalg.kernels.schedule import MOST_LEAD, Schedule
 
 VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # a thread may hold of a row
 THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -45,6 +56,8 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         yield from _splits(case, vector, deterministic)
     if not deterministic and FEW * case.work.rows <= case.target.multiprocessors:
         yield from (s for s in waiting(case) if not s.resident)
+    if not deterministic:
+        yield from brought_ahead(case)
     yield from _columns(case, deterministic)
 
 
@@ -162,6 +175,33 @@ def waiting(case: Case) -> list[Schedule]:
             if count > 1 and next(refusals(case, s), None) is None:
                 found.append(s)
     return [s for s in found if not spills(case, s)]
+
+
+def brought_ahead(case: Case) -> list[Schedule]:
+    """Long rows that are read for their states and again for results, brought to shared memory one ahead of another: a
+    row to a block, or pieces to blocks that wait for each other, two of them on a multiprocessor."""
+    length, target, vector = case.work.length, case.target, case.widest()
+    if not (case.reduces and case.program.keeps and case.work.again_bytes) or length < LONG or target.cc < COPIES:
+        return []
+    found = []
+    for threads, elements in ((512, 32), (512, 16), (1024, 32)):
+        found.append(_with_room(case, Schedule(threads, 1, vector, elements, persistent=True), 1))
+    for elements in (16, 32):
+        span, most = 256 * elements, target.shared // 2
+        fitting = [k for k in range(2, target.multiprocessors + 1) if -(-length // (k * span)) * span * case.work.own_bytes <= most]
+        whole = [k for k in fitting if length % (k * span) == 0 and 3 * length // k * case.work.own_bytes <= 2 * most]
+        for count in [*whole[:1], *fitting[:1]]:
+            s = Schedule(256, 1, vector, elements, split=count, persistent=True)
+            found.append(_with_room(case, s, 2))
+    return [s for s in dict.fromkeys(found) if s.room and next(refusals(case, s), None) is None]
+
+
+def _with_room(case: Case, s: Schedule, blocks: int) -> Schedule:
+    """The schedule with room for its part of a row, and with the longest lead with which as many blocks fit."""
+    span = s.threads * s.tile
+    s = replace(s, exact=exact(case.work, s), room=-(-case.work.length // (s.pieces * span)) * span)
+    left = case.target.shared // blocks - RESERVED - states_bytes(case.work, s) - room_bytes(case.work, s)
+    return replace(s, lead=min(MOST_LEAD, left // (span * case.work.own_bytes)) if s.exact and left > 0 else 0)
 
 
 def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:

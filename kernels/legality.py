@@ -285,8 +285,7 @@ def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
 
 def room_bytes(work: Work, s: Schedule) -> int:
     """Shared memory of rows that are brought ahead."""
-    held = s.room + s.lead * s.threads * s.tile
-    return s.rows * held * sum(r.size for r in work.reads if r.by_row)
+    return s.rows * (s.room + s.lead * s.threads * s.tile) * work.own_bytes
 
 
 def states_bytes(work: Work, s: Schedule) -> int:

@@ -74,6 +74,11 @@ class Work:
         return sum(r.size for r in self.reads)
 
     @property
+    def own_bytes(self) -> int:
+        """Those of them that differ from row to row."""
+        return sum(r.size for r in self.reads if r.by_row)
+
+    @property
     def again_bytes(self) -> int:
         """Those of them that it loads once more for results."""
         return sum(r.size for r in self.reads if r.times > 1)

@@ -41,15 +41,31 @@ def test_rows_that_fit_registers_are_read_once(name: str, dtype: str, rows: int,
 
 
 def test_rows_too_long_for_one_block_are_kept_by_a_cluster() -> None:
-    for rows, length in ((1024, 65536), (512, 131072)):
-        s = chosen(program("softmax"), rows, length)
+    for rows in (1024, 2048):
+        s = chosen(program("softmax"), rows, 65536)
         assert s.family == "cluster" and 1 < s.cluster <= 16 and s.resident
-    s = chosen(program("softmax"), 64, 1 << 20)
-    assert s.family == "cluster" and not s.resident
 
 
-def test_without_clusters_a_block_reads_long_rows_twice() -> None:
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "rms_norm", "max_abs_scaling"])
+@pytest.mark.parametrize("dtype, rows", [("float32", 128), ("bfloat16", 256)])
+def test_rows_too_long_for_a_cluster_are_brought_ahead_to_blocks_that_wait(name: str, dtype: str, rows: int) -> None:
+    """Measured: softmax of 128 rows of 1 M float32 takes 327 us so, and 392 where every row is read twice."""
+    s = chosen(program(name, dtype), rows, 1 << 20)
+    assert s.split > 1 and s.persistent and s.room * s.split == 1 << 20 and s.lead and s.exact
+    other = chosen(program(name, dtype), rows, 10**6)
+    assert other.room * other.split >= 10**6 and not other.lead
+
+
+def test_many_shared_operands_and_dear_merges_are_not_worth_it() -> None:
+    """Measured: layer norm of such rows takes 517 us so, and 410 where every row is read twice."""
+    for dtype, rows in (("float32", 128), ("bfloat16", 256)):
+        assert not chosen(program("layer_norm", dtype), rows, 1 << 20).room
+
+
+def test_without_clusters_long_rows_are_brought_ahead_and_longer_ones_read_twice() -> None:
     s = chosen(program("softmax"), 1024, 1 << 17, A100)
+    assert s.cluster == 1 and s.room and s.split > 1 and s.persistent
+    s = chosen(program("softmax"), 512, 1 << 23, A100)
     assert s.family == "block" and s.cluster == 1 and not s.resident
 
 
@@ -61,13 +77,14 @@ def test_few_long_rows_that_are_kept_are_walked_by_blocks_that_wait(
 ) -> None:
     s = chosen(program(name, dtype), rows, length)
     assert s.persistent and s.split * rows >= 64 and not s.resident
-    assert not chosen(program(name, dtype), 128, 1 << 20).persistent  # enough rows for a block each
+    assert not chosen(program(name, dtype), 2000, 1 << 20).persistent or s.room  # enough rows for a block each
 
 
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm"])
-def test_rows_of_16_bits_that_the_first_level_cache_holds_are_walked_twice(name: str) -> None:
+def test_rows_of_16_bits_that_one_processor_holds_are_brought_there_ahead_or_walked_twice(name: str) -> None:
+    """Measured: softmax of 4096 such rows takes 283 us brought ahead and 320 walked twice; layer norm 400 and 343."""
     s = chosen(program(name, "bfloat16"), 4096, 65536)
-    assert s.family == "block" and not s.resident and s.threads >= 512
+    assert s.family == "block" and not s.resident and s.threads >= 512 and bool(s.room) == (name != "layer_norm")
     assert chosen(program("softmax", "float32"), 2048, 65536).resident
 
 

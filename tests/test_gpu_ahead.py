@@ -1,0 +1,84 @@
+"""Rows that are brought to shared memory ahead, on a GPU, against the definition.
+
+`tests/test_kernel_ahead.py` runs the printed kernels on the CPU; what only a device shows is that copies have arrived
+when they are read, and that none overwrites what is still to be read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.kernels.schedule import Schedule
+from tests.test_gpu_kernels import agree, form_of, sent
+
+pytestmark = pytest.mark.gpu
+torch = pytest.importorskip("torch")
+KEPT = ("softmax", "log_softmax", "layer_norm", "standard_scores", "max_abs_scaling")
+# (dtype, rows, length, schedule): many rows to a block, few, bounds, several rows side by side, clusters, pieces, leads
+CASES = [
+    ("float32", 3000, 4096, Schedule(256, 1, 4, 16, resident=True, persistent=True, room=4096)),
+    ("float32", 3000, 4096, Schedule(256, 1, 4, 16, resident=True, persistent=True, room=4096, lead=2, exact=True)),
+    ("float32", 700, 4100, Schedule(512, 1, 4, 16, resident=True, persistent=True, room=8192)),
+    ("bfloat16", 700, 4104, Schedule(128, 1, 8, 16, persistent=True, room=6144)),
+    ("float32", 5001, 256, Schedule(32, 4, 4, 8, persistent=True, room=256, lead=1, exact=True)),
+    ("float32", 5001, 252, Schedule(32, 4, 4, 8, resident=True, persistent=True, room=256)),
+    ("bfloat16", 500, 65536, Schedule(512, 1, 8, 32, persistent=True, room=65536, lead=3, exact=True)),
+    ("bfloat16", 3, 65528, Schedule(1024, 1, 8, 32, persistent=True, room=65536)),
+    ("float16", 300, 32768, Schedule(256, 1, 8, 16, persistent=True, room=32768, lead=9, exact=True)),
+    ("float32", 300, 65536, Schedule(512, 1, 4, 16, persistent=True, cluster=2, room=32768, lead=3, exact=True)),
+    ("float32", 64, 1 << 18, Schedule(256, 1, 4, 16, persistent=True, split=16, room=16384, lead=3, exact=True)),
+    ("bfloat16", 33, 300000, Schedule(256, 1, 8, 32, persistent=True, split=6, room=57344)),
+    ("float32", 9, 300000, Schedule(512, 1, 4, 8, persistent=True, split=33, room=12288)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype, rows, length, schedule", CASES, ids=str)
+@pytest.mark.parametrize("name", KEPT)
+def test_rows_brought_ahead(name: str, dtype: str, rows: int, length: int, schedule: Schedule) -> None:
+    entry = ra.catalog.entry(name)
+    arrays = sent(entry.sample(rows, dtype="float32", i=rows, j=length), dtype)
+    run = form_of(name).compile("cuda", schedule=schedule)
+    first = run(**arrays)
+    agree(entry.spec, first, arrays, dtype)
+    assert "bring(" in run.source
+    for _ in range(20):
+        assert torch.equal(run(**arrays), first)
+
+
+@pytest.mark.parametrize("name", ["logsumexp", "variance", "cosine_similarity", "argmax"])
+@pytest.mark.parametrize("dtype, rows, length, schedule", [c for c in CASES if c[3].split == 1][::2], ids=str)
+def test_results_once_per_row(name: str, dtype: str, rows: int, length: int, schedule: Schedule) -> None:
+    if name == "cosine_similarity" and length > 1 << 14:
+        pytest.skip("two such rows do not fit")
+    entry = ra.catalog.entry(name)
+    arrays = sent(entry.sample(rows, dtype="float32", i=rows, j=length), dtype)
+    agree(entry.spec, form_of(name).compile("cuda", schedule=schedule)(**arrays), arrays, dtype)
+
+
+CHOSEN = [("bfloat16", 700, 65536), ("bfloat16", 1100, 40000), ("float32", 40, 1 << 20), ("bfloat16", 70, 1 << 20),
+          ("float32", 130, 300000)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype, rows, length", CHOSEN)
+def test_what_the_model_chooses_and_graphs(dtype: str, rows: int, length: int) -> None:
+    """Infinities and NaN stay in their rows; a captured call gives the same bits every time."""
+    x = np.random.default_rng(length).standard_normal((rows, length)).astype(np.float32)
+    x[1, 5], x[3, -1], x[-1, 0] = np.nan, np.inf, -np.inf
+    arrays: dict[str, Any] = sent({"x": x}, dtype)
+    run = form_of("softmax").compile("cuda")
+    first = run(**arrays)
+    assert run.schedule.room and "shared memory ahead" in run.explain()
+    agree(ra.catalog["softmax"], first, arrays, dtype)
+    out = torch.empty_like(first)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run(**arrays, out=out)
+    for _ in range(3):
+        out.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.equal(torch.nan_to_num(out), torch.nan_to_num(first))
