@@ -152,8 +152,12 @@ def unusual(s: Schedule) -> float:
 
 def _long(case: Case, s: Schedule) -> float:
     """How far a walk over a long row is from 256 threads that ask for 32 elements each at a time. On an H200 these read
-    rows of 65536 in 130-133 us where 128 threads and 16 elements take 134-141 (2026-11-21)."""
-    crowded = case.work.rows >= CROWD * case.target.multiprocessors
+    rows of 65536 in 130-133 us where 128 threads and 16 elements take 134-141 (2026-11-21), and 1024 pieces of 8 rows
+    of 16 M float32 in 127 us, where tiles of 8 take 135 and 528 pieces 130 (2026-11-22)."""
+    enough = CROWD * case.target.multiprocessors
+    if s.split > 1 and not (s.persistent or s.column):
+        return _outside(s.tile, 32, 64) / 4 + _outside(case.work.rows * s.split, enough, 1 << 31) / 4
+    crowded = case.work.rows >= enough
     if s.resident or s.column or case.work.length < LONG or not crowded:
         return 0.0
     most = 256 if case.work.walks == 1 else 512  # what is walked again is found in the first-level cache by few blocks

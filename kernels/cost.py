@@ -299,9 +299,7 @@ class _Model:
         """Seconds that rows brought ahead take to move, and to be computed one after another."""
         s, target = self.s, self.target
         _, total, through = self.moved()
-        moved = max(
-            total / target.reachable, total / (self.sms * target.own_bandwidth), through / target.l2_bandwidth
-        )
+        moved = max(total / target.reachable, total / (self.sms * target.own_bandwidth), through / target.l2_bandwidth)
         if s.pieces > 1:
             held = self.per_sm * room_bytes(self.work, s) / target.shared
             moved *= JOINT * (1 + UNFILLED * max(0.0, 1 - held))
@@ -329,10 +327,10 @@ class _Model:
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)
         latency = self.waves() * self.block_seconds()
-        terms = (memory, compute, loads, latency)
-        if s.room:
+        terms: tuple[float, ...] = (memory, compute, loads, latency)
+        if s.room:  # while a row is computed, the next one is on its way, but a block does one thing at a time
             memory, latency = self.brought()
-            terms = (hypot(memory, latency), *terms[1:3])
+            terms = (hypot(memory, latency), compute, loads)
         alone = ALONE / self.per_sm if s.resident and s.pieces > 1 else 0.0  # while blocks wait, others fill the gaps
         terms = (terms[0] * (1 + alone) / REACHED[s.cluster], *terms[1:])
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.pieces > 1 else 0)

@@ -57,7 +57,7 @@ class Ahead:
             dtype = self.access.operands[name].dtype
             cell = dtype if dtype in WHOLE or "int" in dtype else f"uint{8 * STORAGE[dtype]}"
             out(f"{self.access.array_names[name]}_room = cuda.shared.array(0, np.{cell}, {ALIGNED})")
-        out(f"length = {kernel.length()}")
+        out(f"length = {kernel.row_length()}")
         low = f"piece * {s.room}" if s.pieces > 1 else ""
         if not s.lead:
             shift = [*(["r * ROOM"] if s.rows > 1 else []), *(["-piece * ROOM"] if s.pieces > 1 else [])]

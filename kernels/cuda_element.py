@@ -11,13 +11,11 @@ from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_text import conjunction, local
 from redalg.kernels.ir import Loop, Step, step_nodes
 from redalg.kernels.sampling import some
+from redalg.kernels.work import repeated
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
 
-DEAR = frozenset(
-    "exp log log1p expm1 sigmoid tanh erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh reduce".split()
-)
 AHEAD = 32  # elements of late leaves that a thread asks for at a time
 DTYPE = {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}
 
@@ -151,7 +149,7 @@ class Elements:
         self.start()
         self.kernel.ahead.walk()
         groups = self._walks(steps)
-        self._share([*groups, list(bodies)] if bodies else groups)
+        self.shared = repeated([*groups, list(bodies)], self.rows, self.stream)
         early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
         self.kernel.ahead.next()
@@ -186,11 +184,11 @@ class Elements:
         parts = s.split * s.cluster
         span = s.threads * s.tile
         self.tiles_of, self.stored, self.shared = {}, set(), set()
-        if s.room and parts > 1:
-            out("low = piece * ROOM", "stop = min(low + ROOM, length)")
-        elif parts > 1:
-            out(f"share = (length + {parts * span - 1}) // {parts * span} * {span}  # per piece, in whole tiles")
-            out("low = piece * share", "stop = min(low + share, length)")
+        if parts > 1:
+            share = "ROOM" if s.room else "share"
+            if not s.room:
+                out(f"share = (length + {parts * span - 1}) // {parts * span} * {span}  # per piece, in whole tiles")
+            out(f"low = piece * {share}", f"stop = min(low + {share}, length)")
         self.stop = "stop" if parts > 1 else "length"
         if self.ordered:
             plus, minus = ("low + ", " - low") if parts > 1 else ("", "")
@@ -230,7 +228,7 @@ class Elements:
     def load_tile(self, steps: Sequence[Step], bodies: Sequence[Node] = ()) -> None:
         """Load the elements a tile's steps read, and note what several of its loops share."""
         groups = self._walks(steps)
-        self._share([*groups, list(bodies)] if bodies else groups)
+        self.shared = repeated([*groups, list(bodies)], self.rows, self.stream)
         self._load_leaves([n for step in steps for n in step_nodes(step)] + list(bodies))
 
     def _load_leaves(self, nodes: Sequence[Node]) -> None:
@@ -259,12 +257,8 @@ class Elements:
             with self.vectors():
                 out("k = v * VECTOR")
                 for leaf in vectors:
-                    operand, name = self.access.operands[leaf.attr.name], self.tiles_of[leaf]
-                    base = self.bases.get((operand.name, leaf.attr.axes))
-                    entries = [f"{name}[k{f' + {c}' if c else ''}]" for c in range(width)]
-                    value = self.kernel.ahead.load(leaf, width)
-                    value = value or self.access.load(operand, f"{base} + j" if base else "j", width)
-                    out(f"{', '.join(entries)} = {value}")
+                    entries = [f"{self.tiles_of[leaf]}[k{f' + {c}' if c else ''}]" for c in range(width)]
+                    out(f"{', '.join(entries)} = {self._vector_of(leaf)}")
         if single:
             spread = [leaf.attr.axes for leaf in single if not self.access.walks_flat(leaf.attr.axes)]
             with self.each(position=True, axes={a for axes in spread for a in axes}):
@@ -298,11 +292,15 @@ class Elements:
         """Load one vector of every leaf."""
         width = self.kernel.schedule.vector
         for leaf in leaves:
-            operand = self.access.operands[leaf.attr.name]
-            base = self.bases.get((operand.name, leaf.attr.axes))
             part = self.parts_of[leaf]
             entries = ", ".join(part.replace("c]", f"{c}]").replace(" + 0]", "]") for c in range(width))
-            self.kernel.out(f"{entries} = {self.access.load(operand, f'{base} + j' if base else 'j', width)}")
+            self.kernel.out(f"{entries} = {self._vector_of(leaf)}")
+
+    def _vector_of(self, leaf: Node) -> str:
+        """The text of the vector of a leaf that begins at element j."""
+        operand, width = self.access.operands[leaf.attr.name], self.kernel.schedule.vector
+        base = self.bases.get((operand.name, leaf.attr.axes))
+        return self.kernel.ahead.load(leaf, width) or self.access.load(operand, f"{base} + j" if base else "j", width)
 
     # --- loops over a tile -------------------------------------------------------------------------------------------
 
@@ -387,17 +385,6 @@ class Elements:
         return [step_nodes(s) for s in steps if isinstance(s, Loop) and not s.part]
 
     # --- values that several loops use -------------------------------------------------------------------------------
-
-    def _share(self, groups: Sequence[Sequence[Node]]) -> None:
-        """Find the dear element values that several walks over the tile need: computed once, held in registers."""
-        seen: dict[Node, set[int]] = {}
-        for number, group in enumerate(groups):
-            for n in walk(*group):
-                if n.op in DEAR and n.axes & self.stream and n.axes <= self.rows | self.stream:
-                    seen.setdefault(n, set()).add(number)
-        several = [n for n, places in seen.items() if len(places) > 1]
-        inside = {m for n in several for m in walk(*n.args)}
-        self.shared = {n for n in several if n not in inside}
 
     def stored_value(self, node: Node, text: str) -> str:
         """The line that keeps a shared value of this element."""

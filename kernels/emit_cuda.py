@@ -185,8 +185,8 @@ class Kernel:
         return {
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
-            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "BESIDE": s.beside, "ROOM": s.room, "RING": self.ahead.ring,
-            "MISSING": "i64(2**62)", "NONE": "u64(0)",
+            "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "BESIDE": s.beside,
+            "ROOM": s.room, "RING": self.ahead.ring, "MISSING": "i64(2**62)", "NONE": "u64(0)",
             **self.constants,
         }  # fmt: skip
 
@@ -234,7 +234,7 @@ class Kernel:
             self.elements.offsets()
             self.ahead.arrive()
             return
-        out(f"length = {self.length()}")
+        out(f"length = {self.row_length()}")
         self.elements.offsets()
 
     def row_axes(self) -> None:
@@ -246,7 +246,7 @@ class Kernel:
         if rows:
             out(f"i_{rows[0]} = {rest}")
 
-    def length(self) -> str:
+    def row_length(self) -> str:
         """The text of the length of a row."""
         return " * ".join(self.access.size(a) for a in self.program.stream) or "1"
 

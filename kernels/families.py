@@ -179,21 +179,30 @@ def waiting(case: Case) -> list[Schedule]:
 
 def brought_ahead(case: Case) -> list[Schedule]:
     """Long rows that are read for their states and again for results, brought to shared memory one ahead of another: a
-    row to a block, or pieces to blocks that wait for each other, two of them on a multiprocessor."""
-    length, target, vector = case.work.length, case.target, case.widest()
-    if not (case.reduces and case.program.keeps and case.work.again_bytes) or length < LONG or target.cc < COPIES:
+    row to a block, or pieces to blocks that wait for each other, two of them on a multiprocessor. Where elements of 16
+    bits would be behind tests of bounds, that takes as long as reading rows twice (measured with 40000 to 300000
+    elements, H200, 2026-11-22)."""
+    vector = case.widest()
+    if not (case.reduces and case.program.keeps and case.work.again_bytes):
         return []
-    found = []
-    for threads, elements in ((512, 32), (512, 16), (1024, 32)):
-        found.append(_with_room(case, Schedule(threads, 1, vector, elements, persistent=True), 1))
+    if case.work.length < LONG or case.target.cc < COPIES:
+        return []
+    made = [Schedule(n, 1, vector, e, persistent=True) for n, e in ((512, 32), (512, 16), (1024, 32))]
+    found = [_with_room(case, s, 1) for s in made]
     for elements in (16, 32):
-        span, most = 256 * elements, target.shared // 2
-        fitting = [k for k in range(2, target.multiprocessors + 1) if -(-length // (k * span)) * span * case.work.own_bytes <= most]
-        whole = [k for k in fitting if length % (k * span) == 0 and 3 * length // k * case.work.own_bytes <= 2 * most]
-        for count in [*whole[:1], *fitting[:1]]:
-            s = Schedule(256, 1, vector, elements, split=count, persistent=True)
-            found.append(_with_room(case, s, 2))
-    return [s for s in dict.fromkeys(found) if s.room and next(refusals(case, s), None) is None]
+        s = Schedule(256, 1, vector, elements, persistent=True)
+        found += [_with_room(case, replace(s, split=count), 2) for count in _shares(case, s.threads * s.tile)]
+    found = [s for s in dict.fromkeys(found) if s.exact or not case.work.narrow]
+    return [s for s in found if next(refusals(case, s), None) is None]
+
+
+def _shares(case: Case, span: int) -> list[int]:
+    """Into how many pieces rows are cut so that two of them fit a multiprocessor: as few as possible, and as few whole
+    ones as leave room for half of another."""
+    length, most = case.work.length, case.target.shared // 2 // max(1, case.work.own_bytes)
+    fitting = [k for k in range(2, case.target.multiprocessors + 1) if -(-length // (k * span)) * span <= most]
+    whole = [k for k in fitting if length % (k * span) == 0 and 3 * length <= 2 * k * most]
+    return [*whole[:1], *fitting[:1]]
 
 
 def _with_room(case: Case, s: Schedule, blocks: int) -> Schedule:

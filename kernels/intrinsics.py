@@ -1,4 +1,4 @@
-"""What generated CUDA kernels do that Python has no word for: loads, stores and copies, shuffles, clusters, arrivals, keys.
+"""What generated CUDA kernels do that Python has no word for: memory, copies, shuffles, clusters, arrivals, keys.
 
 A function is made when its name is first asked for (there are several hundred); `names` lists them, and the modules
 they come from describe them. Each has a plain Python twin of the same name in `redalg.kernels.twins`.

@@ -103,7 +103,13 @@ def _threads(
     cluster, found = Cluster(), []
     for rank in range(blocks):
         block = Block(
-            Place(first.x + rank, first.y, first.z), rank, cluster, size, grid, alive=size.x * size.y * size.z, room=shared
+            Place(first.x + rank, first.y, first.z),
+            rank,
+            cluster,
+            size,
+            grid,
+            alive=size.x * size.y * size.z,
+            room=shared,
         )
         cluster.blocks.append(block)
         places = product(range(size.z), range(size.y), range(size.x))

@@ -152,7 +152,10 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield f"load_{end}", partial(_load, dtype=dtype, width=width)
                 yield f"store_{end}", partial(_store, dtype=dtype, width=width)
             if width * size in (4, 8, 16):
-                yield f"copy_{dtype}x{width}" if width > 1 else f"copy_{dtype}", partial(_copy, dtype=dtype, width=width)
+                yield (
+                    f"copy_{dtype}x{width}" if width > 1 else f"copy_{dtype}",
+                    partial(_copy, dtype=dtype, width=width),
+                )
         if "int" in dtype and size <= 4:
             yield f"load32_{dtype}", partial(_load32, dtype=dtype)
         for order in ORDERS:

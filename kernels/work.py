@@ -29,6 +29,18 @@ DEAR = frozenset(
 )
 
 
+def repeated(groups: Sequence[Sequence[Node]], rows: frozenset[str], stream: frozenset[str]) -> set[Node]:
+    """The dear values of elements that several walks over a tile need: computed once, held in registers."""
+    seen: dict[Node, set[int]] = {}
+    for number, group in enumerate(groups):
+        for n in walk(*group):
+            if n.op in DEAR and n.axes & stream and n.axes <= rows | stream:
+                seen.setdefault(n, set()).add(number)
+    several = [n for n, places in seen.items() if len(places) > 1]
+    inside = {m for n in several for m in walk(*n.args)}
+    return {n for n in several if n not in inside}
+
+
 @dataclass(frozen=True)
 class Reading:
     """An operand that varies along the stream. `times`: how many walks over the row read it; `elements`: distinct ones

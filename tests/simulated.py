@@ -38,7 +38,9 @@ def run(
     together = s.cluster * planned.geometry.waiting  # blocks that wait for each other run together
     blocks = -(-rows // s.abreast) * s.split * s.cluster
     blocks = min(blocks, 2 * s.cluster * s.split) if s.persistent else blocks
-    moved = simulate(planned.module.source, planned.module.entry, blocks, s.block, args, together, seed, planned.module.shared)
+    moved = simulate(
+        planned.module.source, planned.module.entry, blocks, s.block, args, together, seed, planned.module.shared
+    )
     names = [f"{p.role} {p.name}" for p in planned.module.params]
     return (
         {r.name: _seen(results[r.name], r.dtype) for r in planned.program.results},

@@ -52,8 +52,8 @@ def test_rows_too_long_for_a_cluster_are_brought_ahead_to_blocks_that_wait(name:
     """Measured: softmax of 128 rows of 1 M float32 takes 327 us so, and 392 where every row is read twice."""
     s = chosen(program(name, dtype), rows, 1 << 20)
     assert s.split > 1 and s.persistent and s.room * s.split == 1 << 20 and s.lead and s.exact
-    other = chosen(program(name, dtype), rows, 10**6)
-    assert other.room * other.split >= 10**6 and not other.lead
+    other = chosen(program(name, dtype), rows, 10**6)  # bounds are tested, which is dear where elements are converted
+    assert other.room * other.split >= 10**6 and not other.lead if dtype == "float32" else not other.room
 
 
 def test_many_shared_operands_and_dear_merges_are_not_worth_it() -> None:
@@ -77,7 +77,8 @@ def test_few_long_rows_that_are_kept_are_walked_by_blocks_that_wait(
 ) -> None:
     s = chosen(program(name, dtype), rows, length)
     assert s.persistent and s.split * rows >= 64 and not s.resident
-    assert not chosen(program(name, dtype), 2000, 1 << 20).persistent or s.room  # enough rows for a block each
+    many = chosen(program(name, dtype), 128, 1 << 20)  # enough rows for a block each
+    assert many.room or not many.persistent
 
 
 @pytest.mark.parametrize("name", ["softmax", "rms_norm", "layer_norm"])
