@@ -23,13 +23,13 @@ def report(file: Path) -> None:
 
 
 def text(lines: list[dict[str, Any]], file: Path) -> str:
-    """The table, with the conditions of the first line."""
-    c = lines[0]
+    """The table, with the conditions of the first line and the dates of all."""
+    c, dates = lines[0], sorted({line["date"] for line in lines})
     out = [
         "# Contractions on tensor cores",
         "",
         f"{c['device']}, torch {c['torch']}, cuDNN {c['cudnn']}, numba {c['numba']}, numba-cuda {c['numba_cuda']}, "
-        f"{c['date']}.",
+        f"{' and '.join(dates)}.",
         f"Written by `python -m benchmarks.gpu_attention --report {file.name}` from the lines of `--out {file.name}`; "
         "contenders take turns of a quarter of a second on the same inputs, medians over rounds; results were checked "
         "against float64 first. TFLOP/s count the multiplications a mask leaves; decoding is counted in TB/s.",

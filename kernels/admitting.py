@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from redalg.binding_origin import NARROW_ONLY
 from redalg.errors import RedalgError
 from redalg.kernels.arrays import NUMPY, Framework, dtype_name, framework_of
 
@@ -55,11 +56,11 @@ def admitted(form: Form, arrays: Mapping[str, Any]) -> tuple[Framework, dict[str
 
 
 def stand_in(array: Any) -> Any:
-    """An array of the same shape and dtype that holds nothing (narrow floats as float32)."""
+    """An array of the same shape and dtype that holds nothing (narrow floats as float32, which nobody converts)."""
     if isinstance(array, list | tuple):
         return array
     try:
-        dtype = np.dtype(dtype_name(array))
+        dtype = np.dtype(np.float32 if dtype_name(array) in NARROW_ONLY else dtype_name(array))
     except TypeError:
         dtype = np.dtype(np.float32)
     return np.broadcast_to(np.zeros((), dtype), tuple(array.shape))

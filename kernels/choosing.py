@@ -10,10 +10,10 @@ from typing import Any
 
 from redalg.errors import RedalgError
 from redalg.kernels.cost import CROWD, HELD, Estimate, estimate
-from redalg.kernels.families import LONG, candidates_of
+from redalg.kernels.families import LONG, candidates_of, streamed
 from redalg.kernels.ir import Program
 from redalg.kernels.layouts import VECTOR_BYTES, Walk
-from redalg.kernels.legality import Case, exact, refusals, require, spills
+from redalg.kernels.legality import LARGEST_TILE, Case, exact, refusals, require, spills
 from redalg.kernels.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.target import H100, Target
 
@@ -152,8 +152,9 @@ def unusual(s: Schedule) -> float:
 
 def _long(case: Case, s: Schedule) -> float:
     """How far a walk over a long row is from 256 threads that ask for 32 elements each at a time. On an H200 these read
-    rows of 65536 in 130-133 us where 128 threads and 16 elements take 134-141 (2026-11-21), and 1024 pieces of 8 rows
-    of 16 M float32 in 127 us, where tiles of 8 take 135 and 528 pieces 130 (2026-11-22)."""
+    rows of 65536 in 130-133 us where 128 threads and 16 elements take 134-141 (2026-11-21), bfloat16 in 123-134 us with
+    64 elements and in 125-138 with 32, and 1024 pieces of 8 rows of 16 M float32 in 127 us, where tiles of 8 take 135
+    and 528 pieces 130 (2026-11-22)."""
     enough = CROWD * case.target.multiprocessors
     if s.split > 1 and not (s.persistent or s.column):
         return _outside(s.tile, 32, 64) / 4 + _outside(case.work.rows * s.split, enough, 1 << 31) / 4
@@ -161,7 +162,9 @@ def _long(case: Case, s: Schedule) -> float:
     if s.resident or s.column or case.work.length < LONG or not crowded:
         return 0.0
     most = 256 if case.work.walks == 1 else 512  # what is walked again is found in the first-level cache by few blocks
-    return _outside(s.tile, 32, 64) / 4 + _outside(s.threads, most, 2 * most) / 4
+    wide = LARGEST_TILE in streamed(case)
+    far = 1.25 * _outside(s.tile, 64, 64) if wide else _outside(s.tile, 32, 64) / 4  # more than what is unusual of 64
+    return far + _outside(s.threads, most, 2 * most) / 4
 
 
 def _slim(case: Case, s: Schedule) -> bool:

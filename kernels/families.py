@@ -116,9 +116,16 @@ def _groups(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
             tile = tile_for(case.work.length, threads, vector)
             if tile is not None and (threads == 1 or threads * vector < 2 * case.work.length):
                 yield Schedule(threads, rows, vector, tile, resident=True)
-            for elements in STREAMED:
+            for elements in streamed(case):
                 if elements >= vector and (elements == STREAMED[0] or threads * elements < 2 * case.work.length):
                     yield Schedule(threads, rows, vector, elements)
+
+
+def streamed(case: Case) -> tuple[int, ...]:
+    """Tiles that are walked: of long rows of 16 bits, of one tensor and read once, as many bytes at a time as of 32."""
+    work = case.work
+    long = work.narrow and work.walks == 1 and work.tiles_streamed == 1 and work.length >= LONG
+    return (*STREAMED, LARGEST_TILE) if long else STREAMED
 
 
 def _clusters(case: Case, vector: int) -> Iterator[Schedule]:
@@ -189,9 +196,8 @@ def brought_ahead(case: Case) -> list[Schedule]:
         return []
     made = [Schedule(n, 1, vector, e, persistent=True) for n, e in ((512, 32), (512, 16), (1024, 32))]
     found = [_with_room(case, s, 1) for s in made]
-    for elements in (16, 32):
-        s = Schedule(256, 1, vector, elements, persistent=True)
-        found += [_with_room(case, replace(s, split=count), 2) for count in _shares(case, s.threads * s.tile)]
+    s = Schedule(256, 1, vector, 32 if case.work.narrow else 16, persistent=True)
+    found += [_with_room(case, replace(s, split=count), 2) for count in _shares(case, s.threads * s.tile)]
     found = [s for s in dict.fromkeys(found) if s.exact or not case.work.narrow]
     return [s for s in found if next(refusals(case, s), None) is None]
 

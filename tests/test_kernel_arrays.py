@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import redalg as ra
+from redalg.binding import bind
 from redalg.binding_origin import BFLOAT16_BITS
 from redalg.errors import RedalgError
 from redalg.kernels import arrays as arrays_module
 from redalg.kernels import cuda_run, driver
-from redalg.kernels.admitting import admitted
+from redalg.kernels.admitting import admitted, stand_in
 from redalg.kernels.arrays import CUPY, JAX, NUMBA, NUMPY, TORCH, alignment, dtype_name, framework_of, plain
 from redalg.kernels.cuda_run import CudaRun, Ready
 from redalg.kernels.ir import STORAGE
@@ -202,6 +203,14 @@ def test_an_array_that_has_only_dlpack_is_read_on_the_cpu() -> None:
 
 
 # --- admission to a call on a GPU ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float16", "float32"])
+def test_what_is_admitted_takes_no_memory(dtype: str) -> None:
+    """Four terabytes, which nobody converts to see that they fit the spec."""
+    held = stand_in(SimpleNamespace(shape=(1 << 20, 1 << 20), dtype=dtype))
+    bound = bind(ra.catalog["softmax"], {"x": held})
+    assert bound.sizes == {"i": 1 << 20, "j": 1 << 20} and held.strides == (0, 0)
 
 
 def test_arrays_of_every_kind_are_admitted_with_their_dtypes(one_gpu: list[Any]) -> None:
