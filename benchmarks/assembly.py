@@ -1,7 +1,8 @@
 """Registers, spills and shared memory of the whole catalog's kernels, as ptxas counts them for sm_90a; needs no GPU.
 
 `python -m benchmarks.assembly --out benchmarks/assembly.jsonl [--only PATTERN]` compiles every spec of the catalog, by
-every family of schedules that is legal for it and by the schedule the library chooses, in float32 and bfloat16. One
+every family of schedules that is legal for it, with rows brought to shared memory ahead (whole, and in pieces of
+blocks that wait for each other) and by the schedule the library chooses, in float32 and bfloat16. One
 JSON line per cell; cells that the file has are skipped. The table goes to the same name with `.md`.
 """
 
@@ -12,7 +13,7 @@ import fnmatch
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 from pathlib import Path
@@ -29,13 +30,14 @@ from redalg.kernels.layouts import View, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.points import pointed
 from redalg.kernels.ptx import Assembled, assemble
+from redalg.kernels.schedule import Schedule
 from redalg.kernels.target import H200
 
 CHOSEN = "chosen"
 DTYPES = ("float32", "bfloat16")
 LENGTHS = {  # of the stream: where each family is at home, with and without a remainder, and where the library chooses
     "thread": (32,), "warp": (500,), "block": (4000,), "cluster": (1 << 16,), "split": (10**6,), "column": (4096,),
-    CHOSEN: (256, 4096, 50_000),
+    CHOSEN: (256, 4096, 50_000), "ahead": (1 << 14,), "waiting": (1 << 16,),
 }  # fmt: skip
 ROWS, OTHER = 1024, 64  # lengths of the first axis of rows and of all further axes
 
@@ -86,7 +88,10 @@ def planned(cell: Cell) -> tuple[Choice, Module]:
     sizes |= dict.fromkeys(program.stream[-1:], cell.length) | program.lengths
     arrays = [(o.name, o.axes) for o in program.operands if not o.number] + [(r.name, r.axes) for r in program.results]
     views = {name: _view(tuple(sizes[a] for a in axes), cell.family == "column") for name, axes in arrays}
-    override = None if cell.family == CHOSEN else cell.family
+    vector = 4 if cell.dtype == "float32" else 8
+    ahead = Schedule(256, 1, vector, 2 * vector, exact=True, persistent=True, room=1 << 14, lead=1)
+    given = {CHOSEN: None, "ahead": ahead, "waiting": replace(ahead, split=4)}
+    override: Any = given.get(cell.family, cell.family)
     choice = choose(program, sizes, walk_of(program, views), H200, override=override)
     return choice, emit(program, choice.schedule, choice.layout)
 

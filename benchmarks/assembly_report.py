@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Record = Mapping[str, Any]
-FAMILIES = ("chosen", "thread", "warp", "block", "cluster", "split", "column")
+FAMILIES = ("chosen", "thread", "warp", "block", "cluster", "split", "column", "ahead", "waiting")
 
 
 def report(lines: Iterable[Record]) -> str:

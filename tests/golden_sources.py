@@ -102,6 +102,11 @@ CASES = [
         "masked_mean", {"i": 5000, "j": 30}, Schedule(threads=1, rows=128, tile=6, vector=2),
         "tensors x[i,j], k[i,j] bool; return m = sum[j](where(k[i,j], x[i,j], 0)) / sum[j](where(k[i,j], 1, 0))",
     ),
+    Golden(
+        "log_softmax", {"i": 4096, "j": 65536},
+        Schedule(threads=512, rows=1, vector=8, tile=32, exact=True, persistent=True, room=65536, lead=3),
+        dtype="bfloat16",
+    ),
     Golden("biased_log", {"i": 512, "j": 1000}, Schedule(vector=4), "return y = log(relu(x[i,j] + b[j]))"),
 ]  # fmt: skip
 

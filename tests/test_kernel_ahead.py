@@ -18,15 +18,15 @@ WALKED = Schedule(threads=32, rows=1, vector=4, tile=8, persistent=True)
 HELD = Schedule(threads=32, rows=1, vector=4, tile=8, resident=True, persistent=True)
 # (schedule, lengths of rows it is for)
 SCHEDULES = [
-    (replace(WALKED, room=1024), (4, 12, 500, 1024)),
+    (replace(WALKED, room=1024), (4, 12, 500)),
     (replace(WALKED, threads=64, room=1024), (516, 1020)),
-    (replace(WALKED, threads=8, rows=4, room=256), (4, 200, 256)),
-    (replace(WALKED, cluster=2, room=512), (260, 1020, 1024)),
-    (replace(WALKED, split=3, room=512), (1028, 1500)),
-    (replace(HELD, room=256), (4, 200, 256)),
-    (replace(HELD, threads=8, rows=4, room=64), (4, 60, 64)),
-    (replace(HELD, cluster=2, room=256), (260, 500, 512)),
-    (replace(HELD, split=3, room=256), (516, 700)),
+    (replace(WALKED, threads=8, rows=4, room=256), (4, 200)),
+    (replace(WALKED, cluster=2, room=512), (260, 1024)),
+    (replace(WALKED, split=3, room=512), (1028,)),
+    (replace(HELD, room=256), (4, 256)),
+    (replace(HELD, threads=8, rows=4, room=64), (60,)),
+    (replace(HELD, cluster=2, room=256), (260, 512)),
+    (replace(HELD, split=3, room=256), (516,)),
     (replace(WALKED, room=1024, lead=1, exact=True), (1024,)),
     (replace(WALKED, room=1024, lead=3, exact=True), (1024,)),
     (replace(WALKED, room=1024, lead=9, exact=True), (1024,)),
@@ -37,7 +37,7 @@ SCHEDULES = [
     (replace(HELD, threads=8, rows=4, room=64, lead=1, exact=True), (64,)),
     (replace(HELD, cluster=2, room=256, lead=1, exact=True), (512,)),
 ]
-KEPT = ("softmax", "layer_norm", "standard_scores", "max_abs_scaling")
+KEPT = ("softmax", "layer_norm", "max_abs_scaling")
 TOTALS = ("logsumexp", "variance", "cross_entropy", "cosine_similarity", "kl_divergence", "argmax")
 UNIT = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
 
@@ -87,7 +87,7 @@ def test_results_that_keep_the_axis(name: str, s: Schedule, length: int) -> None
     assert "bring(" in planned.module.source and planned.module.shared == 4 * held
 
 
-@pytest.mark.parametrize("s, length", [c for c in cases() if c.values[0].split == 1])
+@pytest.mark.parametrize("s, length", [c for c in cases() if c.values[0].split == 1][::2])
 @pytest.mark.parametrize("name", TOTALS)
 def test_results_once_per_row(name: str, s: Schedule, length: int) -> None:
     judge(name, s, 5 * s.rows + 1, length)
