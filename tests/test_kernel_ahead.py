@@ -37,7 +37,7 @@ SCHEDULES = [
     (replace(HELD, threads=8, rows=4, room=64, lead=1, exact=True), (64,)),
     (replace(HELD, cluster=2, room=256, lead=1, exact=True), (512,)),
 ]
-KEPT = ("softmax", "layer_norm", "max_abs_scaling")
+KEPT = ("softmax", "layer_norm")
 TOTALS = ("logsumexp", "variance", "cross_entropy", "cosine_similarity", "kl_divergence", "argmax")
 UNIT = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
 
@@ -81,19 +81,19 @@ def test_results_that_keep_the_axis(name: str, s: Schedule, length: int) -> None
     planned, moved = judge(name, s, rows, length, special=True)
     first = next(o.name for o in planned.program.operands if len(o.axes) == 2)
     again = (-rows % s.rows) * length * 4  # the threads beyond the last row read it once more
-    if name in ("softmax", "max_abs_scaling"):  # others look for an anchor at the first element
+    if name == "softmax":  # the other looks for an anchor at the first element
         assert moved[f"operand {first}"].loaded == rows * length * 4 + again
     held = s.rows * (s.room + s.lead * s.threads * s.tile)
     assert "bring(" in planned.module.source and planned.module.shared == 4 * held
 
 
-@pytest.mark.parametrize("s, length", [c for c in cases() if c.values[0].split == 1][::2])
+@pytest.mark.parametrize("s, length", [c for c in cases() if c.values[0].split == 1][::4])
 @pytest.mark.parametrize("name", TOTALS)
 def test_results_once_per_row(name: str, s: Schedule, length: int) -> None:
     judge(name, s, 5 * s.rows + 1, length)
 
 
-@pytest.mark.parametrize("s, length", cases()[::3])
+@pytest.mark.parametrize("s, length", cases()[::5])
 def test_elements_of_16_bits(s: Schedule, length: int) -> None:
     for name in ("softmax", "variance"):
         if name == "softmax" or s.split == 1:

@@ -93,7 +93,11 @@ def test_rows_of_16_bits_that_one_processor_holds_are_brought_there_ahead_or_wal
 @pytest.mark.parametrize("dtype, rows", [("float32", 2048), ("bfloat16", 4096)])
 def test_many_long_rows_are_read_by_a_block_each(name: str, dtype: str, rows: int) -> None:
     s = chosen(program(name, dtype), rows, 65536)
-    assert (s.threads, s.tile, s.pieces, s.resident) == (256, 32, 1, False)
+    assert (s.pieces, s.resident, s.room) == (1, False, 0)
+    if dtype == "float32":
+        assert (s.threads, s.tile) == (256, 32)
+    else:  # as many bytes at a time: 123 to 134 us, and 125 to 138 with tiles of 32
+        assert s.threads in (128, 256) and s.tile == 64
 
 
 @pytest.mark.parametrize("name", ["logsumexp", "variance", "cosine_similarity", "kl_divergence", "cross_entropy"])
