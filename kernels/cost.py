@@ -35,7 +35,6 @@ HELD = 0.8  # of the first-level cache, which is one memory with the shared one,
 # Measured with rows of 65536 bfloat16 and 1 M float32 and bfloat16 that are brought to shared memory ahead (H200,
 # 2026-11-22): blocks that wait for each other take a fifth longer than the copy, and more where they leave room.
 JOINT, UNFILLED = 1.2, 0.3
-AHEAD = 32  # elements that all rows share which a thread asks for at a time (`redalg.kernels.cuda_element`)
 FLYING = 8  # measured: two tensors of 128 rows of 1 M float32 are read in 414 us with 16 loads of 16 bytes a thread and
 # about 256 threads a multiprocessor (cosine similarity), in 250 with 8 loads and 1024 (KL divergence; H200, 2026-11-21)
 AGAIN = 2.4  # measured: of 35 MB of rows in work, a third is read again past the 60 MiB of L2 of an H200
@@ -274,10 +273,13 @@ class _Model:
         rounds = self.rounds()
         held = s.tile if s.resident else min(s.tile, max(1, -(-self.length // (s.pieces * s.threads))))
         in_flight = 1.0 if s.exact else BOUNDS
-        warps = max(1.0, s.block / 32)
-        issue = held * s.beside * self.element() * max(1.0, warps / 4) / target.clock
         start = START + (TOGETHER if s.cluster > 1 else 0.0)
-        return rounds * (self.waits(held) * target.latency / in_flight + issue) + self.exchange() + start
+        return rounds * (self.waits(held) * target.latency / in_flight + self.issue(held)) + self.exchange() + start
+
+    def issue(self, held: int) -> float:
+        """Seconds until so many elements of every thread of a block have been computed."""
+        s = self.s
+        return held * s.beside * self.element() * max(1.0, s.block / 128) / self.target.clock
 
     def waits(self, held: int) -> float:
         """How often a thread waits for one tile: what it folds at once is loaded a few vectors ahead of the sums."""
@@ -288,12 +290,9 @@ class _Model:
         """A block with one row after another: it computes them, and waits for what all rows share, for the others, and,
         without a lead, for the row."""
         s, target = self.s, self.target
-        issue = s.tile * self.element() * max(1.0, s.block / 128) / target.clock
         common = sum(1 for r in self.work.reads if r.held and not r.by_row)
-        vectors = s.tile // s.vector
-        ahead = next((n for n in (4, 2) if n * s.vector * common <= AHEAD and vectors % n == 0), 1)
-        waits = s.tiles * vectors // ahead * (common > 0) + (s.lead == 0)
-        return s.tiles * issue + waits * target.latency + self.exchange()
+        waits = (s.lead == 0) + (s.tiles * s.tile // s.vector // s.asked(common) if common else 0)
+        return s.tiles * self.issue(s.tile) + waits * target.latency + self.exchange()
 
     def brought(self) -> tuple[float, float]:
         """Seconds that rows brought ahead take to move, and to be computed one after another."""

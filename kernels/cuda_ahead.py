@@ -35,15 +35,13 @@ class Ahead:
         return self.schedule.threads * self.schedule.tile
 
     @property
-    def ring(self) -> int:
-        """Elements of an array that a block has room for, of each of its rows."""
-        return self.schedule.room + self.schedule.lead * self.span
-
-    @property
     def bytes(self) -> int:
         """Of shared memory."""
-        operands = self.access.operands
-        return sum(STORAGE[operands[n].dtype] for n in self.arrays) * self.ring * self.schedule.rows
+        return sum(self._size(n) for n in self.arrays)
+
+    def _size(self, name: str) -> int:
+        """Bytes of shared memory that an array has."""
+        return STORAGE[self.access.operands[name].dtype] * self.schedule.ring * self.schedule.rows
 
     # --- around the loop over rows -----------------------------------------------------------------------------------
 
@@ -58,18 +56,27 @@ class Ahead:
             cell = dtype if dtype in WHOLE or "int" in dtype else f"uint{8 * STORAGE[dtype]}"
             out(f"{self.access.array_names[name]}_room = cuda.shared.array(0, np.{cell}, {ALIGNED})")
         out(f"length = {kernel.row_length()}")
+        if s.lead:
+            self._first_turns(step, more)
+        else:
+            self._first_row(more)
+
+    def _first_row(self, more: str) -> None:
+        kernel, out, s = self.kernel, self.kernel.out, self.schedule
+        if s.rows > 1 or s.pieces > 1:
+            out(f"home = {'r * ROOM' if s.rows > 1 else '-piece * ROOM'}")
+        with out.block(f"if {more.format('group')}:"):
+            if s.resident:
+                kernel.elements.start()
+                self._bring("group", "first", "")
+                return
+            with kernel.elements.tiles():
+                self._bring("group", "first", "")
+
+    def _first_turns(self, step: str, more: str) -> None:
+        """As many tiles of the first rows as there is room for."""
+        kernel, out, s = self.kernel, self.kernel.out, self.schedule
         low = f"piece * {s.room}" if s.pieces > 1 else ""
-        if not s.lead:
-            shift = [*(["r * ROOM"] if s.rows > 1 else []), *(["-piece * ROOM"] if s.pieces > 1 else [])]
-            out(*([f"home = {' '.join(shift)}"] if shift else []))
-            with out.block(f"if {more.format('group')}:"):
-                if s.resident:
-                    kernel.elements.start()
-                    self._bring("group", "first", "")
-                else:
-                    with kernel.elements.tiles():
-                        self._bring("group", "first", "")
-            return
         mine = " + ".join(x for x in ("r * RING" if s.rows > 1 else "", "t * VECTOR" if s.vector > 1 else "t") if x)
         out(f"mine = {mine}", "turn = 0")
         kernel.elements.stop = "stop" if s.pieces > 1 else "length"
@@ -93,7 +100,7 @@ class Ahead:
             self.kernel.out(f"turn = {self._turned('turn', s.room)}")
 
     def _turned(self, name: str, step: int) -> str:
-        ring = self.ring
+        ring = self.schedule.ring
         return f"{name} + {step} if {name} + {step} < {ring} else {name} - {ring - step}"
 
     # --- inside a walk -----------------------------------------------------------------------------------------------
@@ -146,12 +153,9 @@ class Ahead:
 
     def place(self, name: str) -> str:
         """The text of where element j, of vector v of the tile, lies in an array's part of the shared memory."""
-        operands, before, s = self.access.operands, 0, self.schedule
-        for other in self.arrays:
-            if other == name:
-                break
-            before += STORAGE[operands[other].dtype] * self.ring * s.rows
-        first = before // STORAGE[operands[name].dtype]
+        s, names = self.schedule, [*self.arrays]
+        before = sum(self._size(n) for n in names[: names.index(name)])
+        first = before // STORAGE[self.access.operands[name].dtype]
         terms = [f"spot + v * {self.kernel.elements.stride}"] if s.lead else ["j"]
         terms += ["home"] if not s.lead and (s.rows > 1 or s.pieces > 1) else []
         return " + ".join([*terms, *([str(first)] if first else [])])

@@ -16,7 +16,6 @@ from redalg.kernels.work import repeated
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
 
-AHEAD = 32  # elements of late leaves that a thread asks for at a time
 DTYPE = {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}
 
 
@@ -276,8 +275,7 @@ class Elements:
         """How many vectors of such leaves are asked for before results are written: no load may pass a store, since
         what is written might be what it reads. Short rows are many blocks, which fill each other's waits."""
         s = self.kernel.schedule
-        fit = [n for n in (4, 2) if n * s.vector * len(leaves) <= AHEAD and s.tile // s.vector % n == 0]
-        return fit[0] if leaves and fit and (s.pieces > 1 or not s.resident or s.tile >= 64) else 1
+        return s.asked(len(leaves)) if leaves and (s.pieces > 1 or not s.resident or s.tile >= 64) else 1
 
     def name_parts(self, leaves: Sequence[Node], ahead: int) -> None:
         """Room for vectors of every leaf."""

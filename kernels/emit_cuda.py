@@ -186,7 +186,7 @@ class Kernel:
             "INF": f"{self.real}(np.inf)", "NAN": f"{self.real}(np.nan)", "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)", "THREADS": s.threads, "ROWS": s.rows, "TILE": s.tile, "VECTOR": s.vector,
             "CLUSTER": s.cluster, "SPLIT": s.split, "LANES": s.lanes, "BESIDE": s.beside,
-            "ROOM": s.room, "RING": self.ahead.ring, "MISSING": "i64(2**62)", "NONE": "u64(0)",
+            "ROOM": s.room, "RING": s.ring, "MISSING": "i64(2**62)", "NONE": "u64(0)",
             **self.constants,
         }  # fmt: skip
 

@@ -17,14 +17,23 @@ from numba import types
 from redalg.kernels.gpu_build import GLOBAL, I32, I64, SHARED, VOID, Body, function, inline, instruction
 from redalg.kernels.intrinsics_memory import WIDTHS, Way, address
 from redalg.kernels.ir import STORAGE
-from redalg.kernels.schedule import MOST_LEAD
+from redalg.kernels.schedule import COPIED, MOST_LEAD
 
 MEMORY = "~{memory}"
-SIZES = (4, 8, 16)  # bytes of a copy; those of 16 pass the first-level cache by
+
+
+def sent() -> Any:
+    """``copies_sent()``."""
+    return instruction("copies_sent", "cp.async.commit_group;", MEMORY)
+
+
+def left(groups: int, name: str = "copies_left") -> Any:
+    """A function that waits until at most `groups` groups of this thread's copies are under way."""
+    return instruction(name, f"cp.async.wait_group {groups};", MEMORY)
 
 
 def _copy(name: str, size: int) -> Any:
-    how = "cg" if size == 16 else "ca"
+    how = "cg" if size == 16 else "ca"  # 16 bytes pass the first-level cache by
     text = f"cp.async.{how}.shared.global.L2::128B [$0], [$1], {size};"
 
     def typed(room: Any, place: Any, pointer: Any, index: Any) -> tuple[Any, Body]:
@@ -41,11 +50,11 @@ def _copy(name: str, size: int) -> Any:
 
 def _names() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "copies_here", partial(instruction, "copies_here", "cp.async.wait_all;", MEMORY)
-    yield "copies_sent", partial(instruction, "copies_sent", "cp.async.commit_group;", MEMORY)
+    yield "copies_sent", sent
     for n in range(1, MOST_LEAD + 1):
-        yield f"copies_left_{n}", partial(instruction, f"copies_left_{n}", f"cp.async.wait_group {n};", MEMORY)
+        yield f"copies_left_{n}", partial(left, n, f"copies_left_{n}")
     for dtype, size in STORAGE.items():
-        for width in (w for w in WIDTHS if w * size in SIZES):
+        for width in (w for w in WIDTHS if w * size in COPIED):
             name = f"copy_{dtype}x{width}" if width > 1 else f"copy_{dtype}"
             yield name, partial(_copy, name, width * size)
 

@@ -22,6 +22,7 @@ from llvmlite import ir
 from numba import types
 
 from redalg.kernels.gpu_build import F32, I32, I64, VOID, Body, function, inline, instruction
+from redalg.kernels.intrinsics_copies import left, sent
 from redalg.kernels.intrinsics_tensor import MEMORY, TYPE, _data, _read, _write
 
 STEP = 16  # terms of a sum of products that one instruction adds
@@ -188,7 +189,7 @@ def tile_copy(rows: int, units: int, pitch: int, threads: int, wide: int = 0, ra
 
 def copies_done(groups: int) -> Any:
     """``done()``: wait until at most `groups` groups of this thread's copies are under way."""
-    return instruction("copies_done", f"cp.async.wait_group {groups};", MEMORY)
+    return left(groups, "copies_done")
 
 
 def left_load(terms: int, there: int, tall: int = 1, first: int = 0) -> Any:
@@ -268,7 +269,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "left_lane": _left_lane,
     "right_lane": _right_lane,
     "this_thread": partial(instruction, "this_thread", "mov.u32 $0, %tid.x;", f"=r,{MEMORY}", "i32"),
-    "copies_sent": partial(instruction, "copies_sent", "cp.async.commit_group;", MEMORY),
+    "copies_sent": sent,
 }
 FACTORIES = ("copies_done", "left_load", "tile_copy", "tile_product")
 

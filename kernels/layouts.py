@@ -142,12 +142,9 @@ def readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
 def brought(program: Program) -> list[tuple[str, tuple[str, ...]]]:
     """The operands of which every row has elements of its own, with the axes they are read along."""
     rows, stream = {*program.rows}, {*program.stream}
-    numbers = {o.name for o in program.operands if o.number}
-    found = [(n, axes) for n, axes in readings(program) if any(o.name == n for o in program.operands)]
-    return [
-        (n, axes) for n, axes in dict.fromkeys(found)
-        if rows and n not in numbers and rows <= {*axes} <= rows | stream and stream & {*axes}
-    ]  # fmt: skip
+    arrays = {o.name for o in program.operands if rows and not o.number}
+    found = [(n, {*axes}, axes) for n, axes in dict.fromkeys(readings(program)) if n in arrays]
+    return [(n, axes) for n, along, axes in found if rows <= along <= rows | stream and along & stream]
 
 
 class _Reading:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from redalg.errors import RedalgError
 from redalg.kernels.ir import Program
 from redalg.kernels.layouts import VECTOR_BYTES, Walk, brought
-from redalg.kernels.schedule import MOST_LEAD, Schedule
+from redalg.kernels.schedule import COPIED, MOST_LEAD, Schedule
 from redalg.kernels.target import Target
 from redalg.kernels.work import Work, work_of
 
 MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, compute capabilities
-COPIES, COPIED = (8, 0), (4, 8, 16)  # the compute capability that has cp.async, and the bytes it copies (PTX ISA 9.0)
+COPIES = (8, 0)  # the compute capability from which on there are copies that run behind (PTX ISA 9.0, "cp.async")
 RESERVED = 1 << 10  # bytes of shared memory that every block takes beside its own; the same source
 MOST_BLOCKS = 2**31 - 1  # of a grid along x; the same source
 LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
@@ -285,7 +285,7 @@ def _fit(case: Case, s: Schedule) -> Iterator[tuple[str, str]]:
 
 def room_bytes(work: Work, s: Schedule) -> int:
     """Shared memory of rows that are brought ahead."""
-    return s.rows * (s.room + s.lead * s.threads * s.tile) * work.own_bytes
+    return s.rows * s.ring * work.own_bytes
 
 
 def states_bytes(work: Work, s: Schedule) -> int:

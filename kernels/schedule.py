@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 MOST_LEAD = 31  # tiles that may be under way while a row is walked
+COPIED = (4, 8, 16)  # bytes of a copy that runs behind (PTX ISA 9.0, "cp.async")
+AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time
 FAMILIES = ("thread", "warp", "block", "cluster", "split", "column")
 
 
@@ -65,6 +67,16 @@ class Schedule:
     def tiles(self) -> int:
         """Tiles of a thread, of a row that is brought ahead."""
         return self.room // (self.threads * self.tile)
+
+    @property
+    def ring(self) -> int:
+        """Elements of a row's array that a block has room for, where rows are brought ahead."""
+        return self.room + self.lead * self.threads * self.tile
+
+    def asked(self, arrays: int) -> int:
+        """Vectors of each of so many arrays that a thread asks for before it goes on: 4, 2 or 1, a part of a tile."""
+        fit = (n for n in (4, 2) if n * self.vector * arrays <= AHEAD and self.tile // self.vector % n == 0)
+        return next(fit, 1)
 
     @property
     def together(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from redalg.kernels.ir import STORAGE
-from redalg.kernels.schedule import MOST_LEAD
+from redalg.kernels.schedule import COPIED, MOST_LEAD
 from redalg.kernels.twins_math import NARROW, narrowed, widened
 from redalg.kernels.twins_threads import now
 
@@ -151,7 +151,7 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
                 end = f"{way}{dtype}x{width}" if width > 1 else f"{way}{dtype}"
                 yield f"load_{end}", partial(_load, dtype=dtype, width=width)
                 yield f"store_{end}", partial(_store, dtype=dtype, width=width)
-            if width * size in (4, 8, 16):
+            if width * size in COPIED:
                 yield (
                     f"copy_{dtype}x{width}" if width > 1 else f"copy_{dtype}",
                     partial(_copy, dtype=dtype, width=width),

@@ -111,6 +111,21 @@ def test_two_tensors_of_different_types() -> None:
         assert planned.module.shared == 6 * (512 + 256 * s.lead)
 
 
+def test_conditions_and_whole_numbers() -> None:
+    """Rows of 1 and 2 bytes an element lie beside those of 4."""
+    text = "tensors x[i,j], k[i,j] bool, n[i,j] integer; m = max[j](where(k[i,j], x[i,j], 0)); "
+    text += "return y = (x[i,j] - m) * n[i,j]"
+    form, rng = ra.derive_incremental(ra.parse(text)), np.random.default_rng(2)
+    x, k = rng.standard_normal((7, 256)).astype(np.float32), rng.random((7, 256)) < 0.5
+    n = rng.integers(-9, 9, (7, 256)).astype(np.int16)
+    found, planned, _ = run(
+        form, {"x": x, "k": k, "n": n}, replace(WALKED, room=256, lead=1, tile=4, exact=True), seed=3
+    )
+    true = (x - np.where(k, x, 0).max(1, keepdims=True)).astype(np.float64) * n
+    np.testing.assert_allclose(found["y"], true, rtol=2.0**-22)
+    assert planned.module.shared == (4 + 1 + 2) * (256 + 128) and "copy_boolx4" in planned.module.source
+
+
 def test_several_axes_of_rows_and_strides() -> None:
     form = ra.derive_incremental(ra.parse("return y = x[a,b,j] / sum[j](x[a,b,j])"))
     whole = np.random.default_rng(1).random((3, 4, 264)).astype(np.float32)
