@@ -12,6 +12,7 @@ from sympy.logic.boolalg import Boolean
 from redalg import functions as f
 from redalg import graph as g
 from redalg.broadcast import as_number
+from redalg.equal_powers import joined
 from redalg.errors import RedalgError
 from redalg.expr import Carrier
 from redalg.graph import Node
@@ -171,8 +172,8 @@ def _choose(t: _Translator, e: Any) -> Node:
 
 _RULES: dict[type, Callable[[_Translator, Any], Node]] = {
     sympy.Add: lambda t, e: g.add(*map(t.number, e.args)),
-    sympy.Mul: lambda t, e: g.mul(*map(t.number, e.args)),
-    sympy.Pow: lambda t, e: g.power(*map(t.number, e.args)),
+    sympy.Mul: lambda t, e: joined(g.mul(*map(t.number, e.args))),
+    sympy.Pow: lambda t, e: joined(g.power(*map(t.number, e.args))),
     **{cls: (lambda t, e, op=op: g.fn(op, t.number(e.args[0]))) for cls, op in _UNARY.items()},  # type: ignore[misc]
     sympy.log: _log, f.log: _log,
     f.maximum: lambda t, e: g.extremum("maximum", *map(t.number, e.args)),

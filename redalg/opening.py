@@ -114,6 +114,18 @@ class Openings:
         big, small = (nf.generator(nf.poly_node(q), e) if q.single() is None else self._mono_power(q, e) for q in pair)
         return big * small
 
+    def _power_apart(self, node: Node) -> tuple[Node, Node] | None:
+        """(x·d)^p = x^p·d^p for an exponent that is no number, where at most one factor may be negative."""
+        if node.op != "pow" or node.args[0].op != "mul":
+            return None
+        base, e = node.args
+        context = [f for f in base.args if not self.scope.varies(f)]
+        sides = [g.mul(*(f for f in base.args if f not in context)), g.mul(*context)]
+        if not context or not any(map(self.signs.nonnegative, sides)):
+            return None
+        self.trace.rule("a power of a product is the product of the powers")
+        return g.power(sides[0], e), g.power(sides[1], e)
+
     def _mono_power(self, q: Poly, e: Fraction) -> Poly:
         """A power of one term: exponentials and positive generators take it one by one, the rest in one piece."""
         c, m = q.single()  # type: ignore[misc]

@@ -212,6 +212,9 @@ class Separator(Openings, Conditions):
                 return self.poly(hoisted, mode)
             if op == "pow" and node.args[1].op == "const":
                 return self._mixed_power(node, mode)
+            parts = self._power_apart(node)
+            if parts is not None:
+                return self.poly(parts[0], mode) * self.poly(parts[1], mode)
             if op == "pow" and self.signs.positive(node.args[0]):  # b^e = exp(e·log b)
                 return self.poly(g.fn("exp", g.mul(node.args[1], g.fn("log", node.args[0]))), mode)
             handler = getattr(self, f"_mixed_{op}", None)
