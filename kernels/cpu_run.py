@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from redalg.binding import Bound, bind
+from redalg.binding import Bound, bind, result_flows
 from redalg.definition import reference
 from redalg.errors import RedalgError
 from redalg.kernels.arrays import plain
@@ -22,13 +22,15 @@ from redalg.kernels.cpu_schedule import FAMILIES, WHOLE, CpuSchedule, past_cache
 from redalg.kernels.cpu_threads import threads
 from redalg.kernels.cpu_walk import Compiled, steps_of, walk
 from redalg.kernels.emit_numba import RANGE, emit_cpu
-from redalg.kernels.ir import Operand, Program
+from redalg.kernels.in_place import in_place
+from redalg.kernels.ir import Program
 from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
 from redalg.kernels.points import pointed
 from redalg.kernels.schedule import Layout
 from redalg.kernels.store import Once
 from redalg.kernels.tuning import MEASURE
+from redalg.receiving import by_output, received, same_place, shared
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
@@ -37,6 +39,33 @@ if TYPE_CHECKING:
 WHERE = "the call"
 CALLS = 256  # kinds of calls, shapes and strides included, that are remembered
 BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Everything about the numbers of a call that its kernels depend on.
+
+    ``dtypes``: what the dtypes of results follow from (a Python type for a number). ``stored``: what kernels read,
+    which is wider where NumPy lacks a format: bfloat16 and float32 that are both read as float32 have kernels of their
+    own, since their results differ.
+    """
+
+    dtypes: tuple[tuple[str, Any], ...]
+    stored: tuple[tuple[str, str], ...] = ()
+
+    def program(self, form: Form, across: tuple[str, ...] = ()) -> Program:
+        """The program of such a call; `across`: rows that become lanes.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.catalog["softmax"])
+        >>> made = Kind((("x", "bfloat16"),), (("x", "float32"),)).program(form)
+        >>> made.operands[0].dtype, made.results[0].dtype
+        ('float32', 'bfloat16')
+        """
+        made, stored = lower(form, dict(self.dtypes), across), dict(self.stored)
+        made = made if across else pointed(made)
+        operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in made.operands)
+        return check(replace(made, operands=operands))
 
 
 class CpuRun(Shown):
@@ -80,40 +109,35 @@ class CpuRun(Shown):
             raise RedalgError(f"stream={stream!r}", WHERE, "the CPU target has no streams", "leave it out")
         bound = bind(self.form.spec, arrays, where=WHERE)
         held = {name: _raw(arrays[name], x) for name, x in bound.arrays.items()}
-        program = self._program(bound, held)
+        kind = _kind(bound, held)
+        program = cast(Program, self._once(kind, lambda: kind.program(self.form)))
         sizes = bound.sizes | program.lengths
-        shapes = {r.name: tuple(sizes[a] for a in r.axes) for r in program.results}
-        made = self._targets(shapes, out, bound)
+        dtypes = self._once(("results", *bound.dtypes.items()), lambda: _result_dtypes(self.form, bound))
+        wants = {r.name: (tuple(sizes[a] for a in r.axes), dtypes[r.name]) for r in program.results}
+        if out is None:
+            made = walked = {name: np.empty(*want) for name, want in wants.items()}
+        else:
+            made = received(out, wants, bound.origin, WHERE)
+            walked = self._room(kind, program, made, held)
         if any(sizes[a] == 0 for a in program.stream) and program.passes:
             found = reference(self.form.spec, **bound.arrays)
-            for name, value in (found if isinstance(found, dict) else {next(iter(shapes)): found}).items():
+            for name, value in (found if isinstance(found, dict) else {next(iter(wants)): found}).items():
                 made[name][...] = value
         elif all(sizes[a] for a in (*program.rows, *program.stream, *program.lanes)):
-            walked = {name: plain(x) for name, x in made.items()}
             arrays = {n: x for n, x in held.items() if isinstance(x, np.ndarray)} | walked
             views = {n: View(x.shape, steps_of(x)) for n, x in arrays.items()}
-            walk(self._compiled(program, sizes, views, held, walked), held, walked, sizes)
+            walk(self._compiled(kind, program, sizes, views, held, walked), held, walked, sizes)
             for name in (n for n, x in made.items() if walked[n] is not x):
                 made[name][...] = walked[name]
-        results = {name: x if out is not None else bound.origin.restore(x) for name, x in made.items()}
-        if out is not None:
-            results = dict(out) if isinstance(out, dict) else {next(iter(results)): out}
+        given = None if out is None else by_output(out, list(made), WHERE)
+        results = {name: bound.origin.restore(x) if given is None else given[name] for name, x in made.items()}
         return next(iter(results.values())) if len(results) == 1 else results
 
     # --- once per kind of call ------------------------------------------------------------
 
-    def _program(self, bound: Bound, held: Mapping[str, Any]) -> Program:
-        dtypes = {n: _name(d) for n, d in bound.dtypes.items()}
-        stored = {n: _stored(x) for n, x in held.items() if isinstance(x, np.ndarray)}
-
-        def make() -> Program:
-            return _as_stored(pointed(lower(self.form, dtypes)), stored)
-
-        found: Program = self._once(("program", *dtypes.items(), *stored.items()), make)
-        return found
-
     def _compiled(
         self,
+        kind: Kind,
         program: Program,
         sizes: Mapping[str, int],
         views: Mapping[str, View],
@@ -123,47 +147,45 @@ class CpuRun(Shown):
         """What calls with arrays of these shapes and strides run: many shapes share their code."""
 
         def build(asked: Any) -> Compiled:
-            chosen, layout, schedule = planned(self.form, program, sizes, views, asked)
-            key = (chosen.operands, layout, schedule)
-            return cast(Compiled, self._once(key, lambda: _build(chosen, layout, schedule)))
+            chosen, layout, schedule = planned(self.form, kind, program, sizes, views, asked)
+            return cast(Compiled, self._once((kind, layout, schedule), lambda: _build(chosen, layout, schedule)))
 
         def make() -> tuple[Compiled, tuple[str, ...]]:
             if self._asked != MEASURE:
                 return build(self._asked), ()
-            ways = self._ways(program, sizes, views)
+            ways = self._ways(kind, program, sizes, views)
             if len(ways) == 1:
                 return build(ways[0]), ("nothing to measure: there is one way to walk such rows",)
             compiled, found = fastest(ways, build, held, made, sizes, views)
-            return compiled, found.lines(lambda word: planned(self.form, program, sizes, views, word)[2])
+            return compiled, found.lines(lambda word: planned(self.form, kind, program, sizes, views, word)[2])
 
-        self._last, self._told = cast(Any, self._calls((program.operands, *views.items()), make))
+        self._last, self._told = cast(Any, self._calls((kind, *views.items()), make))
         assert self._last is not None
         return self._last
 
-    def _ways(self, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> list[str]:
+    def _ways(self, kind: Kind, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> list[str]:
         """The families that walk these arrays in different ways, the one by sizes alone first (``columns`` is that
         where no rows lie side by side); that one alone where results must not follow from times."""
         ways: dict[Any, str] = {}
         for word in ("columns", *(w for w in FAMILIES if w != "columns" and not self.deterministic)):
-            _, layout, schedule = planned(self.form, program, sizes, views, word)
+            _, layout, schedule = planned(self.form, kind, program, sizes, views, word)
             ways.setdefault((layout, schedule), word)
         return list(ways.values())
 
-    def _targets(self, shapes: Mapping[str, tuple[int, ...]], out: Any, bound: Bound) -> dict[str, Any]:
-        from redalg.binding import result_flows
-        from redalg.streaming.run import _check_target
-
-        flows = result_flows(self.form.spec, bound)
-        if out is None:
-            return {name: np.empty(shape, flows[name].dtype) for name, shape in shapes.items()}
-        targets = out if isinstance(out, dict) else {next(iter(shapes)): out}
-        if not isinstance(out, dict) and len(shapes) > 1 or set(targets) != set(shapes):
-            why, fix = f"the outputs are {', '.join(shapes)}", "pass one array, or a dict with one for each output"
-            raise RedalgError(f"out={type(out).__name__}", WHERE, why, fix)
-        for name, shape in shapes.items():
-            like = bound.origin.restore(np.broadcast_to(np.zeros((), flows[name].dtype), shape))
-            _check_target(name, targets[name], like)
-        return {name: x if isinstance(x, np.ndarray) else x.numpy() for name, x in targets.items()}
+    def _room(
+        self, kind: Kind, program: Program, made: Mapping[str, np.ndarray], held: Mapping[str, Any]
+    ) -> dict[str, np.ndarray]:
+        """Where kernels write the results `made`: elsewhere first, if they would overwrite what has yet to be read."""
+        found = {}
+        inputs = {n: x for n, x in held.items() if isinstance(x, np.ndarray)}
+        for name, x in made.items():
+            found[name] = plain(x)
+            beneath = {n: a for n, a in inputs.items() if shared(a, x)}
+            if beneath and found[name] is x:
+                safe = self._once((kind, "in place"), lambda: in_place(program))
+                if not (beneath.keys() <= safe.get(name, set()) and all(same_place(a, x) for a in beneath.values())):
+                    found[name] = np.empty(x.shape, x.dtype)
+        return found
 
     # --- what was done ------------------------------------------------------------
 
@@ -195,13 +217,17 @@ class CpuRun(Shown):
 
 
 def planned(
-    form: Form, program: Program, sizes: Mapping[str, int], views: Mapping[str, View], asked: str | None = None
+    form: Form,
+    kind: Kind,
+    program: Program,
+    sizes: Mapping[str, int],
+    views: Mapping[str, View],
+    asked: str | None = None,
 ) -> tuple[Program, Layout, CpuSchedule]:
     """What runs where arrays lie like this: rows side by side become lanes, long rows are split."""
     across = across_of(program, views) if asked in (None, "columns", "split") else ()
     if across:
-        laned = lower(form, {o.name: _typed(o) for o in program.operands}, across)
-        laned = replace(laned, operands=program.operands)
+        laned = kind.program(form, across)
         program, across = (laned, across) if supported(laned) else (program, ())
     schedule = _schedule(program, sizes, across, asked)
     return program, layout_of(program, views), replace(schedule, past=past_caches(program, sizes))
@@ -231,17 +257,13 @@ def _raw(given: Any, array: Any) -> Any:
     return plain(array)
 
 
-def _as_stored(program: Program, stored: Mapping[str, str]) -> Program:
-    operands = tuple(replace(o, dtype=stored.get(o.name, o.dtype)) for o in program.operands)
-    return check(replace(program, operands=operands))
+def _result_dtypes(form: Form, bound: Bound) -> dict[str, np.dtype]:
+    return {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
 
 
-def _typed(o: Operand) -> Any:
-    return {"float64": float, "int64": int, "bool": bool}[o.dtype] if o.number else o.dtype
-
-
-def _stored(array: np.ndarray) -> str:
-    return array.dtype.name
+def _kind(bound: Bound, held: Mapping[str, Any]) -> Kind:
+    stored = tuple((n, x.dtype.name) for n, x in held.items() if isinstance(x, np.ndarray))
+    return Kind(tuple((n, _name(d)) for n, d in bound.dtypes.items()), stored)
 
 
 def _name(dtype: Any) -> Any:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 import redalg as ra
-from redalg.kernels.cpu_run import planned
+from redalg.kernels.cpu_run import Kind, planned
 from redalg.kernels.emit_numba import emit_cpu
 from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
@@ -55,10 +55,11 @@ class Golden:
 
     def cpu(self) -> tuple[str, str]:
         """How rows are walked, and the source."""
+        kind = Kind(tuple(self.dtypes().items()))
         program = lower(self.form, self.dtypes())
         known = {**self.sizes, **program.lengths}
         made = {r.name: View.contiguous(tuple(known[a] for a in r.axes)) for r in program.results}
-        program, layout, schedule = planned(self.form, program, known, self.views() | made)
+        program, layout, schedule = planned(self.form, kind, program, known, self.views() | made)
         return str(schedule), emit_cpu(program, layout, schedule).source
 
     def cuda(self) -> tuple[str, str]:

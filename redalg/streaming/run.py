@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.binding import bind, result_flows
-from redalg.errors import RedalgError
+from redalg.receiving import by_output, received
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.machine import machine_for
 from redalg.streaming.results import real_dtype
@@ -17,6 +17,8 @@ from redalg.streaming.snapshot import array_kind, new_axes
 if TYPE_CHECKING:
     from redalg.form import Form
 
+WHERE = "the call"
+
 
 def run_numpy(form: Form, arrays: Mapping[str, Any], out: Any = None, deterministic: bool = False) -> Any:
     """The outputs of a form on whole arrays: one array, or a dict of arrays by name, in the spec's order.
@@ -24,17 +26,30 @@ def run_numpy(form: Form, arrays: Mapping[str, Any], out: Any = None, determinis
     `out` is an array (for one output) or a dict of arrays that the results are written into.
     Raises: RedalgError for arrays that do not fit the spec or `out`.
     """
+    if out is not None:
+        _check_out(form, arrays, out)
     found = (
         _maps(form, arrays) if not form.plan.axis or not form.plan.passes else _streamed(form, arrays, deterministic)
     )
     values = {name: found[name] for name in form.spec.outputs}
-    if out is not None:
-        values = _written(values, out)
+    if out is not None:  # results are arrays of their own by now: whatever is overwritten has been read
+        targets = by_output(out, list(values), WHERE)
+        for name, value in values.items():
+            targets[name][...] = value
+        values = {name: targets[name] for name in values}
     return next(iter(values.values())) if len(values) == 1 else values
 
 
+def _check_out(form: Form, arrays: Mapping[str, Any], out: Any) -> None:
+    bound = bind(form.spec, arrays, where=WHERE)
+    sizes = {**bound.sizes, **dict(new_axes(form.plan))}
+    flows, axes = result_flows(form.spec, bound), form.spec.output_axes
+    wanted = {name: (tuple(sizes[a] for a in axes[name]), flows[name].dtype) for name in form.spec.outputs}
+    received(out, wanted, bound.origin, WHERE)
+
+
 def _streamed(form: Form, arrays: Mapping[str, Any], deterministic: bool) -> dict[str, Any]:
-    bind(form.spec, arrays, where="the call")
+    bind(form.spec, arrays, where=WHERE)
     first = form.plan.axis[0]
     chunks = {d.name: arrays[d.name] for d in form.spec.tensors if first in d.axes}
     fixed = {d.name: arrays[d.name] for d in form.spec.tensors if first not in d.axes}
@@ -60,7 +75,7 @@ def _named(value: Any, names: list[str]) -> dict[str, Any]:
 
 def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs without a reduction: one walk over the expression."""
-    bound = bind(form.spec, arrays, where="the call")
+    bound = bind(form.spec, arrays, where=WHERE)
     kinds = {name: array_kind(dtype) for name, dtype in bound.dtypes.items()}
     numbers = frozenset(name for name, dtype in bound.dtypes.items() if isinstance(dtype, type))
     machine = machine_for(form.plan, (), kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
@@ -69,29 +84,3 @@ def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     with np.errstate(all="ignore"):
         values = machine.maps.finished(machine.maps.tape.run({**bound.arrays, "n": 0}, sizes), dtypes)
     return {name: bound.origin.restore(x) for name, x in values.items()}
-
-
-def _written(values: dict[str, Any], out: Any) -> dict[str, Any]:
-    targets = out if isinstance(out, dict) else {next(iter(values)): out}
-    if not isinstance(out, dict) and len(values) > 1 or set(targets) != set(values):
-        why = f"the outputs are {', '.join(values)}"
-        raise RedalgError(
-            f"out={type(out).__name__}", "the call", why, "pass one array, or a dict with one for each output"
-        )
-    for name, value in values.items():
-        _check_target(name, targets[name], value)
-    for name, value in values.items():
-        targets[name][...] = value
-    return dict(targets)
-
-
-def _check_target(name: str, target: Any, value: Any) -> None:
-    if not isinstance(target, type(value)):
-        what, why = f"out for {name} of type {type(target).__name__}", f"the result is of type {type(value).__name__}"
-        raise RedalgError(what, "the call", why, "pass an array of that type")
-    if tuple(target.shape) != tuple(value.shape) or target.dtype != value.dtype:
-        what = f"out for {name} of shape {tuple(target.shape)} and dtype {target.dtype}"
-        why = f"the result has shape {tuple(value.shape)} and dtype {value.dtype}"
-        raise RedalgError(what, "the call", why, "pass an array of that shape and dtype")
-    if isinstance(target, np.ndarray) and not target.flags.writeable:
-        raise RedalgError(f"out for {name}", "the call", "the array is read-only", "pass a writable array")
