@@ -86,7 +86,7 @@ def planned(cell: Cell) -> tuple[Choice, Module]:
     sizes = {a: OTHER for array in (*program.operands, *program.results) for a in array.axes}
     sizes |= dict.fromkeys(program.rows[:1], ROWS) | dict.fromkeys(program.stream[:-1], 2)
     sizes |= dict.fromkeys(program.stream[-1:], cell.length) | program.lengths
-    arrays = [(o.name, o.axes) for o in program.operands if not o.number] + [(r.name, r.axes) for r in program.results]
+    arrays = [(o.name, o.axes) for o in program.operands if not o.number] + [(r.key, r.axes) for r in program.results]
     views = {name: _view(tuple(sizes[a] for a in axes), cell.family == "column") for name, axes in arrays}
     vector = 4 if cell.dtype == "float32" else 8
     ahead = Schedule(256, 1, vector, 2 * vector, exact=True, persistent=True, room=1 << 14, lead=1)

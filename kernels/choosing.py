@@ -61,7 +61,7 @@ def choose(
     >>> from redalg.kernels.target import H200
     >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
     >>> array = View.contiguous((4096, 4096))
-    >>> choice = choose(program, {"i": 4096, "j": 4096}, walk_of(program, {"x": array, "y": array}), H200)
+    >>> choice = choose(program, {"i": 4096, "j": 4096}, walk_of(program, {"x": array, "y made": array}), H200)
     >>> choice.schedule.family, choice.schedule.resident, choice.bytes
     ('block', True, 134217728)
     """

@@ -21,11 +21,11 @@ def layout_of(program: Program, views: Mapping[str, View]) -> Layout:
     >>> import redalg as ra
     >>> from redalg.kernels.lower import lower
     >>> program = lower(ra.derive_incremental(ra.catalog["variance"]), {"x": "float32"})
-    >>> layout_of(program, {"x": View.contiguous((2, 9)), "var": View.contiguous((2,))}).unit
+    >>> layout_of(program, {"x": View.contiguous((2, 9)), "var made": View.contiguous((2,))}).unit
     frozenset({'x'})
     """
     found = walk_of(program, views).layout(1)
-    unit = found.unit - {r.name for r in program.results if program.passes}
+    unit = found.unit - {r.key for r in program.results if program.passes}
     return replace(found, unit=unit, across=_side_by_side(program, views, program.lanes))
 
 
@@ -35,7 +35,7 @@ def across_of(program: Program, views: Mapping[str, View]) -> tuple[str, ...]:
     >>> import redalg as ra
     >>> from redalg.kernels.lower import lower
     >>> program = lower(ra.derive_incremental(ra.catalog["variance"]), {"x": "float32"})
-    >>> across_of(program, {"x": View((64, 9), (1, 64)), "var": View.contiguous((64,))})
+    >>> across_of(program, {"x": View((64, 9), (1, 64)), "var made": View.contiguous((64,))})
     ('i',)
     """
     sizes, rows = lengths_of(program, views), program.rows

@@ -23,7 +23,7 @@ from redalg.kernels.cpu_threads import threads
 from redalg.kernels.cpu_walk import Compiled, steps_of, walk
 from redalg.kernels.emit_numba import RANGE, emit_cpu
 from redalg.kernels.in_place import in_place
-from redalg.kernels.ir import Program
+from redalg.kernels.ir import Program, result_key
 from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
 from redalg.kernels.points import pointed
@@ -124,7 +124,8 @@ class CpuRun(Shown):
             for name, value in (found if isinstance(found, dict) else {next(iter(wants)): found}).items():
                 made[name][...] = value
         elif all(sizes[a] for a in (*program.rows, *program.stream, *program.lanes)):
-            arrays = {n: x for n, x in held.items() if isinstance(x, np.ndarray)} | walked
+            arrays = {n: x for n, x in held.items() if isinstance(x, np.ndarray)}
+            arrays |= {result_key(n): x for n, x in walked.items()}
             views = {n: View(x.shape, steps_of(x)) for n, x in arrays.items()}
             walk(self._compiled(kind, program, sizes, views, held, walked), held, walked, sizes)
             for name in (n for n, x in made.items() if walked[n] is not x):

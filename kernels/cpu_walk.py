@@ -13,7 +13,7 @@ from redalg.kernels.cpu_build import Function
 from redalg.kernels.cpu_schedule import BLOCK, CpuModule, CpuSchedule, span_of
 from redalg.kernels.cpu_threads import share, threads
 from redalg.kernels.emit_numba import RANGE
-from redalg.kernels.ir import Program
+from redalg.kernels.ir import Program, result_key
 
 SMALL = 1 << 15  # elements below which one thread is quicker than telling others
 ROWS_EACH = 2  # rows for every thread from which on a row is computed by one thread, whatever its length
@@ -43,7 +43,7 @@ def walk(compiled: Compiled, held: Mapping[str, Any], made: Mapping[str, Any], s
         for p in compiled.module.params
         if p.role == "scratch"
     }
-    values = _values(compiled, {**held, **{f"{n} made": x for n, x in made.items()}}, sizes, span, tables)
+    values = _values(compiled, {**held, **{result_key(n): x for n, x in made.items()}}, sizes, span, tables)
     calls = [(f, pieces if s.counts == "pieces" else 1) for f, s in zip(compiled.functions, stages, strict=True)]
 
     def whole_rows(low: int, high: int) -> None:
@@ -67,7 +67,7 @@ def walk(compiled: Compiled, held: Mapping[str, Any], made: Mapping[str, Any], s
 def _values(
     compiled: Compiled, arrays: Mapping[str, Any], sizes: Mapping[str, int], span: int, tables: Mapping[str, Any]
 ) -> list[Any]:
-    """The arguments of every function of the module, up to its range. Results go by their name and "made"."""
+    """The arguments of every function of the module, up to its range. Results go by their keys."""
     values: list[Any] = []
     for p in compiled.module.params[: -len(RANGE)]:
         if p.role == "number":
@@ -77,9 +77,9 @@ def _values(
         elif p.role == "span":
             values.append(span)
         elif p.role in ("stride", "stride_out"):
-            values.append(steps_of(arrays[p.name if p.role == "stride" else f"{p.name} made"])[p.dim])
+            values.append(steps_of(arrays[p.name if p.role == "stride" else result_key(p.name)])[p.dim])
         else:
-            name = f"{p.name} made" if p.role == "result" else p.name
+            name = result_key(p.name) if p.role == "result" else p.name
             values.append((tables if p.role == "scratch" else arrays)[name].__array_interface__["data"][0])
     return values
 

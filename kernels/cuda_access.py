@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from redalg.graph import Node, walk
 from redalg.kernels.cuda_text import local, operand_name
-from redalg.kernels.ir import Loop, Operand, Param, Program, Result
+from redalg.kernels.ir import Loop, Operand, Param, Program, Result, result_key
 from redalg.kernels.schedule import Layout, Schedule
 
 
@@ -69,7 +69,7 @@ class Access:
 
     def step(self, array: str, axes: tuple[str, ...], result: bool = False) -> str | None:
         """The stride along the flattened stream; None where it is 1."""
-        if array in self.layout.unit:
+        if (result_key(array) if result else array) in self.layout.unit:
             return None
         last = max(axes.index(a) for a in axes if a in self.program.stream)
         return self.stride(array, last, result)

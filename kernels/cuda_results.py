@@ -166,7 +166,7 @@ class Results:
         kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
         width = kernel.schedule.vector
         rows = set(self.program.rows)
-        wide = [r for r in results if width > 1 and r.name in kernel.layout.unit and rows <= set(r.axes)]
+        wide = [r for r in results if width > 1 and r.key in kernel.layout.unit and rows <= set(r.axes)]
         late = elements.late(nodes)
         position, axes = elements.needs(nodes)
         for r in results:

@@ -148,8 +148,8 @@ class Kernel:
         """The function for all neighbouring rows of a thread."""
         if self.schedule.beside == 1:
             return body, names
-        arrays, results = self.access.array_names, self.access.result_names
-        wide = frozenset(arrays.get(n) or results[n] for n in self.layout.beside)
+        named = self.access.array_names | {r.key: self.access.result_names[r.name] for r in self.program.results}
+        wide = frozenset(named[n] for n in self.layout.beside)
         body = beside(body, self.schedule.beside, wide)
         return body, names_read(body)
 

@@ -19,7 +19,7 @@ from redalg.kernels.cuda_fold import Folding
 from redalg.kernels.cuda_imports import CPU, imports
 from redalg.kernels.cuda_text import definitions, local
 from redalg.kernels.emit_cuda import Kernel, read
-from redalg.kernels.ir import Param, Program
+from redalg.kernels.ir import Param, Program, result_key
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import called, names_read, swept
 from redalg.kernels.wrapping import wrapped
@@ -87,7 +87,7 @@ class CpuAccess(Access):
         """Where all lanes of an array lie side by side, their number is their offset."""
         axes, wanted = list(axes), set(wanted)
         lanes = {a for a in axes if a in self.program.lanes}
-        if array in self.layout.across and lanes and lanes <= wanted:
+        if (result_key(array) if result else array) in self.layout.across and lanes and lanes <= wanted:
             return [*super().offset(array, axes, wanted - lanes, result), "lane"]
         return super().offset(array, axes, wanted, result)
 

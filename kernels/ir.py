@@ -60,6 +60,20 @@ class Result:
     void: Node | None = None
     empty: Any = None
 
+    @property
+    def key(self) -> str:
+        """What its array goes by among all arrays of a call: an output may have the name of a tensor."""
+        return result_key(self.name)
+
+
+def result_key(output: str) -> str:
+    """The key of an output's array beside those of tensors, which go by their names.
+
+    >>> result_key("y")
+    'y made'
+    """
+    return f"{output} made"
+
 
 @dataclass(frozen=True)
 class Let:

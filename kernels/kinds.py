@@ -25,10 +25,11 @@ def counted(kind: str) -> str:
 
 
 class Kinds:
-    """The kind of every node, from the kinds of its named leaves."""
+    """The kind of every node, from the kinds of its leaves: `names` of what is computed, by name; tensors apart."""
 
-    def __init__(self, names: Mapping[str, str]) -> None:
-        self.names: dict[str, str] = {"n": "i", "n_b": "i", "n_new": "i", "n_some": "i", **names}
+    def __init__(self, tensors: Mapping[str, str], names: Mapping[str, str] | None = None) -> None:
+        self.names: dict[str, str] = {"n": "i", "n_b": "i", "n_new": "i", "n_some": "i", **(names or {})}
+        self._tensors = dict(tensors)
         self._memo: dict[Node, str] = {}
 
     def learn(self, name: str, node: Node) -> str:
@@ -76,9 +77,9 @@ class Kinds:
         return "f"
 
     def _named(self, node: Node) -> str:
-        name = node.attr.name
-        if name in self.names:
-            return self.names[name]
+        found = (self._tensors if node.op == "tensor" else self.names).get(node.attr.name)
+        if found is not None:
+            return found
         domain = node.attr.domain
         return "b" if "bool" in domain else "i" if "integer" in domain else "f"
 

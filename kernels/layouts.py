@@ -73,7 +73,7 @@ class Walk:
 
 
 def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
-    """The patterns of a call. `views`: every array of the program, operands and results.
+    """The patterns of a call. `views`: every array of the program, operands by name and results by `Result.key`.
 
     An array is walked in steps of 1 if all axes of the stream, taken together, have stride 1 in it. Axes of length 1
     have no say. A vector of w elements may be loaded where w divides the length of the stream, all strides between rows
@@ -82,15 +82,15 @@ def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
     >>> import redalg as ra
     >>> from redalg.kernels.lower import lower
     >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "bfloat16"})
-    >>> rows = walk_of(program, {"x": View.contiguous((8, 64)), "y": View.contiguous((8, 64))})
+    >>> rows = walk_of(program, {"x": View.contiguous((8, 64)), "y made": View.contiguous((8, 64))})
     >>> rows.column, [(a.name, a.pattern, a.width) for a in rows.arrays]
-    (False, [('x', 'stream', 16), ('y', 'stream', 16)])
+    (False, [('x', 'stream', 16), ('y made', 'stream', 16)])
     >>> columns = View((8, 64), (1, 8))
-    >>> walk_of(program, {"x": columns, "y": columns}).column
+    >>> walk_of(program, {"x": columns, "y made": columns}).column
     True
     """
     sizes = lengths_of(program, views)
-    dtypes = {o.name: o.dtype for o in program.operands} | {r.name: r.dtype for r in program.results}
+    dtypes = {o.name: o.dtype for o in program.operands} | {r.key: r.dtype for r in program.results}
     ways: dict[str, list[tuple[str, ...]]] = {}
     for name, axes in readings(program):
         if name in views and axes not in ways.setdefault(name, []):
@@ -111,7 +111,7 @@ def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
 def lengths_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
     """The length of every axis the arrays of a call have."""
     sizes = dict(program.lengths)
-    arrays = [(o.name, o.axes) for o in program.operands] + [(r.name, r.axes) for r in program.results]
+    arrays = [(o.name, o.axes) for o in program.operands] + [(r.key, r.axes) for r in program.results]
     for name, axes in arrays:
         if name in views:
             sizes |= zip(axes, views[name].shape, strict=True)
@@ -129,14 +129,14 @@ def steps_nodes(steps: Iterable[Step]) -> Iterator[Node]:
 
 
 def readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every array with the axes it is read or written along (one operand may be read along several)."""
+    """Every array, results by `Result.key`, with the axes it is read or written along (an operand along several)."""
     nodes: list[Node] = [r.node for r in program.results]
     for p in program.passes:
         nodes += [*steps_nodes(p.lift), *steps_nodes(p.update), *(let.node for let in p.exports)]
     for n in walk(*nodes):
         if n.op == "tensor":
             yield n.attr.name, n.attr.axes
-    yield from ((r.name, r.axes) for r in program.results)
+    yield from ((r.key, r.axes) for r in program.results)
 
 
 def brought(program: Program) -> list[tuple[str, tuple[str, ...]]]:

@@ -261,7 +261,7 @@ def _monoid_kinds(s: Slot, bodies: tuple[Node, ...], kinds: Kinds) -> list[str]:
     a, b = (tuple(state(f"monoid.{side}{i}") for i in range(width)) for side in "ab")
     combined = s.extra.combine_nodes(a, b)  # type: ignore[attr-defined]
     for _ in range(width + 2):
-        local = Kinds({f"monoid.{side}{i}": k for side in "ab" for i, k in enumerate(current)})
+        local = Kinds({}, {f"monoid.{side}{i}": k for side in "ab" for i, k in enumerate(current)})
         current = [max((k, local.of(n)), key="bif".index) for k, n in zip(current, combined, strict=True)]
     return current
 

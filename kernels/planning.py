@@ -13,7 +13,7 @@ from redalg.kernels.choosing import Choice, Override, choose, micro
 from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
-from redalg.kernels.ir import STORAGE, Module, Operand, Program
+from redalg.kernels.ir import STORAGE, Module, Operand, Program, result_key
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
 from redalg.kernels.points import pointed
@@ -134,8 +134,12 @@ def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) 
     sizes = dict(program.lengths)
     for o in program.operands:
         sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
-    known = {r.name: View.contiguous(tuple(sizes[a] for a in r.axes)) for r in program.results} | dict(views)
-    return program, sizes, walk_of(program, known)
+    return program, sizes, walk_of(program, {**views, **_contiguous(program, sizes)})
+
+
+def _contiguous(program: Program, sizes: Mapping[str, int]) -> dict[str, View]:
+    """Results as they are made, by their keys."""
+    return {r.key: View.contiguous(tuple(sizes[a] for a in r.axes)) for r in program.results}
 
 
 ONE_LAUNCH = "one launch"  # of a product of matrices: what prepares an operand runs inside its kernel
@@ -293,8 +297,8 @@ def _before(
 
 def _walked(first: First, sizes: Mapping[str, int], views: Mapping[str, View]) -> tuple[Program, Walk]:
     program = result_dtypes(_lowered(first.form, first.dtypes, pointed), first.results)
-    known = {r.name: View.contiguous(tuple(sizes[a] for a in r.axes)) for r in program.results}
-    return program, walk_of(program, known | dict(views) | dict(first.views))
+    own = {result_key(name): view for name, view in first.views.items()}
+    return program, walk_of(program, {**views, **_contiguous(program, sizes), **own})
 
 
 def _within(

@@ -64,7 +64,7 @@ class GemmKernel:
     def __init__(self, made: Gemm) -> None:
         self.made, self.plan, self.program = made, made.plan, made.program
         self.access = Access(made.program, Schedule(), Layout())
-        self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands} | {SUMS: "f"})
+        self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, {SUMS: "f"})
         self.out = Text()
         self.fixed: dict[str, Param] = {}
         self.prologue = Prologue(made.inside, made.plan.teams + 1) if made.inside else None

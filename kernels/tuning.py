@@ -82,7 +82,7 @@ def candidates(
     >>> from redalg.kernels.target import H200
     >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
     >>> array, sizes = View.contiguous((512, 512)), {"i": 512, "j": 512}
-    >>> found = candidates(program, sizes, walk_of(program, {"x": array, "y": array}), H200)
+    >>> found = candidates(program, sizes, walk_of(program, {"x": array, "y made": array}), H200)
     >>> len(found), {s.family for s in found} >= {"warp", "block"}
     (16, True)
     """

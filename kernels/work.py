@@ -64,7 +64,7 @@ class Work:
     lanes: int
     reads: tuple[Reading, ...]
     other: int  # bytes of operands that do not vary along the stream, and of results that do not keep it
-    writes: tuple[tuple[str, int, int], ...]  # results that keep the stream: name, bytes of an element, elements
+    writes: tuple[tuple[str, int, int], ...]  # results that keep the stream: key, bytes of an element, elements
     lifted: float  # instructions per element where the row is resident
     folded: float  # instructions per element where it is streamed (all walks over it)
     heaviest: float  # instructions per element of the heaviest single walk
@@ -246,7 +246,7 @@ class _Counter:
         lane_words = max(1, -(-self.size(program.lanes) // 32))
         return Work(
             self.size(program.stream), self.size(program.rows), self.size(program.lanes), reads, self.other(reads),
-            tuple((r.name, STORAGE[r.dtype], self.size(r.axes)) for r in program.results if r.keeps),
+            tuple((r.key, STORAGE[r.dtype], self.size(r.axes)) for r in program.results if r.keeps),
             self.folds([s for p in passes for s in p.lift], here, resident=True),
             sum(self.folds(self.streamed(p)) for p in passes) + kept,
             max([kept, *(self.folds([s]) for p in passes for s in (*p.lift, *self.streamed(p)))]),

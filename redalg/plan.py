@@ -12,16 +12,33 @@ Laws the runtime relies on (theory, section 3)::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from redalg.graph import Node, state
 
+Value = TypeVar("Value")
 COUNT = state("n", (), ("integer", "positive"))
 
 
 def shift(anchor: str, axes: tuple[str, ...]) -> Node:
     """The leaf for how an anchor moves: A' - A (kind "add") or A / A' (kind "mul"). Exactly 0 (or 1) when A' == A."""
     return state(f"shift:{anchor}", axes)
+
+
+def key(leaf: Node) -> str:
+    """What a leaf's value goes by where tensors lie beside parts of a state, which may have the same names."""
+    return f"given:{leaf.attr.name}" if leaf.op == "tensor" else str(leaf.attr.name)
+
+
+def given(tensors: Mapping[str, Value]) -> dict[str, Value]:
+    """What belongs to tensors, under the keys of their leaves.
+
+    >>> given({"n": 1})
+    {'given:n': 1}
+    """
+    return {f"given:{name}": value for name, value in tensors.items()}
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class Golden:
         kind = Kind(tuple(self.dtypes().items()))
         program = lower(self.form, self.dtypes())
         known = {**self.sizes, **program.lengths}
-        made = {r.name: View.contiguous(tuple(known[a] for a in r.axes)) for r in program.results}
+        made = {r.key: View.contiguous(tuple(known[a] for a in r.axes)) for r in program.results}
         program, layout, schedule = planned(self.form, kind, program, known, self.views() | made)
         return str(schedule), emit_cpu(program, layout, schedule).source
 

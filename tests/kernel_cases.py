@@ -57,7 +57,7 @@ def views_of(p: Program, sizes: dict[str, int], order: str = "C", align: int = 1
         turned = shape if order == "C" else shape[::-1]
         wide = (*turned[:-1], turned[-1] + pad) if turned else ()
         strides = tuple(prod(wide[d + 1 :]) for d in range(len(wide)))
-        found[array.name] = View(shape, strides if order == "C" else strides[::-1], align)
+        found[getattr(array, "key", array.name)] = View(shape, strides if order == "C" else strides[::-1], align)
     return found
 
 

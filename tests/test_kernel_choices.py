@@ -123,7 +123,7 @@ def test_splits_come_near_the_bandwidth_on_few_long_rows_and_clusters_do_not() -
 def test_a_reduction_of_everything_is_split() -> None:
     p = program("everything")
     sizes = {"i": 4096, "j": 4096}
-    s = choose(p, sizes, walk_of(p, {"x": View.contiguous((4096, 4096)), "s": View((), ())}), H200).schedule
+    s = choose(p, sizes, walk_of(p, {"x": View.contiguous((4096, 4096)), "s made": View((), ())}), H200).schedule
     assert s.family == "split" and s.vector == 4
 
 
@@ -138,7 +138,7 @@ def test_columns_are_walked_with_rows_side_by_side(rows: int, length: int) -> No
 
 def test_a_middle_axis_is_walked_as_columns() -> None:
     p = program("middle")
-    views = {"y": View.contiguous((64, 512, 1024)), "s": View.contiguous((64, 1024))}
+    views = {"y": View.contiguous((64, 512, 1024)), "s made": View.contiguous((64, 1024))}
     choice = choose(p, {"i": 64, "j": 512, "k": 1024}, walk_of(p, views), H200)
     assert choice.schedule.column and choice.layout.unit == frozenset() and choice.layout.flat
 

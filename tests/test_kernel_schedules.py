@@ -181,7 +181,7 @@ def test_composite_streams_are_flat_where_one_stride_fits() -> None:
     s = View((), ())
 
     def walk(view: View) -> Walk:
-        return walk_of(p, {"x": view, "s": s})
+        return walk_of(p, {"x": view, "s made": s})
 
     assert walk(View.contiguous((8, 64))).layout(4) == Layout(frozenset({"x"}), True)
     assert walk(View((8, 64), (128, 2))) == Walk((replace(walk(View((8, 64), (128, 2))).arrays[0], width=1),), True)
@@ -193,9 +193,9 @@ def test_composite_streams_are_flat_where_one_stride_fits() -> None:
 
 def test_broadcast_and_strided_operands() -> None:
     p = program("map")
-    views = {"x": View((8, 64), (0, 1)), "b": View((64,), (0,)), "y": View((8, 64), (128, 2))}
+    views = {"x": View((8, 64), (0, 1)), "b": View((64,), (0,)), "y made": View((8, 64), (128, 2))}
     walk = walk_of(p, views)
-    assert {a.name: a.pattern for a in walk.arrays} == {"x": "stream", "b": "same", "y": "apart"}
+    assert {a.name: a.pattern for a in walk.arrays} == {"x": "stream", "b": "same", "y made": "apart"}
     assert walk.layout(4).unit == {"x"}
 
 

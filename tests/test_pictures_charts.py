@@ -136,7 +136,7 @@ def test_points_are_the_models_time_and_the_counted_bytes(name: str, dtype: str)
     assert found["stage by stage, at best"][0] * moved.stage_by_stage.bytes == pytest.approx(one)
     program = lower(form, {t.name: dtype if t.axes else float for t in form.spec.tensors})
     arrays = [*(o for o in program.operands if not o.number), *program.results]
-    views = {a.name: View.contiguous(tuple(sizes[x] for x in a.axes)) for a in arrays}
+    views = {getattr(a, "key", a.name): View.contiguous(tuple(sizes[x] for x in a.axes)) for a in arrays}
     choice = choose(program, sizes, walk_of(program, views), H200)
     least = sum(prod(v.shape) for v in views.values()) * {"float32": 4, "float64": 8}[dtype]
     assert found["predicted"] == pytest.approx((one / least, one / choice.seconds))

@@ -158,7 +158,7 @@ def _points(
     moved = traffic(form.spec, sizes, dtype, form)
     program = lower(form, {t.name: _dtype(t, dtype) for t in form.spec.tensors})
     lengths = {**sizes, **program.lengths}
-    arrays = {o.name: o.axes for o in program.operands if not o.number} | {r.name: r.axes for r in program.results}
+    arrays = {o.name: o.axes for o in program.operands if not o.number} | {r.key: r.axes for r in program.results}
     views = {name: View.contiguous(tuple(lengths[a] for a in names)) for name, names in arrays.items()}
     walk = walk_of(program, views)
     choice, case = choose(program, lengths, walk, device), Case.of(program, lengths, walk, device)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from redalg.plan import given
 from redalg.streaming import checks, results
 from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import Machine, machine_for
@@ -74,7 +75,7 @@ class Accumulator:
         self._layout = Layout.of(self.form.spec, self.form.plan)
         self._engines: dict[Any, Engine] = {}
         self._machines: dict[Any, Machine] = {}
-        self._axes = {d.name: d.axes for d in self.form.spec.tensors}
+        self._axes = given({d.name: d.axes for d in self.form.spec.tensors})
 
     # --- the stream ----------------------------------------------------------------------------------------------
 
@@ -232,19 +233,19 @@ class Accumulator:
 
     def _built(self, dtypes: Mapping[str, Any]) -> Machine:
         found = {**self._bound.dtypes, **dtypes}
-        kinds = {name: array_kind(dtype) for name, dtype in found.items()}
-        numbers = frozenset(name for name, dtype in found.items() if isinstance(dtype, type))
+        kinds = given({name: array_kind(dtype) for name, dtype in found.items()})
+        numbers = frozenset(given({name: dtype for name, dtype in found.items() if isinstance(dtype, type)}))
         real = results.real_dtype(self.form.spec, found)
         return machine_for(self._layout.plan, self._layout.voids, kinds, numbers, real, self.form.spec.axes)
 
     def _engine(self, machine: Machine) -> Engine:
         key = (id(machine), self._now.number)
         if key not in self._engines:
-            self._engines = {key: Engine(machine, self._now.number, {**self._bound.arrays, **self._now.exports})}
+            self._engines = {key: Engine(machine, self._now.number, {**given(self._bound.arrays), **self._now.exports})}
         return self._engines[key]
 
     def _stretch(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], start: int) -> Stretch:
-        everything = {**self._bound.arrays, **self._now.exports, **arrays}
+        everything = {**given(self._bound.arrays), **self._now.exports, **given(arrays)}
         return Stretch(everything, self._axes, sizes, self._layout.axis, start)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from redalg.graph import COMPARISONS, Node, rename_axes, state
 from redalg.numeric_cast import cast_array
 from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
+from redalg.plan import key
 from redalg.streaming import kernels
 from redalg.streaming.lowering import Bound, contraction_groups, guarded_exp, void_exponent, widest
 from redalg.streaming.registers import Registers
@@ -84,7 +85,7 @@ class Builder(Registers):
         return rule(node) if rule is not None else self._map(node)
 
     def _leaf(self, node: Node) -> Value:
-        name, axes = node.attr.name, node.attr.axes
+        name, axes = key(node), node.attr.axes
         if name in self.bound:
             known = self.bound[name]
             renaming = {old: new for old, new in zip(known.axes, axes, strict=True) if old != new}

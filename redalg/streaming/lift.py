@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph import leaves
-from redalg.plan import COUNT, Slot
+from redalg.plan import COUNT, Slot, key
 from redalg.streaming.machine import Machine
 from redalg.streaming.merge import Overflow, combine
 from redalg.streaming.program import Program, start_name
@@ -22,7 +22,7 @@ BLOCK_ELEMENTS = 1 << 18  # elements of the largest temporary of a block; more o
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive positions of the streamed axis: arrays by name, where the axis lies in each, lengths, first index."""
+    """Consecutive positions of the streamed axis: arrays by key, where the axis lies in each, lengths, first index."""
 
     arrays: Mapping[str, Any]  # of all tensors and parameters
     axes: Mapping[str, tuple[str, ...]]  # of the tensors
@@ -172,8 +172,8 @@ class Engine:
         sound = np.ones(tuple(block.sizes[a] for a in slot.axes), dtype=bool)
         generators = [a.generator for a in self.program.plan.anchors if a.name in slot.anchors]
         for leaf in dict.fromkeys(leaf for node in (*slot.lift, *generators) for leaf in leaves(node)):
-            name, axes = leaf.attr.name, leaf.attr.axes
-            x = np.asarray(block.arrays[name])
+            axes = leaf.attr.axes
+            x = np.asarray(block.arrays[key(leaf)])
             rest = tuple(d for d, axis in enumerate(axes) if axis not in slot.axes)
             finite = np.isfinite(x).all(axis=rest) if x.dtype.kind in "fc" else np.ones((), dtype=bool)
             if finite.ndim:

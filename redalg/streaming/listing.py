@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph import Decl
-from redalg.plan import Plan
+from redalg.plan import Plan, given
 from redalg.spec import Spec
 from redalg.streaming.machine import machine_for
 from redalg.streaming.program import AnchorStep, Program
@@ -25,8 +25,8 @@ KINDS = {"bool": "b", "integer": "i", "complex": "c"}  # declared domain -> kind
 def listing(spec: Spec, plan: Plan, real: Any = np.float64) -> str:
     """The programs for arrays of the dtype `real` (integer, bool and complex where a tensor is declared so)."""
     layout = Layout.of(spec, plan)
-    kinds = {d.name: _kind(d) for d in spec.tensors}
-    numbers = frozenset(d.name for d in spec.tensors if not d.axes)
+    kinds = given({d.name: _kind(d) for d in spec.tensors})
+    numbers = frozenset(given({d.name: d for d in spec.tensors if not d.axes}))
     machine = machine_for(layout.plan, layout.voids, kinds, numbers, np.dtype(real), spec.axes)
     outputs = [o.name for o in plan.outputs]
     if not plan.passes:
@@ -65,11 +65,12 @@ def _combine(program: Program, suffix: str) -> Iterator[str]:
 
 
 def _function(name: str, tape: Tape, results: Iterable[str], axes: Iterable[str]) -> Iterator[str]:
-    inputs = dict.fromkeys(_identifier(load.name) for load in tape.loads)
+    inputs = _arguments(load.name for load in tape.loads)
     lengths = {f"size_{axis}": None for _, axis in tape.lengths} | {f"size_{ramp.axis}": None for ramp in tape.ramps}
-    lines = [f"def {_identifier(name)}({', '.join([*inputs, *lengths])}):  # dimensions: batch, {', '.join(axes)}"]
+    head = f"def {_identifier(name)}({', '.join([*inputs.values(), *lengths])}):"
+    lines = [f"{head}  # dimensions: batch, {', '.join(axes)}"]
     lines += [f"r{reg} = size_{axis}" for reg, axis in tape.lengths]
-    lines += [f"r{load.reg} = {_loaded(load)}" for load in tape.loads]
+    lines += [f"r{load.reg} = {_loaded(load, inputs[load.name])}" for load in tape.loads]
     lines += [f"r{ramp.reg} = np.arange(size_{ramp.axis}).reshape({ramp.shape})" for ramp in tape.ramps]
     constants = {reg: _constant(value) for reg, value in enumerate(tape.template) if value is not None}
     for step in tape.steps:
@@ -83,9 +84,8 @@ def _function(name: str, tape: Tape, results: Iterable[str], axes: Iterable[str]
     yield "\n    ".join(lines)
 
 
-def _loaded(load: Any) -> str:
+def _loaded(load: Any, text: str) -> str:
     """The argument as it enters: behind a batch dimension, one dimension per axis of the layout."""
-    text = _identifier(load.name)
     if load.perm and load.perm != tuple(range(len(load.perm))):
         text += f".transpose({load.perm})"
     if load.place:
@@ -105,6 +105,17 @@ def _called(fn: Any) -> str:
     if isinstance(fn, np.ufunc):
         return f"np.{fn.__name__}"
     return f"np.{name}" if getattr(np, name, None) is fn else _identifier(name)
+
+
+def _arguments(keys: Iterable[str]) -> dict[str, str]:
+    """The name of every input. Parts of a state come first: a tensor may have the name of one."""
+    found: dict[str, str] = {}
+    for key in sorted(dict.fromkeys(keys), key=lambda k: k.startswith("given:")):
+        name = _identifier(key.removeprefix("given:"))
+        while name in found.values():
+            name += "_"
+        found[key] = name
+    return found
 
 
 def _identifier(name: str) -> str:

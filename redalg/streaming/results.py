@@ -11,7 +11,7 @@ from redalg.binding import Bound
 from redalg.binding_dtypes import accumulation_dtype, flows
 from redalg.definition import reference
 from redalg.errors import RedalgError
-from redalg.plan import COUNT
+from redalg.plan import COUNT, given
 from redalg.streaming.lift import Engine
 from redalg.streaming.state import State
 from redalg.streaming.tape import Array
@@ -62,7 +62,7 @@ def totals(a: Accumulator) -> Any:
     machine = a._machine(a._now.dtypes)
     source = machine.wide if state.wide else machine
     assert source is not None
-    env = {**a._bound.arrays, **a._now.exports, **state.parts, COUNT.attr.name: state.n}
+    env = {**given(a._bound.arrays), **a._now.exports, **state.parts, COUNT.attr.name: state.n}
     return _returned(a, source.totals.finished(source.totals.tape.run(env, a._now.sizes), output_dtypes(a)))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.binding import bind, result_flows
+from redalg.plan import COUNT, given
 from redalg.receiving import by_output, received
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.machine import machine_for
@@ -76,11 +77,12 @@ def _named(value: Any, names: list[str]) -> dict[str, Any]:
 def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Outputs without a reduction: one walk over the expression."""
     bound = bind(form.spec, arrays, where=WHERE)
-    kinds = {name: array_kind(dtype) for name, dtype in bound.dtypes.items()}
-    numbers = frozenset(name for name, dtype in bound.dtypes.items() if isinstance(dtype, type))
+    kinds = given({name: array_kind(dtype) for name, dtype in bound.dtypes.items()})
+    numbers = frozenset(given({name: dtype for name, dtype in bound.dtypes.items() if isinstance(dtype, type)}))
     machine = machine_for(form.plan, (), kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
     sizes = {**bound.sizes, **dict(new_axes(form.plan))}
     dtypes = {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
     with np.errstate(all="ignore"):
-        values = machine.maps.finished(machine.maps.tape.run({**bound.arrays, "n": 0}, sizes), dtypes)
+        found = machine.maps.tape.run({**given(bound.arrays), COUNT.attr.name: 0}, sizes)
+        values = machine.maps.finished(found, dtypes)
     return {name: bound.origin.restore(x) for name, x in values.items()}
