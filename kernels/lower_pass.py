@@ -162,7 +162,8 @@ class PassLowering:
     def _centre(self, levels: _Levels, a: Anchor, side: dict[str, Node]) -> None:
         """A = A0 + shift, the shift seen from a first guess A0; A0 where that is not finite."""
         assert a.shift is not None
-        guess = state(f"{a.name}_first", a.axes)
+        own = a.generator.axes  # one first element for all groups of an anchor that has one value for each
+        guess = state(f"{a.name}_first", tuple(x for x in a.axes if x in own))
         for end in ("", "_b", "_new", "_first", "_seen_b"):
             self.kinds.names[a.name + end] = "f"
         neutral = 1 if a.kind == "mul" else 0

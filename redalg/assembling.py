@@ -11,9 +11,10 @@ from fractions import Fraction
 
 from redalg import graph as g
 from redalg import normal as nf
-from redalg.anchoring import Choices, choose
+from redalg.anchoring import choose
 from redalg.building import SlotBackend
 from redalg.cascade import Cascade, RawBackend
+from redalg.choices import Choices
 from redalg.graph import Node
 from redalg.plan import COUNT, Anchor, PassPlan, Slot
 from redalg.signs import linear
@@ -156,7 +157,7 @@ def _build(
     taken: frozenset[str],
     written: list[Node],
 ) -> tuple[PassPlan, list[Node], Cascade]:
-    slots = SlotBackend(choices, raw.axis, axis_order, _averaged(stages, nodes, raw.axis))
+    slots = SlotBackend(choices, raw.axis, axis_order, averaged_stages=_averaged(stages, nodes, raw.axis))
     slots.names |= taken
     hidden = [c.target for c in choices.exponents.values() if c.target is not None]
     final = Cascade([*stages, *_extrema(hidden)], raw.axis, raw.scope.known, slots, raw.commute)

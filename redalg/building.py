@@ -1,8 +1,7 @@
-"""The slot backend: centred generators, slots and their moves (theory, section 3.1).
+"""The slot backend: slots of centred generators, and their moves (theory, section 3.1).
 
-Centring rewrites every element generator that has an anchor A: x = c + T, e^u = E·e^T, g = c·A, with T the value
-the anchor stands for. What is left of a body after that, per monomial of centred generators, is a slot; moving an
-anchor by h maps monomials to monomials (binomials, e^{-λh}, ratios), and `closed` adds the slots those images need.
+What is left of a body after centring, per monomial of centred generators, is a slot; moving an anchor by h maps
+monomials to monomials (binomials, e^{-λh}, ratios), and `closed` adds the slots those images need.
 """
 
 from __future__ import annotations
@@ -15,7 +14,9 @@ from typing import Any
 
 from redalg import graph as g
 from redalg import normal as nf
-from redalg.anchoring import Choice, Choices, normalised
+from redalg.anchoring import mask_of, normalised
+from redalg.centred import Centred, label, unscaled
+from redalg.choices import Choice
 from redalg.graph import Node
 from redalg.normal import Mono, Poly
 from redalg.plan import COUNT, Anchor, Move, Slot, shift
@@ -29,120 +30,17 @@ PARTS = {
 
 
 @dataclass
-class AnchorSite:
-    """An anchor while the plan is being built."""
+class SlotBackend(Centred):
+    """Collects slots under centred generators."""
 
-    choice: Choice
-    leaf: Node
-    name: str
-    axes: tuple[str, ...]
-
-
-@dataclass
-class SlotBackend:
-    """Collects slots under centred generators; also the `Centring` of the final analysis."""
-
-    choices: Choices
-    axis: tuple[str, ...]
-    axis_order: tuple[str, ...]
-    averaged_stages: frozenset[Node]
-    separator_poly: Callable[[Node], Poly] = lambda _: Poly()
-    sites: dict[int, AnchorSite] = field(default_factory=dict)
-    centred: dict[Node, tuple[AnchorSite, str]] = field(default_factory=dict)  # generator -> (anchor, role)
+    averaged_stages: frozenset[Node] = frozenset()
     sums: dict[Mono, Slot] = field(default_factory=dict)
     monos: dict[str, Mono] = field(default_factory=dict)
     others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)  # taken: the count, the spec's tensors, what has been named so far
 
     @property
     def centring(self) -> SlotBackend:
         return self
-
-    # --- names and axes ---
-
-    def fresh(self, base: str) -> str:
-        name, k = base, 1
-        while name in self.names or name.endswith(("_a", "_b")):  # these endings name the sides of a combine
-            k += 1
-            name = f"{base}{k}"
-        self.names.add(name)
-        return name
-
-    def ordered_axes(self, axes: frozenset[str]) -> tuple[str, ...]:
-        known = [a for a in self.axis_order if a in axes]
-        return (*known, *sorted(axes - set(known)))
-
-    # --- anchors ---
-
-    def site(self, choice: Choice) -> AnchorSite:
-        found = self.sites.get(id(choice))
-        if found is None:
-            target = choice.target
-            axes = (choice.generator.axes - frozenset(self.axis)) | (target.axes if target is not None else frozenset())
-            if choice.policy == "mean":
-                axes |= nf.mono_node(choice.weights or ()).axes - frozenset(self.axis)
-            ordered = self.ordered_axes(axes)
-            name = self.fresh(f"A_{_label(choice.generator)}")
-            found = AnchorSite(choice, g.state(name, ordered), name, ordered)
-            self.sites[id(choice)] = found
-        return found
-
-    def value_at(self, site: AnchorSite) -> Poly:
-        """What the anchor stands for in the coefficients: the extremum itself, or the anchor's own leaf."""
-        if site.choice.policy == "extremum" and site.choice.kind == "add":
-            assert site.choice.target is not None
-            return self.separator_poly(site.choice.target)
-        return nf.generator(site.leaf)
-
-    # --- Centring protocol ---
-
-    def element(self, node: Node) -> Poly | None:
-        plain, undo = nf.plain_axes(node)
-        choice = self.choices.elements.get(plain)
-        if choice is None:
-            return None
-        site = self.site(choice)
-        fresh = {v: k for k, v in undo.items()}
-        gen, value = g.sub(plain, site.leaf), self.value_at(site)
-        self.centred[gen] = (site, "power")
-        if fresh:  # an open contraction reads the same anchor along its own axis
-            gen = g.rename_axes(gen, fresh)
-            value = Poly({nf.renamed(m, fresh): c for m, c in value.terms.items()})
-            self.centred[gen] = (site, "power")
-        return nf.generator(gen) + value
-
-    def tie(self, element: Node, stage: Node) -> Node | None:
-        site = self.site(self.choices.ties[element, stage])
-        gen = g.compare("eq", element, site.leaf)
-        self.centred[gen] = (site, "tie")
-        return gen
-
-    def cast(self, dtype: str, element: Poly, context: Poly) -> Poly | None:
-        big = nf.poly_node(element)
-        choice = next((c for (e, _), c in self.choices.casts.items() if e is big), None)
-        if choice is None:
-            return None
-        site = self.site(choice)
-        gen = Node("cast", (g.div(big, site.leaf),), dtype)
-        self.centred[gen] = (site, "scale")
-        assert choice.bound is not None
-        return nf.generator(gen) * nf.generator(_unscaled(choice.bound))
-
-    def is_centred(self, node: Node) -> bool:
-        return self.role_of(node) is not None
-
-    def role_of(self, gen: Node) -> tuple[AnchorSite, str, dict[str, str]] | None:
-        """(anchor, role, renaming of the anchor's axes) of a centred generator, also where it reads other axes."""
-        if gen in self.centred:
-            return (*self.centred[gen], {})
-        names = {a: a.rstrip("'").split("~")[0] for a in gen.axes if a.endswith("'") or "~" in a}
-        if not names or len(set(names.values())) < len(names):
-            return None
-        plain = self.centred.get(g.rename_axes(gen, names))
-        return (*plain, {v: k for k, v in names.items()}) if plain else None
-
-    def is_active(self) -> bool:
-        return bool(self.choices.elements)
 
     def moves(self, p: Poly) -> bool:
         """Whether a stage value has a term of the size of the data, which a body's own anchor may cancel.
@@ -153,17 +51,18 @@ class SlotBackend:
         leaves = [{x for gen, _ in m for x in g.leaves(gen, "state") if x is not COUNT} for m in p.terms]
         return any(held and not held & centred for held in leaves)
 
-    def holds_anchor(self, p: Poly) -> bool:
-        leaves = {site.leaf for site in self.sites.values()}
-        return any(x in leaves for gen in p.generators() for x in g.leaves(gen, "state"))
-
     # --- terms of a body ---
 
     def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]:
         """Centre the exponentials and scaled powers of a monomial; the factor goes to the coefficient."""
+        _, undo = nf.plain_axes(nf.mono_node(varying))
+        if undo:
+            fresh = {v: k for k, v in undo.items()}
+            plain, factor = self.term(nf.renamed(varying, undo), separator)
+            return nf.renamed(plain, fresh), Poly({nf.renamed(m, fresh): c for m, c in factor.terms.items()})
         factor = nf.constant(1)
         kept: dict[Node, Fraction] = {}
-        rates = self._rates(exponent_of(separator, varying))
+        rates = self._rates(exponent_of(separator, varying), mask_of(varying, self))
         for gen, p in varying:
             scale = self.choices.scales.get(gen)
             if gen.op == "exp" and rates and not separator.centring.is_centred(gen):
@@ -174,7 +73,7 @@ class SlotBackend:
                 self.centred[new] = (site, "scale")
                 kept[new] = p
                 assert scale.bound is not None
-                ratio = nf.generator(_unscaled(scale.bound), p)
+                ratio = nf.generator(unscaled(scale.bound), p)
                 factor = factor * ratio * _power(self.separator_poly(scale.bound), p, scale.bound)
             else:
                 kept[gen] = kept.get(gen, Fraction(0)) + p
@@ -188,14 +87,13 @@ class SlotBackend:
         assert result is not None
         return result, factor
 
-    def _rates(self, rate: Poly) -> list[tuple[Choice, Fraction]]:
+    def _rates(self, rate: Poly, mask: Node) -> list[tuple[Choice, Fraction]]:
         """The anchors of an exponent with their coefficients: of the whole, else of its terms."""
         if not rate:
             return []
-        pieces = [rate] if len(rate) == 1 or nf.poly_node(normalised(rate)[0]) in self.choices.exponents else [
-            nf.from_mono(m, c) for m, c in rate.ordered()
-        ]  # fmt: skip
-        found = [(self.choices.exponents.get(nf.poly_node(u)), lam) for u, lam in map(normalised, pieces)]
+        whole = len(rate) == 1 or (nf.poly_node(normalised(rate)[0]), mask) in self.choices.exponents
+        pieces = [rate] if whole else [nf.from_mono(m, c) for m, c in rate.ordered()]
+        found = [(self.choices.exponents.get((nf.poly_node(u), mask)), lam) for u, lam in map(normalised, pieces)]
         return [(c, lam) for c, lam in found if c is not None] if all(c for c, _ in found) else []
 
     def leaf(self, varying: Mono, stage: Node) -> Poly:
@@ -231,7 +129,7 @@ class SlotBackend:
     def _word(self, gen: Node, p: Fraction) -> str:
         found = self.role_of(gen)
         base, role = (found[0].choice.generator, found[1]) if found else (gen, "")
-        word = {"exponent": "exp", "tie": "tie"}.get(role, "") or _label(base)
+        word = {"exponent": "exp", "tie": "tie"}.get(role, "") or label(base)
         return word + (str(p) if p != 1 and p.denominator == 1 and p > 0 and role != "exponent" else "")
 
     def slot(
@@ -242,7 +140,7 @@ class SlotBackend:
         key = (family, lift, ignore_nan, shared if family != "topk" else extra[0])
         found = self.others.get(key)
         if found is None:
-            name = self.fresh(f"{family}_{_label(lift[0])}")
+            name = self.fresh(f"{family}_{label(lift[0])}")
             if family == "monoid":
                 parts = tuple(f"{name}_{i}" for i in range(len(lift))) if len(lift) > 1 else (name,)
             else:
@@ -362,11 +260,6 @@ def exponent_of(separator: Separator, m: Mono) -> Poly:
     return total
 
 
-def _unscaled(bound: Node) -> Node:
-    """scale / bound: 1, since the scale is the bound, except for rows of zeros, where the definition divides by 0."""
-    return g.where(g.compare("eq", bound, g.ZERO), g.power(bound, -1), g.ONE)
-
-
 def _power(p: Poly, e: Fraction, node: Node) -> Poly:
     one = p.single()
     return nf.from_mono(nf.mono_pow(one[1], e)) if one is not None and one[0] == 1 else nf.generator(node, e)
@@ -385,13 +278,4 @@ def _domain(lift: Node) -> frozenset[str]:
     return frozenset({"complex"}) if complex_ and lift.op not in ("abs", "re", "im") else frozenset()
 
 
-def _label(node: Node) -> str:
-    names = [leaf.attr.name for leaf in g.leaves(node)]
-    if node.op == "tensor":
-        return str(names[0])
-    if node.op in ("abs", "log", "sin", "cos", "relu", "cast") or node.is_boolean:
-        return f"{'if' if node.is_boolean else node.op}_{names[0] if names else 'j'}"
-    return names[0] if len(set(names)) == 1 else "u" if names else "c"
-
-
-__all__ = ["AnchorSite", "SlotBackend", "exponent_of"]
+__all__ = ["SlotBackend", "exponent_of"]

@@ -7,7 +7,7 @@ splitting, pull-out, cancellation between stages) is the same for both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
 
@@ -40,6 +40,15 @@ class StageValue:
     blocked: Blocked | None = None
     body: Poly | None = None  # normal form of a sum's body
     selective: bool = False  # terms that no element selects are 0, whatever multiplies them
+
+    def renamed(self, names: dict[str, str]) -> StageValue:
+        """The same value along other axes."""
+
+        def poly(p: Poly) -> Poly:
+            return Poly({nf.renamed(m, names): c for m, c in p.terms.items()})
+
+        body = None if self.body is None else poly(self.body)
+        return replace(self, node=g.rename_axes(self.node, names), poly=poly(self.poly), body=body)
 
 
 class Backend(Protocol):
@@ -98,8 +107,8 @@ class Cascade:
         self._bad: set[Node] = set()  # formal sums of mixed monomials
         self.separator = self._separator(Trace())
 
-    def _separator(self, trace: Trace) -> Separator:
-        return Separator(self.scope, self.signs, self._poly_of, self.backend.centring, trace, self.commute)
+    def _separator(self, trace: Trace, stage: Node | None = None) -> Separator:
+        return Separator(self.scope, self.signs, self._poly_of, self.backend.centring, trace, self.commute, stage)
 
     def _poly_of(self, stage: Node) -> Poly:
         return nf.generator(stage) if stage in self._leaves else self.value(stage).poly
@@ -107,7 +116,11 @@ class Cascade:
     def value(self, stage: Node) -> StageValue:
         found = self._values.get(stage)
         if found is None:
-            found = self._sum(stage) if stage.attr.kind == "sum" else self._other(stage)
+            plain, undo = nf.plain_axes(stage)
+            if undo:  # read along the axis of an open contraction
+                found = self.value(plain).renamed({v: k for k, v in undo.items()})
+            else:
+                found = self._sum(stage) if stage.attr.kind == "sum" else self._other(stage)
             self._values[stage] = found
         return found
 
@@ -115,7 +128,7 @@ class Cascade:
 
     def _sum(self, stage: Node) -> StageValue:
         trace = Trace()
-        separator = self._separator(trace)
+        separator = self._separator(trace, stage)
         body = separator.poly(stage.args[0], OPEN)
         rows: dict[Mono, Poly] = {}
         for e, h in separator.rows(body).items():
@@ -194,7 +207,7 @@ class Cascade:
 
     def _other(self, stage: Node) -> StageValue:
         trace = Trace()
-        separator = self._separator(trace)
+        separator = self._separator(trace, stage)
         puller = Puller(separator, self._slot, lambda e: self.backend.term(e, separator))
         kind, body = stage.attr.kind, stage.args[0]
         try:

@@ -76,6 +76,12 @@ def plain_axes(root: Node) -> tuple[Node, dict[str, str]]:
     return (g.rename_axes(root, undo) if undo else root), undo
 
 
+def plain(m: Mono) -> Mono:
+    """The monomial with fresh axis names undone."""
+    _, undo = plain_axes(mono_node(m))
+    return renamed(m, undo) if undo else m
+
+
 def summed(bound: Mono, fresh: Iterable[str]) -> Node:
     """The sum of a monomial over fresh axes, which get their plain names back."""
     inner, undo = plain_axes(mono_node(bound))

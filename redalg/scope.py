@@ -19,7 +19,9 @@ MAX_CONTEXT = 24  # terms of a stage value that are still substituted into a bod
 class Centring(Protocol):
     """How generators are centred (see `redalg.anchoring`); the raw analysis uses `NoCentring`."""
 
-    def element(self, node: Node) -> Poly | None: ...
+    def element(self, node: Node, stage: Node | None) -> Poly | None: ...
+    def deviation(self, node: Node) -> Poly | None: ...
+    def factor(self, node: Node, stage: Node | None) -> Node | None: ...
     def tie(self, element: Node, stage: Node) -> Node | None: ...
     def cast(self, dtype: str, element: Poly, context: Poly) -> Poly | None: ...
     def is_centred(self, node: Node) -> bool: ...
@@ -34,7 +36,13 @@ class NoCentring:
         self.ties: dict[Node, tuple[Node, Node]] = {}  # generator -> (element, extremum stage)
         self.casts: dict[Node, tuple[Poly, Poly]] = {}  # generator -> (G, H)
 
-    def element(self, node: Node) -> Poly | None:
+    def element(self, node: Node, stage: Node | None) -> Poly | None:
+        return None
+
+    def deviation(self, node: Node) -> Poly | None:
+        return None
+
+    def factor(self, node: Node, stage: Node | None) -> Node | None:
         return None
 
     def tie(self, element: Node, stage: Node) -> Node | None:

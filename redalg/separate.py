@@ -32,7 +32,9 @@ class Separator(Openings, Conditions):
         centring: Centring,
         trace: Trace,
         commuting_casts: bool = False,
+        stage: Node | None = None,
     ) -> None:
+        self.stage = stage  # whose body is separated; None: an output
         self.scope, self.signs, self.stage_value = scope, signs, stage_value
         self.centring, self.trace, self.commuting_casts = centring, trace, commuting_casts
         self._memo: dict[tuple[Node, str], Poly] = {}
@@ -104,7 +106,7 @@ class Separator(Openings, Conditions):
         if varies and uses:
             return self._mixed(node, mode)
         if varies and mode != EXPONENT:
-            centred = self.centring.element(node)
+            centred = self.centring.element(node, self.stage)
             if centred is not None:
                 return centred
         try:
@@ -131,6 +133,9 @@ class Separator(Openings, Conditions):
                 raise TooLarge("stage value")
             return total
         if op == "mul":
+            part = self.centring.factor(node, self.stage) if element and mode != EXPONENT else None
+            if part is not None:
+                return self.poly(part, mode) * self.poly(g.div(node, part), mode)
             product = nf.constant(1)
             for a in node.args:
                 p = self.poly(a, mode)
@@ -202,8 +207,8 @@ class Separator(Openings, Conditions):
         op = node.op
         try:
             if op in ("add", "mul"):
-                total = nf.constant(0 if op == "add" else 1)
-                for a in self._grouped(node) if op == "add" and mode != EXPONENT else node.args:
+                total, rest = self._start(node, mode)
+                for a in rest:
                     p = self.poly(a, mode)
                     total = total + p if op == "add" else total * p
                 return self._shifted(total) if op == "add" and mode != EXPONENT else total
@@ -229,13 +234,27 @@ class Separator(Openings, Conditions):
         except TooLarge:
             return nf.generator(node)
 
-    def _grouped(self, node: Node) -> list[Node]:
-        """The terms of a sum, those of elements alone as one where that one is centred: (x - v) - mean(x - v)."""
+    def _start(self, node: Node, mode: str) -> tuple[Poly, list[Node]]:
+        """What a sum or product begins with, and its other arguments: elements that deviate from stage values are one
+        centred value, x - v in (x - v) - mean(x - v)."""
+        if node.op == "mul":
+            return nf.constant(1), list(node.args)
         pure = [a for a in node.args if self.scope.varies(a) and not self.scope.uses(a)]
         whole = g.add(*pure)
-        if len(pure) < 2 or self.centring.element(whole) is None:
-            return list(node.args)
-        return [whole, *(a for a in node.args if a not in pure)]
+        others = [a for a in node.args if a not in pure]
+        if pure and mode != EXPONENT:
+            centred = self.centring.deviation(node)
+            if centred is not None:
+                return self._coefficient(whole) * centred, others
+            centred = self.centring.element(whole, self.stage) if len(pure) > 1 else None
+            if centred is not None:
+                return centred, others
+        return nf.constant(0), list(node.args)
+
+    def _coefficient(self, elements: Node) -> Poly:
+        """Constants and parameters that multiply an element value of one term."""
+        one = self.poly(elements, EXPONENT).single()
+        return nf.constant(1) if one is None else nf.from_mono(self.split(one[1])[1], one[0])
 
     def _shifted(self, total: Poly) -> Poly:
         """Beside centred elements the stage values of a sum stay one difference: (c + δ)², not expanded in A and D."""
@@ -256,7 +275,8 @@ class Separator(Openings, Conditions):
         self.trace.rule("a contraction with a stage value swaps its sums")
         self._fresh += 1
         names = {a: f"{a}~{self._fresh}" for a in node.attr.axes}
-        body = _everywhere(self.poly(g.rename_axes(node.args[0], names), mode), names)
+        inner = OPEN if mode == OPEN else EXPONENT  # a closed sum Σ_d q·(k - D) holds q·k, its sum being what is centred
+        body = _everywhere(self.poly(g.rename_axes(node.args[0], names), inner), names)
         return body if mode == OPEN else self._closed(body, frozenset(names.values()), node)
 
     def _closed(self, body: Poly, fresh: frozenset[str], node: Node) -> Poly:

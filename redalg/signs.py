@@ -234,3 +234,26 @@ def _implies(known: Node | None, wanted: Node) -> bool:
     have = set(known.args) if known.op == "and" else {known}
     need = set(wanted.args) if wanted.op == "and" else {wanted}
     return need <= have
+
+
+DEFINED_EVERYWHERE = frozenset(
+    "const tensor state index size add mul sin cos tanh exp expm1 abs sign relu sigmoid erf erfc sinh cosh atan asinh "
+    "floor ceil maximum minimum where reduce re im conj cast true false and or not eq ne lt le".split()
+)
+
+
+def always_finite(node: Node) -> bool:
+    """Whether the node is a finite number for all finite data, as far as its form shows."""
+    signs = Signs(())
+    return all(n.op in DEFINED_EVERYWHERE or _defined(n, signs) for n in g.walk(node))
+
+
+def _defined(n: Node, signs: Signs) -> bool:
+    if n.op == "log":
+        return signs.positive(n.args[0])
+    if n.op != "pow" or n.args[1].op != "const":
+        return False
+    base, e = n.args[0], n.args[1].attr
+    if e < 0 and not signs.positive(base):
+        return False
+    return bool(e.denominator == 1) or signs.nonnegative(base)

@@ -41,7 +41,7 @@ from redalg.graph import (
 )
 from redalg.plan import COUNT, Anchor, PassPlan, Plan, Slot
 from redalg.signs import ZERO as SIGN_ZERO
-from redalg.signs import Signs
+from redalg.signs import Signs, always_finite
 from redalg.void import finite, masked, split_exponent
 
 State = dict[str, Node]  # part, anchor or "n" -> its value
@@ -142,7 +142,7 @@ def _own_value(anchor: Anchor, values: State, axes: Mapping[str, tuple[str, ...]
     own = resolve(anchor.generator, values, axes)
     if anchor.kind == "mul" and not nonzero(own):
         return where(compare("eq", own, ZERO), ONE, own)
-    return own
+    return own if always_finite(own) else where(finite(own), own, ZERO)
 
 
 def _lift_slot(slot: Slot, values: State, axes: Mapping[str, tuple[str, ...]]) -> State:
@@ -232,6 +232,8 @@ class _Merge:
             new, by_a = resolve(anchor.target or ZERO, self.new, self.axes), None
         else:
             step = self._step(anchor)
+            if not self.names and not always_finite(anchor.generator):  # of an infinite mean an anchor takes no notice
+                step = where(finite(step), step, ZERO)
             new = add(a[anchor.name], step)
             if anchor.kind == "mul" and not nonzero(new, self.positive):
                 new = where(compare("eq", new, ZERO), a[anchor.name], new)

@@ -1,0 +1,86 @@
+"""Which anchor centres what: one per target, shared by everything that is centred on that target.
+
+A generator may have several anchors: its mean under one mask and its mean under another are two, and so are the maxima
+of two groups. Which of them is meant is decided where the generator stands: a sum of an element and stage values is
+centred on the location among those; a sum of elements alone on the mean under its own weight; an exponential on the
+extremum under its mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from redalg import normal as nf
+from redalg.graph import Node
+from redalg.normal import Mono
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One anchor to be: what is centred, how, on what, and why."""
+
+    generator: Node
+    kind: str  # "add" or "mul"
+    policy: str  # "extremum" or "mean"
+    target: Node | None  # extremum: over stages
+    weights: Mono | None  # mean: the raw monomial g of Σgx/Σg
+    why: str
+    bound: Node | None = None  # scales: the stage value that bounds the generator
+
+    def axes(self, axis: tuple[str, ...]) -> frozenset[str]:
+        """The axes of the anchor: those of its generator, of its target and of its weights, but for the streamed."""
+        found = self.generator.axes | (self.target.axes if self.target is not None else frozenset())
+        if self.weights:
+            found |= nf.mono_node(self.weights).axes
+        return found - frozenset(axis)
+
+
+@dataclass
+class Choices:
+    """Keys have plain axis names: a contraction that is left open reads the same anchor along an axis of its own."""
+
+    exponents: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (u, mask) -> anchor of e^u there
+    deviations: dict[Node, Choice] = field(default_factory=dict)  # elements + stage values -> anchor of the elements
+    elements: dict[Node, list[Choice]] = field(default_factory=dict)  # x -> its anchors
+    inside: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (stage, x) -> anchor of x alone there
+    scales: dict[Node, Choice] = field(default_factory=dict)  # generator -> its scale
+    ties: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (element, extremum stage)
+    casts: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (G, H)
+    _shared: dict[tuple[object, ...], Choice] = field(default_factory=dict)
+
+    def shared(self, choice: Choice) -> Choice:
+        """The one anchor for this target."""
+        key = (choice.generator, choice.kind, choice.policy, choice.target, choice.weights)
+        return self._shared.setdefault(key, choice)
+
+    def centre(self, choice: Choice) -> Choice:
+        """Make it an anchor of its generator."""
+        choice = self.shared(choice)
+        known = self.elements.setdefault(choice.generator, [])
+        if choice not in known:
+            known.append(choice)
+        return choice
+
+    def with_exponent(self, u: Node) -> list[Choice]:
+        """The anchors of e^u, under whatever masks."""
+        return [c for (v, _), c in self.exponents.items() if v is u]
+
+    def element(self, x: Node, stage: Node | None) -> Choice | None:
+        """The anchor of x where it stands alone in the body of a stage (None: in an output)."""
+        if stage is not None:
+            return self.inside.get((stage, x))
+        return next((c for c in self.elements.get(x, ()) if not c.axes(()) - x.axes), None)
+
+    def without(self, gone: Choice) -> Choices:
+        """Everything but one anchor."""
+
+        def kept(table: dict[Any, Choice]) -> dict[Any, Choice]:
+            return {key: c for key, c in table.items() if c is not gone}
+
+        left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
+        tables = map(kept, (self.inside, self.scales, self.ties, self.casts))
+        return Choices(kept(self.exponents), kept(self.deviations), left, *tables)
+
+
+__all__ = ["Choice", "Choices"]
