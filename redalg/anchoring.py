@@ -127,7 +127,8 @@ def _by_terms(raw: Cascade, u: Poly, mask: Node, choices: Choices) -> bool:
     if len(u) < 2:
         return False
     parts = [nf.poly_node(normalised(nf.from_mono(m, c))[0]) for m, c in u.ordered()]
-    targets = [choices.exponents[p, mask].target if (p, mask) in choices.exponents else _bound_of(raw, p) for p in parts]
+    known = [choices.exponents.get((p, mask)) for p in parts]
+    targets = [_bound_of(raw, p) if c is None else c.target for p, c in zip(parts, known, strict=True)]
     if any(t is None for t in targets):
         return False
     for part, target in zip(parts, targets, strict=True):

@@ -181,7 +181,12 @@ def whole_bodies(raw: Cascade, stages: list[Node], choices: Choices) -> None:
     """Sums of elements, like x - v, that are averaged: centred as one value, not term by term."""
     for s in stages:
         body = s.args[0]
-        if s.attr.kind != "sum" or raw.scope.uses(body) or body.op != "add" or not all(map(raw.scope.varies, body.args)):
+        if (
+            s.attr.kind != "sum"
+            or body.op != "add"
+            or raw.scope.uses(body)
+            or not all(map(raw.scope.varies, body.args))
+        ):
             continue
         opaque = any(n.op in ("exp", "where", "cast") or n.is_boolean for n in g.walk(body))
         if not opaque and can_centre(body) and body not in choices.elements:
@@ -235,7 +240,7 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
 
 
 def _agreement(raw: Cascade, stage: Node, choice: Choice) -> int:
-    """How well the weight of a mean fits what its generator is multiplied by in a stage: exactly, partly, not at all."""
+    """How well the weight of a mean fits what a stage multiplies its generator by: exactly, partly, not at all."""
     if stage.attr.kind != "sum" or choice.policy != "mean":
         return 0
     weights, x = set(choice.weights or ()), _powers(raw, choice.generator)

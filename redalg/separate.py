@@ -275,7 +275,7 @@ class Separator(Openings, Conditions):
         self.trace.rule("a contraction with a stage value swaps its sums")
         self._fresh += 1
         names = {a: f"{a}~{self._fresh}" for a in node.attr.axes}
-        inner = OPEN if mode == OPEN else EXPONENT  # a closed sum Σ_d q·(k - D) holds q·k, its sum being what is centred
+        inner = OPEN if mode == OPEN else EXPONENT  # what is centred of a closed Σ_d q·(k - D) is Σ_d q·k as a whole
         body = _everywhere(self.poly(g.rename_axes(node.args[0], names), inner), names)
         return body if mode == OPEN else self._closed(body, frozenset(names.values()), node)
 
