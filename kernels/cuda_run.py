@@ -11,10 +11,12 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.kernels import driver
 from redalg.kernels.admitting import NUMBERS, admitted
-from redalg.kernels.arrays import NUMPY, Framework, alignment, dtype_name, framework_of
+from redalg.kernels.arrays import NUMPY, Framework, alignment, framework_of
 from redalg.kernels.choosing import Override
 from redalg.kernels.counters import Counters
+from redalg.kernels.cuda_receiving import Receiving, filled
 from redalg.kernels.driver import Launch
+from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
 from redalg.kernels.planning import Planned, plan, typical
 from redalg.kernels.store import Once
@@ -189,6 +191,10 @@ class Ready:
         self.before = [Ready(run, framework, dtypes, given, None, made) for made in self.planned.before]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
+        places = {n: names.index(n) for n in views}
+        each = {o.name: STORAGE[o.dtype] for o in p.operands}
+        over = self.planned.over
+        self.receiving = Receiving(framework, self.device, self.outputs, views, each, places, over)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.nothing = any(self.planned.sizes[a] == 0 for a in p.stream) and bool(p.passes)
         self.no_rows = (
@@ -248,17 +254,30 @@ class Ready:
         if self.nothing:
             made = self._of_nothing(given)
             if out is not None:
-                made = self._filled(self._checked(out), made)
+                made = filled(self.receiving.checked(out), made)
         else:
             made = self._outputs(out, like)
-            if self.launch is not None:
+            if self.launch is not None and (out is None or f is NUMPY):
                 self._go(held, made, like, stream)
+            elif self.launch is not None:
+                self._go_and_copy(held, made, like, stream)
         if f is NUMPY:
             made = self._home(made, out)
         f.finish()
         if self.run._single:
             return made[0]
         return {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
+
+    def _go_and_copy(self, held: list[Any], targets: list[Any], like: Any, stream: Any) -> None:
+        """With results in the caller's arrays: those that operands lie in are filled when these have been read."""
+        f, made = self.framework, list(targets)
+        for number in (apart := self.receiving.elsewhere(held, targets)):
+            _, shape, dtype = self.outputs[number]
+            made[number] = f.empty(shape, dtype, like)
+        self._go(held, made, like, stream)
+        for number in apart:
+            where = f.stream(self.device) if stream is None else handle_of(stream)
+            driver.copy(f.pointer(targets[number]), f.pointer(made[number]), self.receiving.bytes[number], where)
 
     def rehearsal(self, held: list[Any], made: list[Any], stream: int) -> Callable[[], None]:
         """A launch that can be repeated, with results in `made`."""
@@ -313,60 +332,17 @@ class Ready:
 
     def _outputs(self, out: Any, like: Any) -> list[Any]:
         f = self.framework
-        targets = None if out is None else self._checked(out)
+        targets = None if out is None else self.receiving.checked(out)
         if targets is None or f is NUMPY:
             return [f.empty(shape, dtype, like) for _, shape, dtype in self.outputs]
         return targets
-
-    @staticmethod
-    def _filled(targets: list[Any], found: list[Any]) -> list[Any]:
-        for target, value in zip(targets, found, strict=True):
-            target[...] = value
-        return targets
-
-    def _checked(self, out: Any) -> list[Any]:
-        names = [name for name, _, _ in self.outputs]
-        given = out if isinstance(out, dict) else {names[0]: out}
-        if set(given) != set(names):
-            why, fix = f"the outputs are {', '.join(names)}", "pass one array, or a dict with one for each output"
-            raise RedalgError(f"out={type(out).__name__}", WHERE, why, fix)
-        for name, shape, dtype in self.outputs:
-            x = given[name]
-            kind = framework_of(x)
-            if kind is not self.framework or not hasattr(x, "shape"):
-                why = f"the arrays of the call are {self.framework.kind}"
-                raise RedalgError(
-                    f"out for {name} of type {type(x).__name__}", WHERE, why, "pass an array of that kind"
-                )
-            strides = tuple(x.strides[d] // x.itemsize for d in range(x.ndim)) if kind is NUMPY else kind.strides(x)
-            if tuple(x.shape) != shape or dtype_name(x) != dtype:
-                what = f"out for {name} of shape {tuple(x.shape)} and dtype {dtype_name(x)}"
-                why = f"the result has shape {shape} and dtype {dtype}"
-                raise RedalgError(what, WHERE, why, "pass an array of that shape and dtype")
-            fixed = kind.fixed(x)
-            if fixed:
-                raise RedalgError(f"out for {name}", WHERE, fixed, "pass an array that results can be written to")
-            if kind is not NUMPY and kind.device(x) != self.device:
-                why = f"it lies on device {kind.device(x)}, the arrays of the call on device {self.device}"
-                raise RedalgError(f"out for {name}", WHERE, why, f"pass an array on device {self.device}")
-            if prod(shape) > 1 and kind is not NUMPY and strides != View.contiguous(shape).strides:
-                what = f"out for {name} with strides {strides}"
-                raise RedalgError(what, WHERE, "results are written to contiguous arrays", "pass a contiguous array")
-            if kind is not NUMPY and 0 not in shape and alignment(kind.pointer(x)) < 16:
-                what = f"out for {name} at an address that is no multiple of 16"
-                why, fix = (
-                    "results are written 16 bytes at a time",
-                    "pass an array that starts at one, or leave out away",
-                )
-                raise RedalgError(what, WHERE, why, fix)
-        return [given[name] for name in names]
 
     def _home(self, made: list[Any], out: Any) -> list[Any]:
         found = [x if isinstance(x, np.ndarray) else NUMPY.leave(x, None) for x in made]
         found = [x.reshape(shape) for x, (_, shape, _) in zip(found, self.outputs, strict=True)]
         if out is None:
             return found
-        return self._filled([out[name] for name, _, _ in self.outputs] if isinstance(out, dict) else [out], found)
+        return filled([out[name] for name, _, _ in self.outputs] if isinstance(out, dict) else [out], found)
 
     def _of_nothing(self, given: list[Any]) -> list[Any]:
         """A stream of length 0: the definition on the host, and back."""

@@ -178,6 +178,13 @@ def clear(pointer: int, count: int, stream: int) -> None:
     checked(driver.cuMemsetD32Async(pointer, 0, count, stream), "clearing a counter")
 
 
+def copy(target: int, source: int, size: int, stream: int) -> None:
+    """Copy bytes from one place in device memory to another, in the order of the stream."""
+    from cuda.bindings import driver
+
+    checked(driver.cuMemcpyDtoDAsync(target, source, size, stream), "copying a result")
+
+
 class Launch:
     """A loaded kernel with its arguments packed once; a call only puts pointers and numbers in their places.
 

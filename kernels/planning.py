@@ -13,6 +13,7 @@ from redalg.kernels.choosing import Choice, Override, choose, micro
 from redalg.kernels.driver import Geometry
 from redalg.kernels.emit_cuda import emit
 from redalg.kernels.emit_tensor import emit_merge, emit_tensor
+from redalg.kernels.in_place import in_place
 from redalg.kernels.ir import STORAGE, Module, Operand, Program, result_key
 from redalg.kernels.layouts import View, Walk, walk_of
 from redalg.kernels.lower import lower
@@ -54,6 +55,7 @@ class Planned:
     before: tuple[Planned, ...] = ()  # kernels that fill `scratch`, and write what is not this one's to write
     scratch: Mapping[str, tuple[Operand, View]] = field(default_factory=dict)
     results: Mapping[str, View] = field(default_factory=dict)  # of results that are not contiguous
+    over: Mapping[str, frozenset[str]] = field(default_factory=dict)  # result -> operands it may overwrite
     inside: tuple[Planned, ...] = ()  # kernels that are part of this one, as they would be apart
 
 
@@ -113,7 +115,7 @@ def _rows_planned(
     s, rows = choice.schedule, prod(sizes[a] for a in program.rows)
     waiting = s.split if s.persistent and program.keeps else 1
     geometry = Geometry(-(-rows // s.abreast) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
-    return Planned(program, choice, module, sizes, shapes, geometry)
+    return Planned(program, choice, module, sizes, shapes, geometry, over=in_place(program))
 
 
 def _printed(program: Program, choice: Choice) -> tuple[Choice, Module]:
