@@ -79,8 +79,8 @@ class Choices:
             return {key: c for key, c in table.items() if c is not gone}
 
         left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
-        tables = map(kept, (self.inside, self.scales, self.ties, self.casts))
-        return Choices(kept(self.exponents), kept(self.deviations), left, *tables)
+        first, rest = (kept(self.exponents), kept(self.deviations)), (kept(self.inside), kept(self.scales))
+        return Choices(*first, left, *rest, kept(self.ties), kept(self.casts))
 
 
 __all__ = ["Choice", "Choices"]

@@ -121,7 +121,7 @@ class Openings:
         base, e = node.args
         context = [f for f in base.args if not self.scope.varies(f)]
         sides = [g.mul(*(f for f in base.args if f not in context)), g.mul(*context)]
-        if not context or not any(map(self.signs.nonnegative, sides)):
+        if g.is_const(sides[0], 1) or not context or not any(map(self.signs.nonnegative, sides)):
             return None
         self.trace.rule("a power of a product is the product of the powers")
         return g.power(sides[0], e), g.power(sides[1], e)
