@@ -38,6 +38,10 @@ def mono(powers: dict[Node, Fraction]) -> Mono | None:
                 out[arg] = out.get(arg, Fraction(0)) + p
                 continue
         out[gen] = out.get(gen, Fraction(0)) + p
+    for gen in [k for k in out if k.op == "abs" and not k.args[0].is_boolean]:  # x²·|x| is |x|³, however it came about
+        arg, p = gen.args[0], out.get(gen.args[0], Fraction(0))
+        if p and p.denominator == 1 and p.numerator % 2 == 0 and "complex" not in getattr(arg.attr, "domain", ()):
+            out[gen] += out.pop(arg)
     return tuple(sorted(((k, p) for k, p in out.items() if p), key=lambda kp: kp[0].digest))
 
 
