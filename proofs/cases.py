@@ -6,6 +6,9 @@ Cases that no real values satisfy (Fourier-Motzkin) are left out; in the others 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import INDICATORS, SPLIT, Case, Value
@@ -24,6 +27,7 @@ class Cases:
         self.normal, self.branches = normal, 0
         self.truths: list[Value] = []  # conditions under which a term is selected
         self.divisors = undefined or []  # not zero wherever the definition has a value
+        self.nowhere: list[tuple[tuple[str, ...], Poly]] = []  # conditions that hold for no element along the axes
 
     def equal(self, left: Value, right: Value, given: list[Constraint]) -> bool:
         """Whether the values agree in every case the constraints leave."""
@@ -34,7 +38,9 @@ class Cases:
             g = min(tops)
             for value, claim in self.meanings(g):
                 held = given + claim
-                if self.possible(held) and not self.void(g, value):
+                with self.branch(g, value) as void:
+                    if void or not self.possible(held):
+                        continue
                     if not self.equal(n.cofactor(left, g, value), n.cofactor(right, g, value), held):
                         return False
             return True
@@ -42,10 +48,30 @@ class Cases:
             return self.zero(n.sub(left, right), given)
         return left == right and left != "?"
 
-    def void(self, g: int, value: int) -> bool:
-        """Whether the definition divides by zero in this case."""
-        gen = self.normal.gens[g]
-        return gen.kind == "zero" and value == 1 and any(self._factor(gen.data[0], d) for d in self.divisors)
+    @contextmanager
+    def branch(self, g: int, value: int) -> Iterator[bool]:
+        """The case in which an indicator has a value; yields whether the definition divides by zero there.
+
+        Inside it, a condition that no element fulfils empties the sums over it, and divisors are those of the case.
+        """
+        n, gen = self.normal, self.normal.gens[g]
+        divisors, nowhere = self.divisors, self.nowhere
+        if (g, value) in n.quantified:
+            self.nowhere = [*nowhere, n.quantified[g, value]]
+        void = gen.kind == "zero" and value == 1 and any(self._factor(gen.data[0], d) for d in divisors)
+        self.divisors = [self._in_case(d, g, value) for d in divisors]
+        try:
+            yield void or any(not n.expanded(d) for d in self.divisors)
+        finally:
+            self.divisors, self.nowhere = divisors, nowhere
+
+    def _in_case(self, p: Poly, g: int, value: int) -> Poly:
+        """A polynomial where the indicator has the value."""
+        side = self.normal.cofactor(p, g, value)
+        assert isinstance(side, dict)
+        for axes, v in self.nowhere:
+            side = self._nowhere(side, axes, v)
+        return side
 
     def _factor(self, p: Poly, divisor: Poly) -> bool:
         """Whether the divisor is p up to a factor that is no sum, or vanishes with a factor of p."""
@@ -119,8 +145,8 @@ class Cases:
         return [(p, [(p, False)]), (minus if name == "abs" else {}, [(minus, False)])]
 
     def _replaced(self, p: Poly, g: int, value: Poly) -> Poly:
-        """The polynomial with a generator replaced, also inside indicators."""
-        n = self.normal
+        """The polynomial with a generator replaced, also inside indicators and exponentials."""
+        n, reading = self.normal, self._reading({h for m in p for h, _ in m}, g)
         total: Poly = {}
         for m, c in p.items():
             term: Poly = {(): c}
@@ -128,7 +154,9 @@ class Cases:
                 gen = n.gens[h]
                 if h == g:
                     factor = n.power_of(value, e)
-                elif gen.kind in ("pos", "zero") and any(k == g for q in gen.data[0] for k, _ in q):
+                elif h in reading and gen.kind == "exp":
+                    factor = n.exp(self._replaced({gen.data[0]: e}, g, value))
+                elif h in reading:
                     inner = self._replaced(gen.data[0], g, value)
                     factor = n.positive(inner) if gen.kind == "pos" else n.equal(inner, {})
                 else:
@@ -139,15 +167,23 @@ class Cases:
             total = n.add(total, term)
         return total
 
+    def _reading(self, gens: set[int], g: int) -> set[int]:
+        """Those of the indicators and exponentials that g stands in, at any depth."""
+        found: set[int] = set()
+        for h in gens:
+            gen = self.normal.gens[h]
+            inner = {k for k, _ in gen.data[0]} if gen.kind == "exp" else set()
+            inner |= {k for q in gen.data[0] for k, _ in q} if gen.kind in ("pos", "zero") else set()
+            if g in inner or (inner and self._reading(inner, g)):
+                found.add(h)
+        return found
+
     def _indicator(self, p: Poly, g: int, given: list[Constraint]) -> bool:
         for value, claim in self.meanings(g):
             held = given + claim
-            side = self.normal.cofactor(p, g, value)
-            assert isinstance(side, dict)
-            if (g, value) in self.normal.quantified:
-                side = self._nowhere(side, *self.normal.quantified[g, value])
-            if self.possible(held) and not self.void(g, value) and not self.zero(side, held):
-                return False
+            with self.branch(g, value) as void:
+                if not void and self.possible(held) and not self.zero(self._in_case(p, g, value), held):
+                    return False
         return True
 
     def _nowhere(self, p: Poly, axes: tuple[str, ...], v: Poly) -> Poly:
@@ -168,7 +204,7 @@ class Cases:
                     kept = tuple(x for x in gen.data[1] if x[0] not in gens)
                     found = n.sum(gen.data[0], {kept: 1})
                     factor = found if isinstance(found, dict) else factor
-                elif gens and gens <= inside and len(v) == 1:
+                elif gens and gens <= inside and len(v) == 1 and e > 0:
                     factor = {}
                 term = n.mul(term, factor)
             total = n.add(total, term)
@@ -199,11 +235,14 @@ class Cases:
         for q in held:
             if not any(r == po.scaled(q, -1) for r in held):
                 continue
+            if any(self._factor(q, d) for d in self.divisors):
+                return True  # there is no value here
             for m, c in q.items():
                 if len(m) != 1 or m[0][1] != 1 or any(g == m[0][0] for k in q if k != m for g, _ in k):
                     continue
                 g = m[0][0]
-                if not any(h == g for k in p for h, _ in k):
+                met = {h for k in p for h, _ in k}
+                if g not in met and not self._reading(met, g):
                     continue
                 rest = {k: po.number(-x / po.Fraction(c)) for k, x in q.items() if k != m}
                 left = [(r, s) for r, s in given if r is not q and r != po.scaled(q, -1)]

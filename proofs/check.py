@@ -24,7 +24,7 @@ from redalg.proofs.polynomial import Poly, Unknown
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.required import required
 from redalg.proofs.structure import check_structure
-from redalg.proofs.terms import Term, walk
+from redalg.proofs.terms import Term, strict, walk
 from redalg.proofs.work import SHARE, Exhausted, metered, share, spend
 
 
@@ -179,7 +179,8 @@ class Judge:
         n = self._normal(o.given)
         given = self._constraints(n, o.given)
         if o.equality == "exact":
-            return Cases(n, self._stated_nonzero(n, o.given)).equal(n(o.left), n(o.right), given)
+            divisors = self._stated_nonzero(n, o.given) + (self._own_divisors(n, o.left) if o.law == "O1" else [])
+            return Cases(n, divisors).equal(n(o.left), n(o.right), given)
         divisors = self._divisors(n) + self._stated_nonzero(n, o.given)
         cases = Cases(n, divisors)
         if o.equality == "domain":
@@ -212,6 +213,11 @@ class Judge:
     def _stated_nonzero(self, n: Normal, given: tuple[Term, ...]) -> list[Poly]:
         sides = [n(fact.args[0]) for fact in given if fact.op == "ne"]
         return [s for s in sides if isinstance(s, dict)]
+
+    def _own_divisors(self, n: Normal, body: Term) -> list[Poly]:
+        """What a body divides by wherever it has a value."""
+        found = (n(t.args[0]) for t in strict(body) if t.op == "pow" and t.args[1].op == "const" and t.args[1].attr < 0)
+        return [v for v in found if isinstance(v, dict)]
 
     def _divisors(self, n: Normal) -> list[Poly]:
         """What the definition divides by: not zero wherever it has a value."""
@@ -254,22 +260,18 @@ class Judge:
         if g is None:
             return good(v, given) if isinstance(v, dict) else v in ("oo", "-oo") and good == cases.nonzero
         for value, claim in cases.meanings(g):
-            held = given + claim
-            if not cases.possible(held) or cases.void(g, value):
-                continue
-            truths, cases.truths = cases.truths, [n.cofactor(v, g, value) for v in cases.truths]
-            if {} in cases.truths:  # what the term is guarded by is false here
+            held, truths, gen = given + claim, cases.truths, n.gens[g]
+            with cases.branch(g, value) as void:
+                if void or not cases.possible(held):
+                    continue
+                cases.truths = [n.cofactor(v, g, value) for v in truths]
+                if gen.kind == "zero" and not value:
+                    cases.divisors.append(gen.data[0])
+                # where what the term is guarded by is false there is nothing to show
+                fine = {} in cases.truths or self._everywhere(n, cases, n.cofactor(v, g, value), held, good)
                 cases.truths = truths
-                continue
-            gen = n.gens[g]
-            if gen.kind == "zero" and not value:
-                cases.divisors.append(gen.data[0])
-            fine = self._everywhere(n, cases, n.cofactor(v, g, value), held, good)
-            cases.truths = truths
-            if gen.kind == "zero" and not value:
-                cases.divisors.pop()
-            if not fine:
-                return False
+                if not fine:
+                    return False
         return True
 
 

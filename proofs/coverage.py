@@ -39,7 +39,7 @@ def check_coverage(doc: Document, normal: Normal) -> None:
         kind = s.node.attr.kind if s.node.op == "reduce" else ""
         if s.pair != PAIRS.get(kind, f"({kind}, monotone)"):
             raise _refused(f"the pair {s.pair!r:.60}", f"stage {s.name}", f"its reduction is {kind or 'none'}")
-        if _is_sum(s.node, doc) and not s.generators and _separates(s.node, doc, normal):
+        if _is_sum(s.node, doc) and s.rank is None and _separates(s.node, doc, normal):
             raise _refused(f"stage {s.name}", "stages", "its generators are missing, and with them its O1")
     stated = [_form(s.node, normal) for s in doc.stages]
     terms = list(walk(*doc.spec.values()))

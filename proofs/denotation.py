@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from redalg.proofs.document import Anchor, Document, Slot
 from redalg.proofs.refusals import damaged
-from redalg.proofs.terms import Term, Terms, leaves
+from redalg.proofs.terms import Term, Terms, base, leaves
 
 COUNT = "n"
 
@@ -32,7 +32,7 @@ class Denotation:
                 for i, part in enumerate(s.parts):
                     self._declare(part, s, i, s.leaf(i).axes)
             for name, value in p.exports:
-                self._declare(name, value, 0, ())
+                self._declare(name, value, 0, tuple(sorted(value.axes)))
 
     def _declare(self, name: str, source: object, part: int, axes: tuple[str, ...]) -> None:
         if name in self.sources or name == COUNT:
@@ -82,11 +82,19 @@ class Denotation:
         return self.terms.substitute(term, values)
 
     def read(self, value: Term, leaf: Term) -> Term:
-        """A value where a leaf reads it, along the axes of the leaf."""
-        own = self.declared.get(leaf.attr.name, leaf.attr.axes)
-        if len(own) != len(leaf.attr.axes) and own:
+        """A value where a leaf reads it, along the leaf's axes: those of a part in its order, of an export by name.
+
+        Raises: CertificateError where they are not as many, or which is which cannot be told.
+        """
+        own, read = self.declared.get(leaf.attr.name, leaf.attr.axes), leaf.attr.axes
+        if isinstance(self.sources.get(leaf.attr.name, (None,))[0], Term):
+            copies = sorted(read, key=base)
+            read = own if set(own) == set(read) else tuple(copies)
+            if len({base(a) for a in own}) < len(own) and read != own:
+                raise damaged(f"the export {leaf.attr.name!r:.80}", "passes", "it is read along axes not its own")
+        if len(own) != len(read) or len(set(read)) < len(read):
             raise damaged(f"the part {leaf.attr.name!r:.80}", "passes", "it is read along another number of axes")
-        renaming = {a: b for a, b in zip(own, leaf.attr.axes, strict=False) if a != b}
+        renaming = {a: b for a, b in zip(own, read, strict=True) if a != b}
         return self.terms.renamed(value, renaming) if renaming else value
 
 

@@ -24,7 +24,7 @@ from redalg.proofs.complexes import Complex, parts
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.enclosure import Interval
 from redalg.proofs.evaluate import BUDGET, Evaluation, Place, TooMuch, Unfit, new_axes
-from redalg.proofs.terms import MOST_AXES, Term, walk
+from redalg.proofs.terms import MOST_AXES, Term, base, walk
 from redalg.proofs.value_maps import UNKNOWN, Value, is_finite, is_nan
 from redalg.proofs.values import Numbers
 from redalg.proofs.work import spend
@@ -140,11 +140,11 @@ class Sample:
             return False
 
     def _share_sizes(self) -> None:
-        """d~1 is another name for positions along d: where sums are exchanged, both occur."""
+        """d~1 and d' are other names for positions along d: where sums are exchanged, both occur."""
+        least: dict[str, int] = {}
         for axis in self.axes:
-            base = axis.split("~")[0]
-            if base in self.sizes:
-                self.sizes[axis] = self.sizes[base]
+            least[base(axis)] = min(self.sizes[axis], least.get(base(axis), self.sizes[axis]))
+        self.sizes |= {axis: least[base(axis)] for axis in self.axes}
 
     def _size(self, axis: str, attempt: int) -> int:
         if axis in self.stream:

@@ -14,6 +14,7 @@ from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Case, Generators, Value, frozen
 from redalg.proofs.polynomial import UNIT, Mono, Number, Poly
+from redalg.proofs.terms import base
 from redalg.proofs.work import spend
 
 POSITIVE_LOGS, NONNEGATIVE = "positive_log_arguments", "nonnegative_factors"
@@ -117,6 +118,9 @@ class Maps(Generators):
         s = self.sign(v)
         if s != signs.ANY or as_mono(v) is not None:
             return s
+        spread = self._spread(v)
+        if spread != signs.ANY:
+            return spread
         facts = [*self.facts, *self.bounds(v)]
         if not facts:
             return s
@@ -124,6 +128,26 @@ class Maps(Generators):
         minus = po.scaled(v, -1)
         possible = {signs.POS: [(v, True)], signs.NEG: [(minus, True)], signs.ZERO: [(v, False), (minus, False)]}
         return sum(bit for bit, claim in possible.items() if signs.solvable([*known, *claim]))
+
+    def _spread(self, v: Poly) -> int:
+        """Σa·Σb - (Σc)² is not negative where a >= 0, b >= 0 and c² = a·b for every element (Cauchy-Schwarz)."""
+        if len(v) != 2 or sum(v.values()) != 0:
+            return signs.ANY
+        shared = tuple(sorted(po.common(v)))
+        (plus, square), outer = sorted(v, key=v.__getitem__, reverse=True), self.sign_of_mono(shared)
+        product, square = (self.times(m, po.inverse(shared)) for m in (plus, square))
+        if len(square) != 1 or square[0][1] != 2 or self.gens[square[0][0]].kind != "sum":
+            return signs.ANY
+        axes, c = self.gens[square[0][0]].data
+        sums = [self.gens[g].data[1] for g, e in product if e == 1 and self.gens[g].data[:1] == (axes,)]
+        others = [self.gens[g].data if e == 1 else None for g, e in product if self.gens[g].data[:1] != (axes,)]
+        if len(sums) == 1 and sorted(others, key=str) == sorted((("size", base(a)) for a in axes), key=str):
+            sums, others = [*sums, UNIT], []  # the length of the axis is the sum of 1
+        if len(sums) != 2 or others or len(product) > 2 + len(axes):
+            return signs.ANY
+        a, b = sums
+        fits = self.times(a, b) == self.times(c, c) and not (self.sign_of_mono(a) | self.sign_of_mono(b)) & signs.NEG
+        return signs.product(signs.NONNEG, outer) if fits else signs.ANY
 
     def known(self, polys: list[Poly]) -> list[signs.Constraint]:
         """What the signs of monomials say."""

@@ -12,7 +12,7 @@ from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Value, frozen
 from redalg.proofs.orders import Orders
 from redalg.proofs.polynomial import Unknown
-from redalg.proofs.terms import Term, walk
+from redalg.proofs.terms import Term, base, walk
 
 CASTS = ("cast_commutes", "cast_left_out")
 
@@ -81,8 +81,8 @@ class Normal(Orders):
     def _leaf(self, t: Term) -> Value:
         if t.op in ("index", "size"):
             sign = signs.POS if t.op == "size" else signs.NONNEG
-            axes = (t.attr,) if t.op == "index" else ()
-            return po.gen(self.new("leaf", (t.op, t.attr), (t.op, t.attr), axes, sign))
+            axes, what = ((t.attr,), t.attr) if t.op == "index" else ((), base(t.attr))
+            return po.gen(self.new("leaf", (t.op, what), (t.op, what), axes, sign))
         domain = t.attr.domain
         if "complex" in domain:
             raise Unknown("complex numbers")

@@ -51,9 +51,10 @@ class Statements:
     def separations(self) -> Iterator[Obligation]:
         t = self.terms
         for stage in self.doc.stages:
-            if stage.generators and stage.node.op == "reduce":
+            if stage.node.op == "reduce" and (stage.generators or stage.rank == 0):
                 pairs = zip(stage.coefficients, stage.generators, strict=False)
-                separated = t.add(*(self._contracted(t.mul(h, g)) for h, g in pairs))
+                parts = [self._contracted(t.mul(h, self.denote(g))) for h, g in pairs]
+                separated = t.add(*parts) if parts else t.const(0)
                 yield Obligation("O1", stage.name, stage.node.args[0], separated)
 
     def _contracted(self, term: Term) -> Term:

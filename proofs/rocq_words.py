@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
-from redalg.proofs.terms import Term, walk
+from redalg.proofs.terms import Term, base, walk
 
 KNOWN = {"exp": "exp", "log": "ln", "abs": "Rabs", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh"}
 KNOWN |= {"log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "sinh": "sinh", "cosh": "cosh"}
@@ -75,10 +75,10 @@ class Words:
         return self.names[key]
 
     def list_of(self, axis: str) -> str:
-        base = axis.split("~")[0]
-        stem, _, side = base.partition("_")
-        self.lists[base] = self.name(("list", base), f"{stem}s_{side}" if side else f"{stem}s", "list nat")
-        return self.lists[base]
+        axis = base(axis)
+        stem, _, side = axis.partition("_")
+        self.lists[axis] = self.name(("list", axis), f"{stem}s_{side}" if side else f"{stem}s", "list nat")
+        return self.lists[axis]
 
     def position(self, axis: str) -> str:
         """Where a tensor is read along an axis: a bound variable, or one of the lemma."""
@@ -133,16 +133,16 @@ class Words:
             self.domains[f"({fact})" if places else fact] = None
 
     def _index(self, t: Term) -> str:
-        axis = t.attr.split("~")[0]
+        axis = base(t.attr)
         if t.attr in self.bound:
             return applied(self.name(("index", axis), f"index_{axis}", "nat -> R"), [self.position(t.attr)])
         return self.name(("place", axis), f"index_{axis}", "R")
 
     def _size(self, t: Term) -> str:
-        if t.attr in self.bound:
-            self.list_of(t.attr)
-            return f"(INR (length {self.list_of(t.attr)}))"
-        name = self.name(("size", t.attr), f"size_{t.attr}", "R")
+        axis = base(t.attr)
+        if axis in {base(a) for a in self.bound}:
+            return f"(INR (length {self.list_of(axis)}))"
+        name = self.name(("size", axis), f"size_{axis}", "R")
         self.domains[f"0 < {name}"] = None
         return name
 
@@ -153,17 +153,17 @@ class Words:
         return f"({' * '.join(map(self, t.args))})"
 
     def _pow(self, t: Term) -> str:
-        base, e = t.args
+        low, e = t.args
         if e.op != "const":
-            if not positive(base):
+            if not positive(low):
                 raise Unprintable("a power of what may be 0 or negative, with an exponent that is no number")
-            return f"(Rpower {self(base)} {self(e)})"
+            return f"(Rpower {self(low)} {self(e)})"
         q = abs(e.attr)
-        text = self(base)
+        text = self(low)
         if q.denominator == 2:
             text = f"(sqrt {text})"
         elif q.denominator != 1:
-            if not positive(base):
+            if not positive(low):
                 raise Unprintable(f"the root {q} of what may be 0 or negative")
             text = f"(Rpower {text} {number(q)})"
         if q.numerator != 1 and q.denominator <= 2:

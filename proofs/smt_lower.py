@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import reduce
 
 from redalg.proofs.smt_logic import Logic, Lowered, Unexpressed
-from redalg.proofs.terms import Reduction, Term, Terms, walk
+from redalg.proofs.terms import Reduction, Term, Terms, base, walk
 
 COMPARED, HALF = ("max", "min"), Fraction(1, 2)
 OPAQUE = frozenset("erf erfc sin cos asin acos atan asinh acosh atanh floor ceil cast tan".split())
@@ -65,7 +65,10 @@ class Lowering:
     def _const(self, term: Term, args: list[Lowered]) -> Lowered:
         return self.real(self.t(term.op, attr=term.attr))
 
-    _index = _size = _true = _false = _const
+    _index = _true = _false = _const
+
+    def _size(self, term: Term, args: list[Lowered]) -> Lowered:
+        return self.real(self.t("size", attr=base(term.attr)))
 
     def _tensor(self, term: Term, args: list[Lowered]) -> Lowered:
         if "complex" in term.attr.domain:
@@ -298,7 +301,7 @@ class Lowering:
     def _reduce(self, term: Term, args: list[Lowered]) -> Lowered:
         g, t = self.logic, self.t
         kind, axes = term.attr.kind, term.attr.axes
-        if any("~" in a for a in axes):
+        if any(base(a) != a for a in axes):
             renamed = self._named_again(axes, args)
             if renamed is not None:
                 term, args = (
@@ -319,16 +322,13 @@ class Lowering:
         return self._list(term, args, defined)
 
     def _named_again(self, axes: tuple[str, ...], args: list[Lowered]) -> tuple[tuple[str, ...], list[Lowered]] | None:
-        """Bound axes d~1 under the name d, which they are another name of, where d is free for it."""
-        names = {a: a.split("~")[0] for a in axes if "~" in a}
+        """Bound axes d~1 and d' under the name d, which they are other names of, where d is free for it."""
+        names = {a: base(a) for a in axes if base(a) != a}
         after = tuple(names.get(a, a) for a in axes)
         inside = {x for a in args for part in a for x in part.axes}
         if len(set(after)) < len(after) or inside & set(names.values()):
             return None
-        try:
-            return after, [Lowered(*(self.t.renamed(part, names) for part in a)) for a in args]
-        except OverflowError:  # d is bound below
-            return None
+        return after, [Lowered(*(self.t.renamed(part, names) for part in a)) for a in args]
 
     def _extremum(self, term: Term, a: Lowered, defined: Term) -> Lowered:
         """The largest of the finite values, where there is one; -oo where every value is, oo where some value is."""

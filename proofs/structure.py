@@ -46,7 +46,13 @@ def check_structure(doc: Document) -> None:
 
 
 def _check_stage(doc: Document, name: str, generators: tuple[Term, ...], coefficients: tuple[Term, ...]) -> None:
+    """A generator reads the element and what passes before the last one hand on, a coefficient anything else."""
     axis = set(doc.axis)
+    handed = {name for p in doc.passes[:-1] for name, _ in p.exports}
+    for t in generators:
+        _reads(t, handed, f"stage {name}")
+    for t in coefficients:
+        _reads(t, set(), f"stage {name}")
     for h in coefficients:
         if h.axes & axis:
             raise _wrong(f"stage {name}", "a coefficient", "it reads the element")
@@ -72,6 +78,8 @@ def _check_pass(doc: Document, p: Pass, where: str, handed: set[str]) -> None:
             if t is not None:
                 _reads(t, _own(p) | handed | {"n"}, f"{where}, anchor {a.name}")
                 _free_of(doc, t, f"{where}, anchor {a.name}")
+                if not t.axes <= set(a.axes):
+                    raise _wrong(f"{where}, anchor {a.name}", sorted(t.axes), "what it moves to has axes it lacks")
     for s in p.slots:
         _check_slot(doc, p, s, f"{where}, slot {s.name}", anchors, handed)
     for name, value in p.exports:

@@ -10,7 +10,7 @@ from redalg.proofs import polynomial as po
 from redalg.proofs.conditions import Conditions
 from redalg.proofs.generators import Case, Value
 from redalg.proofs.polynomial import Mono, Number, Poly, Unknown
-from redalg.proofs.terms import Leaf
+from redalg.proofs.terms import Leaf, base, fresh
 from redalg.proofs.work import spend
 
 COPIES = 4  # of one sum in a product, that are written out
@@ -79,6 +79,7 @@ class Sums(Conditions):
         return total
 
     def _size(self, axis: str) -> Poly:
+        axis = base(axis)
         return po.gen(self.new("leaf", ("size", axis), ("size", axis), (), signs.POS))
 
     def _joined(self, m: Mono, g: int, bound: set[str]) -> tuple[Mono, set[str]]:
@@ -86,16 +87,8 @@ class Sums(Conditions):
         inner_axes, inner = self.gens[g].data
         rest = self.times(m, ((g, -1),))
         taken = bound | self.mono_axes(rest) | (self.mono_axes(inner) - set(inner_axes))
-        names = {}
-        for a in inner_axes:
-            new = a
-            while new in taken:
-                new += "'"
-            names[a] = new
-            taken.add(new)
-        changed = {a: b for a, b in names.items() if a != b}
-        if changed:
-            (inner,) = self.relabelled({inner: 1}, changed)
+        names = {a: fresh(a, taken) for a in inner_axes}
+        (inner,) = self.relabelled({inner: 1}, names)
         return self.times(rest, inner), set(names.values())
 
     def _components(self, m: Mono, bound: set[str]) -> list[tuple[Mono, set[str]]]:
@@ -113,16 +106,10 @@ class Sums(Conditions):
     def _sum_atom(self, axes: tuple[str, ...], m: Mono) -> Poly:
         if not axes:
             return {m: 1}
-        taken = {*self.mono_axes(m), *axes}
-        names: dict[str, str] = {}
-        for a in axes:
-            plain = a.split("~")[0]
-            if "~" in a and plain not in taken:
-                names[a] = plain
-                taken.add(plain)
-        if names:
-            (m,) = self.relabelled({m: 1}, names)
-            axes = tuple(sorted(names.get(a, a) for a in axes))
+        taken = set(self.mono_axes(m) - set(axes))
+        names = {a: fresh(a, taken) for a in sorted(axes)}  # whatever they were called
+        (m,) = self.relabelled({m: 1}, names)
+        axes = tuple(sorted(names.values()))
         m = self._least(axes, m)
         free, sign = self.mono_axes(m) - set(axes), self.sign_of_mono(m)
         return po.gen(self.new("sum", (axes, m), (axes, m), free, sign))
@@ -131,20 +118,21 @@ class Sums(Conditions):
         """Copies of one axis (j, j', …) may change places: the least monomial stands for all."""
         copies: dict[str, list[str]] = {}
         for a in axes:
-            copies.setdefault(a.rstrip("'"), []).append(a)
+            copies.setdefault(base(a), []).append(a)
         best = m
         for names in copies.values():
             for order in permutations(names) if 1 < len(names) <= COPIES else ():
-                aside = {a: f"%{a}" for a in names}
-                (moved,) = self.relabelled({m: 1}, aside)
-                (moved,) = self.relabelled({moved: 1}, {f"%{a}": b for a, b in zip(names, order, strict=True)})
+                (moved,) = self.relabelled({m: 1}, dict(zip(names, order, strict=True)))
                 best = min(best, moved)
         return best
 
     # --- renaming ---
 
     def relabelled(self, p: Poly, axes: dict[str, str]) -> Poly:
-        """Free axes renamed throughout."""
+        """Free axes renamed throughout, all at once."""
+        axes = {a: b for a, b in axes.items() if a != b}
+        if not axes:
+            return p
         total: Poly = {}
         for m, c in p.items():
             term: Poly = {(): c}
@@ -156,7 +144,8 @@ class Sums(Conditions):
     def _relabelled_gen(self, g: int, axes: dict[str, str]) -> int:
         gen = self.gens[g]
         spend()
-        if not any(a in gen.axes for a in axes):
+        axes = {a: b for a, b in axes.items() if a in gen.axes}  # what is bound inside is another axis of that name
+        if not axes:
             return g
         free = frozenset(axes.get(a, a) for a in gen.axes)
         if gen.kind in ("leaf", "truth") and isinstance(gen.data[1], Leaf):
@@ -175,6 +164,13 @@ class Sums(Conditions):
         if gen.kind == "fun":
             return self._fun(gen.data[0], self.relabelled(gen.data[1], axes))
         if gen.kind == "sum":
-            (m,) = self.relabelled({gen.data[1]: 1}, axes)
-            return self.new("sum", (gen.data[0], m), (gen.data[0], m), free, gen.sign)
+            return self._relabelled_sum(gen.data[0], gen.data[1], axes)
         raise Unknown(f"an axis renamed inside a {gen.kind}")
+
+    def _relabelled_sum(self, bound: tuple[str, ...], m: Mono, axes: dict[str, str]) -> int:
+        """A sum with free axes renamed: what it binds steps aside where an axis is renamed to it."""
+        taken = set(axes.values()) | self.mono_axes(m)
+        names = axes | {a: fresh(a, taken) for a in bound if a in axes.values()}
+        (m,) = self.relabelled({m: 1}, names)
+        (((found, _),),) = self._sum_atom(tuple(names.get(a, a) for a in bound), m)
+        return found

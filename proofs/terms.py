@@ -125,25 +125,53 @@ class Terms:
         return self.map(root, values.get) if values else root
 
     def renamed(self, root: Term, axes: Mapping[str, str]) -> Term:
-        """Free axes renamed; a tensor under a renamed axis is read along the new one."""
+        """Free axes renamed, all at once; a tensor under a renamed axis is read along the new one.
+
+        An axis that a reduction binds is another one: it keeps its name, or gets one of its own where an axis is
+        renamed to it (sum over a of r[a]·s[b], b to a, is the sum over a' of r[a']·s[a]).
+        """
         done: dict[Term, Term] = {}
-        for t in walk(root):
+        for t in walk(root, until=lambda t: t.op == "reduce" or not any(a in t.axes for a in axes)):
             if not any(a in t.axes for a in axes):
                 done[t] = t
                 continue
             attr = t.attr
+            if t.op == "reduce":
+                done[t] = self._renamed_reduction(t, axes)
+                continue
             if t.op in ("tensor", "state"):
                 attr = Leaf(attr.name, tuple(axes.get(a, a) for a in attr.axes), attr.domain)
             elif t.op == "index":
                 attr = axes.get(attr, attr)
-            elif t.op == "reduce":
-                bound = set(attr.axes)
-                if bound & (set(axes) | set(axes.values())):
-                    raise OverflowError("an axis is renamed to one that is bound below")
-                if attr.kind.startswith("topk") and attr.extra[1] in axes:
-                    attr = Reduction(attr.kind, attr.axes, (attr.extra[0], axes[attr.extra[1]]))
             done[t] = self(t.op, *(done[a] for a in t.args), attr=attr)
         return done[root]
+
+    def _renamed_reduction(self, t: Term, axes: Mapping[str, str]) -> Term:
+        kind, bound, extra = t.attr
+        inner = {a: b for a, b in axes.items() if a in t.axes and a not in bound}
+        taken = set(inner.values()) | {x for a in t.args for x in a.axes} | set(bound)
+        for a in bound:
+            if a in inner.values():
+                inner[a] = fresh(a, taken)
+        bound = tuple(inner.get(a, a) for a in bound)
+        if kind.startswith("topk") and extra is not None:
+            extra = (extra[0], axes.get(extra[1], extra[1]))
+            inner.pop(t.attr.extra[1], None)
+        return self("reduce", *(self.renamed(a, inner) for a in t.args), attr=Reduction(kind, bound, extra))
+
+
+def base(axis: str) -> str:
+    """The axis that a name is a copy of: positions along a' and a~1 are positions along a, and as many."""
+    return axis.split("~")[0].rstrip("'")
+
+
+def fresh(axis: str, taken: set[str]) -> str:
+    """A name for a copy of an axis that is not taken yet, which it then is."""
+    name = base(axis)
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name
 
 
 def _is_boolean(op: str, args: tuple[Term, ...], attr: Any) -> bool:
@@ -181,6 +209,12 @@ def walk(*roots: Term, until: Callable[[Term], bool] | None = None) -> Iterator[
             stack.append((term, True))
             if until is None or not until(term):
                 stack.extend((a, False) for a in reversed(term.args) if a not in seen)
+
+
+def strict(root: Term) -> Iterator[Term]:
+    """Subterms without whose value the root has none: nothing past a choice, a comparison or a reduction."""
+    stops = BOOLEAN | {"where", "reduce"}
+    return walk(root, until=lambda t: t.op in stops)
 
 
 def leaves(*roots: Term, op: str = "state") -> list[Term]:

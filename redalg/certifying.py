@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from redalg.graph import Node, walk
+from redalg.graph import Node, substitute, walk
 from redalg.plan import COUNT, PassPlan, Plan, Slot
 from redalg.proofs.check import superfluous
 from redalg.proofs.document import Anchor, Document, Monoid, Move, Output, Pass, Stage
@@ -121,4 +121,6 @@ class Export:
             return tuple(self.terms.substitute(self(n), whole) for n in nodes)
 
         (node,) = over([s.node])
-        return Stage(s.name, node, s.pair, s.rank, over(s.generators), over(s.coefficients), s.rules)
+        known = dict(self.plan.known) if s.passes > 1 else {}
+        generators = [substitute(n, known, raw=True) for n in s.generators]
+        return Stage(s.name, node, s.pair, s.rank, over(generators), over(s.coefficients), s.rules)

@@ -226,12 +226,13 @@ class _Derivation:
                 names = [wanted[n].attr.name for n in nodes]
                 plan = PassPlan(plan.anchors, plan.slots, plan.order, tuple(zip(names, values, strict=True)))
             passes.insert(0, plan)
+            taken |= _names(plan)  # one name means one thing in all passes
             earlier = cascades[p - 1][0].scope if p else raw.scope
             nodes = [n for n in wanted if n not in done and not earlier.is_known(n)]
         assert emitted is not None
-        return _finished(
-            self.spec, self.axis, tuple(passes), emitted, self._reports(cascades, resolved), self._assumed(cascades)
-        )
+        reports, assumed = self._reports(cascades, resolved), self._assumed(cascades)
+        found = _finished(self.spec, self.axis, tuple(passes), emitted, reports, assumed)
+        return replace(found, known=tuple(wanted.items()))
 
     @staticmethod
     def _good(raw: Cascade, stage: Node) -> bool:
@@ -288,6 +289,10 @@ class _Derivation:
         from redalg.refusing import refuse
 
         refuse(self.spec, raw, self.nodes, self.stages, blocked, passes)
+
+
+def _names(p: PassPlan) -> frozenset[str]:
+    return frozenset((*p.order, *(part for s in p.slots for part in s.parts)))
 
 
 def _finished(

@@ -146,3 +146,4 @@ class Plan:
     stages: tuple[StageReport, ...] = ()
     assumptions: tuple[tuple[str, str], ...] = ()  # (name, what is assumed and why)
     obligations: tuple[Obligation, ...] = field(default=(), compare=False)
+    known: tuple[tuple[Node, Node], ...] = ()  # values as the spec has them, and the exports that later passes read

@@ -64,6 +64,17 @@ MEAN = ("mul", S, ("pow", ("size", "j"), -1))
 DEVIATION = ("add", "x@j", ("neg", MEAN))
 E = ("exp", ("add", "x@j", ("neg", M)))
 HALF = Fraction(1, 2)
+SQUARES = ("sum:j", ("pow", "x@j", 2))
+SPREAD = ("add", ("mul", ("size", "j"), SQUARES), ("neg", ("mul", S, S)))
+OF_TWO = ("add", ("mul", SQUARES, ("sum:j", ("pow", "y@j", 2))), ("neg", ("mul", S, S)))
+WIDE = ("add", ("mul", ("size", "j"), ("sum:jk", ("pow", "x@jk", 2))), ("neg", ("pow", ("sum:jk", "x@jk"), 2)))
+
+
+def _spread(w: Expression) -> Expression:
+    """Σw·Σw·x² - (Σw·x)²."""
+    wx = ("sum:j", ("mul", w, "x@j"))
+    return ("add", ("mul", ("sum:j", w), ("sum:j", ("mul", w, ("pow", "x@j", 2)))), ("neg", ("mul", wx, wx)))
+
 
 FALSE: list[tuple[Expression, ...]] = [
     # order
@@ -186,6 +197,14 @@ FALSE: list[tuple[Expression, ...]] = [
     ("a fact about something else", ("maximum", "a", "b"), "b", [("le", "a", "c")]),
     ("a fact the wrong way round", ("maximum", "a", "b"), "a", [("le", "a", "b")]),
     ("a chain with a gap", ("maximum", "a", "c"), "c", [("le", "a", "b"), ("le", "d", "c")]),
+    ("a spread is positive", ("where", ("lt", 0, SPREAD), 1, 0), 1),
+    ("a spread under weights of any sign", ("relu", _spread("w@j")), _spread("w@j")),
+    ("a spread over two axes and one length", ("relu", WIDE), WIDE),
+    ("a spread times a number of any sign", ("relu", ("mul", "a", SPREAD)), ("mul", "a", SPREAD)),
+    ("the sums of two squares over a square", ("relu", OF_TWO), OF_TWO),
+    ("a sign inside an exponential", ("exp", ("where", ("lt", 0, "a"), "a", "b")), ("exp", "a")),
+    ("at 0 alone in an exponential", ("exp", ("mul", "x", ("where", ("le", 0, "a"), "a", ("neg", "a")))),
+     ("exp", ("mul", "x", "a"))),
     (
         "ties without order",
         ("where", ("eq", "x", "q"), 1, 0),
@@ -194,6 +213,11 @@ FALSE: list[tuple[Expression, ...]] = [
 ]
 
 TRUE: list[tuple[Expression, ...]] = [
+    ("a spread is not negative", ("relu", SPREAD), SPREAD),
+    ("a weighted spread is not negative", ("relu", _spread(("pow", "w@j", 2))), _spread(("pow", "w@j", 2))),
+    ("a masked spread is not negative", ("relu", _spread(("where", "?m@j", 1, 0))), _spread(("where", "?m@j", 1, 0))),
+    ("at 0 both ends are alike", ("exp", ("mul", "a", ("where", ("lt", 0, "a"), "x", "y"))),
+     ("exp", ("where", ("le", 0, "a"), ("mul", "a", "x"), ("mul", "a", "y")))),
     ("max is associative", ("maximum", ("maximum", "a", "b"), "c"), ("maximum", "a", ("maximum", "b", "c"))),
     (
         "the first of equals",
