@@ -37,6 +37,7 @@ PROVED = """
 ANY_ALL = "return a = any[j](x[j] > 0), b = all[j](x[j] > 0)"
 # What follows from instances only where a monotone map or an addition theorem is known.
 UNSETTLED = {"|x - max|", "addition theorem", "cos² + sin² is 1", "a monotone map leaves"}
+UNSETTLED |= {f"a {word}spread is not negative" for word in ("", "weighted ", "masked ")}  # Cauchy-Schwarz
 
 
 @cache
