@@ -200,9 +200,9 @@ class Cases:
             for g, e in m:
                 gen, factor = n.gens[g], po.gen(g, e)
                 inside = {h for h, _ in gen.data[1]} if gen.kind == "sum" and set(gen.data[0]) == set(axes) else set()
-                if inside & gens and e == 1 and len(v) != 1:  # every one of them is 1
+                if inside & gens and e.denominator == 1 and e > 0 and len(v) != 1:  # every one of them is 1
                     kept = tuple(x for x in gen.data[1] if x[0] not in gens)
-                    found = n.sum(gen.data[0], {kept: 1})
+                    found = n.power_of(n.sum(gen.data[0], {kept: 1}), e)
                     factor = found if isinstance(found, dict) else factor
                 elif gens and gens <= inside and len(v) == 1 and e > 0:
                     factor = {}

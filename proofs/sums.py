@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from itertools import permutations
 
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.conditions import Conditions
-from redalg.proofs.generators import Case, Value
+from redalg.proofs.generators import Case, Gen, Value, frozen
 from redalg.proofs.polynomial import Mono, Number, Poly, Unknown
 from redalg.proofs.terms import Leaf, base, fresh
 from redalg.proofs.work import spend
@@ -74,6 +75,7 @@ class Sums(Conditions):
                 break
             inside, names = self._joined(inside, inner, bound)
             bound |= names
+        inside, bound = self._cancelled(self._implied(inside), bound)
         for part, read in self._components(inside, bound):
             total = self.mul(total, self._sum_atom(tuple(sorted(read)), part))
         return total
@@ -90,6 +92,32 @@ class Sums(Conditions):
         names = {a: fresh(a, taken) for a in inner_axes}
         (inner,) = self.relabelled({inner: 1}, names)
         return self.times(rest, inner), set(names.values())
+
+    def _implied(self, m: Mono) -> Mono:
+        """Without [any_j c_j] beside a c_j: what says that some element is selected is 1 where one is."""
+        for g, _ in m:
+            axes, v = self.quantified.get((g, 0), ((), {}))
+            if len(axes) != 1 or len(v) != 1 or po.const(1) == v:
+                continue
+            for b in sorted(self.mono_axes(m)):
+                ((held, c),) = (v if b == axes[0] else self.relabelled(v, {axes[0]: b})).items()
+                if c == 1 and g not in dict(held) and set(held) <= set(m):
+                    return self._implied(tuple(x for x in m if x[0] != g))
+        return m
+
+    def _cancelled(self, m: Mono, bound: set[str]) -> tuple[Mono, set[str]]:
+        """Σ_gj w_jg·t_g/(Σ_j w_jg)² is Σ_g t_g/Σ_j w_jg: a written-out sum that is also divided by, taken together."""
+        for g, e in m:
+            gen = self.gens[g]
+            if gen.kind != "sum" or e >= 0 or len(gen.data[0]) != 1 or not gen.axes & bound:
+                continue
+            for b in sorted(bound - gen.axes):
+                whole = self.relabelled({gen.data[1]: 1}, {gen.data[0][0]: b}) if b != gen.data[0][0] else None
+                factors = tuple(x for x in m if b in self.gens[x[0]].axes)
+                if factors and whole in (None, {factors: 1}) and (whole or factors == gen.data[1]):
+                    rest = tuple(x for x in m if x not in factors)
+                    return self._cancelled(self.times(rest, ((g, 1),)), bound - {b})
+        return m, bound
 
     def _components(self, m: Mono, bound: set[str]) -> list[tuple[Mono, set[str]]]:
         """Factors that share a bound axis stay together."""
@@ -141,13 +169,32 @@ class Sums(Conditions):
             total = self.add(total, term)
         return total
 
+    def _relabelled_value(self, v: Value, axes: dict[str, str]) -> Value:
+        if isinstance(v, Case):
+            sides = (self._relabelled_value(x, axes) for x in (v.yes, v.no))
+            return self.case(self._relabelled_gen(v.gen, axes), *sides)
+        return self.relabelled(v, axes) if isinstance(v, dict) else v
+
     def _relabelled_gen(self, g: int, axes: dict[str, str]) -> int:
         gen = self.gens[g]
         spend()
         axes = {a: b for a, b in axes.items() if a in gen.axes}  # what is bound inside is another axis of that name
         if not axes:
             return g
-        free = frozenset(axes.get(a, a) for a in gen.axes)
+        found = self._relabelled(gen, axes, frozenset(axes.get(a, a) for a in gen.axes))
+        for value in (0, 1):  # what an indicator says of all elements it says under the new names
+            if (g, value) in self.quantified:
+                bound, v = self.quantified[g, value]
+                self._uncaptured(bound, axes)
+                self.quantified.setdefault((found, value), (bound, self.relabelled(v, axes)))
+        return found
+
+    @staticmethod
+    def _uncaptured(bound: Iterable[str], axes: dict[str, str]) -> None:
+        if set(bound) & {*axes, *axes.values()}:
+            raise Unknown("an axis renamed to one that is bound inside")
+
+    def _relabelled(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
         if gen.kind in ("leaf", "truth") and isinstance(gen.data[1], Leaf):
             op, leaf = gen.data
             new = Leaf(leaf.name, tuple(axes.get(a, a) for a in leaf.axes), leaf.domain)
@@ -165,6 +212,19 @@ class Sums(Conditions):
             return self._fun(gen.data[0], self.relabelled(gen.data[1], axes))
         if gen.kind == "sum":
             return self._relabelled_sum(gen.data[0], gen.data[1], axes)
+        if gen.kind == "reduce" and gen.data[0] in ("max", "min", "argmax", "argmin"):
+            kind, bound, v, extra = gen.data
+            self._uncaptured(bound, axes)
+            v = self._relabelled_value(v, axes)
+            data = (kind, bound, v, extra)
+            if isinstance(v, dict):
+                return self.keyed("reduce", v, (kind, bound, extra), data, free, gen.sign)
+            return self.new("reduce", (kind, bound, frozen(v), extra), data, free, gen.sign)
+        if gen.kind == "truth" and gen.data[0] == "any":
+            _, bound, v = gen.data
+            self._uncaptured(bound, axes)
+            v = self.relabelled(v, axes)
+            return self.new("truth", ("any", bound, frozen(v)), ("any", bound, v), free, gen.sign)
         raise Unknown(f"an axis renamed inside a {gen.kind}")
 
     def _relabelled_sum(self, bound: tuple[str, ...], m: Mono, axes: dict[str, str]) -> int:

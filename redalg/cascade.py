@@ -134,7 +134,7 @@ class Cascade:
         for e, h in separator.rows(body).items():
             centred, factor = self.backend.term(e, separator)
             rows[centred] = rows.get(centred, Poly()) + h * factor
-        total, guarded = Poly(), dict[Node, Poly]()
+        total, guarded = Poly(), dict[Node, tuple[Poly, Poly]]()
         for e, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0])):
             mixed = [gen for gen, _ in e if separator.is_mixed(gen)]
             if mixed:
@@ -148,10 +148,12 @@ class Cascade:
             total = total + term
             mask = self._mask(e)
             if mask is not None and not mixed and self._may_be_infinite(h):
-                guarded[mask] = guarded.get(mask, Poly()) + term
+                plain_part, safe = guarded.get(mask, (Poly(), Poly()))
+                selected = self._slot("any", mask) if _opened(mask, stage) else None
+                guarded[mask] = plain_part + term, safe + self._bind(h, part, stage.axes, selected)
         plain = self._reduced(total)
         blocked = self._blocked(stage, plain)
-        node = nf.poly_node(plain) if not guarded or blocked else self._guarded(total, guarded)
+        node = nf.poly_node(plain) if not guarded or blocked else self._guarded(stage, total, guarded)
         return StageValue(node, plain, trace, blocked, body, bool(guarded))
 
     def _mask(self, e: Mono) -> Node | None:
@@ -161,13 +163,14 @@ class Cascade:
     def _may_be_infinite(self, h: Poly) -> bool:
         return any(p < 0 and gen is not COUNT and not self.signs.positive(gen) for m in h.terms for gen, p in m)
 
-    def _guarded(self, total: Poly, guarded: dict[Node, Poly]) -> Node:
+    def _guarded(self, stage: Node, total: Poly, guarded: dict[Node, tuple[Poly, Poly]]) -> Node:
         """What no element selects contributes 0, whatever the stage values that multiply it (0·oo, 0·NaN)."""
         rest = total
         terms = []
-        for mask, part in guarded.items():
+        for mask, (part, safe) in guarded.items():
             rest = rest - part
-            terms.append(g.where(self._slot("any", mask), nf.poly_node(part), g.ZERO))
+            term = nf.poly_node(safe)
+            terms.append(term if _opened(mask, stage) else g.where(self._slot("any", mask), term, g.ZERO))
         return g.add(nf.poly_node(rest), *terms)
 
     def _reduced(self, total: Poly) -> Poly:
@@ -193,14 +196,17 @@ class Cascade:
         return leaf
 
     @staticmethod
-    def _bind(h: Poly, leaf: Poly, free: frozenset[str]) -> Poly:
-        """h·leaf, summed over the fresh axes of the contractions that were swapped here (not over the stage's own)."""
+    def _bind(h: Poly, leaf: Poly, free: frozenset[str], selected: Node | None = None) -> Poly:
+        """h·leaf, summed over the fresh axes of the contractions that were swapped here (not over the stage's own).
+
+        `selected`: a condition on those axes, under which a term counts.
+        """
         total = Poly()
         for m, c in (h * leaf).terms.items():
             fresh = tuple(sorted({a for gen, _ in m for a in gen.axes if "~" in a and a not in free}))
             bound = tuple((gen, p) for gen, p in m if gen.axes & set(fresh))
             rest = nf.from_mono(tuple(t for t in m if t not in bound), c)
-            total = total + (rest * nf.generator(nf.summed(bound, fresh)) if fresh else rest)
+            total = total + (rest * nf.generator(nf.summed(bound, fresh, selected)) if fresh else rest)
         return total
 
     # --- order reductions, products, quantifiers, user monoids ---
@@ -235,7 +241,13 @@ class Cascade:
         if kind == "sum":
             node = g.reduction("sum", self.axis, *lift)
             return self.value(node).node
+        names: dict[str, str] = {}
+        if len(lift) == 1:  # one slot, whatever axes of open contractions it is read along
+            plain, undo = nf.plain_axes(lift[0])
+            lift, names = (plain,), {v: k for k, v in undo.items()}
+            varying = nf.renamed(varying, undo) if varying and undo else varying
         node = self.backend.slot(kind, *lift, ignore_nan=ignore_nan, extra=extra, varying=varying)
+        node = g.rename_axes(node, names) if names else node
         if node.op == "reduce":
             self._leaves.add(node)
         return node
@@ -285,6 +297,11 @@ class Cascade:
                 continue
             stack.extend(reversed(n.args))
         return None
+
+
+def _opened(mask: Node, stage: Node) -> bool:
+    """Whether a condition is read along the axis of a contraction that is summed in the value of the stage."""
+    return any("~" in a for a in mask.axes - stage.axes)
 
 
 def _solved(value: Poly, stage: Node) -> tuple[Node, Poly] | None:

@@ -86,9 +86,10 @@ def plain(m: Mono) -> Mono:
     return renamed(m, undo) if undo else m
 
 
-def summed(bound: Mono, fresh: Iterable[str]) -> Node:
-    """The sum of a monomial over fresh axes, which get their plain names back."""
-    inner, undo = plain_axes(mono_node(bound))
+def summed(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Node:
+    """The sum of a monomial over fresh axes (where a condition selects it), which get their plain names back."""
+    body = mono_node(bound)
+    inner, undo = plain_axes(body if selected is None else g.where(selected, body, g.ZERO))
     return g.reduction("sum", sorted(undo.get(a, a) for a in fresh), inner)
 
 
