@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from redalg import graph as g
+from redalg.equal_powers import joined
 from redalg.graph import Node
 
 Mono = tuple[tuple[Node, Fraction], ...]  # sorted by digest, no zero powers
@@ -243,7 +244,7 @@ def mono_node(m: Mono, c: Fraction = Fraction(1)) -> Node:
     plain = [g.power(gen, p) for gen, p in m if not gen.is_boolean and gen.op != "exp"]
     if exponent:
         plain.append(g.fn("exp", _exponent(exponent)))
-    body = g.mul(g.const(c), *plain)
+    body = joined(g.mul(g.const(c), *plain))
     return g.where(g.logical("and", *conditions), body, g.ZERO) if conditions else body
 
 

@@ -248,23 +248,22 @@ def domains(p: PassPlan, plan: Plan) -> Iterator[Obligation]:
     What later passes read of earlier ones is a constant there, in the place where the definition has it.
     """
     handed = {name for q in plan.passes for name, _ in q.exports}
-    written = {n for stage in plan.stages for n in walk(stage.node)}
+    written = {c for stage in plan.stages for n in walk(stage.node) for c in _conditions(n)}
     now, axes = chain(p, 1), symbolic.declared_axes(p)
     note = "; ".join(text for _, text in plan.assumptions)
     for slot in p.slots:
         for body in slot.lift:
-            for condition in _conditions(symbolic.resolve(body, now.times[0], axes, raw=True), written):
+            resolved = symbolic.resolve(body, now.times[0], axes, raw=True)
+            for condition in dict.fromkeys(c for n in walk(resolved) for c in _conditions(n) if c not in written):
                 if not handed & {leaf.attr.name for leaf in leaves(condition, "state")}:
                     yield Obligation("O7", slot.name, condition, TRUE, "observational", now.assumptions, note)
 
 
-def _conditions(body: Node, written: set[Node]) -> Iterator[Node]:
-    for n in walk(body):
-        if n in written:
-            continue
-        if n.op == "log":
-            yield Node("lt", (ZERO, n.args[0]))
-        if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
-            yield Node("ne", (n.args[0], ZERO))
-        if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr.denominator % 2 == 0:
-            yield Node("le", (ZERO, n.args[0]))
+def _conditions(n: Node) -> Iterator[Node]:
+    """What a node's arguments must satisfy; powers of one base ask for the same, whatever their size."""
+    if n.op == "log":
+        yield Node("lt", (ZERO, n.args[0]))
+    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
+        yield Node("ne", (n.args[0], ZERO))
+    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr.denominator % 2 == 0:
+        yield Node("le", (ZERO, n.args[0]))

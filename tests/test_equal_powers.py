@@ -135,3 +135,24 @@ def test_a_power_that_is_a_parameter_still_separates() -> None:
     form = ra.derive_incremental(ra.parse("m = max[j](abs(x[j])); return y = m*sum[j]((abs(x[j])/m)**p)**(1/p)"))
     arrays = {"x": np.array([3.0, -4.0, 1.0, 0.0]), "p": 3.5}
     close(form.compile("numpy")(**arrays), ra.reference(form.spec, exact=True, **arrays))
+
+
+@pytest.mark.parametrize("text", [
+    "return y = sum[j]((x[j]/a[j])**2)",
+    "return y = sum[j]((x[j]/(a[j] + 1))**2)",
+    "return y = sum[j](x[j]**3/a[j]**3)/size[j]",
+    "u = mean[j](x[j]/a[j]); return y = mean[j]((x[j]/a[j] - u)**2)",
+    "return y = max[j]((x[j]/a[j])**4)",
+])  # fmt: skip
+def test_quotients_of_elements_stay_whole_in_forms(text: str) -> None:
+    form = ra.derive_incremental(ra.parse(text))
+    rng = np.random.default_rng(6)
+    arrays: dict[str, Any] = {"x": rng.uniform(1, 2, 7) * 1e200, "a": rng.uniform(1, 2, 7) * 1e200}
+    exact = np.asarray(ra.reference(form.spec, exact=True, **arrays), dtype=float)
+    np.testing.assert_allclose(form.compile("numpy")(**arrays), exact, rtol=1e-12)
+    parts = [form.accumulator() for _ in range(3)]
+    for acc, (lo, hi) in zip(parts, [(0, 2), (2, 2), (2, 7)], strict=True):
+        acc.update(**{name: a[lo:hi] for name, a in arrays.items()})
+    parts[0].merge(parts[1])
+    parts[0].merge(parts[2])
+    np.testing.assert_allclose(parts[0].result(), exact, rtol=1e-12)
