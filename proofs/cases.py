@@ -46,7 +46,7 @@ class Cases:
             return True
         if isinstance(left, dict) and isinstance(right, dict):
             return self.zero(n.sub(left, right), given)
-        return left == right and left != "?"
+        return left == right and left != "?"  # "nan" is certainly no value; what is not known is "?"
 
     @contextmanager
     def branch(self, g: int, value: int) -> Iterator[bool]:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from redalg.proofs import inequalities as signs
+from redalg.proofs import polynomial as po
 from redalg.proofs.cases import Cases
 from redalg.proofs.coverage import BEARING, check_coverage
 from redalg.proofs.document import Document, Obligation
+from redalg.proofs.domains import unguarded
 from redalg.proofs.falsify import falsify
-from redalg.proofs.generators import Case, Value
+from redalg.proofs.generators import Value
 from redalg.proofs.inequalities import Constraint
 from redalg.proofs.maps import NONNEGATIVE, POSITIVE_LOGS
 from redalg.proofs.normalform import Normal
@@ -176,7 +178,7 @@ class Judge:
         return Finding(o, status, found if status == "refuted" else why)
 
     def _proved(self, o: Obligation) -> bool:
-        n = self._normal(o.given)
+        n = self._normal(o.given if o.equality != "domain" else _uncaptured(o))
         given = self._constraints(n, o.given)
         if o.equality == "exact":
             divisors = self._stated_nonzero(n, o.given) + (self._own_divisors(n, o.left) if o.law == "O1" else [])
@@ -201,18 +203,26 @@ class Judge:
         return self.normals[given]
 
     def _constraints(self, n: Normal, given: tuple[Term, ...]) -> list[Constraint]:
-        """Facts ``a <= b`` as constraints, where both sides are finite polynomials."""
+        """Facts ``a <= b`` and ``a < b`` as constraints, where both sides are finite polynomials."""
         found: list[Constraint] = []
-        for fact in given:
-            if fact.op == "le":
-                low, high = (n(a) for a in fact.args)
+        todo = list(given)
+        while todo:
+            fact = todo.pop(0)
+            spend()
+            denied = fact.op == "not"
+            inner = fact.args[0] if denied else fact
+            if inner.op == ("or" if denied else "and"):
+                todo += [self.doc.terms("not", a) for a in inner.args] if denied else inner.args
+            if inner.op in ("lt", "le"):
+                low, high = (n(a) for a in (inner.args[::-1] if denied else inner.args))
                 if isinstance(low, dict) and isinstance(high, dict):
-                    found.append((n.sub(high, low), False))
+                    found.append((n.sub(high, low), (inner.op == "lt") != denied))
         return found
 
     def _stated_nonzero(self, n: Normal, given: tuple[Term, ...]) -> list[Poly]:
-        sides = [n(fact.args[0]) for fact in given if fact.op == "ne"]
-        return [s for s in sides if isinstance(s, dict)]
+        """a - b for what is given as a ≠ b."""
+        pairs = [tuple(map(n, fact.args)) for fact in given if fact.op == "ne"]
+        return [n.sub(a, b) for a, b in pairs if isinstance(a, dict) and isinstance(b, dict)]
 
     def _own_divisors(self, n: Normal, body: Term) -> list[Poly]:
         """What a body divides by wherever it has a value."""
@@ -220,13 +230,16 @@ class Judge:
         return [v for v in found if isinstance(v, dict)]
 
     def _divisors(self, n: Normal) -> list[Poly]:
-        """What the definition divides by: not zero wherever it has a value."""
+        """What the definition divides by whatever holds: not zero wherever it has a value.
+
+        A divisor below a `where` may be 0 where something else is selected.
+        """
         if id(n) not in self.definition:
-            found: list[Poly] = []
-            for t in walk(*self.doc.spec.values()):
+            found: list[Value] = []
+            for t in unguarded(*self.doc.spec.values()):
                 if t.op == "pow" and t.args[1].op == "const" and t.args[1].attr < 0:
-                    found += _polys(n(t.args[0]))
-            self.definition[id(n)] = found
+                    found.append(n(t.args[0]))  # one that is infinite in some case is not known to be anything else
+            self.definition[id(n)] = [v for v in found if isinstance(v, dict)]
         return self.definition[id(n)]
 
     def _in_domain(self, n: Normal, cases: Cases, o: Obligation, given: list[Constraint]) -> bool:
@@ -235,30 +248,38 @@ class Judge:
         value = n(side)
         cases.truths = [v for v in map(n, o.given) if isinstance(v, dict)]
         if condition.op == "ne":
-            return self._everywhere(n, cases, value, given, cases.nonzero)
+
+            def apart(p: Poly, held: list[Constraint]) -> bool:
+                return cases.nonzero(p, held) or not cases.possible([*held, (p, False), (po.scaled(p, -1), False)])
+
+            return self._everywhere(n, cases, value, given, apart, infinite=True)
         strict = condition.op == "lt"
         bad = signs.NEG | signs.ZERO if strict else signs.NEG
-        same = [p for t in self._arguments(strict) for p in _polys(n(t))]
+        same = [v for v in map(n, self._arguments(strict)) if isinstance(v, dict)]
 
         def good(p: Poly, held: list[Constraint]) -> bool:
-            fine = not n.decide(p) & bad or any(_alike(n, p, q) for q in same)
+            fine = not n.decide(p) & bad or any(_alike(n, p, q, strict) for q in same)
+            fine = fine or not cases.possible([*held, (po.scaled(p, -1), not strict)])
             return fine or n.may(POSITIVE_LOGS if strict else NONNEGATIVE)
 
         return self._everywhere(n, cases, value, given, good)
 
     def _arguments(self, strict: bool) -> list[Term]:
-        """What the definition takes logarithms of, or (not strictly) also roots."""
-        found = [t.args[0] for t in walk(*self.doc.spec.values()) if t.op == "log"]
+        """What the definition takes logarithms of whatever holds, or (not strictly) also roots."""
+        written = list(unguarded(*self.doc.spec.values()))
+        found = [t.args[0] for t in written if t.op == "log"]
         if strict:
             return found
-        powers = (t for t in walk(*self.doc.spec.values()) if t.op == "pow" and t.args[1].op == "const")
+        powers = (t for t in written if t.op == "pow" and t.args[1].op == "const")
         return found + [t.args[0] for t in powers if t.args[1].attr.denominator % 2 == 0]
 
-    def _everywhere(self, n: Normal, cases: Cases, v: Value, given: list[Constraint], good: Any) -> bool:
-        """Whether `good` holds in each case of a value."""
+    def _everywhere(
+        self, n: Normal, cases: Cases, v: Value, given: list[Constraint], good: Any, infinite: bool = False
+    ) -> bool:
+        """Whether `good` holds in each case of a value; `infinite`: an infinity is good."""
         g = n.first_indicator(v)
         if g is None:
-            return good(v, given) if isinstance(v, dict) else v in ("oo", "-oo") and good == cases.nonzero
+            return good(v, given) if isinstance(v, dict) else infinite and v in ("oo", "-oo")
         for value, claim in cases.meanings(g):
             held, truths, gen = given + claim, cases.truths, n.gens[g]
             with cases.branch(g, value) as void:
@@ -268,24 +289,35 @@ class Judge:
                 if gen.kind == "zero" and not value:
                     cases.divisors.append(gen.data[0])
                 # where what the term is guarded by is false there is nothing to show
-                fine = {} in cases.truths or self._everywhere(n, cases, n.cofactor(v, g, value), held, good)
+                inside = n.cofactor(v, g, value)
+                fine = {} in cases.truths or self._everywhere(n, cases, inside, held, good, infinite)
                 cases.truths = truths
                 if not fine:
                     return False
         return True
 
 
-def _alike(n: Normal, p: Poly, q: Poly) -> bool:
-    """Equal up to a positive factor."""
+def _uncaptured(o: Obligation) -> tuple[Term, ...]:
+    """What is given of no axis that is bound in the obligation.
+
+    Facts about anchors hold at every place. A guard holds at the place where it stands, and says nothing of the places
+    along an axis of the same name that a sum below it binds.
+    """
+    bound = {a for t in walk(o.left, *o.given) if t.op == "reduce" for a in t.attr.axes}
+    return tuple(g for g in o.given if not g.axes & bound)
+
+
+def _alike(n: Normal, p: Poly, q: Poly, strict: bool) -> bool:
+    """Whether p > 0 (p >= 0) follows from q > 0 (q >= 0), because they differ in factors that are not negative.
+
+    A factor of p alone must be positive where p is to be, since it may be 0 where q is not; one of q alone where q is
+    only known to be not negative, since q then says nothing of the rest.
+    """
     if not p or not q:
         return False
-    return n.same(n.primitive(p, False)[2], n.primitive(q, False)[2])
-
-
-def _polys(v: Value) -> list[Poly]:
-    if isinstance(v, Case):
-        return [*_polys(v.yes), *_polys(v.no)]
-    return [v] if isinstance(v, dict) else []
+    (_, mine, rest), (_, theirs, other) = n.primitive(p, False), n.primitive(q, False)
+    alone = dict(mine if strict else theirs).keys() - dict(theirs if strict else mine).keys()
+    return n.same(rest, other) and all(n.gens[g].sign == signs.POS for g in alone)
 
 
 __all__ = ["Finding", "Judge", "Report", "check", "compare"]

@@ -81,6 +81,15 @@ class Denotation:
                 values[leaf] = self.read(meaning, leaf)
         return self.terms.substitute(term, values)
 
+    def exported(self, term: Term) -> Term:
+        """The term with what earlier passes handed on replaced by what it means; anchors and slots stay variables."""
+        values = {}
+        for leaf in leaves(term):
+            name = leaf.attr.name
+            if name in self.sources and isinstance(self.sources[name][0], Term):
+                values[leaf] = self.read(self.of(name) or leaf, leaf)
+        return self.terms.substitute(term, values)
+
     def read(self, value: Term, leaf: Term) -> Term:
         """A value where a leaf reads it, along the leaf's axes: those of a part in its order, of an export by name.
 
@@ -96,6 +105,28 @@ class Denotation:
             raise damaged(f"the part {leaf.attr.name!r:.80}", "passes", "it is read along another number of axes")
         renaming = {a: b for a, b in zip(own, read, strict=True) if a != b}
         return self.terms.renamed(value, renaming) if renaming else value
+
+
+class Pieces(Denotation):
+    """What the parts of a state mean on one piece of the stream, of which the definition says nothing.
+
+    The piece is the first side of a merge (`j_a`): whatever holds on it for all elements holds on every piece. What
+    earlier passes handed on is about the whole stream.
+    """
+
+    def __init__(self, doc: Document, whole: Denotation) -> None:
+        super().__init__(doc)
+        self.whole = whole
+        self.along = dict(zip(doc.axis, doc.sides[0], strict=True))
+        self.found = {COUNT: self.terms.size(doc.sides[0])}
+
+    def _meaning(self, name: str, source: object, part: int) -> Term:
+        if isinstance(source, Slot):
+            bodies = [self.terms.renamed(self(body), self.along) for body in source.lift]
+            return self.reduced(source, part, bodies, self.doc.sides[0])
+        if isinstance(source, Anchor):
+            return super()._meaning(name, source, part)
+        return self.whole.of(name) or self.terms.special("nan")
 
 
 def resolve(terms: Terms, term: Term, values: Mapping[str, Term], declared: Mapping[str, tuple[str, ...]]) -> Term:

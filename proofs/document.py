@@ -142,10 +142,31 @@ class Document:
 
     @property
     def spec_hash(self) -> str:
-        """The hash of the spec alone: its outputs, the values of empty rows and its monoids."""
-        extra = {f"monoid {m.name} {i}": t for m in self.monoids for i, t in enumerate((*m.combined, *m.identity))}
-        empty = {f"empty {name}": t for name, t in self.empty.items()}
-        return digest(self.spec | empty | extra, " ".join(f"{m.name}:{m.commutative}" for m in self.monoids))
+        """The hash of the spec alone: axis, outputs, values of empty rows, monoids and their actions."""
+        monoids = [(m.name, m.commutative, m.combined, m.identity, m.actions) for m in self.monoids]
+        return digest(("axis", self.axis), ("outputs", self.spec), ("empty", self.empty), ("monoids", monoids))
+
+    @property
+    def sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The names of the stream's axes on either side of a merge, which no axis of the spec has."""
+        taken = _axes(*self.spec.values(), *self.empty.values()) | set(self.axis)
+        mark = "_"
+        while taken & {f"{x}{mark}{side}" for x in self.axis for side in "ab"}:
+            mark += "_"
+        first, second = (tuple(f"{x}{mark}{side}" for x in self.axis) for side in "ab")
+        return first, second
+
+
+def _axes(*roots: Term) -> set[str]:
+    from redalg.proofs.terms import walk
+
+    found: set[str] = set()
+    for t in walk(*roots):
+        if t.op in ("tensor", "state", "reduce"):
+            found |= set(t.attr.axes)
+        elif t.op in ("index", "size"):
+            found.add(t.attr)
+    return found
 
 
 def variables(o: Obligation) -> list[str]:

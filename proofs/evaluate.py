@@ -151,7 +151,8 @@ class Evaluation:
         if op in ("maximum", "minimum"):
             return [numbers.extremum(op[:3], row) for row in zip(*columns, strict=True)]
         if op == "cast":
-            return [numbers.cast(x, t.attr) for x in columns[0]] if self.casts else columns[0]
+            rounded = self.casts or t.attr == "bool"
+            return [numbers.cast(x, t.attr) for x in columns[0]] if rounded else columns[0]
         if op in ("eq", "ne", "lt", "le"):
             return [numbers.compare(op, a, b) for a, b in zip(*columns, strict=True)]
         rules: dict[str, Any] = {"pow": numbers.power, "where": numbers.select, "not": numbers.negation}

@@ -80,7 +80,8 @@ class Sample:
         self.leaves = self._leaves()
         self.made = new_axes(*self.roots)
         self.axes = sorted(_axes(self.roots) - set(self.made))
-        self.stream = {f"{a}{side}" for a in doc.axis for side in ("", "_a", "_b")}
+        self.sides = doc.sides
+        self.stream = {*doc.axis, *self.sides[0], *self.sides[1]}
         self.casts = not CASTS & set(doc.assumptions)
         self.values: dict[str, dict[tuple[int, ...], Value]] = {}
         self.drawn: list[Fraction] = []
@@ -122,7 +123,8 @@ class Sample:
         if any(prod(self.sizes[a] for a in axes) > self.budget for _, axes in self.leaves):
             self.why, self.spent = "a leaf has more entries than the budget of evaluations", self.budget + 1
             return False
-        self.starts = {f"{a}_b": self.sizes.get(f"{a}_a", 0) for a in self.doc.axis[:1]}
+        pairs = list(zip(*self.sides, strict=True))[:1]  # row-major: only the first axis of several is cut
+        self.starts = {b: self.sizes.get(a, 0) for a, b in pairs}
         self.values, self.drawn, mode = {}, [], self.modes[attempt % len(self.modes)]
         for (name, axes), domain in self.leaves.items():
             values = self.values.setdefault(name, {})

@@ -7,6 +7,7 @@ leaf        (operation, attributes)                      a tensor, a state, an i
 exp         monomial m                                   e^m; the exponent is the coefficient
 base        polynomial p                                 p, under exponents that are no natural numbers
 log         polynomial p                                 log p
+power       polynomials p and q                          p^q, where p may be negative
 fun         name, polynomial                             another map of reals: abs relu tanh …
 max         polynomials                                  the largest of them
 sum         axes, monomial                               Σ over the axes

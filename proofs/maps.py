@@ -1,6 +1,5 @@
-"""Maps of reals in normal form: powers, exponentials, logarithms, extrema, comparisons.
+"""Maps of reals in normal form: powers, exponentials, logarithms and the others.
 
-Every function here takes values that may be split by cases; `on_each` carries it to polynomials without indicators.
 Where a rule needs a condition (a positive factor under a logarithm), the condition is read off signs, or it is one of
 the document's named assumptions, which is then recorded as used.
 """
@@ -12,9 +11,9 @@ from fractions import Fraction
 
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
-from redalg.proofs.generators import Case, Generators, Value, frozen
-from redalg.proofs.polynomial import UNIT, Mono, Number, Poly
-from redalg.proofs.terms import base
+from redalg.proofs.generators import Value, frozen
+from redalg.proofs.polynomial import Mono, Number, Poly
+from redalg.proofs.signed import Signed, as_mono
 from redalg.proofs.work import spend
 
 POSITIVE_LOGS, NONNEGATIVE = "positive_log_arguments", "nonnegative_factors"
@@ -35,140 +34,8 @@ MIRRORED["sigmoid"] = lambda t, minus: (po.const(1), minus)
 SIGNS = {"abs": signs.NONNEG, "relu": signs.NONNEG, "sigmoid": signs.POS, "cosh": signs.POS, "erfc": signs.POS}
 
 
-class Maps(Generators):
-    """Constructors of values; `assumed` are the document's named assumptions, `used` those that were needed."""
-
-    def __init__(self, assumed: frozenset[str] = frozenset()) -> None:
-        super().__init__()
-        self.assumed, self.used = assumed, set[str]()
-        self.facts: list[signs.Constraint] = []
-        self.quantified: dict[tuple[int, int], tuple[tuple[str, ...], Poly]] = {}  # (indicator, value): holds nowhere
-
-    def may(self, assumption: str) -> bool:
-        if assumption in self.assumed:
-            self.used.add(assumption)
-        return assumption in self.assumed
-
-    def on_each(self, f: Callable[[Value], Value], v: Value) -> Value:
-        """f at every case of a value; of what is not known nothing is."""
-        g = self.first_indicator(v)
-        if g is None:
-            return v if v == "?" else f(v)
-        return self.case(g, self.on_each(f, self.cofactor(v, g, 1)), self.on_each(f, self.cofactor(v, g, 0)))
-
-    def on_both(self, f: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
-        """f of two values, split only where one of them is not a polynomial."""
-        spend()
-        tops = [v.gen for v in (a, b) if isinstance(v, Case)]
-        if not tops:
-            return f(a, b)
-        g = min(tops)
-        yes = self.on_both(f, self.cofactor(a, g, 1), self.cofactor(b, g, 1))
-        return self.case(g, yes, self.on_both(f, self.cofactor(a, g, 0), self.cofactor(b, g, 0)))
-
-    # --- arithmetic with infinities ---
-
-    def plus(self, *values: Value) -> Value:
-        if all(isinstance(v, dict) for v in values):
-            return self.add(*values)  # type: ignore[arg-type]
-        total = values[0]
-        for v in values[1:]:
-            total = self.on_both(self._plus, total, v)
-        return total
-
-    def _plus(self, a: Value, b: Value) -> Value:
-        if isinstance(a, dict) and isinstance(b, dict):
-            return self.add(a, b)
-        if "?" in (a, b):
-            return "?"
-        if isinstance(a, dict):
-            return b
-        return a if isinstance(b, dict) or a == b else "nan"
-
-    def by(self, *values: Value) -> Value:
-        total: Value = po.const(1)
-        for v in values:
-            if isinstance(total, dict) and isinstance(v, dict):
-                total = self.mul(total, v)
-            else:
-                total = self.on_both(self._by, total, v)
-        return total
-
-    def _by(self, a: Value, b: Value) -> Value:
-        if isinstance(a, dict) and isinstance(b, dict):
-            return self.mul(a, b)
-        if "?" in (a, b):
-            return "?"
-        if "nan" in (a, b) or a == {} or b == {}:
-            return "nan"
-        finite = b if isinstance(a, str) else a
-        g = self.first_indicator(finite)
-        if g is not None:
-            limit = a if isinstance(a, str) else b
-            return self.case(g, *(self._by(limit, self.cofactor(finite, g, k)) for k in (1, 0)))
-        sign = signs.product(self.decide(a), self.decide(b))
-        if sign not in (signs.POS, signs.NEG):
-            return "?"  # an infinity times a value of unknown sign
-        return "oo" if sign == signs.POS else "-oo"
-
-    def decide(self, v: Value) -> int:
-        """The signs a value can have, with what is known of extrema and by assumption."""
-        if not isinstance(v, dict):
-            return self.value_sign(v)
-        s = self.sign(v)
-        if s != signs.ANY or as_mono(v) is not None:
-            return s
-        spread = self._spread(v)
-        if spread != signs.ANY:
-            return spread
-        facts = [*self.facts, *self.bounds(v)]
-        if not facts:
-            return s
-        known = facts + self.known([v, *(p for p, _ in facts)])
-        minus = po.scaled(v, -1)
-        possible = {signs.POS: [(v, True)], signs.NEG: [(minus, True)], signs.ZERO: [(v, False), (minus, False)]}
-        return sum(bit for bit, claim in possible.items() if signs.solvable([*known, *claim]))
-
-    def _spread(self, v: Poly) -> int:
-        """Σa·Σb - (Σc)² is not negative where a >= 0, b >= 0 and c² = a·b for every element (Cauchy-Schwarz)."""
-        if len(v) != 2 or sum(v.values()) != 0:
-            return signs.ANY
-        shared = tuple(sorted(po.common(v)))
-        (plus, square), outer = sorted(v, key=v.__getitem__, reverse=True), self.sign_of_mono(shared)
-        product, square = (self.times(m, po.inverse(shared)) for m in (plus, square))
-        if len(square) != 1 or square[0][1] != 2 or self.gens[square[0][0]].kind != "sum":
-            return signs.ANY
-        axes, c = self.gens[square[0][0]].data
-        sums = [self.gens[g].data[1] for g, e in product if e == 1 and self.gens[g].data[:1] == (axes,)]
-        others = [self.gens[g].data if e == 1 else None for g, e in product if self.gens[g].data[:1] != (axes,)]
-        if len(sums) == 1 and sorted(others, key=str) == sorted((("size", base(a)) for a in axes), key=str):
-            sums, others = [*sums, UNIT], []  # the length of the axis is the sum of 1
-        if len(sums) != 2 or others or len(product) > 2 + len(axes):
-            return signs.ANY
-        a, b = sums
-        fits = self.times(a, b) == self.times(c, c) and not (self.sign_of_mono(a) | self.sign_of_mono(b)) & signs.NEG
-        return signs.product(signs.NONNEG, outer) if fits else signs.ANY
-
-    def known(self, polys: list[Poly]) -> list[signs.Constraint]:
-        """What the signs of monomials say."""
-        monos = {m for p in polys for m in p if m != UNIT}
-        spend(sum(map(len, polys)))
-        found: list[signs.Constraint] = []
-        for m in sorted(monos):
-            s = self.sign_of_mono(m)
-            if not s & signs.NEG or not s & signs.POS:
-                found.append(({m: 1 if s & signs.POS else -1}, s in (signs.POS, signs.NEG)))
-        return found
-
-    def bounds(self, p: Poly) -> list[signs.Constraint]:
-        """Elements lie between the extrema over them."""
-        found: list[signs.Constraint] = []
-        for g in {g for m in p for g, _ in m}:
-            gen = self.gens[g]
-            if gen.kind == "reduce" and gen.data[0] in ("max", "min") and isinstance(gen.data[2], dict):
-                gap = self.sub(po.gen(g), gen.data[2])
-                found.append((gap if gen.data[0] == "max" else po.scaled(gap, -1), False))
-        return found
+class Maps(Signed):
+    """Constructors of values."""
 
     # --- powers ---
 
@@ -186,7 +53,7 @@ class Maps(Generators):
             return "nan"
         assert isinstance(v, dict)
         if not v:
-            return "nan" if e < 0 else po.const(0)
+            return "?" if e < 0 else po.const(0)
         if e.denominator == 1 and e >= 0:
             return self.power(v, int(e))
         single = as_mono(v)
@@ -241,9 +108,41 @@ class Maps(Generators):
             if len(m) == 1 and m[0][1] == 1 and self.gens[m[0][0]].kind == "log":
                 total = self.by(total, self.power_of(self.gens[m[0][0]].data[0], c))
             else:
-                g = self.new("exp", m, (m,), self.mono_axes(m), signs.POS)
+                g = self.new("exp", m, (m,), self.mono_axes(m), self._sign_of_exp(m))
                 total = self.by(total, po.gen(g, po.exponent(c)))
         return total
+
+    def _sign_of_exp(self, m: Mono) -> int:
+        """e^(y·log x) is x^y, which is 0 at x = 0; every other exponential is positive."""
+        logs = (self.gens[g].data[0] for g, _ in m if self.gens[g].kind == "log")
+        positive = all(self.decide(p) == signs.POS for p in logs) or self.may(POSITIVE_LOGS)
+        return signs.POS if positive else signs.NONNEG
+
+    def to_the_power(self, base: Value, e: Value) -> Value:
+        """base^e for an exponent that is no constant: e^(e·log base) where the base is not negative.
+
+        (c·t)^e = c^e·t^e for c > 0; the power of a base t of unknown sign (which has a value where e is whole) is kept
+        as it is.
+        """
+        return self.on_both(lambda a, b: self._to_the_power(a, b), base, e)
+
+    def _to_the_power(self, base: Value, e: Value) -> Value:
+        if not isinstance(base, dict) or not isinstance(e, dict) or not base:
+            return "?"
+        if self.first_indicator(base) is not None or self.first_indicator(e) is not None:
+            g = min(x for x in (self.first_indicator(base), self.first_indicator(e)) if x is not None)
+            sides = [self._to_the_power(self.cofactor(base, g, k), self.cofactor(e, g, k)) for k in (1, 0)]
+            return self.case(g, *sides)
+        constant = po.as_constant(e)
+        if constant is not None:
+            return self.power_of(base, constant)
+        if not self.decide(base) & signs.NEG or self.may(POSITIVE_LOGS):
+            return self.exp(self.by(e, self.log(base)))
+        m = tuple((g, x) for g, x in po.common(base) if self.gens[g].sign == signs.POS)
+        outer: Poly = {m: po.number(po.content(base))}
+        rest = {k: po.number(Fraction(x) / outer[m]) for k, x in self.mul(base, {po.inverse(m): 1}).items()}
+        g = self.new("power", (frozen(rest), frozen(e)), (rest, e), self.axes(rest) | self.axes(e), signs.ANY)
+        return self.by(self.exp(self.by(e, self.log(outer))), po.gen(g))
 
     def log(self, v: Value) -> Value:
         return self.on_each(self._log, v)
@@ -278,7 +177,7 @@ class Maps(Generators):
         if held:
             parts.append(self._log_atom({tuple(held): 1 if c > 0 else -1}))
         elif c < 0:
-            return "nan"
+            return "?"  # under an assumption its factors may be negative after all
         return self.plus(*parts, self._log_of_number(po.magnitude(c)))
 
     def _log_atom(self, p: Poly) -> Poly:
@@ -301,7 +200,7 @@ class Maps(Generators):
 
     def _map(self, name: str, v: Value) -> Value:
         if isinstance(v, str):
-            low, high = LIMITS.get(name, ("nan", "nan"))
+            low, high = LIMITS.get(name, ("?", "?"))
             limit = high if v == "oo" else low if v == "-oo" else "nan"
             return limit if isinstance(limit, str) else po.const(limit)
         assert isinstance(v, dict)
@@ -376,10 +275,6 @@ class Maps(Generators):
         if name == "sin":
             return self.plus(self.by(sine, k), self.by(pair["cos"], s))
         return self.plus(self.by(pair["cos"], k), self.by(po.const(-1), sine, s))
-
-
-def as_mono(p: Poly) -> tuple[Mono, Number] | None:
-    return next(iter(p.items())) if len(p) == 1 else None
 
 
 def _factors(n: int) -> list[tuple[int, int]]:

@@ -55,7 +55,7 @@ class Normal(Orders):
             exponent = po.as_constant(args[1]) if isinstance(args[1], dict) else None
             if exponent is not None:
                 return self.power_of(args[0], exponent)
-            return self.exp(self.by(args[1], self.log(args[0])))
+            return self.to_the_power(args[0], args[1])
         if t.op in ("exp", "log"):
             return self.exp(args[0]) if t.op == "exp" else self.log(args[0])
         if t.op in ("maximum", "minimum"):
@@ -76,6 +76,8 @@ class Normal(Orders):
             return str(t.attr)
         if t.attr == "e":
             return self.exp(po.const(1))
+        if t.attr == "i":
+            raise Unknown("complex numbers")
         return po.gen(self.new("leaf", t.attr, ("special", t.attr), (), signs.POS if t.attr == "pi" else signs.ANY))
 
     def _leaf(self, t: Term) -> Value:
@@ -118,6 +120,8 @@ class Normal(Orders):
         return None
 
     def _cast(self, dtype: str, v: Value) -> Value:
+        if dtype == "bool":  # no rounding: which numbers are not 0
+            return self.on_each(lambda x: self.negated(self.equal(x, {})) if isinstance(x, dict) else "?", v)
         if any(a in self.assumed for a in CASTS):
             self.used |= self.assumed & set(CASTS)
             return v

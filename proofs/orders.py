@@ -8,8 +8,9 @@ from fractions import Fraction
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Case, Value, frozen
-from redalg.proofs.maps import STRICT, as_mono
+from redalg.proofs.maps import STRICT
 from redalg.proofs.polynomial import Mono, Number, Poly, Unknown
+from redalg.proofs.signed import as_mono
 from redalg.proofs.sums import Sums
 
 OTHER = {"max": "min", "min": "max", "argmax": "argmin", "argmin": "argmax"}
@@ -100,8 +101,8 @@ class Orders(Sums):
             factor, rest = po.scaled(factor, -1), po.scaled(rest, -1)
         elif negative:
             inner = OTHER[kind]
-        if position and sign & signs.ZERO:
-            rest = self.mul(factor, rest)
+        if position and sign & signs.ZERO:  # where the factor is 0 all are tied: it stays inside, and with it its sign
+            inner, rest = kind, self.mul(factor, rest)
         found = self._atom(inner, axes, rest, extra)
         if position:
             return found
@@ -214,7 +215,7 @@ class Orders(Sums):
         elif len(m) == 1:
             g, e = m[0]
             gen = self.gens[g]
-            if gen.kind == "base" and e > 0:
+            if gen.kind == "base" and e > 0 and self._grows(gen.data[0], e):
                 inner, outer = gen.data[0], lambda v: self.power_of(v, e)
             elif gen.kind == "log" and e == 1:
                 inner, outer = gen.data[0], self.log
@@ -241,6 +242,10 @@ class Orders(Sums):
             places, inside = self._unpadded(found)
             found = inside if places else found
         return outer(found) if sign == 1 else self.by(po.const(-1), outer(self.by(po.const(-1), found)))
+
+    def _grows(self, base: Poly, e: Number) -> bool:
+        """Whether t^e increases (e > 0): an even power does so for t >= 0 alone; a root has no value elsewhere."""
+        return e.denominator != 1 or e % 2 == 1 or not self.decide(base) & signs.NEG
 
     def _unpadded(self, v: Value) -> tuple[bool, Value]:
         """A list without its condition on places past the end."""

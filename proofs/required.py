@@ -21,10 +21,9 @@ from collections.abc import Iterator
 
 from redalg.proofs.denotation import COUNT, Denotation, resolve
 from redalg.proofs.document import Anchor, Document, Obligation, Pass, Slot
-from redalg.proofs.terms import Leaf, Term, Terms, leaves, walk
-from redalg.proofs.work import spend
+from redalg.proofs.domains import Domains
+from redalg.proofs.terms import Leaf, Term, leaves
 
-DEEPEST = 200  # conditions that guard one term; those further inside are left out
 OPERATION = {"sum": "add", "prod": "mul", "max": "maximum", "min": "minimum", "any": "or", "all": "and"}
 Value = tuple[Term, ...]
 
@@ -35,7 +34,8 @@ def required(doc: Document) -> tuple[Obligation, ...]:
     found = list(stated.separations())
     for p in doc.passes:
         found += [*stated.transports(p), *stated.monoids(p), *stated.homomorphisms(p)]
-    found += [*stated.outputs(), *stated.domains()]
+    domains = Domains(doc, stated.denote, stated.at_once)
+    found += [*stated.outputs(), *domains.domains()]
     return tuple(dict.fromkeys(found))
 
 
@@ -120,16 +120,25 @@ class Statements:
             found += [self._ordered(s, x, y) for x, y in zip(chain, chain[1:], strict=False)]
         return tuple(found)
 
+    def at_once(self, p: Pass) -> tuple[Term, ...]:
+        """What is known of the anchors of one piece."""
+        return self.facts(p, [{a.name: self.primed(a.leaf, 0) for a in p.anchors}])
+
     def _ordered(self, s: Slot, earlier: Term, later: Term) -> Term:
         return self.terms("le", *((earlier, later) if s.kind == "max" else (later, earlier)))
 
     def _extrema(self, p: Pass) -> Iterator[tuple[Anchor, Slot]]:
-        """Anchors that are a maximum or minimum over the stream, with its slot."""
-        slots = {s.parts[0]: s for s in p.slots if s.kind in ("max", "min")}
+        """Anchors that are a maximum or minimum over the stream, with its slot.
+
+        The target must be the slot's own leaf, along the slot's own axes: the extremum of another row (a leaf read
+        along exchanged axes, an anchor without one of them) bounds nothing in this one.
+        """
+        slots = {s.leaf(): s for s in p.slots if s.kind in ("max", "min")}
         for a in p.anchors:
-            if a.target is not None and a.target.op == "state" and a.target.attr.name in slots:
-                s = slots[a.target.attr.name]
-                if not any(leaf.attr.name in self.denote.sources for leaf in leaves(*s.lift)):
+            if a.target is not None and a.target.op == "state" and a.target.attr in slots:
+                s = slots[a.target.attr]
+                reads = any(leaf.attr.name in self.denote.sources for leaf in leaves(*s.lift))
+                if set(s.axes) <= set(a.axes) and not reads:
                     yield a, s
 
     def _cocycle(self, s: Slot, p: Pass, times: list[dict[str, Term]], given: tuple[Term, ...]) -> Iterator[Obligation]:
@@ -157,8 +166,6 @@ class Statements:
 
     def monoids(self, p: Pass) -> Iterator[Obligation]:
         for s in p.slots:
-            if s.vanishes:
-                continue
             if s.kind == "topk":
                 yield from self._total_order(s)
                 continue
@@ -242,8 +249,7 @@ class Statements:
             if not s.moves or s.kind != "sum":
                 continue
             sides, counts, wholes = [], [], []
-            for side in "ab":
-                axis = tuple(f"{x}_{side}" for x in self.doc.axis)
+            for side, axis in zip("ab", self.doc.sides, strict=True):
                 along = dict(zip(self.doc.axis, axis, strict=True))
                 old = {a.name: t.state(f"{a.name}_{side}", a.axes) for a in p.anchors}
                 values = {x.name: self._summed(x, old, axis, along) for x in p.slots if x.kind == "sum"}
@@ -264,8 +270,8 @@ class Statements:
     def _side_facts(self, p: Pass, new: dict[str, Term]) -> tuple[Term, ...]:
         t = self.terms
         found = [t("ne", new[a.name], t.const(0)) for a in p.anchors if a.kind == "mul"]
-        for side in "ab":
-            along = {x: f"{x}_{side}" for x in self.doc.axis}
+        for side, axis in zip("ab", self.doc.sides, strict=True):
+            along = dict(zip(self.doc.axis, axis, strict=True))
             for a in p.anchors:
                 if a.kind == "mul":
                     found.append(t("ne", t.state(f"{a.name}_{side}", a.axes), t.const(0)))
@@ -298,70 +304,3 @@ class Statements:
         lands = t.add(here, moved) if a.kind == "add" else t.mul(here, moved)
         elsewhere = resolve(t, lands, {a.name: other}, {a.name: a.axes})
         yield Obligation("O8", a.name, lands, elsewhere, "observational")
-
-    # --- O7 ---
-
-    def domains(self) -> Iterator[Obligation]:
-        """Divisors, logarithms and roots of the form that the definition does not write in the same way."""
-        t = self.terms
-        written = set(walk(*self.doc.spec.values()))
-        for name, term in self._computed():
-            for n, guards in guarded(t, term):
-                if n in written:
-                    continue
-                for condition in self._conditions(n):
-                    yield Obligation("O7", name, condition, t("true"), "domain", guards)
-        for name, term, given in self._coefficients():
-            for n in walk(term):
-                for condition in self._conditions(n):
-                    yield Obligation("O7", name, condition, t("true"), "domain", given)
-
-    def _coefficients(self) -> Iterator[tuple[str, Term, tuple[Term, ...]]]:
-        """The transport's entries, over shifts of which the scales are not 0; a user's combination of any values."""
-        t = self.terms
-        for p in self.doc.passes:
-            scales = tuple(
-                t("ne", t.state(f"shift:{a.name}", a.axes), t.const(0)) for a in p.anchors if a.kind == "mul"
-            )
-            yield from ((s.name, m.coefficient, scales) for s in p.slots for m in s.moves)
-        for monoid in self.doc.monoids:
-            combined = (*monoid.combined, *(x for _, nodes in monoid.actions for x in nodes))
-            yield from ((monoid.name, x, ()) for x in combined)
-
-    def _computed(self) -> Iterator[tuple[str, Term]]:
-        for p in self.doc.passes:
-            yield from ((s.name, self.denote(body)) for s in p.slots for body in s.lift)
-            yield from ((name, self.denote(value)) for name, value in p.exports)
-        yield from ((o.name, self.denote(o.value)) for o in self.doc.outputs)
-
-    def _conditions(self, n: Term) -> Iterator[Term]:
-        t = self.terms
-        zero = t.const(0)
-        if n.op == "log":
-            yield t("lt", zero, n.args[0])
-        if n.op == "pow" and n.args[1].op == "const":
-            e = n.args[1].attr
-            if e < 0:
-                yield t("ne", n.args[0], zero)
-            if e.denominator % 2 == 0:
-                yield t("le", zero, n.args[0])
-
-
-def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tuple[Term, ...]]]:
-    """Every term below the root with the conditions under which it is selected (none where it has several uses)."""
-    found: dict[Term, tuple[Term, ...]] = {}
-    stack: list[tuple[Term, tuple[Term, ...]]] = [(root, ())]
-    while stack and most:
-        most -= 1
-        term, guards = stack.pop()
-        if term in found and found[term] == ():
-            continue
-        guards = () if term in found and found[term] != guards else guards
-        found[term] = guards
-        spend(1 + len(guards) // 4)
-        if term.op == "where" and len(guards) < DEEPEST:
-            c, yes, no = term.args
-            stack += [(c, guards), (yes, (*guards, c)), (no, (*guards, terms("not", c)))]
-        else:
-            stack += [(a, guards) for a in term.args]
-    return list(found.items()) if most else [(t, ()) for t in walk(root)]

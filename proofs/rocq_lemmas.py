@@ -38,7 +38,7 @@ def _infinite(o: Obligation) -> bool:
 
 def stream_axes(doc: Document) -> frozenset[str]:
     """The axis of the stream, and its names on either side of a merge."""
-    return frozenset(doc.axis) | {f"{a}_{side}" for a in doc.axis for side in "ab"}
+    return frozenset(doc.axis).union(*doc.sides)
 
 
 def lemma(doc: Document, o: Obligation, name: str) -> Lemma:

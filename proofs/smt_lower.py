@@ -229,7 +229,7 @@ class Lowering:
         return self.real(t.mul(t.const(HALF), t.add(up, down)), a.defined, self.logic.any(a.high, a.low))
 
     def _opaque(self, term: Term, args: list[Lowered]) -> Lowered:
-        if term.op == "cast" and self.exact_casts:
+        if term.op == "cast" and self.exact_casts and term.attr != "bool":
             return args[0]
         defined = self._finite_only(term, args)
         if term.op in ("asin", "acos", "acosh", "atanh", "tan", "cast"):

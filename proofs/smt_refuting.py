@@ -39,7 +39,7 @@ class Placed(Sample):
         marks = self._marks(point)
         self.sizes = self.made | {a: max(1, len(marks.get(a, ()))) for a in self.axes}
         self._share_sizes()
-        self.starts = {f"{a}_b": self.sizes.get(f"{a}_a", 0) for a in self.doc.axis[:1]}
+        self.starts = {b: self.sizes.get(a, 0) for a, b in list(zip(*self.doc.sides, strict=True))[:1]}
         self.values = {}
         for (name, axes), domain in self.leaves.items():
             if "complex" in domain:

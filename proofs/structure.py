@@ -1,17 +1,18 @@
-"""What a form must be before its obligations mean anything: names, axes, and who may read what.
+"""What a form must be before its obligations mean anything: its shape, and who may read what.
 
-A lift reads the element, parameters and anchors; a move's coefficient reads shifts, parameters and the count, never the
-element; a target reads the state. These are conditions on the shape of a document and are checked on its terms.
+A lift reads the element, parameters and anchors that stand before it (only a sum's: nothing else is moved with them);
+a move's coefficient reads shifts, parameters and the count, never the element; a target reads the state before it.
+These are conditions on the shape of a document and are checked on its terms (`redalg.proofs.scoping`).
 """
 
 from __future__ import annotations
 
-from redalg.proofs.document import Document, Pass, Slot
-from redalg.proofs.refusals import CertificateError
-from redalg.proofs.terms import Term, leaves, walk
-from redalg.proofs.work import spend
+from redalg.proofs.document import Anchor, Document, Output, Pass, Slot
+from redalg.proofs.scoping import Names, Scope, check_monoid, exports_of, parts_of, wrong
+from redalg.proofs.terms import Term
 
 IDENTITIES = {"sum", "prod", "max", "min", "any", "all"}
+TRUTHS = ("any", "all")
 
 
 def check_structure(doc: Document) -> None:
@@ -21,108 +22,177 @@ def check_structure(doc: Document) -> None:
         or set(doc.spec) != {o.name for o in doc.outputs}
         or len(doc.outputs) != len(doc.spec)
     ):
-        raise _wrong("outputs", sorted(o.name for o in doc.outputs), "they are not the outputs of the spec")
+        raise wrong("outputs", sorted(o.name for o in doc.outputs), "they are not the outputs of the spec")
     if not set(doc.empty) <= set(doc.spec):
-        raise _wrong("spec.empty", sorted(doc.empty), "a value for empty rows of an output the spec lacks")
-    handed: set[str] = set()
+        raise wrong("spec.empty", sorted(doc.empty), "a value for empty rows of an output the spec lacks")
+    scope = Scope(doc)
+    for m in doc.monoids:
+        check_monoid(m)
+    _check_names(doc, scope)
+    handed: Names = {}
     for number, p in enumerate(doc.passes):
-        _check_pass(doc, p, f"passes[{number}]", handed)
-        handed |= {name for name, _ in p.exports}
+        _PassCheck(doc, scope, p, handed, f"passes[{number}]").check()
+        handed = handed | exports_of(p)
+    own = parts_of(doc.passes[-1]) if doc.passes else {}
     for o in doc.outputs:
-        names = _own(doc.passes[-1]) if doc.passes else set()
-        _reads(o.value, names | handed | {"n"}, f"output {o.name}")
-        if o.keeps_axis != bool(doc.spec[o.name].axes & set(doc.axis)):
-            raise _wrong(f"output {o.name}", o.keeps_axis, "whether it keeps the axis is otherwise in the definition")
-        if not o.keeps_axis and o.value.axes & set(doc.axis):
-            raise _wrong(f"output {o.name}", sorted(doc.axis), "it reads elements but does not keep the axis")
-        if not doc.spec[o.name].axes <= set(o.axes):
-            raise _wrong(f"output {o.name}", list(o.axes), "its axes are not those of the definition")
+        _check_output(doc, scope, o, handed | own)
+    _check_stages(doc, scope)
+
+
+def _check_names(doc: Document, scope: Scope) -> None:
+    names = [n for p in doc.passes for a in p.anchors for n in (a.name,)]
+    names += [part for p in doc.passes for s in p.slots for part in s.parts]
+    exports = [name for p in doc.passes for name, _ in p.exports]
+    scope.free_names((*names, *exports, *(s.name for p in doc.passes for s in p.slots)), exports)
+
+
+def _check_output(doc: Document, scope: Scope, o: Output, names: Names) -> None:
+    where, axis = f"output {o.name}", set(doc.axis)
+    scope.check(o.value, names, where)
+    if o.keeps_axis != bool(doc.spec[o.name].axes & axis):
+        raise wrong(where, o.keeps_axis, "whether it keeps the axis is otherwise in the definition")
+    if not o.keeps_axis and o.value.axes & axis:
+        raise wrong(where, sorted(doc.axis), "it reads elements but does not keep the axis")
+    if not doc.spec[o.name].axes <= set(o.axes) or not o.value.axes <= set(o.axes):
+        raise wrong(where, list(o.axes), "its axes are not those of the definition")
+
+
+def _check_stages(doc: Document, scope: Scope) -> None:
     if len({s.name for s in doc.stages}) < len(doc.stages):
-        raise _wrong("stages", [s.name for s in doc.stages], "two have one name")
+        raise wrong("stages", [s.name for s in doc.stages], "two have one name")
     for s in doc.stages:
         if len(s.generators) != len(s.coefficients) or (s.rank or 0) != len(s.generators):
-            raise _wrong(f"stage {s.name}", s.rank, "its rank is not the number of its generators and coefficients")
-        _check_stage(doc, s.name, s.generators, s.coefficients)
+            raise wrong(f"stage {s.name}", s.rank, "its rank is not the number of its generators and coefficients")
+        _check_stage(doc, scope, s.name, s.generators, s.coefficients)
 
 
-def _check_stage(doc: Document, name: str, generators: tuple[Term, ...], coefficients: tuple[Term, ...]) -> None:
+def _check_stage(
+    doc: Document, scope: Scope, name: str, generators: tuple[Term, ...], coefficients: tuple[Term, ...]
+) -> None:
     """A generator reads the element and what passes before the last one hand on, a coefficient anything else."""
     axis = set(doc.axis)
-    handed = {name for p in doc.passes[:-1] for name, _ in p.exports}
-    for t in generators:
-        _reads(t, handed, f"stage {name}")
-    for t in coefficients:
-        _reads(t, set(), f"stage {name}")
+    handed: Names = {}
+    for p in doc.passes[:-1]:
+        handed |= exports_of(p)
     for h in coefficients:
+        scope.read(h, {}, f"stage {name}")
         if h.axes & axis:
-            raise _wrong(f"stage {name}", "a coefficient", "it reads the element")
+            raise wrong(f"stage {name}", "a coefficient", "it reads the element")
     for g in generators:
-        results = {t for t in walk(g) if t.op == "reduce" and axis & set(t.attr.axes)}
-        ties = {a for t in walk(g) if t.op == "eq" for a in t.args if a.op == "reduce"}
-        if results - ties:  # the tie of an element with its extremum moves with the extremum (theory, section 3.4)
-            raise _wrong(f"stage {name}", "a generator", "it reads a result of the axis")
+        scope.read(g, handed, f"stage {name}")
+        if _reads_result(g, axis):
+            raise wrong(f"stage {name}", "a generator", "it reads a result of the axis")
 
 
-def _own(p: Pass) -> set[str]:
-    return {a.name for a in p.anchors} | {part for s in p.slots for part in s.parts}
+def _reads_result(g: Term, axis: set[str]) -> bool:
+    """Whether a result over the axis is read, other than in the tie of an element with its extremum.
+
+    The tie moves with the extremum (theory, section 3.4), so a result may stand on one side of an equation.
+    """
+    seen: set[Term] = set()
+    stack = [g]
+    while stack:
+        t = stack.pop()
+        if t in seen:
+            continue
+        seen.add(t)
+        if t.op == "reduce" and axis & set(t.attr.axes):
+            return True
+        tied = t.op == "eq" and any(a.axes & axis for a in t.args)
+        stack += [a for a in t.args if not (tied and a.op == "reduce" and axis & set(a.attr.axes))]
+    return False
 
 
-def _check_pass(doc: Document, p: Pass, where: str, handed: set[str]) -> None:
-    anchors, slots = {a.name for a in p.anchors}, {s.name for s in p.slots}
-    if sorted(p.order) != sorted(anchors | slots) or len(p.order) != len(p.anchors) + len(p.slots):
-        raise _wrong(f"{where}.order", list(p.order), "it is not every anchor and slot once")
-    for a in p.anchors:
+class _PassCheck:
+    """Holds the parts of one pass to their shape; `handed` are the exports of earlier passes."""
+
+    def __init__(self, doc: Document, scope: Scope, p: Pass, handed: Names, where: str) -> None:
+        self.doc, self.scope, self.form, self.handed, self.where = doc, scope, p, handed, where
+        self.names = parts_of(p) | handed
+        self.shifts: Names = {f"shift:{a.name}": (a.axes, frozenset()) for a in p.anchors}
+        self.sums = {s.name: s for s in p.slots if s.kind == "sum"}
+
+    def check(self) -> None:
+        p = self.form
+        anchors, slots = {a.name: a for a in p.anchors}, {s.name: s for s in p.slots}
+        if sorted(p.order) != sorted({*anchors, *slots}) or len(p.order) != len(p.anchors) + len(p.slots):
+            raise wrong(f"{self.where}.order", list(p.order), "it is not every anchor and slot once")
+        there: Names = dict(self.handed) | {"n": self.names["n"]}
+        for name in p.order:
+            if name in anchors:
+                self._anchor(anchors[name], there)
+                there = there | {name: self.names[name]}
+            else:
+                self._slot(slots[name], there)
+                there = there | {part: self.names[part] for part in slots[name].parts}
+        for name, value in p.exports:
+            self.scope.check(value, self.names, f"{self.where}, export {name}")
+            self._free_of(value, f"{self.where}, export {name}")
+
+    def _anchor(self, a: Anchor, there: Names) -> None:
+        """A target reads what stands before it; a mean's shift what is held at the old anchor."""
+        where, axis = f"{self.where}, anchor {a.name}", set(self.doc.axis)
         if a.generator is not None:
-            _reads(a.generator, handed, f"{where}, anchor {a.name}")
-        for t in (a.target, a.shift):
+            self.scope.check(a.generator, self.handed, where)
+            self._along(a.generator, {*a.axes, *axis}, where)
+        for t, names in ((a.target, there), (a.shift, self.names)):
             if t is not None:
-                _reads(t, _own(p) | handed | {"n"}, f"{where}, anchor {a.name}")
-                _free_of(doc, t, f"{where}, anchor {a.name}")
-                if not t.axes <= set(a.axes):
-                    raise _wrong(f"{where}, anchor {a.name}", sorted(t.axes), "what it moves to has axes it lacks")
-    for s in p.slots:
-        _check_slot(doc, p, s, f"{where}, slot {s.name}", anchors, handed)
-    for name, value in p.exports:
-        _reads(value, _own(p) | handed | {"n"}, f"{where}, export {name}")
-        _free_of(doc, value, f"{where}, export {name}")
+                self.scope.check(t, names, where)
+                self._free_of(t, where)
+                self._along(t, set(a.axes), where)
 
+    def _slot(self, s: Slot, there: Names) -> None:
+        where, axis = f"{self.where}, slot {s.name}", set(self.doc.axis)
+        anchors = {a.name for a in self.form.anchors if a.name in there} if s.kind == "sum" else set()
+        readable = self.handed | {name: there[name] for name in anchors}
+        for body in s.lift:
+            self.scope.check(body, readable, where)
+            self._along(body, {*s.axes, *axis}, where)
+        for m in s.moves:
+            self._move(s, m.coefficient, m.slot, where)
+        self._kind(s, where)
 
-def _check_slot(doc: Document, p: Pass, s: Slot, where: str, anchors: set[str], handed: set[str]) -> None:
-    for body in s.lift:
-        _reads(body, anchors | handed, where)
-        missing = body.axes - set(s.axes) - set(doc.axis)
-        if missing:
-            raise _wrong(where, sorted(missing), "the lift has axes the slot lacks")
-    shifts = {f"shift:{a}" for a in anchors}
-    sums = {x.name for x in p.slots if x.kind == "sum"}
-    for m in s.moves:
-        _reads(m.coefficient, shifts | handed | {"n"}, where)
-        _free_of(doc, m.coefficient, where)
-        if m.slot not in sums | {"n"} or s.kind != "sum":
-            raise _wrong(where, m.slot, "it is no sum of the same pass")
-    if (s.identity is not None) != (s.kind in IDENTITIES | {"monoid"} and not s.average):
-        raise _wrong(where, s.kind, "an identity is stated where there is none, or is missing")
-    if s.identity is not None and len(s.identity) != len(s.parts):
-        raise _wrong(where, len(s.identity), "the identity has another number of parts")
-    if s.average and s.kind != "sum":
-        raise _wrong(where, s.kind, "only sums are held as averages")
-    if s.monoid is not None and not 0 <= s.monoid < len(doc.monoids):
-        raise _wrong(where, s.monoid, "there is no such monoid")
+    def _move(self, s: Slot, coefficient: Term, source: str, where: str) -> None:
+        self.scope.check(coefficient, self.shifts | self.handed | {"n": self.names["n"]}, where)
+        self._free_of(coefficient, where)
+        self._along(coefficient, set(s.axes), where)
+        if source not in {*self.sums, "n"} or s.kind != "sum":
+            raise wrong(where, source, "it is no sum of the same pass")
+        if source in self.sums and not set(self.sums[source].axes) <= set(s.axes):
+            raise wrong(where, source, "what moves it has axes the slot lacks")
 
+    def _kind(self, s: Slot, where: str) -> None:
+        if set(s.axes) & set(self.doc.axis):
+            raise wrong(where, list(s.axes), "a part of the state has the axis of the stream")
+        if s.vanishes:
+            raise wrong(where, "vanishes", "a slot that is left out of the state is not proved to be 0")
+        truths = frozenset({"bool"}) if s.kind in TRUTHS else frozenset()
+        if not s.domain <= truths | {"integer"}:
+            raise wrong(where, sorted(s.domain), "a domain of a part of the state is a claim that nothing proves")
+        if (s.identity is not None) != (s.kind in IDENTITIES | {"monoid"} and not s.average):
+            raise wrong(where, s.kind, "an identity is stated where there is none, or is missing")
+        if s.identity is not None and len(s.identity) != len(s.parts):
+            raise wrong(where, len(s.identity), "the identity has another number of parts")
+        if s.average and s.kind != "sum":
+            raise wrong(where, s.kind, "only sums are held as averages")
+        if s.extra and s.extra[1] in {*s.axes, *self.doc.axis, *(a for b in s.lift for a in b.axes)}:
+            raise wrong(where, s.extra[1], "the axis of a list is one its elements have")
+        if s.extra and self.scope.lists.setdefault(s.extra[1], s.extra[0]) != s.extra[0]:
+            raise wrong(where, s.extra[1], "two lists along it have two lengths")
+        if s.monoid is not None:
+            self._monoid(s, s.monoid, where)
 
-def _reads(term: Term, names: set[str], where: str) -> None:
-    spend(1 + len(names) // 8)
-    for leaf in leaves(term):
-        if leaf.attr.name not in names:
-            raise _wrong(where, leaf.attr.name, "it reads a name that is not there at that time")
+    def _monoid(self, s: Slot, number: int, where: str) -> None:
+        if not 0 <= number < len(self.doc.monoids):
+            raise wrong(where, number, "there is no such monoid")
+        m = self.doc.monoids[number]
+        if len(m.combined) != len(s.parts) or s.identity != m.identity:
+            raise wrong(where, m.name, "its parts and its identity are not those of its monoid")
 
+    def _along(self, term: Term, axes: set[str], where: str) -> None:
+        if term.axes - axes:
+            raise wrong(where, sorted(term.axes - axes), "it has axes that what it is part of lacks")
 
-def _free_of(doc: Document, term: Term, where: str) -> None:
-    if term.axes & set(doc.axis):
-        raise _wrong(where, sorted(doc.axis), "it reads the element")
-
-
-def _wrong(where: str, value: object, why: str) -> CertificateError:
-    return CertificateError(
-        f"{value!r:.120}", where, why, "export the certificate again with form.certificate.to_json()"
-    )
+    def _free_of(self, term: Term, where: str) -> None:
+        if term.axes & set(self.doc.axis):
+            raise wrong(where, sorted(self.doc.axis), "it reads the element")

@@ -210,6 +210,9 @@ class Sums(Conditions):
             return self.keyed(gen.kind, p, None, (p,), free, gen.sign)
         if gen.kind == "fun":
             return self._fun(gen.data[0], self.relabelled(gen.data[1], axes))
+        if gen.kind == "power":
+            lower, upper = (self.relabelled(p, axes) for p in gen.data)
+            return self.new("power", (frozen(lower), frozen(upper)), (lower, upper), free, gen.sign)
         if gen.kind == "sum":
             return self._relabelled_sum(gen.data[0], gen.data[1], axes)
         if gen.kind == "reduce" and gen.data[0] in ("max", "min", "argmax", "argmin"):

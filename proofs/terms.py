@@ -235,15 +235,32 @@ def encoded(term: Term, number: Callable[[Term], int]) -> list[Any]:
     return [term.op, attr, *args] if term.op == "cast" else [term.op, *args]
 
 
-def digest(roots: Mapping[str, Term], beside: str = "") -> str:
-    """The hash of a spec: of its outputs by name, whatever order their terms are written in."""
-    done: dict[Term, bytes] = {}
-    for t in walk(*roots.values()):
-        h = hashlib.blake2b(repr(encoded(t, lambda a: 0)).encode(), digest_size=16)
-        for a in t.args:
-            h.update(done[a])
-        done[t] = h.digest()
-    whole = hashlib.blake2b(beside.encode(), digest_size=16)
-    for name, root in roots.items():
-        whole.update(name.encode() + b"=" + done[root] + b";")
-    return whole.hexdigest()
+def digest(*parts: object) -> str:
+    """The hash of data that holds terms, whatever order they are numbered in; no two different data have one text."""
+    done: dict[Term, str] = {}
+    for t in walk(*_terms_of(parts)):
+        beside = repr(encoded(t, lambda a: 0))
+        text = repr((beside, [done[a] for a in t.args]))
+        done[t] = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return hashlib.blake2b(repr(_plain(parts, done)).encode(), digest_size=16).hexdigest()
+
+
+def _terms_of(data: object) -> Iterator[Term]:
+    if isinstance(data, Term):
+        yield data
+    elif isinstance(data, Mapping):
+        yield from _terms_of(list(data.values()))
+    elif isinstance(data, list | tuple):
+        for x in data:
+            yield from _terms_of(x)
+
+
+def _plain(data: object, done: Mapping[Term, str]) -> object:
+    """Data with every term replaced by its hash, as lists, strings and pairs alone (`repr` quotes every string)."""
+    if isinstance(data, Term):
+        return ("term", done[data])
+    if isinstance(data, Mapping):
+        return ("mapping", [(k, _plain(v, done)) for k, v in data.items()])
+    if isinstance(data, list | tuple):
+        return [_plain(x, done) for x in data]
+    return data

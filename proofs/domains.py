@@ -1,0 +1,153 @@
+"""O7: what the form divides by, and takes logarithms and roots of, is in its domain where the definition has a value.
+
+A rule for a new kind of part says here on which streams it is computed: an output on the whole stream, a target on
+every piece, a lift at whatever anchors its piece has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from redalg.proofs.denotation import Denotation, Pieces
+from redalg.proofs.document import Document, Obligation, Pass
+from redalg.proofs.terms import Term, Terms, leaves, walk
+from redalg.proofs.work import spend
+
+DEEPEST = 200  # conditions that guard one term; those further inside are left out
+
+
+class Domains:
+    """States the conditions of one document; `facts` are those of the anchors of a pass."""
+
+    def __init__(self, doc: Document, denote: Denotation, facts: Callable[[Pass], tuple[Term, ...]]) -> None:
+        self.doc, self.terms, self.denote, self.facts = doc, doc.terms, denote, facts
+        self.pieces = Pieces(doc, denote)
+
+    def domains(self) -> Iterator[Obligation]:
+        """Divisors, logarithms and roots of the form that the definition does not write in the same way.
+
+        What the definition writes below a `where` it need not compute, so that only what it writes elsewhere is known
+        to have a value.
+        """
+        t = self.terms
+        written = set(unguarded(*self.doc.spec.values()))
+        for name, term, given in self._computed():
+            for n, guards in guarded(t, term):
+                if n in written:
+                    continue
+                for condition in self._conditions(n):
+                    yield Obligation("O7", name, condition, t("true"), "domain", (*given, *guards))
+        yield from self._targets(written)
+        for name, term, given in self._coefficients():
+            for n in walk(term):
+                for condition in self._conditions(n):
+                    yield Obligation("O7", name, condition, t("true"), "domain", given)
+
+    def _coefficients(self) -> Iterator[tuple[str, Term, tuple[Term, ...]]]:
+        """The transport's entries, over shifts of which the scales are not 0; a user's combination of any values."""
+        t = self.terms
+        for p in self.doc.passes:
+            scales = tuple(
+                t("ne", t.state(f"shift:{a.name}", a.axes), t.const(0)) for a in p.anchors if a.kind == "mul"
+            )
+            yield from ((s.name, m.coefficient, scales) for s in p.slots for m in s.moves)
+        for monoid in self.doc.monoids:
+            combined = (*monoid.combined, *(x for _, nodes in monoid.actions for x in nodes))
+            yield from ((monoid.name, x, ()) for x in combined)
+
+    def _computed(self) -> Iterator[tuple[str, Term, tuple[Term, ...]]]:
+        """What a form computes, and what is given there.
+
+        A lift is computed at the anchors of whatever piece the element is in: they stay variables. What a mean starts
+        on is an element's; its shift needs no value, since the anchor then stays where it is.
+        """
+        for p in self.doc.passes:
+            facts = self.facts(p)
+            for s in p.slots:
+                reads = {leaf.attr.name for leaf in leaves(*s.lift)} & {a.name for a in p.anchors}
+                given = facts if reads else ()
+                yield from ((s.name, self.denote.exported(body), given) for body in s.lift)
+            for a in p.anchors:
+                if a.generator is not None:
+                    yield a.name, self.denote.exported(a.generator), ()
+            yield from ((name, self.denote(value), ()) for name, value in p.exports)
+        yield from ((o.name, self.denote(o.value), ()) for o in self.doc.outputs)
+
+    def _targets(self, written: set[Term]) -> Iterator[Obligation]:
+        """Targets have a value on every piece, where what the definition divides by on the whole stream may be 0.
+
+        What slots are divided by is never 0 (an anchor of policy "mean" stays where it would become 0).
+        """
+        t = self.terms
+        for a in (a for p in self.doc.passes for a in p.anchors if a.target is not None):
+            assert a.target is not None
+            needed = [
+                (condition, guards)
+                for n, guards in guarded(t, a.target)
+                if n not in written
+                for condition in self._conditions(n)
+            ]
+            needed += [(t("ne", a.target, t.const(0)), ())] * (a.kind == "mul")
+            for condition, guards in needed:
+                given = tuple(map(self.pieces, guards))
+                yield Obligation("O7", a.name, self.pieces(condition), t("true"), "domain", given)
+
+    def _conditions(self, n: Term) -> Iterator[Term]:
+        t = self.terms
+        zero = t.const(0)
+        if n.op == "log":
+            yield t("lt", zero, n.args[0])
+        if n.op == "pow" and n.args[1].op == "const":
+            e = n.args[1].attr
+            if e < 0:
+                yield t("ne", n.args[0], zero)
+            if e.denominator % 2 == 0:
+                yield t("le", zero, n.args[0])
+        elif n.op == "pow":  # 0 to a positive power is 0; a negative base has a value for whole exponents alone
+            yield t("le" if positive(n.args[1]) else "lt", zero, n.args[0])
+
+
+def positive(t: Term) -> bool:
+    """Whether a term is positive as it is written."""
+    if t.op == "const":
+        return bool(t.attr > 0)
+    if t.op in ("add", "mul"):
+        return all(map(positive, t.args))
+    if t.op == "pow":
+        return positive(t.args[0])
+    return t.op in ("exp", "size") or (t.op == "tensor" and "positive" in t.attr.domain)
+
+
+def unguarded(*roots: Term) -> Iterator[Term]:
+    """Every term that is computed whatever conditions hold: nothing that a `where` selects."""
+    seen: set[Term] = set()
+    stack = list(roots)
+    while stack:
+        t = stack.pop()
+        if t not in seen:
+            seen.add(t)
+            spend()
+            yield t
+            stack += t.args[:1] if t.op == "where" else t.args
+
+
+def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tuple[Term, ...]]]:
+    """Every term below the root with the conditions under which it is selected (none where it has several uses)."""
+    found: dict[Term, tuple[Term, ...]] = {}
+    stack: list[tuple[Term, tuple[Term, ...]]] = [(root, ())]
+    while stack and most:
+        most -= 1
+        term, guards = stack.pop()
+        if term in found and found[term] == ():
+            continue
+        guards = () if term in found and found[term] != guards else guards
+        found[term] = guards
+        spend(1 + len(guards) // 4)
+        if term.op == "reduce":  # a guard says nothing of the places along an axis that is bound here
+            guards = tuple(g for g in guards if not g.axes & set(term.attr.axes))
+        if term.op == "where" and len(guards) < DEEPEST:
+            c, yes, no = term.args
+            stack += [(c, guards), (yes, (*guards, c)), (no, (*guards, terms("not", c)))]
+        else:
+            stack += [(a, guards) for a in term.args]
+    return list(found.items()) if most else [(t, ()) for t in walk(root)]
