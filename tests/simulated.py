@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from redalg.form import Form
-from redalg.kernels.arrays import dtype_name
+from redalg.kernels.arrays import alignment, dtype_name
 from redalg.kernels.layouts import View
 from redalg.kernels.planning import Planned, plan
 from redalg.kernels.simulate import Moved, simulate
 from redalg.kernels.target import H200
+from redalg.kernels.twins_memory import Pointer
 
 CELLS = {"bfloat16": np.uint16, "float16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
 
@@ -25,15 +26,25 @@ def run(
     seed: int | None = None,
     deterministic: bool = False,
     align: int = 16,
+    over: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], Planned, dict[str, Moved]]:
-    """The outputs of a form for NumPy arrays (bfloat16 of ml_dtypes) and numbers, the plan, and the bytes moved."""
-    held = {n: _placed(np.asarray(a)) for n, a in arrays.items() if not _is_number(a)}
+    """The outputs of a form for NumPy arrays (bfloat16 of ml_dtypes) and numbers, the plan, and the bytes moved.
+
+    Arrays are read where they lie in the array they are views of, which is taken to start at a multiple of 16 bytes.
+    `over`: result -> operand that it is written over.
+    """
+    held = {n: np.asarray(a) for n, a in arrays.items() if not _is_number(a)}
     dtypes = {n: type(a) if _is_number(a) else dtype_name(held[n]) for n, a in arrays.items()}
-    views = {n: View(a.shape, tuple(s // a.itemsize for s in a.strides), align) for n, a in held.items()}
+    memory = {n: _memory(a) for n, a in held.items()}
+    views = {
+        n: View(a.shape, tuple(s // a.itemsize for s in a.strides), min(align, _alignment(memory[n], a.itemsize)))
+        for n, a in held.items()
+    }
     planned = plan(form, dtypes, views, H200, deterministic, schedule)
     results = {r.name: _poisoned(planned.shapes[r.name], r.dtype) for r in planned.program.results}
+    results |= {name: held[operand] for name, operand in (over or {}).items()}
     rows = prod(planned.sizes[a] for a in planned.program.rows)
-    args = [_argument(p, planned, held, arrays, results, rows) for p in planned.module.params]
+    args = [_argument(p, planned, held, memory, arrays, results, rows) for p in planned.module.params]
     s = planned.choice.schedule
     together = s.cluster * planned.geometry.waiting  # blocks that wait for each other run together
     blocks = -(-rows // s.abreast) * s.split * s.cluster
@@ -64,9 +75,9 @@ def _seen(cells: Any, dtype: str) -> Any:
     return cells.view(getattr(ml_dtypes, dtype, None) or dtype) if dtype in CELLS else cells
 
 
-def _argument(p: Any, planned: Planned, held: Any, arrays: Any, results: Any, rows: int) -> Any:
+def _argument(p: Any, planned: Planned, held: Any, memory: Any, arrays: Any, results: Any, rows: int) -> Any:
     if p.role == "operand":
-        return _memory(held[p.name])
+        return memory[p.name]
     if p.role == "result":
         return results[p.name]
     if p.role == "number":
@@ -80,16 +91,16 @@ def _argument(p: Any, planned: Planned, held: Any, arrays: Any, results: Any, ro
     return np.int64(View.contiguous(planned.shapes[p.name]).strides[p.dim])
 
 
-def _placed(a: Any) -> Any:
-    """The array as it lies, if its memory is known: contiguous, turned, or the beginning of another's rows."""
-    whole = a.base
-    begins = isinstance(whole, np.ndarray) and whole.flags.c_contiguous and whole.dtype == a.dtype
-    begins = begins and whole.__array_interface__["data"] == a.__array_interface__["data"] and min(a.strides) > 0
-    return a if begins or a.T.flags.c_contiguous else np.ascontiguousarray(a)
+def _memory(a: Any) -> Pointer:
+    """Where an array's first element lies in the array that it is a view of."""
+    whole = a
+    while isinstance(whole.base, np.ndarray) and whole.base.dtype == a.dtype:
+        whole = whole.base
+    if not (whole.flags.c_contiguous or whole.T.flags.c_contiguous):
+        raise ValueError("an array whose memory is unknown")
+    first, at = (x.__array_interface__["data"][0] for x in (whole, a))
+    return Pointer(whole if whole.flags.c_contiguous else whole.T, (at - first) // a.itemsize)
 
 
-def _memory(a: Any) -> Any:
-    """The memory of an array from its first element on."""
-    if a.flags.c_contiguous or a.T.flags.c_contiguous:
-        return a if a.flags.c_contiguous else a.T
-    return a.base.reshape(-1)
+def _alignment(pointer: Pointer, each: int) -> int:
+    return alignment(pointer.offset * each)
