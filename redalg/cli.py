@@ -56,6 +56,7 @@ def parser() -> Parser:
     verify = command("verify", "check a certificate file", verify_command)
     verify.add_argument("file", metavar="FILE")
     verify.add_argument("--allow", action="append", default=[], choices=("tested", "unknown"), help="accept these too")
+    verify.add_argument("--thorough", action="store_true", help="look for counterexamples to what is proved, too")
     verify.add_argument("--smt", metavar="DIR", help="also write every obligation as an SMT-LIB 2 text")
     verify.add_argument("--rocq", metavar="OUT.v", help="also print the certificate as lemmas for coqc")
     commands.choices["derive"].add_argument("--certificate", metavar="FILE", help="write the form's certificate (JSON)")
@@ -152,7 +153,7 @@ def run_command(args: argparse.Namespace) -> int:
 def verify_command(args: argparse.Namespace) -> int:
     from redalg.cli_certificate import verify_file
 
-    return DONE if verify_file(args.file, args.allow, args.smt, args.rocq) else REFUSED
+    return DONE if verify_file(args.file, args.allow, args.smt, args.rocq, args.thorough) else REFUSED
 
 
 def catalog_command(args: argparse.Namespace) -> int:

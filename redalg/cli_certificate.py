@@ -24,11 +24,13 @@ def write_certificate(form: Form, path: str) -> None:
     print(f"\ncertificate of {laws} obligations: {path}; check it with `python -m redalg verify {path}`")
 
 
-def verify_file(path: str, allow: Sequence[str], smt: str | None = None, rocq: str | None = None) -> bool:
+def verify_file(
+    path: str, allow: Sequence[str], smt: str | None = None, rocq: str | None = None, thorough: bool = False
+) -> bool:
     """Print what the checker finds about a certificate; whether every obligation is proved (or of an allowed status).
 
     With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts; `rocq` names a file for the certificate
-    as lemmas (`redalg.proofs.rocq`). Raises: RedalgError for a file that cannot be read, or a file or folder that
+    as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides. Raises: RedalgError for a file that cannot be read, or a file or folder that
     cannot be written, and CertificateError for a file that is no certificate.
     """
     from redalg.proofs.certificate import Certificate
@@ -39,7 +41,7 @@ def verify_file(path: str, allow: Sequence[str], smt: str | None = None, rocq: s
             certificate = Certificate.from_json(f.read())
     except OSError as e:
         raise RedalgError(f"the file {path!r}", "python -m redalg verify", str(e), "name a certificate file") from None
-    report = check(certificate.document)
+    report = check(certificate.document, thorough)
     doc = certificate.document
     print(f"outputs {', '.join(doc.spec)} over {', '.join(doc.axis)}; spec {certificate.spec_hash}")
     print(report)

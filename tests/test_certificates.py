@@ -30,7 +30,7 @@ def certificate(name: str) -> Certificate:
 
 @pytest.mark.parametrize("name", ra.catalog)
 def test_every_obligation_of_the_catalog_is_proved(name: str) -> None:
-    report = certificate(name).verify()
+    report = certificate(name).verify(thorough=True)  # and no exact point contradicts a proof
     assert report.proved and len(report.findings) == len(certificate(name).obligations)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import redalg as ra
 from redalg.proofs.certificate import Certificate
-from redalg.proofs.check import Judge
+from redalg.proofs.check import Judge, check
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.refusals import CertificateError
 from tests.folding import differs, drawn
@@ -143,3 +143,21 @@ def test_what_is_given_unequal_to_a_number_is_not_given_unequal_to_zero() -> Non
         given = (f(("ne", "x", other)),)
         o = Obligation("O7", "y", f(("ne", "x", 0)), f.terms("true"), "domain", given)
         assert Judge(f.document({"y": "x"}, [], {})).proves(o) is proved
+
+
+@pytest.mark.parametrize("forgery", ["guards_that_are_dropped", "extrema_of_other_rows", "extrema_through_even_powers"])
+def test_thorough_verification_contradicts_a_judge_that_proves_everything(
+    forgery: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Judge, "obstacle", lambda self, o: "")
+    for name, doc in FORGED[forgery]():
+        assert check(doc).proved, name
+        if name == "a factor that may be 0":
+            continue  # 0 and 0 alike: no drawn point tells them apart
+        with pytest.raises(CertificateError, match="is refuted"):
+            Certificate(doc).verify(thorough=True)
+
+
+def test_thorough_verification_leaves_true_certificates_as_they_are() -> None:
+    c = ra.derive_incremental(ra.catalog["variance"]).certificate
+    assert c.verify(thorough=True) == c.verify()
