@@ -275,18 +275,18 @@ def test_several_outputs_as_dict_or_tuple_by_name_or_position() -> None:
         return a.max(axis=1, initial=-np.inf), (a * b).sum(axis=1)
 
     for function in (by_name, by_position, lambda **k: by_name(**k)):
-        assert check_equivalence(SEVERAL, function).cases > 30
+        assert check_equivalence(SEVERAL, function, long=()).cases > 30
     swapped = failing(SEVERAL, lambda a, b: by_position(a, b)[::-1])
     assert swapped.output in ("top", "total")
 
 
 def test_specs_forms_and_names_with_their_own_samples() -> None:
     form = ra.derive_incremental(SOFTMAX)
-    assert check_equivalence(form, form.compile("numpy")).worst <= 1
+    assert check_equivalence(form, form.compile("numpy")).worst <= 1  # up to rows of thousands
     one_by_one = lambda x: streamed(form, x)  # noqa: E731
     assert check_equivalence(form, one_by_one, sizes={"j": (1, 17)}, kinds=["ordinary", "offset", "ties"]).worst <= 1
     entry = ra.catalog.entry("cross_entropy")
-    assert check_equivalence("cross_entropy", lambda **k: ra.reference(entry.spec, **k)).worst <= 1
+    assert check_equivalence("cross_entropy", lambda **k: ra.reference(entry.spec, **k), long=()).worst <= 1
 
 
 def streamed(form: Any, x: Any) -> Any:
@@ -313,7 +313,7 @@ def test_arrays_of_other_libraries_are_converted() -> None:
     boxed = lambda x: Boxed(variance(x.array))  # noqa: E731
     assert check_equivalence(VARIANCE, boxed, convert=Boxed, kinds=["ties"]).cases == 5
     torch = pytest.importorskip("torch")
-    assert check_equivalence(SOFTMAX, lambda x: torch.softmax(x, 1), convert=torch.from_numpy, kinds=["ordinary"])
+    assert check_equivalence(SOFTMAX, lambda x: torch.softmax(x, 1), convert=torch.from_numpy, kinds=["ordinary"], long=(33,))
 
 
 # --- check_equivalence: what is wrong ---------------------------------------------------------------------------------
@@ -381,7 +381,7 @@ def test_shapes_exceptions_and_written_input() -> None:
         x -= x.mean(axis=1, keepdims=True)
         return (x * x).mean(axis=1)
 
-    assert check_equivalence(VARIANCE, writes).worst <= 1
+    assert "wrote to its argument x" in failing(VARIANCE, writes).why
     assert failing(VARIANCE, lambda x: variance(x[:, :16]) if x.shape[1] else variance(x)).arrays["x"].shape == (1, 17)
 
 
@@ -397,4 +397,4 @@ def test_math_functions_of_numbers_and_full_reductions() -> None:
     total = ra.Spec(s=ra.sum(y, "j"))
     assert check_equivalence(total, lambda y: math.fsum(y), kinds=["ordinary", "ties", "offset"]).worst <= 1
     scaled = ra.Spec(s=ra.sum(y, "j") * ra.scalar("c"))
-    assert check_equivalence(scaled, lambda y, c: c * y.sum()).worst <= 1
+    assert check_equivalence(scaled, lambda y, c: c * y.sum(), long=(31,)).worst <= 1

@@ -19,6 +19,7 @@ from redalg.testing.arithmetic import NARROW
 KINDS = ("ordinary", "ties", "offset", "zeros", "subnormals", "huge", "infinities", "nan", "masked")
 LENGTHS = (0, 1, 2, 3, 17)  # of the first axis of outermost reductions
 FURTHER = (1, 3)  # of further ones
+LONG = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000, 1023, 1025, 2049)
 Arrays = dict[str, Any]
 Draw = Callable[[Mapping[str, int], int], Mapping[str, Any]]
 
@@ -71,6 +72,22 @@ def cases(
         found = dict(zip(axes, lengths, strict=True))
         for kind in kinds if all(lengths) else kinds[:1]:
             yield Case(kind, found, make(spec, found, dtype, kind, seed, draw))
+
+
+def long_cases(
+    spec: Any,
+    dtype: Any,
+    lengths: Sequence[int],
+    sizes: Mapping[str, Sequence[int]],
+    seed: int,
+    draw: Draw | None = None,
+) -> Iterator[Case]:
+    """One ordinary case for every length of the first axis of the outermost reductions, all other axes of length 1."""
+    axes = list(dict.fromkeys(a for d in spec.tensors for a in d.axes))
+    streamed = next((a for a in axes if a in outermost(spec)), None)
+    for n in lengths if streamed is not None else ():
+        found = {a: sizes[a][0] if a in sizes else 1 for a in axes} | {streamed: n}
+        yield Case("ordinary", found, make(spec, found, dtype, "ordinary", seed, draw))
 
 
 def usual_lengths(spec: Any, axes: Sequence[str]) -> dict[str, Sequence[int]]:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from redalg.binding_origin import to_numpy
-from redalg.errors import NotDecomposable, RedalgError, Undecided
-from redalg.testing.adversarial import KINDS, Arrays, Case, cases
-from redalg.testing.arithmetic import NARROW
-from redalg.testing.limits import Limits, definition_limits, form_bounds
+from redalg.errors import RedalgError
+from redalg.testing.adversarial import KINDS, LONG, Arrays, Case, cases, long_cases, make
+from redalg.testing.calling import LAYOUTS
+from redalg.testing.holding import Difference, Held, Tally
 from redalg.testing.reducing import reduced
 
 WHERE = "redalg.testing.check_equivalence"
+SHOWN = 200  # elements of an array that an error writes out
 ACCUMULATES = {"float16": "float32", "bfloat16": "float32"}
 
 
@@ -50,7 +47,7 @@ class NotEquivalent(RedalgError, AssertionError):
 @dataclass(frozen=True)
 class EquivalenceReport:
     """`cases` held, `compared` numbers, `open` numbers about which the bound says nothing, `refused` cases that have no
-    definition; `worst` error in units of its bound, by kind of case in `worst_by_kind`.
+    definition, `calls` made in all; `worst` error in units of its bound, by kind of case in `worst_by_kind`.
 
     >>> import redalg as ra
     >>> report = check_equivalence(ra.parse("return y = max[j](x[i,j])"), lambda x: x.max(axis=1, initial=-np.inf))
@@ -62,6 +59,7 @@ class EquivalenceReport:
     compared: int
     open: int
     refused: int
+    calls: int
     worst: float
     worst_at: str
     worst_by_kind: Mapping[str, float] = field(default_factory=dict)
@@ -70,158 +68,10 @@ class EquivalenceReport:
         kinds = ", ".join(f"{k} {w:.3g}" for k, w in self.worst_by_kind.items())
         at = f" ({self.worst_at})" if self.worst_at else ""
         return (
-            f"{self.cases} cases, {self.compared} numbers compared, {self.open} open, {self.refused} cases undefined\n"
+            f"{self.cases} cases, {self.compared} numbers compared, {self.open} open, {self.refused} cases undefined, "
+            f"{self.calls} calls\n"
             f"largest error {self.worst:.3g} of its bound{at}\nby kind: {kinds}"
         )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Where a result leaves its bound, or why there is none to compare."""
-
-    output: str
-    index: tuple[int, ...] = ()
-    found: Any = None
-    exact: Any = None
-    error: float | None = None
-    bound: float | None = None
-    reason: str = ""
-
-
-@dataclass
-class Tally:
-    compared: int = 0
-    open: int = 0
-    worst: float = 0.0
-
-
-@dataclass(frozen=True)
-class Held:
-    """A callable beside a spec: calls it, and compares what it returns with the definition."""
-
-    spec: Any
-    implementation: Callable[..., Any]
-    dtype: str
-    arithmetic: str
-    convert: Callable[[Any], Any] | None
-    flush: bool
-    given_form: Any = None
-    tolerance: float = 1.0
-
-    @cached_property
-    def form(self) -> Any:
-        """The incremental form, where there is one: its error analysis allows for other algorithms."""
-        if self.given_form is not None:
-            return self.given_form
-        from redalg.derive import verdict
-
-        try:
-            found = verdict(self.spec, max_passes=3)
-        except RedalgError:
-            return None
-        return None if isinstance(found, NotDecomposable | Undecided) else found
-
-    @cached_property
-    def by_name(self) -> bool:
-        """Whether the callable takes the tensors by their names; else they come in the order of the spec."""
-        try:
-            parameters = inspect.signature(self.implementation).parameters
-        except (TypeError, ValueError):
-            return False
-        named = {n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-        free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        return free or {d.name for d in self.spec.tensors} <= named
-
-    def call(self, arrays: Arrays) -> dict[str, np.ndarray]:
-        """The outputs by name, as NumPy arrays on the host."""
-        given = {k: self._converted(v) for k, v in arrays.items()}
-        found = self.implementation(**given) if self.by_name else self.implementation(*given.values())
-        names = list(self.spec.outputs)
-        if isinstance(found, Mapping):
-            return {name: on_host(found[name]) for name in names}
-        parts = found if isinstance(found, tuple | list) and len(names) > 1 else [found]
-        return {name: on_host(part) for name, part in zip(names, parts, strict=True)}
-
-    def _converted(self, value: Any) -> Any:
-        if not isinstance(value, np.ndarray):
-            return value
-        return self.convert(value.copy()) if self.convert is not None else value.copy()
-
-    def limits(self, arrays: Arrays) -> Limits | None:
-        """None where the spec has no value for these lengths."""
-        try:
-            return definition_limits(self.spec, arrays, self.arithmetic, self.flush)
-        except RedalgError:
-            return None
-
-    def difference(self, arrays: Arrays) -> Difference | None:
-        """The first result outside its bound; None where there is none, or no definition."""
-        limits = self.limits(arrays)
-        return None if limits is None else self.compared(arrays, limits, Tally())
-
-    def compared(self, arrays: Arrays, limits: Limits, tally: Tally) -> Difference | None:
-        """The first result outside its bound, with what was compared added to the tally."""
-        try:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                results = self.call(arrays)
-        except Exception as error:
-            return Difference(next(iter(self.spec.outputs)), reason=f"it raised {type(error).__name__}: {error}")
-        outside = (self._outside(n, results[n], limits, arrays, tally) for n in self.spec.outputs)
-        return next((found for found in outside if found is not None), None)
-
-    def _outside(self, name: str, result: Any, limits: Limits, arrays: Arrays, tally: Tally) -> Difference | None:
-        exact, bounds = limits.exact[name], limits.bounds[name]
-        if result.shape != exact.shape:
-            return Difference(name, reason=f"its shape is {result.shape} instead of {exact.shape}")
-        got = result.astype(float)
-        units = self._units(got, exact, bounds)
-        if (units > self.tolerance).any() and self.form is not None:
-            bounds = np.fmax(bounds, self._of_form(arrays)[name])
-            units = self._units(got, exact, bounds)
-        tally.compared += units.size
-        tally.open += int(np.isinf(bounds).sum())
-        tally.worst = max(tally.worst, float(units.max(initial=0.0)))
-        if not (units > self.tolerance).any():
-            return None
-        at = np.unravel_index(int(np.argmax(units)), units.shape)
-        index = tuple(int(i) for i in at)
-        limit = float(self._limit(exact, bounds)[at])
-        return Difference(name, index, result[at], float(exact[at]), abs(float(got[at] - exact[at])), limit)
-
-    def _of_form(self, arrays: Arrays) -> dict[str, np.ndarray]:
-        try:
-            return form_bounds(self.form, arrays, self.arithmetic)
-        except (RedalgError, ArithmeticError, NotImplementedError, IndexError):
-            return {name: np.zeros(()) for name in self.spec.outputs}
-
-    def _limit(self, exact: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-        """The bound, and one rounding to the type of the result."""
-        bits, least, _, _ = NARROW[self.dtype]
-        with np.errstate(all="ignore"):
-            limit = bounds + 2.0**-bits * np.abs(exact) + (bounds > 0) * 2.0 ** (least - bits)
-        return np.asarray(np.where(np.isfinite(exact), limit, 0.0))
-
-    def _units(self, got: np.ndarray, exact: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-        """Errors in units of their limits: infinite for a NaN or an infinity in the wrong place, 0 where it is open."""
-        with np.errstate(all="ignore"):
-            limit = self._limit(exact, bounds)
-            largest = np.abs(exact) + limit >= NARROW[self.dtype][2]
-            fine = (got == exact) | (np.isnan(got) & np.isnan(exact)) | np.isinf(bounds)
-            fine |= largest & np.isinf(got) & (np.sign(got) == np.sign(exact))
-            fine |= np.isinf(exact) & (bounds > 0) & (got == np.copysign(NARROW[self.dtype][2], exact))
-            error = np.where(np.isfinite(exact) & np.isfinite(got), np.abs(got - exact), np.inf)
-            return np.asarray(np.where(fine | (error == 0), 0.0, error / limit))
-
-
-def on_host(array: Any) -> np.ndarray:
-    """An array of any library as NumPy sees it, copied from a device if it lies on one."""
-    for method in ("copy_to_host", "get"):
-        if hasattr(array, "__cuda_array_interface__") and hasattr(array, method):
-            return np.asarray(getattr(array, method)())
-    if type(array).__module__.partition(".")[0] == "torch":
-        array = array.detach().cpu()
-    return np.asarray(to_numpy(array))
 
 
 def check_equivalence(
@@ -236,6 +86,9 @@ def check_equivalence(
     sample: Callable[..., Mapping[str, Any]] | None = None,
     flush_subnormals: bool = False,
     units: float = 1.0,
+    calls: int = 300,
+    layouts: Iterable[str] | None = None,
+    long: Iterable[int] | None = None,
     seed: int = 0,
 ) -> EquivalenceReport:
     """Hold a callable against the definition of a spec on adversarial input, within derived error bounds.
@@ -253,10 +106,17 @@ def check_equivalence(
     * `convert` makes an array of another library from a NumPy one, such as ``torch.from_numpy``.
     * ``sample(sizes, seed)`` draws ordinary arguments where the declared domains do not say enough.
     * `flush_subnormals`: the arithmetic may replace subnormal numbers by zero.
+    * `calls`: how often the largest ordinary case is called again: the bits may not change, nor a result of before.
+    * `layouts` in which the ordinary cases are handed over as well, of contiguous, fortran, strided, reversed,
+      unaligned; default all, with `convert` contiguous alone.
+    * `long`: lengths of the first reduced axis that are tried with one row; default powers of two from 32 to 2048 or
+      their neighbours, where neither `sizes` nor other `kinds` than ordinary ones are chosen.
     * `units`: how many bounds an error may be. The bound is a running error analysis (Higham, 2002, section 3.3) of
       the definition as written, with sums in any bracketing, or of the incremental form if that is larger
       (`redalg.testing.limits`). Where infinities or NaN belong they must be there and nowhere else. A number is
       open, and not judged, where errors decide a comparison or where the way to it leads beyond the largest number.
+
+    No call may write to its arguments.
 
     Returns: a report with the number of cases and the largest error in units of its bound.
     Raises: `NotEquivalent` (a RedalgError and an AssertionError) with the smallest failing input found; RedalgError for
@@ -279,25 +139,59 @@ def check_equivalence(
     try:     correct naive, or leave kinds= to what it is meant for
     """
     held, draw = _held(spec, implementation, dtype, arithmetic, convert, flush_subnormals, sample, units)
-    wanted = _kinds(kinds)
-    lengths = _lengths(held.spec, sizes or {})
-    tallies: dict[str, Tally] = {}
-    count = refused = 0
-    at = ""
-    for case in cases(held.spec, _numpy_dtype(dtype), wanted, lengths, seed, draw):
-        limits = held.limits(case.arrays)
+    wanted, ways = _kinds(kinds), _layouts(layouts, convert)
+    lengths, longest = _lengths(held.spec, sizes or {}), _long(long, wanted, sizes or {})
+    tried, number = _Tried(held, ways), _numpy_dtype(dtype)
+    for case in cases(held.spec, number, wanted, lengths, seed, draw):
+        tried.hold(case, steady=True)
+    for case in long_cases(held.spec, number, longest, lengths, seed, draw):
+        tried.hold(case)
+    if tried.last is not None and calls > 1:
+        others = make(held.spec, tried.last.sizes, number, "ordinary", seed + 1, draw)
+        tried.refuse(replace(tried.last, arrays=others), held.difference(others))
+        tried.refuse(tried.last, held.unsteady(tried.last.arrays, others, calls))
+        tried.calls += calls
+    return tried.report()
+
+
+class _Tried:
+    """What has been held so far; `last` is the last ordinary case of usual length."""
+
+    def __init__(self, held: Held, ways: Sequence[str]) -> None:
+        self.held, self.ways = held, ways
+        self.tallies: dict[str, Tally] = {}
+        self.count = self.refused = self.calls = 0
+        self.at = ""
+        self.last: Case | None = None
+
+    def hold(self, case: Case, steady: bool = False) -> None:
+        limits = self.held.limits(case.arrays)
         if limits is None:
-            refused += 1
-            continue
-        count += 1
-        tally, before = tallies.setdefault(case.kind, Tally()), max([0.0, *(t.worst for t in tallies.values())])
-        found = held.compared(case.arrays, limits, tally)
+            self.refused += 1
+            return
+        self.count += 1
+        before = max([0.0, *(t.worst for t in self.tallies.values())])
+        tally = self.tallies.setdefault(case.kind, Tally())
+        self.refuse(case, self.held.compared(case.arrays, limits, tally))
+        self.at = str(case) if tally.worst > before else self.at
+        self.calls += 1
+        if steady and case.kind == "ordinary":
+            self.last = case
+            for way in self.ways:
+                self.refuse(case, self.held.compared(case.arrays, limits, Tally(), way), way)
+                self.calls += 1
+
+    def refuse(self, case: Case, found: Difference | None, way: str = "contiguous") -> None:
         if found is not None:
-            raise _error(held, case, found)
-        at = str(case) if tally.worst > before else at
-    worst = {kind: tally.worst for kind, tally in tallies.items()}
-    compared, undecided = (sum(getattr(t, n) for t in tallies.values()) for n in ("compared", "open"))
-    return EquivalenceReport(count, compared, undecided, refused, max(worst.values(), default=0.0), at, worst)
+            raise _error(self.held, case, found, way)
+
+    def report(self) -> EquivalenceReport:
+        worst = {kind: tally.worst for kind, tally in self.tallies.items()}
+        compared, undecided = (sum(getattr(t, n) for t in self.tallies.values()) for n in ("compared", "open"))
+        largest = max(worst.values(), default=0.0)
+        return EquivalenceReport(
+            self.count, compared, undecided, self.refused, self.calls, largest, self.at, worst
+        )
 
 
 def _held(
@@ -345,6 +239,27 @@ def _kinds(kinds: Iterable[str]) -> tuple[str, ...]:
     return given
 
 
+def _layouts(layouts: Iterable[str] | None, convert: Any) -> tuple[str, ...]:
+    """Those beside the contiguous one; arrays of other libraries are handed over as `convert` makes them."""
+    if layouts is None:
+        return LAYOUTS[1:] if convert is None else ()
+    given = (layouts,) if isinstance(layouts, str) else tuple(layouts)
+    unknown = [w for w in given if w not in LAYOUTS]
+    if unknown:
+        raise RedalgError(f"the layout {unknown[0]!r}", WHERE, f"they are {', '.join(LAYOUTS)}", "name some of them")
+    return tuple(w for w in given if w != LAYOUTS[0])
+
+
+def _long(long: Iterable[int] | None, kinds: tuple[str, ...], sizes: Mapping[str, Any]) -> tuple[int, ...]:
+    """Lengths of one long row: usual ones where neither lengths nor kinds of input are chosen."""
+    if long is None:
+        return LONG if not sizes and "ordinary" in kinds else ()
+    found = (long,) if isinstance(long, int) else tuple(long)
+    if any(not isinstance(n, int) or n < 0 for n in found):
+        raise RedalgError(f"long={found!r}", WHERE, "lengths are integers that are not negative", "long=(1023, 1025)")
+    return found
+
+
 def _lengths(spec: Any, sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     axes = {a for d in spec.tensors for a in d.axes}
     found = {}
@@ -357,12 +272,13 @@ def _lengths(spec: Any, sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _error(held: Held, case: Case, found: Difference) -> NotEquivalent:
+def _error(held: Held, case: Case, found: Difference, way: str) -> NotEquivalent:
     """The error of the smallest input that still fails."""
-    arrays, found = reduced(held.spec, case.arrays, found, held.difference)
+    arrays, found = reduced(held.spec, case.arrays, found, lambda a: held.difference(a, way))
     name = getattr(held.implementation, "__name__", type(held.implementation).__name__)
     at = f"[{', '.join(map(str, found.index))}]" if len(found.index) > 1 or any(found.index) else ""
-    given = ", ".join(f"{k} = {np.asarray(v).tolist()}" for k, v in arrays.items())
+    given = ", ".join(f"{k} = {_shown(np.asarray(v))}" for k, v in arrays.items())
+    given += f" ({way} arrays)" if way != LAYOUTS[0] else ""
     if found.reason:
         what, why = f"output {found.output} of {name}", f"{found.reason} for {given}"
     else:
@@ -376,3 +292,7 @@ def _error(held: Held, case: Case, found: Difference) -> NotEquivalent:
     for part in ("output", "index", "found", "exact", "error", "bound"):
         setattr(error, part, getattr(found, part))
     return error
+
+
+def _shown(array: np.ndarray) -> str:
+    return str(array.tolist()) if array.size <= SHOWN else f"{array.dtype} of shape {array.shape}"

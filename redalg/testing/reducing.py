@@ -13,6 +13,7 @@ from redalg.proofs.audit_domain import Domain, cost, simpler
 from redalg.testing.adversarial import Arrays
 
 BUDGET = 400  # inputs tried
+ELEMENTS = 20_000  # in all of them
 READABLE = 40  # elements of an array whose numbers are simplified one by one
 Found = TypeVar("Found")
 
@@ -21,12 +22,13 @@ def reduced(
     spec: Any, arrays: Arrays, found: Found, difference: Callable[[Arrays], Found | None]
 ) -> tuple[Arrays, Found]:
     """The smallest input that greedy steps reach, and what `difference` says of it."""
-    left = BUDGET
+    left, elements = BUDGET, ELEMENTS
     progress = True
     while progress and left > 0:
         progress = False
         for candidate in _candidates(spec, arrays):
-            left -= 1
+            elements -= sum(np.size(a) for a in candidate.values())
+            left = left - 1 if elements > 0 else 0
             again = difference(candidate)
             if again is not None:
                 arrays, found, progress = candidate, again, True
@@ -49,12 +51,12 @@ def _candidates(spec: Any, arrays: Arrays) -> Iterator[Arrays]:
 
 
 def _kept(n: int) -> Iterator[list[int]]:
-    """Positions to keep: halves, then all but one."""
+    """Positions to keep: halves, then all but one where they are few."""
     if n > 3:
         yield list(range(n // 2))
         yield list(range(n // 2, n))
-    if n > 1:
-        yield from ([i for i in range(n) if i != k] for k in range(min(n, READABLE)))
+    if 1 < n <= READABLE:
+        yield from ([i for i in range(n) if i != k] for k in range(n))
 
 
 def _taken(array: Any, axes: tuple[str, ...], axis: str, keep: list[int]) -> Any:

@@ -1,0 +1,156 @@
+"""One callable beside one spec: calls it, and compares what it returns with the definition within a derived bound."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from redalg.errors import NotDecomposable, RedalgError, Undecided
+from redalg.testing.adversarial import Arrays
+from redalg.testing.arithmetic import NARROW
+from redalg.testing.calling import Misbehaved, call, repeated
+from redalg.testing.limits import Limits, definition_limits, form_bounds
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where a result leaves its bound, or why there is none to compare."""
+
+    output: str
+    index: tuple[int, ...] = ()
+    found: Any = None
+    exact: Any = None
+    error: float | None = None
+    bound: float | None = None
+    reason: str = ""
+
+
+@dataclass
+class Tally:
+    compared: int = 0
+    open: int = 0
+    worst: float = 0.0
+
+
+@dataclass(frozen=True)
+class Held:
+    """A callable beside a spec: calls it, and compares what it returns with the definition."""
+
+    spec: Any
+    implementation: Callable[..., Any]
+    dtype: str
+    arithmetic: str
+    convert: Callable[[Any], Any] | None
+    flush: bool
+    given_form: Any = None
+    tolerance: float = 1.0
+
+    @cached_property
+    def form(self) -> Any:
+        """The incremental form, where there is one: its error analysis allows for other algorithms."""
+        if self.given_form is not None:
+            return self.given_form
+        from redalg.derive import verdict
+
+        try:
+            found = verdict(self.spec, max_passes=3)
+        except RedalgError:
+            return None
+        return None if isinstance(found, NotDecomposable | Undecided) else found
+
+    @cached_property
+    def by_name(self) -> bool:
+        """Whether the callable takes the tensors by their names; else they come in the order of the spec."""
+        try:
+            parameters = inspect.signature(self.implementation).parameters
+        except (TypeError, ValueError):
+            return False
+        named = {n for n, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        return free or {d.name for d in self.spec.tensors} <= named
+
+    def call(self, arrays: Arrays, layout: str = "contiguous") -> dict[str, np.ndarray]:
+        """The outputs by name, as NumPy arrays on the host."""
+        names = list(self.spec.outputs)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return call(self.implementation, arrays, names, self.by_name, self.convert, layout)
+
+    def limits(self, arrays: Arrays) -> Limits | None:
+        """None where the spec has no value for these lengths."""
+        try:
+            return definition_limits(self.spec, arrays, self.arithmetic, self.flush)
+        except RedalgError:
+            return None
+
+    def difference(self, arrays: Arrays, layout: str = "contiguous") -> Difference | None:
+        """The first result outside its bound; None where there is none, or no definition."""
+        limits = self.limits(arrays)
+        return None if limits is None else self.compared(arrays, limits, Tally(), layout)
+
+    def compared(
+        self, arrays: Arrays, limits: Limits, tally: Tally, layout: str = "contiguous"
+    ) -> Difference | None:
+        """The first result outside its bound, with what was compared added to the tally."""
+        try:
+            results = self.call(arrays, layout)
+        except Misbehaved as found:
+            return Difference(next(iter(self.spec.outputs)), reason=str(found))
+        except Exception as error:
+            return Difference(next(iter(self.spec.outputs)), reason=f"it raised {type(error).__name__}: {error}")
+        outside = (self._outside(n, results[n], limits, arrays, tally) for n in self.spec.outputs)
+        return next((found for found in outside if found is not None), None)
+
+    def unsteady(self, arrays: Arrays, others: Arrays, calls: int) -> Difference | None:
+        """What earlier calls change in later ones with the same arguments."""
+        found = repeated([lambda: self.call(arrays), lambda: self.call(others)], calls)
+        return Difference(next(iter(self.spec.outputs)), reason=found) if found else None
+
+    def _outside(self, name: str, result: Any, limits: Limits, arrays: Arrays, tally: Tally) -> Difference | None:
+        exact, bounds = limits.exact[name], limits.bounds[name]
+        if result.shape != exact.shape:
+            return Difference(name, reason=f"its shape is {result.shape} instead of {exact.shape}")
+        got = result.astype(float)
+        units = self._units(got, exact, bounds)
+        if (units > self.tolerance).any() and self.form is not None:
+            bounds = np.fmax(bounds, self._of_form(arrays)[name])
+            units = self._units(got, exact, bounds)
+        tally.compared += units.size
+        tally.open += int(np.isinf(bounds).sum())
+        tally.worst = max(tally.worst, float(units.max(initial=0.0)))
+        if not (units > self.tolerance).any():
+            return None
+        at = np.unravel_index(int(np.argmax(units)), units.shape)
+        index = tuple(int(i) for i in at)
+        limit = float(self._limit(exact, bounds)[at])
+        return Difference(name, index, result[at], float(exact[at]), abs(float(got[at] - exact[at])), limit)
+
+    def _of_form(self, arrays: Arrays) -> dict[str, np.ndarray]:
+        try:
+            return form_bounds(self.form, arrays, self.arithmetic)
+        except (RedalgError, ArithmeticError, NotImplementedError, IndexError):
+            return {name: np.zeros(()) for name in self.spec.outputs}
+
+    def _limit(self, exact: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        """The bound, and one rounding to the type of the result."""
+        bits, least, _, _ = NARROW[self.dtype]
+        with np.errstate(all="ignore"):
+            limit = bounds + 2.0**-bits * np.abs(exact) + (bounds > 0) * 2.0 ** (least - bits)
+        return np.asarray(np.where(np.isfinite(exact), limit, 0.0))
+
+    def _units(self, got: np.ndarray, exact: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        """Errors in units of their limits: infinite for a NaN or an infinity in the wrong place, 0 where it is open."""
+        with np.errstate(all="ignore"):
+            limit = self._limit(exact, bounds)
+            largest = np.abs(exact) + limit >= NARROW[self.dtype][2]
+            fine = (got == exact) | (np.isnan(got) & np.isnan(exact)) | np.isinf(bounds)
+            fine |= largest & np.isinf(got) & (np.sign(got) == np.sign(exact))
+            fine |= np.isinf(exact) & (bounds > 0) & (got == np.copysign(NARROW[self.dtype][2], exact))
+            error = np.where(np.isfinite(exact) & np.isfinite(got), np.abs(got - exact), np.inf)
+            return np.asarray(np.where(fine | (error == 0), 0.0, error / limit))
