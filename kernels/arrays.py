@@ -110,7 +110,7 @@ def _elsewhere(kind: str, device: str, fix: str) -> RedalgError:
 
 def _torch_key(x: Any) -> Any:
     try:
-        return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & 15, x.requires_grad
+        return x.shape, x.stride(), x.dtype, x.device, x.data_ptr() & 15, x.requires_grad, x.is_neg()
     except RuntimeError as problem:  # what has no strides or no data is refused when a call is prepared
         raise TypeError(str(problem)) from problem
 

@@ -73,7 +73,7 @@ class Receiving:
         for number, (target, size, over) in enumerate(zip(targets, self.bytes, self.over, strict=True)):
             first = pointer(target)
             beneath = [p for p, start, low, high in at if start + low < first + size and first < start + high]
-            if any(p not in over or pointer(held[p]) != first for p in beneath):
+            if size and any(p not in over or pointer(held[p]) != first for p in beneath):
                 found.append(number)
         return found
 

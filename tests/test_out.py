@@ -23,7 +23,7 @@ SPECS = {  # on integers every one of them is exact, however it is computed
     "columns": "return s = sum[i](x[i,j])",
     "both": "s = sum[j](x[i,j]); y = s - 2 * x[i,j]; return y, s",
     "map": "return y = x[i,j] - v[i]",
-    "pointed": "return y = x[i,j] - sum[j](where(index(j) == t[i], x[i,j], 0))",
+    "pointed": "return y = x[i,j] - max[j](x[i,j]) - sum[j](where(index(j) == t[i], x[i,j], 0))",
     "two": "a = x[i,j] - max[j](x[i,j]); b = x[i,j] + max[j](x[i,j]); return a, b",
 }
 POOL = 420
