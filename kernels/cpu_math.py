@@ -36,6 +36,15 @@ def _sign(x: Value) -> Value:
     return select(x > 0.0, 1.0, select(x < 0.0, -1.0, x))
 
 
+def _pow2(x: Value) -> Value:
+    """The bits of the exponent alone, between the least normal number and its reciprocal; 1 for inf and NaN."""
+    form = x.form
+    power = (x.bit_pattern() & form.exponent_bits).as_real()
+    least = 2.0 ** (1 - form.bias)
+    power = select(power < least, least, select(power > 1.0 / least, 1.0 / least, power))
+    return select(absolute(x) < math.inf, power, 1.0)
+
+
 def _extremum(word: str) -> Callable[[Value, Value], Value]:
     """NaN if either is; of two zeros either one, which spares two instructions."""
     return lambda x, y: call(f"{word}imum", x, y, flags=("nsz",))
@@ -46,6 +55,7 @@ BODIES: dict[str, Callable[..., Value]] = {
     "log": cpu_log.log, "log1p": cpu_log.log1p, "erf": cpu_erf.erf, "erfc": cpu_erf.erfc,
     "sinh": cpu_power.sinh, "cosh": cpu_power.cosh, "asinh": cpu_power.asinh, "acosh": cpu_power.acosh,
     "atanh": cpu_power.atanh, "rcp": lambda x: 1.0 / x, "abs": absolute, "sign": _sign,
+    "pow2": _pow2,
     **{name: partial(call, name) for name in ("sqrt", "floor", "ceil", "rint")},
 }  # fmt: skip
 BINARY: dict[str, Callable[[Value, Value], Value]] = {"max_nan": _extremum("max"), "min_nan": _extremum("min")}

@@ -68,6 +68,8 @@ FAST_TANH = (
 )
 TANH_BEND = 0.55
 MAX_NAN = (8, 0)  # compute capability from which max.NaN is there
+EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF0000000000000}  # the bits of infinity
+LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
 MAGNITUDE = {"f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
 
 
@@ -128,6 +130,17 @@ def _sign(b: Any, x: Any, end: str) -> Any:
 
 def _is_finite(b: Any, x: Any, end: str) -> Any:
     return b.fcmp_ordered("<", _abs(b, x, end), CELL[end](float("inf")))
+
+
+def _pow2(b: Any, x: Any, end: str) -> Any:
+    """The bits of the exponent alone, between the least normal number and its reciprocal; 1 for inf and NaN."""
+    word, cell = (I32 if end == "f32" else I64), CELL[end]
+    power = b.bitcast(b.and_(b.bitcast(x, word), word(EXPONENT[end])), cell)
+    least = cell(LEAST[end])
+    power = b.select(b.fcmp_ordered("<", power, least), least, power)
+    most = cell(1.0 / LEAST[end])
+    power = b.select(b.fcmp_ordered(">", power, most), most, power)
+    return b.select(_is_finite(b, x, end), power, cell(1.0))
 
 
 def _instruction(b: Any, *args: Any, text: str, end: str) -> Any:
@@ -192,6 +205,7 @@ def _makers() -> Iterator[tuple[str, Callable[[], Any]]]:
             yield _real(f"{word}_nan", end, 2, partial(_extremum, word=word, end=end))
         yield _real("abs", end, 1, partial(_abs, end=end))
         yield _real("sign", end, 1, partial(_sign, end=end))
+        yield _real("pow2", end, 1, partial(_pow2, end=end))
         yield _real("rint", end, 1, partial(_rint, end=end))
         yield _real("is_finite", end, 1, partial(_is_finite, end=end), "b1")
         yield _real("rcp", end, 1, partial(_instruction, text=f"rcp.rn.{end}", end=end))

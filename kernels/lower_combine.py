@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import ONE, ZERO, Node, add, compare, div, is_const, leaves, logical, mul, state, sub, where
 from redalg.kernels.ir import Fold, Join, Let, Loop, Step
-from redalg.plan import COUNT, Anchor, Slot
+from redalg.plan import COUNT, Anchor, Slot, unit
 from redalg.symbolic import alias, divisors, nonzero, positive_names, resolve
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ class Combining:
             value = self.new[target] if target else resolve(anchor.target or ZERO, self.new, self.axes)
             if target is None and value.op != "state":
                 value = self._let(f"{name}_new", value, anchor.axes)
+                value = unit(value.attr.name, anchor.axes) if anchor.is_unit else value
         else:
             value = self._centre(anchor)
         self.new[name] = value
@@ -164,7 +165,8 @@ class Combining:
             value = values[held.parts[0]]
             if held.average != slot.average and value is not ZERO:  # in the normalisation of the moved slot
                 value = div(value, count) if slot.average else mul(value, count)
-        factor = resolve(coefficient, self.moves[k] | {COUNT.attr.name: count}, self.axes)
+        units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.anchors if a.is_unit}
+        factor = resolve(coefficient, self.moves[k] | units | {COUNT.attr.name: count}, self.axes)
         term = mul(factor, value)
         if value.op == "state" and slot.kind == "sum" and self._may_overflow(coefficient):
             return where(compare("eq", value, ZERO), ZERO, term)

@@ -14,7 +14,7 @@ from redalg.errors import RedalgError
 from redalg.graph import COMPARISONS, Node, rename_axes, walk
 from redalg.kernels.kinds import Kinds, counted, widest
 from redalg.kernels.points import point_of
-from redalg.kernels.signs import inverse, is_inverse, is_minus, is_negation, negated
+from redalg.kernels.signs import inverse, is_inverse, is_minus, is_negation, is_safe, negated
 from redalg.void import is_statistic
 
 COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
@@ -115,8 +115,7 @@ class Scalars:
             elif is_negation(node):
                 stack += [(a, axes) for a in node.args]
             elif is_inverse(node):
-                bounded = node.args[0].op == "state" and node.args[0].attr.name in self.bounded
-                if bounded or node.args[1].attr >= Fraction(-1, 2):  # reciprocals of roots are normal numbers
+                if is_safe(node, self.bounded):
                     self.define(node)
                 else:
                     stack.append((inverse(node), axes))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+from fractions import Fraction
+
 from redalg.graph import Node
 
 
@@ -28,6 +31,15 @@ def inverse(power: Node) -> Node:
     """1/power, for a power with a negative constant as its exponent."""
     base, e = power.args
     return base if e.attr == -1 else Node("pow", (base, Node("const", (), -e.attr)))
+
+
+def is_safe(node: Node, bounded: Container[str]) -> bool:
+    """Whether an inverse may be multiplied by, in place of a division: of what is bounded, of a root (these are normal
+    numbers), and of a unit, a power of 2 (that is exact)."""
+    base, exponent = node.args
+    if base.op == "pow2" or base.op == "state" and base.attr.domain == {"positive"}:
+        return bool(exponent.attr == -1)
+    return base.op == "state" and base.attr.name in bounded or bool(exponent.attr >= Fraction(-1, 2))
 
 
 def is_inverse(node: Node) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from redalg.formats import INTEGERS
 from redalg.numeric_cast import cast_array
+from redalg.numeric_maps import pow2
 
 REAL = {"f32": np.float32, "f64": np.float64}
 LEAST_NORMAL = 2.0**-126
@@ -117,7 +118,9 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
     for end, real in REAL.items():
         for name, function in FUNCTIONS.items():
             yield f"{name}_{end}", partial(_computed, function=function, real=real)
-        for name, ufunc in (("max_nan", np.maximum), ("min_nan", np.minimum), ("is_finite", _finite)):
+        for name, ufunc in (
+            ("max_nan", np.maximum), ("min_nan", np.minimum), ("is_finite", _finite), ("pow2", pow2),
+        ):  # fmt: skip
             yield f"{name}_{end}", partial(_typed, function=ufunc, real=real)
         for dtype in (*NARROW, "float32", "float64", *INTEGERS):
             yield f"round_{dtype}_{end}", partial(_round, dtype=dtype, real=real)

@@ -19,7 +19,8 @@ INSTRUCTIONS = {
     "exp": 8, "log": 22, "log1p": 16, "expm1": 14, "sigmoid": 16, "tanh": 18, "erf": 20, "erfc": 30, "sin": 24,
     "cos": 24, "tan": 34, "sinh": 24, "cosh": 20, "asin": 24, "acos": 24, "atan": 20, "asinh": 28, "acosh": 28,
     "atanh": 24,
-    "cast": 3, "tensor": 0, "state": 0, "const": 0, "special": 0, "size": 0, "true": 0, "false": 0, "index": 1,
+    "pow2": 4, "cast": 3, "tensor": 0, "state": 0, "const": 0, "special": 0, "size": 0, "true": 0, "false": 0,
+    "index": 1,
 }  # fmt: skip
 DIVISION, ROOT, POWER, ROUND8 = 8, 8, 70, 10
 QUICK, QUICKLY = 4, {"exp": 3, "log": 14}  # a division of elements of at most 16 bits, and functions of them

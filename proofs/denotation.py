@@ -2,7 +2,7 @@
 
 A sum slot is Σ_j lift(x_j; A) (divided by n where it is held as an average), an extremum, a position or a list is its
 reduction of the lift; an anchor of policy "extremum" is its target, one of policy "mean" stays a free variable, because
-nothing may depend on it.
+nothing may depend on it, and so does a "scale", which is positive.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Denotation:
     def _meaning(self, name: str, source: object, part: int) -> Term:
         if isinstance(source, Anchor):
             if source.target is None:
-                return self.terms.state(name, source.axes)
+                return self.terms.state(name, source.axes, source.leaf.domain)
             return self(source.target)
         if isinstance(source, Slot):
             return self.reduced(source, part, [self(body) for body in source.lift], self.axis)

@@ -36,24 +36,28 @@ class Monoid:
 
 @dataclass(frozen=True)
 class Anchor:
-    """What slots are centred on: `generator` is centred, A := target ("extremum") or A := A + shift ("mean")."""
+    """What slots are centred on: `generator` is centred, A := target ("extremum") or A := A + shift ("mean").
+
+    A "scale" is any positive number: which one is nobody's concern, for the form is proved for all of them.
+    """
 
     name: str
     axes: tuple[str, ...]
     kind: str  # "add" | "mul"
-    policy: str  # "extremum" | "mean"
+    policy: str  # "extremum" | "mean" | "scale"
     generator: Term | None  # what A starts on, for a mean
     target: Term | None
     shift: Term | None
 
     @property
     def leaf(self) -> Leaf:
-        return Leaf(self.name, self.axes, frozenset())
+        return Leaf(self.name, self.axes, frozenset({"positive"} if self.policy == "scale" else ()))
 
 
 @dataclass(frozen=True)
 class Move:
-    """One entry of the transport T: a coefficient over the anchors' shifts, and the slot (or "n") it multiplies."""
+    """One entry of the transport T: a coefficient over the anchors' shifts (and the scales they move to), and the slot
+    (or "n") it multiplies."""
 
     coefficient: Term
     slot: str

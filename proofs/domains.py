@@ -47,9 +47,9 @@ class Domains:
         """The transport's entries, over shifts of which the scales are not 0; a user's combination of any values."""
         t = self.terms
         for p in self.doc.passes:
-            scales = tuple(
-                t("ne", t.state(f"shift:{a.name}", a.axes), t.const(0)) for a in p.anchors if a.kind == "mul"
-            )
+            by = {a: t.state(f"shift:{a.name}", a.axes) for a in p.anchors if a.kind == "mul"}
+            scales = tuple(t("ne", ratio, t.const(0)) for ratio in by.values())
+            scales += tuple(t("lt", t.const(0), ratio) for a, ratio in by.items() if a.policy == "scale")
             yield from ((s.name, m.coefficient, scales) for s in p.slots for m in s.moves)
         for monoid in self.doc.monoids:
             combined = (*monoid.combined, *(x for _, nodes in monoid.actions for x in nodes))

@@ -236,11 +236,13 @@ class Reader:
 
     def anchor(self, value: Any, where: str) -> d.Anchor:
         r = self.record(value, where, "name", "axes", "kind", "policy", "generator", "target", "shift")
-        kind, policy = self.word(r["kind"], where, "add", "mul"), self.word(r["policy"], where, "extremum", "mean")
+        kind = self.word(r["kind"], where, "add", "mul")
+        policy = self.word(r["policy"], where, "extremum", "mean", "scale")
         target, shift = self.optional(r["target"], where), self.optional(r["shift"], where)
         generator, mean = self.optional(r["generator"], where), policy == "mean"
-        if (target is None) != mean or (shift is None) == mean or (generator is None) == mean:
-            why = "an extremum has a target, a mean has a shift and an element to start on"
+        stated = (target is not None, shift is not None, generator is not None)
+        if stated != (policy == "extremum", mean, mean) or policy == "scale" and kind != "mul":
+            why = "an extremum has a target, a mean has a shift and an element to start on, a scale divides"
             raise damaged(f"an anchor of policy {policy}", where, why)
         return d.Anchor(
             self.text(r["name"], where), self.names(r["axes"], where), kind, policy, generator, target, shift

@@ -72,14 +72,19 @@ class Statements:
     def primed(self, leaf: Leaf, primes: int) -> Term:
         return self.terms.state(leaf.name + "'" * primes, leaf.axes, leaf.domain)
 
+    def side(self, a: Anchor, side: str) -> Term:
+        return self.terms.state(f"{a.name}_{side}", a.axes, a.leaf.domain)
+
     def shifts(self, p: Pass, old: dict[str, Term], new: dict[str, Term]) -> dict[str, Term]:
         t = self.terms
         change = {"add": lambda a: t.sub(new[a], old[a]), "mul": lambda a: t.div(old[a], new[a])}
-        return {f"shift:{a.name}": change[a.kind](a.name) for a in p.anchors}
+        scales = {a.name: new[a.name] for a in p.anchors if a.policy == "scale"}
+        return {f"shift:{a.name}": change[a.kind](a.name) for a in p.anchors} | scales
 
     def moved(self, s: Slot, p: Pass, by: dict[str, Term], values: dict[str, Term], lifted: bool = False) -> Term:
         """Σ T·u over `values`; n counts as the constant function 1 (as its mean in an averaged slot)."""
         t, declared = self.terms, self.denote.declared | {f"shift:{a.name}": a.axes for a in p.anchors}
+        declared |= {a.name: a.axes for a in p.anchors}
         by_name = {x.name: x for x in p.slots}
         terms = []
         for m in s.moves:
@@ -156,7 +161,7 @@ class Statements:
         yield Obligation("O3", s.name, self.moved(s, p, still, values) if s.moves else t.special("nan"), values[s.name])
 
     def _distributive(self, s: Slot, p: Pass, by: dict[str, Term]) -> Iterator[Obligation]:
-        t, declared = self.terms, {f"shift:{a.name}": a.axes for a in p.anchors}
+        t, declared = self.terms, {n: a.axes for a in p.anchors for n in (a.name, f"shift:{a.name}")}
         u, v = t.state(f"{s.name}_a"), t.state(f"{s.name}_b")
         for m in s.moves:
             c = resolve(t, m.coefficient, by, declared)
@@ -251,7 +256,7 @@ class Statements:
             sides, counts, wholes = [], [], []
             for side, axis in zip("ab", self.doc.sides, strict=True):
                 along = dict(zip(self.doc.axis, axis, strict=True))
-                old = {a.name: t.state(f"{a.name}_{side}", a.axes) for a in p.anchors}
+                old = {a.name: self.side(a, side) for a in p.anchors}
                 values = {x.name: self._summed(x, old, axis, along) for x in p.slots if x.kind == "sum"}
                 counts.append(t.size(axis))
                 values[COUNT] = counts[-1]
@@ -274,7 +279,7 @@ class Statements:
             along = dict(zip(self.doc.axis, axis, strict=True))
             for a in p.anchors:
                 if a.kind == "mul":
-                    found.append(t("ne", t.state(f"{a.name}_{side}", a.axes), t.const(0)))
+                    found.append(t("ne", self.side(a, side), t.const(0)))
             for a, s in self._extrema(p):
                 old = t.state(f"{a.name}_{side}", a.axes)
                 found += [self._ordered(s, t.renamed(s.lift[0], along), old), self._ordered(s, old, new[a.name])]

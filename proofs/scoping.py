@@ -163,7 +163,7 @@ def _own_axes(t: Term) -> Iterator[str]:
 
 def parts_of(p: Pass) -> Names:
     """The parts of a pass's state, by name."""
-    found: Names = {"n": ((), COUNTED)} | {a.name: (a.axes, frozenset()) for a in p.anchors}
+    found: Names = {"n": ((), COUNTED)} | {a.name: (a.axes, a.leaf.domain) for a in p.anchors}
     for s in p.slots:
         found |= {part: (s.leaf(i).axes, s.domain) for i, part in enumerate(s.parts)}
     return found

@@ -1,8 +1,9 @@
 """What a form must be before its obligations mean anything: its shape, and who may read what.
 
 A lift reads the element, parameters and anchors that stand before it (only a sum's: nothing else is moved with them);
-a move's coefficient reads shifts, parameters and the count, never the element; a target reads the state before it.
-These are conditions on the shape of a document and are checked on its terms (`redalg.proofs.scoping`).
+a move's coefficient reads shifts, the scales it moves to, parameters and the count, never the element; a target reads
+the state before it. These are conditions on the shape of a document and are checked on its terms
+(`redalg.proofs.scoping`).
 """
 
 from __future__ import annotations
@@ -110,6 +111,7 @@ class _PassCheck:
         self.doc, self.scope, self.form, self.handed, self.where = doc, scope, p, handed, where
         self.names = parts_of(p) | handed
         self.shifts: Names = {f"shift:{a.name}": (a.axes, frozenset()) for a in p.anchors}
+        self.shifts |= {a.name: (a.axes, a.leaf.domain) for a in p.anchors if a.policy == "scale"}
         self.sums = {s.name: s for s in p.slots if s.kind == "sum"}
 
     def check(self) -> None:

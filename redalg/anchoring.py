@@ -23,6 +23,7 @@ from redalg.choices import Choice, Choices
 from redalg.graph import Node
 from redalg.locations import is_extremum
 from redalg.normal import Mono, Poly
+from redalg.scaling import units
 from redalg.separate import EXPONENT, Centring
 from redalg.signs import NEG
 
@@ -43,6 +44,7 @@ def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[
     locations.means(raw, backend, outputs, choices)
     locations.settle(raw, stages, choices)
     _formal(raw, backend, choices)
+    choices.units = units(raw, stages, outputs)
     return choices
 
 

@@ -17,6 +17,7 @@ from redalg.cascade import Cascade, RawBackend
 from redalg.choices import Choices
 from redalg.graph import Node
 from redalg.plan import COUNT, Anchor, PassPlan, Slot
+from redalg.scaling import in_units
 from redalg.signs import linear
 
 
@@ -34,19 +35,26 @@ class Emitter:
             found = self._memo[node] = self._emit(node)
         return found
 
+    def result(self, node: Node) -> Node:
+        """A node that is wanted itself: a sum stays a sum also where its slot is held in units of the data."""
+        poly = self.cascade.value(node).poly if self.cascade.scope.is_stage(node) else nf.Poly()
+        if any("positive" in x.attr.domain and x is not COUNT for x in _states(poly)):
+            return self._plain_sum(node, held=True) or self(node)
+        return self(node)
+
     def _is_quotient_of_values(self, node: Node) -> bool:
         """(ρ + S·A)/S is emitted as A + ρ/S: the anchor leaves the quotient exactly."""
         below = [f.args[0] for f in node.args if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0]
         scope, value = self.cascade.scope, self.cascade.value
         return any(f is COUNT or scope.is_stage(f) and len(value(f).poly) == 1 for f in below)
 
-    def _plain_sum(self, stage: Node) -> Node | None:
+    def _plain_sum(self, stage: Node, held: bool = False) -> Node | None:
         """A sum that is wanted itself stays a sum (exact for integers), also where its mean is held centred."""
         backend, scope = self.cascade.backend, self.cascade.scope
         body = stage.args[0]
         if stage.attr.kind != "sum" or not isinstance(backend, SlotBackend) or scope.uses(body):
             return None
-        if not scope.varies(body) or not backend.holds_anchor(self.cascade.value(stage).poly):
+        if not scope.varies(body) or not held and not backend.holds_anchor(self.cascade.value(stage).poly):
             return None
         slot = backend.sum_slot(((body, Fraction(1)),))
         return g.mul(COUNT, slot.leaf()) if slot.average else slot.leaf()
@@ -62,6 +70,10 @@ class Emitter:
             if len(p) > 1 and self.centring.moves(p):
                 node = nf.poly_node(p)
         return g.rebuild(node, tuple(self(a) for a in node.args)) if node.args else node
+
+
+def _states(poly: nf.Poly) -> set[Node]:
+    return {x for gen in poly.generators() for x in g.leaves(gen, "state")}
 
 
 def in_order(root: Node, anchors: Iterable[Anchor]) -> Node:
@@ -160,12 +172,13 @@ def _build(
     slots = SlotBackend(choices, raw.axis, axis_order, averaged_stages=_averaged(stages, nodes, raw.axis))
     slots.names |= taken
     hidden = [c.target for c in choices.exponents.values() if c.target is not None]
+    hidden += [u.target for u in choices.units.found]
     final = Cascade([*stages, *_extrema(hidden)], raw.axis, raw.scope.known, slots, raw.commute)
     slots.separator_poly = final.separator.poly
     if any(final.value(s).blocked for s in stages if raw.value(s).blocked is None):
         raise Unresolved
     emit = Emitter(final, export)
-    emitted = [_guarded(n, emit(n), final, emit) for n in nodes]
+    emitted = [_guarded(n, emit.result(n), final, emit) for n in nodes]
     anchors = slots.anchors(final.separator, emit)
     built = [_emitted_slot(s, emit) for s in slots.closed()]
     emitted = [_poisoned(n, v, _live(anchors, built, [v])[1], final) for n, v in zip(written, emitted, strict=True)]
@@ -174,7 +187,8 @@ def _build(
     _check_closed(anchors, built, emitted, raw.scope.known)
     order = _order(anchors, built)
     plan = PassPlan(tuple(anchors), tuple(built), order)
-    return plan, [in_order(n, anchors) for n in emitted], final
+    known = slots.held((*slots.sums.values(), *slots.others.values()))
+    return plan, in_units([in_order(n, anchors) for n in emitted], known), final
 
 
 def _guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:

@@ -15,9 +15,10 @@ from typing import Any
 from redalg import graph as g
 from redalg import normal as nf
 from redalg.anchoring import mask_of, normalised
-from redalg.centred import Centred, label, unscaled
+from redalg.centred import label, unscaled
 from redalg.choices import Choice
 from redalg.graph import Node
+from redalg.measured import Measured
 from redalg.normal import Mono, Poly
 from redalg.plan import COUNT, Anchor, Move, Slot, shift
 from redalg.separate import EXPONENT, Separator
@@ -30,7 +31,7 @@ PARTS = {
 
 
 @dataclass
-class SlotBackend(Centred):
+class SlotBackend(Measured):
     """Collects slots under centred generators."""
 
     averaged_stages: frozenset[Node] = frozenset()
@@ -64,7 +65,7 @@ class SlotBackend(Centred):
         kept: dict[Node, Fraction] = {}
         rates = self._rates(exponent_of(separator, varying), mask_of(varying, self))
         for gen, p in varying:
-            scale = self.choices.scales.get(gen)
+            scale = self.choices.scales.get(gen) if self.choices.units.of(gen) is None else None
             if gen.op == "exp" and rates and not separator.centring.is_centred(gen):
                 continue
             if scale is not None and p >= 2:
@@ -85,7 +86,7 @@ class SlotBackend(Centred):
             factor = factor * _exp_poly(self.value_at(site).scale(lam))
         result = nf.mono(kept)
         assert result is not None
-        return result, factor
+        return self.in_units(result, factor)
 
     def _rates(self, rate: Poly, mask: Node) -> list[tuple[Choice, Fraction]]:
         """The anchors of an exponent with their coefficients: of the whole, else of its terms."""
@@ -109,9 +110,10 @@ class SlotBackend(Centred):
             scaled = any(role != "power" for role in roles) or any(gen.op == "exp" for gen, _ in varying)
             about_mean = any(site.choice.policy == "mean" for site, role, _ in found_roles if role == "power")
             average = not scaled and (average or about_mean)
-            lift = nf.mono_node(varying)
+            lift = self.lifted(varying)
             name = self.fresh(("avg_" if average else "sum_") + "_".join(self._word(gen, p) for gen, p in varying))
-            anchors = tuple(dict.fromkeys(site.name for site, _, _ in found_roles))
+            sites = [*(site for site, _, _ in found_roles), *self.units_in(varying)]
+            anchors = tuple(dict.fromkeys(site.name for site in sites))
             found = Slot(
                 name,
                 "sum",
@@ -219,12 +221,15 @@ class SlotBackend(Centred):
         if role == "tie":
             return [(one, g.where(g.compare("eq", h, g.ZERO), g.ONE, g.ZERO))]
         if role == "scale":
-            return [(one, g.power(h, p))]
-        k = int(p)
+            return [(one, g.power(h, p * self.degree_of(gen)))]
+        k, ratio = int(p), g.ONE
+        for of in self.units_in(one):  # (x - A')/S' = (S/S')·(x - A)/S - h/S'
+            unit_leaf, ratio = (g.rename_axes(x, names) for x in (of.leaf, shift(of.name, of.axes)))
+            h = g.div(h, unit_leaf)
         out: list[tuple[Mono, Node]] = []
         for i in range(k + 1):
             power: Mono = ((gen, Fraction(i)),) if i else ()
-            out.append((power, g.mul(g.const(comb(k, i)), g.power(g.neg(h), k - i))))
+            out.append((power, g.mul(g.const(comb(k, i)), g.power(ratio, i), g.power(g.neg(h), k - i))))
         return out
 
     def anchors(self, separator: Separator, emit: Callable[[Node], Node]) -> list[Anchor]:
@@ -236,11 +241,13 @@ class SlotBackend(Centred):
             target = emit(c.target) if c.target is not None else None
             move = None
             if c.policy == "mean":
-                weights, _ = self.term(c.weights or nf.UNIT, separator)
+                weights, of_weights = self.term(c.weights or nf.UNIT, separator)
                 gen = g.sub(c.generator, site.leaf)
                 self.centred[gen] = (site, "power")
-                top = self.sum_slot(nf.mono_mul(weights, ((gen, Fraction(1)),)) or nf.UNIT)
-                move = self._ratio(top, weights)
+                bare = nf.mono_mul(self.bare(weights), ((gen, Fraction(1)),))
+                whole, of_whole = self.in_units(bare or nf.UNIT, nf.constant(1))
+                unit = g.div(nf.poly_node(of_whole), nf.poly_node(of_weights))
+                move = g.mul(unit, self._ratio(self.sum_slot(whole), weights))
             out.append(Anchor(site.name, site.axes, c.kind, emit(c.generator), c.policy, target, move, c.why))
         return out
 

@@ -127,7 +127,7 @@ class Centred:
         """(anchor, role, renaming of the anchor's axes) of a centred generator, also where it reads other axes."""
         if gen in self.centred:
             return (*self.centred[gen], {})
-        names = {a: a.rstrip("'").split("~")[0] for a in gen.axes if a.endswith("'") or "~" in a}
+        names = fresh_axes(gen)
         if not names or len(set(names.values())) < len(names):
             return None
         plain = self.centred.get(g.rename_axes(gen, names))
@@ -137,8 +137,13 @@ class Centred:
         return bool(self.choices.elements)
 
     def holds_anchor(self, p: Poly) -> bool:
-        leaves = {site.leaf for site in self.sites.values()}
+        leaves = {site.leaf for site in self.sites.values() if not site.choice.is_unit}
         return any(x in leaves for gen in p.generators() for x in g.leaves(gen, "state"))
+
+
+def fresh_axes(gen: Node) -> dict[str, str]:
+    """The axes that a generator reads under other names, with their own."""
+    return {a: a.rstrip("'").split("~")[0] for a in gen.axes if a.endswith("'") or "~" in a}
 
 
 def unscaled(bound: Node) -> Node:
@@ -155,4 +160,4 @@ def label(node: Node) -> str:
     return names[0] if len(set(names)) == 1 else "u" if names else "c"
 
 
-__all__ = ["AnchorSite", "Centred", "label", "unscaled"]
+__all__ = ["AnchorSite", "Centred", "fresh_axes", "label", "unscaled"]

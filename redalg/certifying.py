@@ -87,9 +87,9 @@ class Export:
                 a.name,
                 a.axes,
                 a.kind,
-                a.policy,
+                "scale" if a.is_unit else a.policy,
                 self(a.generator) if a.policy == "mean" else None,
-                None if a.policy == "mean" or a.target is None else self(a.target),
+                None if a.policy == "mean" or a.target is None or a.is_unit else self(a.target),
                 None if a.policy != "mean" or a.shift is None else self(a.shift),
             )
             for a in p.anchors

@@ -14,6 +14,7 @@ from typing import Any
 from redalg import normal as nf
 from redalg.graph import Node
 from redalg.normal import Mono
+from redalg.scaling import Units
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,11 @@ class Choice:
     weights: Mono | None  # mean: the raw monomial g of Σgx/Σg
     why: str
     bound: Node | None = None  # scales: the stage value that bounds the generator
+
+    @property
+    def is_unit(self) -> bool:
+        """A power of 2, as the anchors of `redalg.scaling` are."""
+        return self.kind == "mul" and self.target is not None and self.target.op == "pow2"
 
     def axes(self, axis: tuple[str, ...]) -> frozenset[str]:
         """The axes of the anchor: those of its generator, of its target and of its weights, but for the streamed."""
@@ -47,6 +53,7 @@ class Choices:
     scales: dict[Node, Choice] = field(default_factory=dict)  # generator -> its scale
     ties: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (element, extremum stage)
     casts: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (G, H)
+    units: Units = field(default_factory=Units)  # powers of 2 that elements are divided by
     _shared: dict[tuple[object, ...], Choice] = field(default_factory=dict)
 
     def shared(self, choice: Choice) -> Choice:
@@ -80,7 +87,7 @@ class Choices:
 
         left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
         first, rest = (kept(self.exponents), kept(self.deviations)), (kept(self.inside), kept(self.scales))
-        return Choices(*first, left, *rest, kept(self.ties), kept(self.casts))
+        return Choices(*first, left, *rest, kept(self.ties), kept(self.casts), self.units)
 
 
 __all__ = ["Choice", "Choices"]

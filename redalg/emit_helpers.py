@@ -38,6 +38,14 @@ def last(x, axis):
     x = np.moveaxis(x, places, range(-len(places), 0))
     return x.reshape(*x.shape[: x.ndim - len(places)], -1)
 ''',
+    "pow2": '''\
+def pow2(x):
+    """The largest power of 2 that is at most |x|, kept where it and its reciprocal are normal; 1 for inf and NaN."""
+    x = np.asarray(x) + 0.0
+    least = np.finfo(x.dtype).minexp
+    exponent = np.clip(np.where(x == 0, least, np.frexp(x)[1] - 1), least, -least)
+    return np.ldexp(np.ones((), x.dtype), np.where(np.isfinite(x), exponent, 0))
+''',
     "position": '''\
 def position(x, axis, best):
     """The first position of the largest or smallest value; of the first NaN, if there is one."""

@@ -20,7 +20,7 @@ LONG = 14  # operations from which on an expression gets a line of its own
 NUMPY = {
     "asin": "np.arcsin", "acos": "np.arccos", "atan": "np.arctan", "asinh": "np.arcsinh", "acosh": "np.arccosh",
     "atanh": "np.arctanh", "conj": "np.conj", "re": "np.real", "im": "np.imag", "erf": "erf", "erfc": "erfc",
-    "sigmoid": "sigmoid", "relu": "relu", "not": "np.logical_not",
+    "sigmoid": "sigmoid", "relu": "relu", "pow2": "pow2", "not": "np.logical_not",
 }  # fmt: skip
 SPECIAL = {"oo": "np.inf", "-oo": "-np.inf", "nan": "np.nan", "pi": "np.pi", "e": "np.e", "i": "1j"}
 RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
@@ -28,7 +28,7 @@ RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
 
 RESERVED = frozenset(
     "a b n state part start stop length block known np math run lift combine finalize exports last position top fold "
-    "erf erfc sigmoid relu exp_centred exp_scaled cast_array".split()
+    "erf erfc sigmoid relu pow2 exp_centred exp_scaled cast_array".split()
 )
 TAKEN = re.compile(r"t\d+|(size|index|combine)_.*|.*_(a|b|start|moved)|(lift|combine|exports)\d+")
 

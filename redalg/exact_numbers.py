@@ -248,6 +248,19 @@ def _whole(a: ExactArithmetic, x: Number, up: bool) -> Number:
     return (a.mp.ceil if up else a.mp.floor)(x)
 
 
+def _pow2(a: ExactArithmetic, x: Number) -> Number:
+    """The largest power of 2 that is at most |x|; 1 where there is none."""
+    if a.is_infinite(x) or a.is_nan(x) or x == 0:
+        return Fraction(1)
+    size = abs(x)
+    if isinstance(size, Fraction):
+        exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    else:
+        exponent = int(a.mp.frexp(size)[1]) - 1
+    power = Fraction(2) ** exponent
+    return power / 2 if power > size else power
+
+
 _RATIONAL_MAPS: dict[str, Callable[[ExactArithmetic, Number], Number]] = {
     "abs": lambda a, x: abs(x),
     "sign": _sign,
@@ -257,6 +270,7 @@ _RATIONAL_MAPS: dict[str, Callable[[ExactArithmetic, Number], Number]] = {
     "conj": lambda a, x: a.mp.conj(x) if a.is_complex(x) else x,
     "re": lambda a, x: x.real,
     "im": lambda a, x: x.imag if a.is_complex(x) else Fraction(0),
+    "pow2": _pow2,
 }
 _KNOWN: dict[tuple[str, Fraction], Fraction] = {
     **{(name, Fraction(0)): Fraction(0) for name in "sin tan sinh asin atan asinh atanh tanh log1p expm1 erf".split()},

@@ -171,6 +171,8 @@ def _anchors(p: PassPlan) -> Iterator[str]:
 
 def _policy(anchor: Anchor) -> str:
     what = short(anchor.generator)
+    if anchor.is_unit and anchor.target is not None:
+        return f"{short(anchor.target)}, a power of 2, is divided out of {what}, and follows the data"
     if anchor.policy == "extremum":
         verb = "subtracted from" if anchor.kind == "add" else "divided out of"
         return f"{short(anchor.target) if anchor.target is not None else '0'} is {verb} {what}, and follows the data"

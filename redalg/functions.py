@@ -97,6 +97,17 @@ class sigmoid(Map):  # noqa: N801
         return self.args[0].is_extended_real
 
 
+class pow2(Map):  # noqa: N801
+    """The largest power of 2 that is at most |x|: the unit of a scale anchor."""
+
+    @classmethod
+    def eval(cls, x: sympy.Expr) -> None:
+        return None
+
+    def _eval_is_extended_positive(self) -> bool:
+        return True
+
+
 class log1p(Map):  # noqa: N801
     @classmethod
     def eval(cls, x: sympy.Expr) -> sympy.Expr | None:

@@ -9,6 +9,7 @@ Operations (the whole language; `attr` in brackets)::
     tensor [Decl]  state [Decl]           index [axis]  size [axis]
     add  mul  (n-ary)                     pow (base, exponent)
     <name> in UNARY (one argument)        maximum  minimum (n-ary)
+    (pow2, the unit of a scale anchor, is the engine's: no spec has it)
     where (condition, then, else)         eq ne lt le (two arguments)   and or (n-ary)   not
     cast [dtype name]
     reduce [Reduce]  (bodies)             kinds: sum prod max min any all argmax argmin
@@ -29,7 +30,7 @@ from typing import Any
 
 UNARY = frozenset(
     "exp log abs sign relu sigmoid tanh log1p expm1 erf erfc sin cos tan sinh cosh asin acos atan asinh acosh atanh "
-    "floor ceil conj re im".split()
+    "floor ceil conj re im pow2".split()
 )
 COMPARISONS = frozenset({"eq", "ne", "lt", "le"})
 BOOLEAN = COMPARISONS | {"and", "or", "not", "true", "false"}

@@ -23,7 +23,7 @@ UNSUPPORTED = "unsupported"  # a node a spec refuses; attr is (what, name)
 
 _UNARY: dict[type, str] = {
     f.exp: "exp", sympy.exp: "exp", f.log: "log", f.Abs: "abs", sympy.Abs: "abs", sympy.sign: "sign",
-    f.relu: "relu", f.sigmoid: "sigmoid", f.log1p: "log1p", f.expm1: "expm1", sympy.tanh: "tanh",
+    f.relu: "relu", f.sigmoid: "sigmoid", f.log1p: "log1p", f.expm1: "expm1", f.pow2: "pow2", sympy.tanh: "tanh",
     sympy.erf: "erf", sympy.erfc: "erfc", sympy.sin: "sin", sympy.cos: "cos", sympy.tan: "tan", sympy.sinh: "sinh",
     sympy.cosh: "cosh", sympy.asin: "asin", sympy.acos: "acos", sympy.atan: "atan", sympy.asinh: "asinh",
     sympy.acosh: "acosh", sympy.atanh: "atanh", sympy.floor: "floor", sympy.ceiling: "ceil",

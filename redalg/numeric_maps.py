@@ -23,6 +23,15 @@ def sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1, e) / (1 + e)
 
 
+def pow2(x: Array) -> Array:
+    """The largest power of 2 that is at most |x|, kept where it and its reciprocal are normal; 1 for inf and NaN."""
+    x = np.asarray(x)
+    least = np.finfo(x.dtype).minexp
+    exponent = np.frexp(x)[1] - 1
+    exponent = np.clip(np.where(x == 0, least, exponent), least, -least)
+    return np.ldexp(np.ones((), x.dtype), np.where(np.isfinite(x), exponent, 0))
+
+
 def erf(x: Array) -> Array:
     """2/sqrt(pi) times the integral of exp(-t^2) from 0 to x, to about 1 unit in the last place of float64."""
     wide = np.asarray(x, np.float64)
@@ -119,6 +128,7 @@ FLOAT_MAPS: dict[str, Callable[[Array], Array]] = {
     "asinh": np.arcsinh,
     "acosh": np.arccosh,
     "atanh": np.arctanh,
+    "pow2": pow2,
 }
 EXACT_MAPS: dict[str, Callable[[Array], Array]] = {  # integers in, integers out
     "abs": np.abs,

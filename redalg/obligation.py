@@ -196,7 +196,9 @@ def step(anchor: Anchor, old: Node, new: Node) -> Node:
 
 
 def shifts(p: PassPlan, old: dict[str, Node], new: dict[str, Node]) -> dict[str, Node]:
-    return {f"shift:{a.name}": step(a, old[a.name], new[a.name]) for a in p.anchors}
+    """What a move reads: the shift of every anchor, and the units at the time it moves to."""
+    units = {a.name: new[a.name] for a in p.anchors if a.is_unit}
+    return {f"shift:{a.name}": step(a, old[a.name], new[a.name]) for a in p.anchors} | units
 
 
 def transported(slot: Slot, p: PassPlan, by: dict[str, Node], values: dict[str, Node]) -> Node:

@@ -27,6 +27,11 @@ def shift(anchor: str, axes: tuple[str, ...]) -> Node:
     return state(f"shift:{anchor}", axes)
 
 
+def unit(name: str, axes: tuple[str, ...]) -> Node:
+    """The leaf of a scale anchor that is a power of 2: positive on every state."""
+    return state(name, axes, ("positive",))
+
+
 def key(leaf: Node) -> str:
     """What a leaf's value goes by where tensors lie beside parts of a state, which may have the same names."""
     return f"given:{leaf.attr.name}" if leaf.op == "tensor" else str(leaf.attr.name)
@@ -55,13 +60,18 @@ class Anchor:
     why: str = ""  # the computed reason for the choice, for `explain`
 
     @property
+    def is_unit(self) -> bool:
+        """A power of 2 that elements are divided by. Any positive value serves, so that nothing rests on its target."""
+        return self.kind == "mul" and self.target is not None and self.target.op == "pow2"
+
+    @property
     def leaf(self) -> Node:
-        return state(self.name, self.axes)
+        return unit(self.name, self.axes) if self.is_unit else state(self.name, self.axes)
 
 
 @dataclass(frozen=True)
 class Move:
-    coefficient: Node  # over `shift:` leaves and parameters; 1 for the slot itself
+    coefficient: Node  # over `shift:` leaves, units at their new values, parameters; 1 for the slot itself
     slot: str  # a sum slot, or "n": Σ_j 1; read as a sum or as an average, as the moved slot is one
 
 

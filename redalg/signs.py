@@ -191,6 +191,8 @@ class Signs:
 
     def _function(self, node: Node, mask: Node | None) -> int:
         fact = FUNCTIONS.get(node.op)
+        if node.op == "pow2":
+            return POS
         if fact is None:
             return NONNEGATIVE if node.is_boolean else ANY
         if fact.range:

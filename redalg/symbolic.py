@@ -274,7 +274,8 @@ class _Merge:
             if self.slots[source].average != slot.average:  # in the normalisation of the moved slot
                 n = values[COUNT.attr.name]
                 value = div(value, n) if slot.average else mul(value, n)
-        known = self.moves[side] | {COUNT.attr.name: values[COUNT.attr.name]}
+        units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.anchors if a.is_unit}
+        known = self.moves[side] | units | {COUNT.attr.name: values[COUNT.attr.name]}
         return mul(resolve(coefficient, known, self.axes), value)
 
     def at_new_anchors(self, slot: Slot, side: int) -> Node:

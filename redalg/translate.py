@@ -196,6 +196,7 @@ _SAME: dict[str, Callable[..., Any]] = {
     "atan": sympy.atan, "asinh": sympy.asinh, "acosh": sympy.acosh, "atanh": sympy.atanh, "floor": sympy.floor,
     "ceil": sympy.ceiling, "conj": sympy.conjugate, "re": sympy.re, "im": sympy.im,
     "add": sympy.Add, "mul": sympy.Mul, "pow": sympy.Pow, "and": sympy.And, "or": sympy.Or,
+    "pow2": f.pow2,
     "not": lambda c: sympy.Not(c, evaluate=not isinstance(c, Relational)),
 }  # fmt: skip
 

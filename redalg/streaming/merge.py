@@ -208,6 +208,8 @@ class _Merge:
             return []
         env: dict[str, Any] = {**self.params, COUNT.attr.name: self.sides[side].n}
         for anchor in step.slot.anchors:
+            if self.program.anchors[anchor].is_unit:
+                env[anchor] = self.new.get(anchor, self.sides[0].parts[anchor])
             shift = self.shifts[side].get(anchor)
             if shift is None:
                 shift = still(self.program.anchors[anchor], self.sides[side].parts[anchor])

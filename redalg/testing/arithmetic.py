@@ -115,6 +115,8 @@ class Digits:
             return Fraction(1)
         if name == "log" and a == 1:
             return Fraction(0)
+        if name == "pow2":
+            return _pow2(a if isinstance(a, Fraction) else _as_fraction(a))
         return self._transcendental(name, self.wide(a))
 
     def _simple(self, name: str, a: Any) -> Any:
@@ -171,6 +173,14 @@ def _as_fraction(a: Any) -> Fraction | None:
         return None
     sign, mantissa, exponent, _ = a._mpf_
     return (-1) ** sign * Fraction(int(mantissa)) * Fraction(2) ** exponent
+
+
+def _pow2(a: Fraction | None) -> Fraction:
+    """The largest power of 2 that is at most |a|; 1 where there is none."""
+    if not a:
+        return Fraction(1)
+    power = Fraction(2) ** (abs(a.numerator).bit_length() - a.denominator.bit_length())
+    return power / 2 if power > abs(a) else power
 
 
 def _to_integer(exact: Fraction | None, a: Any, dtype: str) -> Any:

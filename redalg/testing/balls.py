@@ -173,6 +173,8 @@ class Balls:
             return Ball(abs(a.mid), a.rad)
         if name == "relu":
             return Ball(a.mid if a.mid != a.mid else max(a.mid, 0.0), a.rad)
+        if name == "pow2":  # whichever it is, what it divides is multiplied by it again
+            return Ball(math.ldexp(1.0, math.frexp(a.mid)[1] - 1) if 0 < abs(a.mid) < math.inf else 1.0, 0.0)
         if name in ("sign", "floor", "ceil"):
             return self._step(name, a)
         return self._smooth(name, a)
