@@ -162,7 +162,12 @@ class CudaRun(Shown):
 
 def _key(framework: Framework, given: list[Any]) -> list[Any]:
     ask = framework.key
-    return [a.__class__ if a.__class__ in NUMBERS else ask(a) for a in given]
+    return [ask(a) if a.__class__ not in NUMBERS else _number_key(a) for a in given]
+
+
+def _number_key(a: Any) -> Any:
+    """Integers outside int64 are no kind of call: they are refused when one is prepared."""
+    return a.__class__ if a.__class__ is not int or -(1 << 63) <= a < 1 << 63 else None
 
 
 class Ready:

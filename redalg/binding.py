@@ -28,7 +28,7 @@ from redalg.graph import Decl
 if TYPE_CHECKING:
     from redalg.spec import Spec
 
-_LARGEST = np.iinfo(np.int64).max
+_SMALLEST, _LARGEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
@@ -148,6 +148,9 @@ def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
     """The array as NumPy sees it (or a weak Python number) and its dtype (or Python type)."""
     if isinstance(given, bool | int | float | complex) and not isinstance(given, np.generic):
         _check_kind(decl, "b" if isinstance(given, bool) else _PYTHON_KINDS[_plain(given)], type(given).__name__, where)
+        if not exact and isinstance(given, int) and not _SMALLEST <= given <= _LARGEST:
+            why = f"integers are computed in int64, and it is {given}"
+            raise RedalgError(f"{decl} given as an int", where, why, f"pass float({decl.name})")
         return given, _plain(given)
     if exact and isinstance(given, numbers.Rational):
         return Fraction(int(given.numerator), int(given.denominator)), float

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+
+from redalg.kernels import arrays, cuda_run, driver
+from redalg.kernels.ir import STORAGE
+from redalg.kernels.target import H200
 
 BASE = 0x7F00_0000_0000  # an address
 
@@ -108,3 +115,30 @@ def tensor(**fields: Any) -> Tensor:
     for name, value in fields.items():
         setattr(made, name, value)
     return made
+
+
+class _Streams:
+    @staticmethod
+    def _cuda_getCurrentRawStream(device: int) -> int:
+        return 77
+
+
+def launches_of_nothing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A device that takes launches and runs nothing: (fixed arguments, addresses by role, values, stream) of each."""
+    launched: list[Any] = []
+
+    def launch(module: Any, cc: Any, limit: Any, geometry: Any, fixed: Any) -> Any:
+        roles = [p.role for p in module.params if p.role in ("operand", "number", "result", "scratch")]
+        return lambda values, stream: launched.append((fixed, dict(zip(roles, values, strict=True)), values, stream))
+
+    def empty(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
+        return Tensor(tuple(shape), dtype, at=BASE + (1 << 20))
+
+    monkeypatch.setattr(driver, "require", lambda: None)
+    monkeypatch.setattr(driver, "activate", lambda device: None)
+    monkeypatch.setattr(driver, "target_of", lambda device: H200)
+    monkeypatch.setattr(cuda_run, "Launch", launch)
+    monkeypatch.setattr(arrays, "_numba_device", lambda array: 0)
+    names = {name: name for name in STORAGE}
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, _C=_Streams(), **names))  # type: ignore[arg-type]
+    return launched

@@ -56,6 +56,15 @@ def test_refusals(change: dict, words: str) -> None:
     assert words in str(refused(arrays))
 
 
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+@pytest.mark.parametrize("c", [2**63, -(2**63) - 1, 2**70])
+def test_integers_outside_int64_are_refused(target: str, c: int) -> None:
+    form = ra.derive_incremental(ra.parse("tensors x[j], c; return y = c * sum[j](x[j])"))
+    with pytest.raises(ra.RedalgError, match=f"int64, and it is {c}"):
+        form.compile(target)(x=np.ones(3), c=c)
+    assert ra.reference(form.spec, x=[1, 1, 1], c=c, exact=True) == 3 * c
+
+
 def test_a_misspelt_name_is_answered_with_the_right_one() -> None:
     query = ra.tensors("query[i]")
     assert refused({"quary": np.ones(2)}, ra.Spec(y=query * 2)).fix == "did you mean 'query'?"

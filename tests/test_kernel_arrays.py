@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +13,12 @@ import redalg as ra
 from redalg.binding import bind
 from redalg.binding_origin import BFLOAT16_BITS
 from redalg.errors import RedalgError
-from redalg.kernels import arrays as arrays_module
-from redalg.kernels import cuda_run, driver
 from redalg.kernels.admitting import admitted, stand_in
 from redalg.kernels.arrays import CUPY, JAX, NUMBA, NUMPY, TORCH, alignment, dtype_name, framework_of, plain
 from redalg.kernels.cuda_run import CudaRun, Ready
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.lower import lower
-from redalg.kernels.target import H200
-from tests.gpu_standins import BASE, Capsule, Cupy, Face, Jax, Place, Tensor, tensor
+from tests.gpu_standins import BASE, Capsule, Cupy, Face, Jax, Place, Tensor, launches_of_nothing, tensor
 
 X, W = ra.tensors("x[i,j] w[j]")
 FORM = ra.derive_incremental(ra.Spec(s=ra.sum(X * W, "j"), m=ra.max(X, "j")))
@@ -31,31 +26,8 @@ SINGLE = ra.derive_incremental(ra.Spec(s=ra.sum(X, "j")))
 
 
 @pytest.fixture
-def one_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """A device that takes launches and runs nothing: (fixed arguments, addresses and numbers) of every launch."""
-    launched: list[Any] = []
-
-    def launch(module: Any, cc: Any, limit: Any, geometry: Any, fixed: Any) -> Any:
-        roles = [p.role for p in module.params if p.role in ("operand", "number", "result", "scratch")]
-        return lambda values, stream: launched.append((fixed, dict(zip(roles, values, strict=True)), values, stream))
-
-    def empty(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
-        return Tensor(tuple(shape), dtype, at=BASE + (1 << 20))
-
-    monkeypatch.setattr(driver, "require", lambda: None)
-    monkeypatch.setattr(driver, "activate", lambda device: None)
-    monkeypatch.setattr(driver, "target_of", lambda device: H200)
-    monkeypatch.setattr(cuda_run, "Launch", launch)
-    monkeypatch.setattr(arrays_module, "_numba_device", lambda array: 0)
-    names = {name: name for name in STORAGE}
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, _C=_Streams(), **names))  # type: ignore[arg-type]
-    yield launched
-
-
-class _Streams:
-    @staticmethod
-    def _cuda_getCurrentRawStream(device: int) -> int:
-        return 77
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    return launches_of_nothing(monkeypatch)
 
 
 def refused(call: Any, *words: str) -> RedalgError:

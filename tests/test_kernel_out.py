@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.errors import RedalgError
+from redalg.kernels import driver
 from redalg.kernels.arrays import NUMPY, TORCH
 from redalg.kernels.cuda_receiving import Receiving
+from redalg.kernels.cuda_run import CudaRun
 from redalg.kernels.in_place import in_place
 from redalg.kernels.layouts import View
 from redalg.kernels.lower import lower
@@ -20,7 +22,7 @@ from redalg.kernels.planning import plan
 from redalg.kernels.points import pointed
 from redalg.kernels.schedule import Schedule
 from redalg.kernels.target import H200
-from tests.gpu_standins import BASE, Tensor, tensor
+from tests.gpu_standins import BASE, Tensor, launches_of_nothing, tensor
 from tests.simulated import run as simulated
 
 CELLS = 96  # that operands and results lie in, of 4 bytes
@@ -149,6 +151,37 @@ def test_kernels_on_tensor_cores_are_never_in_place() -> None:
     views = {n: View.contiguous(shape) for n, shape in shapes.items() if shape}
     planned = plan(form, {n: "bfloat16" if shape else float for n, shape in shapes.items()}, views, H200)
     assert "tensor cores" in "\n".join(planned.choice.reasons) and not planned.over
+
+
+# --- what is launched -------------------------------------------------------------------------------------------------
+
+ROWS = ra.derive_incremental(ra.parse("return s = sum[j](x[i,j])"))
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    return launches_of_nothing(monkeypatch)
+
+
+def test_integers_outside_int64_are_refused_after_others_too(one_gpu: list[Any]) -> None:
+    run = CudaRun(ra.derive_incremental(ra.parse("tensors x[i,j], c; return y = c * sum[j](x[i,j])")))
+    for c in (2, 2**63 - 1, -(2**63)):
+        run(x=tensor(), c=c)
+    for c in (2**63, -(2**63) - 1, 2**70):
+        with pytest.raises(RedalgError, match=f"int64, and it is {c}"):
+            run(x=tensor(), c=c)
+    assert len(one_gpu) == 3 and len(run._ready) == 1
+
+
+def test_what_would_be_overwritten_is_computed_elsewhere_and_copied(
+    one_gpu: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[Any] = []
+    monkeypatch.setattr(driver, "copy", lambda *given: copies.append(given))
+    run, inside, beside = CudaRun(ROWS), Tensor((3,), at=BASE + 16), Tensor((3,), at=BASE + 48)
+    assert run(x=Tensor((3, 4)), out=inside) is inside and run(x=Tensor((3, 4)), out=beside, stream=5) is beside
+    elsewhere, place = (launched[1]["result"] for launched in one_gpu)
+    assert copies == [(BASE + 16, elsewhere, 12, 77)] and elsewhere != BASE + 16 and place == BASE + 48
 
 
 # --- kinds of calls ---------------------------------------------------------------------------------------------------
