@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from redalg.proofs.denotation import Denotation, Pieces
-from redalg.proofs.document import Document, Obligation, Pass
+from redalg.proofs.document import Anchor, Document, Obligation, Pass, Slot
 from redalg.proofs.terms import Term, Terms, leaves, walk
 from redalg.proofs.work import spend
 
@@ -38,6 +38,8 @@ class Domains:
                 for condition in self._conditions(n):
                     yield Obligation("O7", name, condition, t("true"), "domain", (*given, *guards))
         yield from self._targets(written)
+        for p in self.doc.passes:
+            yield from self._finite(p)
         for name, term, given in self._coefficients():
             for n in walk(term):
                 for condition in self._conditions(n):
@@ -92,6 +94,44 @@ class Domains:
                 given = tuple(map(self.pieces, guards))
                 yield Obligation("O7", a.name, self.pieces(condition), t("true"), "domain", given)
 
+    def _finite(self, p: Pass) -> Iterator[Obligation]:
+        """Where an infinity is written below an anchor: the anchor is a number on every piece, or the piece is void.
+
+        A maximum may be -oo (a minimum oo) where no element of the piece is selected: sums read that anchor only where
+        their elements are 0, whatever the anchor is.
+        """
+        t = self.terms
+        top, bottom = t.special("oo"), t.special("-oo")
+        for a in p.anchors:
+            if a.generator is not None and _infinite(a.generator):
+                own = self.denote.exported(a.generator)
+                yield from (self._holds(a.name, t("lt", x, y)) for x, y in ((own, top), (bottom, own)))
+            if a.target is None:
+                continue
+            if _infinite(a.target):
+                own = self.pieces(a.target)
+                yield from (self._holds(a.name, t("lt", x, y)) for x, y in ((own, top), (bottom, own)))
+            for s in _below(p, a):
+                for body in map(self.denote.exported, s.lift):
+                    if not _infinite(body):
+                        continue
+                    if s.kind != "min":
+                        yield self._holds(a.name, t("lt", body, top))
+                    if s.kind != "max":
+                        yield self._holds(a.name, t("lt", bottom, body))
+                    if s.kind in ("max", "min"):
+                        yield from self._void(p, a, t("eq", body, bottom if s.kind == "max" else top))
+
+    def _void(self, p: Pass, a: Anchor, void: Term) -> Iterator[Obligation]:
+        t, zero = self.terms, self.terms.const(0)
+        for s in p.slots:
+            if any(x.attr.name == a.name for x in leaves(*s.lift)):
+                for body in map(self.denote.exported, s.lift):
+                    yield Obligation("O7", s.name, t("where", void, body, zero), zero)
+
+    def _holds(self, name: str, condition: Term) -> Obligation:
+        return Obligation("O7", name, condition, self.terms("true"))
+
     def _conditions(self, n: Term) -> Iterator[Term]:
         t = self.terms
         zero = t.const(0)
@@ -105,6 +145,24 @@ class Domains:
                 yield t("le", zero, n.args[0])
         elif n.op == "pow":  # 0 to a positive power is 0; a negative base has a value for whole exponents alone
             yield t("le" if positive(n.args[1]) else "lt", zero, n.args[0])
+
+
+def _below(p: Pass, a: Anchor) -> list[Slot]:
+    """The slots that a target is computed from, also by way of other anchors."""
+    by_part, targets = {part: s for s in p.slots for part in s.parts}, {x.name: x.target for x in p.anchors}
+    seen: dict[str, None] = {}
+    stack = [a.name]
+    while stack:
+        name = stack.pop()
+        target = targets.get(name)
+        if name not in seen:
+            seen[name] = None
+            stack += [x.attr.name for x in leaves(target)] if target is not None else []
+    return list({by_part[name].name: by_part[name] for name in seen if name in by_part}.values())
+
+
+def _infinite(t: Term) -> bool:
+    return any(x.op == "special" and x.attr in ("oo", "-oo", "nan") for x in walk(t))
 
 
 def positive(t: Term) -> bool:

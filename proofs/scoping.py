@@ -32,6 +32,7 @@ class Scope:
         self.domains: dict[str, frozenset[str]] = {}
         self.axes: set[str] = set()
         self.lists: dict[str, int] = {}  # axis of a list -> its length
+        self.exports = {name for p in doc.passes for name, _ in p.exports}
         self._spec()
 
     def _spec(self) -> None:
@@ -122,11 +123,11 @@ class Scope:
         if name not in names:
             raise wrong(where, name, "it reads a name that is not there at that time")
         own, declared = names[name]
-        if len(own) != len(axes):
-            raise wrong(where, name, "it is read along another number of axes than it has")
-        for a, b in zip(own, axes, strict=True):
-            if a != b and b in self.stream:
-                raise wrong(where, name, "a part of the state is read along the stream")
+        mine, theirs = [base(a) for a in own], [base(a) for a in axes]
+        if name in self.exports:
+            mine, theirs = sorted(mine), sorted(theirs)  # an export has its axes by name, not by place
+        if mine != theirs:
+            raise wrong(where, name, "it is read along other axes than its own")
         if domain != declared:
             raise wrong(where, sorted(domain), f"{name} is declared with another domain; a leaf proves none")
 

@@ -30,8 +30,9 @@ def verify_file(
     """Print what the checker finds about a certificate; whether every obligation is proved (or of an allowed status).
 
     With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts; `rocq` names a file for the certificate
-    as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides. Raises: RedalgError for a file that cannot be read, or a file or folder that
-    cannot be written, and CertificateError for a file that is no certificate.
+    as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides. Raises: RedalgError
+    for a file that cannot be read, or a file or folder that cannot be written, and CertificateError for a file that is
+    no certificate.
     """
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.check import check

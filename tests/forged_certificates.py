@@ -290,3 +290,75 @@ def anchors_without_a_value_on_pieces() -> Iterator[Forged]:
         spec = {"y": ("sum:j", ("where", inside, generator, 0))}
         value = ("add", "$u", ("mul", "$c", "$A"))
         yield f"starting on a {name}", f.document(spec, slots, {"y": value})
+
+
+@forged
+def anchors_that_are_infinite() -> Iterator[Forged]:
+    """Where nothing of a piece is selected its maximum is -oo: no number that sums can be held at."""
+    selected: Expression = ("where", "?b[j]", "z[j]", 0)
+    spec = {"y": ("div", ("sum:j", ("mul", ("exp", "x[j]"), selected)), ("sum:j", ("exp", "x[j]")))}
+    for kind in ("max", "min"):
+        for other in ("oo", "-oo", "nan"):
+            for lift in (("where", "?b[j]", "x[j]", other), ("where", ("lt", "x[j]", 0), other, "z[j]")):
+                for chained in (False, True):
+                    f = Forge()
+                    anchor = "B" if chained else "A"
+                    e = ("exp", ("sub", "x[j]", f"${anchor}"))
+                    move = ("exp", ("neg", f"$shift:{anchor}"))
+                    parts = [f.slot("m", kind, lift), f.extremum("A", "$m")]
+                    parts += [f.extremum("B", ("mul", 2, "$A"))] * chained
+                    parts.append(f.slot("u", "sum", e, "", [(move, "u")]))
+                    parts.append(f.slot("v", "sum", ("mul", e, selected), "", [(move, "v")]))
+                    name = f"{kind} of {lift[1] if isinstance(lift[1], str) else 'a sign'}, else {other}, {chained}"
+                    yield name, f.document(spec, parts, {"y": ("div", "$v", "$u")})
+    for other in ("oo", "-oo", "nan"):
+        f = Forge()
+        start = ("where", "?b[j]", "x[j]", other)
+        parts = [
+            f.mean("A", start, ("div", "$u", "$n")),
+            f.slot("u", "sum", ("sub", "x[j]", "$A"), "", [(1, "u"), (("neg", "$shift:A"), "n")]),
+        ]
+        total = {"y": ("sum:j", ("where", "?b[j]", "x[j]", "x[j]"))}
+        yield f"starting on {other}", f.document(total, parts, {"y": ("add", "$u", ("mul", "$n", "$A"))})
+
+
+@forged
+def guards_of_other_places() -> Iterator[Forged]:
+    """A condition at one place along d says nothing of the places that a sum over d binds."""
+    conditions: dict[str, tuple[Expression, Expression, Expression]] = {
+        "logarithm": (("lt", 0, "w[d]"), ("sum:d", "w[d]"), ("sum:d", ("exp", ("log", "w[d]")))),
+        "quotient": (("ne", "w[d]", 0), ("sum:d", "w[d]"), ("sum:d", ("div", ("pow", "w[d]", 2), "w[d]"))),
+        "root": (("le", 0, "w[d]"), ("sum:d", "w[d]"), ("sum:d", ("pow", ("pow", "w[d]", Fraction(1, 2)), 2))),
+    }
+    for name, (condition, inner, value) in conditions.items():
+        f = Forge()
+        spec = {"y": ("where", condition, ("mul", ("sum:j", "x[j]"), inner), 0)}
+        shown = ("where", condition, ("mul", "$s", value), 0)
+        yield name, f.document(spec, [f.slot("s", "sum", "x[j]")], {"y": shown})
+    for size in (("abs", "w[d]"), ("pow", ("pow", "w[d]", 2), Fraction(1, 2)), ("relu", "w[d]")):
+        f = Forge()
+        guard = ("le", 0, "w[d]")
+        root = ("pow", ("add", ("sum:d", "w[d]"), ("neg", ("sum:d", size)), 1), Fraction(1, 2))
+        spec = {
+            "y": (
+                "where",
+                guard,
+                ("mul", ("sum:j", "x[j]"), ("add", ("sum:d", "w[d]"), ("neg", ("sum:d", size)), 1)),
+                0,
+            )
+        }
+        shown = ("where", guard, ("mul", "$s", ("pow", root, 2)), 0)
+        yield f"a sum of {size[0]}", f.document(spec, [f.slot("s", "sum", "x[j]")], {"y": shown})
+
+
+@forged
+def spreads_of_something_else() -> Iterator[Forged]:
+    """Σa·Σb - (Σc)² has a sign where c² = a·b, and with no other factor."""
+    for k in (2, 3):
+        f = Forge()
+        more = ("pow", ("sum:j", "w[j]"), k)
+        parts = {"a": ("pow", "x[j]", 2), "b": ("pow", "z[j]", 2), "c": ("mul", "x[j]", "z[j]"), "e": "w[j]"}
+        spread = ("sub", ("mul", ("sum:j", parts["a"]), ("sum:j", parts["b"]), more), ("pow", ("sum:j", parts["c"]), 2))
+        slots = [f.slot(name, "sum", body) for name, body in parts.items()]
+        value = ("sub", ("mul", "$a", "$b", ("pow", "$e", k)), ("pow", "$c", 2))
+        yield f"times a power {k}", f.document({"y": ("abs", spread)}, slots, {"y": value})

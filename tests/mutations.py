@@ -1,16 +1,31 @@
-"""Corrupted certificates: one change each, in a single place, hashes sealed again. Used by a test and a benchmark."""
+"""Corrupted certificates: one change each, in a single place. Used by a test and a benchmark.
+
+A mutant of the form or of the spec states the obligations of what it has become, with its hash sealed again
+(`consistent`): nothing but the falsehood of what it says can refuse it. Mutants of the obligations state others than
+their form entails.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from redalg.proofs.certificate import Certificate
+from redalg.proofs.check import Judge
+from redalg.proofs.document import Document
+from redalg.proofs.evaluate import TooMuch
 from redalg.proofs.reading import Reader
 from redalg.proofs.refusals import CertificateError
+from redalg.proofs.required import required
+from redalg.proofs.structure import check_structure
+from redalg.proofs.work import Exhausted, metered
+from tests.folding import Undecided, differs, drawn
 
 SWAPS = {
     "add": "mul",
@@ -42,12 +57,72 @@ class Mutant(NamedTuple):
     text: str
 
 
+class Verdict(NamedTuple):
+    """What became of a mutant: "reader", "structure", "proof" or "accepted"; the document, where it is one."""
+
+    by: str
+    document: Document | None = None
+
+
+def judged(m: Mutant) -> Verdict:
+    """Who refuses a mutant: the reader of JSON, the checks of shape and coverage, or a proof that fails."""
+    if m.where.startswith(("obligation", "given")):
+        try:
+            doc = Certificate.from_json(m.text).document
+        except CertificateError:
+            return Verdict("reader")
+        return _verified(doc)
+    try:
+        doc = Reader(json.loads(m.text) | {"obligations": []}).document(sealed=False)
+    except CertificateError:
+        return Verdict("reader")
+    try:
+        check_structure(doc)
+        doc = replace(doc, obligations=required(doc))
+    except (CertificateError, OverflowError, Exhausted):
+        return Verdict("structure")
+    return _verified(Certificate.from_json(Certificate(doc).to_json()).document)
+
+
+def _verified(doc: Document) -> Verdict:
+    """A proof that fails counts as that, also where a sum is not accounted for."""
+    try:
+        Certificate(doc).verify()
+    except CertificateError as e:
+        failed = re.search("is (unknown|tested|refuted)$", e.what) or not _all_proved(doc)
+        return Verdict("proof" if failed else "structure", doc)
+    return Verdict("accepted", doc)
+
+
+def _all_proved(doc: Document) -> bool:
+    try:
+        needed, judge = required(doc), Judge(doc)
+        with metered():
+            return needed != doc.obligations or all(judge.proves(o) for o in needed)
+    except (CertificateError, OverflowError, Exhausted):
+        return True
+
+
+def contradicted(doc: Document, streams: int, seed: object) -> bool:
+    """Whether some stream folds to another value than the definition has."""
+    draw = random.Random(repr(seed))
+    for _ in range(streams):
+        try:
+            if differs(doc, *drawn(doc, draw), draw):
+                return True
+        except (Undecided, TooMuch):
+            continue
+    return False
+
+
 Place = tuple[str, Callable[[], int], Callable[[int], None]]
 
 
-def mutants(text: str, count: int, seed: object) -> Iterator[Mutant]:
-    """`count` corrupted copies of one certificate, a function of the seed."""
+def mutants(text: str, count: int, seed: object, obligations: bool = True) -> Iterator[Mutant]:
+    """`count` corrupted copies of one certificate, a function of the seed; `obligations`: some in what is stated."""
     draw, original, made = random.Random(repr(seed)), json.loads(text), 0
+    if not obligations:
+        original["obligations"] = []
     for _ in range(40 * count):
         if made == count:
             return
@@ -117,13 +192,17 @@ def _term(data: dict[str, Any], draw: random.Random) -> tuple[str, str] | None:
         return None
     kind, row = found
     new = _appended(rows, row)
-    for old, child in zip(reversed(path[:-1]), reversed(path), strict=False):
+    made = {path[-1]: new}
+    for old, child in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
         row, first, done = list(rows[old]), len(rows[old]) - len(arguments(rows[old])), False
         for i in range(first, len(row)):
             if row[i] == child and not done:
                 row[i], done = new, True
-        new = _appended(rows, row)
+        made[old] = new = _appended(rows, row)
     put(new)
+    if where.startswith("spec."):  # a stage of the spec is a stage of what has become of it
+        for s in data["stages"]:
+            s["node"] = made.get(s["node"], s["node"])
     return kind, where
 
 
@@ -168,7 +247,8 @@ def _changed(row: list[Any], draw: random.Random) -> tuple[str, list[Any]] | Non
 
 
 def _structure(data: dict[str, Any], draw: random.Random) -> tuple[str, str] | None:
-    lists: list[tuple[str, list[Any]]] = [("obligations", data["obligations"])] * 3 + [("stages", data["stages"])]
+    lists: list[tuple[str, list[Any]]] = [("stages", data["stages"])]
+    lists += [("obligations", data["obligations"])] * 3 if data["obligations"] else []
     flags: list[tuple[str, dict[str, Any], str]] = []
     for p in data["passes"]:
         lists += [("anchors", p["anchors"]), ("slots", p["slots"])]

@@ -145,7 +145,9 @@ def test_what_is_given_unequal_to_a_number_is_not_given_unequal_to_zero() -> Non
         assert Judge(f.document({"y": "x"}, [], {})).proves(o) is proved
 
 
-@pytest.mark.parametrize("forgery", ["guards_that_are_dropped", "extrema_of_other_rows", "extrema_through_even_powers"])
+@pytest.mark.parametrize(
+    "forgery", ["guards_that_are_dropped", "spreads_of_something_else", "extrema_through_even_powers"]
+)
 def test_thorough_verification_contradicts_a_judge_that_proves_everything(
     forgery: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
