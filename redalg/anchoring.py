@@ -35,6 +35,9 @@ def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[
     for body in _bodies(raw, stages):
         _exponents(raw, body, choices)
         _scales(raw, body, choices)
+    for s in stages:
+        if s.attr.kind == "sum" and s not in meeting:  # e^x alone is held at the anchor that e^x - D has
+            _exponents(raw, raw.value(s).body or Poly(), choices, known=True)
     locations.whole_bodies(raw, stages, choices)
     sums = [s for s in meeting if s.attr.kind == "sum"]
     for s in sums:
@@ -80,7 +83,8 @@ def normalised(p: Poly) -> tuple[Poly, Fraction]:
     return p.scale(1 / lead), lead
 
 
-def _exponents(raw: Cascade, body: Poly, choices: Choices) -> None:
+def _exponents(raw: Cascade, body: Poly, choices: Choices, known: bool = False) -> None:
+    """Anchors for the exponentials of a body (`known`: for those that have one under some other mask)."""
     for m in (nf.plain(m) for m, _ in body.ordered()):
         varying, fixed = raw.separator.split(m)
         element, context = exponent(raw, varying), exponent(raw, fixed)
@@ -89,6 +93,8 @@ def _exponents(raw: Cascade, body: Poly, choices: Choices) -> None:
         u, rate = normalised(element)
         node = nf.poly_node(u)
         mask = mask_of(varying, raw.backend.centring)
+        if known and (choices.exponent(node, mask) or not choices.with_exponent(node)):
+            continue
         if (node, mask) in choices.exponents or _by_terms(raw, u, mask, choices):
             continue
         located = Poly({k: c for k, c in context.terms.items() if any(is_extremum(gen) for gen, _ in k)})

@@ -14,9 +14,10 @@ from redalg import normal as nf
 from redalg.anchoring import choose
 from redalg.building import SlotBackend
 from redalg.cascade import Cascade, RawBackend
-from redalg.choices import Choices
+from redalg.choices import Choice, Choices
 from redalg.graph import Node
-from redalg.plan import COUNT, Anchor, PassPlan, Slot
+from redalg.plan import COUNT, IN_RANGE, MODERATE, Anchor, PassPlan, Slot
+from redalg.printing import short
 from redalg.scaling import in_units
 from redalg.signs import linear
 
@@ -137,21 +138,49 @@ def build_pass(
     axis_order: tuple[str, ...],
     taken: frozenset[str],
     written: list[Node] | None = None,
-) -> tuple[PassPlan, list[Node], Cascade]:
-    """The plan of one pass that computes `nodes`, and the nodes over its state.
+) -> tuple[PassPlan, list[Node], dict[str, str]]:
+    """The plan of one pass that computes `nodes`, the nodes over its state, and what is assumed for want of anchors.
 
     `written`: the nodes as the spec has them, where `nodes` are already rewritten.
     """
     stages = _needed(raw, nodes)
     choices = choose(raw, backend, stages, nodes)
-    try:
-        return _build(raw, nodes, stages, choices, export, axis_order, taken, written or nodes)
-    except Unresolved:
-        return _build(raw, nodes, stages, Choices(), export, axis_order, taken, written or nodes)
+    left_out: list[Choice] = []
+    while True:  # an anchor less each time
+        try:
+            plan, values = _build(raw, nodes, stages, choices, export, axis_order, taken, written or nodes)
+            return plan, values, _assumed(left_out)
+        except Unresolved as obstacle:
+            left_out.append(obstacle.culprit(choices))
+            choices = choices.without(left_out[-1])
 
 
 class Unresolved(Exception):
-    """Centring has hidden a cancellation that the raw analysis saw, or its anchors wait for each other."""
+    """Centring has hidden a cancellation in a stage that the raw analysis saw, or anchors wait for each other."""
+
+    def __init__(self, stage: Node | None = None, waiting: Iterable[Choice] = ()) -> None:
+        super().__init__()
+        self.stage, self.waiting = stage, tuple(waiting)
+
+    def culprit(self, choices: Choices) -> Choice:
+        """The anchor to do without: one that the obstacle involves, of an element rather than of an exponential."""
+        inside = set(g.walk(self.stage)) if self.stage is not None else set()
+        found = list(self.waiting) or [c for c in choices.all() if c.generator in inside] or choices.all()
+        exponents = choices.exponents.values()
+        return min(found, key=lambda c: c in exponents)
+
+
+def _assumed(left_out: list[Choice]) -> dict[str, str]:
+    """The named assumptions under which a form does without some anchors."""
+    texts = {
+        IN_RANGE: "exponentials of {} are summed as they are, for no anchor could be had: they must not overflow",
+        MODERATE: "powers of {} are summed as they are, for no anchor could be had: far from 0 they lose digits",
+    }
+    found: dict[str, list[str]] = {}
+    for c in left_out:
+        name = IN_RANGE if c.policy == "extremum" and c.kind == "add" else MODERATE
+        found.setdefault(name, []).append(short(c.generator))
+    return {name: texts[name].format(", ".join(what)) for name, what in found.items()}
 
 
 def _needed(raw: Cascade, nodes: list[Node]) -> list[Node]:
@@ -168,15 +197,16 @@ def _build(
     axis_order: tuple[str, ...],
     taken: frozenset[str],
     written: list[Node],
-) -> tuple[PassPlan, list[Node], Cascade]:
+) -> tuple[PassPlan, list[Node]]:
     slots = SlotBackend(choices, raw.axis, axis_order, averaged_stages=_averaged(stages, nodes, raw.axis))
     slots.names |= taken
     hidden = [c.target for c in choices.exponents.values() if c.target is not None]
     hidden += [u.target for u in choices.units.found]
     final = Cascade([*stages, *_extrema(hidden)], raw.axis, raw.scope.known, slots, raw.commute)
     slots.separator_poly = final.separator.poly
-    if any(final.value(s).blocked for s in stages if raw.value(s).blocked is None):
-        raise Unresolved
+    for s in stages:
+        if final.value(s).blocked:
+            raise Unresolved(stage=s)
     emit = Emitter(final, export)
     emitted = [_guarded(n, emit.result(n), final, emit) for n in nodes]
     anchors = slots.anchors(final.separator, emit)
@@ -186,9 +216,11 @@ def _build(
     anchors, built = _live(anchors, built, emitted)
     _check_closed(anchors, built, emitted, raw.scope.known)
     order = _order(anchors, built)
+    if order is None:
+        raise Unresolved(waiting=[site.choice for site in slots.sites.values() if site.name in {a.name for a in anchors}])
     plan = PassPlan(tuple(anchors), tuple(built), order)
     known = slots.held((*slots.sums.values(), *slots.others.values()))
-    return plan, in_units([in_order(n, anchors) for n in emitted], known), final
+    return plan, in_units([in_order(n, anchors) for n in emitted], known)
 
 
 def _guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
@@ -356,8 +388,11 @@ def _check_closed(anchors: list[Anchor], slots: list[Slot], nodes: list[Node], k
             raise AssertionError(f"the plan reads {leaf.attr.name}, which nothing computes")
 
 
-def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...]:
-    """Every name after what it is computed from; an anchor on its own residual precedes the slots it centres."""
+def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...] | None:
+    """Every name after what it is computed from; an anchor on its own residual precedes the slots it centres.
+
+    None where anchors wait for each other.
+    """
     owner = {p: s.name for s in slots for p in s.parts}
     by_slot = {s.name: s for s in slots}
     waits: dict[str, set[str]] = {s.name: set(s.anchors) for s in slots}
@@ -374,7 +409,7 @@ def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...]:
     while len(order) < len(waits):
         ready = sorted(n for n in waits if n not in order and not (waits[n] & known) - set(order))
         if not ready:
-            raise Unresolved  # anchors that wait for each other
+            return None
         order.append(ready[0])
     return tuple(order)
 

@@ -92,9 +92,9 @@ class SlotBackend(Measured):
         """The anchors of an exponent with their coefficients: of the whole, else of its terms."""
         if not rate:
             return []
-        whole = len(rate) == 1 or (nf.poly_node(normalised(rate)[0]), mask) in self.choices.exponents
+        whole = len(rate) == 1 or self.choices.exponent(nf.poly_node(normalised(rate)[0]), mask) is not None
         pieces = [rate] if whole else [nf.from_mono(m, c) for m, c in rate.ordered()]
-        found = [(self.choices.exponents.get((nf.poly_node(u), mask)), lam) for u, lam in map(normalised, pieces)]
+        found = [(self.choices.exponent(nf.poly_node(u), mask), lam) for u, lam in map(normalised, pieces)]
         return [(c, lam) for c, lam in found if c is not None] if all(c for c, _ in found) else []
 
     def leaf(self, varying: Mono, stage: Node) -> Poly:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redalg import normal as nf
-from redalg.graph import Node
+from redalg.graph import TRUE, Node
 from redalg.normal import Mono
 from redalg.scaling import Units
 
@@ -42,6 +42,13 @@ class Choice:
         return found - frozenset(axis)
 
 
+def conditions(mask: Node) -> frozenset[Node]:
+    """What a mask asks for: nothing, one condition or several."""
+    if mask is TRUE:
+        return frozenset()
+    return frozenset(mask.args) if mask.op == "and" else frozenset({mask})
+
+
 @dataclass
 class Choices:
     """Keys have plain axis names: a contraction that is left open reads the same anchor along an axis of its own."""
@@ -69,6 +76,14 @@ class Choices:
             known.append(choice)
         return choice
 
+    def exponent(self, u: Node, mask: Node) -> Choice | None:
+        """The anchor of e^u under a mask: its own, else that under a condition which the mask implies."""
+        found = self.exponents.get((u, mask))
+        if found is None:
+            held = conditions(mask)
+            found = next((c for (v, m), c in self.exponents.items() if v is u and conditions(m) < held), None)
+        return found
+
     def with_exponent(self, u: Node) -> list[Choice]:
         """The anchors of e^u, under whatever masks."""
         return [c for (v, _), c in self.exponents.items() if v is u]
@@ -78,6 +93,12 @@ class Choices:
         if stage is not None:
             return self.inside.get((stage, x))
         return next((c for c in self.elements.get(x, ()) if not c.axes(()) - x.axes), None)
+
+    def all(self) -> list[Choice]:
+        """Every anchor a form could do without, once, those of elements first."""
+        tables = (self.inside, self.deviations, self.scales, self.exponents)
+        found = [c for cs in self.elements.values() for c in cs] + [c for t in tables for c in t.values()]
+        return list({id(c): c for c in found}.values())
 
     def without(self, gone: Choice) -> Choices:
         """Everything but one anchor."""

@@ -213,12 +213,14 @@ class _Derivation:
         wanted: dict[Node, Node] = {}  # values of earlier passes -> their names
         done: set[Node] = set()
         passes: list[PassPlan] = []
+        unanchored: dict[str, str] = {}
         nodes, emitted = resolved, None
         taken = frozenset({"n", *(d.name for d in self.spec.tensors)})
         for p in range(len(cascades) - 1, -1, -1):
             raw, backend = cascades[p]
             export, written = partial(self._export, wanted), self.nodes if emitted is None else None
-            plan, values, _ = build_pass(raw, backend, nodes, export, self.axis_order, taken, written)
+            plan, values, without = build_pass(raw, backend, nodes, export, self.axis_order, taken, written)
+            unanchored |= without
             if emitted is None:
                 emitted = values
             else:
@@ -230,7 +232,7 @@ class _Derivation:
             earlier = cascades[p - 1][0].scope if p else raw.scope
             nodes = [n for n in wanted if n not in done and not earlier.is_known(n)]
         assert emitted is not None
-        reports, assumed = self._reports(cascades, resolved), self._assumed(cascades)
+        reports, assumed = self._reports(cascades, resolved), self._assumed(cascades) | unanchored
         found = _finished(self.spec, self.axis, tuple(passes), emitted, reports, assumed)
         return replace(found, known=tuple(wanted.items()))
 

@@ -21,6 +21,9 @@ from redalg.graph import Node, state
 Value = TypeVar("Value")
 COUNT = state("n", (), ("integer", "positive"))
 
+# named assumptions of a form that does without an anchor: they are about rounding and range, not about what is true
+IN_RANGE, MODERATE = "exponentials_in_range", "moderate_offsets"
+
 
 def shift(anchor: str, axes: tuple[str, ...]) -> Node:
     """The leaf for how an anchor moves: A' - A (kind "add") or A / A' (kind "mul"). Exactly 0 (or 1) when A' == A."""
