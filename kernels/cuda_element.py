@@ -55,12 +55,14 @@ class Elements:
         return self.row_leaf(node)
 
     def first_leaf(self, node: Node) -> str:
-        """The text of a leaf at the first element of the tile."""
-        if node in self.tiles_of and not self.kernel.schedule.resident:
+        """The text of a leaf at the first element of the tile: of a thread's own, where it folds that alone."""
+        shared = bool(self.program.lanes) and self.kernel.schedule.threads > 1  # each takes in the whole tile
+        if node in self.tiles_of and not self.kernel.schedule.resident and not shared:
             return f"{self.tiles_of[node]}[0]"
+        at = "0" if self.kernel.schedule.resident else "base" if shared else "first"
         if node.op == "index" and node.attr in self.stream:
-            return "0" if self.kernel.schedule.resident else "first"
-        return self.read(node, "0") if node.op == "tensor" else self.row_leaf(node)
+            return at
+        return self.read(node, at if shared else "0") if node.op == "tensor" else self.row_leaf(node)
 
     def position(self, axis: str) -> str:
         return "at" if self.program.stream == (axis,) else f"i_{axis}"

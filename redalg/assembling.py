@@ -217,7 +217,9 @@ def _build(
     _check_closed(anchors, built, emitted, raw.scope.known)
     order = _order(anchors, built)
     if order is None:
-        raise Unresolved(waiting=[site.choice for site in slots.sites.values() if site.name in {a.name for a in anchors}])
+        raise Unresolved(
+            waiting=[site.choice for site in slots.sites.values() if site.name in {a.name for a in anchors}]
+        )
     plan = PassPlan(tuple(anchors), tuple(built), order)
     known = slots.held((*slots.sums.values(), *slots.others.values()))
     return plan, in_units([in_order(n, anchors) for n in emitted], known)

@@ -78,10 +78,10 @@ class Centred:
         choice = self.choices.element(plain, stage)
         return None if choice is None else self._centred(choice, undo)
 
-    def deviation(self, node: Node) -> Poly | None:
+    def deviation(self, node: Node, stage: Node | None) -> Poly | None:
         """The elements of a sum of elements and stage values, as c + A."""
         plain, undo = nf.plain_axes(node)
-        choice = self.choices.deviations.get(plain)
+        choice = self.choices.deviations.get((stage, plain)) if stage is not None else None
         return None if choice is None else self._centred(choice, undo)
 
     def factor(self, node: Node, stage: Node | None) -> Node | None:

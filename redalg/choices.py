@@ -54,7 +54,7 @@ class Choices:
     """Keys have plain axis names: a contraction that is left open reads the same anchor along an axis of its own."""
 
     exponents: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (u, mask) -> anchor of e^u there
-    deviations: dict[Node, Choice] = field(default_factory=dict)  # elements + stage values -> anchor of the elements
+    deviations: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (stage, elements + stage values)
     elements: dict[Node, list[Choice]] = field(default_factory=dict)  # x -> its anchors
     inside: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (stage, x) -> anchor of x alone there
     scales: dict[Node, Choice] = field(default_factory=dict)  # generator -> its scale

@@ -35,7 +35,7 @@ def deviations(raw: Cascade, backend: RawBackend, stage: Node, choices: Choices)
             continue
         found = _of(raw, backend, g.add(*elements), g.sub(plain, g.add(*elements)), choices)
         if found is not None:
-            choices.deviations[plain] = choice = choices.centre(found)
+            choices.deviations[stage, plain] = choice = choices.centre(found)
             choices.inside.setdefault((stage, choice.generator), choice)
 
 
@@ -229,6 +229,8 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
     serving = {gen for known in choices.elements.values() for c in known for gen, _ in c.weights or ()}
     for s in stages:
         for x, known in choices.elements.items():
+            if len(known) > 1 and s.attr.kind == "sum":
+                _about_its_own(raw, s, x, known, choices)
             if x in serving:
                 choices.inside.pop((s, x), None)
             elif (s, x) not in choices.inside:
@@ -237,6 +239,20 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
                 best = max(fitting, key=lambda c: _agreement(raw, s, c), default=None)
                 if best is not None:
                     choices.inside[s, x] = best
+
+
+def _about_its_own(raw: Cascade, stage: Node, x: Node, known: list[Choice], choices: Choices) -> None:
+    """A sum under one weight expands about the mean under that weight, also where it subtracts another location."""
+    body = raw.value(stage).body
+    mine = {gen for gen, _ in _powers(raw, x)}
+    rows = [] if body is None else [nf.plain(e) for e in raw.separator.rows(body)]
+    rests = {frozenset(t for t in e if t[0] not in mine) for e in rows if mine & {gen for gen, _ in e}}
+    own = [c for c in known if c.policy == "mean" and {frozenset(c.weights or ())} == rests]
+    if own:
+        choices.inside[stage, x] = own[0]
+        for key, choice in choices.deviations.items():
+            if key[0] is stage and choice.generator is x:
+                choices.deviations[key] = own[0]
 
 
 def _agreement(raw: Cascade, stage: Node, choice: Choice) -> int:

@@ -243,7 +243,7 @@ class Separator(Openings, Conditions):
         whole = g.add(*pure)
         others = [a for a in node.args if a not in pure]
         if pure and mode != EXPONENT:
-            centred = self.centring.deviation(node)
+            centred = self.centring.deviation(node, self.stage)
             if centred is not None:
                 return self._coefficient(whole) * centred, others
             centred = self.centring.element(whole, self.stage) if len(pure) > 1 else None
