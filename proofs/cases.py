@@ -270,4 +270,23 @@ class Cases:
         _, m, rest = n.primitive(p, True)
         factors = [po.gen(g) for g, e in m if n.gens[g].sign & signs.ZERO and e > 0]
         factors += [rest] if len(rest) > 1 and n.decide(rest) & signs.ZERO else []
-        return all(any(self._factor(f, d) for d in self.divisors) for f in factors)
+        return all(any(self._factor(f, d) for d in self.divisors) or self._attained(f) for f in factors)
+
+    def _attained(self, f: Poly) -> bool:
+        """Whether f is Σ_j c_j·w_j with w > 0 where it is given that c holds for some element."""
+        n = self.normal
+        for (g, nowhere), (axes, v) in n.quantified.items():
+            somewhere = po.gen(g) if nowhere == 0 else n.negated(po.gen(g))
+            if somewhere not in self.truths:
+                continue
+            total = n.sum(axes, v)
+            if isinstance(total, dict) and any(n.same(f, po.scaled(total, k)) for k in (1, -1)):
+                return True
+            ((m, _),) = f.items() if len(f) == 1 else (((), 0),)
+            gen = n.gens[m[0][0]] if len(m) == 1 else None
+            ((held, c),) = v.items() if len(v) == 1 else (((), 0),)
+            if gen is not None and gen.kind == "sum" and set(gen.data[0]) == set(axes) and c == 1:
+                rest = tuple(x for x in gen.data[1] if x not in held)
+                if held and set(held) <= set(gen.data[1]) and n.sign_of_mono(rest) == signs.POS:
+                    return True
+        return False

@@ -246,6 +246,8 @@ def _poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> N
             continue
         exponents = {x for b in bodies for n in g.walk(b) if n.op == "exp" for x in g.leaves(n)}
         gap = leaf if leaf in exponents else Node("add", (leaf, g.neg(leaf)))  # oo - oo is NaN, exp(-oo) is 0
+        inner = sorted(gap.axes - cascade.scope.axes - node.axes)
+        gap = g.reduction("sum", inner, gap) if inner else gap  # an output without an axis is broken by any place of it
         broken = cascade.backend.slot("any", Node("ne", (gap, gap)))
         value = g.where(broken, g.special("nan"), value)
     return value

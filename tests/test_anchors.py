@@ -22,6 +22,10 @@ import redalg as ra
 from redalg import assembling
 from redalg.graph import leaves
 from redalg.plan import IN_RANGE, MODERATE
+from redalg.proofs.check import Judge
+from redalg.proofs.document import Obligation
+from redalg.proofs.terms import Leaf
+from redalg.proofs.work import metered
 
 EPS = 2.0**-52
 Arrays = dict[str, np.ndarray]
@@ -176,7 +180,8 @@ TWO = (
     "b = sum[j](where(g[j] > 0, 0, x[j]))/sum[j](where(g[j] > 0, 0, 1)); "
 )
 GROUPS = {
-    "two outputs": TWO + "return v = sum[j](where(g[j] > 0, (x[j] - a)**2, 0)), w = sum[j](where(g[j] > 0, 0, (x[j] - b)**2))",
+    "two outputs": TWO
+    + "return v = sum[j](where(g[j] > 0, (x[j] - a)**2, 0)), w = sum[j](where(g[j] > 0, 0, (x[j] - b)**2))",
     "one sum": TWO + "return v = sum[j](where(g[j] > 0, (x[j] - a)**2, (x[j] - b)**2))",
     "skew": TWO + "return v = sum[j](where(g[j] > 0, (x[j] - a)**3, 0)), w = sum[j](where(g[j] > 0, 0, (x[j] - b)**3))",
     "means beside": TWO + "return a = a, b = b, v = sum[j](where(g[j] > 0, (x[j] - a)**2, 0))",
@@ -389,3 +394,50 @@ def test_a_form_without_an_anchor_says_so(stubborn: str, named: set[str], monkey
     assert all(stubborn in form.assumptions[name] or name == MODERATE for name in named)
     assert all(name in str(form.explain()) for name in named)
     assert form.certificate.verify().proved
+
+
+# --- what the checker learned for it --------------------------------------------------------------------------------
+
+
+def test_a_count_of_what_occurs_is_no_zero() -> None:
+    """A divisor is in its domain under a guard that says so, and under no other."""
+    doc = derived("tensors x[j], w[j]; return y = sum[j](w[j]*x[j])").certificate.document
+    t = doc.terms
+    x, w = (
+        t("tensor", attr=Leaf(name, ("j",), frozenset(domain))) for name, domain in (("x", ()), ("p", ["positive"]))
+    )
+    zero, one = t.const(0), t.const(1)
+    above, below = t("lt", zero, x), t("not", t("lt", zero, x))
+    far, other = t("lt", one, x), t("lt", one, w)
+
+    def proved(condition: Any, yes: Any, no: Any, guard: Any) -> bool:
+        divisor = t.reduce("sum", ("j",), t("where", condition, yes, no))
+        given = (t.reduce("any", ("j",), guard),)
+        return Judge(doc).proves(Obligation("O7", "y", t("ne", divisor, zero), t("true"), "domain", given))
+
+    with metered():
+        assert proved(above, one, zero, above) and proved(above, zero, one, below) and proved(above, w, zero, above)
+        assert proved(far, one, zero, far) and proved(below, one, zero, below)
+        assert not proved(far, one, zero, above) and not proved(above, one, zero, below)
+        assert not proved(above, one, zero, other) and not proved(above, one, t.const(-1), above)
+        assert not proved(below, w, zero, above) and not proved(above, t.sub(w, one), zero, above)
+
+
+def test_sums_over_groups_are_joined_soundly() -> None:
+    """Σ_gj w·t_g/(Σ_j w)² is Σ_g t_g/Σ_j w; with other weights, or with what j has a part in, it is not."""
+    doc = derived("tensors G[j,g], x[j]; return y = sum[j](sum[g](G[j,g]*x[j]))").certificate.document
+    t, n = doc.terms, Judge(doc).plain()
+    g, h, x = (t("tensor", attr=Leaf(name, axes, frozenset())) for name, axes in (
+        ("G", ("j", "g")), ("H", ("j", "g")), ("x", ("j",))))  # fmt: skip
+
+    def over(term: Any, *axes: str) -> Any:
+        return t.reduce("sum", axes, term)
+
+    def squared(a: Any) -> Any:
+        return t.mul(a, a)
+
+    whole = over(t.div(squared(over(t.mul(g, x), "j")), over(g, "j")), "g")
+    with metered():
+        for weight, divisor, same in ((g, g, True), (h, g, False), (g, h, False), (t.mul(g, x), g, False)):
+            inner = t.div(squared(over(t.mul(g, x), "j")), squared(over(divisor, "j")))
+            assert (n(over(over(t.mul(weight, inner), "g"), "j")) == n(whole)) == same
