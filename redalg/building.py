@@ -241,7 +241,8 @@ class SlotBackend(Measured):
             target = emit(c.target) if c.target is not None else None
             move = None
             if c.policy == "mean":
-                weights, of_weights = self.term(c.weights or nf.UNIT, separator)
+                weights, _ = self.term(c.weights or nf.UNIT, separator)
+                _, of_weights = self.in_units(self.bare(weights), nf.constant(1))
                 gen = g.sub(c.generator, site.leaf)
                 self.centred[gen] = (site, "power")
                 bare = nf.mono_mul(self.bare(weights), ((gen, Fraction(1)),))
