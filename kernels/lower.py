@@ -133,7 +133,7 @@ def _results(
     last = plan.passes[-1] if plan.passes else None
     found = []
     for o in plan.outputs:
-        value, void = guard(o.value, bounds(last) if last else {}), voids.get(o.name)
+        value, void = guard(o.guarded, bounds(last) if last else {}), voids.get(o.name)
         if last is not None:
             value = PassLowering.resolved(last, value)
             void = None if void is None else PassLowering.resolved(last, void)

@@ -31,18 +31,21 @@ def build_pass(
     axis_order: tuple[str, ...],
     taken: frozenset[str],
     written: list[Node] | None = None,
+    conditions: list[Node] | None = None,
 ) -> tuple[PassPlan, list[Node], dict[str, str]]:
-    """The plan of one pass that computes `nodes`, the nodes over its state, and what is assumed for want of anchors.
+    """The plan of one pass that computes `nodes` and `conditions`, all of these over its state, and what is assumed
+    for want of anchors.
 
     `written`: the nodes as the spec has them, where `nodes` are already rewritten.
     """
-    stages = _needed(raw, nodes)
+    conditions = conditions or []
+    stages = _needed(raw, [*nodes, *conditions])
     choices = choose(raw, backend, stages, nodes)
     left_out: list[Choice] = []
     while True:  # an anchor less each time
         try:
-            plan, values = _build(raw, nodes, stages, choices, export, axis_order, taken, written or nodes)
-            return plan, values, _assumed(left_out)
+            built = _build(raw, nodes, stages, choices, export, axis_order, taken, written or nodes, conditions)
+            return *built, _assumed(left_out)
         except Unresolved as obstacle:
             left_out.append(obstacle.culprit(choices))
             choices = choices.without(left_out[-1])
@@ -90,6 +93,7 @@ def _build(
     axis_order: tuple[str, ...],
     taken: frozenset[str],
     written: list[Node],
+    conditions: list[Node],
 ) -> tuple[PassPlan, list[Node]]:
     slots = SlotBackend(choices, raw.axis, axis_order, averaged_stages=_averaged(stages, nodes, raw.axis))
     slots.names |= taken
@@ -102,9 +106,11 @@ def _build(
             raise Unresolved(stage=s)
     emit = Emitter(final, export)
     emitted = [_guarded(n, emit.result(n), final, emit) for n in nodes]
+    guards = [emit(n) for n in conditions]
     anchors = slots.anchors(final.separator, emit)
     built = [_emitted_slot(s, emit) for s in slots.closed()]
     emitted = [_poisoned(n, v, _live(anchors, built, [v])[1], final) for n, v in zip(written, emitted, strict=True)]
+    emitted += guards
     built += [s for s in slots.others.values() if s.name not in {b.name for b in built}]
     anchors, built = _live(anchors, built, emitted)
     _check_closed(anchors, built, emitted, raw.scope.known)
@@ -131,10 +137,10 @@ def _guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
 def _poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> Node:
     """NaN in, NaN out, also where an input has cancelled altogether: Σ(x - mean x) is 0 for numbers only."""
     read = {leaf for s in slots for x in s.lift for leaf in g.leaves(x)} | set(g.leaves(value))
-    bodies = [b for n in g.walk(node) if cascade.scope.is_stage(n) for b in n.args]
+    bodies = [b for n in calculated(node) if cascade.scope.is_stage(n) for b in n.args]
     if node.is_boolean or node.op == "reduce" and node.attr.kind in ("argmax", "argmin", "topk_indices"):
         return value
-    for leaf in _calculated(bodies):
+    for leaf in sorted((n for n in calculated(*bodies) if n.op == "tensor"), key=lambda n: n.digest):
         if leaf in read or not cascade.scope.varies(leaf) or leaf.attr.domain & {"bool", "integer"}:
             continue
         exponents = {x for b in bodies for n in g.walk(b) if n.op == "exp" for x in g.leaves(n)}
@@ -146,20 +152,17 @@ def _poisoned(node: Node, value: Node, slots: list[Slot], cascade: Cascade) -> N
     return value
 
 
-def _calculated(bodies: list[Node]) -> list[Node]:
-    """Tensors whose values enter a calculation; a comparison with NaN is false, and that is no NaN."""
+def calculated(*roots: Node) -> list[Node]:
+    """Nodes whose values enter a calculation; a comparison with NaN is false, and that is no NaN."""
     found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    stack = list(bodies)
+    stack = list(reversed(roots))
     while stack:
         n = stack.pop()
-        if n in seen or n.is_boolean and n.op not in ("tensor", "reduce"):
+        if n in found or n.is_boolean and n.op not in ("tensor", "reduce"):
             continue
-        seen.add(n)
-        if n.op == "tensor":
-            found.setdefault(n)
+        found[n] = None
         stack.extend(n.args)
-    return sorted(found, key=lambda n: n.digest)
+    return list(found)
 
 
 def _orders(value: Node, base: Node) -> set[Fraction]:

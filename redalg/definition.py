@@ -31,8 +31,8 @@ def reference(spec: Spec, /, *, exact: bool = False, **arrays: Any) -> Any:
     order of ``spec.output_axes``. The dtype is NumPy's result type of the tensors whose values flow into the output
     (`redalg.binding_dtypes`), rounded to once. The same kind of array comes back that went in.
 
-    What SymPy evaluates is part of the language, and products and quotients of equal powers are the power of the product:
-    ``(x/a)**2`` is evaluated so, though SymPy holds x²/a², and so is ``x**2/a**2`` (`redalg.equal_powers`).
+    What SymPy evaluates is part of the language, and products and quotients of equal powers are the power of the
+    product: ``(x/a)**2`` is evaluated so, though SymPy holds x²/a², and so is ``x**2/a**2`` (`redalg.equal_powers`).
 
     With ``exact=True`` every float is taken as the rational it holds, and the result is an object array of Fractions
     where everything is rational, of mpmath numbers with 50 digits (and 50 to spare) where not; arrays of Fractions are

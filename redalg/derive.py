@@ -10,7 +10,7 @@ are constants; this greedy assignment is minimal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from redalg.assembling import build_pass
 from redalg.cascade import Blocked, Cascade, RawBackend
 from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.graph import Node
+from redalg.infinities import FINITE, LEVELS, assuming, differences, guard
 from redalg.normalising import choose_axis, normalise
 from redalg.plan import Output, PassPlan, Plan, StageReport
 from redalg.spec import Spec
@@ -59,7 +60,15 @@ def derive_incremental(spec: Spec, axis: object = None, max_passes: int = 1, ass
     """
     from redalg.form import Form
 
-    return Form(spec, _verified(spec, derive_plan(spec, axis, max_passes, assume)))
+    plan = _verified(spec, derive_plan(spec, axis, max_passes, assume))
+    level: dict[str, int] = {}
+    while True:
+        found = differences(Form(spec, plan))
+        more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
+        if not more or max(more.values()) > LEVELS:
+            return Form(spec, assuming(plan, FINITE) if found or level else plan)
+        level |= more
+        plan = replace(derive_plan(spec, axis, max_passes, assume, level), assumptions=plan.assumptions)
 
 
 def verdict(
@@ -91,8 +100,7 @@ def _verified(spec: Spec, plan: Plan) -> Plan:
     except InternalError as failure:
         if not any(str(side).strip("+-") in ("inf", "nan") for side in (failure.left, failure.right)):
             raise
-    held = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
-    assumed = replace(plan, assumptions=(*plan.assumptions, held))
+    assumed = assuming(plan, FINITE)
     try:
         verify_plan(spec, assumed)
         return assumed
@@ -106,8 +114,10 @@ def _verified(spec: Spec, plan: Plan) -> Plan:
         ) from None
 
 
-def derive_plan(spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()) -> Plan:
-    """The plan behind `derive_incremental`, not yet verified."""
+def derive_plan(
+    spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = (), guards: Mapping[str, int] = {}
+) -> Plan:
+    """The plan behind `derive_incremental`, not yet verified; `guards`: outputs by name (see `redalg.infinities`)."""
     if not isinstance(spec, Spec):
         raise RedalgError(
             f"a spec of type {type(spec).__name__}",
@@ -121,7 +131,7 @@ def derive_plan(spec: Spec, axis: object = None, max_passes: int = 1, assume: It
     nodes = [normalise(n, along) for n in outputs]
     if not along:
         return _finished(spec, (), (PassPlan(),), nodes, (), {})
-    return _Derivation(spec, along, nodes, "cast_commutes" in assumed).run(max_passes)
+    return _Derivation(spec, along, nodes, "cast_commutes" in assumed, guards).run(max_passes)
 
 
 def _checked(max_passes: int, assume: Iterable[str]) -> frozenset[str]:
@@ -147,8 +157,12 @@ def _checked(max_passes: int, assume: Iterable[str]) -> frozenset[str]:
 class _Derivation:
     """One run of the procedure; everything it learns is in its cascades."""
 
-    def __init__(self, spec: Spec, axis: tuple[str, ...], nodes: list[Node], commute: bool) -> None:
+    def __init__(
+        self, spec: Spec, axis: tuple[str, ...], nodes: list[Node], commute: bool, guards: Mapping[str, int]
+    ) -> None:
         self.spec, self.axis, self.nodes, self.commute = spec, axis, nodes, commute
+        names = list(spec.outputs)
+        self.guards = {names.index(name): guard(nodes[names.index(name)], axis, k) for name, k in guards.items()}
         self.stages = [n for n in g.walk(*nodes) if n.op == "reduce" and n.attr.axes == axis]
         self.axis_order = tuple(dict.fromkeys(a for d in spec.tensors for a in d.axes))
 
@@ -219,7 +233,8 @@ class _Derivation:
         for p in range(len(cascades) - 1, -1, -1):
             raw, backend = cascades[p]
             export, written = partial(self._export, wanted), self.nodes if emitted is None else None
-            plan, values, without = build_pass(raw, backend, nodes, export, self.axis_order, taken, written)
+            more = [node for pair in self.guards.values() for node in pair] if emitted is None else None
+            plan, values, without = build_pass(raw, backend, nodes, export, self.axis_order, taken, written, more)
             unanchored |= without
             if emitted is None:
                 emitted = values
@@ -233,8 +248,12 @@ class _Derivation:
             nodes = [n for n in wanted if n not in done and not earlier.is_known(n)]
         assert emitted is not None
         reports, assumed = self._reports(cascades, resolved), self._assumed(cascades) | unanchored
-        found = _finished(self.spec, self.axis, tuple(passes), emitted, reports, assumed)
-        return replace(found, known=tuple(wanted.items()))
+        found = _finished(self.spec, self.axis, tuple(passes), emitted[: len(resolved)], reports, assumed)
+        outputs = list(found.outputs)
+        for place, at in enumerate(self.guards):
+            finite, otherwise = emitted[len(resolved) + 2 * place :][:2]
+            outputs[at] = replace(outputs[at], finite=finite, otherwise=otherwise)
+        return replace(found, outputs=tuple(outputs), known=tuple(wanted.items()))
 
     @staticmethod
     def _good(raw: Cascade, stage: Node) -> bool:

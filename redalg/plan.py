@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from redalg.graph import Node, state
+from redalg.graph import Node, state, where
 
 Value = TypeVar("Value")
 COUNT = state("n", (), ("integer", "positive"))
@@ -120,6 +120,15 @@ class Output:
     axes: tuple[str, ...]
     keeps_axis: bool = False
     empty: object = None  # value for rows without a valid element, where the spec states one
+    finite: Node | None = None  # where this does not hold the identities behind `value` are not the definition's
+    otherwise: Node | None = None  # what the result is there: NaN, or no position
+
+    @property
+    def guarded(self) -> Node:
+        """The value as it is computed; `value` alone is what the laws and certificates are about."""
+        if self.finite is None or self.otherwise is None:
+            return self.value
+        return where(self.finite, self.value, self.otherwise)
 
 
 @dataclass(frozen=True)

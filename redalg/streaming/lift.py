@@ -163,13 +163,13 @@ class Engine:
         for slot in self.program.plan.slots:
             name = slot.parts[0]
             if name in self.program.sums and not np.isfinite(state.parts[name]).all():
-                if np.any(~np.isfinite(state.parts[name][0]) & self._sound(slot, block)):
+                if np.any(~np.isfinite(state.parts[name][0]) & self._sound(slot, block, state.parts[name].shape[1:])):
                     return True
         return False
 
-    def _sound(self, slot: Slot, block: Stretch) -> Array:
+    def _sound(self, slot: Slot, block: Stretch, shape: tuple[int, ...]) -> Array:
         """Rows of a slot in which every array it reads is finite."""
-        sound = np.ones(tuple(block.sizes[a] for a in slot.axes), dtype=bool)
+        sound = np.ones(shape, dtype=bool)
         generators = [a.generator for a in self.program.plan.anchors if a.name in slot.anchors]
         for leaf in dict.fromkeys(leaf for node in (*slot.lift, *generators) for leaf in leaves(node)):
             axes = leaf.attr.axes

@@ -88,7 +88,7 @@ class Machine:
         conditions = [voids[o.name] for o in outputs if o.name in voids]
         orders = [o.axes for o in outputs]
         orders += [tuple(a for a in o.axes if a in voids[o.name].axes) for o in outputs if o.name in voids]
-        tape = self._builder().tape([*(o.value for o in outputs), *conditions], orders)[0]
+        tape = self._builder().tape([*(o.guarded for o in outputs), *conditions], orders)[0]
         shapes = [
             tuple(slice(None) if a in voids[o.name].axes else None for a in o.axes) for o in outputs if o.name in voids
         ]
@@ -124,7 +124,7 @@ class Finale:
 
 def plan_nodes(plan: Plan) -> list[Node]:
     """Every expression of a plan."""
-    return [o.value for o in plan.outputs] + pass_nodes(plan)
+    return [o.guarded for o in plan.outputs] + pass_nodes(plan)
 
 
 def pass_nodes(plan: Plan) -> list[Node]:

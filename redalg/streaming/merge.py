@@ -119,13 +119,15 @@ class _Merge:
 
     def _suspect(self, slot: Slot, high: Array) -> None:
         """Raise Overflow if some sum is not finite although everything it is made of is."""
-        made_of = [slot.parts[0], *slot.anchors] if not slot.vanishes else list(slot.anchors)
+        read = _readings(slot)  # a contraction squared reads one anchor along two axes
+        made_of = [] if slot.vanishes else [(slot.parts[0], slot.axes)]
+        for name in slot.anchors:
+            known = [axes for anchor, axes in read if anchor == name]
+            made_of += [(name, axes) for axes in known or [self.program.anchors[name].axes]]
         sound = ~np.isfinite(high)
         for side in self.sides:
-            for name in made_of:
-                finite = np.isfinite(side.parts[name])
-                axes = slot.axes if name == slot.parts[0] else self.program.anchors[name].axes
-                sound = sound & _spread(finite, axes, slot.axes)
+            for name, axes in made_of:
+                sound = sound & _spread(np.isfinite(side.parts[name]), axes, slot.axes)
         if sound.any():
             raise Overflow
 

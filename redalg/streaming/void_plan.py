@@ -28,7 +28,7 @@ def beside(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> tuple[Plan
     early = len(plan.passes) - len(found.passes)  # the last passes coincide
     passes = list(plan.passes[:early])
     passes += [_joined(p, q) for p, q in zip(plan.passes[early:], found.passes, strict=True)]
-    return replace(plan, passes=tuple(passes)), {o.name: o.value for o in found.outputs}
+    return replace(plan, passes=tuple(passes)), {o.name: o.guarded for o in found.outputs}
 
 
 def _derived(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> Plan:
@@ -66,7 +66,7 @@ def _renamed(plan: Plan, prefix: str) -> Plan:
     for p in plan.passes:
         own = [a.name for a in p.anchors] + [name for s in p.slots for name in (s.name, *s.parts)]
         names |= {name: prefix + name for name in (*own, *(name for name, _ in p.exports))}
-    outputs = tuple(replace(o, value=_read(o.value, names)) for o in plan.outputs)
+    outputs = tuple(replace(o, value=_read(o.guarded, names), finite=None) for o in plan.outputs)
     return replace(plan, passes=tuple(_pass(p, names) for p in plan.passes), outputs=outputs)
 
 

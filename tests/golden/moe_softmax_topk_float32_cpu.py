@@ -61,6 +61,7 @@ def gates_experts_rows(
         x_row = i_i * x_s0
         gates_row = i_i * gates_s0
         experts_row = i_i * experts_s0
+        n_b = length
         count = length
         first = 0
         max_x_b = -INF
@@ -106,8 +107,10 @@ def gates_experts_rows(
                 if ((-1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top]) < 0)
                 else t8
             )
+        t9 = (max_x_b < INF) & (sum_exp_b < INF) & (-INF < sum_exp_b)
+        t10 = (max_x_b != max_x_b) | (sum_exp_b != sum_exp_b)
         for i_j_top in range(2):
-            store_int64(
-                experts, experts_row + i_j_top * experts_s1,
-                (-1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top])
-            )
+            t11 = (-1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top])
+            t12 = i_j_top if (i_j_top < n_b) else (-1)
+            t13 = t12 if t10 else (-1)
+            store_int64(experts, experts_row + i_j_top * experts_s1, t11 if t9 else t13)

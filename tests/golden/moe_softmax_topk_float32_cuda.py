@@ -42,6 +42,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
     x_row = i_i * x_s0
     gates_row = i_i * gates_s0
     experts_row = i_i * experts_s0
+    n_b = length
     first = t * VECTOR
     x_tile = cuda.local.array(TILE, np.float32)
     for v in range(1):
@@ -137,5 +138,10 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
             (-INF) if (key_place(topk_x_key_b_top[r * K + i_j_top]) < 0) else t8
         )
     if t < 2 and live:
+        t9 = (max_x_b < INF) & (sum_exp_b < INF) & (-INF < sum_exp_b)
+        t10 = (max_x_b != max_x_b) | (sum_exp_b != sum_exp_b)
         i_j_top = t
-        store_int64(experts, experts_row + i_j_top * experts_s1, key_place(topk_x_key_b_top[r * K + i_j_top]))
+        t11 = key_place(topk_x_key_b_top[r * K + i_j_top])
+        t12 = i_j_top if (i_j_top < n_b) else (-1)
+        t13 = t12 if t10 else (-1)
+        store_int64(experts, experts_row + i_j_top * experts_s1, t11 if t9 else t13)
