@@ -8,6 +8,7 @@ to normal form and decided: *proved*, *refuted* with values, *tested* at exact p
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from redalg.proofs import polynomial as po
 from redalg.proofs.cases import Cases
 from redalg.proofs.coverage import BEARING, check_coverage
 from redalg.proofs.document import Document, Obligation
-from redalg.proofs.domains import unguarded
+from redalg.proofs.domains import exposed, unguarded
 from redalg.proofs.falsify import falsify
 from redalg.proofs.generators import Value
 from redalg.proofs.inequalities import Constraint
@@ -170,7 +171,7 @@ class Judge:
     def __init__(self, doc: Document) -> None:
         self.doc = doc
         self.normals: dict[tuple[Term, ...], Normal] = {}
-        self.definition: dict[int, list[Poly]] = {}
+        self.definition: dict[tuple[int, str], list[Poly]] = {}
 
     def decide(self, o: Obligation) -> Finding:
         return self.finding(o, self.obstacle(o))
@@ -204,11 +205,10 @@ class Judge:
         if o.equality == "exact":
             divisors = self._stated_nonzero(n, o.given) + (self._own_divisors(n, o.left) if o.law == "O1" else [])
             return Cases(n, divisors).equal(n(o.left), n(o.right), given)
-        divisors = self._divisors(n) + self._stated_nonzero(n, o.given)
-        cases = Cases(n, divisors)
+        stated = self._stated_nonzero(n, o.given)
         if o.equality == "domain":
-            return self._in_domain(n, cases, o, given)
-        return cases.equal(n(o.left), n(o.right), given)
+            return self._in_domain(n, Cases(n, self._divisors(n, unguarded) + stated), o, given)
+        return Cases(n, self._divisors(n, exposed) + stated).equal(n(o.left), n(o.right), given)
 
     def plain(self) -> Normal:
         """Normal forms without facts."""
@@ -250,18 +250,21 @@ class Judge:
         found = (n(t.args[0]) for t in strict(body) if t.op == "pow" and t.args[1].op == "const" and t.args[1].attr < 0)
         return [v for v in found if isinstance(v, dict)]
 
-    def _divisors(self, n: Normal) -> list[Poly]:
-        """What the definition divides by whatever holds: not zero wherever it has a value.
+    def _divisors(self, n: Normal, where: Callable[..., Iterator[Term]]) -> list[Poly]:
+        """What the definition divides by: not zero wherever it has a value.
 
-        A divisor below a `where` may be 0 where something else is selected.
+        A divisor below a `where` may be 0 where something else is selected. `exposed`: nor is one of which an infinity
+        may be hidden (a form says nothing where the definition is no number, but it is one there); `unguarded`: any
+        other, since a form that divides by the same is at worst NaN there.
         """
-        if id(n) not in self.definition:
+        key = id(n), where.__name__
+        if key not in self.definition:
             found: list[Value] = []
-            for t in unguarded(*self.doc.spec.values()):
+            for t in where(*self.doc.spec.values()):
                 if t.op == "pow" and t.args[1].op == "const" and t.args[1].attr < 0:
                     found.append(n(t.args[0]))  # one that is infinite in some case is not known to be anything else
-            self.definition[id(n)] = [v for v in found if isinstance(v, dict)]
-        return self.definition[id(n)]
+            self.definition[key] = [v for v in found if isinstance(v, dict)]
+        return self.definition[key]
 
     def _in_domain(self, n: Normal, cases: Cases, o: Obligation, given: list[Constraint]) -> bool:
         condition = o.left

@@ -189,6 +189,33 @@ def unguarded(*roots: Term) -> Iterator[Term]:
             stack += t.args[:1] if t.op == "where" else t.args
 
 
+SHOW = frozenset("add mul log log1p abs sinh cosh asinh acosh sin cos tan".split())  # an infinity stays none or NaN
+
+
+def exposed(*roots: Term) -> Iterator[Term]:
+    """Terms whose infinity or NaN no root can hide: where one of them divides by 0, a root is no number.
+
+    exp(-1/d²) is 0 at d = 0, and max_j(0, -1/d²) too: what stands below such a map, below a `where` or in a comparison
+    does not count. Below an extremum over j counts what does not depend on j.
+    """
+    seen: set[tuple[Term, frozenset[str]]] = set()
+    stack = [(t, frozenset[str]()) for t in roots]
+    while stack:
+        t, bound = found = stack.pop()
+        if found in seen:
+            continue
+        seen.add(found)
+        spend()
+        if not t.axes & bound:
+            yield t
+        if t.op in SHOW or (t.op == "reduce" and t.attr.kind in ("sum", "prod")):
+            stack += [(a, bound) for a in t.args]
+        elif t.op == "reduce" and t.attr.kind in ("max", "min", "topk_values"):
+            stack.append((t.args[0], bound | frozenset(t.attr.axes)))
+        elif t.op == "pow" and t.args[1].op == "const" and t.args[1].attr > 0:
+            stack.append((t.args[0], bound))
+
+
 def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tuple[Term, ...]]]:
     """Every term below the root with the conditions under which it is selected (none where it has several uses)."""
     found: dict[Term, tuple[Term, ...]] = {}

@@ -362,3 +362,24 @@ def spreads_of_something_else() -> Iterator[Forged]:
         slots = [f.slot(name, "sum", body) for name, body in parts.items()]
         value = ("sub", ("mul", "$a", "$b", ("pow", "$e", k)), ("pow", "$c", 2))
         yield f"times a power {k}", f.document({"y": ("abs", spread)}, slots, {"y": value})
+
+
+@forged
+def values_past_an_infinity() -> Iterator[Forged]:
+    """exp(-1/0) is 0: where a map hides the infinity of its divisor, a definition has a value that a form must have."""
+    hiding: dict[str, Callable[[Expression], Expression]] = {
+        "exp": lambda d: ("exp", ("neg", ("pow", d, -2))),
+        "tanh": lambda d: ("tanh", ("pow", d, -1)),
+        "atan": lambda d: ("atan", ("pow", d, -1)),
+        "sigmoid": lambda d: ("sigmoid", ("pow", d, -1)),
+        "reciprocal": lambda d: ("pow", ("add", 1, ("pow", d, -2)), -1),
+        "maximum": lambda d: ("maximum", 0, ("neg", ("pow", d, -2))),
+        "relu": lambda d: ("relu", ("neg", ("pow", d, -2))),
+        "comparison": lambda d: ("where", ("lt", ("pow", d, -2), 5), 1, 0),
+    }
+    for name, of in hiding.items():
+        for d, part in (("d", "d"), (("sum:j", "w[j]"), "$w")):
+            f = Forge()
+            slots = [f.slot("s", "sum", "x[j]"), *([f.slot("w", "sum", "w[j]")] if part == "$w" else [])]
+            value = ("where", ("eq", part, 0), 7, ("mul", "$s", of(part)))
+            yield f"{name} {part}", f.document({"y": ("mul", ("sum:j", "x[j]"), of(d))}, slots, {"y": value})
