@@ -44,6 +44,7 @@ class Folder:
         for p in doc.passes:
             self.sizes |= {s.extra[1]: s.extra[0] for s in p.slots if s.extra}
         self.handed: State = {}
+        self.draw = random.Random(0)
         self.axes: dict[str, tuple[str, ...]] = {"n": ()}
         for p in doc.passes:
             for a in p.anchors:
@@ -93,8 +94,15 @@ class Folder:
             elif anchors[name].policy == "mean":
                 state[name] = self._nonzero(anchors[name], self._of(anchors[name].generator, anchors[name], state, at))
             else:
-                state[name] = self._of(anchors[name].target, anchors[name], state, at)
+                state[name] = self._placed(anchors[name], state, at)
         return state
+
+    def _placed(self, a: Anchor, state: State, at: Mapping[str, int] | None = None) -> Array:
+        """Where an anchor of a target stands; a scale stands anywhere above 0."""
+        if a.policy != "scale":
+            return self._of(a.target, a, state, at)
+        places = product(*(range(self.sizes[x]) for x in a.axes))
+        return {place: Fraction(2) ** self.draw.randint(-3, 3) for place in places}
 
     def _of(self, term: Term | None, a: Anchor, state: State, at: Mapping[str, int] | None = None) -> Array:
         assert term is not None
@@ -130,8 +138,8 @@ class Folder:
                 new |= _stored(slots[name], self.joined(p, slots[name], a, b, here))
                 continue
             x = anchors[name]
-            if x.policy == "extremum":
-                moved = self._of(x.target, x, new)
+            if x.policy != "mean":
+                moved = self._placed(x, new)
             else:
                 moved = self._stepped(p, x, a, b, here, new)
             here[name] = new[name] = moved
@@ -186,6 +194,8 @@ class Folder:
         shifts: State = {"n": side["n"]}
         for x in p.anchors:
             old, new = side[x.name], here[x.name]
+            if x.policy == "scale":
+                shifts[x.name] = new
             shifts[f"shift:{x.name}"] = {k: _apart(numbers, x.kind, new[k], old[k]) for k in old}
         total: dict[tuple[int, ...], list[Any]] = {}
         n = side["n"][()]
