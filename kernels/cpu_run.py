@@ -74,7 +74,9 @@ class CpuRun(Shown):
     Rows, and pieces of long rows, are shared out among threads (``REDALG_THREADS``, else one per core). How a row is
     cut depends on its length alone and pieces are merged in the order of the stream, so that results depend neither on
     the number of threads nor on that of rows, with `deterministic` or without. NumPy arrays and those of PyTorch and
-    JAX on the CPU are read where they are, whatever their strides; the same kind comes back. ``schedule="measure"``
+    JAX on the CPU are read where they are, whatever their strides (bfloat16 and float8 of the latter two from a copy in
+    float32); the same kind comes back. `out` receives the results; where it overlaps an input, by way of an array of
+    its own, unless every element is read before, and only for, the one that takes its place. ``schedule="measure"``
     times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
     one way, which follows from sizes alone).
 
@@ -160,9 +162,9 @@ class CpuRun(Shown):
             compiled, found = fastest(ways, build, held, made, sizes, views)
             return compiled, found.lines(lambda word: planned(self.form, kind, program, sizes, views, word)[2])
 
-        self._last, self._told = cast(Any, self._calls((kind, *views.items()), make))
-        assert self._last is not None
-        return self._last
+        found, told = cast(Any, self._calls((kind, *views.items()), make))
+        self._last, self._told = found, told  # of whichever thread came last
+        return cast(Compiled, found)
 
     def _ways(self, kind: Kind, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> list[str]:
         """The families that walk these arrays in different ways, the one by sizes alone first (``columns`` is that

@@ -11,7 +11,7 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.kernels import driver
 from redalg.kernels.admitting import NUMBERS, admitted
-from redalg.kernels.arrays import NUMPY, Framework, alignment, framework_of
+from redalg.kernels.arrays import NUMPY, Framework, alignment, dtype_name, framework_of
 from redalg.kernels.choosing import Override
 from redalg.kernels.counters import Counters
 from redalg.kernels.cuda_receiving import Receiving, filled
@@ -35,7 +35,9 @@ class CudaRun(Shown):
 
     Arrays of PyTorch, CuPy, Numba or JAX on a GPU are read where they are, whatever their strides; NumPy arrays are
     copied there. The same kind comes back. Work is enqueued on the caller's current stream (or `stream`) and may be
-    captured in a CUDA graph. `out` receives the results instead of new arrays.
+    captured in a CUDA graph. `out` receives the results instead of new arrays; where it overlaps an operand, they are
+    computed elsewhere and copied, unless the kernel reads every element before, and only for, the one that takes its
+    place.
 
     ``schedule="measure"``: the first call with arrays of a kind times the schedules the model finds best on them
     (seconds, most of it compiling) and keeps the fastest, also on disk; `deterministic` leaves those that add in the
@@ -197,7 +199,7 @@ class Ready:
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
         places = {n: names.index(n) for n in views}
-        each = {o.name: STORAGE[o.dtype] for o in p.operands}
+        each = {n: STORAGE[dtype_name(a)] for n, a in held.items()}
         over = self.planned.over
         self.receiving = Receiving(framework, self.device, self.outputs, views, each, places, over)
         rows = prod(self.planned.sizes[a] for a in p.rows)

@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 import redalg as ra
+from tests import conftest as conftest  # which finds the package in a bare checkout
 
 FLOATS = ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 WHOLE = ("int8", "int64", "uint8", "uint64", "bool")
@@ -131,7 +132,17 @@ class Checker:
             np.testing.assert_array_equal(np.asarray(kind.read(value), np.float64), expected[name], what)
         assert out is None or all(found[name] is room for name, room in out.items()), what
         assert all(ok() for ok in intact), f"{what}: written beside the result"
+        if self.run.target == "numpy" and self.text == ROWS:
+            self._accumulated(kind, given["x"], expected, what)
         self.calls, self.before = self.calls + 1, str(kind)
+
+    def _accumulated(self, kind: Kind, x: Any, expected: dict[str, np.ndarray], what: str) -> None:
+        """The same in pieces: accumulators of one form share what they compute with."""
+        acc = self.form.accumulator()
+        for low, high in ((0, 3), (3, 3), (3, 7)):
+            acc.update(x=x[:, low:high])
+        for name, value in (acc.result() | acc.apply(x=x, start=0)).items():
+            np.testing.assert_array_equal(np.asarray(kind.read(value), np.float64), expected[name], what)
 
 
 def by_name(form: Any, value: Any) -> dict[str, Any]:
