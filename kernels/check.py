@@ -15,12 +15,10 @@ before anything is printed. The invariants, by the word each error begins with::
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from math import isfinite
 
 from redalg.graph import Node
 from redalg.kernels.check_values import Held, Values
-from redalg.kernels.cuda_text import local
 from redalg.kernels.ir import STORAGE, First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step
 
 NUMBERS = frozenset({"float64", "int64", "bool"})  # dtypes of numbers passed by value
@@ -191,15 +189,7 @@ class _Pass:
                 self.fail(f"merges: {name + end} {f'is {found}' if found else 'is missing'}", why)
         if end == "_new" and "n_new" not in known:
             self.fail("merges: n_new is missing", f"{what} leaves how many elements there are")
-        self.apart(known)
         self.agree(what, steps)
-
-    def apart(self, known: Iterable[str]) -> None:
-        printed: dict[str, str] = {}
-        for name in known:
-            other = printed.setdefault(_printed(name), name)
-            if other != name:
-                self.fail(f"names: {other} and {name}", f"both are printed as {_printed(name)}")
 
     def assigned(self, step: Step) -> Iterator[tuple[str, Held]]:
         lanes = self.checker.lanes
@@ -305,8 +295,3 @@ def _reduced(f: Fold | Join) -> Iterator[tuple[str, Held]]:
 
 def _law(f: Fold | Join) -> tuple[object, ...]:
     return f.kind, f.extra, f.ignore_nan
-
-
-@lru_cache(maxsize=4096)
-def _printed(name: str) -> str:
-    return local(name)

@@ -10,9 +10,10 @@ from redalg.graph import Node
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
-from redalg.kernels.cuda_text import better, joined, local
+from redalg.kernels.cuda_text import better, joined
 from redalg.kernels.ir import Fold, Loop
 from redalg.kernels.scalars import Scalars
+from redalg.naming import local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_numba import CpuKernel

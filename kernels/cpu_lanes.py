@@ -14,9 +14,10 @@ from redalg.graph import Node
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_lanes import SINGLE, LanePrinter, LaneRows
 from redalg.kernels.cuda_steps import StepPrinter
-from redalg.kernels.cuda_text import Text, better, conjunction, follows, joined, local
+from redalg.kernels.cuda_text import Text, better, conjunction, follows, joined
 from redalg.kernels.ir import STORAGE, Fold, Join, Loop, Pass, Program, Result
 from redalg.kernels.scalars import Scalars
+from redalg.naming import axis_name, local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_numba import CpuKernel
@@ -52,9 +53,9 @@ class CpuLanePrinter(LanePrinter):
         rest = "lane"
         for axis in reversed(axes[1:]):
             size = kernel.access.size(axis)
-            kernel.out(f"i_{axis} = {rest} % {size}", f"rest = {rest} // {size}")
+            kernel.out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
             rest = "rest"
-        kernel.out(f"i_{axes[0]} = {rest}")
+        kernel.out(f"i_{axis_name(axes[0])} = {rest}")
 
     def across(self, nodes: Iterable[Node]) -> None:
         """Reductions over lanes."""
@@ -267,7 +268,7 @@ class CpuLaneRows(LaneRows):
                 store(inner)  # type: ignore[operator]
 
     def _lacking(self, result: Result) -> list[str]:
-        return [f"i_{a} == 0" for a in self.kernel.program.lanes if a not in result.axes]
+        return [f"i_{axis_name(a)} == 0" for a in self.kernel.program.lanes if a not in result.axes]
 
     def kept(self, results: list[Result], nodes: list[Node], store: object) -> None:
         """Results along the stream and lanes: the elements in turn, all lanes of each."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import Self
 
 from redalg.graph import walk
 from redalg.kernels.ir import STORAGE, Module, Program
@@ -72,6 +73,10 @@ class CpuModule(Module):
     """Functions that share their arguments and run one after the other; `Module.entry` is the first."""
 
     stages: tuple[Stage, ...] = ()
+
+    def renamed(self, source: str, names: Mapping[str, str]) -> Self:
+        stages = tuple(replace(s, name=names.get(s.name, s.name)) for s in self.stages)
+        return replace(super().renamed(source, names), stages=stages)
 
 
 def past_caches(program: Program, sizes: Mapping[str, int]) -> bool:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from redalg.graph import Node
 from redalg.kernels.cuda_element import DTYPE
 from redalg.kernels.cuda_group import Group
-from redalg.kernels.cuda_text import local
 from redalg.kernels.ir import Param, Pass
+from redalg.naming import local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_numba import CpuKernel, Prints

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from redalg.graph import Node, walk
-from redalg.kernels.cuda_text import local, operand_name
-from redalg.kernels.ir import Loop, Operand, Param, Program, Result, result_key
+from redalg.kernels.ir import Operand, Param, Program, Result, result_key
 from redalg.kernels.schedule import Layout, Schedule
+from redalg.naming import axis_name, operand_name, plain, result_name
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,8 @@ class Access:
         self.real = "f32" if program.real == "float32" else "f64"
         self.used: dict[str, Param] = {}
         self.outputs = {r.name: r for r in program.results}
-        taken = {o.name for o in program.operands} | assigned_names(program)
         self.array_names = {o.name: operand_name(o.name) for o in program.operands}
-        self.result_names = {n: f"{n}_out" if n in taken else operand_name(n) for n in self.outputs}
+        self.result_names = {n: result_name(n) for n in self.outputs}
 
     # --- parameters --------------------------------------------------------------------------------------------------
 
@@ -42,7 +41,7 @@ class Access:
         axis = self.program.inner.get(axis, axis)
         if axis in self.program.lengths:
             return str(self.program.lengths[axis])
-        name = f"size_{axis}"
+        name = f"size_{axis_name(axis)}"
         self.used.setdefault(name, Param("size", axis, "int64"))
         return name
 
@@ -56,16 +55,21 @@ class Access:
         lines: list[str] = []
         for axis in reversed(axes[1:]):
             size = self.size(axis)
-            lines += [f"outer_{axis} = quotient({flat}, {size})", f"i_{axis} = {flat} - outer_{axis} * {size}"]
-            flat = f"outer_{axis}"
-        return [*lines, f"i_{axes[0]} = {flat}"] if axes else []
+            outer = f"outer_{axis_name(axis)}"
+            lines += [f"{outer} = quotient({flat}, {size})", f"i_{axis_name(axis)} = {flat} - {outer} * {size}"]
+            flat = outer
+        return [*lines, f"i_{axis_name(axes[0])} = {flat}"] if axes else []
+
+    def more(self) -> list[Param]:
+        """Sizes, strides and scratch memory that were asked for, by their names."""
+        return [p for _, p in sorted(self.used.items(), key=lambda item: plain(item[0]))]
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str], result: bool = False) -> list[str]:
         """The terms of an element's offset along the wanted axes."""
         wanted = set(wanted)
-        return [f"i_{a} * {self.stride(array, d, result)}" for d, a in enumerate(axes) if a in wanted]
+        return [f"i_{axis_name(a)} * {self.stride(array, d, result)}" for d, a in enumerate(axes) if a in wanted]
 
     def step(self, array: str, axes: tuple[str, ...], result: bool = False) -> str | None:
         """The stride along the flattened stream; None where it is 1."""
@@ -111,15 +115,3 @@ def tensor_leaves(nodes: Iterable[Node]) -> list[Node]:
 def reduced_axes(nodes: Iterable[Node]) -> set[str]:
     """Axes of loops inside elements."""
     return {a for n in walk(*nodes) if n.op == "reduce" for a in n.attr.axes}
-
-
-def assigned_names(program: Program) -> set[str]:
-    """Every name the steps of a program assign, as Python writes it."""
-    found: set[str] = set()
-    for p in program.passes:
-        found |= {local(part.name) + end for part in p.parts for end in ("", "_b", "_new")}
-        for step in (*p.lift, *p.combine, *p.update):
-            names = [n for f in step.folds for n in f.names] if isinstance(step, Loop) else getattr(step, "names", None)
-            found |= {local(n) for n in (names or [getattr(step, "name", "")])}
-        found |= {local(let.name) for let in p.exports}
-    return found

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import Node, walk
 from redalg.kernels.cuda_access import tensor_leaves
-from redalg.kernels.cuda_text import conjunction, local
+from redalg.kernels.cuda_text import conjunction
 from redalg.kernels.ir import Loop, Step, step_nodes
 from redalg.kernels.sampling import some
 from redalg.kernels.work import repeated
+from redalg.naming import axis_name, local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
@@ -65,7 +66,7 @@ class Elements:
         return self.read(node, at if shared else "0") if node.op == "tensor" else self.row_leaf(node)
 
     def position(self, axis: str) -> str:
-        return "at" if self.program.stream == (axis,) else f"i_{axis}"
+        return "at" if self.program.stream == (axis,) else f"i_{axis_name(axis)}"
 
     def _state(self, node: Node) -> str:
         name = node.attr.name
@@ -74,7 +75,7 @@ class Elements:
             return f"{local(name)}[m]"
         if bare not in self.kernel.lists:
             return local(name)
-        at = f"i_{node.attr.axes[-1]}"
+        at = f"i_{axis_name(node.attr.axes[-1])}"
         if self.kernel.kinds.names.get(name) == "k":
             shared = self.kernel.group.shared_lists.get(name)
             return f"{local(name)}[{at}]" if shared is None else f"{shared}[{shared_row(self.kernel)}{at}]"
@@ -363,8 +364,8 @@ class Elements:
         out = self.kernel.out
         out("rest = at")
         for axis in reversed(stream[1:]):
-            out(f"i_{axis} = rest % {self.access.size(axis)}", f"rest = rest // {self.access.size(axis)}")
-        out(f"i_{stream[0]} = rest")
+            out(f"i_{axis_name(axis)} = rest % {self.access.size(axis)}", f"rest = rest // {self.access.size(axis)}")
+        out(f"i_{axis_name(stream[0])} = rest")
 
     def needs(self, nodes: Sequence[Node]) -> tuple[bool, set[str]]:
         """Whether elements read their position, and along which axes of the stream by name."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import Node, state, walk
 from redalg.kernels.cuda_element import DTYPE
-from redalg.kernels.cuda_text import better, follows, joined, literal, local
+from redalg.kernels.cuda_text import better, follows, joined, literal
 from redalg.kernels.ir import Fold, Loop
 from redalg.kernels.sampling import counted
 from redalg.kernels.scalars import Scalars
+from redalg.naming import local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import Node, leaves, state, walk
 from redalg.kernels.cuda_element import DTYPE
-from redalg.kernels.cuda_text import Text, better, joined, literal, local
+from redalg.kernels.cuda_text import Text, better, joined, literal
 from redalg.kernels.ir import Fold, Let, Loop, Param, Part, Pass, step_nodes
 from redalg.kernels.scalars import Scalars
+from redalg.naming import local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel

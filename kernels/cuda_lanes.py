@@ -14,9 +14,10 @@ from redalg.errors import RedalgError
 from redalg.graph import Node, walk
 from redalg.kernels.cuda_element import DTYPE
 from redalg.kernels.cuda_steps import StepPrinter
-from redalg.kernels.cuda_text import conjunction, joined, literal, local
+from redalg.kernels.cuda_text import conjunction, joined, literal
 from redalg.kernels.ir import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step, step_nodes
 from redalg.kernels.scalars import strength
+from redalg.naming import axis_name, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,8 +93,8 @@ class LanePrinter(StepPrinter):
         kernel.out(f"lane = min(t + m * THREADS, {total} - 1)")
         for axis in reversed(axes[1:]):
             size = kernel.access.size(axis)
-            kernel.out(f"i_{axis} = lane % {size}", f"lane = lane // {size}")
-        kernel.out(f"i_{axes[0]} = lane")
+            kernel.out(f"i_{axis_name(axis)} = lane % {size}", f"lane = lane // {size}")
+        kernel.out(f"i_{axis_name(axes[0])} = lane")
 
     def across(self, nodes: Iterable[Node]) -> None:
         """Reductions over lanes: every thread reduces its own, and then all threads together."""
@@ -289,7 +290,7 @@ class LaneRows:
         kernel, out, program = self.kernel, self.out, self.kernel.program
         self.printer.scope = kernel.row
         total = " * ".join(kernel.access.size(a) for a in program.lanes)
-        missing = [f"i_{a} == 0" for a in program.lanes if a not in result.axes]
+        missing = [f"i_{axis_name(a)} == 0" for a in program.lanes if a not in result.axes]
         with self.printer.each_lane([node]) as inner:
             conditions = [kernel.live, f"t + m * THREADS < {total}", *missing]
             kernel.flush(inner)
@@ -318,7 +319,7 @@ class LaneRows:
                         printer.place()
                         inner.announce(nodes)
                         for result, node in zip(results, nodes, strict=True):
-                            missing = [f"i_{a} == 0" for a in kernel.program.lanes if a not in result.axes]
+                            missing = [f"i_{axis_name(a)} == 0" for a in kernel.program.lanes if a not in result.axes]
                             condition = conjunction([kernel.live, f"t + m * THREADS < {total}", *missing])
                             store(inner, result, node, condition)  # type: ignore[operator]
             out("base += THREADS * TILE")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg.kernels.cuda_text import local
 from redalg.kernels.ir import Part, Pass
+from redalg.naming import local
 
 if TYPE_CHECKING:
     from redalg.kernels.cuda_group import Group

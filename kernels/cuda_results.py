@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from redalg.graph import Node
 from redalg.kernels.cuda_text import conjunction, literal
 from redalg.kernels.ir import Pass, Result
+from redalg.naming import axis_name
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel
@@ -74,7 +75,7 @@ class Results:
                 continue
             with out.block(conjunction(conditions)):
                 for result in group:
-                    missing = [f"i_{a} == 0" for a in self.program.rows if a not in result.axes]
+                    missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in result.axes]
                     with out.block(conjunction(missing)):
                         self._total(result, names, by_lane)
 
@@ -104,9 +105,9 @@ class Results:
         kernel.flush(scope)
         depth = out.depth
         if by_lane:
-            out(f"i_{tops[0]} = t")
+            out(f"i_{axis_name(tops[0])} = t")
         for axis in () if by_lane else tops:
-            out(f"for i_{axis} in range({self.program.lengths[axis]}):")
+            out(f"for i_{axis_name(axis)} in range({self.program.lengths[axis]}):")
             out.depth += 1
         inner = scope.child(tops)
         inner.announce([node])
@@ -208,8 +209,8 @@ class Results:
             missing = ["at == 0"] if stream else []
             at = None
         else:
-            missing, at = [f"i_{a} == 0" for a in lacking], "at"
-        missing += [f"i_{a} == 0" for a in self.program.rows if a not in r.axes]
+            missing, at = [f"i_{axis_name(a)} == 0" for a in lacking], "at"
+        missing += [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in r.axes]
         with self.kernel.out.block(conjunction(missing)):
             self.kernel.out(self.access.store(r, self._place(r, at), [value]))
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from redalg.graph import Node
 from redalg.kernels.cuda_access import tensor_leaves
 from redalg.kernels.cuda_element import shared_row
-from redalg.kernels.cuda_text import local
 from redalg.kernels.ir import Fold
+from redalg.naming import local
 
 if TYPE_CHECKING:
     from redalg.kernels.cuda_group import Group

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from redalg.graph import state
-from redalg.kernels.cuda_text import better, joined, local
+from redalg.kernels.cuda_text import better, joined
 from redalg.kernels.ir import First, Join, Let, Loop, Step
 from redalg.kernels.scalars import Scalars, strength
+from redalg.naming import local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_cuda import Kernel

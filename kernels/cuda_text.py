@@ -1,58 +1,18 @@
-"""Text of generated CUDA kernels: lines with indentation, Python names, and ⊕ of single values by kind."""
+"""Text of generated CUDA kernels: lines with indentation, modules, and ⊕ of single values by kind."""
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
-from redalg.kernels import twins, twins_math
+from redalg.kernels.ir import Module
+from redalg.kernels.wrapping import wrapped
+from redalg.naming import spelled
 
-RESERVED = frozenset(twins.TWINS | twins_math.TWINS) | frozenset(
-    "np cuda f32 f64 i32 i64 u32 t r k v c j at row rows live lane warp warps piece base first last n n_b n_new length "
-    "count high nearest m i owner rest step low stop share share_b arrived guess joined_lane values places value place "
-    "keys key candidates INF NAN PI E THREADS ROWS TILE VECTOR VECTORS STEP SPAN BLOCK STRIP SPLIT CLUSTER LANES K "
-    "NONE MISSING combine merge_lanes counter kernel job home span pieces block blocks run origin strip edge full "
-    "unrolled largest free missing prefetch mask w d group begin "
-    "maps tiles row_blocks batches section notes team room lane leader tile batch part rest across along wide low "
-    "outer factor rate minus keep shift shown missed missed_rows swizzle fragment column s S P sums place stage "
-    "left_words left_phase right_phase values_phase right_stage values_stage left_full left_free right_full right_free "
-    "values_full values_free value_left value_right multiply weigh scores_done scores_first sums_done more_registers "
-    "fewer_registers COLUMNS STAGES TEAMS LARGEST LOWEST LOG2E stage phase before chunk term whole index all_blocks "
-    "bits drawn drawn_full drawn_free draw_phase word found more bound floor best taken mark other_value other_place "
-    "multiply_more copies_ready copies_sent copies_there shared_start left_lane right_lane this_thread ahead "
-    "own_tile own_full mine theirs within weights moved any_moved part piece place barrier none first_block first "
-    "free full index value at across along wide rest row tile batch low last block SPAN sums_first "
-    "side near BESIDE some n_some ROOM RING bring next_group groups between coming further turn slot spot "
-    "group rank total_0 total_1 own above staged down over all_rows row_first column_first own_first load_left_tile "
-    "load_right_tile GROUP CHUNKS FIRST_ROWS PARTS finished row_groups workers every turn prepare ready needed publish "
-    "count_up count_wait count_last turn_wait uniform quotient opaque shared_base descriptor load_matrices "
-    "copy_vector rows_stored nth barrier_init barrier_ready barrier_expect barrier_arrive arrive_pair barrier_wait "
-    "turn_pass exp2_fast f32_i32 has_bit word_load word_store number_load number_store proxy_fence fused "
-    "store_matrices tf32_word row_lane quad_lane values_lane turned turns "
-    "min max abs range True False None float32 float64 int64 int32 boolean".split()
-)
-TAKEN = re.compile(
-    r"t\d+|shift\d+|early\d+|edge\d+|(size|i|near|outer|load|store|copy|pack|pointer|shfl|round|stack|heap)_.*"
-    r"|near\d+|.*_c\d+|.*_pitch\d+|.*_(room|first|way|tile|row|step|warps|parts|b|new|f32|f64|at|strip|u\d)|.*_s\d+"
-)
-
-
+Printed = TypeVar("Printed", bound=Module)
 WORDS = ("int32", "int64", "uint32", "uint64")
-
-
-def operand_name(name: str) -> str:
-    """The Python name of an array argument."""
-    return name + "_" if keyword.iskeyword(name) or name in RESERVED or TAKEN.fullmatch(name) else name
-
-
-def local(name: str) -> str:
-    """The Python name of a part of a state or of a step."""
-    text = re.sub(r"\W", "_", name.replace("'", "_prime"))
-    return text + "_" if keyword.iskeyword(text) or text in RESERVED - {"n", "n_b", "n_new", "n_some"} else text
-
-
 ALIASES = {"f32": "np.float32", "f64": "np.float64"} | {f"{t[0]}{t[-2:]}": f"np.{t}" for t in WORDS}
 
 
@@ -67,6 +27,12 @@ def definitions(used: Collection[str], constants: Mapping[str, object]) -> list[
     types = [name for name in ALIASES if name in words]
     lines = [f"{', '.join(types)} = {', '.join(ALIASES[t] for t in types)}"] if types else []
     return [*lines, *(f"{name} = {value}" for name, value in wanted.items())]
+
+
+def settled(module: Printed) -> Printed:
+    """A printed module with names as they are spelled, its long lines broken."""
+    source, names = spelled(module.source)
+    return module.renamed(wrapped(source), names)
 
 
 class Text:

@@ -16,7 +16,7 @@ from redalg.kernels.cuda_imports import imports
 from redalg.kernels.cuda_lanes import LaneRows
 from redalg.kernels.cuda_results import Results
 from redalg.kernels.cuda_steps import StepPrinter
-from redalg.kernels.cuda_text import Text, definitions, local, operand_name
+from redalg.kernels.cuda_text import Text, definitions, settled
 from redalg.kernels.ir import STORAGE, Loop, Module, Param, Pass, Program
 from redalg.kernels.kinds import program_kinds
 from redalg.kernels.layouts import steps_nodes
@@ -25,7 +25,8 @@ from redalg.kernels.points import point_of
 from redalg.kernels.scalars import Scalars
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import called, names_read, swept
-from redalg.kernels.wrapping import documented, wrapped
+from redalg.kernels.wrapping import documented
+from redalg.naming import axis_name, local, result_name
 
 
 def emit(program: Program, schedule: Schedule, layout: Layout) -> Module:
@@ -132,7 +133,7 @@ class Kernel:
             self.results.write({}, None)
 
     def _finished(self) -> Module:
-        name = f"{operand_name(local(self.program.name))}_kernel"
+        name = f"{result_name(self.program.name)}_kernel"
         params = {self.argument(p): p for p in self.params()}
         about = "\n".join([*self.about(), ""])
         body, names = swept(f"@cuda.jit\ndef {name}({', '.join(params)}):\n{about}{self.out.text()}")
@@ -142,7 +143,7 @@ class Kernel:
         functions = called(self.functions, names)
         names = names.union(*map(names_read, functions.values()))
         text = "\n\n".join([self._header(names), *(f + "\n" for f in functions.values()), body])
-        return Module(wrapped(text), name, tuple(params.values()), shared=self.ahead.bytes)
+        return settled(Module(text, name, tuple(params.values()), shared=self.ahead.bytes))
 
     def _several(self, body: str, names: frozenset[str]) -> tuple[str, frozenset[str]]:
         """The function for all neighbouring rows of a thread."""
@@ -156,7 +157,7 @@ class Kernel:
     def params(self) -> list[Param]:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
-        return found + [p for _, p in sorted(self.access.used.items())]
+        return found + self.access.more()
 
     def argument(self, p: Param) -> str:
         """The name of an argument."""
@@ -164,7 +165,7 @@ class Kernel:
         if p.role in ("stride", "stride_out"):
             return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
         if p.role == "size":
-            return f"size_{p.name}"
+            return f"size_{axis_name(p.name)}"
         return p.name if p.role == "scratch" else (results if p.role == "result" else arrays)[p.name]
 
     def about(self) -> list[str]:
@@ -241,10 +242,11 @@ class Kernel:
         """The index along every axis of the rows, from the number of a row."""
         out, rows, rest = self.out, self.program.rows, "row"
         for axis in reversed(rows[1:]):
-            out(f"i_{axis} = {rest} % {self.access.size(axis)}", f"rest = {rest} // {self.access.size(axis)}")
+            size = self.access.size(axis)
+            out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
             rest = "rest"
         if rows:
-            out(f"i_{rows[0]} = {rest}")
+            out(f"i_{axis_name(rows[0])} = {rest}")
 
     def row_length(self) -> str:
         """The text of the length of a row."""

@@ -17,12 +17,12 @@ from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_element import Elements
 from redalg.kernels.cuda_fold import Folding
 from redalg.kernels.cuda_imports import CPU, imports
-from redalg.kernels.cuda_text import definitions, local
+from redalg.kernels.cuda_text import definitions, settled
 from redalg.kernels.emit_cuda import Kernel, read
 from redalg.kernels.ir import Param, Program, result_key
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import called, names_read, swept
-from redalg.kernels.wrapping import wrapped
+from redalg.naming import axis_name, result_name
 
 FLAGS = '@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})'
 RANGE = (Param("low", "low", "int64"), Param("high", "high", "int64"))
@@ -51,9 +51,9 @@ def emit_cpu(program: Program, layout: Layout, schedule: CpuSchedule) -> CpuModu
     functions = called({name: text for kernel in printed for name, text in kernel.functions.items()}, names)
     names = names.union(*map(names_read, functions.values()))
     bodies = [_headed(kernel.stage.name, params, text) for kernel, (text, _) in zip(printed, texts, strict=True)]
-    whole = wrapped("\n\n\n".join([first.header(names), *map(_as_njit, functions.values()), *bodies]) + "\n")
+    whole = "\n\n\n".join([first.header(names), *map(_as_njit, functions.values()), *bodies]) + "\n"
     stages = tuple(kernel.stage for kernel in printed)
-    return CpuModule(whole, stages[0].name, (*params.values(), *RANGE), stages=stages)
+    return settled(CpuModule(whole, stages[0].name, (*params.values(), *RANGE), stages=stages))
 
 
 def _headed(name: str, params: Iterable[str], text: str) -> str:
@@ -64,7 +64,7 @@ def _headed(name: str, params: Iterable[str], text: str) -> str:
 def _stages(program: Program, schedule: CpuSchedule) -> Iterator[tuple[Stage, Prints]]:
     from redalg.kernels.cpu_split import fold, merge, write
 
-    name = local(program.name)
+    name = result_name(program.name)
     if not schedule.split:
         yield Stage(f"{name}_rows", "rows", _how(schedule)), CpuKernel.write
         return
@@ -172,10 +172,11 @@ class CpuKernel(Kernel):
         out("t = 0")
         rest = "row"
         for axis in reversed(rows[1:]):
-            out(f"i_{axis} = {rest} % {self.access.size(axis)}", f"rest = {rest} // {self.access.size(axis)}")
+            size = self.access.size(axis)
+            out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
             rest = "rest"
         if rows:
-            out(f"i_{rows[0]} = {rest}")
+            out(f"i_{axis_name(rows[0])} = {rest}")
         self.elements.offsets()
 
 

@@ -16,7 +16,7 @@ from itertools import count
 from redalg.graph import Node, is_const
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_imports import imports
-from redalg.kernels.cuda_text import Text, definitions, joined, local, operand_name
+from redalg.kernels.cuda_text import Text, definitions, joined, settled
 from redalg.kernels.emit_cuda import read
 from redalg.kernels.ir import Join, Module, Param, Step
 from redalg.kernels.kinds import program_kinds
@@ -30,7 +30,8 @@ from redalg.kernels.tensor_mma_plan import MmaPlan
 from redalg.kernels.tensor_plan import TensorPlan, WidePlan
 from redalg.kernels.tensor_scalars import Element, TileScalars
 from redalg.kernels.tensor_tile import Tile
-from redalg.kernels.wrapping import documented, wrapped
+from redalg.kernels.wrapping import documented
+from redalg.naming import axis_name, local, result_name
 
 
 def emit_tensor(made: Class, plan: TensorPlan) -> Module:
@@ -65,7 +66,7 @@ class TensorKernel:
         self.wide = isinstance(plan, WidePlan)
         self.span = "SPAN" if self.wide else "COLUMNS"
         self.trades: list[str] = []  # what two warpgroups trade, by its place
-        self.at = f"i_{made.stream}"
+        self.at = f"i_{axis_name(made.stream)}"
         self.steps: Sequence[Step] = made.walk.update
         self.tested = self.anchor = ""
         self.edge = False  # whether the block that is printed may reach beyond the end of the stream
@@ -86,7 +87,7 @@ class TensorKernel:
         if node.op == "size":
             return self.access.size(node.attr)
         if node.op == "index":
-            return f"i_{node.attr}"
+            return f"i_{axis_name(node.attr)}"
         if node.op == "state":
             name = local(node.attr.name)
             if node.attr.name in self.tile.picks.lists:
@@ -97,7 +98,7 @@ class TensorKernel:
             name = self.access.array_names[operand.name]
             return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
         terms = [
-            f"{'near' if self._clamped(a) else 'i'}_{a} * {self.access.stride(operand.name, d)}"
+            f"{'near' if self._clamped(a) else 'i'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
             for d, a in enumerate(node.attr.axes)
         ]
         return self.access.load(operand, " + ".join(terms) or "0")
@@ -129,16 +130,16 @@ class TensorKernel:
         """Positions as exact float32."""
         found = {Node("index", (), self.made.stream): f"f32_i32({self.at})"}
         for axis in self.program.rows:
-            found[Node("index", (), axis)] = f"f32_i32(i_{axis})"
+            found[Node("index", (), axis)] = f"f32_i32(i_{axis_name(axis)})"
         return found
 
     # --- places ------------------------------------------------------------------------------------------------------
 
     def row_places(self) -> None:
         row = self.made.row
-        self.out(f"i_{row} = row + 8 * r")
+        self.out(f"i_{axis_name(row)} = row + 8 * r")
         if self._read_along(row):
-            self.out(f"near_{row} = min(i_{row}, {self.access.size(row)} - 1)")
+            self.out(f"near_{axis_name(row)} = min(i_{axis_name(row)}, {self.access.size(row)} - 1)")
 
     def _read_along(self, axis: str) -> bool:
         """Whether single elements of a tensor along this axis are read."""
@@ -167,7 +168,7 @@ class TensorKernel:
             if there:
                 self.out(f"there = {self.at} < {self.length}")
             if read and self.edge:
-                self.out(f"near_{self.made.stream} = min({self.at}, {self.length} - 1)")
+                self.out(f"near_{axis_name(self.made.stream)} = min({self.at}, {self.length} - 1)")
             yield
         body = self.out.lines[start + 1 :]
         for part in range(UNROLLED, count, UNROLLED):
@@ -200,7 +201,7 @@ class TensorKernel:
         def prints(node: Node, row: str, stream: str) -> str:
             scope = self.row_scope()
             names = {self.made.row: row, self.made.stream: stream}
-            scope.leaf = lambda n: names.get(n.attr, f"i_{n.attr}") if n.op == "index" else self._at_edge(n)
+            scope.leaf = lambda n: names.get(n.attr, f"i_{axis_name(n.attr)}") if n.op == "index" else self._at_edge(n)
             return scope.text(node, 2)
 
         found = bounds(self.made.condition, self.made.row, self.made.stream, prints)
@@ -219,12 +220,12 @@ class TensorKernel:
         if b == "False":
             return "False"
         if first:
-            return f"{self.made.stream}_last < {self.length}" + (f" and {b}" if b != "True" else "")
+            return f"{axis_name(self.made.stream)}_last < {self.length}" + (f" and {b}" if b != "True" else "")
         return b
 
     def block_places(self, block: str) -> None:
         """The first and last position of a block, and the thread's first column."""
-        s = self.made.stream
+        s = axis_name(self.made.stream)
         self.edge = block == "last"
         own = f"{block} * {self.span}" + (" + COLUMNS * team" if self.wide else "")
         self.out(f"{s}_first = {own}", f"{s}_last = {s}_first + (COLUMNS - 1)")
@@ -232,7 +233,7 @@ class TensorKernel:
 
     def tile_places(self) -> None:
         """Rows, batch indices and blocks of a tile of the output."""
-        out, made = self.out, self.made
+        out, made, row = self.out, self.made, axis_name(self.made.row)
         blocks, batches, tile = self.fix("row_blocks"), self.fix("batches"), "tile"
         if self.plan.pieces > 1:
             out(f"whole = quotient(tile, {self.plan.pieces})", f"piece = tile - whole * {self.plan.pieces}")
@@ -242,11 +243,11 @@ class TensorKernel:
             out(f"part = quotient({tile}, {section} * {blocks})", f"rest = {tile} - part * ({section} * {blocks})")
             out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
             out(f"batch = part * {section} + (rest - across * wide)")
-            out(f"{made.row}_first = ({blocks} - 1 - across) * ROWS")
+            out(f"{row}_first = ({blocks} - 1 - across) * ROWS")
         else:
-            out(f"batch = quotient({tile}, {blocks})", f"{made.row}_first = ({tile} - batch * {blocks}) * ROWS")
+            out(f"batch = quotient({tile}, {blocks})", f"{row}_first = ({tile} - batch * {blocks}) * ROWS")
         out(*self.access.places("batch", made.batch))
-        out(f"{made.row}_last = min({made.row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
+        out(f"{row}_last = min({row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
         out(*(f"{name} = {self.leaf(node)}" for node, name in self.edges.items()))
         b = self.bounds
         high = f"min({self.length}, {b.high})" if b.high else self.length
@@ -280,7 +281,7 @@ class TensorKernel:
         from redalg.kernels.tensor_skeleton import Skeleton
         from redalg.kernels.tensor_wide import WideSkeleton
 
-        name = f"{operand_name(local(self.program.name))}_kernel"
+        name = f"{result_name(self.program.name)}_kernel"
         self.out.depth = 1
         if isinstance(self.plan, MmaPlan):
             from redalg.kernels.tensor_mma import LongMmaSkeleton, MmaSkeleton
@@ -296,7 +297,7 @@ class TensorKernel:
 
         self.out.depth = 1
         merging(self)
-        return self._finished(f"{operand_name(local(self.program.name))}_merge", 0, 0)
+        return self._finished(f"{result_name(self.program.name)}_merge", 0, 0)
 
     def _finished(self, name: str, threads: int, shared: int) -> Module:
         params = {self._argument(p): p for p in self.params()}
@@ -308,8 +309,8 @@ class TensorKernel:
         names = names_read(f"def {name}({', '.join(params)}):\n{body}")
         params = read(params, names)
         text = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body}"
-        source = wrapped("\n\n".join([self._header(names), text]))
-        return Module(source, name, tuple(params.values()), threads, shared)
+        source = "\n\n".join([self._header(names), text])
+        return settled(Module(source, name, tuple(params.values()), threads, shared))
 
     def params(self) -> list[Param]:
         found = [] if isinstance(self.plan, MmaPlan) else [Param("maps", "maps", "uint64")]
@@ -322,7 +323,7 @@ class TensorKernel:
                 dtype, entries = self.tile.picks.left(p)
                 size = self.plan.pieces * (self.plan.lanes if p.axes else entries)
                 found.append(Param("scratch", f"{local(p.name)}_pieces", dtype, size=size))
-        return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
+        return [*found, *self.fixed.values(), *self.access.more()]
 
     def _argument(self, p: Param) -> str:
         results, arrays = self.access.result_names, self.access.array_names
@@ -330,7 +331,7 @@ class TensorKernel:
             return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
         if p.role in ("maps", "fixed", "scratch"):
             return p.name
-        return f"size_{p.name}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
+        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
 
     def about(self) -> list[str]:
         what, _, spec = self.program.title.partition(": ")

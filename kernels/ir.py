@@ -27,8 +27,9 @@ a list of steps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from redalg.graph import Node
 
@@ -215,3 +216,8 @@ class Module:
     params: tuple[Param, ...]
     threads: int = 0
     shared: int = 0
+
+    def renamed(self, source: str, names: Mapping[str, str]) -> Self:
+        """The module as a source in which some names are others."""
+        params = tuple(replace(p, name=names.get(p.name, p.name)) for p in self.params)
+        return replace(self, source=source, entry=names.get(self.entry, self.entry), params=params)

@@ -62,7 +62,7 @@ class Combining:
         self.new[name] = value
         for k in (0,) if self.lifting else (0, 1):
             moved = self._between(anchor, value, self.sides[k][name])
-            self.moves[k][f"shift:{name}"] = self._let(f"move_{name}{('', '_b')[k]}", moved, anchor.axes)
+            self.moves[k][f"shift:{name}"] = self._let(f"move~{name}{('', '_b')[k]}", moved, anchor.axes)
 
     def _let(self, name: str, node: Node, axes: tuple[str, ...]) -> Node:
         self.found.append(Let(name, node))
@@ -115,7 +115,7 @@ class Combining:
     def _loop(self, fold: Fold, slot: Slot) -> None:
         """Fold in the last walk over the tile if nothing it reads was assigned since."""
         if slot.average:
-            total = fold.names[0] + "_sum"
+            total = fold.names[0] + "~sum"
             self.low.kinds.names[total] = self.low.kinds.reduced("sum", fold.bodies)
             fold = Fold((total,), "sum", fold.bodies, fold.axes)
         read = {leaf.attr.name for body in fold.bodies for leaf in leaves(body, "state")}

@@ -138,7 +138,7 @@ class PassLowering:
         self._learn(s, bodies, suffix)
         names = tuple(part + suffix for part in s.parts)
         if s.kind == "sum" and s.average:
-            total = names[0] + "_sum"
+            total = names[0] + "~sum"
             levels.fold(Fold((total,), "sum", bodies, self.lanes(s.axes)))
             self.kinds.names[total] = self.kinds.reduced("sum", bodies)
             levels.let(Let(names[0], div(state(total, s.axes), self.side("_b")["n"])))

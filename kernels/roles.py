@@ -90,7 +90,7 @@ def aligned(plan: Plan) -> Plan:
 
 
 def _along(name: str, axes: tuple[str, ...]) -> str:
-    return f"{name}_along_{'_'.join(axes)}"
+    return f"{name}~along~{'~'.join(axes)}"
 
 
 class _Exports:

@@ -15,6 +15,7 @@ from redalg.graph import COMPARISONS, Node, rename_axes, walk
 from redalg.kernels.kinds import Kinds, counted, widest
 from redalg.kernels.points import point_of
 from redalg.kernels.signs import inverse, is_inverse, is_minus, is_negation, is_safe, negated
+from redalg.naming import axis_name
 from redalg.void import is_statistic
 
 COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
@@ -45,7 +46,7 @@ class Scalars:
         real: str,
         kinds: Kinds,
         leaf: Callable[[Node], str],
-        length: Callable[[str], str] = lambda axis: f"size_{axis}",
+        length: Callable[[str], str] = lambda axis: f"size_{axis_name(axis)}",
         counter: Iterator[int] | None = None,
         known: Mapping[Node, str] | None = None,
         looped: Iterable[str] = (),
@@ -338,16 +339,15 @@ class Scalars:
         if point is not None and self.kinds.of(point.place) == "i" and axes[0] not in self.looped:
             return ATOM, self._point(node, *point)
         arg, lengths = node.args[0], [self.length(axis) for axis in axes]
-        inner = {axis: f"{axis}_inner" for axis in axes if axis in self.looped}
+        inner = {axis: f"{axis}~inner" for axis in axes if axis in self.looped}
         if inner:  # an axis that is looped over outside already
             arg, axes = rename_axes(arg, inner), tuple(inner.get(axis, axis) for axis in axes)
         self.hoist([arg], axes)
         total, body = self.fresh(), self.child(axes)
         body.announce([arg])
-        number = self.kinds.reduced(kind.replace("arg", ""), [arg])
-        lines = self._accumulated(kind, number, total, body, arg, axes, lengths)
-        for depth, (axis, length) in enumerate(zip(axes, lengths, strict=True)):
-            self.lines.append(f"{'    ' * depth}for i_{axis} in range({length}):")
+        lines = self._accumulated(kind, total, body, arg, axes, lengths)
+        for depth, (axis, n) in enumerate(zip(axes, lengths, strict=True)):
+            self.lines.append(f"{'    ' * depth}for i_{axis_name(axis)} in range({n}):")
         self.lines += ["    " * len(axes) + line for line in lines]
         self.known[node] = total + "_at" if kind.startswith("arg") else total
         return ATOM, self.known[node]
@@ -355,19 +355,19 @@ class Scalars:
     def _point(self, node: Node, place: Node, term: Node) -> str:
         """A sum with a single term: no loop, and nothing is read where there is no such place."""
         (axis,), number, total = node.attr.axes, self.kinds.reduced("sum", [term]), self.fresh()
-        self.lines.append(f"i_{axis} = {self.text(place)}")
-        body = self.child([axis])
+        at, body = f"i_{axis_name(axis)}", self.child([axis])
+        self.lines.append(f"{at} = {self.text(place)}")
         body.announce([term])
         value = body.converted(term, number)
         self.lines.append(f"{total} = {'0' if number == 'i' else self.number(Fraction(0))}")
-        self.lines.append(f"if 0 <= i_{axis} and i_{axis} < {self.length(axis)}:")
+        self.lines.append(f"if 0 <= {at} and {at} < {self.length(axis)}:")
         self.lines += [f"    {line}" for line in (*body.lines, f"{total} = {value}")]
-        self.known[node] = total
-        return total
+        return self.known.setdefault(node, total)
 
     def _accumulated(
-        self, kind: str, number: str, total: str, body: Scalars, arg: Node, axes: tuple[str, ...], lengths: list[str]
+        self, kind: str, total: str, body: Scalars, arg: Node, axes: tuple[str, ...], lengths: list[str]
     ) -> list[str]:
+        number = self.kinds.reduced(kind.replace("arg", ""), [arg])
         value = body.converted(arg, number, strength(kind))
         identity = IDENTITY.get(kind, {"max": "-INF", "min": "INF"}.get(kind.replace("arg", ""), ""))
         if kind in ("sum", "prod"):
@@ -389,9 +389,9 @@ class Scalars:
 
 
 def _flat(axes: tuple[str, ...], lengths: list[str]) -> str:
-    text = f"i_{axes[0]}"
-    for axis, length in zip(axes[1:], lengths[1:], strict=True):
-        text = f"({text}) * {length} + i_{axis}"
+    text, *others = (f"i_{axis_name(axis)}" for axis in axes)
+    for other, length in zip(others, lengths[1:], strict=True):
+        text = f"({text}) * {length} + {other}"
     return text
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from redalg.graph import Node, add, const, mul, neg, negate, walk
+from redalg.naming import axis_name
 
 Prints = Callable[[Node, str, str], str]  # a node with names for the row's position and the stream's -> its text
 
@@ -114,9 +115,9 @@ def _below(condition: Node, row: str, stream: str, prints: Prints, a: Node, b: N
 
     def at(largest: bool, sign: int) -> str:
         end = "last" if largest == (found.get(row, 0) > 0) else "first"
-        return prints(others if sign > 0 else neg(others), f"{row}_{end}", "")
+        return prints(others if sign > 0 else neg(others), f"{axis_name(row)}_{end}", "")
 
-    corner = f"{stream}_{'last' if along > 0 else 'first'}"
+    corner = f"{axis_name(stream)}_{'last' if along > 0 else 'first'}"
     if along == 0:
         return Bounds(None, None, f"{at(True, 1)} <= 0")
     if along > 0:

@@ -16,6 +16,7 @@ from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import folds
 from redalg.kernels.tensor_plan import columnwise
 from redalg.kernels.tensor_scalars import TileScalars
+from redalg.naming import axis_name
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -45,9 +46,9 @@ class Columns:
         assert self.made.condition is not None
         kernel.array("bits", self.plan.columns // 32, "np.uint32")
         with out.block(f"for word in range({self.plan.columns // 32}):"):
-            out(f"{kernel.at} = {stream}_first + 32 * word + lane")
+            out(f"{kernel.at} = {axis_name(stream)}_first + 32 * word + lane")
             if first:
-                out(f"near_{stream} = min({kernel.at}, {kernel.length} - 1)")
+                out(f"near_{axis_name(stream)} = min({kernel.at}, {kernel.length} - 1)")
             scope = kernel.row_scope().child([stream])
             scope.announce([self.made.condition])
             text = scope.text(self.made.condition, ATOM)

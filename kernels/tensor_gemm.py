@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from redalg.kernels import intrinsics_tensor
 from redalg.kernels.cuda_access import Access
 from redalg.kernels.cuda_imports import imports
-from redalg.kernels.cuda_text import Text, definitions, local, operand_name
+from redalg.kernels.cuda_text import Text, definitions, settled
 from redalg.kernels.emit_cuda import read
 from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.ir import Module, Param, Program
@@ -35,7 +35,8 @@ from redalg.kernels.tensor_gemm_plan import GemmPlan
 from redalg.kernels.tensor_gemm_prologue import COUNTERS, Inside, Prologue
 from redalg.kernels.tensor_plan import Map
 from redalg.kernels.tensor_skeleton import CONSUMER, PRODUCER
-from redalg.kernels.wrapping import documented, wrapped
+from redalg.kernels.wrapping import documented
+from redalg.naming import axis_name, result_name
 
 WAITING = 8  # registers that two consumers leave a producer, twice, for what it has to know to wait
 
@@ -73,7 +74,7 @@ class GemmKernel:
         from redalg.kernels.tensor_gemm_epilogue import Epilogue
 
         self.out.depth, self.epilogue = 1, Epilogue(self)
-        name = f"{operand_name(local(self.program.name))}_kernel"
+        name = f"{result_name(self.program.name)}_kernel"
         self._shared()
         out, p = self.out, self.plan
         if self.prologue is not None:
@@ -91,8 +92,8 @@ class GemmKernel:
         text = f"@cuda.jit\ndef {name}({', '.join(params)}):\n{body}"
         functions = [] if self.prologue is None else self.prologue.text
         names = names.union(*map(names_read, functions))
-        source = wrapped("\n\n".join([self._header(names), *(f + "\n" for f in functions), text]))
-        return Module(source, name, tuple(params.values()), p.threads, p.size)
+        source = "\n\n".join([self._header(names), *(f + "\n" for f in functions), text])
+        return settled(Module(source, name, tuple(params.values()), p.threads, p.size))
 
     # --- text around the kernel --------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class GemmKernel:
         found = [Param("maps", "maps", "uint64")]
         found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
         found += [Param("result", r.name, r.dtype) for r in self.program.results]
-        return [*found, *self.fixed.values(), *(p for _, p in sorted(self.access.used.items()))]
+        return [*found, *self.fixed.values(), *self.access.more()]
 
     def _argument(self, p: Param) -> str:
         results, arrays = self.access.result_names, self.access.array_names
@@ -125,7 +126,7 @@ class GemmKernel:
             return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
         if p.role in ("maps", "fixed"):
             return p.name
-        return f"size_{p.name}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
+        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
 
     def _about(self) -> list[str]:
         what, _, spec = self.program.title.partition(": ")
@@ -275,7 +276,7 @@ class GemmKernel:
         for k in range(count):
             at = [f"{first} + {64 * k}" if k else first, "term"] if flat else ["term", first]
             where = f"{place} + {8192 * k}" if k else place
-            at += [f"i_{a}" for a in m.axes[2:]]
+            at += [f"i_{axis_name(a)}" for a in m.axes[2:]]
             self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(at)})")
 
     @staticmethod

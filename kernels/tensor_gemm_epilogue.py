@@ -11,6 +11,7 @@ from redalg.kernels.ir import STORAGE, Result
 from redalg.kernels.tensor_gemm_class import SUMS
 from redalg.kernels.tensor_gemm_plan import PITCH
 from redalg.kernels.tensor_scalars import TileScalars
+from redalg.naming import axis_name
 
 if TYPE_CHECKING:
     from redalg.kernels.tensor_gemm import GemmKernel
@@ -44,7 +45,7 @@ class Epilogue:
         if node.op == "size":
             return self.access.size(node.attr)
         if node.op == "index":
-            return f"near_{node.attr}" if node.attr not in self.made.batch else f"i_{node.attr}"
+            return f"near_{axis_name(node.attr)}" if node.attr not in self.made.batch else f"i_{axis_name(node.attr)}"
         if node.op == "state":
             return f"{self.sums}[s]"
         operand = self.access.operands[node.attr.name]
@@ -52,7 +53,7 @@ class Epilogue:
             name = self.access.array_names[operand.name]
             return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
         terms = [
-            f"{'i' if a in self.made.batch else 'near'}_{a} * {self.access.stride(operand.name, d)}"
+            f"{'i' if a in self.made.batch else 'near'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
             for d, a in enumerate(node.attr.axes)
         ]
         return self.access.load(operand, " + ".join(terms) or "0")
@@ -72,13 +73,13 @@ class Epilogue:
         if near:
             row = f"min({row}, {self.kernel.all_rows()} - 1)"
         if len(rows) == 1:
-            out(f"{name}_{rows[0]} = {row}")
+            out(f"{name}_{axis_name(rows[0])} = {row}")
             return
         out(f"outer = {row}")
         for axis in reversed(rows[1:]):
             out(f"above = quotient(outer, {self.access.size(axis)})")
-            out(f"{name}_{axis} = outer - above * {self.access.size(axis)}", "outer = above")
-        out(f"{name}_{rows[0]} = outer")
+            out(f"{name}_{axis_name(axis)} = outer - above * {self.access.size(axis)}", "outer = above")
+        out(f"{name}_{axis_name(rows[0])} = outer")
 
     def _value(self, scope: TileScalars, result: Result) -> str:
         inner = scope.child((self.made.column,))
@@ -117,7 +118,7 @@ class Epilogue:
         column = self.made.column
         if self._by_column():
             at = "own_column + 8 * (s >> 2) + (s & 1)"
-            self.out(f"near_{column} = min({at}, {self.access.size(column)} - 1)")
+            self.out(f"near_{axis_name(column)} = min({at}, {self.access.size(column)} - 1)")
         return self._value(scope, result)
 
     # --- by way of shared memory -------------------------------------------------------------------------------------
@@ -146,10 +147,11 @@ class Epilogue:
             for k in range(first // 8, first // 8 + 8, 2):
                 words = [f"{pack}({self.sums}[{4 * k + 2 * j}], {self.sums}[{4 * k + 2 * j + 1}])" for j in range(4)]
                 out(f"store_matrices(place + {16 * k - 2 * first}, {', '.join(words)})")
-            out("syncwarp()", f"i_{column} = column_first + {first} + 8 * (lane & 7)")
+            out("syncwarp()", f"i_{axis_name(column)} = column_first + {first} + 8 * (lane & 7)")
             with out.block("for k in range(4):"):
                 out("across = 4 * k + (lane >> 3)", "own = own_first + across")
-                with out.block(f"if own < {self.kernel.all_rows()} and i_{column} < {self.access.size(column)}:"):
+                place = f"i_{axis_name(column)}"
+                with out.block(f"if own < {self.kernel.all_rows()} and {place} < {self.access.size(column)}:"):
                     self._rows("own", False)
                     where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
                     out(f"copy_vector({name}, {where}, staged + {PITCH} * across + 16 * (lane & 7))")
@@ -171,13 +173,14 @@ class Epilogue:
     def _pairs(self, scope: TileScalars) -> None:
         """Both neighbours of a row that a thread holds, of every result."""
         out, column = self.out, self.made.column
-        out(f"i_{column} = column_first + 8 * k + 2 * (lane & 3)")
+        out(f"i_{axis_name(column)} = column_first + 8 * k + 2 * (lane & 3)")
         for result in self.made.program.results:
             left = self._named("value_left", scope, result)
             out("s += 1")
             right = self._named("value_right", scope, result)
             out("s -= 1")
-            with out.block(f"if own < {self.kernel.all_rows()} and i_{column} < {self.access.size(column)}:"):
+            place = f"i_{axis_name(column)}"
+            with out.block(f"if own < {self.kernel.all_rows()} and {place} < {self.access.size(column)}:"):
                 self._stored(result, [left, right])
 
     def _named(self, name: str, scope: TileScalars, result: Result) -> str:
@@ -191,7 +194,7 @@ class Epilogue:
             out(access.store(result, where, values))
             return
         out(access.store(result, where, values[:1]))
-        with out.block(f"if i_{column} + 1 < {access.size(column)}:"):
+        with out.block(f"if i_{axis_name(column)} + 1 < {access.size(column)}:"):
             step = access.stride(result.name, result.axes.index(column), True)
             out(access.store(result, f"{where} + {step}", values[1:]))
 

@@ -17,6 +17,7 @@ from redalg.kernels.emit_cuda import Kernel, read
 from redalg.kernels.ir import STORAGE, Param, Program
 from redalg.kernels.schedule import Layout, Schedule
 from redalg.kernels.sweeping import called, names_read, swept
+from redalg.naming import operand_name
 
 PARTS = 4  # finished rows are counted in so many steps: tiles of the first need not wait for the last
 GROUP = 128  # threads of a warpgroup
@@ -108,7 +109,7 @@ class Prologue(Kernel):
             name = f"{self.access.result_names[p.name]}_pitch{p.dim}"
             return name, Param("fixed", f"{p.name} {p.dim}", "int64")
         if p.role == "result" and p.name in scratch:
-            return self.argument(p), Param("operand", p.name, p.dtype)
+            return operand_name(p.name), Param("operand", p.name, p.dtype)
         return self.argument(p), p
 
     def fixed(self) -> dict[str, int]:

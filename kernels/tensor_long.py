@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg.kernels.cuda_text import local
 from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_skeleton import Skeleton
+from redalg.naming import axis_name, local, operand_name
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -52,7 +52,7 @@ class LongSkeleton(Skeleton):
                     with out.block(f"while term < {p.terms}:"):
                         out("barrier_wait(free + 8 * stage, phase)")
                         out(f"barrier_expect(full + 8 * stage, {left + right})")
-                        self.box(0, f"left_tile + {left} * stage", f"{made.row}_first")
+                        self.box(0, f"left_tile + {left} * stage", f"{axis_name(made.row)}_first")
                         self.box(1, f"right_tile + {right} * stage", "block * COLUMNS")
                         out(*self.step(), f"term = opaque(term + {CHUNK})")
                     out("block = opaque(block - 1)")
@@ -60,8 +60,8 @@ class LongSkeleton(Skeleton):
     def box(self, number: int, place: str, row: str) -> None:
         m = self.maps[number]
         address = f"maps + {128 * number}" if number else "maps"
-        at = ", ".join(["term", row, *(f"i_{a}" for a in m.axes[2:])])
-        self.out(f"load_{m.operand}_tile({place}, {address}, full + 8 * stage, {at})")
+        at = ", ".join(["term", row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
+        self.out(f"load_{operand_name(m.operand)}_tile({place}, {address}, full + 8 * stage, {at})")
 
     @staticmethod
     def step() -> list[str]:
@@ -83,7 +83,7 @@ class LongSkeleton(Skeleton):
     def tile(self) -> None:
         out, k, made = self.out, self.kernel, self.made
         k.tile_places()
-        out(f"row = {made.row}_first + 64 * team + 16 * warp + (lane >> 2)")
+        out(f"row = {axis_name(made.row)}_first + 64 * team + 16 * warp + (lane >> 2)")
         self.factor()
         k.tile.picks.start()
         k.block_places("last")

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterable
 
 from redalg.graph import Node, is_const
 from redalg.kernels import intrinsics_mma, intrinsics_mma_types, intrinsics_tensor
-from redalg.kernels.cuda_text import local, operand_name
 from redalg.kernels.intrinsics_mma import UNIT
 from redalg.kernels.ir import Step
 from redalg.kernels.tensor_class import Class
@@ -21,6 +20,7 @@ from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_plan import positive
 from redalg.kernels.tensor_products import NARROW, TF32, TYPES
 from redalg.kernels.tensor_skeleton import Skeleton
+from redalg.naming import axis_name, local, operand_name
 
 
 def header(made: Class, plan: MmaPlan, names: Collection[str]) -> tuple[list[str], list[str]]:
@@ -105,7 +105,7 @@ class MmaSkeleton(Skeleton):
                 k.array(local(part.name), p.held)
         out("tile = opaque(cuda.blockIdx.x)")
         k.tile_places()
-        out(f"row = {self.made.row}_first + {16 * p.tall} * warp + (lane >> 2)")
+        out(f"row = {axis_name(self.made.row)}_first + {16 * p.tall} * warp + (lane >> 2)")
         self.factor()
         self.signs()
         self.places()
@@ -119,7 +119,7 @@ class MmaSkeleton(Skeleton):
         """The texts of a tensor's first element for the batch of the tile, and of its stride from row to row."""
         access = self.kernel.access
         strides = {a: access.stride(leaf.attr.name, d) for d, a in enumerate(leaf.attr.axes)}
-        others = [f"i_{a} * {s}" for a, s in strides.items() if a not in (inner, along)]
+        others = [f"i_{axis_name(a)} * {s}" for a, s in strides.items() if a not in (inner, along)]
         return " + ".join(others) or "i64(0)", strides[along]
 
     def places(self) -> None:
@@ -152,7 +152,8 @@ class MmaSkeleton(Skeleton):
         made, step, load = self.made, self.left_steps[k], f"load_left_tile{number(k)}"
         row, size, name = made.row, self.kernel.access.size(made.row), operand_name(made.products[k].left.attr.name)
         place += self.offset(k, 0)
-        self.out(f"{load}({place}, {name}, {start} + {row}_first * {step}, {step}, {size} - {row}_first, t{more})")
+        first = f"{axis_name(row)}_first"
+        self.out(f"{load}({place}, {name}, {start} + {first} * {step}, {step}, {size} - {first}, t{more})")
 
     def offset(self, k: int, side: int) -> str:
         """Where the terms of a contraction begin in a row of the left tile or the right one."""
@@ -269,7 +270,8 @@ class MmaSkeleton(Skeleton):
     def who(self) -> None:
         """The thread's first row, asked anew: no register holds it from block to block."""
         row, tall = self.made.row, self.plan.tall
-        self.out("t = this_thread()", "lane = t & 31", f"row = {row}_first + {16 * tall} * (t >> 5) + (lane >> 2)")
+        self.out("t = this_thread()", "lane = t & 31")
+        self.out(f"row = {axis_name(row)}_first + {16 * tall} * (t >> 5) + (lane >> 2)")
 
     def block(self, block: str, steps: Iterable[Step], first: bool) -> None:
         out, k = self.out, self.kernel

@@ -15,9 +15,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.graph import walk
-from redalg.kernels.cuda_text import better, joined, local
+from redalg.kernels.cuda_text import better, joined
 from redalg.kernels.ir import Fold, Join, Let, Loop, Part, Pass
 from redalg.kernels.tensor_scalars import Element
+from redalg.naming import axis_name, local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -77,7 +78,7 @@ class Picks:
         """An entry of a list in the text of a result."""
         f = self.lists[part]
         new = f.extra[1] if f.kind == "topk" else None
-        at = next((f"i_{a}" for a in axes if a in self.kernel.program.lengths), f"i_{new}")
+        at = next((f"i_{axis_name(a)}" for a in axes if a in self.kernel.program.lengths), f"i_{axis_name(new)}")
         size, single = entries(f), self.kernel.single
         index = ("0" if single else "r") if size == 1 else at if single else f"{size} * r + {at}"
         entry = f"{local(part)}[{index}]"

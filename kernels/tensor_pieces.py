@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg.kernels.cuda_text import local
 from redalg.kernels.ir import Join, Let, Part
 from redalg.kernels.tensor_results import TensorResults
+from redalg.naming import axis_name, local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -29,10 +29,10 @@ def _kept(kernel: TensorKernel) -> None:
     results.summed()
     with out.block(kernel.each_row):
         kernel.row_places()
-        with out.block(f"if i_{made.row} < {kernel.access.size(made.row)}:"):
-            index = f"i_{kernel.program.rows[0]}"
+        with out.block(f"if i_{axis_name(made.row)} < {kernel.access.size(made.row)}:"):
+            index = f"i_{axis_name(kernel.program.rows[0])}"
             for axis in kernel.program.rows[1:]:
-                index = f"({index}) * {kernel.access.size(axis)} + i_{axis}"
+                index = f"({index}) * {kernel.access.size(axis)} + i_{axis_name(axis)}"
             out(f"index = ({index}) * {p.pieces} + piece")
             with out.block("if lane & 3 == 0:"):
                 for part in (x for x in made.walk.parts if not x.axes):
@@ -42,7 +42,7 @@ def _kept(kernel: TensorKernel) -> None:
                         out(f"store_{dtype}({local(part.name)}_pieces, {at}, {local(part.name)}[{entry}])")
             for part in (x for x in made.walk.parts if x.axes):
                 with results.pairs():
-                    place = f"index * {p.lanes} + i_{made.lane}"
+                    place = f"index * {p.lanes} + i_{axis_name(made.lane)}"
                     out(f"store_float32x2({local(part.name)}_pieces, {place}, (sums[s], sums[s + 1]))")
 
 
@@ -54,13 +54,13 @@ def merging(kernel: TensorKernel) -> None:
     out("index = i64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x")
     with out.block(f"if index < {total}:"):
         if made.lane:
-            out(f"i_{made.lane} = index % {p.lanes}", f"index = index // {p.lanes}")
+            out(f"i_{axis_name(made.lane)} = index % {p.lanes}", f"index = index // {p.lanes}")
         rest = "index"
         for axis in reversed(rows[1:]):
             size = kernel.access.size(axis)
-            out(f"i_{axis} = {rest} % {size}", f"outer_{axis} = {rest} // {size}")
-            rest = f"outer_{axis}"
-        out(f"i_{rows[0]} = {rest}")
+            out(f"i_{axis_name(axis)} = {rest} % {size}", f"outer_{axis_name(axis)} = {rest} // {size}")
+            rest = f"outer_{axis_name(axis)}"
+        out(f"i_{axis_name(rows[0])} = {rest}")
         out("# registers")
         numbers = [x for x in made.walk.parts if x.name not in kernel.tile.picks.lists]
         out(*(f"{local(x.name)} = {_loaded(kernel, x, '')}" for x in numbers))
@@ -91,5 +91,5 @@ def _loaded(kernel: TensorKernel, part: Part, piece: str) -> str:
     p = kernel.plan
     at = f"index * {p.pieces}{piece}"
     if part.axes:
-        at = f"({at}) * {p.lanes} + i_{kernel.made.lane}"
+        at = f"({at}) * {p.lanes} + i_{axis_name(kernel.made.lane)}"
     return f"load_float32({local(part.name)}_pieces, {at})"

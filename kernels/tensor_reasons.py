@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from redalg.graph import NEG_INF, Node, is_const
-from redalg.kernels.cuda_text import local
 from redalg.kernels.emit_tensor import TensorKernel, join_of
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_mma_plan import MmaPlan
 from redalg.kernels.tensor_picks import entries
 from redalg.kernels.tensor_plan import TensorPlan, WidePlan, positive
 from redalg.kernels.tensor_products import NARROW, TF32
+from redalg.naming import local, plain
 from redalg.printing import short
 
 
@@ -53,7 +53,7 @@ def origins(made: Class, plan: TensorPlan) -> tuple[str, ...]:
         found.append(f"{kernel.anchor} stays: results have degree (0, 0) in it; {kernel.tested} is tested at the end")
     if plan.pieces > 1:
         found.append(f"{made.stream} in {plan.pieces} pieces; a second kernel merges their states by the derived merge")
-    return tuple(found)
+    return tuple(map(plain, found))
 
 
 def conversions(made: Class) -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _missing(made: Class) -> list[str]:
     score = _word(made.missing)
     found = [f"{where} score {score}: every fold takes that for its identity"]
     if made.guarded:
-        names = ", ".join(sorted({local(n.removesuffix("_b")) for n in made.guarded}))
+        names = ", ".join(sorted({n.removesuffix("_b") for n in made.guarded}))
         found = [f"{where} score {score}; {names} would not take that for the identity and is told which there are"]
     return found
 

@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.graph import walk
-from redalg.kernels.cuda_text import literal, local
+from redalg.kernels.cuda_text import literal
 from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.ir import Result
 from redalg.kernels.tensor_plan import STAGED, maps_of
 from redalg.kernels.tensor_scalars import TileScalars
 from redalg.kernels.tensor_tile import QUAD
+from redalg.naming import axis_name, local, result_name
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -46,7 +47,7 @@ class TensorResults:
                 self._finished(result, scope)
             direct = totals if self.plan.staged else program.results
             if direct:
-                with out.block(f"if i_{row} < {size}:"):
+                with out.block(f"if i_{axis_name(row)} < {size}:"):
                     for result in direct:
                         (self._laned if result in laned else self._total)(result, scope)
         for result in laned if self.plan.staged else ():
@@ -66,7 +67,7 @@ class TensorResults:
             self._stored(result, scope)
         totals = [r for r in self.program.results if not lanes & set(r.axes)]
         if totals:
-            with out.block(f"if i_{self.program.lanes[0]} == 0:" if lanes else None):
+            with out.block(f"if i_{axis_name(self.program.lanes[0])} == 0:" if lanes else None):
                 for result in totals:
                     self._stored(result, scope)
 
@@ -92,7 +93,7 @@ class TensorResults:
         self.kernel.flush(outer)
         depth = out.depth
         for axis in tops:
-            out(f"for i_{axis} in range({self.program.lengths[axis]}):")
+            out(f"for i_{axis_name(axis)} in range({self.program.lengths[axis]}):")
             out.depth += 1
         inner = outer.child(tops)
         inner.announce([result.node])
@@ -132,25 +133,25 @@ class TensorResults:
         with self.pairs():
             left = self._at(scope, result, "sums[s]")
             if self._by_lane(result):
-                out(f"value_left = {left}", f"i_{lane} += 1")
+                out(f"value_left = {left}", f"i_{axis_name(lane)} += 1")
                 right = self._at(scope, result, "sums[s + 1]")
-                out(f"value_right = {right}", f"i_{lane} -= 1")
+                out(f"value_right = {right}", f"i_{axis_name(lane)} -= 1")
                 values = ["value_left", "value_right"]
             else:
                 values = [left, self._at(scope, result, "sums[s + 1]")]
             if result.axes[-1] == lane:
-                out(self.access.store(result, f"{name}_row + i_{lane}", values))
+                out(self.access.store(result, f"{name}_row + i_{axis_name(lane)}", values))
                 return
             step = self.access.stride(result.name, result.axes.index(lane), True)
             for j, value in enumerate(values):
-                out(self.access.store(result, f"{name}_row + (i_{lane} + {j}) * {step}", [value]))
+                out(self.access.store(result, f"{name}_row + (i_{axis_name(lane)} + {j}) * {step}", [value]))
 
     @contextmanager
     def pairs(self) -> Iterator[None]:
         """A loop over a thread's sums of a row, two neighbouring lanes at a time: sums[s] and sums[s + 1]."""
         own = f"{self.plan.own_lanes} * team + " if self.kernel.wide else ""
         with self.out.block(f"for k in range(0, {self.plan.own_lanes // 4}, 2):"):
-            self.out(self.kernel.pair, f"i_{self.program.lanes[0]} = {own}8 * (k >> 1) + 2 * (lane & 3)")
+            self.out(self.kernel.pair, f"i_{axis_name(self.program.lanes[0])} = {own}8 * (k >> 1) + 2 * (lane & 3)")
             yield
 
     def _by_lane(self, result: Result) -> bool:
@@ -164,7 +165,7 @@ class TensorResults:
         with out.block(f"for k in range({self.plan.lanes // 4}):"):
             out(self.kernel.register)
             if self._by_lane(result):
-                out(f"i_{lane} = 8 * (k >> 1) + 2 * (lane & 3) + (k & 1)")
+                out(f"i_{axis_name(lane)} = 8 * (k >> 1) + 2 * (lane & 3) + (k & 1)")
             out(f"sums[s] = {self._at(scope, result, 'sums[s]')}")
 
     def _staged(self, result: Result) -> None:
@@ -185,10 +186,11 @@ class TensorResults:
             out(f"store_matrices(place + (swizzle ^ (16 * (k & 7))){chunk}, {words})")
         out("proxy_fence()", "syncwarp()")
         with out.block("if leader:"):
-            at = ", ".join([f"{row}_first + 64 * team + 16 * warp", *(f"i_{a}" for a in m.axes[2:])])
+            first = f"{axis_name(row)}_first + 64 * team + 16 * warp"
+            at = ", ".join([first, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
             for part in range(m.count):
                 where = f"stage + {part * size}" if part else "stage"
-                out(f"store_{m.operand}_rows({where}, maps + {128 * number}, {CHUNK * part}, {at})")
+                out(f"store_{result_name(m.operand)}_rows({where}, maps + {128 * number}, {CHUNK * part}, {at})")
 
     def _value(self, scope: TileScalars, result: Result) -> str:
         kind = "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from redalg.graph import is_const
 from redalg.kernels import intrinsics_tensor
-from redalg.kernels.cuda_text import local
 from redalg.kernels.intrinsics_tensor import CHUNK, STEP
 from redalg.kernels.tensor_class import Class
 from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_plan import TensorPlan, WidePlan, maps_of, positive
+from redalg.naming import axis_name, local, operand_name, result_name
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -42,9 +42,9 @@ def factories(made: Class, plan: TensorPlan, names: Collection[str]) -> tuple[se
         lines |= {"multiply": f"tile_product({shape})", "multiply_more": f"tile_product({shape}, fresh=False)"}
     for m in maps_of(made, plan):
         if m.tile == "result":
-            lines[f"store_{m.operand}_rows"] = f"tensor_store({len(m.axes)})"
+            lines[f"store_{result_name(m.operand)}_rows"] = f"tensor_store({len(m.axes)})"
         else:
-            lines[f"load_{m.operand}_tile"] = f"tensor_load({len(m.axes)})"
+            lines[f"load_{operand_name(m.operand)}_tile"] = f"tensor_load({len(m.axes)})"
     own = {n for n in intrinsics_tensor.MAKERS if n in names}
     used = {n: text for n, text in lines.items() if n in names}
     own |= {text.split("(")[0] for text in used.values()}
@@ -156,7 +156,7 @@ class Skeleton:
         with out.block("for r in range(2):"):
             k.row_places()
             lost = f"not (f32(1) <= {tested}[r] and {tested}[r] < LARGEST and abs_f32({local(part.name)}[r]) < INF)"
-            out(f"missed = missed or (i_{self.made.row} < {k.access.size(self.made.row)} and {lost})")
+            out(f"missed = missed or (i_{axis_name(self.made.row)} < {k.access.size(self.made.row)} and {lost})")
         out("missed_rows = ballot(missed)")
         with out.block("if leader:"):
             out(f"store_int32(notes, {self.notes} * tile + 4 * team + warp, i64(1) if missed_rows != 0 else i64(0))")
@@ -182,7 +182,7 @@ class Skeleton:
                 self.kernel.tile_places()
                 out("barrier_wait(left_free, left_phase)", "left_phase ^= 1")
                 out(f"barrier_expect(left_full, {p.left_bytes})")
-                self.boxes("left", "left_tile", "left_full", f"{self.made.row}_first")
+                self.boxes("left", "left_tile", "left_full", f"{axis_name(self.made.row)}_first")
                 out("block = last")
                 self.bring("right", "block")
                 with out.block("while block > low:"):
@@ -206,10 +206,10 @@ class Skeleton:
         for m in (m for m in self.maps if m.tile == tile):
             for chunk in range(m.count):
                 number, first = self.maps.index(m), (m.first + chunk) * m.rows * 128
-                at = ", ".join([str(CHUNK * chunk), row, *(f"i_{a}" for a in m.axes[2:])])
+                at = ", ".join([str(CHUNK * chunk), row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
                 where = f"{place} + {first}" if first else place
                 address = f"maps + {128 * number}" if number else "maps"
-                self.out(f"load_{m.operand}_tile({where}, {address}, {barrier}, {at})")
+                self.out(f"load_{operand_name(m.operand)}_tile({where}, {address}, {barrier}, {at})")
 
     # --- the consumers -----------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class Skeleton:
         """One tile of rows over all its blocks, the last block first."""
         out, k, made = self.out, self.kernel, self.made
         k.tile_places()
-        out(f"row = {made.row}_first + 64 * team + 16 * warp + (lane >> 2)")
+        out(f"row = {axis_name(made.row)}_first + 64 * team + 16 * warp + (lane >> 2)")
         self.factor()
         out("barrier_wait(left_full, left_phase)", "left_phase ^= 1")
         self.words()

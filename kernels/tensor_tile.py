@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from redalg.graph import Node, is_const, walk
-from redalg.kernels.cuda_text import joined, literal, local
+from redalg.kernels.cuda_text import joined, literal
 from redalg.kernels.ir import Fold, Join, Let, Loop, Step, step_nodes
 from redalg.kernels.scalars import ATOM
 from redalg.kernels.tensor_class import weight_of
 from redalg.kernels.tensor_columns import SHOWN, Columns
 from redalg.kernels.tensor_picks import KINDS, Picks
 from redalg.kernels.tensor_scalars import Element, TileScalars, exponents, floored, guarded_top, only_shrinks, risen
+from redalg.naming import axis_name, local
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -118,7 +119,7 @@ class Tile:
         known = dict(scope.known)
         scope.known |= dict.fromkeys(but, "S[s]")
         floats = self.kernel.floats()
-        scope.known |= {n: f"i_{n.attr}" for n in floats}  # positions are added to each other first
+        scope.known |= {n: f"i_{axis_name(n.attr)}" for n in floats}  # positions are added to each other first
         varying = [self.made.stream, *self.kernel.program.lanes]
         stack = list(nodes)
         while stack:  # one division a row, and a product for every element
@@ -233,7 +234,7 @@ class Tile:
                 kernel.flush(inner)
             for f in plain:
                 self._gathered(f)
-        self._exchanged([f for f in plain if local(f.names[0]).removesuffix("_b") not in self.deferred])
+        self._exchanged([f for f in plain if f.names[0].removesuffix("_b") not in self.deferred])
         scaled = [f for f in plain if bodies[f.names[0]] is made.value and element.factor]
         if scaled:
             with out.block(self.kernel.each_row):

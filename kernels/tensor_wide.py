@@ -14,6 +14,7 @@ from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_plan import WidePlan, chunks
 from redalg.kernels.tensor_skeleton import Skeleton
+from redalg.naming import axis_name, operand_name
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -61,7 +62,7 @@ class WideSkeleton(Skeleton):
                 self.kernel.tile_places()
                 out("barrier_wait(left_free, left_phase)", "left_phase ^= 1")
                 out(f"barrier_expect(left_full, {p.left_bytes})")
-                self.chunks_of("left", "left_tile", f"{self.made.row}_first", "left_full")
+                self.chunks_of("left", "left_tile", f"{axis_name(self.made.row)}_first", "left_full")
                 with out.block("for block in range(last, low - 1, -1):"):
                     out("part = opaque(0)")
                     with out.block("while part < 2:"):
@@ -86,11 +87,12 @@ class WideSkeleton(Skeleton):
         out(f"place = opaque({place})", f"barrier = opaque({barrier})")
         for m in (m for m in self.maps if m.tile == tile):
             number, each = self.maps.index(m), 128 * m.rows
-            at = ", ".join(["term", row, *(f"i_{a}" for a in m.axes[2:])])
+            at = ", ".join(["term", row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
             out("term = opaque(0)")
             with out.block(f"while term < {CHUNK * m.count}:"):
                 out(*([f"barrier_expect(barrier, {each})"] if apart else []))
-                out(f"load_{m.operand}_tile(place, {f'maps + {128 * number}' if number else 'maps'}, barrier, {at})")
+                address = f"maps + {128 * number}" if number else "maps"
+                out(f"load_{operand_name(m.operand)}_tile(place, {address}, barrier, {at})")
                 out(f"place = opaque(place + {each})", *(["barrier = opaque(barrier + 8)"] if apart else []))
                 out(f"term = opaque(term + {CHUNK})")
 
@@ -119,7 +121,7 @@ class WideSkeleton(Skeleton):
         """One tile of rows over all its blocks, the last block first."""
         out, k, made, p = self.out, self.kernel, self.made, self.plan
         k.tile_places()
-        out(f"row = {made.row}_first + 16 * warp + (lane >> 2)")
+        out(f"row = {axis_name(made.row)}_first + 16 * warp + (lane >> 2)")
         self.factor()
         out("barrier_wait(left_full, left_phase)", "left_phase ^= 1")
         self.product()

@@ -6,6 +6,7 @@ anchor stands for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,6 +15,9 @@ from redalg import normal as nf
 from redalg.choices import Choice, Choices
 from redalg.graph import Node
 from redalg.normal import Poly
+
+# What stands behind the name of a slot or an anchor: the sides of a combine, parts, values on the way to another.
+ENDINGS = re.compile(r"_(a|b|new|other|best|some|start|values?|indices|(seen|first)\d*)$")
 
 
 @dataclass
@@ -42,9 +46,9 @@ class Centred:
 
     def fresh(self, base: str) -> str:
         name, k = base, 1
-        while name in self.names or name.endswith(("_a", "_b")):  # these endings name the sides of a combine
+        while name in self.names or ENDINGS.search(name):
             k += 1
-            name = f"{base}{k}"
+            name = f"{base}_{k}" if ENDINGS.search(f"{base}{k}") else f"{base}{k}"
         self.names.add(name)
         return name
 

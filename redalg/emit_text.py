@@ -7,12 +7,12 @@ than once is assigned to a name first.
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from redalg.graph import COMPARISONS, Node, is_const, walk
+from redalg.naming import axis_name, local, operand_name
+from redalg.plan import key
 from redalg.void import split_exponent
 
 COMPARE, ADD, MUL, SIGN, POW, ATOM = range(6)  # how strongly a text binds
@@ -24,23 +24,6 @@ NUMPY = {
 }  # fmt: skip
 SPECIAL = {"oo": "np.inf", "-oo": "-np.inf", "nan": "np.nan", "pi": "np.pi", "e": "np.e", "i": "1j"}
 RELATION = {"eq": "==", "ne": "!=", "lt": "<", "le": "<="}
-
-
-RESERVED = frozenset(
-    "a b n state part start stop length block known np math run lift combine finalize exports last position top fold "
-    "erf erfc sigmoid relu pow2 exp_centred exp_scaled cast_array".split()
-)
-TAKEN = re.compile(r"t\d+|(size|index|combine)_.*|.*_(a|b|start|moved)|(lift|combine|exports)\d+")
-
-
-def identifier(name: str) -> str:
-    """The Python name of a tensor: its own, unless the program needs that for itself."""
-    return name + "_" if keyword.iskeyword(name) or name in RESERVED or TAKEN.fullmatch(name) else name
-
-
-def local(name: str) -> str:
-    """The Python name of a part of the state."""
-    return name.replace("'", "_moved").replace(":", "_")
 
 
 class Body:
@@ -120,15 +103,13 @@ class Body:
         axes = tuple(a for a in self.layout if a in node.axes or a in over)
         text = self.at(node, axes) if lacking or not node.axes else self.text(node)
         if lacking:
-            text = (
-                f"np.broadcast_to({text}, ({', '.join(f'size_{a}' if a in over else self._length(a) for a in axes)},))"
-            )
+            text = f"np.broadcast_to({text}, ({', '.join(map(self._length, axes))},))"
         places = tuple(axes.index(a) for a in over)
         more = "".join(f", {k}={v}" for k, v in options.items())
         return f"{function}({text}, axis={places[0] if len(places) == 1 else places}{more})"
 
     def _length(self, axis: str) -> str:
-        return f"size_{axis}"
+        return f"size_{axis_name(axis)}"
 
 
 # --- one rule per operation ----------------------------------------------------------------------------------------
@@ -144,12 +125,12 @@ def number(q: Fraction) -> tuple[int, str]:
 
 def _leaf(b: Body, node: Node, axes: tuple[str, ...]) -> tuple[int, str]:
     """An array as it is held, its dimensions brought into the layout's order (it may be read along renamed axes)."""
-    declared = b.stored.get(node.attr.name, axes)
+    declared = b.stored.get(key(node), axes)
     held = declared if node.op == "tensor" else tuple(a for a in b.layout if a in declared)
     renamed = dict(zip(declared, node.attr.axes, strict=True)) if len(declared) == len(node.attr.axes) else {}
     labels = [renamed.get(a, a) for a in held]
     order = tuple(labels.index(a) for a in axes)
-    name = (identifier if node.op == "tensor" else local)(node.attr.name)
+    name = (operand_name if node.op == "tensor" else local)(node.attr.name)
     return ATOM, name if order == tuple(range(len(order))) else f"{name}.transpose{order}"
 
 
@@ -265,8 +246,8 @@ _RULES: dict[str, Rule] = {
     "false": lambda b, n, axes: (ATOM, "False"),
     "tensor": _leaf,
     "state": _leaf,
-    "index": lambda b, n, axes: (ATOM, f"index_{n.attr}"),
-    "size": lambda b, n, axes: (ATOM, f"size_{n.attr}"),
+    "index": lambda b, n, axes: (ATOM, f"index_{axis_name(n.attr)}"),
+    "size": lambda b, n, axes: (ATOM, f"size_{axis_name(n.attr)}"),
     "add": _add,
     "mul": _mul,
     "pow": _pow,

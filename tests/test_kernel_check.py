@@ -178,7 +178,6 @@ BROKEN: list[tuple[str, Callable[[], Program]]] = [
     ("names: max_x_b is read", lambda: result(lse(), node=state("max_x_b", ("i",)))),
     ("names: n_new is assigned again", lambda: steps(lse(), "combine", lambda s: (s, s))),
     ("names: max_x is assigned again", lambda: lets(lse(), "max_x", N)),
-    ("names: p_prime and p'", lambda: lets(lets(lse(), "p'", N), "p_prime", N)),
     ("names: x twice", lambda: replace(soft(), operands=soft().operands * 2)),
     ("names: max_x twice", lambda: passed(lse(), lambda q: replace(q, parts=q.parts * 2))),
     ("names: half twice", lambda: passed(summed(X), lambda q: replace(q, exports=q.exports * 2))),

@@ -13,7 +13,7 @@ from simulated import run
 import redalg as ra
 from redalg.kernels import cpu_math, cpu_memory, twins, twins_math
 from redalg.kernels.cuda_imports import CPU, imports
-from redalg.kernels.cuda_text import local, operand_name
+from redalg.naming import local, operand_name
 from tests.kernel_cases import program
 from tests.printed import modules
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redalg.graph import Decl, Node, add, compare, const, logical, mul, negate
-from redalg.kernels.cuda_text import operand_name
 from redalg.kernels.emit_tensor import TensorKernel
 from redalg.kernels.tensor_bounds import bounds
+from redalg.naming import plain
 from tests.tensor_cases import class_of, planned, text_of
 
 ROW, AT = Node("index", (), "i"), Node("index", (), "j")
@@ -47,7 +47,7 @@ def holds(node: Node, names: dict[str, int]) -> bool:
         return (all if node.op == "and" else any)(holds(a, names) for a in node.args)
     if node.op == "tensor":
         return bool(names[node.attr.name])
-    a, b = (eval(prints(x, "i", "j"), {}, names) for x in node.args)
+    a, b = (eval(plain(prints(x, "i", "j")), {}, names) for x in node.args)
     return bool({"le": a <= b, "lt": a < b, "eq": a == b, "ne": a != b}[node.op])
 
 
@@ -55,14 +55,14 @@ def judge(condition: Node, names: dict[str, int], rows: tuple[int, int], first: 
     """Compare with all positions; whether something was bounded, and whether the block was called whole."""
     found = bounds(condition, "i", "j", prints)
     known = names | {"i_first": rows[0], "i_last": rows[1], "j_first": first, "j_last": last}
-    low, high = (None if t is None else eval(t, {"min": min, "max": max}, known) for t in (found.low, found.high))
+    low, high = (None if t is None else eval(plain(t), {"min": min, "max": max}, known) for t in (found.low, found.high))
     length = names["size_j"]
     at = [(i, j) for i in range(rows[0], rows[1] + 1) for j in range(length)]
     for i, j in at:
         if holds(condition, names | {"i": i, "j": j}):
             assert low is None or j >= low, (condition, names, i, j, found)
             assert high is None or j < high, (condition, names, i, j, found)
-    whole = bool(eval(found.whole, {}, known))
+    whole = bool(eval(plain(found.whole), {}, known))
     if whole:
         block = itertools.product(range(rows[0], rows[1] + 1), range(first, last + 1))
         assert all(holds(condition, names | {"i": i, "j": j}) for i, j in block), (condition, names, found)
@@ -141,7 +141,7 @@ def test_a_bound_that_is_too_narrow_would_be_seen() -> None:
     """The comparison itself can fail: the bounds of j < i do not hold for j ≤ i."""
     names = {"w": 0, "v": 0, "seen": 0, "size_i": 8, "size_j": 12}
     found = bounds(compare("lt", AT, ROW), "i", "j", prints)
-    assert found.high is not None and eval(found.high, {}, {"i_last": 3}) == 3
+    assert found.high is not None and eval(plain(found.high), {}, {"i_last": 3}) == 3
     assert holds(compare("le", AT, ROW), names | {"i": 3, "j": 3})
 
 
@@ -157,15 +157,15 @@ def test_kernels_print_the_same_bounds(condition: str) -> None:
     made, plan = planned(class_of(text_of(f"where({condition}, s, -oo)", declared=declared)))
     kernel = TensorKernel(made, plan)
     assert made.condition is not None
-    plain = bounds(made.condition, "i", "j", prints)
-    texts = list(zip(*((b.low, b.high, kernel.whole(True)) for b in (plain, kernel.bounds)), strict=True))
+    alone = bounds(made.condition, "i", "j", prints)
+    texts = list(zip(*((b.low, b.high, kernel.whole(True)) for b in (alone, kernel.bounds)), strict=True))
     for w, v, rows, first in itertools.product((-3, 4), (2, 60), ((0, 7), (3, 3)), (0, 8, 11)):
-        known = {"w": w, operand_name("w"): w, "z": v, "size_i": 9, "size_j": 12}
+        known = {"w": w, "z": v, "size_i": 9, "size_j": 12}
         known |= {"i_first": rows[0], "i_last": rows[1]}
         known |= {"j_first": first, "j_last": first + 2}
         for ours, printed in texts[:2]:
             assert (ours is None) == (printed is None)
             if ours is not None and printed is not None:
-                assert eval(ours, {}, known) == eval(printed, {}, known)
-        whole = eval(kernel.whole(True), {}, known)
-        assert whole == (first + 2 < 12 and eval(plain.whole, {}, known))
+                assert eval(plain(ours), {}, known) == eval(plain(printed), {}, known)
+        whole = eval(plain(kernel.whole(True)), {}, known)
+        assert whole == (first + 2 < 12 and eval(plain(alone.whole), {}, known))

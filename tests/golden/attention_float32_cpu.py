@@ -16,8 +16,8 @@ TILE = 1024
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def O_rows(
-    Q, K_, V, O, K__s0, K__s1, K__s2, O_s0, O_s1, Q_s0, Q_s1, Q_s2, V_s0, V_s1, size_d, size_e, size_i,
-    size_j, low, high
+    Q, K, V, O, K_s0, K_s1, K_s2, O_s0, O_s1, Q_s0, Q_s1, Q_s2, V_s0, V_s1, size_d, size_e, size_i, size_j,
+    low, high
 ):
     """O along j; a row is walked in tiles.
 
@@ -30,7 +30,7 @@ def O_rows(
     return O
     """
     Q = pointer_float32(Q)
-    K_ = pointer_float32(K_)
+    K = pointer_float32(K)
     V = pointer_float32(V)
     O = pointer_float32(O)
     LANES = size_e
@@ -47,7 +47,7 @@ def O_rows(
         rest = row // size_i
         i_h = rest
         Q_row = i_h * Q_s0 + i_i * Q_s1
-        K__row = i_h * K__s0
+        K_row = i_h * K_s0
         V_row = i_h * V_s0
         O_row = i_h * O_s0 + i_i * O_s1
         max_u = -INF
@@ -65,7 +65,7 @@ def O_rows(
                     t1 = (
                         t1
                         + load_float32(Q, Q_row + i_d * Q_s2)
-                            * load_float32(K_, K__row + at * K__s1 + i_d * K__s2)
+                            * load_float32(K, K_row + at * K_s1 + i_d * K_s2)
                     )
                 value1_tile[k] = t1
                 max_u_b = max_nan_f32(max_u_b, t1)

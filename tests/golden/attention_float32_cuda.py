@@ -17,7 +17,7 @@ LANES = 2
 
 @cuda.jit
 def O_kernel(
-    Q, K_, V, O, K__s0, K__s1, K__s2, O_s0, O_s1, O_s2, Q_s0, Q_s1, Q_s2, V_s0, V_s1, V_s2, size_d, size_e,
+    Q, K, V, O, K_s0, K_s1, K_s2, O_s0, O_s1, O_s2, Q_s0, Q_s1, Q_s2, V_s0, V_s1, V_s2, size_d, size_e,
     size_h, size_i, size_j
 ):
     """O along j; 32 threads per row, walked in tiles.
@@ -40,7 +40,7 @@ def O_kernel(
     i_h = rest
     length = size_j
     Q_row = i_h * Q_s0 + i_i * Q_s1
-    K__row = i_h * K__s0
+    K_row = i_h * K_s0
     V_row = i_h * V_s0
     O_row = i_h * O_s0 + i_i * O_s1
     max_u = -INF
@@ -61,7 +61,7 @@ def O_kernel(
                     t1 = (
                         t1
                         + load_float32(Q, Q_row + i_d * Q_s2)
-                            * load_float32(K_, K__row + at * K__s1 + i_d * K__s2)
+                            * load_float32(K, K_row + at * K_s1 + i_d * K_s2)
                     )
                 value1_tile[k] = t1
                 max_u_b = max_nan_f32(max_u_b, t1)

@@ -14,7 +14,7 @@ BLOCK = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m__fold(x, m_, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
+def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
     """m along i; the state of every piece of a row.
 
     sum1 = sum[i](x[i,j])
@@ -187,14 +187,14 @@ def m__fold(x, m_, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m__merge(x, m_, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
+def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
     """m along i; the states of a row's pieces, merged.
 
     sum1 = sum[i](x[i,j])
     m = sum1 / size[i]
     return m
     """
-    m_ = pointer_float32(m_)
+    m_out = pointer_float32(m_out)
     A_x_parts = pointer_float32(A_x_parts)
     avg_x_parts = pointer_float32(avg_x_parts)
     length = size_i
@@ -271,4 +271,4 @@ def m__merge(x, m_, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, hig
             n = n + n_b
         for m in range(LANES):
             lane = origin + m
-            store_float32(m_, lane, A_x[m] + avg_x[m])
+            store_float32(m_out, lane, A_x[m] + avg_x[m])

@@ -41,7 +41,7 @@ def combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b):
 
 
 @cuda.jit
-def m__kernel(x, m_, m__s0, size_i, size_j, x_s0, x_s1):
+def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
     """m along i; 8 threads per row, walked in tiles.
 
     sum1 = sum[i](x[i,j])
@@ -56,7 +56,7 @@ def m__kernel(x, m_, m__s0, size_i, size_j, x_s0, x_s1):
     i_j = row
     length = size_i
     x_row = i_j * x_s1
-    m__row = i_j * m__s0
+    m_row = i_j * m_s0
     A_x = f32(0)
     avg_x = f32(0)
     n = i64(0)
@@ -109,4 +109,4 @@ def m__kernel(x, m_, m__s0, size_i, size_j, x_s0, x_s1):
     avg_x = avg_x_threads[r]
     if t == 0 and live:
         t1 = A_x + avg_x
-        store_float32(m_, m__row, t1)
+        store_float32(m, m_row, t1)

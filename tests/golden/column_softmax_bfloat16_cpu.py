@@ -135,7 +135,7 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
                         )
                     )
             for m in range(LANES):
-                sum_exp_new[m] = exp_f32(-move_A_x[m]) * sum_exp[m] + sum_exp_b[m]
+                sum_exp_new[m] = sum_exp[m] * exp_f32(-move_A_x[m]) + sum_exp_b[m]
             for m in range(LANES):
                 max_x[m] = max_x_new[m]
             for m in range(LANES):

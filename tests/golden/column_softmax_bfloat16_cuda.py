@@ -23,7 +23,7 @@ def combine(max_x, sum_exp, max_x_b, sum_exp_b):
     move_A_x = f32(0) if (max_x_new == max_x) else t1
     t2 = max_x_new - max_x_b
     move_A_x_b = f32(0) if (max_x_b == max_x_new) else t2
-    sum_exp_new = exp_f32(-move_A_x) * sum_exp + exp_f32(-move_A_x_b) * sum_exp_b
+    sum_exp_new = sum_exp * exp_f32(-move_A_x) + exp_f32(-move_A_x_b) * sum_exp_b
     return max_x_new, sum_exp_new
 
 
@@ -85,8 +85,8 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
             if at < length:
                 sum_exp_b_c0 = sum_exp_b_c0 + fast_exp_f32(x_tile_c0[k] - t2_c0)
                 sum_exp_b_c1 = sum_exp_b_c1 + fast_exp_f32(x_tile_c1[k] - t2_c1)
-        sum_exp_new_c0 = fast_exp_f32(-move_A_x_c0) * sum_exp_c0 + sum_exp_b_c0
-        sum_exp_new_c1 = fast_exp_f32(-move_A_x_c1) * sum_exp_c1 + sum_exp_b_c1
+        sum_exp_new_c0 = sum_exp_c0 * fast_exp_f32(-move_A_x_c0) + sum_exp_b_c0
+        sum_exp_new_c1 = sum_exp_c1 * fast_exp_f32(-move_A_x_c1) + sum_exp_b_c1
         max_x_c0 = max_x_new_c0
         max_x_c1 = max_x_new_c1
         sum_exp_c0 = sum_exp_new_c0

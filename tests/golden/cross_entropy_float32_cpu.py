@@ -13,7 +13,7 @@ TILE = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def loss_rows(x, t_, loss, loss_s0, size_j, t__s0, x_s0, low, high):
+def loss_rows(x, t, loss, loss_s0, size_j, t_s0, x_s0, low, high):
     """loss along j; a row is walked in tiles.
 
     tensors x[i,j], t[i] integer
@@ -24,13 +24,13 @@ def loss_rows(x, t_, loss, loss_s0, size_j, t__s0, x_s0, low, high):
     return loss
     """
     x = pointer_float32(x)
-    t_ = pointer_int64(t_)
+    t = pointer_int64(t)
     loss = pointer_float32(loss)
     length = size_j
     for row in range(low, high):
         i_i = row
         x_row = i_i * x_s0
-        t__row = i_i * t__s0
+        t_row = i_i * t_s0
         loss_row = i_i * loss_s0
         max_x = -INF
         sum_exp = f32(0)
@@ -45,7 +45,7 @@ def loss_rows(x, t_, loss, loss_s0, size_j, t__s0, x_s0, low, high):
             max_x_new = max_nan_f32(max_x, max_x_b)
             t1 = max_x_new - max_x
             move_A_x = f32(0) if (max_x == max_x_new) else t1
-            t2 = load_int64(t_, t__row)
+            t2 = load_int64(t, t_row)
             t3 = f32(0) if (max_x_new == -INF) else max_x_new
             sum_exp_b = f32(0)
             sum_if_t_x_b = f32(0)

@@ -15,7 +15,7 @@ TILE = 8192
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m__rows(x, k_, m_, k__s0, m__s0, size_j, x_s0, low, high):
+def m_rows(x, k_, m, k__s0, m_s0, size_j, x_s0, low, high):
     """m along j; a row is one tile.
 
     tensors x[i,j], k[i,j] bool
@@ -26,14 +26,14 @@ def m__rows(x, k_, m_, k__s0, m__s0, size_j, x_s0, low, high):
     """
     x = pointer_float32(x)
     k_ = pointer_bool(k_)
-    m_ = pointer_float32(m_)
+    m = pointer_float32(m)
     length = size_j
     k__tile = stack_bool(TILE)
     for row in range(low, high):
         i_i = row
         x_row = i_i * x_s0
         k__row = i_i * k__s0
-        m__row = i_i * m__s0
+        m_row = i_i * m_s0
         n_b = length
         count = length
         first = 0
@@ -62,4 +62,4 @@ def m__rows(x, k_, m_, k__s0, m__s0, size_j, x_s0, low, high):
             avg_k_x_b_sum = avg_k_x_b_sum + (t3 if k__tile[k] else f32(0))
         avg_k_x_b = avg_k_x_b_sum / f32(n_b)
         t4 = A_x_b + f32(n_b) * (avg_k_x_b / f32(sum_k_b))
-        store_float32(m_, m__row, t4)
+        store_float32(m, m_row, t4)

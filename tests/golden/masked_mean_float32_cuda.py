@@ -46,7 +46,7 @@ def combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b):
 
 
 @cuda.jit
-def m__kernel(x, k_, m_, k__s0, m__s0, size_i, size_j, x_s0):
+def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
     """m along j; 1 thread per row, walked in tiles.
 
     tensors x[i,j], k[i,j] bool
@@ -63,7 +63,7 @@ def m__kernel(x, k_, m_, k__s0, m__s0, size_i, size_j, x_s0):
     length = size_j
     x_row = i_i * x_s0
     k__row = i_i * k__s0
-    m__row = i_i * m__s0
+    m_row = i_i * m_s0
     A_x = f32(0)
     avg_k_x = f32(0)
     sum_k = i64(0)
@@ -111,4 +111,4 @@ def m__kernel(x, k_, m_, k__s0, m__s0, size_i, size_j, x_s0):
     n = length
     if live:
         t4 = A_x + f32(n) * (avg_k_x / f32(sum_k))
-        store_float32(m_, m__row, t4)
+        store_float32(m, m_row, t4)

@@ -43,7 +43,7 @@ def combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b):
     t7 = -move_A_x
     t8 = t7 * t7 + avg_x2 - f32(2) * avg_x * move_A_x
     t9 = -move_A_x_b
-    t10 = t9 * t9 + avg_x2_b - f32(2) * move_A_x_b * avg_x_b
+    t10 = t9 * t9 + avg_x2_b - f32(2) * avg_x_b * move_A_x_b
     avg_x2_new = t8 + (t10 - t8) * share_b
     avg_x2_new = avg_x2_new if is_finite_f32(avg_x2_new) else t8 * (f32(1) - share_b) + t10 * share_b
     return n_new, A_x_new, avg_x_new, avg_x2_new
