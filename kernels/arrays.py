@@ -36,6 +36,7 @@ class Framework:
     leave: Callable[[Any, Any], Any] = lambda array, out: array  # back to the kind that came in
     fixed: Callable[[Any], str] = lambda array: ""  # why results cannot be written to an array, if they cannot
     finish: Callable[[], None] = lambda: None
+    used: Callable[[Any, int], None] = lambda array, stream: None  # its memory goes to nobody before a stream is done
 
 
 def framework_of(array: Any) -> Framework | None:
@@ -94,6 +95,11 @@ def _torch_stream(device: int) -> int:
     return int(sys.modules["torch"]._C._cuda_getCurrentRawStream(device))
 
 
+def _torch_used(array: Any, stream: int) -> None:
+    """Memory of PyTorch is given on in the order of the stream that was current when it was taken."""
+    array.record_stream(sys.modules["torch"].cuda.ExternalStream(stream, array.device))
+
+
 def _torch_device(array: Any) -> int:
     if str(array.layout) != "torch.strided":
         what, why = f"a tensor of layout {array.layout}", "kernels read dense tensors by their strides"
@@ -129,6 +135,7 @@ TORCH = Framework(
     key=_torch_key,
     enter=lambda x: x.resolve_neg() if x.is_neg() else x,  # such a view shares memory with what it negates
     fixed=_torch_fixed,
+    used=_torch_used,
 )
 
 # --- arrays with __cuda_array_interface__ ----------------------------------------------------------------------------

@@ -285,6 +285,8 @@ class Ready:
         for number in apart:
             where = f.stream(self.device) if stream is None else handle_of(stream)
             driver.copy(f.pointer(targets[number]), f.pointer(made[number]), self.receiving.bytes[number], where)
+            if stream is not None:
+                f.used(made[number], where)
 
     def rehearsal(self, held: list[Any], made: list[Any], stream: int) -> Callable[[], None]:
         """A launch that can be repeated, with results in `made`."""
@@ -298,11 +300,10 @@ class Ready:
     def _go(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> None:
         f, pointer = self.framework, self.framework.pointer
         values: list[Any] = []
-        kept = []
         where = f.stream(self.device) if stream is None else handle_of(stream)
         driver.activate(self.device)
-        if self.planned.scratch:
-            held = [*held, *self._prepared(held, made, like, stream)]
+        kept = self._prepared(held, made, like, stream) if self.planned.scratch else []
+        held = [*held, *kept] if kept else held
         for role, at in self._order:
             if role == "operand":
                 values.append(pointer(held[at]))
@@ -326,6 +327,9 @@ class Ready:
         self.launch(values, where)
         if self.again is not None:
             self.again(values, where)
+        if stream is not None:
+            for x in kept:
+                f.used(x, where)
 
     def _prepared(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> list[Any]:
         """What kernels before this one leave for it, in scratch."""

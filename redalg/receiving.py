@@ -16,7 +16,7 @@ import numpy as np
 from redalg.binding_origin import BFLOAT16_BITS, Origin, declared_dtype, format_name, origin_of
 from redalg.errors import RedalgError
 
-WORK = 10_000  # candidates that are tried to tell whether two arrays share an element
+WORK: Any = 10_000  # candidates that are tried to tell whether two arrays share an element
 FRESH = "pass an array of its own, or leave out away"
 
 Wanted = Mapping[str, tuple[tuple[int, ...], np.dtype]]  # of each output the shape and dtype

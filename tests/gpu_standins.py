@@ -58,6 +58,7 @@ class Tensor:
         self.steps = strides or tuple(int(np.prod(shape[d + 1 :])) for d in range(len(shape)))
         self.device, self.layout = Place("cuda"), "torch.strided"
         self.requires_grad, self.negated, self.written = False, False, None
+        self.recorded: list[Any] = []  # streams that use its memory
 
     def stride(self) -> tuple[int, ...]:
         return self.steps
@@ -73,6 +74,9 @@ class Tensor:
 
     def __setitem__(self, where: Any, value: Any) -> None:
         self.written = value
+
+    def record_stream(self, stream: Any) -> None:
+        self.recorded.append(stream)
 
 
 class Cupy(Face):
@@ -117,10 +121,19 @@ def tensor(**fields: Any) -> Tensor:
     return made
 
 
+MADE: list[Tensor] = []  # by the library, in place of memory
+
+
 class _Streams:
     @staticmethod
     def _cuda_getCurrentRawStream(device: int) -> int:
         return 77
+
+
+class _Cuda:
+    @staticmethod
+    def ExternalStream(stream: int, device: Any) -> int:
+        return stream
 
 
 def launches_of_nothing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -132,7 +145,8 @@ def launches_of_nothing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return lambda values, stream: launched.append((fixed, dict(zip(roles, values, strict=True)), values, stream))
 
     def empty(shape: tuple[int, ...], dtype: Any, device: Any) -> Tensor:
-        return Tensor(tuple(shape), dtype, at=BASE + (1 << 20))
+        MADE.append(Tensor(tuple(shape), dtype, at=BASE + (1 << 20)))
+        return MADE[-1]
 
     monkeypatch.setattr(driver, "require", lambda: None)
     monkeypatch.setattr(driver, "activate", lambda device: None)
@@ -140,5 +154,5 @@ def launches_of_nothing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(cuda_run, "Launch", launch)
     monkeypatch.setattr(arrays, "_numba_device", lambda array: 0)
     names = {name: name for name in STORAGE}
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, _C=_Streams(), **names))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, _C=_Streams(), cuda=_Cuda, **names))  # type: ignore[arg-type]
     return launched
