@@ -15,10 +15,11 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from redalg.proofs.audit_values import LARGEST, SUBNORMAL, Array, Layout, Number, Scalar, Several, is_finite
+from redalg.proofs.audit_values import LARGEST, PRECISION, SUBNORMAL, Array, Layout, Number, Scalar, Several, is_finite
 
 WORDS = ("real", "positive", "nonnegative", "integer", "count", "unit", "bool", "finite", "complex")
 KINDS = ("infinities", "nan", "zeros", "subnormals", "huge")
+LARGE = tuple(Fraction(2**e + d) for e in (7, 8, 10, 15, 16, 20, 24, 31, 32, 36, 40) for d in (-1, 0, 1))
 SMALL = tuple(Fraction(n, d) for n, d in ((0, 1), (1, 1), (-1, 1), (2, 1), (1, 2), (3, 1), (-2, 1), (-1, 2)))
 
 
@@ -29,6 +30,7 @@ class Domain:
     words: frozenset[str]
     dtype: str = "float64"
     choices: tuple[Number, ...] = ()
+    most: Number = LARGE[-1]  # of an integer: what the type holds, and sums of a few of
 
     @cached_property
     def pool(self) -> list[Fraction]:
@@ -80,7 +82,9 @@ class Domain:
         return bool({"positive", "nonnegative", "count", "unit"} & self.words)
 
     def special(self, kind: str) -> tuple[Number, ...]:
-        """The special numbers of one kind that the domain has."""
+        """The special numbers of one kind that the domain has; large ones are integers."""
+        if kind == "large":
+            return tuple(x for x in LARGE if x <= self.most and x in self) if self.integral and not self.choices else ()
         if self.choices or self.integral or {"bool", "complex"} & self.words:
             return ()
         return tuple(x for x in self._all(kind) if x in self)
@@ -142,7 +146,7 @@ def _domain(hint: Any, leaf: Scalar, dtype: str) -> Domain:
     own = {"int": "integer", "bool": "bool", "complex": "complex"}.get(leaf.kind, "real")
     name = leaf.dtype if leaf.kind == "float" else dtype
     if hint is None or hint == "finite":
-        return Domain(frozenset({own, *([hint] if hint else [])}), name)
+        return Domain(frozenset({own, *([hint] if hint else [])}), name, most=_most(leaf, name))
     if isinstance(hint, range | set | frozenset):
         return Domain(frozenset({own}), name, tuple(sorted(x if isinstance(x, bool) else Fraction(x) for x in hint)))
     if not isinstance(hint, str) or not hint.split() or set(hint.split()) - set(WORDS):
@@ -150,7 +154,16 @@ def _domain(hint: Any, leaf: Scalar, dtype: str) -> Domain:
     words = set(hint.split())
     if own == "bool" or own == "complex":
         words = {own}
-    return Domain(frozenset(words | ({"integer"} if own == "integer" else set())), name)
+    return Domain(frozenset(words | ({"integer"} if own == "integer" else set())), name, most=_most(leaf, name))
+
+
+def _most(leaf: Scalar, dtype: str) -> Fraction:
+    """A quarter of the largest integer of the type, so that the sum of three is one."""
+    if leaf.kind == "int" and leaf.cast is not None:
+        import numpy
+
+        return min(LARGE[-1], Fraction(int(numpy.iinfo(leaf.cast).max) // 4))
+    return min(LARGE[-1], Fraction(2 ** (PRECISION[dtype] - 2))) if leaf.kind == "float" else LARGE[-1]
 
 
 def element_layout(hint: Any, cast: Any) -> Layout:

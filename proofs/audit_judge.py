@@ -24,6 +24,7 @@ from typing import Any
 from redalg.proofs.audit_domain import Domain
 from redalg.proofs.audit_terms import Check, Term
 from redalg.proofs.audit_values import (
+    LARGEST,
     PRECISION,
     Layout,
     Number,
@@ -37,6 +38,10 @@ from redalg.proofs.audit_values import (
 )
 
 SAFETY = 64
+SHORT = 600  # bits of a fraction that still grows
+EXACT = 140  # numbers of a case that is judged in Fractions
+LONG = 64  # elements, past which the condition of every number is not measured
+AGAIN = 2  # times a term is computed once more
 Part = tuple[Number, ...]  # the numbers of a state, or of a chunk's elements one after the other
 Case = tuple[Part, ...]
 
@@ -99,6 +104,8 @@ class Run:
     step: float = 0.0
     met: list[list[Number]] = field(default_factory=list)  # the numbers of every value visited
     combines: int = 0
+    watched: bool = False  # whether arguments are compared before and after every combine
+    changed: str = ""
 
     def value(self, term: Term) -> Any:
         return self._visited(self._compute(term), self.op.layout)
@@ -122,6 +129,8 @@ class Run:
         if term.op == "combine":
             x, y = (self.value(a) for a in term.args)
             return self._combined(x, y)
+        if term.op == "grown":
+            return self._grown(self.value(term.args[0]), term.at)
         if term.op == "identity":
             return self._neutral()
         if term.op == "folded":
@@ -137,7 +146,24 @@ class Run:
 
     def _combined(self, x: Any, y: Any) -> Any:
         self.combines += 1
-        return self._call("combine", x, y)
+        if not self.watched:
+            return self._call("combine", x, y)
+        before = [_bits(self.op.layout, v) for v in (x, y)]
+        found = self._call("combine", x, y)
+        for word, old, v in zip(("first", "second"), before, (x, y), strict=True):
+            if _bits(self.op.layout, v) != old:
+                self.changed = self.changed or f"returns with its {word} argument changed"
+        return found
+
+    def _grown(self, value: Any, times: int) -> Any:
+        """The value combined with itself again and again, as long as its numbers stay far from the ends of the type."""
+        for _ in range(times):
+            numbers = self.op.layout.flatten(value)
+            found = self._combined(value, self.op.layout.build(iter(numbers), self.exact))
+            if not all(_moderate(x, self.op.dtype) for x in self.op.layout.flatten(found)):
+                break
+            value = found
+        return value
 
     def _state(self, k: int) -> Any:
         if self.op.lift is None:
@@ -168,6 +194,24 @@ class Run:
             return self.op.function(name, self.exact)(*args)
         except Exception as error:
             raise Raised(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
+
+
+def _moderate(x: Number, dtype: str) -> bool:
+    """Far from overflow and underflow, and short where it is a fraction."""
+    if isinstance(x, bool | complex) or not is_finite(x) or x == 0:
+        return is_finite(x)
+    end = LARGEST.get(dtype, 1.7976931348623157e308) ** 0.5
+    if isinstance(x, Fraction) and max(x.numerator.bit_length(), x.denominator.bit_length()) > SHORT:
+        return False
+    return 1 / end <= abs(x) <= end
+
+
+def _bits(layout: Layout, value: Any) -> tuple[Any, ...]:
+    """What a state holds, to be compared with what it holds later: the structure, and numbers with their signs."""
+    try:
+        return tuple("nan" if is_nan(x) else (x, str(x)) for x in layout.flatten(value))
+    except Unfit as error:
+        return (str(error),)
 
 
 def _flat(value: Any) -> list[Number]:
@@ -231,9 +275,12 @@ class Verdict:
 
 def judge(op: Operator, check: Check, case: Case, compiled: bool = False) -> Verdict:
     """One check on one case; `compiled` leaves exact arithmetic out."""
+    if check.demand != "numbers":
+        return (_kept if check.demand == "kept" else _steady)(op, check, case)
     if check.right is None:
         return _free_of_nan(op, check, case)
-    if op.exact and not compiled and all(is_finite(x) for part in case for x in part):
+    short = op.lift is None or sum(map(len, case)) <= EXACT  # fractions of long folds grow too long
+    if op.exact and not compiled and short and all(is_finite(x) for part in case for x in part):
         verdict = _exactly(op, check, case)
         if verdict is not None:
             if verdict.broken or not op.twice:
@@ -267,7 +314,11 @@ def _in_floats(op: Operator, check: Check, case: Case) -> Verdict:
     bounds = [floor] * len(left.numbers)
     if _same(left, right, bounds):
         return Verdict(False, left, right, how, floor)
-    if op.rtol is None:
+    elements = sum(map(len, case)) if op.lift is not None else 0
+    if op.rtol is None and elements > LONG:  # one rounding per element, of no more than the sizes of all together
+        sizes = sum(abs(complex(x)) for part in case for x in part if is_finite(x))
+        bounds = [SAFETY * op.u * elements * max(scale, sizes)] * len(bounds)
+    elif op.rtol is None:
         moved = [_condition(op, t, case, o) for t, o in ((check.left, left), (check.right, right))]
         bounds = [floor + SAFETY * op.u * (p + q) for p, q in zip(*moved, strict=True)]
     return Verdict(not _same(left, right, bounds), left, right, how, max(bounds, default=0.0))
@@ -305,6 +356,31 @@ def _condition(op: Operator, term: Term, case: Case, found: Outcome) -> list[flo
                 if is_finite(y) and is_finite(z):
                     total[k] += abs(complex(y) - complex(z)) / step
     return total
+
+
+def _kept(op: Operator, check: Check, case: Case) -> Verdict:
+    """No combine of the term changes what it was given."""
+    run = Run(op, case, False, watched=True)
+    try:
+        run.value(check.left)
+    except (Raised, Unfit):
+        return Verdict(None)
+    found = Outcome(raised=run.changed) if run.changed else Outcome(tuple(run.met[-1]))
+    return Verdict(bool(run.changed), found, None, f"in {op.dtype}")
+
+
+def _steady(op: Operator, check: Check, case: Case) -> Verdict:
+    """The term has the same bits, or raises the same, however often it is computed."""
+    first = outcome(op, check.left, case, False)
+    for _ in range(AGAIN):
+        again = outcome(op, check.left, case, False)
+        if again.raised != first.raised or _written(again) != _written(first):
+            return Verdict(True, first, again, f"in {op.dtype}")
+    return Verdict(False, first, again, f"in {op.dtype}")
+
+
+def _written(found: Outcome) -> tuple[str, ...]:
+    return tuple("nan" if is_nan(x) else str(x) for x in found.numbers)
 
 
 def _free_of_nan(op: Operator, check: Check, case: Case) -> Verdict:

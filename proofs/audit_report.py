@@ -12,6 +12,9 @@ from redalg.proofs.audit_terms import NAMES, Law
 from redalg.proofs.audit_text import hypothesis_text
 
 
+SHOWN = 40  # elements of a chunk that are written out
+
+
 @dataclass(frozen=True)
 class Counterexample:
     """States (or chunks) by name, the demand they break, and what its two sides gave."""
@@ -161,6 +164,9 @@ def plain(value: Any) -> str:
         return value
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {plain(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list) and len(value) > SHOWN:
+        same = all(v == value[0] for v in value)
+        return f"[{plain(value[0])}] * {len(value)}" if same else f"[{plain(value[0])}, … {len(value)} in all]"
     if isinstance(value, tuple | list) and not hasattr(value, "_fields"):
         inner = ", ".join(map(plain, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner})"

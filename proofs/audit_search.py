@@ -11,6 +11,8 @@ from redalg.proofs.audit_judge import Case, Operator, Part, Verdict, judge
 from redalg.proofs.audit_terms import Check, Law
 
 LONGEST = 4  # elements of a chunk
+LONG = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000, 1023, 1025, 2049, 4097)  # of one chunk
+GROWN = 12  # cases of states that are merged with themselves
 TRIES = 40  # draws of a state until `valid` takes one
 BUDGET = 3000  # judgements spent on shrinking one counterexample
 
@@ -57,6 +59,17 @@ class Sampler:
                 return found
         return None
 
+    def long_case(self, states: int, elements: int) -> Case | None:
+        """One chunk of so many elements, the others short."""
+        case = self.case(states, False)
+        if case is None:
+            return None
+        at, found = self.rng.randrange(states), list[object]()
+        for _ in range(elements):
+            element = tuple(d.draw(self.rng, False) for d in self.op.domains)
+            found += element if valid(self.op, element) else case[at][: len(element)]
+        return _replaced(case, at, tuple(found))
+
     def _with_special(self, part: Part | None) -> Part | None:
         width = len(self.op.domains)
         for _ in range(TRIES):
@@ -93,19 +106,33 @@ def search(op: Operator, law: Law, samples: int, seed: int) -> Found | None:
     if not law.checks or not sampler.applies:
         return None
     judged, how = 0, set()
-    for turn in range(samples):
+    for turn in range(max(samples, len(LONG))):
         for check in law.checks:
-            if turn and not check.states:
-                continue  # nothing is drawn: once is enough
+            if turn >= _turns(check, samples):
+                continue
             source = huge if check.huge and turn % 2 and huge.applies else sampler
-            case = source.case(check.states, turn < samples // 2)
+            if check.long:
+                case = source.long_case(check.states, LONG[turn])
+            else:
+                case = source.case(check.states, turn < samples // 2)
             verdict = judge(op, check, case) if case is not None else Verdict(None)
+            if verdict.broken and check.demand == "same":
+                return Found(judged, frozenset({verdict.how}), check, case or (), verdict)  # it may not fail again
             if verdict.broken:
                 smallest, last = shrink(op, check, case or (), verdict)
                 return Found(judged, frozenset({last.how}), check, smallest, last)
             judged += verdict.broken is False
             how |= {verdict.how} if verdict.broken is False else set()
     return Found(judged, frozenset(how))
+
+
+def _turns(check: Check, samples: int) -> int:
+    """How many cases a check is worth: every long length once; once where nothing is drawn."""
+    if check.long:  # definitions may take the square of the length
+        return len(LONG) if check.right is None or check.right.op != "defined" else LONG.index(513) + 1
+    if not check.states:
+        return 1
+    return min(samples, GROWN) if check.grows else samples
 
 
 # --- shrinking --------------------------------------------------------------------------------------------------------
@@ -130,7 +157,7 @@ def shrink(op: Operator, check: Check, case: Case, verdict: Verdict) -> tuple[Ca
             key = size(op, candidate)
             if key >= best or not all(valid(op, p) for p in candidate):
                 continue
-            left -= 1
+            left -= 1 + sum(map(len, candidate)) // 16
             found = judge(op, check, candidate)
             if found.broken:
                 case, verdict, best = candidate, found, key
@@ -144,6 +171,11 @@ def shrink(op: Operator, check: Check, case: Case, verdict: Verdict) -> tuple[Ca
 
 def candidates(op: Operator, case: Case) -> Iterator[Case]:
     """Smaller cases, the boldest first: whole parts, elements, equal numbers together, single numbers."""
+    width = len(op.domains)
+    for k, part in enumerate(case):
+        if op.lift is not None and len(part) > LONG[0] * width:
+            yield _replaced(case, k, tuple(_easiest(op.domains[i % width]) for i in range(len(part))))
+            yield _replaced(case, k, part[:width] * (len(part) // width))
     for k, part in enumerate(case):
         if op.lift is not None:
             yield from (_replaced(case, k, p) for p in _shorter(part, len(op.domains)))
@@ -167,6 +199,10 @@ def _easiest(domain: Domain) -> object:
 def _shorter(part: Part, width: int) -> Iterator[Part]:
     if part:
         yield ()
+    if len(part) > LONG[0] * width:
+        middle = len(part) // width // 2 * width
+        yield from (part[:middle], part[middle:], part[width:])
+        return
     for at in range(0, len(part), width):
         yield (*part[:at], *part[at + width :])
 

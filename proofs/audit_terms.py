@@ -6,7 +6,7 @@ NaN and raises nothing. One definition serves the judge, the report and the prin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NAMES = "abcd"
 
@@ -14,7 +14,8 @@ NAMES = "abcd"
 @dataclass(frozen=True)
 class Term:
     """`op`: "state" (k-th of the case), "identity", "nothing" (lift of an empty chunk), "combine", "lifted" (lift of
-    several chunks joined), "folded" (identity combined with every part in turn), "defined" (the definition of them)."""
+    several chunks joined), "folded" (identity combined with every part in turn), "defined" (the definition of them),
+    "grown" (a state combined with itself, `at` times over: 2^at of it)."""
 
     op: str
     args: tuple[Term, ...] = ()
@@ -26,6 +27,8 @@ class Term:
         if self.op == "combine":
             both = " ⊕ ".join(a.text(True) for a in self.args)
             return f"({both})" if inner else both
+        if self.op == "grown":
+            return f"2^{self.at}·{self.args[0].text(True)}"
         joined = " ++ ".join(NAMES[: self.at])
         return {"identity": "e", "nothing": "lift []", "lifted": f"lift({joined})", "defined": f"definition({joined})",
                 "folded": " ⊕ ".join(("e", *(f"lift {n}" for n in NAMES[: self.at])))}[self.op]  # fmt: skip
@@ -36,10 +39,16 @@ class Term:
             return f"lift({NAMES[self.at]})" if lifts else NAMES[self.at]
         if self.op == "combine":
             return f"combine({', '.join(a.code(lifts) for a in self.args)})"
+        if self.op == "grown":
+            return f"grown({self.args[0].code(lifts)}, {self.at})"
         joined = ", ".join(NAMES[: self.at])
         return {"identity": "identity", "nothing": "lift(joined())", "lifted": f"lift(joined({joined}))",
                 "defined": f"definition(joined({joined}))",
                 "folded": f"reduce(combine, map(lift, [{joined}]), identity)"}[self.op]  # fmt: skip
+
+
+def _parts(t: Term) -> list[Term]:
+    return [t, *(p for a in t.args for p in _parts(a))]
 
 
 def state(k: int) -> Term:
@@ -50,23 +59,39 @@ def combine(x: Term, y: Term) -> Term:
     return Term("combine", (x, y))
 
 
+def grown(x: Term, times: int) -> Term:
+    return Term("grown", (x,), times)
+
+
 A, B, C = state(0), state(1), state(2)
 E, NOTHING = Term("identity"), Term("nothing")
 
 
 @dataclass(frozen=True)
 class Check:
-    """`left = right`, or where `right` is None: `left` of finite states holds no NaN and raises nothing.
+    """`left = right`, or where `right` is None what `demand` says of `left`.
 
-    `huge`: the states may hold numbers near the largest as well.
+    "numbers": of finite states it holds no NaN and raises nothing; "kept": it leaves its arguments as they were;
+    "same": it gives the same bits whenever it is computed. `huge`: the states may hold numbers near the largest as
+    well. `long`: one chunk of many lengths, each once.
     """
 
     states: int
     left: Term
     right: Term | None = None
     huge: bool = False
+    demand: str = "numbers"
+    long: bool = False
+
+    @property
+    def grows(self) -> bool:
+        """Whether a state is merged with itself many times: a dozen of such cases say as much as hundreds."""
+        return any(t.op == "grown" for t in _parts(self.left) + _parts(self.right or self.left))
 
     def text(self) -> str:
+        if self.demand != "numbers":
+            what = {"kept": "leaves its arguments as they were", "same": "gives the same bits every time"}[self.demand]
+            return f"{self.left.text()} {what}"
         return f"{self.left.text()} holds no NaN" if self.right is None else f"{self.left.text()} = {self.right.text()}"
 
 
@@ -103,8 +128,24 @@ EMPTY_LIFTED = (
     Check(1, combine(NOTHING, A), huge=True),
     Check(1, combine(A, NOTHING), huge=True),
 )
-HOMOMORPHISM = Law("homomorphism", (Check(2, Term("lifted", at=2), combine(A, B)),))
-DEFINITION = Law("definition", (Check(3, Term("folded", at=3), Term("defined", at=3)),))
+_HOMOMORPHISM = Check(2, Term("lifted", at=2), combine(A, B))
+_DEFINITION = Check(3, Term("folded", at=3), Term("defined", at=3))
+HOMOMORPHISM = Law("homomorphism", (_HOMOMORPHISM, replace(_HOMOMORPHISM, long=True)))
+DEFINITION = Law("definition", (_DEFINITION, replace(_DEFINITION, long=True)))
+MANY, MORE, MOST = grown(A, 10), grown(B, 24), grown(A, 40)
+GROWN = (
+    Check(3, combine(combine(MANY, B), C), combine(MANY, combine(B, C))),
+    Check(3, combine(combine(A, MORE), C), combine(A, combine(MORE, C))),
+    Check(3, combine(combine(MOST, MORE), C), combine(MOST, combine(MORE, C))),
+)
+GROWN_COMMUTE = (Check(2, combine(MOST, B), combine(B, MOST)), Check(2, combine(MANY, MORE), combine(MORE, MANY)))
+GROWN_LEFT, GROWN_RIGHT = Check(1, combine(E, MOST), MOST), Check(1, combine(MOST, E), MOST)
+RESTS_ON = {
+    "associativity": (ASSOCIATIVE, *GROWN, *GROWN_COMMUTE, GROWN_LEFT, GROWN_RIGHT),
+    "commutativity": (COMMUTATIVE, *GROWN_COMMUTE),
+    "left identity": (LEFT, GROWN_LEFT),
+    "right identity": (RIGHT, GROWN_RIGHT),
+}
 
 
 def laws(identity: bool, lift: bool, empty: bool, definition: bool, specials: tuple[str, ...]) -> list[Law]:
@@ -118,7 +159,18 @@ def laws(identity: bool, lift: bool, empty: bool, definition: bool, specials: tu
         found.append(HOMOMORPHISM)
     if definition:
         found.append(DEFINITION)
+    found.append(_large(identity, lift, basic))
+    kept = (combine(A, B), *((combine(E, A), combine(A, E)) if identity else ()))
+    found.append(Law("arguments kept", tuple(Check(2, t, demand="kept") for t in kept)))
+    found.append(Law("repetition", (Check(3, ASSOCIATIVE.left, demand="same"),)))
     return found + [_special(kind, identity, basic) for kind in specials]
+
+
+def _large(identity: bool, lift: bool, basic: dict[str, Check]) -> Law:
+    """Counts up to 2^40: reached by merging where states are lifted, drawn where they are not."""
+    if not lift:
+        return Law("large counts", tuple(basic.values()), "large")
+    return Law("large counts", (*GROWN, *GROWN_COMMUTE, *((GROWN_LEFT, GROWN_RIGHT) if identity else ())))
 
 
 def _special(kind: str, identity: bool, basic: dict[str, Check]) -> Law:

@@ -12,7 +12,7 @@ from redalg.proofs.audit_domain import Domain
 from redalg.proofs.audit_judge import Operator
 from redalg.proofs.audit_source import definition_lines, imported
 from redalg.proofs.audit_terms import NAMES, Check, E, Law, Term
-from redalg.proofs.audit_values import PRECISION, Array, Layout, Scalar, Several, is_finite, numpy_of
+from redalg.proofs.audit_values import LARGEST, PRECISION, Array, Layout, Scalar, Several, is_finite, numpy_of
 
 if TYPE_CHECKING:
     from redalg.proofs.audit_search import Found
@@ -63,6 +63,16 @@ def has_no_nan(side):
     x = attempt(side)
     return not isinstance(x, type) and all(v == v for v in x)
 '''
+GROWN = '''
+def grown(state, times):
+    """A state combined with itself again and again, as long as its numbers are moderate."""
+    for _ in range(times):
+        found = combine(state, copy.deepcopy(state))
+        if not all(v == 0 or 2.0**-END <= abs(v) <= 2.0**END for v in numbers(found)):
+            break
+        state = found
+    return state
+'''
 JOINED = '''
 def joined(*chunks):
     """Chunks one after the other."""
@@ -78,7 +88,9 @@ def hypothesis_text(op: Operator, name: str, found: Mapping[str, tuple[Law, Foun
     blocks = [[imports.strip()]] if imports is not None else _operator_blocks(op)
     own = [line for block in blocks for line in block if line.startswith(("import ", "from "))]
     rest = ["\n".join(line for line in block if line not in own) for block in blocks]
-    text = "\n\n\n".join([*filter(None, rest), HELPERS.strip(), *([JOINED.format(_join(op)).strip()]
+    end = str(int(math.log2(LARGEST.get(op.dtype, 2.0**1023))) // 2)
+    grows = [GROWN.replace("END", end).strip()] if "grown(" in body else []
+    text = "\n\n\n".join([*filter(None, rest), HELPERS.strip(), *grows, *([JOINED.format(_join(op)).strip()]
                           if "joined(" in body else []), body])  # fmt: skip
     return "\n".join([*_imports(text, own), "", "", text]) + "\n"
 
@@ -86,7 +98,7 @@ def hypothesis_text(op: Operator, name: str, found: Mapping[str, tuple[Law, Foun
 def _imports(text: str, own: list[str]) -> list[str]:
     """The imports of the text and of the operator, each once; the former where they are needed."""
     used = {"from fractions import Fraction": r"\bFraction\(", "from functools import reduce": r"\breduce\(",
-            "import numpy as np": r"\bnp\."}  # fmt: skip
+            "import numpy as np": r"\bnp\.", "import copy": r"\bcopy\."}  # fmt: skip
     lines = ["import math", "import warnings", *(line for line, word in used.items() if re.search(word, text))]
     lines += ["from hypothesis import example, given, settings", "from hypothesis import strategies as st", *own]
     return sorted(dict.fromkeys(lines), key=lambda line: line.startswith("from"))
@@ -139,6 +151,13 @@ def _test(op: Operator, name: str, law: Law, found: Found, check: Check) -> str:
 def _demand(op: Operator, check: Check, found: Found, exact: bool) -> list[str]:
     lifts = op.lift is not None
     left = check.left.code(lifts)
+    if check.demand == "kept":
+        first, second = (a.code(lifts) for a in check.left.args)
+        return [f"    x, y = copy.deepcopy(({first}, {second}))", "    before = repr((numbers(x), numbers(y)))",
+                "    combine(x, y)", "    assert repr((numbers(x), numbers(y))) == before"]  # fmt: skip
+    if check.demand == "same":
+        return [f"    first = repr(attempt(lambda: {left}))",
+                f"    assert all(repr(attempt(lambda: {left})) == first for _ in range(1000))"]  # fmt: skip
     if check.right is None:
         given = f"is_finite(lambda: {Term('state').code(lifts)})"
         demand = f"has_no_nan(lambda: {left})"
@@ -170,7 +189,7 @@ def _terms(term: Term) -> set[Term]:
 
 def _reach(term: Term) -> int:
     """How many states or chunks a term reads."""
-    return max([term.at + (term.op == "state") if term.op != "nothing" else 0, *(_reach(a) for a in term.args)])
+    return max([term.at + (term.op == "state") if term.op not in ("nothing", "grown") else 0, *(_reach(a) for a in term.args)])
 
 
 def _value(op: Operator, part: tuple[Any, ...], exact: bool) -> Any:
@@ -262,6 +281,8 @@ def code(value: Any) -> str:
         inside = ", ".join(f"{k}={code(getattr(value, k))}" for k in value.__dataclass_fields__)
         return f"{type(value).__name__}({inside})"
     if isinstance(value, tuple | list):
+        if isinstance(value, list) and len(value) > 8 and all(v == value[0] for v in value):
+            return f"[{code(value[0])}] * {len(value)}"
         inside = ", ".join(map(code, value))
         if hasattr(value, "_fields"):
             return f"{type(value).__name__}({inside})"

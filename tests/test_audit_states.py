@@ -57,7 +57,8 @@ def test_arrays_and_operators_that_write_into_their_arguments() -> None:
         a += b
         return a
 
-    assert audit(in_place, np.zeros(3), commutative=True).ok
+    report = audit(in_place, np.zeros(3), commutative=True)
+    assert report.broken == ("arguments kept",) and texts_fail(report) == [True]
     assert audit(np.logical_xor, np.zeros(2, bool), commutative=True).ok
     report = audit(lambda a, b: a + np.roll(b, 1), np.zeros(2, np.float32), domain="finite")
     assert "left identity" in report.broken and "float32" in str(report)
@@ -80,7 +81,7 @@ def test_lifts_definitions_and_partitions_with_empty_parts() -> None:
     options: dict[str, Any] = {"lift": lift, "finalize": variance, "domain": "finite", "commutative": True}
     right = audit(merge, (0, 0, 0), definition=lambda xs: variance(lift(xs)), **options)
     assert right.ok and right["definition"].status == right["homomorphism"].status == "holds"
-    assert right["definition"].equality == "in Fractions"
+    assert right["definition"].equality == "in Fractions and in float64"  # long chunks are judged in floats
     wrong = audit(merge, (0, 0, 0), definition=lambda xs: lift(xs)[2] / max(len(xs) - 1, 1), **options)
     assert wrong.broken == ("definition",)
     example = wrong["definition"].counterexample
