@@ -189,7 +189,8 @@ def _terms(term: Term) -> set[Term]:
 
 def _reach(term: Term) -> int:
     """How many states or chunks a term reads."""
-    return max([term.at + (term.op == "state") if term.op not in ("nothing", "grown") else 0, *(_reach(a) for a in term.args)])
+    own = 0 if term.op in ("nothing", "grown") else term.at + (term.op == "state")
+    return max([own, *(_reach(a) for a in term.args)])
 
 
 def _value(op: Operator, part: tuple[Any, ...], exact: bool) -> Any:
