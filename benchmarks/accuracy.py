@@ -20,7 +20,7 @@ import numpy as np
 import redalg as ra
 from benchmarks import truth
 from benchmarks.feeding import FEEDS, run_form, run_peer
-from benchmarks.peers import MOMENTS, PAIRS, SOFTMAX, Peer
+from benchmarks.peers import MOMENTS, PAIRS, SHARES, SOFTMAX, Peer
 from benchmarks.processes import conditions
 
 FLOOR = 2 * 2.0**-52
@@ -40,13 +40,14 @@ class Setting:
 OFFSETS = tuple(Setting(f"offset {o:g}", offset=o) for o in (0.0, 1e4, 1e8, 1e15))
 SECOND = (*OFFSETS, Setting("scale 1e+150", scale=1e150), Setting("scale 1e-150", scale=1e-150))
 HIGHER = (*OFFSETS, Setting("scale 1e+70", scale=1e70), Setting("scale 1e-70", scale=1e-70))
+WIDE = tuple(Setting(f"scale {s:g}", scale=s) for s in (1.0, 1e-170, 1e170, 1e-290, 1e290))
 
 
 @dataclass(frozen=True)
 class Case:
     """Statistics measured together: the spec, how its arguments come from the streams, truth and competitors."""
 
-    spec: str  # of the catalog, or of `kurtosis_ratio`
+    spec: str  # of the catalog, or of `WRITTEN`
     outputs: dict[str, str]  # our output -> name of the statistic
     draw: Callable[[np.random.Generator, Setting, int], Arrays]
     truth: Callable[[Arrays], dict[str, list[Any]]]
@@ -59,6 +60,10 @@ class Case:
 def one_stream(rng: np.random.Generator, s: Setting, draws: int) -> Arrays:
     """Skewed noise (exponential), so that the third moment is not an accident of rounding."""
     return {"x": s.offset + s.scale * (rng.exponential(size=(draws, LENGTH)) * 4 - 4)}
+
+
+def positive_stream(rng: np.random.Generator, s: Setting, draws: int) -> Arrays:
+    return {"x": s.scale * (rng.exponential(size=(draws, LENGTH)) + 0.25)}
 
 
 def two_streams(rng: np.random.Generator, s: Setting, draws: int) -> Arrays:
@@ -79,6 +84,10 @@ def _pairs_truth(a: Arrays) -> dict[str, list[Any]]:
     return truth.every_draw(truth.pairs, a["x"], a["y"])
 
 
+def _shares_truth(a: Arrays) -> dict[str, list[Any]]:
+    return truth.every_draw(truth.shares, a["x"])
+
+
 def _softmax_truth(a: Arrays) -> dict[str, list[Any]]:
     return truth.every_draw(truth.softmax, a["x"], a["v"])
 
@@ -90,10 +99,21 @@ def kurtosis_ratio() -> ra.Spec:
     return ra.Spec(b2=ra.mean(d**4, "j") / ra.mean(d**2, "j") ** 2)
 
 
+def shares() -> ra.Spec:
+    """What is of lower degree than its sums of squares: the 2-norm, Herfindahl's index, the coefficient of variation."""
+    x = ra.tensors("x[i,j]")
+    mean, share = ra.mean(x, "j"), x / ra.sum(x, "j")
+    deviation = ra.sqrt(ra.mean((x - mean) ** 2, "j"))
+    return ra.Spec(norm=ra.sqrt(ra.sum(x**2, "j")), share=ra.sum(share**2, "j"), variation=deviation / mean)
+
+
+WRITTEN = {"kurtosis ratio": kurtosis_ratio, "shares": shares}
 CASES = (
     Case("variance", {"var": "variance"}, one_stream, _moments_truth, MOMENTS),
     Case("skewness", {"g1": "skewness"}, one_stream, _moments_truth, MOMENTS, HIGHER),
     Case("kurtosis ratio", {"b2": "kurtosis"}, one_stream, _moments_truth, MOMENTS, HIGHER),
+    Case("shares", {"norm": "2-norm", "share": "Herfindahl index", "variation": "coefficient of variation"},
+         positive_stream, _shares_truth, SHARES, WIDE),
     Case("covariance", {"cov": "covariance"}, two_streams, _pairs_truth, PAIRS),
     Case("linear_regression", {k: k for k in ("slope", "intercept", "rss")}, two_streams,
          _pairs_truth, PAIRS),
@@ -135,7 +155,7 @@ def measure(case: Case, setting: Setting, draws: int, seed: int = 1) -> list[Cel
     """All cells of one case at one offset or scale."""
     arrays = case.draw(np.random.default_rng([seed, draws]), setting, draws)
     true = case.truth(arrays)
-    spec = kurtosis_ratio() if case.spec == "kurtosis ratio" else ra.catalog[case.spec]
+    spec = WRITTEN[case.spec]() if case.spec in WRITTEN else ra.catalog[case.spec]
     form = ra.derive_incremental(spec, axis="j")
     cells = []
     for feed in FEEDS:

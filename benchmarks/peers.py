@@ -125,6 +125,46 @@ MOMENTS = (
 )  # fmt: skip
 
 
+# --- norms and shares -------------------------------------------------------------------------------------------------
+
+
+def _scaled_lift(a: dict[str, np.ndarray]) -> State:
+    """scale = max|x| and ssq = Σ(x/scale)², beside the mean and the squared deviations."""
+    x = a["x"]
+    scale = np.abs(x).max(1)
+    return *_variance_lift(a), scale, ((x / scale[:, None]) ** 2).sum(1)
+
+
+def _scaled_merge(a: State, b: State) -> State:
+    scale = np.maximum(a[3], b[3])
+    return *_chan_merge(a[:3], b[:3]), scale, a[4] * (a[3] / scale) ** 2 + b[4] * (b[3] / scale) ** 2
+
+
+def _scaled_finish(s: State) -> dict[str, np.ndarray]:
+    n, mean, m2, scale, ssq = s
+    return {
+        "2-norm": scale * np.sqrt(ssq),
+        "Herfindahl index": ssq * (scale / mean / n) ** 2,
+        "coefficient of variation": np.sqrt(m2 / n) / mean,
+    }
+
+
+def _squares_finish(s: State) -> dict[str, np.ndarray]:
+    n, s1, s2 = s[:3]
+    return {
+        "2-norm": np.sqrt(s2),
+        "Herfindahl index": s2 / s1**2,
+        "coefficient of variation": np.sqrt(s2 / n - (s1 / n) ** 2) / (s1 / n),
+    }
+
+
+SHARES = (
+    Peer("scaled sum of squares", "Hammarling 1988, LAPACK dlassq; Chan, Golub and LeVeque 1983 for the deviations",
+         _scaled_lift, _scaled_merge, _scaled_finish),
+    Peer("textbook sums", "without any correction", _sums_lift, _add, _squares_finish, update=False),
+)  # fmt: skip
+
+
 # --- covariance and regression ----------------------------------------------------------------------------------------
 
 

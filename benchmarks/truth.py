@@ -28,6 +28,17 @@ def moments(x: Stream) -> dict[str, Any]:
     return {"variance": v, "skewness": wide(central(x, 3)) / wide(v) ** 1.5, "kurtosis": central(x, 4) / v**2}
 
 
+def shares(x: Stream) -> dict[str, Any]:
+    total, squares = sum(x), sum(v * v for v in x)
+    deviation = CONTEXT.sqrt(wide(central(x, 2)))
+    mean = wide(total / Fraction(len(x)))
+    return {
+        "2-norm": CONTEXT.sqrt(wide(squares)),
+        "Herfindahl index": squares / total**2,
+        "coefficient of variation": deviation / mean,
+    }
+
+
 def pairs(x: Stream, y: Stream) -> dict[str, Any]:
     n = len(x)
     mx, my = sum(x) / n, sum(y) / n

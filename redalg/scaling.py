@@ -2,14 +2,14 @@
 
 A sum of powers may leave the range of floating point where what is wanted of it does not: Σx²/(Σx)² near 1e-170,
 x/√Σx² near 1e200. `units` finds the slots for which that is so: a result is homogeneous in some tensors, of a lower
-degree than a slot it is computed from. Tensors that can only be scaled together share one unit S = pow2(max|x|),
-tensors that can be scaled on their own have each their own. x = S·c is exact, Σx^p = S^p·Σc^p, and the slot moves by (S/S')^p.
+degree than a slot it is computed from. Tensors that can only be scaled together share one unit S = pow2(max|x|); each
+that can be scaled on its own has its own. x = S·c is exact, Σx^p = S^p·Σc^p, and the slot moves by (S/S')^p.
 
 `InUnits` writes what is homogeneous in units of the data: F(D) = S^d·F(D/S), every stage value divided by the S of its
 own degree first, so that nothing on the way is larger or smaller than the result's own scale asks for.
 
-What is not homogeneous (a mean square beside an eps, a spec whose result has the degree of its slots, like a variance)
-has no unit: its slots leave the range exactly where the definition does.
+What is not homogeneous (a mean square beside an eps) and a spec whose result has the degree of its slots (a variance)
+have no unit: their slots leave the range exactly where the definition does.
 """
 
 from __future__ import annotations
