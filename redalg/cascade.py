@@ -304,6 +304,11 @@ def _opened(mask: Node, stage: Node) -> bool:
     return any("~" in a for a in mask.axes - stage.axes)
 
 
+def _is_given(gen: Node) -> bool:
+    """The count, or a unit: positive on every state, so that one can divide by it."""
+    return gen.op == "state" and "positive" in gen.attr.domain
+
+
 def _solved(value: Poly, stage: Node) -> tuple[Node, Poly] | None:
     """stage = c·slot + rest as slot = (stage - rest)/c, for a slot that stands in one term, times a monomial."""
     for m, c in value.ordered():
@@ -312,9 +317,9 @@ def _solved(value: Poly, stage: Node) -> tuple[Node, Poly] | None:
             if (
                 p == 1
                 and gen.op == "state"
-                and gen is not COUNT
+                and not _is_given(gen)
                 and alone
-                and all(x is COUNT for x, _ in m if x is not gen)
+                and all(_is_given(x) for x, _ in m if x is not gen)
             ):
                 factor = nf.from_mono(tuple((x, -q) for x, q in m if x is not gen), 1 / c)
                 rest = value - nf.from_mono(m, c)
