@@ -100,7 +100,7 @@ def kurtosis_ratio() -> ra.Spec:
 
 
 def shares() -> ra.Spec:
-    """What is of lower degree than its sums of squares: the 2-norm, Herfindahl's index, the coefficient of variation."""
+    """What is of lower degree than its sums of squares: 2-norm, Herfindahl index, coefficient of variation."""
     x = ra.tensors("x[i,j]")
     mean, share = ra.mean(x, "j"), x / ra.sum(x, "j")
     deviation = ra.sqrt(ra.mean((x - mean) ** 2, "j"))

@@ -230,6 +230,8 @@ class Machine:
             env[f"shift:{name}"] = {
                 key: self._shift(anchor, old.parts[name][key], new) for key, new in parts[name].items()
             }
+            if anchor.is_unit:
+                env[name] = parts[name]
         return env
 
     def _shift(self, anchor: Anchor, old: Any, new: Any) -> Any:
