@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from redalg.graph import Node, add, leaves, state, substitute
+from redalg.graph import Node, add, leaves, mul, state, substitute, walk
 from redalg.kernels.ir import STORAGE, First, Let, Loop, Pass, Program, Step, step_nodes
 from redalg.kernels.schedule import Schedule
 from redalg.plan import COUNT
@@ -97,7 +97,10 @@ def _guessed(name: str, mean: str, lets: dict[str, Node], firsts: set[str]) -> b
     if not name.endswith("_seen_b") or guess not in firsts or name not in lets:
         return False
     known = {leaf.attr.name: leaf for leaf in leaves(lets[name], "state")}
-    return set(known) == {guess, mean} and lets[name] == add(known[guess], known[mean])
+    if not {guess, mean} <= set(known):
+        return False
+    by = [n for n in walk(lets[name]) if n.op == "pow2"]  # of an element in units of the data
+    return lets[name] in (add(known[guess], known[mean]), *(add(known[guess], mul(u, known[mean])) for u in by))
 
 
 def leaves_of(step: Step) -> set[Node]:
