@@ -79,21 +79,22 @@ def form_of(seed: int, axes: tuple[tuple[str, ...], ...], shift: int, kept: bool
 
 
 @st.composite
-def calls(draw: Any, floats: tuple[str, ...] = FLOATS, empty: bool = False) -> Call:
-    """`empty`: the stream may have length 0."""
+def calls(draw: Any, host: bool = False) -> Call:
+    """`host`: arrays may start at any byte, as they do nowhere on a GPU, and the stream may have length 0."""
     seed, shift, kept = draw(st.integers(0, SEEDS - 1)), draw(st.integers(0, 3)), draw(st.booleans())
     axes = draw(st.tuples(*[st.sampled_from(AXES)] * 4))
     form = form_of(seed, axes, shift, kept)
     sizes = {a: draw(st.sampled_from(n)) for a, n in LENGTHS.items()}
-    if empty and draw(st.integers(0, 9)) == 0:
+    if host and draw(st.integers(0, 9)) == 0:
         sizes["j"] = 0
     rng, told, arrays = Random(seed), [], {}
     for t in form.spec.tensors:
         shape = tuple(sizes.get(a, 3) for a in t.axes)
-        dtype = "bool" if "bool" in t.domain else draw(st.sampled_from((*floats, *floats, *WHOLE)))
+        dtype = "bool" if "bool" in t.domain else draw(st.sampled_from((*FLOATS, *FLOATS, *WHOLE)))
         step, how = draw(strides(shape))
-        arrays[t.name] = laid(values(t, shape, dtype, rng), step, how)
-        told.append(f"{t} of {dtype}, strides {step}, {how} elements in")
+        odd = host and draw(st.integers(0, 4)) == 0
+        arrays[t.name] = laid(values(t, shape, dtype, rng), step, how, int(odd))
+        told.append(f"{t} of {dtype}, strides {step}, {how} elements{' and a byte' if odd else ''} in")
     what = f"form_of({seed}, {axes}, {shift}, {kept}): {form.spec}"
     return Call(form, arrays, "\n".join([what, *told]))
 
@@ -121,12 +122,18 @@ def strides(draw: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
     return tuple(steps), 0 if plain else draw(st.sampled_from((0, 1, 2, 4)))
 
 
-def laid(given: np.ndarray, steps: tuple[int, ...], before: int) -> np.ndarray:
-    """The values (of which one of many remains where a stride is 0) in a larger array full of other numbers."""
+def laid(given: np.ndarray, steps: tuple[int, ...], before: int, odd: int = 0) -> np.ndarray:
+    """The values (of which one of many remains where a stride is 0) in a larger array full of other numbers.
+
+    `odd`: bytes before that array's first element, in memory that is aligned.
+    """
     reach = [s * (n - 1) for s, n in zip(steps, given.shape, strict=True) if n]
     low, high = sum(min(0, r) for r in reach), sum(max(0, r) for r in reach)
     whole = np.full(before - low + high + 5, 77).astype(given.dtype)
     each = whole.itemsize
-    found = np.ndarray(given.shape, given.dtype, whole, (before - low) * each, tuple(s * each for s in steps))
+    memory: np.ndarray = whole
+    if odd:
+        memory = np.concatenate([np.zeros(odd, np.uint8), whole.view(np.uint8)])
+    found = np.ndarray(given.shape, given.dtype, memory, odd + (before - low) * each, tuple(s * each for s in steps))
     found[...] = given
     return found

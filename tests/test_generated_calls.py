@@ -18,13 +18,13 @@ from tests.simulated import run as simulated
 
 
 @settings(max_examples=20)
-@given(call=calls(empty=True), deterministic=st.booleans())
+@given(call=calls(host=True), deterministic=st.booleans())
 def test_numpy(call: Call, deterministic: bool) -> None:
     call.check(call.form.compile("numpy", deterministic=deterministic)(**call.arrays))
 
 
 @settings(max_examples=8)
-@given(call=calls(empty=True), schedule=st.sampled_from((None, *CPU_FAMILIES)))
+@given(call=calls(host=True), schedule=st.sampled_from((None, *CPU_FAMILIES)))
 def test_cpu(call: Call, schedule: str | None) -> None:
     call.check(call.form.compile("cpu", schedule=schedule)(**call.arrays))
 
@@ -50,7 +50,7 @@ def test_the_simulated_gpu(call: Call, schedule: str | None, order: int | None, 
 @pytest.mark.gpu
 @pytest.mark.skipif(not find_spec("torch"), reason="PyTorch cannot be imported here")
 @settings(max_examples=30)
-@given(call=calls(empty=True), deterministic=st.booleans())
+@given(call=calls(), deterministic=st.booleans())
 def test_the_gpu(call: Call, deterministic: bool) -> None:
     """Tensors of PyTorch that lie as the arrays do, strides below zero apart, which it lacks."""
     given = {name: on_gpu(a) for name, a in call.arrays.items()}
