@@ -17,7 +17,7 @@ from redalg.proofs import polynomial as po
 from redalg.proofs.cases import Cases
 from redalg.proofs.coverage import BEARING, check_coverage
 from redalg.proofs.document import Document, Obligation
-from redalg.proofs.domains import exposed, unguarded
+from redalg.proofs.domains import conditions, exposed, unguarded
 from redalg.proofs.falsify import falsify
 from redalg.proofs.generators import Value
 from redalg.proofs.inequalities import Constraint
@@ -291,11 +291,8 @@ class Judge:
     def _arguments(self, strict: bool) -> list[Term]:
         """What the definition takes logarithms of whatever holds, or (not strictly) also roots."""
         written = list(unguarded(*self.doc.spec.values()))
-        found = [t.args[0] for t in written if t.op == "log"]
-        if strict:
-            return found
-        powers = (t for t in written if t.op == "pow" and t.args[1].op == "const")
-        return found + [t.args[0] for t in powers if t.args[1].attr.denominator % 2 == 0]
+        known = ("lt",) if strict else ("lt", "le")
+        return [c.args[1] for t in written for c in conditions(self.doc.terms, t) if c.op in known]
 
     def _everywhere(
         self, n: Normal, cases: Cases, v: Value, given: list[Constraint], good: Any, infinite: bool = False

@@ -35,14 +35,14 @@ class Domains:
             for n, guards in guarded(t, term):
                 if n in written:
                     continue
-                for condition in self._conditions(n):
+                for condition in conditions(t, n):
                     yield Obligation("O7", name, condition, t("true"), "domain", (*given, *guards))
         yield from self._targets(written)
         for p in self.doc.passes:
             yield from self._finite(p)
         for name, term, given in self._coefficients():
             for n in walk(term):
-                for condition in self._conditions(n):
+                for condition in conditions(t, n):
                     yield Obligation("O7", name, condition, t("true"), "domain", given)
 
     def _coefficients(self) -> Iterator[tuple[str, Term, tuple[Term, ...]]]:
@@ -87,7 +87,7 @@ class Domains:
                 (condition, guards)
                 for n, guards in guarded(t, a.target)
                 if n not in written
-                for condition in self._conditions(n)
+                for condition in conditions(t, n)
             ]
             needed += [(t("ne", a.target, t.const(0)), ())] * (a.kind == "mul")
             for condition, guards in needed:
@@ -132,19 +132,35 @@ class Domains:
     def _holds(self, name: str, condition: Term) -> Obligation:
         return Obligation("O7", name, condition, self.terms("true"))
 
-    def _conditions(self, n: Term) -> Iterator[Term]:
-        t = self.terms
-        zero = t.const(0)
-        if n.op == "log":
-            yield t("lt", zero, n.args[0])
-        if n.op == "pow" and n.args[1].op == "const":
-            e = n.args[1].attr
-            if e < 0:
-                yield t("ne", n.args[0], zero)
-            if e.denominator % 2 == 0:
-                yield t("le", zero, n.args[0])
-        elif n.op == "pow":  # 0 to a positive power is 0; a negative base has a value for whole exponents alone
-            yield t("le" if positive(n.args[1]) else "lt", zero, n.args[0])
+
+def conditions(t: Terms, n: Term) -> Iterator[Term]:
+    """Where an operation has a value, given that its arguments have: 0 < a, 0 <= a or a ≠ 0."""
+    zero, one = t.const(0), t.const(1)
+    if n.op == "pow" and n.args[1].op == "const":
+        e = n.args[1].attr
+        if e < 0:
+            yield t("ne", n.args[0], zero)
+        if e.denominator != 1:  # a cube root of a negative number is no number here either
+            yield t("le", zero, n.args[0])
+    elif n.op == "pow":  # 0 to a positive power is 0; a negative base has a value for whole exponents alone
+        yield t("le" if positive(n.args[1]) else "lt", zero, n.args[0])
+    elif n.op in PARTIAL:
+        (a,) = n.args
+        sides = {"a": a, "1+a": t.add(one, a), "1-a": t.sub(one, a), "a-1": t.sub(a, one)}
+        order, *which = PARTIAL[n.op].split()
+        yield from (t(order, zero, sides[x]) for x in which)
+    elif n.op == "tan":
+        yield t("ne", t("cos", n.args[0]), zero)
+
+
+PARTIAL = {  # maps that are not defined everywhere: what is positive (lt) or not negative (le) in their domain
+    "log": "lt a",
+    "log1p": "lt 1+a",
+    "atanh": "lt 1+a 1-a",
+    "asin": "le 1+a 1-a",
+    "acos": "le 1+a 1-a",
+    "acosh": "le a-1",
+}
 
 
 def _below(p: Pass, a: Anchor) -> list[Slot]:

@@ -18,7 +18,7 @@ from redalg.proofs.document import Document
 from redalg.proofs.refusals import CertificateError
 from redalg.proofs.work import metered
 from tests.false_lemmas import FALSE, TRUE, lemma
-from tests.mutations import mutants
+from tests.mutations import contradicted, judged, mutants
 
 ROOT = Path(__file__).parent.parent
 
@@ -46,7 +46,7 @@ def _listed(name: str) -> dict[str, list[str]]:
     [
         ("argmax", {"O4": ["argmax_x"] * 3, "O8": ["position"]}),
         ("absmax", {"O4": ["max_abs_x"] * 2, "O6": ["max_abs_x"] * 2, "O8": ["a"]}),
-        ("splade", {"O4": ["max_u"] * 2, "O6": ["max_u"] * 2, "O8": ["w"]}),
+        ("splade", {"O4": ["max_u"] * 2, "O6": ["max_u"] * 2, "O8": ["w"], "O7": ["max_u", "w"]}),
         (
             "softmax_denominator",
             {
@@ -120,6 +120,18 @@ def test_corrupted_certificates_are_refused_unless_they_state_a_truth(name: str)
             assert e.what and e.why
             continue
         assert report.proved and mutated.spec_hash == original.spec_hash and m.where in harmless, m[:2]
+
+
+@pytest.mark.parametrize("name", ["softmax", "variance", "two_norm_safe", "moe_renormalised", "attention_causal"])
+def test_consistent_mutants_fail_in_a_proof_or_fold_to_their_definition(name: str) -> None:
+    """A mutant with the obligations of what it has become: its proof fails, or what it says is true."""
+    by: dict[str, int] = {}
+    for m in mutants(certificate(name).to_json(), 25, ("consistent", name), obligations=False):
+        found = judged(m)
+        by[found.by] = by.get(found.by, 0) + 1
+        if found.by == "accepted" and found.document is not None:
+            assert not contradicted(found.document, 12, name), m[:2]
+    assert by["proof"] >= 2
 
 
 def _empty(terms: object) -> Document:

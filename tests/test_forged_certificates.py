@@ -13,11 +13,12 @@ from redalg.proofs.document import Document, Obligation
 from redalg.proofs.refusals import CertificateError
 from tests.folding import differs, drawn
 from tests.forged_certificates import CLASSES
+from tests.forged_domains import DOMAINS
 from tests.forged_shapes import SHAPES
 from tests.forging import Forge, text_of
 
 STREAMS = 200
-FORGED = CLASSES | SHAPES
+FORGED = CLASSES | DOMAINS | SHAPES
 NOT_COMPUTED = {  # forgeries that no stream shows, because they are of no shape that can be computed at all
     ("conflated_axes", "a list along an axis of its elements"),
     ("monoids_of_something_else", "a tensor"),
