@@ -108,7 +108,8 @@ def _memory(name: str, x: Any, shape: tuple[int, ...], dtype: np.dtype, origin: 
     if origin.kind == "jax":
         raise RedalgError(f"out for {name}", where, "arrays of JAX do not change", "leave out away")
     kind = "torch" if origin.kind == "torch" else "numpy"
-    fits = isinstance(x, np.ndarray) if kind == "numpy" else origin_of(x) == origin
+    plain = isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray)  # whose mask would hide results
+    fits = plain if kind == "numpy" else origin_of(x) == origin
     if not fits:
         what, why = f"out for {name} of type {type(x).__name__}", f"the result is an array of {kind} on the CPU"
         raise RedalgError(what, where, why, "pass an array of that kind")

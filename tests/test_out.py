@@ -188,6 +188,7 @@ REFUSED: list[tuple[Any, list[str]]] = [
     ({"m": np.zeros(4, "f4"), "s": ROOM[4:8]}, ["out for m of shape (4,) and dtype float32", "float64"]),
     ({"m": np.zeros(5), "s": ROOM[4:8]}, ["shape (5,)"]),
     ({"m": [0.0] * 4, "s": ROOM[4:8]}, ["of type list"]),
+    ({"m": np.ma.masked_array(np.zeros(4), [0, 1, 0, 0]), "s": ROOM[4:8]}, ["of type MaskedArray"]),
     ({"m": ROOM[:4]}, ["out=dict", "m, s"]),
     (ROOM[:4], ["out=ndarray", "m, s"]),
 ]
