@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 
+from benchmarks import accuracy_specs
 from benchmarks.accuracy import CASES, FLOOR, WIDE, Case, Cell, Setting, measure, table
 from benchmarks.feeding import FEEDS, run_peer
 from benchmarks.peers import MOMENTS, PAIRS, SOFTMAX
@@ -66,3 +67,11 @@ def test_a_cell_tells_who_is_better() -> None:
     worse = Cell("variance", "offset 0", "chunks", 1e-10, FLOOR, "Chan", {"Chan": FLOOR})
     assert not worse.at_least_as_good and "**worse**" in str(worse)
     assert "1 are worse" in table([worse], 1)
+
+
+@pytest.mark.parametrize("spec", accuracy_specs.SPECS, ids=lambda s: s.name.replace(" ", "_"))
+def test_specs_without_a_published_update_stay_within_their_bounds(spec: accuracy_specs.Spec) -> None:
+    """The bounds are linear in the offset: sums of powers that are not centred lose its square."""
+    for offset in spec.offsets:
+        for line in accuracy_specs.measure(spec, offset, 2):
+            assert line.ours <= line.bound, str(line)
