@@ -13,6 +13,7 @@ Correctness never depends on an anchor, so these rules only serve accuracy and r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
 from redalg import graph as g
@@ -23,6 +24,7 @@ from redalg.choices import Choice, Choices
 from redalg.graph import Node
 from redalg.locations import is_extremum
 from redalg.normal import Mono, Poly
+from redalg.plan import COUNT
 from redalg.scaling import units
 from redalg.separate import EXPONENT, Centring
 from redalg.signs import NEG
@@ -38,6 +40,7 @@ def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[
     for s in stages:
         if s.attr.kind == "sum" and s not in meeting:  # e^x alone is held at the anchor that e^x - D has
             _exponents(raw, raw.value(s).body or Poly(), choices, known=True)
+    _growths(raw, stages, choices)
     locations.whole_bodies(raw, stages, choices)
     sums = [s for s in meeting if s.attr.kind == "sum"]
     for s in sums:
@@ -102,6 +105,58 @@ def _exponents(raw: Cascade, body: Poly, choices: Choices, known: bool = False) 
         if not located or raw.signs.of(g.sub(target, node), None if mask is g.TRUE else mask) & NEG:
             target = _bound_of(raw, node) or raw.value(g.reduction("max", raw.axis, _under(mask, node))).node
         choices.exponents[node, mask] = choices.shared(_exponent_choice(raw, node, target))
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One term of a sum's body: e^(rate·u)·rest under a mask, with its coefficient."""
+
+    stage: Node
+    varying: Mono
+    u: Node  # 0: without an exponential
+    mask: Node
+    rate: Fraction
+    rest: Mono
+    coefficient: Poly
+
+
+def _rows(raw: Cascade, stages: list[Node]) -> Iterator[_Row]:
+    for s in (s for s in stages if s.attr.kind == "sum"):
+        for e, h in raw.separator.rows(raw.value(s).body or Poly()).items():
+            e = nf.plain(e)
+            element, rest = exponent(raw, e), tuple(t for t in e if t[0].op != "exp")
+            u, rate = normalised(element) if element else (Poly(), Fraction(0))
+            mask = mask_of(e, raw.backend.centring)
+            yield _Row(s, e, nf.poly_node(u) if element else g.ZERO, mask, rate, rest, h)
+
+
+def _growths(raw: Cascade, stages: list[Node], choices: Choices) -> None:
+    """Exponentials that stand beside others of the same u, or beside 1, with stage values: e^u - mean e^u.
+
+    At an anchor they are near 1, and what counts is how they differ from it: they are held as e^(u-A) - 1.
+    """
+    rows = list(_rows(raw, stages))
+    alike: dict[tuple[Node, Node, Mono], list[_Row]] = {}
+    for row in rows:
+        alike.setdefault((row.stage, row.mask, row.rest), []).append(row)
+    met: dict[tuple[Node, Node], tuple[Fraction, set[Node]]] = {}
+    for row in rows:
+        if (row.u, row.mask) not in choices.exponents or not raw.scope.uses(row.stage.args[0]):
+            continue
+        beside = [r for r in alike[row.stage, row.mask, row.rest] if r.u in (row.u, g.ZERO)]
+        unit = min(r.rate for r in beside if r.rate)
+        pairs = nf.rank_factor({((COUNT, r.rate + 1),): r.coefficient for r in beside})
+        inside = {gen for r in beside for m in r.coefficient.terms for gen, p in m if p > 0}
+        whole = all((r.rate / unit).denominator == 1 for r in beside)
+        if len(pairs) > 1 and whole and any(map(raw.scope.uses, inside)):
+            choices.growths[row.stage, row.u, row.mask] = unit
+            met[row.u, row.mask] = unit, inside | met.get((row.u, row.mask), (unit, set()))[1]
+    for row in rows:  # their means in the same terms
+        unit, inside = met.get((row.u, row.mask), (None, set()))
+        if unit and (row.rate / unit).denominator == 1:
+            leaf = g.reduction("sum", raw.axis, nf.mono_node(row.varying))
+            if leaf in inside or not raw.scope.uses(row.stage.args[0]):
+                choices.growths.setdefault((row.stage, row.u, row.mask), unit)
 
 
 def mask_of(varying: Mono, centring: Centring) -> Node:

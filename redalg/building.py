@@ -15,7 +15,7 @@ from typing import Any
 from redalg import graph as g
 from redalg import normal as nf
 from redalg.anchoring import mask_of, normalised
-from redalg.centred import label, unscaled
+from redalg.centred import AnchorSite, label, unscaled
 from redalg.choices import Choice
 from redalg.graph import Node
 from redalg.measured import Measured
@@ -38,6 +38,7 @@ class SlotBackend(Measured):
     sums: dict[Mono, Slot] = field(default_factory=dict)
     monos: dict[str, Mono] = field(default_factory=dict)
     others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
+    growing: dict[Node, Fraction] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
 
     @property
     def centring(self) -> SlotBackend:
@@ -53,6 +54,31 @@ class SlotBackend(Measured):
         return any(held and not held & centred for held in leaves)
 
     # --- terms of a body ---
+
+    def terms(self, varying: Mono, separator: Separator, stage: Node) -> list[tuple[Mono, Poly]]:
+        """A monomial of a sum's body over centred generators; e^(u-A) as (e^(u-A) - 1) + 1 where it is near 1."""
+        centred, factor = self.term(varying, separator)
+        for gen, p in centred:
+            found = self.role_of(gen)
+            if found is None or found[1] != "exponent":
+                continue
+            site, _, names = found
+            unit = self.choices.growths.get((stage, site.choice.generator, mask_of(nf.plain(varying), self)))
+            if unit is not None and (p / unit).denominator == 1:
+                growth, k = g.rename_axes(self._growth(site, unit), names), int(p / unit)
+                rest = tuple(t for t in centred if t[0] is not gen)
+                powers = [nf.mono_mul(rest, ((growth, Fraction(i)),) if i else nf.UNIT) for i in range(k + 1)]
+                return [(m, factor.scale(Fraction(comb(k, i)))) for i, m in enumerate(powers) if m is not None]
+        return [(centred, factor)]
+
+    def _growth(self, site: AnchorSite, unit: Fraction) -> Node:
+        """e^(u-A) - 1, also for an element that is -oo where the anchor is."""
+        u = site.choice.generator
+        difference = g.fn("expm1", g.mul(g.const(unit), g.sub(u, site.leaf)))
+        growth = g.where(g.compare("eq", u, g.NEG_INF), g.MINUS_ONE, difference)
+        self.centred[growth] = (site, "growth")
+        self.growing[growth] = unit
+        return growth
 
     def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]:
         """Centre the exponentials and scaled powers of a monomial; the factor goes to the coefficient."""
@@ -222,6 +248,16 @@ class SlotBackend(Measured):
             return [(one, g.where(g.compare("eq", h, g.ZERO), g.ONE, g.ZERO))]
         if role == "scale":
             return [(one, g.power(h, p * self.degree_of(gen)))]
+        if role == "growth":  # e^(u-A') - 1 = e^-h·(e^(u-A) - 1) + (e^-h - 1)
+            rate = g.mul(g.const(-self.growing[g.rename_axes(gen, {v: k for k, v in names.items()})]), h)
+            moved, apart = g.fn("exp", rate), g.fn("expm1", rate)
+            return [
+                (
+                    ((gen, Fraction(i)),) if i else (),
+                    g.mul(g.const(comb(int(p), i)), g.power(moved, i), g.power(apart, int(p) - i)),
+                )
+                for i in range(int(p) + 1)
+            ]
         k, ratio = int(p), g.ONE
         for of in self.units_in(one):  # (x - A')/S' = (S/S')·(x - A)/S - h/S'
             unit_leaf, ratio = (g.rename_axes(x, names) for x in (of.leaf, shift(of.name, of.axes)))

@@ -56,6 +56,7 @@ class Backend(Protocol):
     def centring(self) -> Centring: ...
 
     def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]: ...
+    def terms(self, varying: Mono, separator: Separator, stage: Node) -> list[tuple[Mono, Poly]]: ...
     def leaf(self, varying: Mono, stage: Node) -> Poly: ...
     def slot(
         self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
@@ -80,6 +81,9 @@ class RawBackend:
 
     def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]:
         return varying, nf.constant(1)
+
+    def terms(self, varying: Mono, separator: Separator, stage: Node) -> list[tuple[Mono, Poly]]:
+        return [(varying, nf.constant(1))]
 
     def leaf(self, varying: Mono, stage: Node) -> Poly:
         node = g.reduction("sum", self.axis, nf.mono_node(varying))
@@ -132,10 +136,10 @@ class Cascade:
         body = separator.poly(stage.args[0], OPEN)
         rows: dict[Mono, Poly] = {}
         for e, h in separator.rows(body).items():
-            centred, factor = self.backend.term(e, separator)
-            rows[centred] = rows.get(centred, Poly()) + h * factor
+            for centred, factor in self.backend.terms(e, separator, stage):
+                rows[centred] = rows.get(centred, Poly()) + h * factor
         total, guarded = Poly(), dict[Node, tuple[Poly, Poly]]()
-        for e, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0])):
+        for e, h in sorted(((e, h) for e, h in rows.items() if h), key=lambda r: nf.mono_key(r[0])):
             mixed = [gen for gen, _ in e if separator.is_mixed(gen)]
             if mixed:
                 leaf = g.reduction("sum", self.axis, nf.mono_node(e))

@@ -9,6 +9,7 @@ extremum under its mask.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from redalg import normal as nf
@@ -61,6 +62,7 @@ class Choices:
     ties: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (element, extremum stage)
     casts: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (G, H)
     units: Units = field(default_factory=Units)  # powers of 2 that elements are divided by
+    growths: dict[tuple[Node, Node, Node], Fraction] = field(default_factory=dict)  # (stage, u, mask) -> unit of rates
     _shared: dict[tuple[object, ...], Choice] = field(default_factory=dict)
 
     def shared(self, choice: Choice) -> Choice:
@@ -108,7 +110,7 @@ class Choices:
 
         left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
         first, rest = (kept(self.exponents), kept(self.deviations)), (kept(self.inside), kept(self.scales))
-        return Choices(*first, left, *rest, kept(self.ties), kept(self.casts), self.units)
+        return Choices(*first, left, *rest, kept(self.ties), kept(self.casts), self.units, self.growths)
 
 
 __all__ = ["Choice", "Choices"]

@@ -89,6 +89,8 @@ VALUES = {
     "sum": Value("({x}[j] + {z}[j]**2)", two, "{x}[j], {z}[j]"),
     "scaled": Value("3*{x}[j]**2", near(2.0)),
     "selected": Value("where({x}[j] > {z}[j], {x}[j], 2*{z}[j])", two, "{x}[j], {z}[j]"),
+    "exponential": Value("exp({x}[j])", near(1.0)),
+    "decay": Value("exp(-{x}[j]/2)", near(3.0)),
     "plain": Value("{x}[j]", near(1.0)),
 }  # fmt: skip
 WEIGHTS = {

@@ -32,6 +32,11 @@ from redalg.proofs.document import Obligation
 from redalg.proofs.terms import Leaf
 from redalg.proofs.work import metered
 
+SPREADS = (
+    "tensors x[j]; u = mean[j](exp(x[j])); p = exp(x[j] - max[j](x[j])); m = mean[j](p); "
+    "return v = mean[j]((exp(x[j]) - u)**2)/u**2, s = mean[j]((exp(x[j]) - u)**3)/u**3, w = mean[j]((p - m)**2)"
+)
+
 
 @pytest.mark.parametrize("size", [100, 1000])
 @pytest.mark.parametrize("way", sorted(WAYS))
@@ -71,6 +76,31 @@ def test_each_group_has_its_own_maximum(name: str, apart: float) -> None:
     assert form.certificate.verify().proved
 
 
+@pytest.mark.parametrize("spread", [1e-9, 1e-3, 1.0, 50.0])
+def test_exponentials_that_hardly_differ_are_told_apart(spread: float) -> None:
+    """e^(u-A) - 1 keeps what e^(u-A) has rounded away, and large spreads and -oo stay what they were."""
+    form, rng = derived(SPREADS), np.random.default_rng(8)
+    x = spread * rng.standard_normal(40) - 100
+    true = by_name(form, ra.reference(form.spec, exact=True, x=x))
+    got = folded(form, {"x": x}, [0, 2, 2, 19], rng)
+    for output, t in true.items():
+        assert error(got[output], t) <= 1e-12 * (1 + 1e-4 / spread), output
+    assert form.certificate.verify().proved
+
+
+@pytest.mark.parametrize("absent", [[0], [0, 1, 2], [39], list(range(40))])
+def test_exponentials_of_minus_infinity_are_0(absent: list[int]) -> None:
+    form, rng = (
+        derived(SPREADS.split("; p =")[0] + "; return c = mean[j]((exp(x[j]) - u)**2)"),
+        np.random.default_rng(9),
+    )
+    x = rng.standard_normal(40)
+    x[absent] = -np.inf
+    true = ra.reference(form.spec, x=x)
+    for got in (folded(form, {"x": x}, [0, 1, 2, 20], rng)["c"], form.compile("numpy")(x=x)):
+        assert error(got, true) <= 1e-13
+
+
 # --- everywhere alike -----------------------------------------------------------------------------------------------
 
 EVERYWHERE = {
@@ -82,6 +112,10 @@ EVERYWHERE = {
         lambda rng: {"x": 1000 * (rng.random(40) > 0.5) + rng.random(40), "G": 1.0 * (rng.random((40, 3)) > 0.4)},
     ),
     "softmax": (scored("queries", "softmax"), lambda rng: scores(scored("queries", "softmax"), 300, rng, 40, float)),
+    "exponential": (
+        moment("exponential", "weighted", 2, "xzw")[0],
+        lambda rng: {"x": 1e-4 * rng.random(40), "w": rng.random(40)},
+    ),
     "square": (moment("square", "weighted", 2, "xzw")[0], lambda rng: {"x": 1e7 + rng.random(40), "w": rng.random(40)}),
     "cosine": (moment("cosine", "masked", 2, "xzw")[0], lambda rng: {"x": rng.random(40), "w": 2 * rng.random(40)}),
 }  # fmt: skip
