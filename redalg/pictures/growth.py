@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.explain_text import listed
-from redalg.graph import Node, add, mul, reduction, size, substitute, walk
+from redalg.graph import Node, add, is_const, mul, power, reduction, size, substitute, walk
 from redalg.pictures.style import BODY, DASHES, MARKERS, PALETTE, SMALL, TITLE, axes, columns, dress
 from redalg.plan import COUNT
 
@@ -118,7 +118,7 @@ def uncentred(form: Form) -> dict[str, Node] | None:
     for stage in form.plan.stages:
         if stage.generators:
             pairs = zip(stage.coefficients, stage.generators, strict=True)
-            values[stage.node] = add(*(_summed(stage.node, substitute(h, values), g, axis) for h, g in pairs))
+            values[stage.node] = add(*(_summed(stage.node, _spread(substitute(h, values)), g, axis) for h, g in pairs))
     count = {COUNT: size(axis)}
     found = {name: substitute(substitute(normalise(n, axis), values), count) for name, n in form.spec.outputs.items()}
     for n in walk(*found.values()):
@@ -129,6 +129,17 @@ def uncentred(form: Form) -> dict[str, Node] | None:
         ):
             return None
     return found
+
+
+def _spread(product: Node) -> Node:
+    """A product of powers for every whole power of a product, so that factors outside cancel."""
+    factors = product.args if product.op == "mul" else (product,)
+    whole = [
+        f.op == "pow" and f.args[0].op == "mul" and is_const(f.args[1]) and f.args[1].attr.denominator == 1
+        for f in factors
+    ]
+    parts = ([power(b, f.args[1]) for b in f.args[0].args] if w else [f] for f, w in zip(factors, whole, strict=True))
+    return mul(*(p for part in parts for p in part))
 
 
 def _summed(stage: Node, coefficient: Node, generator: Node, axis: tuple[str, ...]) -> Node:
