@@ -33,6 +33,8 @@ from redalg.kernels.tensor_tile import Tile
 from redalg.kernels.wrapping import documented
 from redalg.naming import axis_name, local, result_name
 
+QUICK = {"exp": "fast_exp", "tanh": "fast_tanh"}  # functions as exact as weights of 16 bits need them
+
 
 def emit_tensor(made: Class, plan: TensorPlan) -> Module:
     """The kernel's module; its parameters of role "maps" and "fixed" are `TensorPlan`'s."""
@@ -111,7 +113,7 @@ class TensorKernel:
         return TileScalars(
             self.real, self.kinds, self.leaf, self.access.size, self.counter,
             bounded=frozenset(n + end for n in self.program.attained for end in ("", "_b", "_new")),
-            names={"exp": "fast_exp", "tanh": "fast_tanh"},
+            names=QUICK,
         )  # fmt: skip
 
     def flush(self, scope: TileScalars) -> None:

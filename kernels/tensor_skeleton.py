@@ -227,7 +227,7 @@ class Skeleton:
             k.array("P", p.columns // 4, "np.uint32")
         for part in self.made.walk.parts:
             if not part.axes:
-                k.array(part.name, 2)
+                k.array(local(part.name), 2)
         if p.in_registers:
             k.array("left_words", p.terms // 4, "np.uint32")
             out("fragment = 8192 * team + (16 * warp + (lane & 7) + ((lane >> 3) & 1) * 8) * 128")

@@ -14,7 +14,7 @@ from redalg.kernels.intrinsics_tensor import CHUNK
 from redalg.kernels.tensor_pieces import finished
 from redalg.kernels.tensor_plan import WidePlan, chunks
 from redalg.kernels.tensor_skeleton import Skeleton
-from redalg.naming import axis_name, operand_name
+from redalg.naming import axis_name, local, operand_name
 
 if TYPE_CHECKING:
     from redalg.kernels.emit_tensor import TensorKernel
@@ -113,7 +113,7 @@ class WideSkeleton(Skeleton):
         k.array("sums", p.own_lanes // 2)
         for part in self.made.walk.parts:
             if not part.axes:
-                k.array(part.name, 2)
+                k.array(local(part.name), 2)
         with self.tiles():
             self.tile()
 

@@ -162,7 +162,10 @@ def test_every_name_of_a_spec_is_marked(family: str) -> None:
     for source in sources:
         loose = {re.sub(naming._MARKED, "", word) for word in named(ast.parse(source))}
         assert not {word for word in loose if PREFIX in word}
-        assert any(naming._MARKED.search(word) for word in named(ast.parse(source)))
+        words = {*named(ast.parse(source))}
+        values = {m[1] for word in words for m in naming._MARKED.findall(word) if m[0] == naming.VALUE}
+        assert any(naming._MARKED.search(word) for word in words)
+        assert not {v for v in values if v in words or any(f"{v}{end}" in words for end in ("_b", "_new"))} - {"n"}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
