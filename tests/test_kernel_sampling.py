@@ -11,7 +11,8 @@ from simulated import run
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.kernels.ir import Let, Loop
+from redalg.graph import walk
+from redalg.kernels.ir import Let, Loop, step_nodes
 from redalg.kernels.lower import lower
 from redalg.kernels.sampling import ALL, SHARE, SOME, sampled
 from redalg.kernels.schedule import Schedule
@@ -50,7 +51,7 @@ def test_plain_means_are_looked_for_in_a_part(name: str) -> None:
     program = lowered(name, "bfloat16")
     found = sampled(program).passes[0].lift
     walks = [s.part for s in found if isinstance(s, Loop)]
-    units = any(a.is_unit for p in form_of(name).plan.passes for a in p.anchors)
+    units = any(n.op == "pow2" for s in found for node in step_nodes(s) for n in walk(node))
     assert walks[units:][:2] == [True, False], "behind the walk that finds the unit, where there is one"
     counts = [{n for n in (SOME, ALL) if n in ra.graph.walk(s.node)} for s in found if isinstance(s, Let)]
     assert {SOME} in counts and {ALL} in counts and {SOME, ALL} not in counts
