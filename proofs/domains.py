@@ -142,6 +142,9 @@ def conditions(t: Terms, n: Term) -> Iterator[Term]:
             yield t("ne", n.args[0], zero)
         if e.denominator != 1:  # a cube root of a negative number is no number here either
             yield t("le", zero, n.args[0])
+    elif n.op == "pow" and whole(n.args[1]):  # a negative base has a value, 0 to a negative power has none
+        if not positive(n.args[1]):
+            yield t("ne", n.args[0], zero)
     elif n.op == "pow":  # 0 to a positive power is 0; a negative base has a value for whole exponents alone
         yield t("le" if positive(n.args[1]) else "lt", zero, n.args[0])
     elif n.op in PARTIAL:
@@ -190,6 +193,13 @@ def positive(t: Term) -> bool:
     if t.op == "pow":
         return positive(t.args[0])
     return t.op in ("exp", "size") or (t.op == "tensor" and "positive" in t.attr.domain)
+
+
+def whole(t: Term) -> bool:
+    """Whether a term is a whole number as it is written."""
+    if t.op == "const":
+        return bool(t.attr.denominator == 1)
+    return all(map(whole, t.args)) if t.op in ("add", "mul") else t.op == "size"
 
 
 def unguarded(*roots: Term) -> Iterator[Term]:
