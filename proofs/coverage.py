@@ -68,6 +68,9 @@ def _is_sum(t: Term, doc: Document) -> bool:
     return t.op == "reduce" and t.attr.kind == "sum" and set(t.attr.axes) == set(doc.axis)
 
 
+# --- of generators (also for `redalg.proofs.surviving`) ---
+
+
 def _form(t: Term, normal: Normal) -> object:
     try:
         with share(FORM):

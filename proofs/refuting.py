@@ -23,6 +23,7 @@ from redalg.proofs.dyadic import compare_rational, magnitude
 from redalg.proofs.enclosure import Interval, Reals, Unbounded
 from redalg.proofs.evaluate import Evaluation, TooMuch, Unfit
 from redalg.proofs.refusal import Array, Entry, Refusal, broken
+from redalg.proofs.surviving import shown, surviving
 from redalg.proofs.terms import Leaf, walk
 from redalg.proofs.value_maps import NEG_INF, ONE, ZERO, Value
 from redalg.proofs.values import Numbers
@@ -38,10 +39,15 @@ Matrix = list[list[Value]]
 
 @dataclass(frozen=True)
 class Refuted:
-    """What was proved: no form of the class with fewer than `excluded_slots` slots."""
+    """What was proved: no form of the class with fewer than `excluded_slots` slots, for the `stage`, as text.
+
+    `outputs` are those in which the stage survives: the others have its text and do without its value.
+    """
 
     excluded_slots: int
     scope: str
+    stage: str = ""
+    outputs: tuple[str, ...] = ()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         from redalg.display import bundle
@@ -63,7 +69,7 @@ def refuted(r: Refusal) -> Refuted:
 
 def _proved(r: Refusal) -> Refuted:
     streams = Streams(r)
-    n = len(r.points)
+    outputs, n = _survives(r), len(r.points)
     if not 1 <= r.excluded_slots <= n:
         raise broken(f"{r.excluded_slots} excluded slots", "claim", f"a matrix of {n} rows excludes 1 to {n}")
     for bits in PRECISIONS:
@@ -71,11 +77,21 @@ def _proved(r: Refusal) -> Refuted:
         open_entries = [(p, q) for p, q in product(range(n), repeat=2) if not _agrees(r, p, q, matrix[q][p])]
         rational = all(type(v) is Fraction for column in matrix for v in column)
         if not open_entries and (regular_rational(matrix) if rational else regular(matrix, bits)):
-            return Refuted(r.excluded_slots, _scope(r))
+            return Refuted(r.excluded_slots, _scope(r), shown(r.stage), outputs)
         if rational:
             raise broken("the matrix", "matrix", "its determinant is 0: it excludes nothing")
     why = f"neither that nor its entries are decided by enclosures of {PRECISIONS[-1]} bits"
     raise broken("a determinant other than 0", "matrix", why)
+
+
+def _survives(r: Refusal) -> tuple[str, ...]:
+    if r.kind == "jacobian":
+        return tuple(name for name, t in r.document.spec.items() if t is r.stage)
+    outputs = surviving(r.document, r.stage)
+    if not outputs:
+        why = "no output needs its value: it cancels, or nothing reads it"
+        raise broken(f"the stage {shown(r.stage)}", "stage", why)
+    return outputs
 
 
 def _scope(r: Refusal) -> str:

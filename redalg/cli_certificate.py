@@ -11,6 +11,7 @@ from redalg.errors import RedalgError
 if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.proofs.certificate import Certificate
+    from redalg.proofs.refusal import Refusal
 
 
 def write_certificate(form: Form, path: str) -> None:
@@ -27,7 +28,7 @@ def write_certificate(form: Form, path: str) -> None:
 def verify_file(
     path: str, allow: Sequence[str], smt: str | None = None, rocq: str | None = None, thorough: bool = False
 ) -> bool:
-    """Print what the checker finds about a certificate; whether every obligation is proved (or of an allowed status).
+    """Print what the checker finds about a certificate; whether all is proved (obligations: or of an allowed status).
 
     With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts; `rocq` names a file for the certificate
     as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides. Raises: RedalgError
@@ -36,12 +37,19 @@ def verify_file(
     """
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.check import check
+    from redalg.proofs.reading import parsed
+    from redalg.proofs.refusal import FORMAT, Refusal
 
     try:
         with open(path, "rb") as f:
-            certificate = Certificate.from_json(f.read())
+            text = f.read()
     except OSError as e:
         raise RedalgError(f"the file {path!r}", "python -m redalg verify", str(e), "name a certificate file") from None
+    data = parsed(text)
+    if isinstance(data, dict) and data.get("format") == FORMAT:
+        _verify_refusal(Refusal.from_json(text), smt, rocq)
+        return True
+    certificate = Certificate.from_json(text)
     report = check(certificate.document, thorough)
     doc = certificate.document
     print(f"outputs {', '.join(doc.spec)} over {', '.join(doc.axis)}; spec {certificate.spec_hash}")
@@ -51,6 +59,17 @@ def verify_file(
     if rocq is not None:
         _write_rocq(certificate, rocq)
     return all(f.status in {"proved", *allow} for f in report.findings)
+
+
+def _verify_refusal(refusal: Refusal, smt: str | None, rocq: str | None) -> None:
+    """Print what a refusal proves. Raises: CertificateError where it proves nothing."""
+    for option, given in (("--smt", smt), ("--rocq", rocq)):
+        if given is not None:
+            why = "the certificate of a refusal is a matrix of full rank, and has no obligations to print"
+            raise RedalgError(f"{option} {given}", "python -m redalg verify", why, f"leave {option} out")
+    found = refusal.verify()
+    print(f"outputs {', '.join(refusal.document.spec)}; spec {refusal.spec_hash}")
+    print(f"refused: {found.stage}, in {', '.join(found.outputs)}\n{found}")
 
 
 def write_smt(certificate: Certificate, folder: str) -> None:
