@@ -37,7 +37,8 @@ def written(name: str) -> str:
 def pure(t: Terms, left: Term, right: Term) -> Document:
     """A form without a state: y is `right` by definition and `left` as computed."""
     axes = tuple(sorted(right.axes))
-    doc = Document(t, ("j",), {"y": right}, {}, (), (Output("y", left, axes, "j" in right.axes),))
+    empty = {"y": left}  # so that the spec has every tensor
+    doc = Document(t, ("j",), {"y": right}, empty, (), (Output("y", left, axes, "j" in right.axes),))
     return replace(doc, obligations=required(doc))
 
 

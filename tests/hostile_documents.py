@@ -82,7 +82,7 @@ def many_divisors() -> Document:
     value = reals(t, 1)[0]
     for x in reals(t, 900, "c"):
         value = t("where", t("lt", t.const(0), x), t.div(value, x), t.add(value, t("log", x)))
-    return Document(t, ("j",), {"y": reals(t, 1)[0]}, {}, (), (Output("y", value, ()),))
+    return Document(t, ("j",), {"y": reals(t, 1)[0]}, {"y": value}, (), (Output("y", value, ()),))
 
 
 FORMS: dict[str, Callable[[], Document]] = {

@@ -275,7 +275,7 @@ FORMS_WHY = {
     "many slots and anchors": STEPS,
     "many moves": STEPS,
     "chain of exports": "too deeply",
-    "parts that need each other": "computed from itself",
+    "parts that need each other": "not there at that time",
     "many outputs": STEPS,
     "many divisors": "the spec and the form require it",
 }
