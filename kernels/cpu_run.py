@@ -12,6 +12,7 @@ import numpy as np
 from redalg.binding import Bound, bind, result_flows
 from redalg.definition import reference
 from redalg.errors import RedalgError
+from redalg.integer_bounds import calculated, fits
 from redalg.kernels.arrays import plain
 from redalg.kernels.check import check
 from redalg.kernels.cpu_build import functions
@@ -32,6 +33,7 @@ from redalg.kernels.store import Once
 from redalg.kernels.tuning import MEASURE
 from redalg.receiving import by_output, received, same_place, shared
 from redalg.shown import Shown
+from redalg.streaming import run_numpy
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -121,8 +123,9 @@ class CpuRun(Shown):
         else:
             made = received(out, wants, bound.origin, WHERE)
             walked = self._room(kind, program, made, held)
-        if any(sizes[a] == 0 for a in program.stream) and program.passes:
-            found = reference(self.form.spec, **bound.arrays)
+        nothing = any(sizes[a] == 0 for a in program.stream) and program.passes
+        if nothing or not self._integers_fit(bound, sizes):
+            found = reference(self.form.spec, **bound.arrays) if nothing else run_numpy(self.form, bound.arrays)
             for name, value in (found if isinstance(found, dict) else {next(iter(wants)): found}).items():
                 made[name][...] = value
         elif all(sizes[a] for a in (*program.rows, *program.stream, *program.lanes)):
@@ -135,6 +138,12 @@ class CpuRun(Shown):
         given = None if out is None else by_output(out, list(made), WHERE)
         results = {name: bound.origin.restore(x) if given is None else given[name] for name, x in made.items()}
         return next(iter(results.values())) if len(results) == 1 else results
+
+    def _integers_fit(self, bound: Bound, sizes: Mapping[str, int]) -> bool:
+        """Whether int64 holds every integer of the call; else NumPy computes it, and raises where it has to."""
+        nodes = list(self.form.spec.outputs.values())
+        names = self._once(("integers", *bound.dtypes.items()), lambda: calculated(nodes, bound.dtypes))
+        return not names or fits(nodes, bound.dtypes, sizes, bound.arrays)
 
     # --- once per kind of call ------------------------------------------------------------
 

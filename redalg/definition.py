@@ -5,6 +5,7 @@ This is what every other way of computing a spec is compared with. It works in f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,11 @@ from redalg.binding import Bound, bind, result_flows
 from redalg.binding_origin import format_name, narrowed
 from redalg.errors import RedalgError
 from redalg.exact import Exact
-from redalg.graph import Node
+from redalg.graph import Node, walk
 from redalg.numeric import evaluate
 from redalg.numeric_cast import cast_array
+from redalg.numeric_integers import EXACT, Beyond, within
+from redalg.numeric_maps import FLOAT_MAPS
 from redalg.void import new_axes, void_row
 
 if TYPE_CHECKING:
@@ -60,6 +63,9 @@ def reference(spec: Spec, /, *, exact: bool = False, **arrays: Any) -> Any:
     return next(iter(values.values())) if len(values) == 1 else values
 
 
+_FEW = 4096  # elements of a call whose integers are rounded nowhere but at its end
+
+
 def void_nodes(spec: Spec) -> dict[str, Node]:
     """For each output with an ``empty=`` value, the Boolean node that says where it applies."""
     return {name: void_row(spec.outputs[name]) for name in spec.empty}
@@ -69,7 +75,10 @@ def _float_outputs(spec: Spec, bound: Bound) -> dict[str, Any]:
     voids = void_nodes(spec)
     nodes = [*spec.outputs.values(), *voids.values()]
     orders = [spec.output_axes[name] for name in [*spec.outputs, *voids]]
-    found = evaluate(nodes, bound.arrays, bound.sizes, dtype=np.float64, orders=orders)
+    try:
+        found = evaluate(nodes, bound.arrays, bound.sizes, dtype=np.float64, orders=orders, limit=_limit(nodes, bound))
+    except Beyond:
+        return _rounded_once(spec, bound)
     rows = dict(zip(voids, found[len(spec.outputs) :], strict=True))
     flow = result_flows(spec, bound)
     results = {}
@@ -81,11 +90,51 @@ def _float_outputs(spec: Spec, bound: Bound) -> dict[str, Any]:
     return results
 
 
+def _limit(nodes: list[Node], bound: Bound) -> int:
+    """The largest integer that floats are calculated with: none in rational specs, else one whose square is exact.
+
+    With much data it is one that is exact alone.
+    """
+    if any(isinstance(d, np.dtype) and d.kind == "c" or d is complex for d in bound.dtypes.values()):
+        return 0
+    whole = any(isinstance(x, np.ndarray) and x.dtype.kind in "iu" for x in bound.arrays.values())
+    if not whole or sum(np.size(x) for x in bound.arrays.values()) > _FEW:
+        return EXACT
+    rational = all(n.op not in FLOAT_MAPS and (n.op != "pow" or _is_whole(n.args[1])) for n in walk(*nodes))
+    return 1 if rational else 1 << 26
+
+
+def _is_whole(exponent: Node) -> bool:
+    return exponent.op == "const" and exponent.attr.denominator == 1
+
+
+def _rounded_once(spec: Spec, bound: Bound) -> dict[str, Any]:
+    """The exact outputs, each rounded once: where integers that floats do not hold meet other numbers."""
+    flow, results = result_flows(spec, bound), {}
+    for name, value in _exact_outputs(spec, bound).items():
+        if value.dtype == object:
+            whole = flow[name].kind == "i" and all(isinstance(v, Fraction) for v in value.flat)
+            kept = np.array([int(v) if whole else _as_float(v) for v in value.flat], dtype=object).reshape(value.shape)
+            value = kept if whole else kept.astype(np.float64)
+        results[name] = bound.origin.restore(finished(value, flow[name].dtype))
+    return results
+
+
+def _as_float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
 def finished(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """A computed value in the dtype of its result: a fresh array, rounded once; integers wrap as in NumPy.
+    """A computed value in the dtype of its result: a fresh array, rounded once; narrow integers wrap as in NumPy.
 
     The identities of integer max and min (the ends of int64) become the ends of the narrower dtype.
+    Raises: RedalgError for an integer outside int64.
     """
+    if value.dtype == object:
+        value = within(value, "a result", "the computation")
     if value.dtype.kind == "f" and dtype.kind in "iu":  # the infinite identity of an integer max or min of nothing
         ends = np.iinfo(dtype)
         if np.isinf(value).all():

@@ -37,6 +37,7 @@ def evaluate(
     dtype: Any = None,
     offsets: Mapping[str, int] | None = None,
     orders: Sequence[Sequence[str]] | None = None,
+    limit: int = 0,
 ) -> list[Array]:
     """The values of the nodes as arrays, evaluated together so that shared subgraphs are computed once.
 
@@ -45,7 +46,8 @@ def evaluate(
     arrays need not be given), ``offsets`` where ``index`` starts counting. ``dtype`` is the dtype of all inexact
     arithmetic; by default the result type of the arrays, at least float32. ``object`` computes with Fractions.
     ``orders[i]`` is the order of dimensions of result i (an axis the node lacks is broadcast); by default the order of
-    first appearance. Results may be views of the input.
+    first appearance. Results may be views of the input. Integers never wrap: beyond int64 they are Python's, in arrays
+    of objects. An integer beyond ``limit`` that floats are calculated with raises `Beyond` (0: it is rounded).
 
     >>> from redalg.graph import tensor, reduction, mul
     >>> q, k = tensor("q", "id"), tensor("k", "jd")
@@ -56,6 +58,7 @@ def evaluate(
     """
     first = [axis for order in orders or () for axis in order]
     evaluator = Evaluator(nodes, env, sizes or {}, dtype, offsets or {}, first)
+    evaluator.numbers.limit = limit
     with np.errstate(all="ignore"):
         evaluator.compute(nodes)
         wanted = orders if orders is not None else [evaluator.default_order(n) for n in nodes]
@@ -295,6 +298,7 @@ class Evaluator:
     def _scalars(self, nodes: list[Node], given: Mapping[Node, Any]) -> list[Any]:
         """Nodes without axes evaluated on arrays of any shape: the leaves' values are put in place directly."""
         inner = Evaluator([], {}, self.sizes, self.numbers.real, {})
+        inner.numbers.limit = self.numbers.limit
         inner.roots = frozenset(nodes) | frozenset(given)
         inner.values.update(given)
         inner.compute(nodes)

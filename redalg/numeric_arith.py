@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg import numeric_integers as integers
 from redalg.formats import FLOATS, cast_fraction
 from redalg.numeric_cast import cast_array
 from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
@@ -46,6 +47,7 @@ class Arithmetic:
     """Operations on arrays and Python numbers in one float dtype (``real``)."""
 
     def __init__(self, dtype: np.dtype) -> None:
+        self.limit = 0  # larger integers raise Beyond instead of being rounded; 0: none do
         self.real = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
         self.exact = self.real.hasobject
         self.divide: Callable[[Any, Any], Any] = _EXACT_DIVIDE if self.exact else np.true_divide
@@ -92,17 +94,29 @@ class Arithmetic:
         """The value in the float dtype (complex stays complex)."""
         value = self.counted(value)
         if isinstance(value, np.ndarray):
-            if value.dtype.kind in "iu":
-                return _TO_FRACTION(value) if self.exact else value.astype(self.real)
-            return value
+            if value.dtype.kind in "iu" and self.exact:
+                return _TO_FRACTION(value)
+            return self._rounded(value) if self.integer(value) else value
         if self.exact:
             return self.number(value)
-        return float(value) if isinstance(value, int | Fraction) else value
+        if isinstance(value, int):
+            return self._rounded(value)
+        return float(value) if isinstance(value, Fraction) else value
+
+    def integer(self, value: Any) -> bool:
+        if isinstance(value, np.ndarray):
+            return value.dtype.kind in ("iu" if self.exact else "iuO")
+        return isinstance(value, int)
+
+    def _rounded(self, value: Any) -> Any:
+        if self.limit and isinstance(value, np.ndarray) and integers.magnitude(value) > self.limit:
+            raise integers.Beyond
+        return integers.as_float(value, self.real.type if isinstance(value, np.ndarray) else float)
 
     def unify(self, values: Sequence[Any]) -> list[Any]:
         """All integers, or all in the float dtype: an integer never widens a float."""
         counted = [self.counted(v) for v in values]
-        return counted if all(map(_is_integer, counted)) else [self.inexact(v) for v in counted]
+        return counted if all(map(self.integer, counted)) else [self.inexact(v) for v in counted]
 
     # --- operations ----------------------------------------------------------------------------------------------
 
@@ -111,14 +125,19 @@ class Arithmetic:
         values = self.unify(values)
         result = values[0]
         for value, minus in zip(values[1:], negative[1:], strict=True):
-            result = np.subtract(result, value) if minus else np.add(result, value)
+            ufunc = np.subtract if minus else np.add
+            result = (integers.CHECKED[ufunc] if self.integer(value) else ufunc)(result, value)
         return settle(result, values)
 
     def quotient(self, above: Sequence[Any], below: Sequence[Any]) -> Any:
         """Product over product: a single rounding for x/n, where x·(1/n) has two."""
         values = self.unify(sorted(above, key=np.size)) if above else [1]
-        result = functools.reduce(np.multiply, values)
-        if below:
+        whole = all(map(self.integer, values))
+        result = functools.reduce(integers.multiply if whole else np.multiply, values)
+        counts = [self.counted(v) for v in below]
+        if below and whole and not self.exact and all(map(self.integer, counts)):
+            result = np.asarray(integers.quotient(result, functools.reduce(integers.multiply, counts)), self.real)
+        elif below:
             divisors = [self.inexact(v) for v in sorted(below, key=np.size)]
             result = self.divide(self.inexact(result), functools.reduce(np.multiply, divisors))
         return settle(result, [*above, *below])
@@ -131,8 +150,8 @@ class Arithmetic:
         return settle(self._positive_power(self.counted(base), exponent), [base])
 
     def _positive_power(self, base: Any, e: Fraction) -> Any:
-        if e.denominator == 1 and (e <= 4 or self.exact or _is_integer(base)):
-            return _integer_power(base, int(e))
+        if e.denominator == 1 and (e <= 4 or self.exact or self.integer(base)):
+            return integers.power(base, int(e)) if self.integer(base) else _integer_power(base, int(e))
         base = self.inexact(base)
         if e.denominator == 2 and e <= 4:
             return np.multiply(np.sqrt(base), _integer_power(base, int(e))) if e > 1 else np.sqrt(base)
@@ -158,8 +177,12 @@ class Arithmetic:
         if op in FLOAT_MAPS:
             return FLOAT_MAPS[op](np.asarray(self.inexact(values[0])))
         if op in EXACT_MAPS:
-            return (_OBJECT_MAPS if self.exact else EXACT_MAPS)[op](self.counted(values[0]))
+            x = self.counted(values[0])
+            if self.integer(x) and isinstance(x, np.ndarray):
+                return _of_integers(op, x)
+            return (_OBJECT_MAPS if self.exact else EXACT_MAPS)[op](x)
         if op in _COMPARE:
+            values = values if len({self.integer(v) for v in values}) == 1 else [self.inexact(v) for v in values]
             return np.asarray(_COMPARE[op](*values)).astype(bool)
         if op == "not":
             return np.logical_not(values[0])
@@ -185,8 +208,12 @@ def settle(result: Any, values: Sequence[Any]) -> Any:
     return result.item() if isinstance(result, np.ndarray | np.generic) else result
 
 
-def _is_integer(value: Any) -> bool:
-    return value.dtype.kind in "iu" if isinstance(value, np.ndarray) else isinstance(value, int)
+def _of_integers(op: str, x: Array) -> Array:
+    """Maps that keep integers: most have nothing to do, and -2^63 has no magnitude in int64."""
+    if op in ("floor", "ceil", "conj", "re"):
+        return x
+    wide = x.astype(object) if op == "abs" and integers.magnitude(x) > integers.LARGEST else x
+    return integers.fitted(EXACT_MAPS[op](wide))
 
 
 def _integer_power(base: Any, e: int) -> Any:

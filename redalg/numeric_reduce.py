@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from redalg import numeric_integers as integers
+
 Array = Any
 _BLOCK = 4096  # longest sum that is left to one matrix product
 
@@ -21,7 +23,7 @@ def pairwise_sum(x: Array) -> Array:
     """Sum over the last axis with an error that grows with log n, whatever the memory layout."""
     n = x.shape[-1]
     if x.dtype.kind in "iub":
-        return np.sum(x, axis=-1, dtype=np.int64)
+        return integers.total(x.astype(np.int64) if x.dtype.kind == "b" else x)
     if n == 0:
         return _full(x, 0)
     if x.dtype != object and (n <= 8 or x.strides[-1] == x.itemsize):
@@ -41,7 +43,9 @@ def _full(x: Array, value: Any) -> Array:
 
 
 def product(x: Array) -> Array:
-    return np.prod(x, axis=-1, dtype=np.int64 if x.dtype.kind in "iub" else x.dtype)
+    if x.dtype.kind in "iub":
+        return integers.product(x.astype(np.int64) if x.dtype.kind == "b" else x)
+    return np.prod(x, axis=-1, dtype=x.dtype)
 
 
 def identity(kind: str, dtype: np.dtype) -> Any:
@@ -113,6 +117,8 @@ def contract(a: Array, b: Array, positions: Sequence[int]) -> Array:
     Both arrays have the same number of dimensions, length 1 where they do not vary; both vary along ``positions``.
     Long sums are cut into blocks whose results are added pairwise.
     """
+    if a.dtype.kind in "iu" and not integers.contracts(a, b, prod(a.shape[p] for p in positions)):
+        return integers.fitted(contract(a.astype(object), b.astype(object), positions))
     free = [p for p in range(a.ndim) if p not in positions]
     batch = [p for p in free if a.shape[p] != 1 and b.shape[p] != 1]
     left = [p for p in free if b.shape[p] == 1]

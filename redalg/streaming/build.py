@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg import numeric_integers as integers
 from redalg.graph import COMPARISONS, Node, rename_axes, state
 from redalg.numeric_cast import cast_array
 from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
@@ -119,7 +120,10 @@ class Builder(Registers):
     # --- arithmetic ----------------------------------------------------------------------------------------------
 
     def _binary(self, ufunc: np.ufunc, a: Value, b: Value) -> Value:
-        return self.step(ufunc, widest((a.kind, b.kind)), a, b, ufunc=True)
+        kind = widest((a.kind, b.kind))
+        if kind == "i" and ufunc in integers.CHECKED:
+            return self.step(integers.CHECKED[ufunc], kind, a, b)
+        return self.step(ufunc, kind, a, b, ufunc=True)
 
     def _add(self, node: Node) -> Value:
         """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max."""
@@ -151,6 +155,10 @@ class Builder(Registers):
         if not below:
             assert result is not None
             return result
+        counts = [self.counted(v) for v in below]
+        if widest(v.kind for v in counts) == "i" and self.real.itemsize == 8 and (result is None or result.kind == "i"):
+            top = result if result is not None else self.number(1)
+            return self.step(integers.quotient, "f", top, self._multiplied(counts))
         bottom = self._multiplied([self.inexact(v) for v in below])
         top = self.inexact(result) if result is not None else self._one()
         return self._binary(np.true_divide, top, bottom)
@@ -180,9 +188,11 @@ class Builder(Registers):
         base = self.counted(base)
         if e == 1:
             return base
+        if e.denominator == 1 and base.kind == "i":
+            return self.step(lambda x: integers.power(x, int(e)), base.kind, base)
         if e == 2:
             return self.step(np.square, base.kind, base, ufunc=True)
-        if e.denominator == 1 and (e <= 4 or base.kind == "i"):
+        if e.denominator == 1 and e <= 4:
             return self.step(lambda x: kernels.integer_power(x, int(e)), base.kind, base)
         base = self.inexact(base)
         if e == Fraction(1, 2):

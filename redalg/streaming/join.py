@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from redalg import numeric_integers as integers
+
 Array = Any
 Pair = tuple[Array, Array]  # a number as an unevaluated sum: high part and what rounding took away
 
@@ -70,9 +72,14 @@ def top(a: Pair, b: Pair) -> Pair:
     return np.take_along_axis(values, order, axis=-1), np.take_along_axis(places, order, axis=-1)
 
 
+def _either(ufunc: np.ufunc) -> Callable[[Array, Array], Array]:
+    checked = integers.CHECKED[ufunc]
+    return lambda a, b: checked(a, b) if a.dtype.kind in "iO" and b.dtype.kind in "iO" else ufunc(a, b)
+
+
 PLAIN: dict[str, Callable[[Array, Array], Array]] = {
-    "sum": np.add,
-    "prod": np.multiply,
+    "sum": _either(np.add),
+    "prod": _either(np.multiply),
     "max": np.maximum,
     "min": np.minimum,
     "any": np.logical_or,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.numeric_integers import multiply
 from redalg.numeric_reduce import contract, pairwise_sum, position, product, top_k
 
 Array = Any
@@ -103,7 +104,7 @@ def fixed_sum(axes: tuple[int, ...]) -> Callable[[Array], Array]:
 
     def run(x: Array) -> Array:
         if x.dtype.kind in "iub":
-            return _kept(np.sum(_last(x, axes), axis=-1, dtype=np.int64), axes)
+            return _kept(pairwise_sum(_last(x, axes)), axes)
         return _kept(np.add.reduce(np.ascontiguousarray(_last(x, axes)), axis=-1), axes)
 
     return run
@@ -112,7 +113,7 @@ def fixed_sum(axes: tuple[int, ...]) -> Callable[[Array], Array]:
 def fixed_contraction(axes: tuple[int, ...]) -> Callable[[Array, Array], Array]:
     """A contraction written out, for the same reason."""
     total = fixed_sum(axes)
-    return lambda a, b: total(a * b)
+    return lambda a, b: total(multiply(a, b) if a.dtype.kind in "iO" else a * b)
 
 
 def integer_power(x: Any, e: int) -> Any:

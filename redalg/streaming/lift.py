@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from redalg.graph import leaves
+from redalg.numeric_integers import magnitude
 from redalg.plan import COUNT, Slot, key
 from redalg.streaming.machine import Machine
 from redalg.streaming.merge import Overflow, combine
@@ -18,6 +19,7 @@ from redalg.streaming.state import State, narrow, widen
 from redalg.streaming.tape import Array, Tape
 
 BLOCK_ELEMENTS = 1 << 18  # elements of the largest temporary of a block; more only where the state itself is larger
+COARSE = 1 << 26  # products of larger integers have more bits than a float64
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Engine:
                 pass
         assert self.wide is not None
         merged = combine(self.wide, widen(a), widen(b), self.params, careful=False)
-        return narrow(merged, self.program.real)
+        return narrow(replace(merged, kept=a.kept or b.kept), self.program.real)
 
     # --- lift ----------------------------------------------------------------------------------------------------
 
@@ -114,10 +116,19 @@ class Engine:
 
     def lift(self, block: Stretch) -> State:
         """The state of a block: every slot reduced over it, at anchors of its own."""
+        if self.wide is not None and self._coarse(block):
+            return replace(self._lift(self.wide, block, wide=True), kept=True)
         found = self._lift(self.program, block, wide=False)
         if self.wide is not None and self._overflows(found, block):
             return narrow(self._lift(self.wide, block, wide=True), self.program.real)
         return found
+
+    def _coarse(self, block: Stretch) -> bool:
+        """Whether floats would round integers of the block, or their squares."""
+        if not (self.program.sums or self.program.means):
+            return False
+        read = [np.asarray(block.arrays[name]) for name in block.axes if name in block.arrays]
+        return any(x.dtype.kind in "iu" and x.dtype.itemsize == 8 and magnitude(x) > COARSE for x in read)
 
     @staticmethod
     def _lift(program: Program, block: Stretch, wide: bool) -> State:
@@ -137,6 +148,8 @@ class Engine:
     def lift_rows(self, block: Stretch) -> State:
         """One state for every index of the first streamed axis, as a batch. Raises Overflow if one needs more range."""
         program, n = self.program, block.inner
+        if self.wide is not None and self._coarse(block):
+            raise Overflow
         extra: dict[str, Any] = {}
         if program.means and len(block.axis) > 1:
             starts = block.first(block.axis[1:]).run(program.first_rows, 1)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph import leaves
+from redalg.numeric_integers import multiply
 from redalg.plan import COUNT, Anchor, Slot
 from redalg.streaming import join
 from redalg.streaming.join import Array, Pair
@@ -161,7 +162,7 @@ class _Merge:
                 total, e = join.two_sum(total, term)
                 rest = rest + e
             else:
-                total = total + term
+                total = join.PLAIN["sum"](total, term)
         if rest is not None and not np.isfinite(rest).all():
             rest = np.where(np.isfinite(rest), rest, 0)
         if total is None:
@@ -232,8 +233,9 @@ class _Merge:
 
     def _term(self, coefficient: Array, source: Array, step: SlotStep, side: int, own: bool) -> Array:
         """coefficient · source, where 0 elements contribute 0, and so does what T(0) = I does not mention."""
-        term = coefficient * source
-        if np.isfinite(term).all():
+        whole = coefficient.dtype.kind in "iO" and source.dtype.kind in "iO"
+        term = multiply(coefficient, source) if whole else coefficient * source
+        if whole or np.isfinite(term).all():
             return term
         term = np.where(source == 0, source, term)
         if own:

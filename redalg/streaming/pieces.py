@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from redalg.numeric_integers import magnitude
 from redalg.streaming.lift import Engine, Stretch, moved
 from redalg.streaming.span import Span
 from redalg.streaming.state import State
@@ -18,6 +19,9 @@ class Pieces(Protocol):
 
     @property
     def nbytes(self) -> int: ...
+
+    @property
+    def reach(self) -> int: ...
 
     def extended(self, engine: Engine, stretch: Stretch, position: int) -> Pieces: ...
 
@@ -41,6 +45,10 @@ class Single:
     @property
     def nbytes(self) -> int:
         return nbytes(self.state) if self.state is not None else 0
+
+    @property
+    def reach(self) -> int:
+        return reach(self.state) if self.state is not None else 0
 
     def extended(self, engine: Engine, stretch: Stretch, position: int) -> Single:
         return Single(engine.fold(self.state, stretch))
@@ -67,6 +75,16 @@ def shifted(engine: Engine, state: State | None, by: int) -> State | None:
         return state
     parts = {name: moved(x, by) if name in engine.program.placed else x for name, x in state.parts.items()}
     return replace(state, parts=parts)
+
+
+def reach(*states: State) -> int:
+    """A bound on the integers of the states together."""
+    held: dict[str, int] = {}
+    for state in states:
+        for name, x in state.parts.items():
+            if x.dtype.kind in "iO":
+                held[name] = held.get(name, 0) + magnitude(x)
+    return max(held.values(), default=0)
 
 
 def nbytes(state: State) -> int:

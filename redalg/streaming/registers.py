@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.numeric_integers import as_float
 from redalg.streaming.lowering import nearest_float, widest
 from redalg.streaming.tape import Load, Ramp, Root, Step, Tape, Value, complex_of, finish
 
@@ -110,7 +111,7 @@ class Registers:
         v = self.counted(v)
         if v.kind != "i":
             return v
-        return self._converted(v, "f", self.real.type if v.scalar else lambda x: x.astype(self.real))
+        return self._converted(v, "f", lambda x: as_float(x, self.real.type))
 
     def _converted(self, v: Value, kind: str, fn: Callable[[Any], Any]) -> Value:
         key = ("convert", kind, v.reg)

@@ -19,6 +19,7 @@ from redalg.streaming.tape import Array
 if TYPE_CHECKING:
     from redalg.spec import Spec
     from redalg.streaming.accumulator import Accumulator
+    from redalg.streaming.snapshot import Snapshot
 
 
 def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
@@ -27,9 +28,9 @@ def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
     return accumulation_dtype([found[node] for node in spec.outputs.values()], dtypes)
 
 
-def output_dtypes(a: Accumulator) -> dict[str, np.dtype]:
+def output_dtypes(a: Accumulator, now: Snapshot | None = None) -> dict[str, np.dtype]:
     spec = a.form.spec
-    found = flows(spec.outputs.values(), {**a._bound.dtypes, **(a._now.dtypes or {})})
+    found = flows(spec.outputs.values(), {**a._bound.dtypes, **((now or a._now).dtypes or {})})
     return {name: found[node].dtype for name, node in spec.outputs.items()}
 
 

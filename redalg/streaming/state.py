@@ -25,6 +25,7 @@ class State:
     parts: dict[str, Array]
     low: dict[str, Array] = field(default_factory=dict)
     wide: bool = False
+    kept: bool = False  # in the wide type for good: it holds integers that the narrow one does not
 
     def map(self, fn: Callable[[Array], Array], **changes: Any) -> State:
         done: dict[int, Array] = {}  # an anchor that equals a slot stays the same array
@@ -84,10 +85,11 @@ def widen(s: State) -> State:
 
 def narrow(s: State, real: np.dtype) -> State:
     """The state in its own float dtype if nothing overflows there, else the wide one."""
-    if not s.wide:
+    if not s.wide or s.kept:
         return s
     own = {"f": real, "c": complex_of(real)}
     found = s.map(lambda x: x.astype(own.get(x.dtype.kind, x.dtype)), wide=False)
-    if any(np.any(np.isfinite(x) & ~np.isfinite(found.parts[name])) for name, x in s.parts.items()):
+    inexact = {name: x for name, x in s.parts.items() if x.dtype.kind in "fc"}
+    if any(np.any(np.isfinite(x) & ~np.isfinite(found.parts[name])) for name, x in inexact.items()):
         return s
     return replace(found, low={name: np.where(np.isfinite(x), x, 0) for name, x in found.low.items()})

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from redalg.numeric_integers import LARGEST
+
 Array = Any
 COMPLEX = {"f": "F", "d": "D", "g": "G"}  # real type code -> complex type code
 
@@ -114,21 +116,24 @@ def execute(steps: Sequence[Step], regs: list[Any]) -> None:
 
 def _enter(value: Any, perm: tuple[int, ...], index: tuple[Any, ...], dtype: np.dtype | None, contiguous: bool) -> Any:
     if not perm:  # a number, or an array without dimensions
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            return value[index]
         return value if dtype is None or not isinstance(value, np.ndarray) else value.astype(dtype)[index]
     value = value.transpose(perm)[index]
-    if dtype is not None and value.dtype != dtype:
+    if dtype is not None and value.dtype != dtype and value.dtype != object:  # objects are integers beyond int64
         return value.astype(dtype, order="C" if contiguous else "K")
     return np.ascontiguousarray(value) if contiguous else value
 
 
 def _leave(value: Any, root: Root, sizes: Mapping[str, int]) -> Array:
     if not isinstance(value, np.ndarray) or not value.ndim:
-        value = np.asarray(value, root.dtype).reshape((1,) * len(root.perm))
+        wide = root.dtype.kind == "i" and not isinstance(value, np.ndarray) and abs(int(value)) > LARGEST
+        value = np.asarray(value, object if wide else root.dtype).reshape((1,) * len(root.perm))
     result = value.transpose(root.perm)[root.drop]
     if root.lacks:
         result = np.broadcast_to(result, (result.shape[0], *(sizes[axis] for axis in root.order)))
-    if root.copy or result.dtype != root.dtype:
-        result = result.astype(root.dtype, order="C")
+    if root.copy or result.dtype != root.dtype and result.dtype != object:
+        result = result.astype(root.dtype if result.dtype != object else object, order="C")
     return result
 
 

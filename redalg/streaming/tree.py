@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from redalg.errors import RedalgError
 from redalg.streaming.lift import BLOCK_ELEMENTS, Engine, Stretch
 from redalg.streaming.merge import Overflow
-from redalg.streaming.pieces import Pieces, nbytes, shifted
+from redalg.streaming.pieces import Pieces, nbytes, reach, shifted
 from redalg.streaming.span import Span
 from redalg.streaming.state import State
 
@@ -39,6 +39,10 @@ class Tree:
         """What the tree may come to hold: a state per level, whatever the number of elements."""
         held = sum(nbytes(state) for _, state in self.nodes)
         return max(held, LEVELS * nbytes(self.nodes[0][1])) if self.nodes else 0
+
+    @property
+    def reach(self) -> int:
+        return reach(*(state for _, state in self.nodes))
 
     def extended(self, engine: Engine, stretch: Stretch, position: int) -> Tree:
         nodes = dict(self.nodes)
