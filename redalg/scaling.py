@@ -88,7 +88,11 @@ def units(raw: Cascade, stages: list[Node], nodes: list[Node]) -> Units:
     if not any(map(raw.scope.uses, _lowering(nodes))) or not any(_raised(e) for es in rows.values() for e in es):
         return Units()
     tensors = {n.attr.name: n for n in g.walk(*nodes) if n.op == "tensor"}
-    found = [_unit(raw, group, tensors) for group in _groups(raw, nodes, rows)]
+    groups = _groups(raw, nodes, rows)
+    for group in groups:  # sums of the elements themselves are held in the unit, too, and see what they see
+        members = frozenset(group.members)
+        group.masks |= {_mask(e) for es in rows.values() for e in es if _degree(e, members) > 0}
+    found = [_unit(raw, group, tensors) for group in groups]
     kept = [u for u in found if u is not None]
     return Units(tuple(kept)) if any(u.needed for u in kept) else Units()
 
