@@ -21,7 +21,7 @@ import redalg as ra
 from benchmarks import accuracy_specs, truth
 from benchmarks.feeding import FEEDS, run_form, run_peer
 from benchmarks.peers import MOMENTS, PAIRS, SHARES, SOFTMAX, Peer
-from benchmarks.processes import conditions
+from benchmarks.processes import conditions, provenance, stamp
 
 FLOOR = 2 * 2.0**-52
 LENGTH = 64
@@ -184,6 +184,7 @@ def table(cells: Sequence[Cell], draws: int) -> str:
         "`benchmarks/peers.py` fed the same pieces (all of them, and the textbook sums: `accuracy.json`).",
         "",
         conditions(),
+        provenance([stamp()] * len(cells)),
         "",
         f"Of {len(cells)} cells {len(cells) - len(worse)} are at least as accurate as the best published update,",
         f"{len(worse)} are worse.",
@@ -209,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(file=sys.stderr)
     folder = Path(__file__).parent
     (folder / "accuracy.md").write_text(table(cells, draws) + accuracy_specs.table(lines, few))
-    (folder / "accuracy.json").write_text(json.dumps([asdict(c) for c in (*cells, *lines)], indent=1))
+    (folder / "accuracy.json").write_text(json.dumps([asdict(c) | stamp() for c in (*cells, *lines)], indent=1))
     print("\n".join(str(c) for c in cells if not c.at_least_as_good) or "no cell is worse than the best published")
 
 

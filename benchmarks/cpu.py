@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.measuring import Contender, Effort, Judge, Record, WallClock, measure, race
 from benchmarks.operations import OPERATIONS, Operation, strict_tolerance
-from benchmarks.processes import conditions
+from benchmarks.processes import conditions, stamp
 
 CHOSEN = (
     "softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "variance", "var_mean", "column_variance",
@@ -238,7 +238,7 @@ def main(words: Sequence[str] | None = None) -> None:
         if any(fnmatch.fnmatch(name, p) for p in patterns):
             records.append(measure_operation(OPERATIONS[name], options, peers, ceilings))
             print(brief(records[-1]), flush=True)
-    whole = {"conditions": about, "size": options.size, "ceilings": ceilings.records, "operations": records}
+    whole = {"conditions": about, **stamp(), "size": options.size, "ceilings": ceilings.records, "operations": records}
     options.out.write_text(json.dumps(whole, indent=1) + "\n")
     options.out.with_suffix(".md").write_text(markdown(whole))
     print("\n".join(goals(records)))

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.gpu_report import relation
 from benchmarks.measuring import Record, best_us
+from benchmarks.processes import provenance
 
 PEERS = ("numpy", "numpy in place", "numexpr", "torch", "inductor")
 FOUR_TIMES = ("softmax", "logsumexp", "layer_norm", "variance")
@@ -74,13 +75,13 @@ HEAD = """# Kernels on the CPU
 process; in brackets their time over ours. Results were checked against float64 on poisoned memory before anything was
 timed. They go to memory that is given (`out=`), temporary arrays come from a heap that keeps them: no page faults.
 *Limit*: the fastest copy and read of as many bytes, timed beside every operation; what is read and matched by a write
-at the rate of the copy, the rest at that of the read. *NumPy*: the usual text; *in place*: without temporary arrays.
+at the rate of the copy, the rest at that of the read. *NumPy*: the usual text; *in place*: without temporary arrays. *Inductor*: `torch.compile` in its default mode.
 """
 
 
 def markdown(whole: Mapping[str, Any]) -> str:
     records = whole["operations"]
-    lines = [HEAD.format(size=whole["size"]), whole["conditions"], "", *goals(records), ""]
+    lines = [HEAD.format(size=whole["size"]), whole["conditions"], provenance([whole]), "", *goals(records), ""]
     lines += ["| operation | limit | redalg | of the limit | NumPy | in place | numexpr | PyTorch | Inductor |"]
     lines += ["|---|---:|---:|---:|---:|---:|---:|---:|---:|", *map(_row, records), ""]
     for c in whole["ceilings"]:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.processes import conditions, fresh
+from benchmarks.processes import conditions, fresh, provenance, stamp
 from benchmarks.refusals import REFUSED
 
 MEDIAN, WORST = 0.3, 3.0
@@ -45,7 +45,7 @@ def measure(kind: str, name: str) -> tuple[str, float]:
 
 def report(rows: Sequence[tuple[str, str, str, float]]) -> str:
     written = "Each in a fresh process, imports excluded. Written by `python -m benchmarks.derivation_time`."
-    lines = ["# Derivation times", "", written, conditions(), ""]
+    lines = ["# Derivation times", "", written, conditions(), provenance([stamp()] * len(rows)), ""]
     for kind in ("catalog", "refusal"):
         group = [r for r in rows if r[0] == kind]
         worst = max(group, key=lambda r: r[3])
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(file=sys.stderr)
     folder = Path(__file__).parent
     (folder / "derivation_time.md").write_text(report(rows))
-    (folder / "derivation_time.json").write_text(json.dumps(rows, indent=1))
+    (folder / "derivation_time.json").write_text(json.dumps({**stamp(), "rows": rows}, indent=1))
     print(report(rows).split("\n| kind")[0])
 
 

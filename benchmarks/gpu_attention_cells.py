@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,9 +12,13 @@ from typing import Any
 Call = Callable[[], Any]
 
 
+CEILINGS = frozenset({"matmul", "copy"})  # they show what the device gives, and compute nothing that is compared
+
+
 @dataclass
 class Contenders:
-    """One cell: `work` is counted in `unit`, operations or bytes; `sample` cuts what `truth` holds out of a result."""
+    """One cell: `work` is counted in `unit`, operations or bytes; `sample` cuts what `truth` holds out of a result, and
+    raises for results of another shape."""
 
     calls: dict[str, Call]
     work: float
@@ -51,6 +56,18 @@ def ours(name: str, **arguments: Any) -> dict[str, Call]:
         out = torch.full_like(first, float("nan"))
         found[label] = partial(run, out=out, **arguments) if not isinstance(made, dict) else partial(run, **arguments)
     return found
+
+
+@contextmanager
+def exact_tanh() -> Iterator[None]:
+    """Kernels that are printed inside call the CUDA math library's tanh, as `torch.tanh` does."""
+    from redalg.kernels.emit_tensor import QUICK
+
+    saved = QUICK.pop("tanh")
+    try:
+        yield
+    finally:
+        QUICK["tanh"] = saved
 
 
 def softmax_rows(q: Any, k: Any, v: Any, rows: Any, score: Callable[[Any, Any, Any], Any]) -> Any:
@@ -91,6 +108,10 @@ def attention(
         calls["FlashAttention-2"] = partial(sdpa, SDPBackend.FLASH_ATTENTION)
     else:
         calls["FlexAttention"] = flex(q4, k4, v4, scale=c, **FLEX[name](more, n, h))
+    if name == "attention_softcap":  # like with like: an exact tanh on both sides, and a quick one on both
+        calls["FlexAttention, quick tanh"] = flex(q4, k4, v4, scale=c, score_mod=_softcap_by_exponentials(more))
+        with exact_tanh():
+            calls |= {f"{who}, exact tanh": call for who, call in ours(name, Q=q, K=k, V=v, **given, **more).items()}
     rows = torch.tensor([0, 1, n // 3, n // 2 + 1, n - 2, n - 1], device="cuda")
     heads = [0, b * h // 2, b * h - 1]
     judge = score or (lambda s, i, j: s.masked_fill(j > i, -math.inf) if causal else s)
@@ -99,7 +120,9 @@ def attention(
         [softmax_rows(scaled[x], k[x], v[x], rows, partial(judge, x) if score else judge) for x in heads]
     )
     return Contenders(
-        calls, 4 * b * h * n * n * d * share, "operations", lambda o: o.reshape(b * h, n, d)[heads][:, rows], truth
+        calls, 4 * b * h * n * n * d * share, "operations",
+        lambda o: sampled(o, (b * h, n, d) if o.dim() == 3 else (b, h, n, d),
+                          lambda x: x.reshape(b * h, n, d)[heads][:, rows]), truth,
     )
 
 
@@ -108,6 +131,16 @@ def flex(q: Any, k: Any, v: Any, **options: Any) -> Call:
     from torch.nn.attention.flex_attention import flex_attention
 
     return partial(torch.compile(flex_attention), q, k, v, **options)
+
+
+MODES = {"Inductor": "default", "Inductor, max-autotune": "max-autotune-no-cudagraphs"}  # of `torch.compile`
+
+
+def compiled(function: Call) -> dict[str, Call]:
+    """What `torch.compile` makes of a function, by every mode that is measured."""
+    import torch
+
+    return {name: torch.compile(function, mode=mode) for name, mode in MODES.items()}
 
 
 def _causal_blocks(n: int, test: Any = None) -> Any:
@@ -121,6 +154,14 @@ def _softcap(more: Any, n: int, h: int) -> dict[str, Any]:
 
     cap = more["cap"]
     return {"score_mod": lambda s, b, x, i, j: cap * torch.tanh(s / cap)}
+
+
+def _softcap_by_exponentials(more: Any) -> Callable[..., Any]:
+    """tanh u = 1 - 2/(1 + e^(2u)), as our kernels compute it: the compiler takes fast exponentials and quotients."""
+    import torch
+
+    cap = more["cap"]
+    return lambda s, b, x, i, j: cap * (1 - 2 / (1 + torch.exp(s * (2 / cap))))
 
 
 def _alibi(more: Any, n: int, h: int) -> dict[str, Any]:
@@ -186,9 +227,7 @@ def grouped(batch: int, groups: int, each: int, rows: int, n: int, d: int, decod
                          for b, g, r in ((0, 0, 0), (batch - 1, groups - 1, each - 1))])  # fmt: skip
 
     def sample(o: Any) -> Any:
-        if o.numel() != q.numel():
-            return truth  # the copy has nothing to be wrong about
-        o = o.reshape(batch, groups, each, rows, d)
+        o = sampled(o, tuple(q.shape if o.dim() == q.dim() else flat.shape), lambda x: x.reshape(q.shape))
         return torch.stack([o[0, 0, 0][some], o[-1, -1, -1][some]])
 
     work = 2 * k.numel() * 2 if decode else 4 * batch * groups * each * rows * n * d
@@ -216,11 +255,11 @@ def splade() -> Contenders:
         return torch.where(mask[:, :, None], torch.log1p(torch.relu(H @ E.T + bias)), 0).amax(1)
 
     calls = ours("splade", H=H, E=E, bias=bias, mask=mask)
-    calls |= {"PyTorch": eager, "Inductor": torch.compile(eager), "matmul": matmul()}
+    calls |= {"PyTorch": eager, **compiled(eager), "matmul": matmul()}
     z = H[3].double() @ E[:500].double().T + bias[:500].double()
     truth = torch.where(mask[3][:, None], torch.log1p(torch.relu(z)), 0).amax(0)
     return Contenders(
-        calls, 2 * b * s * d * n, "operations", lambda o: sampled(o, (b, n), truth, lambda x: x[3, :500]), truth
+        calls, 2 * b * s * d * n, "operations", lambda o: sampled(o, (b, n), lambda x: x[3, :500]), truth
     )
 
 
@@ -250,7 +289,7 @@ def linear_cross_entropy() -> Contenders:
     logits = h[:8].double() @ W.double().T
     truth = torch.logsumexp(logits, -1) - logits.gather(1, t[:8, None])[:, 0]
     return Contenders(
-        calls, 2 * i * d * n, "operations", lambda o: sampled(o, (i,), truth, lambda x: x[:8]), truth,
+        calls, 2 * i * d * n, "operations", lambda o: sampled(o, (i,), lambda x: x[:8]), truth,
         extra={"peak memory, MB": memory},
     )  # fmt: skip
 
@@ -263,8 +302,11 @@ def matmul(n: int = 8192) -> Call:
     return partial(torch.mm, a, a, out=torch.empty_like(a))
 
 
-def sampled(found: Any, shape: tuple[int, ...], truth: Any, cut: Callable[[Any], Any]) -> Any:
-    return cut(found) if tuple(found.shape) == shape else truth  # a ceiling has nothing to be wrong about
+def sampled(found: Any, shape: tuple[int, ...], cut: Callable[[Any], Any]) -> Any:
+    """What is compared of a result. Raises ValueError for any other shape than the one it must have."""
+    if tuple(found.shape) != shape:
+        raise ValueError(f"a result of shape {tuple(found.shape)} where {shape} is wanted")
+    return cut(found)
 
 
 def _latent(batch: int, keys: int) -> Contenders:

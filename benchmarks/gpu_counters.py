@@ -22,7 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import ROOT, conditions
+from benchmarks.processes import ROOT, conditions, provenance, stamp
 
 ROWS = (
     "softmax float32 32768x4096", "softmax float32 2048x65536", "softmax float32 128x1048576",
@@ -146,7 +146,7 @@ def measure(out: Path, only: str, patience: float) -> None:
     found = list(lines(done.stdout, counters))
     with out.open("a") as f:
         for line in found:
-            f.write(json.dumps(line) + "\n")
+            f.write(json.dumps(line | stamp()) + "\n")
             print(json.dumps(line))
     if done.returncode or not found:
         print(done.stdout[-4000:])
@@ -194,7 +194,7 @@ def text(file: Path) -> str:
     about = " ".join((__doc__ or "").split("\n\n")[1].split())
     head = ["cell", "once MiB", "fused MiB", "read + written MiB", "of once", *(f"{c} %" for c in columns)]
     fused = planned_traffic()
-    out = ["# Counters of the hardware", "", about, "", f"{found[0]['device']}, {found[0]['conditions']}", ""]
+    out = ["# Counters of the hardware", "", about, "", f"{found[0]['device']}, {found[0]['conditions']}", "", provenance(found), ""]
     out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for line in found:
         moved, counted = line["moved"] / 2**20, (line["read"] + line["written"]) / 2**20

@@ -17,6 +17,7 @@ from benchmarks.processes import conditions
 
 Arguments = dict[str, Any]
 INTEGER_POISON = -(1 << 62)
+AUTOTUNE = "max-autotune-no-cudagraphs"  # of `torch.compile`; captured graphs are timed for all alike
 ROTATE = 256 << 20  # bytes that pass between two uses of the same argument; the L2 of an H200 holds 60 MB
 SPIN = 400_000  # cycles that the device is kept busy while the first calls of a batch are enqueued, 0.2 ms
 
@@ -163,11 +164,11 @@ class Lab:
     def eager(self, cell: Cell, sets: list[Arguments]) -> Contender:
         return self._peer("torch", PEERS[cell.operation], sets)
 
-    def inductor(self, cell: Cell, sets: list[Arguments], mode: str | None = None) -> Contender:
-        """torch.compile with static shapes; caches of compiled functions are emptied, so that no cell meets a limit."""
+    def inductor(self, cell: Cell, sets: list[Arguments], mode: str = "default") -> Contender:
+        """torch.compile with static shapes, in its default mode or another; caches of compiled functions are emptied, so that no cell meets a limit."""
         torch._dynamo.reset()
         function = self.compiled(PEERS[cell.operation], dynamic=False, fullgraph=True, mode=mode)
-        return self._peer("inductor" if mode is None else f"inductor {mode}", function, sets)
+        return self._peer("inductor" if mode == "default" else "inductor max-autotune", function, sets)
 
     def _peer(self, name: str, function: Any, sets: list[Arguments]) -> Contender:
         def first() -> Mapping[str, Any]:
@@ -182,7 +183,7 @@ class Lab:
         found = [self.ours(cell, name, sets) for name in ("redalg", *cell.variants)]
         found.append(self.eager(cell, sets))
         if inductor:
-            found.append(self.inductor(cell, sets))
+            found += [self.inductor(cell, sets), self.inductor(cell, sets, AUTOTUNE)]
         return found
 
     def describe(self) -> str:

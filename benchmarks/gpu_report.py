@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measuring import Lines, Record, best_us
+from benchmarks.processes import provenance
 
 GOAL = 0.95
+PEERS = ("torch", "inductor", "inductor max-autotune")
 MIB = 1 << 20
-# RedFuser's published kernel on this operation, measured on an H200 on 2026-11-20 (fp16, microseconds)
-PUBLISHED = {"softmax_top8 float16 4096x4096": 454.0}
 
 
 def figures(record: Record) -> dict[str, str]:
@@ -53,7 +53,7 @@ def _row(record: Record) -> str:
     share = f"{100 * limit / ours:.0f} %" if ours and limit else "-"
     shown = f"{ours:.1f}" if ours else f"**{relation(None, None, mine)}**"
     shown += "*" if mine.get("bound_by_calls") and "graph_us" not in mine else ""
-    peers = [relation(best_us(results.get(p, {})), ours, results.get(p, {})) for p in ("torch", "inductor")]
+    peers = [relation(best_us(results.get(p, {})), ours, results.get(p, {})) for p in PEERS]
     moved = (record.get("read", 0) + record.get("written", 0)) / MIB
     cells = (record["dtype"], sizes, f"{moved:.0f}", f"{limit:.1f}" if limit else "-", shown, share, *peers,
              _schedule(mine.get("schedule", "")))  # fmt: skip
@@ -75,9 +75,9 @@ def tables(cells: Iterable[Record]) -> list[str]:
         group.sort(key=lambda r: (r["length"], r["dtype"] != "float32", r["dtype"]))
         lines += ["", f"## {operation}", ""]
         lines += [
-            "| dtype | sizes | MiB moved | limit µs | redalg µs | of the limit | torch µs | Inductor µs | schedule |"
+            "| dtype | sizes | MiB moved | limit µs | redalg µs | of the limit | torch µs | Inductor µs | max-autotune µs | schedule |"
         ]
-        lines += ["|---|---|---:|---:|---:|---:|---:|---:|---|", *map(_row, group)]
+        lines += ["|---|---|---:|---:|---:|---:|---:|---:|---:|---|", *map(_row, group)]
     return lines
 
 
@@ -113,7 +113,7 @@ def goals(cells: Iterable[Record], most: int | None = None) -> list[str]:
             continue
         timed, near = timed + 1, near + (limit / ours >= GOAL)
         low += [(limit / ours, record["cell"])] if limit / ours < GOAL else []
-        known = {peer: best_us(results.get(peer, {})) or ours for peer in ("torch", "inductor")}
+        known = {peer: best_us(results.get(peer, {})) or ours for peer in PEERS}
         faster = [
             (us / ours, f"{record['cell']}: {peer}") for peer, us in known.items() if us is not None and us < ours
         ]
@@ -127,17 +127,6 @@ def goals(cells: Iterable[Record], most: int | None = None) -> list[str]:
 def _listed(title: str, texts: list[str], most: int | None) -> list[str]:
     more = len(texts) - most if most is not None else 0
     return [f"* {title}: {text}" for text in texts[:most]] + ([f"* {title}: {more} more"] if more > 0 else [])
-
-
-def published(cells: Mapping[str, Record]) -> list[str]:
-    lines = []
-    for name, us in PUBLISHED.items():
-        ours = best_us(cells.get(name, {}).get("results", {}).get("redalg", {}))
-        if ours:
-            lines.append(
-                f"RedFuser's published kernel on {name}: {us:.0f} µs (2026-11-20), {us / ours:.1f} times ours."
-            )
-    return lines
 
 
 def ceilings(lines: Lines) -> list[str]:
@@ -157,14 +146,15 @@ its peers, replaces its line. Every result was checked against float64 on fresh 
 before it was timed, and ours again afterwards; arguments rotate through more than 256 MB. Times are medians of
 interleaved repeats between CUDA events; where less than 128 MiB is moved, of replayed CUDA graphs, for all alike.
 *MiB moved*: every argument read and every result written once. *Limit*: the time of the fastest copy and read of as
-many bytes (`gpu_ceilings.py`). Ratios are their time over ours.
+many bytes (`gpu_ceilings.py`). Ratios are their time over ours. *Inductor* is `torch.compile` in its default mode with
+static shapes; *max-autotune* the same with `mode="max-autotune-no-cudagraphs"` (a dash: not measured).
 """
 
 
 def markdown(lines: Lines) -> str:
     cells = lines.cells()
     about = list(dict.fromkeys(str(r["conditions"]) for r in lines.values("conditions")))
-    body = [HEAD, *about, "", *goals(cells.values()), *published(cells), *tables(cells.values())]
+    body = [HEAD, *about, "", provenance(cells.values()), "", *goals(cells.values()), *tables(cells.values())]
     return "\n".join([*body, *variants(cells.values()), *ceilings(lines)]) + "\n"
 
 

@@ -15,6 +15,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Protocol
 
+from benchmarks.processes import stamp
+
 Record = dict[str, Any]
 Call = Callable[[int], Any]  # the number of a set of arguments -> results
 
@@ -226,14 +228,14 @@ class Lines:
                 yield found
 
     def add(self, record: Record) -> None:
-        """Append a line and see that it is on disk; a line that was cut off is closed first."""
+        """Append a line, with commit and time, and see that it is on disk; a line that was cut off is closed first."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:
             if file.tell():
                 file.seek(-1, 2)
                 if file.read(1) != b"\n":
                     file.write(b"\n")
-            file.write(json.dumps(record).encode() + b"\n")
+            file.write(json.dumps(record | stamp()).encode() + b"\n")
             file.flush()
 
     def cells(self) -> dict[str, Record]:

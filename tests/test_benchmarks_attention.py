@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from benchmarks.gpu_attention_cells import sampled
 from benchmarks.gpu_attention_report import text
+from benchmarks.measuring import Lines
+from benchmarks.processes import provenance
 
 LINE: dict[str, Any] = {
     "cell": "attention", "unit": "operations", "work": 4e12, "ms": {"ours": 8.0, "cuDNN": 10.0}, "wrong": [],
@@ -30,3 +36,20 @@ def test_operations_a_clock_and_multiprocessor() -> None:
 
 def test_a_cell_that_failed_says_so() -> None:
     assert "| attention | failed: no memory | | | | |" in written(failed="no memory")
+
+
+def test_a_result_of_another_shape_is_no_result() -> None:
+    assert sampled(np.ones((4, 2)), (4, 2), lambda x: x[:1]).shape == (1, 2)
+    for shape in ((2, 4), (4, 2, 1), (8,), (1, 2)):
+        with pytest.raises(ValueError, match="is wanted"):
+            sampled(np.ones(shape), (4, 2), lambda x: x)
+
+
+def test_recorded_lines_have_commit_and_time_and_reports_show_them(tmp_path: Path) -> None:
+    lines = Lines(tmp_path / "cells.jsonl")
+    lines.add({"cell": "a"})
+    (record,) = lines.cells().values()
+    assert record["commit"] and record["time"][:2] == "20"
+    assert provenance([record]).startswith(f"Measured at {record['commit']} (1 line")
+    assert "1 line without commit and time" in written() and "Measured" not in written()
+    assert f"Measured at {record['commit']}" in written(**record)

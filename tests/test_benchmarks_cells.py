@@ -236,7 +236,7 @@ def test_the_table_says_what_was_missed(tmp_path: Path) -> None:
     lines.add({"conditions": "a device."})
     lines.add(_record({"us": 200.0, "graph_us": 100.0, "schedule": "Schedule(threads=32, exact=True)"}, torch=210.0))
     text = gpu_report.markdown(lines)
-    assert "| 100.0 | 95 % | 210.0 (2.10x) | - | threads=32, exact |" in text and "a device." in text
+    assert "| 100.0 | 95 % | 210.0 (2.10x) | - | - | threads=32, exact |" in text and "a device." in text
 
 
 # --- the judge of the GPU's results, where PyTorch is installed ------------------------------------------------------

@@ -186,7 +186,7 @@ def test_only_a_maximum_of_what_is_exponentiated_has_a_floor() -> None:
 
 def test_what_a_maximum_rises_by_is_an_exponent_of_2_where_nothing_else_reads_it() -> None:
     made = class_of("attention")
-    (node,) = [s.node for s in made.walk.update if isinstance(s, Let) and s.name == "move_A_u"]
+    (node,) = [s.node for s in made.walk.update if isinstance(s, Let) and s.name == "move~A_u"]
     pair = risen(node, {"max_u"})
     assert pair is not None and [x.attr.name for x in pair] == ["max_u", "max_u_new"]
     assert risen(node, {"max_w"}) is None and risen(node.args[2], {"max_u"}) is None
