@@ -116,7 +116,8 @@ def check_equivalence(
       (`redalg.testing.limits`). Where infinities or NaN belong they must be there and nowhere else. A number is
       open, and not judged, where errors decide a comparison or where the way to it leads beyond the largest number.
 
-    No call may write to its arguments.
+    No call may write to its arguments. A compiled form that lists the assumption `finite_stage_values` may give NaN
+    in places whose definition meets a reduction that is not finite, or a divisor 0.
 
     Returns: a report with the number of cases and the largest error in units of its bound.
     Raises: `NotEquivalent` (a RedalgError and an AssertionError) with the smallest failing input found; RedalgError for

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from redalg.definition import reference
-from redalg.graph import Node
+from redalg.graph import Node, walk
 from redalg.testing.arithmetic import NARROW
 from redalg.testing.balls import Ball, Balls, total
 from redalg.testing.bounds import axis_sizes, error_bounds
@@ -135,6 +135,33 @@ def definition_limits(spec: Any, arrays: Mapping[str, Any], dtype: str, flush: b
             radii[key] = _radius(ball)
         bounds[name] = radii
     return Limits(exact, bounds)
+
+
+def unbounded_stages(spec: Any, arrays: Mapping[str, Any], dtype: str, flush: bool = False) -> Named:
+    """Per output and place: whether a reduction on the way to it is no finite number, or a divisor of it is 0."""
+    sizes = axis_sizes(spec, arrays)
+    evaluator = Careful(Watchful(dtype, flush), {k: np.asarray(v) for k, v in arrays.items()}, sizes)
+    found = {}
+    for name, root in spec.outputs.items():
+        axes = tuple(spec.output_axes[name])
+        found[name] = np.zeros([evaluator.sizes[a] for a in axes], bool)
+        for node in walk(root):
+            divides = node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0
+            if node.op != "reduce" and not divides:
+                continue
+            own, value = tuple(sorted(node.axes)), node.args[0] if divides else node
+            over = tuple(k for k, a in enumerate(own) if a not in axes)
+            bad = np.zeros([evaluator.sizes[a] for a in own], bool)
+            for key, ball in evaluator.array(value, own).items():
+                bad[key] = _unbounded(ball) or divides and ball.mid == 0
+            kept = tuple(a for a in own if a in axes)
+            bad = bad.any(axis=over).transpose([kept.index(a) for a in axes if a in kept])
+            found[name] |= bad.reshape([evaluator.sizes[a] if a in kept else 1 for a in axes])
+    return found
+
+
+def _unbounded(ball: Any) -> bool:
+    return not isinstance(ball, bool) and (ball is None or not math.isfinite(ball.mid))
 
 
 def _radius(ball: Any) -> float:
