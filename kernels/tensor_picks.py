@@ -78,7 +78,7 @@ class Picks:
         """An entry of a list in the text of a result."""
         f = self.lists[part]
         new = f.extra[1] if f.kind == "topk" else None
-        at = next((f"i_{axis_name(a)}" for a in axes if a in self.kernel.program.lengths), f"i_{axis_name(new)}")
+        at = next((f"i_{axis_name(a)}" for a in (*axes, new) if a in self.kernel.program.lengths), "0")
         size, single = entries(f), self.kernel.single
         index = ("0" if single else "r") if size == 1 else at if single else f"{size} * r + {at}"
         entry = f"{local(part)}[{index}]"

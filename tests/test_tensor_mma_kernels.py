@@ -124,8 +124,8 @@ WRONG = [
     ("values_at + read_at", "values_at"),
     ("if ahead >= low", "if ahead > low"),
     ("^ minus", ""),
-    ("K__s1, size_j - ahead * COLUMNS", "K__s1, size_j"),
-    ("ahead * (COLUMNS * V_s1)", "ahead * (COLUMNS * K__s1)"),
+    ("K_s1, size_j - ahead * COLUMNS", "K_s1, size_j"),
+    ("ahead * (COLUMNS * V_s1)", "ahead * (COLUMNS * K_s1)"),
     ("(k >> 1) & 3]", "(k >> 1) & 1]"),
 ]
 
