@@ -41,7 +41,8 @@ def smt_lib(certificate: Certificate) -> dict[str, str]:
 
     ``unsat`` means that the obligation holds, ``sat`` and ``unknown`` mean nothing: a model may choose values of
     functions and sums that they cannot have. An obligation that has no statement here (complex values, `conj`, …) is a
-    text that says so in its first lines and asserts nothing. Needs no solver.
+    text that says so in its first lines and asserts nothing. Needs no solver. Raises: CertificateError where the form
+    is none, or the obligations stated are not those that the spec and the form require.
 
     >>> import redalg as ra
     >>> texts = smt_lib(ra.derive_incremental(ra.catalog["logsumexp"]).certificate)
@@ -49,6 +50,8 @@ def smt_lib(certificate: Certificate) -> dict[str, str]:
     ; O2 of sum_exp (exact); unsat means that it holds for all real numbers
     """
     doc = certificate.document
+    check_structure(doc)
+    compare(required(doc), doc.obligations)
     names = (f"{n:03d}-{o.law}-{re.sub('[^A-Za-z0-9_]', '_', o.subject)[:60]}" for n, o in enumerate(doc.obligations))
     return {name: text(o, doc) for name, o in zip(names, doc.obligations, strict=True)}
 

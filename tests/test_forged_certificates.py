@@ -11,6 +11,7 @@ from redalg.proofs.certificate import Certificate
 from redalg.proofs.check import Judge, check
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.refusals import CertificateError
+from redalg.proofs.smt import smt_lib
 from tests.folding import differs, drawn
 from tests.forged_certificates import CLASSES
 from tests.forged_domains import DOMAINS
@@ -164,3 +165,14 @@ def test_thorough_verification_contradicts_a_judge_that_proves_everything(
 def test_thorough_verification_leaves_true_certificates_as_they_are() -> None:
     c = ra.derive_incremental(ra.catalog["variance"]).certificate
     assert c.verify(thorough=True) == c.verify()
+
+
+@pytest.mark.parametrize("forgery", SHAPES)
+def test_what_has_no_form_is_not_written_for_solvers(forgery: str) -> None:
+    refused = 0
+    for _, doc in SHAPES[forgery]():
+        try:
+            smt_lib(Certificate(doc))
+        except CertificateError:
+            refused += 1
+    assert refused or forgery == "numbers_that_are_not_real"
