@@ -227,8 +227,13 @@ def _fits(total: Node, x: Node, raw: Cascade) -> bool:
 def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
     """The anchor of every element in every stage that has not chosen one; what serves as a weight stays as it is."""
     serving = {gen for known in choices.elements.values() for c in known for gen, _ in c.weights or ()}
+    by_leaf: dict[Node | None, list[Node]] = {}
+    for x in choices.elements:
+        by_leaf.setdefault(next(iter(g.leaves(x)), None), []).append(x)
     for s in stages:
-        for x, known in choices.elements.items():
+        met = dict.fromkeys(x for leaf in (None, *g.leaves(s)) for x in by_leaf.get(leaf, ()))
+        for x in met:
+            known = choices.elements[x]
             if len(known) > 1 and s.attr.kind == "sum":
                 _about_its_own(raw, s, x, known, choices)
             if x in serving:
@@ -236,9 +241,10 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
             elif (s, x) not in choices.inside:
                 free = s.axes | x.axes
                 fitting = [c for c in known if c.axes(raw.axis) <= free]
-                best = max(fitting, key=lambda c: _agreement(raw, s, c), default=None)
-                if best is not None:
-                    choices.inside[s, x] = best
+                if len(fitting) > 1:
+                    fitting.sort(key=lambda c: -_agreement(raw, s, c))
+                if fitting:
+                    choices.inside[s, x] = fitting[0]
 
 
 def _about_its_own(raw: Cascade, stage: Node, x: Node, known: list[Choice], choices: Choices) -> None:
