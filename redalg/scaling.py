@@ -131,7 +131,12 @@ def _note(node: Node, rows: Mapping[Node, list[Mono]], groups: list[_Group]) -> 
         return False
     found = symmetries(node, names)
     slots = [(e, [_degree(e, members) for members, _ in found]) for e in below]
-    lower = [any(1 < d[k] > total for _, d in slots) for k, (_, total) in enumerate(found)]
+    totals = [total for _, total in found]
+    quotient = min(totals, default=0) < 0  # numerator and denominator may be small together: var x / var y
+    lower = [
+        any(1 < d[k] and (d[k] > total or quotient and sum(d) > sum(totals)) for _, d in slots)
+        for k, total in enumerate(totals)
+    ]
     if not any(lower):
         return False
     for k, (members, _) in enumerate(found):
@@ -238,13 +243,24 @@ class InUnits:
             return node
         found = self._done.get(node)
         if found is None:
-            d = self.degrees.number(node)
-            if d is not None and self._fits(node):
-                found = _times(_divided(node, self._quotients(node)), g.power(self.leaf, d))
-            else:
-                found = Node(node.op, tuple(map(self, node.args)), node.attr)
+            whole = self.whole(node)
+            found = self._inside(node) if whole is None else scaled(whole[0], [(self.leaf, whole[1])])
             self._done[node] = found
         return found
+
+    def whole(self, node: Node) -> tuple[Node, Fraction] | None:
+        """(F(D/S), d) for a node F(D) = S^d·F(D/S) that has the unit in it; None where it has no degree."""
+        d = self.degrees.number(node) if self._holds(node) else None
+        return None if d is None or not self._fits(node) else (_divided(node, self._quotients(node)), d)
+
+    def _inside(self, node: Node) -> Node:
+        """A node that has no degree: its parts in units; of a product the factors that have one, multiplied first."""
+        factors = _factors(node)
+        measured = [f for f in factors if self.degrees.number(f) is not None]
+        if node.op != "mul" or len(measured) < 2 or len(measured) == len(factors):
+            return Node(node.op, tuple(map(self, node.args)), node.attr)
+        rest = [self(f) for f in factors if f not in measured]
+        return Node("mul", (self(Node("mul", tuple(measured))), *rest))
 
     def _holds(self, root: Node) -> bool:
         for n in g.walk(root):
@@ -265,6 +281,11 @@ class InUnits:
             if d and leaf is not self.leaf:
                 found[leaf] = _times(leaf, g.power(self.leaf, -d[""]))
         return found
+
+
+def _factors(node: Node) -> list[Node]:
+    """The factors of a product of products."""
+    return [f for a in node.args for f in _factors(a)] if node.op == "mul" else [node]
 
 
 def _times(a: Node, b: Node) -> Node:
@@ -292,12 +313,39 @@ def _divided(root: Node, quotients: Mapping[Node, Node]) -> Node:
     return done[root]
 
 
+def scaled(value: Node, powers: Iterable[tuple[Node, Fraction]]) -> Node:
+    """value·Π S^d, one factor after the other, what divides between what multiplies: nothing on the way leaves the
+    range that the value and the result are in."""
+    above: list[Node] = []
+    below: list[Node] = []
+    for leaf, d in powers:
+        whole = int(abs(d))
+        (above if d > 0 else below).extend([g.power(leaf, 1 if d > 0 else -1)] * whole)
+        if abs(d) != whole:
+            above.append(g.power(leaf, d - whole if d > 0 else d + whole))
+    while above or below:
+        for side in (above, below):
+            if side:
+                value = _times(value, side.pop())
+    return value
+
+
 def in_units(nodes: Iterable[Node], held: Iterable[Held]) -> list[Node]:
     """The nodes written in the units of the data, one unit after the other."""
-    found = list(nodes)
-    for one in held:
-        found = list(map(InUnits(one), found))
-    return found
+    units = [InUnits(one) for one in held]
+    return [_in_all(node, units) for node in nodes]
+
+
+def _in_all(node: Node, units: list[InUnits]) -> Node:
+    powers = []
+    for unit in units:
+        whole = unit.whole(node)
+        if whole is None:
+            node = unit(node)
+        else:
+            node = whole[0]
+            powers.append((unit.leaf, whole[1]))
+    return scaled(node, powers)
 
 
 __all__ = ["WHY", "Held", "InUnits", "Unit", "Units", "in_unit", "in_units", "units"]

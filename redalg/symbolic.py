@@ -224,6 +224,8 @@ class _Merge:
             void = anchor.policy == "extremum" and (self.guarded or maskable(anchor.generator))
             return where(compare("eq", new, old), ZERO, apart) if void else apart
         ratio = div(old, new)
+        if anchor.is_unit:  # taken before it is raised: S_a²/S² would leave the range that (S_a/S)² is in
+            return where(compare("eq", new, old), ONE, ratio)
         return ratio if nonzero(new, self.positive) else where(compare("eq", new, ZERO), ONE, ratio)
 
     def anchor(self, anchor: Anchor) -> None:

@@ -37,6 +37,9 @@ HOMOGENEOUS = {
     "standard score": ("e = mean[j](x[j]); y = (x[j] - e) / sqrt(mean[j]((x[j] - e)**2))", 0),
     "slope": ("a = mean[j](x[j]); b = mean[j](v[j]); "
               "y = sum[j]((x[j] - a) * (v[j] - b)) / sum[j]((x[j] - a)**2)", 0),
+    "ratio of variances": ("a = mean[j](x[j]); b = mean[j](v[j]); "
+                           "y = mean[j]((x[j] - a)**2) / mean[j]((v[j] - b)**2)", 0),
+    "share of a table": ("r = sum[j](x[j]); y = sum[j](x[j]**2 / r) / r", 0),
     "weighted deviation": ("m = sum[j](v[j] * x[j]) / sum[j](v[j]); "
                            "y = sqrt(sum[j](v[j] * (x[j] - m)**2) / sum[j](v[j]))", 1),
     "masked share": ("y = sum[j](where(k[j] > 0, x[j], 0)**2) / sum[j](where(k[j] > 0, x[j], 0))**2", 0),
