@@ -155,7 +155,7 @@ def unbounded_stages(spec: Any, arrays: Mapping[str, Any], dtype: str, flush: bo
             for key, ball in evaluator.array(value, own).items():
                 bad[key] = _unbounded(ball) or divides and ball.mid == 0
             kept = tuple(a for a in own if a in axes)
-            bad = bad.any(axis=over).transpose([kept.index(a) for a in axes if a in kept])
+            bad = np.asarray(bad.any(axis=over)).transpose([kept.index(a) for a in axes if a in kept])
             found[name] |= bad.reshape([evaluator.sizes[a] if a in kept else 1 for a in axes])
     return found
 
