@@ -100,7 +100,7 @@ class _Program:
             carrier = next(t for t in self.spec.tensors if a in t.axes)
             carriers.append(carrier.name)
             prologue.append(f"size_{axis_name(a)} = {operand_name(carrier.name)}.shape[{carrier.axes.index(a)}]")
-            if re.search(rf"\bindex_{a}\b", inside):
+            if re.search(rf"\bindex_{axis_name(a)}\b", inside):
                 start = "start + " if name.startswith("lift") and a == self.axis[0] else ""
                 prologue.append(f"index_{axis_name(a)} = {start}np.arange(size_{axis_name(a)})")
         names = [*map(operand_name, self.tensors), *map(local, self.exports)]
@@ -265,7 +265,7 @@ class _Program:
     def _monoid(self, monoid: object) -> str:
         body, width = Body((), {}), monoid.width  # type: ignore[attr-defined]
         for side in "ab":
-            body.write(f"{''.join(f'{side}{i}, ' for i in range(width))}= {side}")
+            body.write(f"{''.join(local(f'{side}{i}') + ', ' for i in range(width))}= {side}")
         texts = [body.text(n) for n in monoid.combined]  # type: ignore[attr-defined]
         lines = [f'"""{monoid.name}: a, then b."""', *body.lines, f"return ({', '.join(texts)},)"]  # type: ignore[attr-defined]
         return "\n".join([f"def combine_{monoid.name}(a, b):", *(f"    {line}" for line in lines)]) + "\n"  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.kernels import emit_cuda, emit_numba, wrapping
+from redalg.kernels import cuda_text, emit_cuda, emit_numba, wrapping
 from redalg.kernels.cpu_schedule import CpuSchedule
 from redalg.kernels.families import candidates_of
 from redalg.kernels.ir import Module, Program
@@ -66,6 +66,6 @@ def printed(name: str, dtype: str = "float32") -> tuple[Printed, ...]:
         unbroken.append(text)
         return wrapping.wrapped(text)
 
-    with patch.object(emit_cuda, "wrapped", wrapped), patch.object(emit_numba, "wrapped", wrapped):
+    with patch.object(cuda_text, "wrapped", wrapped):
         made = modules(program(name, dtype), NAMES.index(name))
         return tuple(Printed(label, unbroken[-1], module) for label, module in made)
