@@ -129,8 +129,10 @@ def _guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
     poles of several orders are oo - oo."""
     for divisor, written in _divisors(node, cascade).items():
         base = emit(divisor)
-        if not cascade.signs.positive(base) and (len(written) > 1 or _orders(value, base) != written):
-            value = g.where(g.compare("eq", base, g.ZERO), g.special("nan"), value)
+        inner = sorted(base.axes - node.axes)  # one group without weight among those that a contraction sums over
+        if not cascade.signs.positive(base) and (inner or len(written) > 1 or _orders(value, base) != written):
+            zero = g.compare("eq", base, g.ZERO)
+            value = g.where(g.reduction("any", inner, zero) if inner else zero, g.special("nan"), value)
     return value
 
 

@@ -22,6 +22,7 @@ from redalg.measured import Measured
 from redalg.normal import Mono, Poly
 from redalg.plan import COUNT, Anchor, Move, Slot, shift
 from redalg.separate import EXPONENT, Separator
+from redalg.work import MOVES, SLOTS, within
 
 PARTS = {
     "argmax": ("_value", ""),
@@ -39,6 +40,7 @@ class SlotBackend(Measured):
     monos: dict[str, Mono] = field(default_factory=dict)
     others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
     growing: dict[Node, Fraction] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
+    moved: int = 0  # terms in all moves
 
     @property
     def centring(self) -> SlotBackend:
@@ -152,6 +154,7 @@ class SlotBackend(Measured):
             )
             self.sums[varying] = found
             self.monos[name] = varying
+            within(len(self.sums), SLOTS, "slots in one pass")
         return found
 
     def _word(self, gen: Node, p: Fraction) -> str:
@@ -226,6 +229,8 @@ class SlotBackend(Measured):
                     assert product is not None
                     grown.setdefault(product, []).extend(g.mul(k, c) for k in coefficients)
             images = grown
+        self.moved += len(images)
+        within(self.moved, MOVES, "terms in the moves of one pass")
         moves = []
         for image, coefficients in sorted(images.items(), key=lambda t: nf.mono_key(t[0])):
             if slot.kind != "sum":  # scaled by a non-negative factor: the slot itself
@@ -318,8 +323,7 @@ def _exp_poly(p: Poly) -> Poly:
 
 
 def _domain(lift: Node) -> frozenset[str]:
-    complex_ = any("complex" in leaf.attr.domain for leaf in g.leaves(lift))
-    return frozenset({"complex"}) if complex_ and lift.op not in ("abs", "re", "im") else frozenset()
+    return frozenset({"complex"}) if nf.may_be_complex(lift) else frozenset()
 
 
 __all__ = ["SlotBackend", "exponent_of"]

@@ -7,6 +7,7 @@ splitting, pull-out, cancellation between stages) is the same for both.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -30,6 +31,7 @@ class Blocked:
     stage: Node
     node: Node
     why: str
+    budget: str = ""  # an expansion was given up, and nothing follows about the stage
 
 
 @dataclass
@@ -107,6 +109,7 @@ class Cascade:
         self.signs = Signs(stages)
         self.commute = commute
         self._values: dict[Node, StageValue] = {}
+        self._seen: set[Node] = set()
         self._leaves: set[Node] = set()  # raw reductions that stand for themselves
         self._bad: set[Node] = set()  # formal sums of mixed monomials
         self.separator = self._separator(Trace())
@@ -120,6 +123,8 @@ class Cascade:
     def value(self, stage: Node) -> StageValue:
         found = self._values.get(stage)
         if found is None:
+            for earlier in self._before(stage):
+                self.value(earlier)
             plain, undo = nf.plain_axes(stage)
             if undo:  # read along the axis of an open contraction
                 found = self.value(plain).renamed({v: k for k, v in undo.items()})
@@ -127,6 +132,12 @@ class Cascade:
                 found = self._sum(stage) if stage.attr.kind == "sum" else self._other(stage)
             self._values[stage] = found
         return found
+
+    def _before(self, stage: Node) -> list[Node]:
+        """The stages below without a value, innermost first: a chain of stages is as long as it likes."""
+        new = [n for n in g.walk(*stage.args, done=self._seen) if n not in self._values]
+        self._seen.update(new)
+        return [n for n in new if self.scope.is_stage(n)]
 
     # --- sums ---
 
@@ -156,7 +167,7 @@ class Cascade:
                 selected = self._slot("any", mask) if _opened(mask, stage) else None
                 guarded[mask] = plain_part + term, safe + self._bind(h, part, stage.axes, selected)
         plain = self._reduced(total)
-        blocked = self._blocked(stage, plain)
+        blocked = self._blocked(stage, plain, trace)
         node = nf.poly_node(plain) if not guarded or blocked else self._guarded(stage, total, guarded)
         return StageValue(node, plain, trace, blocked, body, bool(guarded))
 
@@ -213,6 +224,16 @@ class Cascade:
             total = total + (rest * nf.generator(nf.summed(bound, fresh, selected)) if fresh else rest)
         return total
 
+    def contracted(self, pairs: list[tuple[Poly, Poly]], stage: Node) -> Iterator[tuple[Poly, Poly]]:
+        """Pairs whose products have the fresh axes of open contractions in every term, or in none."""
+        for big, factor in pairs:
+            if not any(_fresh(m) for p in (big, factor) for m in p.terms):
+                yield big, factor
+                continue
+            for m, c in big.terms.items():
+                summed = factor if _fresh(m) else self._bind(factor, nf.constant(1), stage.axes)
+                yield nf.from_mono(m, c), summed
+
     # --- order reductions, products, quantifiers, user monoids ---
 
     def _other(self, stage: Node) -> StageValue:
@@ -236,7 +257,7 @@ class Cascade:
         except CannotPull as e:
             return self._block_whole(stage, trace, e)
         poly = nf.generator(stage) if node is stage else separator.poly(node)
-        blocked = self._blocked(stage, nf.generator(node) if node is not stage else poly)
+        blocked = self._blocked(stage, nf.generator(node) if node is not stage else poly, trace)
         return StageValue(node, poly, trace, blocked)
 
     def _slot(
@@ -266,19 +287,20 @@ class Cascade:
     def _block_whole(self, stage: Node, trace: Trace, reason: CannotPull) -> StageValue:
         self._bad.add(stage)
         self._leaves.add(stage)
-        blocked = Blocked(stage, reason.node, reason.why)
+        blocked = Blocked(stage, reason.node, reason.why, _budget(reason.node, trace))
         return StageValue(stage, nf.generator(stage), trace, blocked)
 
     # --- what is in the way ---
 
-    def _blocked(self, stage: Node, poly: Poly) -> Blocked | None:
+    def _blocked(self, stage: Node, poly: Poly, trace: Trace) -> Blocked | None:
         for gen in poly.generators():
             culprit = self.first_bad(gen)
             if culprit is not None:
                 if culprit in self._values and self._values[culprit].blocked is not None:
                     return self._values[culprit].blocked
                 mixed = [n for n in g.walk(culprit.args[0]) if self.scope.mixed(n)] or [culprit]
-                return Blocked(stage, _innermost(mixed), "it mixes elements and stage values")
+                node = _innermost(mixed)
+                return Blocked(stage, node, "it mixes elements and stage values", _budget(culprit, trace))
         return None
 
     def first_bad(self, node: Node) -> Node | None:
@@ -343,6 +365,15 @@ def _substituted(p: Poly, slot: Node, value: Poly) -> Poly | None:
     except TooLarge:
         return None
     return total
+
+
+def _fresh(m: Mono) -> bool:
+    return any("~" in a for gen, _ in m for a in gen.axes)
+
+
+def _budget(node: Node, trace: Trace) -> str:
+    """The budget that an expansion inside the node went beyond, or nothing."""
+    return next((trace.oversized[n] for n in g.walk(node) if n in trace.oversized), "")
 
 
 def _innermost(mixed: list[Node]) -> Node:

@@ -10,7 +10,8 @@ are constants; this greedy assignment is minimal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,9 +23,11 @@ from redalg.cascade import Blocked, Cascade, RawBackend
 from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.graph import Node
 from redalg.infinities import FINITE, LEVELS, assuming, differences, guard
+from redalg.normal import TooLarge
 from redalg.normalising import choose_axis, normalise
 from redalg.plan import Output, PassPlan, Plan, StageReport
 from redalg.spec import Spec
+from redalg.work import DERIVATION, Exhausted, allowance
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -60,15 +63,16 @@ def derive_incremental(spec: Spec, axis: object = None, max_passes: int = 1, ass
     """
     from redalg.form import Form
 
-    plan = _verified(spec, derive_plan(spec, axis, max_passes, assume))
-    level: dict[str, int] = {}
-    while True:
-        found = differences(Form(spec, plan))
-        more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
-        if not more or max(more.values()) > LEVELS:
-            return Form(spec, assuming(plan, FINITE) if found or level else plan)
-        level |= more
-        plan = replace(derive_plan(spec, axis, max_passes, assume, level), assumptions=plan.assumptions)
+    with _held(spec):
+        plan = _verified(spec, derive_plan(spec, axis, max_passes, assume))
+        level: dict[str, int] = {}
+        while True:
+            found = differences(Form(spec, plan))
+            more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
+            if not more or max(more.values()) > LEVELS:
+                return Form(spec, assuming(plan, FINITE) if found or level else plan)
+            level |= more
+            plan = replace(derive_plan(spec, axis, max_passes, assume, level), assumptions=plan.assumptions)
 
 
 def verdict(
@@ -85,6 +89,38 @@ def verdict(
         return derive_incremental(spec, axis, max_passes, assume)
     except (NotDecomposable, Undecided) as refusal:
         return refusal
+
+
+@contextmanager
+def _held(spec: Spec) -> Iterator[None]:
+    """Budgets that are spent are `Undecided`; whatever is neither that nor an error with four parts is the engine's."""
+    try:
+        yield
+    except RedalgError:
+        raise
+    except (Exhausted, TooLarge) as budget:
+        raise _undecided(spec, str(budget)) from None
+    except RecursionError:
+        raise _undecided(spec, "the depth of nesting that Python allows") from None
+    except Exception as failure:
+        from redalg.obligation import InternalError
+
+        raise InternalError(
+            f"{type(failure).__name__} while deriving",
+            f"form of {', '.join(spec.outputs)}",
+            f"{failure}" or type(failure).__name__,
+            "this is an error in redalg, not in the spec; please report the spec",
+        ) from failure
+
+
+def _undecided(spec: Spec, budget: str) -> Undecided:
+    return Undecided(
+        "a derivation that is too large",
+        f"form of {', '.join(spec.outputs)}",
+        f"it goes beyond {budget}",
+        "write the spec with fewer factors, smaller powers or fewer stages, or split its outputs over several specs",
+        missing=f"a derivation within {budget}",
+    )
 
 
 def _verified(spec: Spec, plan: Plan) -> Plan:
@@ -131,7 +167,8 @@ def derive_plan(
     nodes = [normalise(n, along) for n in outputs]
     if not along:
         return _finished(spec, (), (PassPlan(),), nodes, (), {})
-    return _Derivation(spec, along, nodes, "cast_commutes" in assumed, guards).run(max_passes)
+    with allowance(DERIVATION, "products of terms"):
+        return _Derivation(spec, along, nodes, "cast_commutes" in assumed, guards).run(max_passes)
 
 
 def _checked(max_passes: int, assume: Iterable[str]) -> frozenset[str]:
@@ -279,8 +316,9 @@ class _Derivation:
             raw = cascades[home][0]
             value = raw.value(stage)
             pairs = nf.rank_factor(raw.separator.rows(value.body)) if value.body is not None else []
-            generators = tuple(nf.poly_node(a) for a, _ in pairs)
-            coefficients = tuple(nf.poly_node(b) for _, b in pairs)
+            factors = list(raw.contracted(pairs, stage))
+            generators = tuple(nf.poly_node(a) for a, _ in factors)
+            coefficients = tuple(nf.poly_node(b) for _, b in factors)
             pair = PAIRS.get(stage.attr.kind, f"({stage.attr.kind}, monotone)")
             reports.append(
                 StageReport(

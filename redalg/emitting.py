@@ -20,12 +20,27 @@ class Emitter:
         self.cascade, self.export = cascade, export
         self.centring = cascade.backend.centring
         self._memo: dict[Node, Node] = {}
+        self._forms: dict[Node, Node] = {}
 
     def __call__(self, node: Node) -> Node:
-        found = self._memo.get(node)
-        if found is None:
-            found = self._memo[node] = self._emit(node)
-        return found
+        stack = [node]
+        while stack:  # chains of stages are as deep as they like
+            n = stack[-1]
+            form = self._opened(n)
+            below = [] if n in self._memo else [a for a in self._read(n, form) if a not in self._memo]
+            stack.extend(below)
+            if not below:
+                stack.pop()
+                if n not in self._memo:
+                    args = tuple(self._memo[a] for a in self._read(n, form))
+                    self._memo[n] = args[0] if self._stands(n) else g.rebuild(form, args) if args else form
+        return self._memo[node]
+
+    def _stands(self, node: Node) -> bool:
+        return self.cascade.scope.is_stage(node)
+
+    def _read(self, node: Node, form: Node) -> tuple[Node, ...]:
+        return (form,) if self._stands(node) else form.args
 
     def result(self, node: Node) -> Node:
         """A node that is wanted itself: a sum stays a sum also where its slot is held in units of the data."""
@@ -51,17 +66,24 @@ class Emitter:
         slot = backend.sum_slot(((body, Fraction(1)),))
         return g.mul(COUNT, slot.leaf()) if slot.average else slot.leaf()
 
-    def _emit(self, node: Node) -> Node:
+    def _opened(self, node: Node) -> Node:
+        """What a node stands for: an export, a stage's value, a quotient that its anchor leaves, or itself."""
+        found = self._forms.get(node)
+        if found is None:
+            found = self._forms[node] = self._open(node)
+        return found
+
+    def _open(self, node: Node) -> Node:
         scope = self.cascade.scope
         if scope.is_known(node) and not scope.varies(node):
             return self.export(node)
         if scope.is_stage(node):
-            return self._plain_sum(node) or self(self.cascade.value(node).node)
+            return self._plain_sum(node) or self.cascade.value(node).node
         if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
             p = self.cascade.separator.poly(node)
             if len(p) > 1 and self.centring.moves(p):
-                node = nf.poly_node(p)
-        return g.rebuild(node, tuple(self(a) for a in node.args)) if node.args else node
+                return nf.poly_node(p)
+        return node
 
 
 def _states(poly: nf.Poly) -> set[Node]:

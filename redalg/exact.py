@@ -19,6 +19,7 @@ from redalg.void import is_void, new_axes, split_exponent
 
 At = Mapping[str, int]
 _DEEP = 40  # levels of a graph that recursion may pass at once
+_NESTED = 8  # reductions inside reductions that it may
 
 
 def exact_value(
@@ -74,6 +75,8 @@ class Exact:
         self._done: dict[tuple[Any, ...], Number] = {}
         self._axes: dict[Node, tuple[str, ...]] = {}
         self._depth: dict[Node, int] = {}
+        self._nested: dict[Node, int] = {}
+        self._preparing = False
 
     def value(self, node: Node, at: At) -> Number:
         """The value at the position ``at`` (axes the node lacks are ignored)."""
@@ -84,6 +87,8 @@ class Exact:
         key = (node, *(at[a] for a in axes))
         found = self._done.get(key)
         if found is None:
+            if self._nested[node] > _NESTED and not self._preparing:
+                self._prepare_stages(node, at)
             if self._depth[node] > _DEEP:
                 self._prepare(node, at)
             found = self._done[key] = self._compute(node, at)
@@ -102,11 +107,23 @@ class Exact:
                 stack.append((node, True))
                 stack.extend((a, False) for a in node.args if node.op != "reduce" and self._depth[a] > _DEEP)
 
+    def _prepare_stages(self, root: Node, at: At) -> None:
+        """Evaluate a chain of stages from its first one, so that recursion stays shallow there, too."""
+        self._preparing = True
+        try:
+            for node in walk(root):
+                if node.op == "reduce" and node is not root and node.axes <= at.keys():
+                    self.value(node, at)
+        finally:
+            self._preparing = False
+
     def _meet(self, root: Node) -> None:
         self.sizes.update(new_axes(root))
         for node in walk(root):
             self._axes.setdefault(node, tuple(sorted(node.axes)))
             self._depth[node] = 1 + max((self._depth[a] for a in node.args), default=0)
+            inner = max((self._nested[a] for a in node.args), default=0)
+            self._nested[node] = inner + (node.op == "reduce")
 
     def _compute(self, node: Node, at: At) -> Number:
         op = node.op

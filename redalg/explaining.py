@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
@@ -32,6 +33,7 @@ def meaning(part: symbolic.Part, p: PassPlan, axis: tuple[str, ...]) -> str:
     return slot.meaning or _slot_meaning(slot, slot.parts.index(part.name), ",".join(axis), aliased(p))
 
 
+@lru_cache(maxsize=16)
 def aliased(p: PassPlan) -> dict[str, Node]:
     """Anchors that are slots, under the slot's name."""
     known = symbolic.leaf_state(p)

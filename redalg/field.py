@@ -112,6 +112,7 @@ class FieldNumbers:
     """The mode of evaluation in which transcendental values of rational arguments become residues."""
 
     name = "field"
+    price = 1
 
     def unary(self, op: str, argument: Fraction | Residue) -> Residue:
         """exp, sine and their rational combinations at a rational; anything else raises `NeedsEnclosures`."""

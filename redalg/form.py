@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from redalg import symbolic
 from redalg.errors import RedalgError
 from redalg.graph import ONE, UNARY, Node, add, div, leaves, mul, state, sub, substitute, walk
+from redalg.normal import may_be_complex
 from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
 from redalg.shown import Shown
 
@@ -341,7 +342,7 @@ def _dtype(slot: Slot, part: symbolic.Part) -> str:
     if slot.kind in ("any", "all"):
         return "bool"
     domains = [leaf.attr.domain for body in slot.lift for leaf in leaves(body)]
-    if any("complex" in d for d in domains):
+    if any(map(may_be_complex, slot.lift)):
         return "complex"
     ops = {n.op for body in slot.lift for n in walk(body)}
     whole = not slot.average and not ops & (FRACTIONAL | {"pow", "cast"})

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -316,15 +316,18 @@ def size(axes: Iterable[str]) -> Node:
 # --- walks ---------------------------------------------------------------------------------------------------------
 
 
-def walk(*roots: Node) -> Iterator[Node]:
-    """Every node below the roots once, arguments before the nodes that use them (deterministic order)."""
+def walk(*roots: Node, done: Container[Node] = ()) -> Iterator[Node]:
+    """Every node below the roots once, arguments before the nodes that use them (deterministic order).
+
+    What is in `done` is not entered; it may grow on the way. No walk recurses, however deep a chain of stages is.
+    """
     seen: set[Node] = set()
     stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]
     while stack:
-        node, done = stack.pop()
-        if done:
+        node, ready = stack.pop()
+        if ready:
             yield node
-        elif node not in seen:
+        elif node not in seen and node not in done:
             seen.add(node)
             stack.append((node, True))
             stack.extend((a, False) for a in reversed(node.args) if a not in seen)
@@ -352,20 +355,11 @@ def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
 
 def substitute(root: Node, mapping: dict[Node, Node], raw: bool = False) -> Node:
     """Replace nodes (whole subgraphs) by others; `raw` rebuilds without simplification, keeping evaluation order."""
-    done: dict[Node, Node] = {}
-
-    def visit(node: Node) -> Node:
-        if node in mapping:
-            return mapping[node]
-        if node not in done:
-            args = tuple(visit(a) for a in node.args)
-            if args == node.args:
-                done[node] = node
-            else:
-                done[node] = Node(node.op, args, node.attr) if raw else rebuild(node, args)
-        return done[node]
-
-    return visit(root)
+    new = dict(mapping)
+    for node in walk(root, done=new):
+        args = tuple(new[a] for a in node.args)
+        new[node] = node if args == node.args else Node(node.op, args, node.attr) if raw else rebuild(node, args)
+    return new[root]
 
 
 def leaves(root: Node, *ops: str) -> list[Node]:
@@ -374,25 +368,27 @@ def leaves(root: Node, *ops: str) -> list[Node]:
     return [n for n in walk(root) if n.op in wanted]
 
 
+class Without(frozenset[str]):
+    """As a container of nodes: those that read none of these axes."""
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Node) and self.isdisjoint(node.axes)
+
+
 def rename_axes(root: Node, mapping: dict[str, str]) -> Node:
     """Rename free axes. A tensor under a renamed axis keeps its name and reads along the new one."""
-    done: dict[Node, Node] = {}
-
-    def visit(node: Node) -> Node:
-        if not any(a in node.axes for a in mapping):
-            return node
-        if node not in done:
-            if node.op in ("tensor", "state"):
-                d = node.attr
-                done[node] = Node(node.op, (), Decl(d.name, tuple(mapping.get(a, a) for a in d.axes), d.domain))
-            elif node.op == "index":
-                done[node] = Node("index", (), mapping.get(node.attr, node.attr))
-            elif node.op == "reduce" and node.attr.kind.startswith("topk") and node.attr.extra[1] in mapping:
-                k, axis = node.attr.extra
-                attr = Reduce(node.attr.kind, node.attr.axes, (k, mapping[axis]))
-                done[node] = Node("reduce", tuple(visit(a) for a in node.args), attr)
-            else:
-                done[node] = rebuild(node, tuple(visit(a) for a in node.args))
-        return done[node]
-
-    return visit(root)
+    new: dict[Node, Node] = {}
+    for node in walk(root, done=Without(mapping)):
+        if node.op in ("tensor", "state"):
+            d = node.attr
+            new[node] = Node(node.op, (), Decl(d.name, tuple(mapping.get(a, a) for a in d.axes), d.domain))
+            continue
+        attr, args = node.attr, tuple(new.get(a, a) for a in node.args)
+        if node.op == "index":
+            new[node] = Node("index", (), mapping.get(attr, attr))
+        elif node.op == "reduce" and attr.kind.startswith("topk") and attr.extra[1] in mapping:
+            k, axis = attr.extra
+            new[node] = Node("reduce", args, Reduce(attr.kind, attr.axes, (k, mapping[axis])))
+        else:
+            new[node] = rebuild(node, args)
+    return new.get(root, root)

@@ -68,13 +68,9 @@ def _of(raw: Cascade, backend: RawBackend, elements: Node, fixed: Node, choices:
 
 def can_centre(x: Node) -> bool:
     """Whether a value has a size that an anchor can take away: exponentials have their own, conditions are 0 or 1."""
-    if x.op == "exp" or x.is_boolean or any(n.op == "special" or _is_complex(n) for n in g.walk(x)):
+    if x.op == "exp" or x.is_boolean or nf.may_be_complex(x) or any(n.op == "special" for n in g.walk(x)):
         return False
     return not (x.op == "where" and all(a.op == "const" for a in x.args[1:]))
-
-
-def _is_complex(n: Node) -> bool:
-    return n.op == "tensor" and "complex" in n.attr.domain
 
 
 def _locations(backend: RawBackend, fixed: Poly, x: Node, monos: list[Mono]) -> Iterator[Choice]:

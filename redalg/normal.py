@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import lru_cache
 
 from redalg import graph as g
 from redalg.equal_powers import joined
 from redalg.graph import Node
+from redalg.work import spend
 
 Mono = tuple[tuple[Node, Fraction], ...]  # sorted by digest, no zero powers
 UNIT: Mono = ()
@@ -21,6 +23,16 @@ UNIT: Mono = ()
 
 class TooLarge(Exception):
     """An expansion exceeded its budget of terms; the caller treats the expression as opaque."""
+
+
+@lru_cache(maxsize=4096)
+def may_be_complex(node: Node) -> bool:
+    """Whether a value need not be real: |t|² is t² for real t only, and roots and logarithms split for them only."""
+    if node.op in ("tensor", "state"):
+        return "complex" in node.attr.domain
+    if node.is_boolean or node.op in ("abs", "re", "im", "floor", "ceil", "index", "size", "const"):
+        return False
+    return node.op == "special" and node.attr == "i" or any(map(may_be_complex, node.args))
 
 
 def mono(powers: dict[Node, Fraction]) -> Mono | None:
@@ -35,13 +47,13 @@ def mono(powers: dict[Node, Fraction]) -> Mono | None:
             p = Fraction(1)
         elif gen.op == "abs" and p.denominator == 1 and p.numerator % 2 == 0 and not gen.args[0].is_boolean:
             arg = gen.args[0]
-            if "complex" not in getattr(arg.attr, "domain", ()):
+            if not may_be_complex(arg):
                 out[arg] = out.get(arg, Fraction(0)) + p
                 continue
         out[gen] = out.get(gen, Fraction(0)) + p
     for gen in [k for k in out if k.op == "abs" and not k.args[0].is_boolean]:  # x²·|x| is |x|³, however it came about
         arg, p = gen.args[0], out.get(gen.args[0], Fraction(0))
-        if p and p.denominator == 1 and p.numerator % 2 == 0 and "complex" not in getattr(arg.attr, "domain", ()):
+        if p and p.denominator == 1 and p.numerator % 2 == 0 and not may_be_complex(arg):
             out[gen] += out.pop(arg)
     return tuple(sorted(((k, p) for k, p in out.items() if p), key=lambda kp: kp[0].digest))
 
@@ -75,7 +87,7 @@ def plain_axes(root: Node) -> tuple[Node, dict[str, str]]:
     undo: dict[str, str] = {}
     for a in sorted(a for a in root.axes if "~" in a):
         plain = a.split("~")[0]
-        while plain in root.axes or plain in undo.values():
+        while plain in root.axes or plain in undo.values() or _binds(root, plain, a):
             plain += "'"
         undo[a] = plain
     return (g.rename_axes(root, undo) if undo else root), undo
@@ -85,6 +97,12 @@ def plain(m: Mono) -> Mono:
     """The monomial with fresh axis names undone."""
     _, undo = plain_axes(mono_node(m))
     return renamed(m, undo) if undo else m
+
+
+def _binds(root: Node, plain: str, fresh: str) -> bool:
+    """Whether a reduction over the plain name reads along the fresh one, which it would capture."""
+    below = g.walk(root, done=g.Without({fresh}))
+    return any(n.op == "reduce" and plain in n.attr.axes and fresh in n.axes for n in below)
 
 
 def summed(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Node:
@@ -98,7 +116,7 @@ class Poly:
     """Σ coefficient · monomial. Immutable by convention; arithmetic returns new objects."""
 
     __slots__ = ("terms",)
-    LIMIT = 4000  # terms in one expansion: work, not time
+    LIMIT = 12_000  # products of terms in one step of an expansion
 
     def __init__(self, terms: dict[Mono, Fraction] | None = None) -> None:
         self.terms = terms or {}
@@ -116,6 +134,7 @@ class Poly:
         return bool(self.terms)
 
     def __add__(self, other: Poly) -> Poly:
+        spend(1 + len(other) // 8)
         terms = dict(self.terms)
         for m, c in other.terms.items():
             s = terms.get(m, 0) + c
@@ -136,7 +155,8 @@ class Poly:
 
     def __mul__(self, other: Poly) -> Poly:
         if len(self) * len(other) > self.LIMIT:
-            raise TooLarge(f"{len(self)} x {len(other)} terms")
+            raise TooLarge(f"a budget of {self.LIMIT} terms in one product, where {len(self)} x {len(other)} meet")
+        spend(len(self) * len(other))
         terms: dict[Mono, Fraction] = {}
         for ma, ca in self.terms.items():
             for mb, cb in other.terms.items():

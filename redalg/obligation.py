@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
+from redalg.components import components
 from redalg.errors import RedalgError
 from redalg.graph import MINUS_ONE, ONE, TRUE, ZERO, Node, Reduce, leaves, size, state, substitute, walk
 from redalg.obligation_kinds import distributive, kind_laws
@@ -38,6 +39,7 @@ LAWS = {
     "O5": "an action does not distribute over combine",
     "O6": "identity is not neutral",
 }
+LEAST = 20  # node evaluations for any one law, however many there are
 CAST_COMMUTES = "cast_commutes"  # the assumption that rounding commutes with rescaling
 
 
@@ -88,7 +90,7 @@ def verify_plan(spec: Spec, plan: Plan, budget: int = 5_000) -> None:
     from redalg.obligation_check import refutation
 
     pairs, assumed = obligations(plan, spec), bool(dict(plan.assumptions).keys() - {IN_RANGE, MODERATE})
-    share = max(1, budget // max(1, len(pairs)))
+    share = max(LEAST, budget // max(1, len(pairs)))
     for number, pair in enumerate(pairs):
         if pair.name == "O7" and assumed:
             continue
@@ -211,29 +213,44 @@ def transported(slot: Slot, p: PassPlan, by: dict[str, Node], values: dict[str, 
     return raw_add(*map(term, slot.moves))
 
 
-def transports(p: PassPlan) -> Iterator[Obligation]:
+def transports(whole: PassPlan) -> Iterator[Obligation]:
+    """O2, O3 and O5 of every slot that moves, over what is tied to it."""
+    for p in components(whole):
+        if not any(s.vanishes for s in p.slots):
+            yield from _transports(p)  # (a lean form's slots move correctly on the anchors it can reach, says O8)
+
+
+def _transports(p: PassPlan) -> Iterator[Obligation]:
     axes = symbolic.declared_axes(p)
-    for slot in p.slots:
-        if not slot.moves or any(s.vanishes for s in p.slots):
-            continue  # a lean form's slots move correctly only on the anchors it can reach: O8 is about those
-        two, three = chain(p, 2), chain(p, 3)
-        now, then = two.times
-        elements = {s.name: symbolic.resolve(s.lift[0], now, axes, raw=True) for s in p.slots} | {COUNT.attr.name: ONE}
+    moving = [s for s in p.slots if s.moves]
+    if not moving:
+        return
+    two, three = chain(p, 2), chain(p, 3)
+    now, then = two.times
+    elements = {s.name: symbolic.resolve(s.lift[0], now, axes, raw=True) for s in p.slots} | {COUNT.attr.name: ONE}
+    first = _moved_once(p, three)
+    for slot in moving:
         moved = transported(slot, p, shifts(p, now, then), elements)
         yield Obligation(
             "O2", slot.name, symbolic.resolve(slot.lift[0], then, axes, raw=True), moved, assumptions=two.assumptions
         )
-        yield from _cocycle(slot, p, three)
+        yield from _cocycle(slot, p, three, first)
         by = shifts(p, now, then)
         coefficients = [symbolic.resolve(m.coefficient, by, axes, raw=True) for m in slot.moves]
         yield from distributive(slot, coefficients, two.assumptions)
 
 
-def _cocycle(slot: Slot, p: PassPlan, three: Chain) -> Iterator[Obligation]:
+def _moved_once(p: PassPlan, three: Chain) -> dict[str, Node]:
+    """Every slot at the second of three times."""
+    values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
+    by = shifts(p, *three.times[:2])
+    return {s.name: transported(s, p, by, values) if s.moves else values[s.name] for s in p.slots}
+
+
+def _cocycle(slot: Slot, p: PassPlan, three: Chain, first: dict[str, Node]) -> Iterator[Obligation]:
     a, b, c = three.times
     slots = {s.name: s for s in p.slots}
     values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
-    first = {s.name: transported(s, p, shifts(p, a, b), values) if s.moves else values[s.name] for s in p.slots}
     twice = transported(slot, p, shifts(p, b, c), first | {COUNT.attr.name: COUNT})
     once = transported(slot, p, shifts(p, a, c), values)
     yield Obligation("O3", slot.name, twice, once, assumptions=three.assumptions, note="T(h')·T(h) = T(h + h')")
@@ -247,18 +264,22 @@ def _cocycle(slot: Slot, p: PassPlan, three: Chain) -> Iterator[Obligation]:
 def domains(p: PassPlan, plan: Plan) -> Iterator[Obligation]:
     """Logarithms, roots and divisors that a slot's elements contain and no stage's body does.
 
-    What later passes read of earlier ones is a constant there, in the place where the definition has it.
+    They need hold only where those of the definition do. What later passes read of earlier ones is a constant there, in
+    the place where the definition has it.
     """
     handed = {name for q in plan.passes for name, _ in q.exports}
-    written = {c for stage in plan.stages for n in walk(stage.node) for c in _conditions(n)}
+    written = dict.fromkeys(c for stage in plan.stages for n in walk(stage.node) for c in _conditions(n))
     now, axes = chain(p, 1), symbolic.declared_axes(p)
     note = "; ".join(text for _, text in plan.assumptions)
     for slot in p.slots:
         for body in slot.lift:
             resolved = symbolic.resolve(body, now.times[0], axes, raw=True)
             for condition in dict.fromkeys(c for n in walk(resolved) for c in _conditions(n) if c not in written):
-                if not handed & {leaf.attr.name for leaf in leaves(condition, "state")}:
-                    yield Obligation("O7", slot.name, condition, TRUE, "observational", now.assumptions, note)
+                if handed & {leaf.attr.name for leaf in leaves(condition, "state")}:
+                    continue
+                read = set(leaves(condition, "tensor", "index"))
+                given = tuple(c for c in written if not read.isdisjoint(leaves(c, "tensor", "index")))
+                yield Obligation("O7", slot.name, condition, TRUE, "observational", (*now.assumptions, *given), note)
 
 
 def _conditions(n: Node) -> Iterator[Node]:

@@ -19,6 +19,7 @@ from redalg.graph import ONE, Node, walk
 from redalg.plan import Obligation
 
 ATTEMPTS = 12  # draws per wanted point: assumptions are met by rejection
+PATIENCE = 4  # budgets that are spent before a law at which no point counted is left untested
 TOLERANCE = Fraction(1, 10**40)  # relative to the largest value met on the way, where a side is not rational
 NUMBERS = arithmetic(10)  # and its 50 guard digits
 
@@ -28,7 +29,7 @@ def check(
 ) -> str:
     """`tested`, `refuted`, or `vacuous` when no drawn point met the assumptions with a finite right side.
 
-    `budget` bounds the node evaluations; large pairs are tested at fewer points (at least one is drawn). `partial`: the
+    `budget` bounds the node evaluations; large pairs are tested at fewer points (at least one, unless none counts). `partial`: the
     left side may be NaN (outside an assumption a form gives NaN, never another number).
 
     >>> from redalg.graph import tensor, fn, add, mul
@@ -47,7 +48,7 @@ def refutation(
     """The status, and for a refuted pair the point: {"name[place]": value, "left": …, "right": …}."""
     sample, found = Sample(obligation, seed, partial), 0
     for attempt in range(points * ATTEMPTS):
-        if found == points or (attempt and sample.spent > budget):
+        if found == points or (attempt and sample.spent > budget * (1 if found else PATIENCE)):
             break
         verdict = sample.draw(attempt)
         if verdict is False:
@@ -182,7 +183,8 @@ class Sample:
     def _comparable(self, scalars: Scalars, right: Any) -> bool:
         """Laws are about finite values; an output is also NaN exactly where the definition is."""
         output = self.pair.name == "O8"
-        return scalars.finite(right) or output and scalars.numbers.is_nan(right)
+        undefined = scalars.numbers.is_nan(right) and not isinstance(right, scalars.numbers.mp.mpc)
+        return scalars.finite(right) or output and undefined
 
     def _value(self, domain: frozenset[str], positive: bool) -> Any:
         draw = self.random

@@ -12,6 +12,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from redalg import symbolic
+from redalg.components import components
 from redalg.graph import FALSE, ZERO, Node, const, reduction, substitute, walk
 from redalg.graph import leaves as all_leaves
 from redalg.plan import Obligation, PassPlan, Plan
@@ -26,13 +27,16 @@ leaves = lru_cache(maxsize=4096)(all_leaves)
 
 def stream_laws(plan: Plan, spec: Spec) -> Iterator[Obligation]:
     """One pair per output and length; a plan without statistics is compared element by element."""
+    folds = [[Fold(p) for p in components(whole)] for whole in plan.passes]
     defined = tuple(dict.fromkeys(_defined(plan)))
     for length in LENGTHS:
-        stream = Stream(plan, length)
+        stream = Stream(plan, length, folds)
         sizes = tuple(Node("eq", (Node("size", (), a), const(s))) for a, s in stream.sizes.items())
         for name, value in stream.outputs().items():
             note = f"stream of length {length}"
-            yield Obligation("O8", name, value, spec.outputs[name], "observational", (*sizes, *defined), note)
+            read = set(leaves(value)) | set(leaves(spec.outputs[name]))
+            facts = (fact for fact in defined if not read.isdisjoint(leaves(fact)))
+            yield Obligation("O8", name, value, spec.outputs[name], "observational", (*sizes, *facts), note)
 
 
 def _defined(plan: Plan) -> Iterator[Node]:
@@ -46,11 +50,25 @@ def _defined(plan: Plan) -> Iterator[Node]:
                         yield Node("ne", (n.args[0], ZERO))
 
 
+class Fold:
+    """The algebra of one component of a pass, written out once for all streams."""
+
+    def __init__(self, p: PassPlan) -> None:
+        self.p, self.axes, self.lifts = p, symbolic.declared_axes(p), symbolic.lift(p)
+        self.stored = [part.name for part in symbolic.parts(p)]
+        self.lifts = _only(self.lifts, self.stored)
+        self.updates = _only(symbolic.update(p), self.stored)
+        self.merges = _only(
+            symbolic.combine(p, symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p, "_b")), self.stored
+        )
+        self.wide = self.axes | {k + side: self.axes[k] for k in self.stored for side in ("_a", "_b")}
+
+
 class Stream:
     """A stream of a given length along the plan's axis, folded through every pass."""
 
-    def __init__(self, plan: Plan, length: int) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, length: int, folds: list[list[Fold]]) -> None:
+        self.plan, self.folds = plan, folds
         self.sizes = shape(plan.axis, length)
         self.places = [dict(zip(self.sizes, at, strict=True)) for at in product(*map(range, self.sizes.values()))]
         self._selected: dict[tuple[Node, int], Node] = {}
@@ -59,33 +77,31 @@ class Stream:
         known: State = {}
         folded: State = {}
         for number, p in enumerate(self.plan.passes):
-            folded = self._fold(p, known) if p.order else {}
+            folded = {k: v for fold in self.folds[number] for k, v in self._folded(fold, known).items()}
             exported = symbolic.exports(self.plan, number)
-            known |= {k: evaluate(v, folded | known, symbolic.declared_axes(p)) for k, v in exported.items()}
+            axes, read = symbolic.declared_axes(p), folded | known
+            known |= {k: evaluate(v, read, axes) for k, v in exported.items()}
         final = symbolic.outputs(self.plan)
         axes = symbolic.declared_axes(self.plan.passes[-1]) if self.plan.passes else {}
-        return {name: evaluate(value, folded | known, axes) for name, value in final.items()}
+        read = folded | known
+        return {name: evaluate(value, read, axes) for name, value in final.items()}
 
-    def _fold(self, p: PassPlan, known: State) -> State:
+    def _folded(self, fold: Fold, known: State) -> State:
         """lift and update alternate with combine: ((0 1) (2 3)), ((0) (1 2)), (0 1)."""
-        axes, lifts = symbolic.declared_axes(p), symbolic.lift(p)
-        stored = [part.name for part in symbolic.parts(p)]
-        updates = _only(symbolic.update(p), stored)
-        merges = _only(symbolic.combine(p, symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p, "_b")), stored)
 
         def lifted(at: int) -> State:
-            return {k: evaluate(self._at(v, at), known, axes) for k, v in _only(lifts, stored).items()}
+            return {k: evaluate(self._at(v, at), known, fold.axes) for k, v in fold.lifts.items()}
 
         def updated(s: State, at: int) -> State:
-            return {k: evaluate(self._at(v, at), s | known, axes) for k, v in updates.items()}
+            read = s | known
+            return {k: evaluate(self._at(v, at), read, fold.axes) for k, v in fold.updates.items()}
 
         def merged(a: State, b: State) -> State:
-            sides = {f"{k}_a": v for k, v in a.items()} | {f"{k}_b": v for k, v in b.items()}
-            wide = axes | {k + side: axes[k] for k in stored for side in ("_a", "_b")}
-            return {k: evaluate(v, sides | known, wide) for k, v in merges.items()}
+            sides = {f"{k}_a": v for k, v in a.items()} | {f"{k}_b": v for k, v in b.items()} | known
+            return {k: evaluate(v, sides, fold.wide) for k, v in fold.merges.items()}
 
         folded = _tree(len(self.places), lifted, updated, merged)
-        return folded | self._sorted_lists(p, known, folded)
+        return folded | self._sorted_lists(fold.p, known, folded)
 
     def _sorted_lists(self, p: PassPlan, known: State, folded: State) -> State:
         """Top-k parts by their definition: their merge has no graph node and is tested with the runtime."""

@@ -31,6 +31,7 @@ class Openings:
     if TYPE_CHECKING:
         poly: Callable[..., Poly]
         rank_one: Callable[[Poly], tuple[Poly, Poly] | None]
+        is_mixed: Callable[[Node], bool]
         _exponential: Callable[[Node, str], Poly]
         _indicator: Callable[[Node], Poly]
         _contraction: Callable[[Node, str], Poly]
@@ -93,6 +94,8 @@ class Openings:
         base, e = node.args[0], node.args[1].attr
         if base.op == "abs" and e.denominator == 1 and e > 0 and e % 2 == 0:
             base = base.args[0]
+            if nf.may_be_complex(base):  # |t|² = (re t)² + (im t)²
+                return self.poly(g.power(g.add(*(g.power(g.fn(f, base), 2) for f in ("re", "im"))), e / 2), mode)
         if mode == OPEN and e.denominator == 1 and 0 < e <= MAX_POWER:
             product = nf.constant(1)
             for _ in range(int(e)):
@@ -100,12 +103,12 @@ class Openings:
             return product
         mode = _inside(mode)
         p = self.poly(base, mode)
-        if e.denominator == 1 and 0 < e <= MAX_POWER:
+        if e.denominator == 1 and e > 0 and (e <= MAX_POWER or not any(map(self.is_mixed, p.generators()))):
             return p ** int(e)
         if e.denominator == 1 and p.single() is not None:
             c, m = p.single()  # type: ignore[misc]
             return nf.from_mono(nf.mono_pow(m, e), c ** int(e))
-        pair = self.rank_one(p)
+        pair = None if e.denominator != 1 and nf.may_be_complex(base) else self.rank_one(p)
         if pair is None:
             return nf.generator(g.power(nf.poly_node(p), node.args[1]))
         self.trace.rule("a power of a product is the product of the powers")
@@ -151,9 +154,10 @@ class Openings:
         return self._exponential(node, mode)
 
     def _mixed_log(self, node: Node, mode: str) -> Poly:
-        pair = self.rank_one(self.poly(node.args[0]))
+        p = self.poly(node.args[0])
+        pair = None if nf.may_be_complex(node) else self.rank_one(p)
         if pair is None:
-            return nf.generator(g.fn("log", nf.poly_node(self.poly(node.args[0]))))
+            return nf.generator(g.fn("log", nf.poly_node(p)))
         self.trace.rule("a logarithm of a product is the sum of the logarithms")
         return self._log_factor(pair[0]) + self._log_factor(pair[1])
 
@@ -174,6 +178,36 @@ class Openings:
 
     def _mixed_log1p(self, node: Node, mode: str) -> Poly:
         return self._mixed_log(g.fn("log", g.add(g.ONE, node.args[0])), mode)
+
+    def _mixed_re(self, node: Node, mode: str) -> Poly:
+        return self._parts(self.poly(node.args[0], _inside(mode)))[0]
+
+    def _mixed_im(self, node: Node, mode: str) -> Poly:
+        return self._parts(self.poly(node.args[0], _inside(mode)))[1]
+
+    def _parts(self, p: Poly) -> tuple[Poly, Poly]:
+        """(re p, im p), over the parts of its generators; a generator that is no whole power stays as it is."""
+        self.trace.rule("real and imaginary parts of sums and products are those of their parts")
+        total = nf.constant(0), nf.constant(0)
+        for m, c in p.terms.items():
+            real, imaginary = nf.constant(c), nf.constant(0)
+            for gen, k in m:
+                base, times = (gen, k) if k.denominator == 1 and k > 0 else (nf.mono_node(((gen, k),)), Fraction(1))
+                a, b = self._part("re", base), self._part("im", base)
+                for _ in range(int(times)):
+                    real, imaginary = real * a - imaginary * b, real * b + imaginary * a
+            total = total[0] + real, total[1] + imaginary
+        return total
+
+    def _part(self, which: str, t: Node) -> Poly:
+        if not nf.may_be_complex(t):
+            return self.poly(t) if which == "re" else nf.constant(0)
+        if t is g.special("i"):
+            return nf.constant(1 if which == "im" else 0)
+        if t.op == "reduce" and t.attr.kind == "sum":
+            return self.poly(Node("reduce", (g.fn(which, t.args[0]),), t.attr))
+        part = g.fn(which, t)
+        return nf.generator(part) if self.scope.mixed(part) else self.poly(part)
 
     def _mixed_abs(self, node: Node, mode: str) -> Poly:
         t, mode = node.args[0], _inside(mode)

@@ -151,6 +151,8 @@ class Quantifiers:
 
     def _as_exponential(self, body: Node) -> Node:
         base, e = body.args
+        if nf.may_be_complex(base):
+            raise CannotPull(body, "a power of complex numbers has more than one branch")
         if not self.signs.positive(base):
             self.trace.assume("positive_log_arguments", "b^e = exp(e·log b) holds for a positive base b")
         divisors = [n.args[0] for n in g.walk(e) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0]
@@ -161,6 +163,8 @@ class Quantifiers:
     def _power_guard(self, body: Node) -> None:
         base, e = body.args
         whole = e.op == "const" and e.attr.denominator == 1
+        if not whole and nf.may_be_complex(base):
+            raise CannotPull(body, "a power of complex numbers has more than one branch")
         if not whole and not self.signs.nonnegative(base):
             self.trace.assume("nonnegative_factors", "Π G^H = (Π G)^H holds for factors G >= 0")
 

@@ -9,12 +9,15 @@ from redalg.cascade import Blocked, Cascade
 from redalg.errors import NotDecomposable, Undecided
 from redalg.graph import Node
 from redalg.plan import COUNT
+from redalg.work import SEARCH, Exhausted, allowance
 
 if TYPE_CHECKING:
     from redalg.spec import Spec
+    from redalg.witness import Witness
 
 PLAUSIBLE_SLOTS = 9  # a witness excludes fewer slots than this at least, and always more than the body's own terms
 OUTPUT_BUDGET = 6  # samples for a Jacobian, which costs more than a stage minor
+LARGEST_MINOR = 48  # rows: above, a body's own terms are too many to be excluded
 ORDER_BUDGET = 12  # an extremum depends on few elements at a time: what two samples do not show, more rarely do
 
 
@@ -22,25 +25,26 @@ def refuse(
     spec: Spec, raw: Cascade, nodes: list[Node], stages: list[Node], blocked: Blocked, passes: int | None
 ) -> NoReturn:
     """Raise `NotDecomposable` with a witness against the stage or an output, else `Undecided`."""
-    from redalg.witness import refute_output, refute_stage
-
     count = {COUNT: g.size(raw.axis)}
     stage = g.substitute(blocked.stage, count)
     name = f"stage{stages.index(blocked.stage) + 1}" if blocked.stage in stages else "stage"
+    if blocked.budget:
+        culprit = _text(g.substitute(blocked.node, count))
+        raise Undecided(
+            _text(stage),
+            f"{name} of the spec, over {_axes(raw)}",
+            f"{culprit}: its expansion goes beyond {blocked.budget}",
+            "write the body with fewer factors, or with smaller powers",
+            stage=name,
+            missing=f"the expansion of {culprit}, which goes beyond {blocked.budget}",
+        )
     minimum = max(PLAUSIBLE_SLOTS, _terms(raw, blocked.stage) + 1)
-    witness, against = None, stage
-    if stage.attr.kind in ("sum", "prod"):
-        known = frozenset(g.substitute(s, count) for s in raw.scope.known)
-        witness = refute_stage(stage, raw.axis, known, minimum_k=minimum)
-    budget = OUTPUT_BUDGET if stage.attr.kind in ("sum", "prod") else ORDER_BUDGET
-    refuted = set()
-    for output, node in zip(spec.outputs.values(), nodes, strict=True):
-        if witness is None or raw.first_bad(node) is not None:
-            refuted.add(output)
-    if witness is None and not raw.scope.known:
-        for output in refuted:
-            if witness is None:
-                witness, against = refute_output(output, raw.axis, minimum_k=minimum, budget=budget), output
+    witness, against, spent = None, stage, ""
+    try:
+        with allowance(SEARCH, "operations on exact numbers"):
+            witness, against = _searched(spec, raw, nodes, stage, minimum)
+    except Exhausted as budget:
+        spent = f" within {budget.what}"
     way_out = f"allow more passes: max_passes={passes}" if passes and passes > 1 else "change the body"
     text, culprit = _text(stage), _text(g.substitute(blocked.node, count))
     where = f"{name} of the spec, over {_axes(raw)}"
@@ -48,7 +52,7 @@ def refuse(
         raise Undecided(
             text,
             where,
-            f"{culprit}: {blocked.why}; no witness was found either",
+            f"{culprit}: {blocked.why}; no witness was found{spent or ' either'}",
             way_out,
             stage=name,
             missing=f"a law that separates {culprit}: {blocked.why}",
@@ -66,6 +70,32 @@ def refuse(
         scope=witness.scope,
         refuted=(spec, against),
     )
+
+
+def _searched(
+    spec: Spec, raw: Cascade, nodes: list[Node], stage: Node, minimum: int
+) -> tuple[Witness | None, Node]:
+    """A witness, and the stage or output that it is about."""
+    from redalg.witness import refute_output, refute_stage
+
+    witness, against = None, stage
+    total = stage.attr.kind in ("sum", "prod")
+    if total and minimum <= LARGEST_MINOR:
+        known = frozenset(g.substitute(s, {COUNT: g.size(raw.axis)}) for s in raw.scope.known)
+        witness = refute_stage(stage, raw.axis, known, minimum_k=minimum)
+    refuted = dict.fromkeys(
+        output
+        for output, node in zip(spec.outputs.values(), nodes, strict=True)
+        if raw.first_bad(node) is not None
+    )
+    if witness is None and not raw.scope.known and minimum <= LARGEST_MINOR:
+        for output in refuted:
+            against = output
+            budget = OUTPUT_BUDGET if total else ORDER_BUDGET
+            witness = refute_output(output, raw.axis, minimum_k=minimum, budget=budget)
+            if witness is not None:
+                break
+    return witness, against
 
 
 def _terms(raw: Cascade, stage: Node) -> int:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from redalg import normal as nf
-from redalg.graph import Node
+from redalg.graph import Node, walk
 from redalg.normal import Poly
 from redalg.plan import COUNT
 
 CLOSED, OPEN, EXPONENT = "closed", "open", "exponent"
-MAX_POWER = 12  # integer powers of mixed sums are expanded up to here
+MAX_POWER = 12  # integer powers of sums that stay mixed, or are left open, are expanded up to here
 MAX_CONTEXT = 24  # terms of a stage value that are still substituted into a body
 
 
@@ -71,6 +71,7 @@ class Trace:
 
     rules: dict[str, None] = field(default_factory=dict)
     assumptions: dict[str, str] = field(default_factory=dict)
+    oversized: dict[Node, str] = field(default_factory=dict)  # left as they are, with the budget that says so
 
     def rule(self, name: str) -> None:
         self.rules.setdefault(name)
@@ -91,14 +92,13 @@ class Scope:
 
     def is_known(self, node: Node) -> bool:
         """A function of earlier passes' stage values (and of parameters), of nothing in this pass."""
-        found = self._earlier.get(node)
-        if found is None:
-            if node in self.known or node is COUNT and bool(self.known):
-                found = True
+        for n in walk(node, done=self._earlier):
+            if n in self.known or n is COUNT and bool(self.known):
+                self._earlier[n] = True
             else:
-                found = any(map(self.is_known, node.args)) and not self.uses(node) and not self.varies(node)
-            self._earlier[node] = found
-        return found
+                earlier = any(self._earlier[a] for a in n.args)
+                self._earlier[n] = earlier and not self.uses(n) and not self.varies(n)
+        return self._earlier[node]
 
     def varies(self, node: Node) -> bool:
         return bool(node.axes & self.axes)
@@ -107,16 +107,14 @@ class Scope:
         return node.op == "reduce" and node.attr.axes == self.axis and node not in self.known
 
     def uses(self, node: Node) -> bool:
-        found = self._uses.get(node)
-        if found is None:
-            if node in self.known:
-                found = False
-            elif self.is_stage(node) or node is COUNT and not self.known or node.op == "state" and node is not COUNT:
-                found = True
+        for n in walk(node, done=self._uses):
+            if n in self.known:
+                self._uses[n] = False
+            elif self.is_stage(n) or n is COUNT and not self.known or n.op == "state" and n is not COUNT:
+                self._uses[n] = True
             else:
-                found = any(self.uses(a) for a in node.args)
-            self._uses[node] = found
-        return found
+                self._uses[n] = any(self._uses[a] for a in n.args)
+        return self._uses[node]
 
     def mixed(self, node: Node) -> bool:
         return self.varies(node) and self.uses(node)

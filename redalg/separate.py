@@ -21,6 +21,17 @@ from redalg.scope import CLOSED, EXPONENT, MAX_CONTEXT, OPEN, Centring, NoCentri
 from redalg.signs import Signs
 
 
+class _Inside(set[Node]):
+    """Nodes that were met inside exponents, and all stages: their values are not looked into."""
+
+    def __init__(self, scope: Scope) -> None:
+        super().__init__()
+        self.scope = scope
+
+    def __contains__(self, node: object) -> bool:
+        return super().__contains__(node) or isinstance(node, Node) and self.scope.is_stage(node)
+
+
 class Separator(Openings, Conditions):
     """Normal forms of bodies under given stage values, order facts and centring."""
 
@@ -39,6 +50,7 @@ class Separator(Openings, Conditions):
         self.centring, self.trace, self.commuting_casts = centring, trace, commuting_casts
         self._memo: dict[tuple[Node, str], Poly] = {}
         self._fresh = 0
+        self._inside = _Inside(scope)
 
     # --- classification of generators ---
 
@@ -87,8 +99,18 @@ class Separator(Openings, Conditions):
             return self._poly(node, mode)  # not memoised: every occurrence needs axes of its own
         key = (node, mode)
         if key not in self._memo:
+            if node.op == "exp":
+                self._inner_first(node)
             self._memo[key] = self._poly(node, mode)
         return self._memo[key]
+
+    def _inner_first(self, node: Node) -> None:
+        """Stage values that are exponentials of stage values, and so on: from the inside, without recursion."""
+        below = list(g.walk(*node.args, done=self._inside))
+        self._inside.update(below)
+        for n in below:
+            if n.op == "exp" and self.scope.uses(n) and not self.scope.varies(n):
+                self.poly(n, EXPONENT)
 
     def _opens(self, node: Node) -> bool:
         if not self.scope.mixed(node):
@@ -147,7 +169,7 @@ class Separator(Openings, Conditions):
             return self._pure_power(node, mode, element)
         if op == "exp":
             return self._exponential(node, mode)
-        if op == "log" and not element and self.scope.uses(node):
+        if op == "log" and not element and self.scope.uses(node) and not nf.may_be_complex(node):
             return self._context_log(node)
         if op == "where" and element:
             return self._element_where(node, mode)
@@ -231,7 +253,8 @@ class Separator(Openings, Conditions):
             if op in ("eq", "ne", "lt", "le", "and", "or", "not"):
                 return self._indicator(node)
             return self._opaque(node)
-        except TooLarge:
+        except TooLarge as budget:
+            self.trace.oversized.setdefault(node, str(budget))
             return nf.generator(node)
 
     def _start(self, node: Node, mode: str) -> tuple[Poly, list[Node]]:

@@ -12,7 +12,8 @@ from fractions import Fraction
 
 from redalg import graph as g
 from redalg.facts import FUNCTIONS
-from redalg.graph import Node
+from redalg.graph import Node, walk
+from redalg.normal import may_be_complex
 
 NEG, ZERO, POS = 1, 2, 4
 ANY = NEG | ZERO | POS
@@ -76,14 +77,24 @@ class Signs:
     def __init__(self, stages: Iterable[Node]) -> None:
         self.bounds = [b for s in stages for b in _bounds(s)]
         self._memo: dict[tuple[Node, Node | None], int] = {}
+        self._settled: set[Node] = set()
         self._depth = 0  # of order facts used inside order facts: work is bounded, a sign stays unknown beyond
 
     def of(self, node: Node, mask: Node | None = None) -> int:
         key = (node, mask)
         if key not in self._memo:
+            self._below(node)
             self._memo[key] = ANY  # recursion guard: shared graphs are acyclic, this only bounds repeated work
             self._memo[key] = self._structural(node, mask)
         return self._memo[key]
+
+    def _below(self, node: Node) -> None:
+        """The reductions below, innermost first: what is known of them no longer recurses through a chain of stages."""
+        for n in walk(*node.args, done=self._settled):
+            self._settled.add(n)
+            if n.op == "reduce" and (n, None) not in self._memo:
+                self._memo[n, None] = ANY
+                self._memo[n, None] = self._reduce(n)
 
     def nonnegative(self, node: Node, mask: Node | None = None) -> bool:
         return not self.of(node, mask) & NEG
@@ -159,6 +170,8 @@ class Signs:
 
     def _power(self, node: Node, mask: Node | None) -> int:
         base, e = self.of(node.args[0], mask), node.args[1]
+        if may_be_complex(node.args[0]):
+            return ANY
         if e.op == "const" and e.attr.denominator == 1:
             if e.attr.numerator % 2:
                 return base

@@ -61,8 +61,9 @@ def alias(anchor: Anchor, p: PassPlan) -> str | None:
     """The slot part an anchor always equals, if its target is exactly that part."""
     if anchor.policy != "extremum" or anchor.target is None or anchor.target.op != "state":
         return None
-    names = {s.leaf(i): part for s in p.slots if not s.vanishes for i, part in enumerate(s.parts)}
-    return names.get(anchor.target)
+    part = anchor.target.attr.name
+    held = (s for s in p.slots if part in s.parts and not s.vanishes)
+    return next((part for s in held if s.leaf(s.parts.index(part)) is anchor.target), None)
 
 
 def parts(p: PassPlan) -> tuple[Part, ...]:

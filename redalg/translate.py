@@ -159,17 +159,13 @@ def leaf_symbol(node: Node) -> sympy.Symbol:
 
 def _replaced(root: Node, mapping: dict[Node, Node]) -> Node:
     done = {**mapping}
-
-    def visit(node: Node) -> Node:
-        if node not in done:
-            args = tuple(visit(a) for a in node.args)
-            if node.op == "reduce" and node.attr.kind in SINGLE:
-                done[node] = reduced(node.attr.kind, node.attr.axes, args[0], node.attr.extra)
-            else:
-                done[node] = g.rebuild(node, args)
-        return done[node]
-
-    return visit(root)
+    for node in g.walk(root, done=done):
+        args = tuple(done[a] for a in node.args)
+        if node.op == "reduce" and node.attr.kind in SINGLE:
+            done[node] = reduced(node.attr.kind, node.attr.axes, args[0], node.attr.extra)
+        else:
+            done[node] = g.rebuild(node, args)
+    return done[root]
 
 
 # --- nodes to SymPy ------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from redalg import witness_scalar as scalar
 from redalg.graph import COMPARISONS, UNARY, Node, walk
 from redalg.witness_graph import Evaluation, Unsupported, Value, align, vectorised
 from redalg.witness_scalar import NAN, Number, Numbers
+from redalg.work import spend
 
 ZERO, ONE, TWO = Fraction(0), Fraction(1), Fraction(2)
 _PLUS, _TIMES = vectorised(scalar.plus, 2), vectorised(scalar.times, 2)
@@ -44,6 +45,7 @@ class Backward:
             if node not in self.active or node not in self.adjoint:
                 continue
             adjoint = self.adjoint.pop(node)
+            spend((1 + adjoint.size * max(1, len(node.args))) * self.evaluation.numbers.price)
             if not node.args:
                 leaves[node] = adjoint, self.evaluation.memo[node][1]
                 continue

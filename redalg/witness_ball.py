@@ -130,6 +130,7 @@ class BallNumbers:
 
     def __init__(self, prec: int = 600) -> None:
         self.prec = prec
+        self.price = max(1, prec // 50)
 
     def unary(self, op: str, argument: Fraction | Ball) -> Any:
         """The enclosure of a function value; NaN outside the function's domain or where the enclosure leaves it."""

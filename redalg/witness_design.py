@@ -35,6 +35,7 @@ class Problem:
     trailing: tuple[str, ...]  # the rest of a composite streamed axis; of length one
     analytic: bool  # no kinks: the generic rank shows in every design
     positional: bool
+    ranked: tuple[tuple[str, int], ...] = ()  # axes that top-k makes, with their lengths
 
 
 SCANNED = 48  # elements of a scattered sample
@@ -52,6 +53,7 @@ def survey(root: Node, axis: tuple[str, ...]) -> Problem:
     reduced = dict.fromkeys(a for n in nodes if n.op == "reduce" for a in n.attr.axes)
     everything = dict.fromkeys([*(a for d in decls for a in d.axes), *reduced])
     everything |= dict.fromkeys(n.attr for n in nodes if n.op in ("index", "size"))
+    ranked = dict(n.attr.extra[::-1] for n in nodes if n.op == "reduce" and n.attr.kind.startswith("topk"))
     others = [a for a in everything if a not in axis]
     return Problem(
         streamed=tuple(d for d in decls if head in d.axes),
@@ -62,6 +64,7 @@ def survey(root: Node, axis: tuple[str, ...]) -> Problem:
         trailing=tuple(axis[1:]),
         analytic=not any(n.op in KINKS or (n.op == "reduce" and n.attr.kind not in ("sum", "prod")) for n in nodes),
         positional=any(n.op == "index" for n in nodes),
+        ranked=tuple(ranked.items()),
     )
 
 
@@ -134,6 +137,7 @@ class Draw:
         self.lengths = dict.fromkeys((*problem.free, *problem.trailing), 1) | dict.fromkeys(
             problem.complete, design.complete
         )
+        self.lengths |= dict(problem.ranked)
         self.first = dict.fromkeys(problem.free, design.first) if problem.positional else {}
 
     def sample(self) -> Sample:

@@ -7,16 +7,17 @@ the streams that are evaluated side by side.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from redalg import witness_scalar as scalar
-from redalg.graph import COMPARISONS, UNARY, Node
+from redalg.graph import COMPARISONS, UNARY, Node, walk
 from redalg.void import is_statistic
 from redalg.witness_scalar import NAN, Number, Numbers
+from redalg.work import spend
 
 STREAM = "\0"
 Value = tuple[np.ndarray, tuple[str, ...]]
@@ -95,8 +96,9 @@ class Evaluation:
 
     def value(self, root: Node) -> Value:
         """The value of a node; raises `Unsupported` or `NeedsEnclosures`."""
-        for node in pending(root, self.memo):
-            self.memo[node] = self._compute(node)
+        for node in walk(root, done=self.memo):
+            self.memo[node] = found = self._compute(node)
+            spend((1 + found[0].size) * self.numbers.price)
         return self.memo[root]
 
     def _compute(self, node: Node) -> Value:
@@ -191,7 +193,8 @@ class Evaluation:
         if kind in _FOLDS:
             if array.shape[-1] == 0:
                 return np.full(array.shape[:-1], _EMPTY[kind], dtype=object), rest
-            folded = _FOLDS[kind].reduce(array, axis=-1)
+            with np.errstate(all="ignore"):
+                folded = _FOLDS[kind].reduce(array, axis=-1)
             return np.asarray(folded, dtype=object).reshape(array.shape[:-1]), rest
         if kind in ("argmax", "argmin"):
             ranked = rank_rows(array, 1, "maximum" if kind == "argmax" else "minimum")
@@ -242,17 +245,3 @@ def _best(row: list[tuple[int, Number]], op: str) -> tuple[int, Number] | None:
         if sign == wanted:
             best = item
     return None if best is None or scalar.is_nan(best[1]) else best
-
-
-def pending(root: Node, memo: dict[Node, Value]) -> Iterator[Node]:
-    """Nodes below the root that have no value yet, arguments first; what has a value is not entered."""
-    seen: set[Node] = set()
-    stack = [(root, False)]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            yield node
-        elif node not in seen and node not in memo:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args))

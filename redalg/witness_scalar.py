@@ -24,6 +24,7 @@ class Numbers(Protocol):
     """A mode of evaluation: what becomes of values that are not rational."""
 
     name: str
+    price: int  # of one operation, where one on rationals costs 1
 
     def unary(self, op: str, argument: Any) -> Any: ...
 

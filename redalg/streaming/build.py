@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from redalg import numeric_integers as integers
-from redalg.graph import COMPARISONS, Node, rename_axes, state
+from redalg.graph import COMPARISONS, Node, rename_axes, state, walk
 from redalg.numeric_cast import cast_array
 from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
 from redalg.plan import key
@@ -30,6 +30,9 @@ IN_PLACE = (np.exp, np.log, np.tanh, np.log1p, np.expm1, np.sin, np.cos)  # thei
 
 def _number(x: Array) -> Array:
     return np.equal(x, x)
+
+
+NESTED = 16  # exponentials inside exponentials that recursion may pass
 
 
 class Builder(Registers):
@@ -69,6 +72,10 @@ class Builder(Registers):
     def value(self, node: Node) -> Value:
         """The register that holds a node's value; every node is emitted once."""
         if node not in self.memo:
+            if node.op == "exp":
+                inner = [n for n in walk(*node.args, done=self.memo) if n.op == "exp"]
+                for n in inner if len(inner) > NESTED else ():  # a long chain is emitted from its first link
+                    self.value(n)
             self.memo[node] = self._emit(node)
         return self.memo[node]
 
