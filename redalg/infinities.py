@@ -19,7 +19,7 @@ import numpy as np
 
 from redalg import graph as g
 from redalg.definition import reference
-from redalg.graph import Node
+from redalg.graph import Decl, Node
 from redalg.plan import COUNT
 from redalg.void import finite
 
@@ -142,20 +142,40 @@ def _sizes(spec: Spec, axis: tuple[str, ...]) -> dict[str, int]:
 def _cases(spec: Spec, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[Arrays]:
     """Random numbers with one infinity in a row, at every place along the stream of every tensor."""
     rng = np.random.default_rng(crc32(repr(spec.digest).encode()))
-    rows = _rows(spec, axis)
-    for d in spec.tensors:
-        if d.domain & {"bool", "integer"}:
-            continue
-        places: list[tuple[Any, ...]] = [tuple(0 for _ in d.axes)]
-        if axis[0] in d.axes:
-            along = np.arange(sizes[axis[0]])
-            steps = [along] if rows in d.axes else list(along)
-            places = [tuple(j if a in (axis[0], rows) else 0 for a in d.axes) for j in steps]
-        for at in places:
-            for value in (np.inf, -np.inf)[: 1 if d.domain & {"positive", "nonnegative"} else 2]:
-                arrays = {t.name: _draw(t.domain, [sizes[a] for a in t.axes], rng) for t in spec.tensors}
-                arrays[d.name][at] = value
-                yield arrays
+    for batch in _batches(spec):
+        places = [list(_places(d, axis, sizes, _rows(spec, axis))) for d in batch]
+        for step in range(max(map(len, places))):
+            arrays = {t.name: _draw(t.domain, [sizes[a] for a in t.axes], rng) for t in spec.tensors}
+            for d, found in zip(batch, places, strict=True):
+                if step < len(found):
+                    at, value = found[step]
+                    arrays[d.name][at] = value
+            yield arrays
+
+
+def _batches(spec: Spec) -> Iterator[list[Decl]]:
+    """Tensors that no output reads together are made infinite together: the work does not grow with both."""
+    group: dict[str, list[str]] = {}
+    for node in spec.outputs.values():
+        names = [leaf.attr.name for leaf in g.leaves(node)]
+        joined = list(dict.fromkeys(x for n in names for x in (n, *group.get(n, ()))))
+        group |= dict.fromkeys(joined, joined)
+    drawn = {d.name: d for d in spec.tensors if not d.domain & {"bool", "integer"}}
+    held = [[drawn[n] for n in names if n in drawn] for names in {id(v): v for v in group.values()}.values()]
+    for number in range(max(map(len, held), default=0)):
+        yield [names[number] for names in held if number < len(names)]
+
+
+def _places(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int], rows: str | None) -> Iterator[tuple[Any, float]]:
+    """Where one tensor is made infinite, and with which sign."""
+    places: list[tuple[Any, ...]] = [tuple(0 for _ in d.axes)]
+    if axis[0] in d.axes:
+        along = np.arange(sizes[axis[0]])
+        steps = [along] if rows in d.axes else list(along)
+        places = [tuple(j if a in (axis[0], rows) else 0 for a in d.axes) for j in steps]
+    for at in places:
+        for value in (np.inf, -np.inf)[: 1 if d.domain & {"positive", "nonnegative"} else 2]:
+            yield at, value
 
 
 def _draw(domain: frozenset[str], shape: list[int], rng: np.random.Generator) -> np.ndarray:

@@ -103,7 +103,15 @@ def is_statistic(term: Node, axes: frozenset[str]) -> bool:
     missing = axes - term.axes
     if not missing:
         return False
-    return any(n.op == "state" or (n.op == "reduce" and not missing.isdisjoint(n.attr.axes)) for n in walk(term))
+    seen, stack = {term}, [term]
+    while stack:  # from above: the outermost reduction decides, whatever lies below it
+        n = stack.pop()
+        if n.op == "state" or n.op == "reduce" and not missing.isdisjoint(n.attr.axes):
+            return True
+        fresh = [a for a in n.args if a not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return False
 
 
 def new_axes(*roots: Node) -> dict[str, int]:
