@@ -322,7 +322,8 @@ class Builder(Registers):
 
     def _rows_first(self, a: Value, b: Value) -> tuple[Value, Value]:
         """The factor whose own axes come first in the layout on the left: so the product lies as the layout does."""
-        first = [min(self.position[x] for x in own if x) for own in (a.axes - b.axes, b.axes - a.axes)]
+        own = (a.axes - b.axes, b.axes - a.axes)
+        first = [min((self.position[x] for x in axes if x), default=self.rank) for axes in own]
         return (a, b) if first[0] < first[1] else (b, a)
 
     def _along(self, v: Value, axes: Sequence[str]) -> Value:
