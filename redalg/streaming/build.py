@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from redalg import numeric_integers as integers
-from redalg.graph import COMPARISONS, Node, rename_axes, state, walk
+from redalg.graph import COMPARISONS, Node, rename_axes, state
 from redalg.numeric_cast import cast_array
 from redalg.numeric_maps import EXACT_MAPS, FLOAT_MAPS
 from redalg.plan import key
 from redalg.streaming import kernels
-from redalg.streaming.lowering import Bound, contraction_groups, guarded_exp, void_exponent, widest
+from redalg.streaming.lowering import Bound, contraction_groups, guarded_exp, long_chain, number, void_exponent, widest
 from redalg.streaming.registers import Registers
 from redalg.streaming.tape import Array, Load, Ramp, Step, Tape, Value
 from redalg.void import is_statistic, split_exponent
@@ -26,13 +26,6 @@ from redalg.void import is_statistic, split_exponent
 SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
 COMPARE = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal}
 IN_PLACE = (np.exp, np.log, np.tanh, np.log1p, np.expm1, np.sin, np.cos)  # their result has the argument's dtype
-
-
-def _number(x: Array) -> Array:
-    return np.equal(x, x)
-
-
-NESTED = 16  # exponentials inside exponentials that recursion may pass
 
 
 class Builder(Registers):
@@ -72,10 +65,8 @@ class Builder(Registers):
     def value(self, node: Node) -> Value:
         """The register that holds a node's value; every node is emitted once."""
         if node not in self.memo:
-            if node.op == "exp":
-                inner = [n for n in walk(*node.args, done=self.memo) if n.op == "exp"]
-                for n in inner if len(inner) > NESTED else ():  # a long chain is emitted from its first link
-                    self.value(n)
+            for inner in long_chain(node, self.memo):
+                self.value(inner)
             self.memo[node] = self._emit(node)
         return self.memo[node]
 
@@ -278,7 +269,7 @@ class Builder(Registers):
         check, side = self._aside(void)
         made = {step.out for step in side}
         outer = tuple(dict.fromkeys(i for step in side for i in step.ins if i not in made)) if side else (check.reg,)
-        fn = guarded_exp(tuple(side), check.reg, outer, np.isfinite if split else _number)
+        fn = guarded_exp(tuple(side), check.reg, outer, np.isfinite if split else number)
         args = [plain, watched, *(self.values[i] for i in outer)]
         return self.step(fn, plain.kind, *args, axes=plain.axes, ufunc=True)
 
@@ -323,7 +314,7 @@ class Builder(Registers):
     def _rows_first(self, a: Value, b: Value) -> tuple[Value, Value]:
         """The factor whose own axes come first in the layout on the left: so the product lies as the layout does."""
         own = (a.axes - b.axes, b.axes - a.axes)
-        first = [min((self.position[x] for x in axes if x), default=self.rank) for axes in own]
+        first = [min((self.position[x] for x in s if x), default=self.rank) for s in own]
         return (a, b) if first[0] < first[1] else (b, a)
 
     def _along(self, v: Value, axes: Sequence[str]) -> Value:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from redalg.graph import FALSE, Node, where
+from redalg.graph import FALSE, Node, walk, where
 from redalg.streaming.tape import Array, Step, execute
 from redalg.void import is_void, split_exponent
 
+NESTED = 16  # exponentials inside exponentials that recursion may pass
 RANK = {"b": 0, "i": 1, "f": 2, "c": 3}
 
 
@@ -34,6 +35,16 @@ def nearest_float(value: Fraction) -> float:
         return float(value)
     except OverflowError:
         return np.inf if value > 0 else -np.inf
+
+
+def number(x: Array) -> Array:
+    return np.equal(x, x)
+
+
+def long_chain(node: Node, known: Container[Node]) -> list[Node]:
+    """The exponentials inside one, innermost first, where they are too many to be emitted by recursion."""
+    inner = [n for n in walk(*node.args, done=known) if n.op == "exp"] if node.op == "exp" else []
+    return inner if len(inner) > NESTED else []
 
 
 def contraction_groups(node: Node) -> tuple[tuple[Node, ...], tuple[Node, ...]] | None:
