@@ -1,8 +1,8 @@
 """Names in printed source: marked while it is under construction, spelled when it is complete.
 
 Printers write their own names (``row``, ``t``, ``load_float32``) as they are, and whatever comes from a spec between
-marks: letters that identifiers may hold. So no name of a spec is ever taken for one of the printer's, whatever printers put
-before or behind it, and no list of words has to be kept. `spelled` takes the marks away. A word keeps its spelling
+marks: letters that identifiers may hold. So no name of a spec is ever taken for one of the printer's, whatever
+printers put before or behind it, and no list of words has to be kept. `spelled` takes the marks away. A word keeps its spelling
 unless an identifier it stands in would then be one that the source has already; then it gets another one. Identifiers
 that were different stay so: nothing is captured.
 
@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 
 OPERAND, RESULT, VALUE, AXIS, ESCAPE = "ǀǁǂǃʘ"
 KINDS = OPERAND + RESULT + VALUE + AXIS
-ENDINGS = re.compile(r"(.*?)((?:_(?:a|b|new|other|best|some|start|(?:seen|first)\d*))*)")  # of values in a program's steps
+ENDINGS = re.compile(r"(.*?)((?:_(?:a|b|new|other|best|some|start|(?:seen|first)\d*))*)")  # of values in steps
 FIXED = frozenset(keyword.kwlist) | frozenset(dir(builtins)) | {"__debug__"}
 COUNTS = frozenset({"n", "n_b", "n_new", "n_some"})
 

@@ -107,8 +107,8 @@ def test_numpy_and_the_simulated_gpu(shape: str, words: str, order: str) -> None
 
 @pytest.mark.parametrize("shape, words", [("turned", "own"), ("two", "count"), ("kept", "state")])
 @pytest.mark.parametrize("schedule", [
-    Schedule(8, 4, 1, 4, column=True), Schedule(8, 4, 1, 4, column=True, beside=2), Schedule(32, 1, 4, 4, resident=True),
-    "cluster", "warp", "thread",
+    Schedule(8, 4, 1, 4, column=True), Schedule(8, 4, 1, 4, column=True, beside=2),
+    Schedule(32, 1, 4, 4, resident=True), "cluster", "warp", "thread",
 ], ids=str)  # fmt: skip
 def test_every_family_of_schedules(schedule: Any, shape: str, words: str) -> None:
     """`beside`, vectors and pieces are where an array's pattern decides how it is read."""

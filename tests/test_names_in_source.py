@@ -210,7 +210,8 @@ def test_hostile_names_run(turn: int, target: str) -> None:
     x, gain, bias, out, i, j = (HOSTILE[(turn + 5 * k) % len(HOSTILE)] for k in range(6))
     x = "x" if turn % 2 else x
     text = (f"tensors {x}[{i},{j}], {gain}[{j}], {bias}[{j}]; m__ = mean[{j}]({x}[{i},{j}]); "
-            f"v__ = mean[{j}](({x}[{i},{j}]-m__)**2); return {out} = ({x}[{i},{j}]-m__)/sqrt(v__ + 1/8)*{gain}[{j}] + {bias}[{j}]")  # fmt: skip
+            f"v__ = mean[{j}](({x}[{i},{j}]-m__)**2); "
+            f"return {out} = ({x}[{i},{j}]-m__)/sqrt(v__ + 1/8)*{gain}[{j}] + {bias}[{j}]")  # fmt: skip
     spec = ra.parse(text)
     form = ra.derive_incremental(spec)
     rng = np.random.default_rng(turn)
@@ -241,9 +242,8 @@ def test_slots_of_tensors_that_are_named_like_parts_of_each_other() -> None:
                 np.testing.assert_array_equal(found[name], value)
 
 
-@pytest.mark.parametrize("words", [{"x": "there", "y": "low"}, {"x": "pointer_float32", "y": "lanes"}, {"x": "n", "y": "row"}])
-def test_hostile_names_on_the_cpu(words: dict[str, str]) -> None:
-    x, y = words.values()
+@pytest.mark.parametrize("x, y", [("there", "low"), ("pointer_float32", "lanes"), ("n", "row")])
+def test_hostile_names_on_the_cpu(x: str, y: str) -> None:
     form = ra.derive_incremental(ra.parse(f"return {y} = {x}[i,j] - max[j]({x}[i,j])"))
     array = np.arange(24, dtype=np.float32).reshape(3, 8)
     np.testing.assert_array_equal(form.compile("cpu")(**{x: array}), array - array.max(1, keepdims=True))
