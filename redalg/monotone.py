@@ -58,7 +58,10 @@ class Puller(Quantifiers):
                 body.args[2].op == "special" and self.scope.varies(body.args[1]) and self._worth_pulling(body.args[1])
             )
         fact = FUNCTIONS.get(body.op)
-        return fact is not None and fact.direction != 0 and self.scope.varies(body.args[0])
+        if fact is None or not fact.direction or not self.scope.varies(body.args[0]):
+            return False
+        low = ("positive", "nonnegative", "above_minus_one")  # outside its domain a map is NaN, an extremum no longer
+        return not fact.domain or fact.domain in low and self.signs.nonnegative(body.args[0])
 
     def _ext_add(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
         varying = g.add(*(t for t in body.args if self.scope.varies(t)))

@@ -104,6 +104,15 @@ def test_stage_values_with_an_inner_axis_beside_elements_without_it(kind: str, n
     compare(spec, rtol=1e-8, **{t.name: arrays[t.name] for t in spec.tensors})
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("body", ["log(x[j])", "log1p(x[j])", "asin(x[j])", "acosh(x[j])", "log(x[j]) * 2 + 1"])
+def test_an_extremum_of_elements_alone_always_has_a_form(kind: str, body: str) -> None:
+    spec = ra.parse(f"return y = {kind}[j]({body})")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        compare(spec, x=np.array([0.5, 0.25, 1.0, 0.75]))
+        compare(spec, x=np.array([0.5, -1.25, 1.5, 0.75]))
+
+
 # --- top-k, complex numbers ----------------------------------------------------------------------------------------
 
 
