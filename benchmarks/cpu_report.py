@@ -75,7 +75,8 @@ HEAD = """# Kernels on the CPU
 process; in brackets their time over ours. Results were checked against float64 on poisoned memory before anything was
 timed. They go to memory that is given (`out=`), temporary arrays come from a heap that keeps them: no page faults.
 *Limit*: the fastest copy and read of as many bytes, timed beside every operation; what is read and matched by a write
-at the rate of the copy, the rest at that of the read. *NumPy*: the usual text; *in place*: without temporary arrays. *Inductor*: `torch.compile` in its default mode.
+at the rate of the copy, the rest at that of the read. *NumPy*: the usual text; *in place*: without temporary arrays.
+*Inductor*: `torch.compile` in its default mode.
 """
 
 

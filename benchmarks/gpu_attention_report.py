@@ -10,10 +10,14 @@ from benchmarks.gpu_attention_cells import MATMUL
 from benchmarks.processes import ROOT, provenance
 
 PEERS = (
-    "cuDNN", "FlashAttention-2", "FlexAttention", "efficient attention", "math", "PyTorch", "dequantised", "FlexAttention, quick tanh", "Inductor", "Inductor, max-autotune",
+    "cuDNN", "FlashAttention-2", "FlexAttention", "efficient attention", "math", "PyTorch", "dequantised",
+    "FlexAttention, quick tanh", "Inductor", "Inductor, max-autotune",
     "matmul", "copy",
 )  # fmt: skip
-OWN = ("ours, exact tanh", "ours, anchor stays, exact tanh", "ours, one launch", "ours, two launches", "ours, mma.sync", "ours, bfloat16 cache")
+OWN = (
+    "ours, exact tanh", "ours, anchor stays, exact tanh", "ours, one launch", "ours, two launches", "ours, mma.sync",
+    "ours, bfloat16 cache",
+)  # fmt: skip
 MATMUL_WORK = 2 * 8192**3
 
 
@@ -33,10 +37,11 @@ def text(lines: list[dict[str, Any]], file: Path) -> str:
         f"Written by `python -m benchmarks.gpu_attention --report {file.name}` from the lines of `--out {file.name}`; "
         "contenders take turns of a quarter of a second on the same inputs, medians over rounds; results were checked "
         "against float64 first. TFLOP/s count the multiplications a mask leaves; decoding is counted in TB/s. "
-        "Inductor is `torch.compile` in its default mode, max-autotune its mode of that name without graphs. Soft caps: our "
-        "kernels compute tanh by a quick exponential and quotient, FlexAttention calls the exact one; lines that say "
-        "so have the exact one on our side, or the quick one on theirs. Latent attention has its projections absorbed: "
-        "the spec (`gpu_attention_latent.py`) is written for latent vectors by hand.",
+        "Inductor is `torch.compile` in its default mode, max-autotune "
+        "its mode of that name without graphs. Soft caps: "
+        "our kernels compute tanh by a quick exponential and quotient, FlexAttention calls the exact one; lines that "
+        "say so have the exact one on our side, or the quick one on theirs. Latent attention has its projections "
+        "absorbed: the spec (`gpu_attention_latent.py`) is written for latent vectors by hand.",
         "",
         provenance(lines),
         "",

@@ -194,7 +194,8 @@ def text(file: Path) -> str:
     about = " ".join((__doc__ or "").split("\n\n")[1].split())
     head = ["cell", "once MiB", "fused MiB", "read + written MiB", "of once", *(f"{c} %" for c in columns)]
     fused = planned_traffic()
-    out = ["# Counters of the hardware", "", about, "", f"{found[0]['device']}, {found[0]['conditions']}", "", provenance(found), ""]
+    out = ["# Counters of the hardware", "", about, "", f"{found[0]['device']}, {found[0]['conditions']}", ""]
+    out += [provenance(found), ""]
     out += ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for line in found:
         moved, counted = line["moved"] / 2**20, (line["read"] + line["written"]) / 2**20

@@ -27,7 +27,8 @@ def contenders(name: str | Any, arrays: dict[str, Any], left: Any, right: Any, *
     calls = {"ours": partial(run, out=out, **arrays), **launches(run, arrays), **peers}
     n, k = arrays["x"].shape[0], right.shape[1]
     work = 2 * n * right.shape[0] * k
-    return Contenders(calls, work, "operations", lambda y: sampled(y, (n, k), lambda z: z[list(ROWS)]), left @ right.double())
+    truth = left @ right.double()
+    return Contenders(calls, work, "operations", lambda y: sampled(y, (n, k), lambda z: z[list(ROWS)]), truth)
 
 
 def launches(run: Any, arrays: dict[str, Any]) -> dict[str, Callable[[], Any]]:
@@ -62,7 +63,6 @@ def drawn(*shape: int, dtype: str = "bfloat16") -> Any:
 
 
 def layer_norm(kind: str = "layer") -> Contenders:
-    import torch
     import torch.nn.functional as F
 
     x, W, weight, bias = drawn(N, N), drawn(N, N), drawn(N), drawn(N)

@@ -165,7 +165,10 @@ class Lab:
         return self._peer("torch", PEERS[cell.operation], sets)
 
     def inductor(self, cell: Cell, sets: list[Arguments], mode: str = "default") -> Contender:
-        """torch.compile with static shapes, in its default mode or another; caches of compiled functions are emptied, so that no cell meets a limit."""
+        """torch.compile with static shapes, in its default mode or another.
+
+        Caches of compiled functions are emptied, so that no cell meets a limit.
+        """
         torch._dynamo.reset()
         function = self.compiled(PEERS[cell.operation], dynamic=False, fullgraph=True, mode=mode)
         return self._peer("inductor" if mode == "default" else "inductor max-autotune", function, sets)

@@ -75,7 +75,8 @@ def tables(cells: Iterable[Record]) -> list[str]:
         group.sort(key=lambda r: (r["length"], r["dtype"] != "float32", r["dtype"]))
         lines += ["", f"## {operation}", ""]
         lines += [
-            "| dtype | sizes | MiB moved | limit µs | redalg µs | of the limit | torch µs | Inductor µs | max-autotune µs | schedule |"
+            "| dtype | sizes | MiB moved | limit µs | redalg µs | of the limit | torch µs | Inductor µs | "
+            "max-autotune µs | schedule |"
         ]
         lines += ["|---|---|---:|---:|---:|---:|---:|---:|---:|---|", *map(_row, group)]
     return lines

@@ -75,7 +75,8 @@ def report(
         lines.append(f"| {kind} | {sum(found.values())} | {' | '.join(str(found[by]) for by in BY)} |")
     lines += [
         "",
-        "Accepted mutants are proved, and fold to their definitions. *Same spec*: the hash of the spec is unchanged, the form is another one.",
+        "Accepted mutants are proved, and fold to their definitions. *Same spec*: the hash of the spec is "
+        "unchanged, the form is another one.",
         "*Another spec*: the mutated definition equals the form too; its hash differs.",
         "",
         "| change | where | same spec | another spec | certificates |",

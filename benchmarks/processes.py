@@ -29,7 +29,7 @@ def stamp() -> dict[str, str]:
     >>> sorted(stamp())
     ['commit', 'time']
     """
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = datetime.datetime.now(datetime.UTC)
     return {"commit": commit(), "time": now.isoformat(timespec="seconds")}
 
 

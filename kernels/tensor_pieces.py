@@ -41,6 +41,7 @@ def _kept(kernel: TensorKernel) -> None:
                         at, entry = (f"{count} * index + {k}", f"{count} * r + {k}") if count > 1 else ("index", "r")
                         out(f"store_{dtype}({local(part.name)}_pieces, {at}, {local(part.name)}[{entry}])")
             for part in (x for x in made.walk.parts if x.axes):
+                assert made.lane is not None  # parts with an axis are sums over it
                 with results.pairs():
                     place = f"index * {p.lanes} + i_{axis_name(made.lane)}"
                     out(f"store_float32x2({local(part.name)}_pieces, {place}, (sums[s], sums[s + 1]))")
@@ -91,5 +92,6 @@ def _loaded(kernel: TensorKernel, part: Part, piece: str) -> str:
     p = kernel.plan
     at = f"index * {p.pieces}{piece}"
     if part.axes:
+        assert kernel.made.lane is not None
         at = f"({at}) * {p.lanes} + i_{axis_name(kernel.made.lane)}"
     return f"load_float32({local(part.name)}_pieces, {at})"

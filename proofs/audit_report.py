@@ -11,7 +11,6 @@ from redalg.proofs.audit_search import Found
 from redalg.proofs.audit_terms import NAMES, Law
 from redalg.proofs.audit_text import hypothesis_text
 
-
 SHOWN = 40  # elements of a chunk that are written out
 
 

@@ -152,7 +152,7 @@ def _growths(raw: Cascade, stages: list[Node], choices: Choices) -> None:
             choices.growths[row.stage, row.u, row.mask] = unit
             met[row.u, row.mask] = unit, inside | met.get((row.u, row.mask), (unit, set()))[1]
     for row in rows:  # their means in the same terms
-        unit, inside = met.get((row.u, row.mask), (None, set()))
+        unit, inside = met.get((row.u, row.mask), (Fraction(0), set()))
         if unit and (row.rate / unit).denominator == 1:
             leaf = g.reduction("sum", raw.axis, nf.mono_node(row.varying))
             if leaf in inside or not raw.scope.uses(row.stage.args[0]):

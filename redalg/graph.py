@@ -316,7 +316,7 @@ def size(axes: Iterable[str]) -> Node:
 # --- walks ---------------------------------------------------------------------------------------------------------
 
 
-def walk(*roots: Node, done: Container[Node] = ()) -> Iterator[Node]:
+def walk(*roots: Node, done: Container[object] = ()) -> Iterator[Node]:
     """Every node below the roots once, arguments before the nodes that use them (deterministic order).
 
     What is in `done` is not entered; it may grow on the way. No walk recurses, however deep a chain of stages is.

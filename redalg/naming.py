@@ -2,9 +2,9 @@
 
 Printers write their own names (``row``, ``t``, ``load_float32``) as they are, and whatever comes from a spec between
 marks: letters that identifiers may hold. So no name of a spec is ever taken for one of the printer's, whatever
-printers put before or behind it, and no list of words has to be kept. `spelled` takes the marks away. A word keeps its spelling
-unless an identifier it stands in would then be one that the source has already; then it gets another one. Identifiers
-that were different stay so: nothing is captured.
+printers put before or behind it, and no list of words has to be kept. `spelled` takes the marks away. A word keeps
+its spelling unless an identifier it stands in would then be one that the source has already; then it gets another one.
+Identifiers that were different stay so: nothing is captured.
 
 >>> x, y = operand_name("x"), operand_name("t")
 >>> spelled(f"def f({x}, {y}):\\n    t = load({x}, {y})")[0]

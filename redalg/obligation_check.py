@@ -29,8 +29,8 @@ def check(
 ) -> str:
     """`tested`, `refuted`, or `vacuous` when no drawn point met the assumptions with a finite right side.
 
-    `budget` bounds the node evaluations; large pairs are tested at fewer points (at least one, unless none counts). `partial`: the
-    left side may be NaN (outside an assumption a form gives NaN, never another number).
+    `budget` bounds the node evaluations; large pairs are tested at fewer points (at least one, unless none counts).
+    `partial`: the left side may be NaN (outside an assumption a form gives NaN, never another number).
 
     >>> from redalg.graph import tensor, fn, add, mul
     >>> x, y = tensor("x"), tensor("y")

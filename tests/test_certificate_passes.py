@@ -56,7 +56,8 @@ ONE_PASS = {
     "masked variance": "n = sum[j](where(g[j]>0, 1, 0)); u = sum[j](where(g[j]>0, x[j], 0))/n; "
     "return y = sum[j](where(g[j]>0, (x[j]-u)**2, 0))/n",
     "masked twice": "n = sum[j](where(g[j]>0, where(h[j]<2, 1, 0), 0)); "
-    "u = sum[j](where(g[j]>0, where(h[j]<2, x[j], 0), 0))/n; return y = sum[j](where(g[j]>0, where(h[j]<2, (x[j]-u)**2, 0), 0))/n",
+    "u = sum[j](where(g[j]>0, where(h[j]<2, x[j], 0), 0))/n; "
+    "return y = sum[j](where(g[j]>0, where(h[j]<2, (x[j]-u)**2, 0), 0))/n",
     "masked by equality": "n = sum[j](where(eq(g[j], 3), 1, 0)); u = sum[j](where(eq(g[j], 3), x[j], 0))/n; "
     "return y = sum[j](where(eq(g[j], 3), (x[j]-u)**2, 0))/n",
     "masked by a complement": "n = sum[j](where(ne(g[j], 3), 1, 0)); u = sum[j](where(ne(g[j], 3), x[j], 0))/n; "

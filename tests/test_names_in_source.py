@@ -13,7 +13,7 @@ import builtins
 import keyword
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -182,8 +182,10 @@ def test_no_spelling_is_captured(family: str) -> None:
             if len({(m[0], given[m]) for m in words}) < len(words):
                 continue  # two of one kind are never called alike
 
-            def renamed(text: str, given: Any = given) -> str:
-                return naming._MARKED.sub(lambda m: m[1] + given[m[1], m[2]] + m[1], text)
+            def respelled(word: re.Match[str], given: Any = given) -> str:
+                return word[1] + given[word[1], word[2]] + word[1]
+
+            renamed = partial(naming._MARKED.sub, respelled)
 
             found = naming._names(own, dict.fromkeys(map(renamed, bearers)))
             assert len({*found.values()}) == len(bearers) and (own | taken).isdisjoint(found.values())

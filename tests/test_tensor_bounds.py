@@ -55,7 +55,8 @@ def judge(condition: Node, names: dict[str, int], rows: tuple[int, int], first: 
     """Compare with all positions; whether something was bounded, and whether the block was called whole."""
     found = bounds(condition, "i", "j", prints)
     known = names | {"i_first": rows[0], "i_last": rows[1], "j_first": first, "j_last": last}
-    low, high = (None if t is None else eval(plain(t), {"min": min, "max": max}, known) for t in (found.low, found.high))
+    words = {"min": min, "max": max}
+    low, high = (None if t is None else eval(plain(t), words, known) for t in (found.low, found.high))
     length = names["size_j"]
     at = [(i, j) for i in range(rows[0], rows[1] + 1) for j in range(length)]
     for i, j in at:

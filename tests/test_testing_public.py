@@ -313,7 +313,8 @@ def test_arrays_of_other_libraries_are_converted() -> None:
     boxed = lambda x: Boxed(variance(x.array))  # noqa: E731
     assert check_equivalence(VARIANCE, boxed, convert=Boxed, kinds=["ties"]).cases == 5
     torch = pytest.importorskip("torch")
-    assert check_equivalence(SOFTMAX, lambda x: torch.softmax(x, 1), convert=torch.from_numpy, kinds=["ordinary"], long=(33,))
+    kinds, convert = ["ordinary"], torch.from_numpy
+    assert check_equivalence(SOFTMAX, lambda x: torch.softmax(x, 1), convert=convert, kinds=kinds, long=(33,))
 
 
 # --- check_equivalence: what is wrong ---------------------------------------------------------------------------------
