@@ -140,7 +140,8 @@ def _sizes(spec: Spec, axis: tuple[str, ...]) -> dict[str, int]:
 
 
 def _cases(spec: Spec, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[Arrays]:
-    """Random numbers with one infinity in a row, at every place along the stream of every tensor."""
+    """Random numbers with one infinity in a row, at every place along the stream of every tensor, and with nothing
+    else in one of them: of either sign, of both, and NaN."""
     rng = np.random.default_rng(crc32(repr(spec.digest).encode()))
     for batch in _batches(spec):
         places = [list(_places(d, axis, sizes, _rows(spec, axis))) for d in batch]
@@ -176,6 +177,18 @@ def _places(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int], rows: str 
     for at in places:
         for value in (np.inf, -np.inf)[: 1 if d.domain & {"positive", "nonnegative"} else 2]:
             yield at, value
+    if axis[0] in d.axes:
+        yield from ((..., value) for value in _wholly(d, axis[0], sizes))
+
+
+def _wholly(d: Decl, axis: str, sizes: Mapping[str, int]) -> Iterator[Any]:
+    """What takes the place of a whole tensor: infinities of either sign, of both along the stream, and NaN."""
+    along = np.arange(sizes[axis]).reshape([-1 if a == axis else 1 for a in d.axes])
+    if not d.domain & {"positive", "nonnegative"}:
+        yield -np.inf
+        yield np.where(along % 2, np.inf, -np.inf)
+    yield np.inf
+    yield np.nan
 
 
 def _draw(domain: frozenset[str], shape: list[int], rng: np.random.Generator) -> np.ndarray:

@@ -33,7 +33,8 @@ def drawn(spec: Any, rng: np.random.Generator, lengths: dict[str, int]) -> Array
 
 
 def cases(spec: Any, rng: Random, lengths: dict[str, int], per_tensor: int) -> Iterator[Arrays]:
-    """Special values at random places; a declared domain is taken at its word."""
+    """Special values at random places, and alone in a streamed tensor; a declared domain is taken at its word."""
+    axes = {a for a, n in lengths.items() if n}
     for d in spec.tensors:
         if d.domain & {"bool", "integer", "complex"}:
             continue
@@ -42,6 +43,12 @@ def cases(spec: Any, rng: Random, lengths: dict[str, int], per_tensor: int) -> I
             at = tuple(rng.randrange(n) for n in arrays[d.name].shape)
             arrays[d.name][at] = rng.choice(SPECIAL[:1] if d.domain & {"positive", "nonnegative"} else SPECIAL)
             yield arrays
+        values = SPECIAL[::2] if d.domain & {"positive", "nonnegative"} else SPECIAL
+        for chosen in [*((v,) for v in values), SPECIAL[: len(values) - 1]]:  # nothing else in it, and both infinities
+            arrays = drawn(spec, np.random.default_rng(rng.getrandbits(32)), lengths)
+            if not axes.isdisjoint(d.axes):
+                arrays[d.name] = np.random.default_rng(rng.getrandbits(32)).choice(chosen, arrays[d.name].shape)
+                yield arrays
 
 
 def agree(form: Any, results: Arrays, arrays: Arrays) -> None:
@@ -101,6 +108,8 @@ TEXTS = (
     "return y = max[j](mean[j](x[i,j]) - 2*x[i,j])",
     "a = mean[j](x[i,j]); b = mean[j](w[j]); return y = mean[j]((x[i,j]-a)*(w[j]-b))",
     "m = max[j](x[i,j]); l = sum[j](exp(x[i,j]-m)); return y = argmax[j](exp(x[i,j]-m)/l)",
+    "m = max[j](x[i,j]); return y = max[j](exp(x[i,j]-m)/sum[j](exp(x[i,j]-m)))",
+    "return y = min[j](abs(x[i,j])/max[j](abs(x[i,j])))",
 )
 
 
@@ -113,18 +122,19 @@ def test_extrema_covariances_and_positions(text: str) -> None:
         for j in range(4):
             arrays = drawn(form.spec, np.random.default_rng(j), {"j": 4})
             arrays["x"][0, j] = value
+            arrays["x"][1] = value
             agree(form, named(form, form.compile("numpy")(**arrays)), arrays)
             for results in run(form, arrays, rng):
                 agree(form, results, arrays)
 
 
-@pytest.mark.parametrize("text", [TEXTS[0], TEXTS[2]])
+@pytest.mark.parametrize("text", [TEXTS[0], TEXTS[2], TEXTS[4]])
 def test_kernels_keep_the_guard(text: str) -> None:
     form = ra.derive_incremental(ra.parse(text), axis="j")
     cpu = form.compile("cpu")
     for j, value in enumerate((np.inf, -np.inf, np.nan, np.inf)):
         arrays = {k: v.astype(np.float32) for k, v in drawn(form.spec, np.random.default_rng(j), {"j": 4}).items()}
-        arrays["x"][0, j] = value
+        arrays["x"][0, j] = arrays["x"][1] = value
         agree(form, named(form, cpu(**arrays)), arrays)
         agree(form, simulated(form, arrays)[0], arrays)
 
