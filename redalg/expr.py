@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
@@ -123,10 +124,19 @@ def check_name(name: str, kind: str, where: str) -> str:
     """A usable identifier, or a four-part error."""
     if not name.isidentifier() or keyword.iskeyword(name):
         raise RedalgError(f"the {kind} name {name!r}", where, "it is not a Python identifier", "use letters, digits, _")
+    check_normal(name, kind, where)
     if kind == "tensor" and name in RESERVED | _ARGUMENTS:
         why = "it is a word of the text grammar" if name in RESERVED else "it is an argument of the calls"
         raise RedalgError(f"the tensor name {name!r}", where, why, f"rename it, e.g. {name}_ or {name.upper()}")
     return name
+
+
+def check_normal(name: str, kind: str, where: str) -> None:
+    """Identifiers that Python takes for one (it normalises them) may not be two names here, where they are strings."""
+    plain = unicodedata.normalize("NFKC", name)
+    if name != plain:
+        why = f"it is not in normal form (NFKC): in source, Python reads it as {plain!r}"
+        raise RedalgError(f"the {kind} name {name!r}", where, why, f"write {plain!r}")
 
 
 def axis_names(axis: Any, where: str) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ import sympy
 
 from redalg import graph as g
 from redalg.errors import RedalgError
-from redalg.expr import make_domain
+from redalg.expr import check_normal, make_domain
 from redalg.grammar_expr import Expressions
 from redalg.monoid import Monoid
 from redalg.operand import number_operand
@@ -137,6 +137,7 @@ class _Parser(Expressions):
         name = self.kind("name", "the name of a monoid")
         if name in self.monoids:
             raise self.error(at, f"the monoid {name!r}", "it is defined twice", "rename one")
+        check_normal(name, "monoid", f"ra.parse, at character {at}")
         self.need("=")
         combined, single = self.group(None)
         self.need("identity")

@@ -10,6 +10,7 @@ import sympy
 
 from redalg import graph as g
 from redalg.errors import RedalgError
+from redalg.expr import check_normal
 from redalg.graph import Node
 from redalg.operand import number_operand
 from redalg.translate import refuse_unsupported, settle, to_node, to_sympy
@@ -63,6 +64,7 @@ class Monoid:
             raise RedalgError(
                 f"the name {name!r}", "ra.Monoid", "it is not an identifier", 'use a name such as "affine"'
             )
+        check_normal(name, "monoid", "ra.Monoid")
         where = f"ra.Monoid({name!r})"
         self.single = not isinstance(identity, (tuple, list))
         neutral = (identity,) if self.single else tuple(identity)

@@ -226,20 +226,24 @@ def test_an_error_is_that_of_the_exact_definition() -> None:
     def bad(x: np.ndarray) -> Any:
         return np.var(x) * 1.25
 
-    ax = pictures.error_growth(
-        form, (5, 9), (1.0, 64.0), draw=draw, others={"bad": bad, "none": lambda x: np.nan}, seed=5
-    )
+    def raw(x: np.ndarray) -> Any:
+        return np.sum(x**2) / len(x) - np.sum(x) ** 2 / len(x) ** 2
+
+    others = {"bad": bad, "raw": raw, "none": lambda x: np.nan}
+    ax = pictures.error_growth(form, (5, 9), (1.0, 64.0), draw=draw, others=others, seed=5)
     plain = errors(ax, 0)["uncentred sums"]
     for place, n in enumerate((5, 9)):
-        worst = 0.0
+        worst, bound = 0.0, 0.0
         for seed in (5, 6, 7):
             data = draw(9, 64.0, np.random.default_rng(seed))["x"][:n]
             exact = [Fraction(v) for v in data.tolist()]
             mean = sum(exact) / n
             true = sum((v - mean) ** 2 for v in exact) / n
-            computed = np.sum(data**2) / n - np.sum(data) ** 2 / n**2
-            worst = max(worst, float(abs(Fraction(float(computed)) - true) / true))
-        assert plain[place] == pytest.approx(worst, rel=0.5)
+            worst = max(worst, float(abs(Fraction(float(raw(data))) - true) / true))
+            # both sums have n roundings, a square and two quotients at most two each, and so has the difference
+            bound = max(bound, 2 * (n + 4) * 2.0**-53 * float(sum(v * v for v in exact) / n / true))
+        assert errors(ax, 0)["raw"][place] == pytest.approx(worst, rel=1e-9)
+        assert 0 < plain[place] <= bound
     assert errors(ax, 0)["bad"] == pytest.approx([0.25, 0.25], rel=1e-9)
     assert np.isnan(errors(ax, 0)["none"]).all()
     lost = [line for line in ax.child_axes[0].lines if line.get_gid() == "lost:none"]
