@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from redalg.graph import (
     INF,
     NEG_INF,
+    TRUE,
     ZERO,
     Node,
     add,
@@ -190,6 +191,8 @@ class PassLowering:
 
     @staticmethod
     def _usable(a: Anchor, value: Node) -> Node:
+        if a.follows:
+            return TRUE
         usable = finite(value)
         return logical("and", usable, compare("ne", value, ZERO)) if a.kind == "mul" else usable
 

@@ -168,7 +168,8 @@ class _Program:
                 held |= dict(zip(s.parts, nodes, strict=True))
         moved = add(guess, symbolic.resolve(anchor.shift, held, axes_of))
         body.write(f"{name} = {body.text(moved)}")
-        body.write(f"{name} = np.where(np.isfinite({name}), {name}, {name}_start)")
+        if not anchor.follows:
+            body.write(f"{name} = np.where(np.isfinite({name}), {name}, {name}_start)")
 
     def _combine(self, p: PassPlan, number: int) -> str:
         body = self._body()

@@ -20,8 +20,11 @@ def lean_plan(plan: Plan) -> Plan | None:
     if passes == plan.passes:
         return None
     gone = _gone(passes[-1])
-    outputs = tuple(replace(o, value=resolve(o.value, gone, {})) for o in plan.outputs)
-    return replace(plan, passes=passes, outputs=outputs, obligations=())
+    outputs = []
+    for o in plan.outputs:
+        finite = resolve(o.finite, gone, {}) if o.finite is not None else None
+        outputs.append(replace(o, value=resolve(o.value, gone, {}), finite=finite))
+    return replace(plan, passes=passes, outputs=tuple(outputs), obligations=())
 
 
 def _gone(p: PassPlan) -> dict[str, Node]:
@@ -30,6 +33,7 @@ def _gone(p: PassPlan) -> dict[str, Node]:
 
 def _lean_pass(p: PassPlan) -> PassPlan:
     names = {found for a in p.anchors if (found := vanishing(a, p)) is not None}
+    p = replace(p, anchors=tuple(replace(a, follows=vanishing(a, p) is not None) for a in p.anchors))
     p = replace(p, slots=tuple(replace(s, vanishes=s.name in names) for s in p.slots))
     gone = _gone(p)
     slots = tuple(replace(s, moves=tuple(m for m in s.moves if m.slot not in names or s.vanishes)) for s in p.slots)

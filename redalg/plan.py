@@ -61,6 +61,7 @@ class Anchor:
     target: Node | None  # policy "extremum": over slots (earlier ones, or slots without this anchor) and parameters
     shift: Node | None  # policy "mean": target - A, over slots held at A
     why: str = ""  # the computed reason for the choice, for `explain`
+    follows: bool = False  # lean forms: it moves to infinities and NaN, too, since no slot is left that remembers them
 
     @property
     def is_unit(self) -> bool:

@@ -235,7 +235,8 @@ class _Merge:
             new, by_a = resolve(anchor.target or ZERO, self.new, self.axes), None
         else:
             step = self._step(anchor)
-            if not self.names and not always_finite(anchor.generator):  # of an infinite mean an anchor takes no notice
+            # Of an infinite mean an anchor takes no notice.
+            if not (self.names or anchor.follows or always_finite(anchor.generator)):
                 step = where(finite(step), step, ZERO)
             new = add(a[anchor.name], step)
             if anchor.kind == "mul" and not nonzero(new, self.positive):

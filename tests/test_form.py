@@ -169,3 +169,25 @@ def test_a_lean_form_runs_and_keeps_less():
     np.testing.assert_allclose(lean.result(), full.result(), rtol=1e-13)
     assert set(lean.state) < set(full.state)
     assert {s.name for s in form.lean.slots} - {"n"} == set(lean.state)
+
+
+@pytest.mark.parametrize("name", ["variance", "covariance", "cross_covariance", "geometric_mean"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_lean_form_gives_no_number_where_the_definition_has_none(name, value):
+    entry = ra.catalog.entry(name)
+    form = ra.derive_incremental(entry.spec, axis=entry.axis).lean
+    for seed, tensor in enumerate(t for t in form.spec.tensors if form.plan.axis[0] in t.axes):
+        arrays = {n: np.asarray(a, float) for n, a in entry.sample(seed).items()}
+        along = {t.name: t.axes.index(form.plan.axis[0]) for t in form.spec.tensors if form.plan.axis[0] in t.axes}
+        length = arrays[tensor.name].shape[along[tensor.name]]
+        for place in (0, length // 2, length - 1):
+            hit = {n: a.copy() for n, a in arrays.items()}
+            hit[tensor.name][(slice(None),) * along[tensor.name] + (place,)] = abs(value) if tensor.domain else value
+            parts = [form.accumulator(**{n: a for n, a in hit.items() if n not in along}) for _ in range(3)]
+            for part, (lo, hi) in zip(parts, [(0, 1), (1, 1), (1, length)], strict=True):
+                part.update(**{n: hit[n].take(range(lo, hi), k) for n, k in along.items()})
+            with np.errstate(all="ignore"):
+                parts[0].merge(parts[1])
+                parts[0].merge(parts[2])
+                found, truth = np.asarray(parts[0].result()), np.asarray(ra.reference(form.spec, **hit))
+            assert np.all(np.isnan(found) | (found == truth)), (tensor.name, place, found, truth)

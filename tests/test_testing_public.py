@@ -310,11 +310,10 @@ def test_arrays_of_other_libraries_are_converted() -> None:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
             return np.asarray(self.array, dtype=dtype)
 
-    boxed = lambda x: Boxed(variance(x.array))  # noqa: E731
-    assert check_equivalence(VARIANCE, boxed, convert=Boxed, kinds=["ties"]).cases == 5
+    assert check_equivalence(VARIANCE, lambda x: Boxed(variance(x.array)), convert=Boxed, kinds=["ties"]).cases == 5
     torch = pytest.importorskip("torch")
-    kinds, convert = ["ordinary"], torch.from_numpy
-    assert check_equivalence(SOFTMAX, lambda x: torch.softmax(x, 1), convert=convert, kinds=kinds, long=(33,))
+    told = {"convert": torch.from_numpy, "kinds": ["ordinary"], "long": (33,)}
+    assert check_equivalence(SOFTMAX, lambda x: torch.softmax(x, 1), **told)
 
 
 # --- check_equivalence: what is wrong ---------------------------------------------------------------------------------

@@ -78,6 +78,8 @@ class _Merge:
         value = home + self._evaluated(step, held)
         if step.clamp:
             value = np.minimum(np.maximum(value, np.minimum(home, other)), np.maximum(home, other))
+        if step.anchor.follows:
+            return value
         usable = np.isfinite(value)
         if step.anchor.kind == "mul":
             usable &= value != 0

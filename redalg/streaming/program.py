@@ -199,6 +199,8 @@ class Program:
             low = reduction("min", reduced, where(finite, g, INF))
             high = reduction("max", reduced, where(finite, g, NEG_INF))
             target = extremum("minimum", extremum("maximum", target, low), high)
+        if anchor.follows:
+            return target
         usable = is_finite(target)
         if anchor.kind == "mul":
             usable = Node("and", (usable, compare("ne", target, ZERO)))
@@ -290,6 +292,8 @@ def is_finite(node: Node) -> Node:
 def own_value(anchor: Anchor) -> Node:
     """The anchor of a single element: its generator; 0 (or 1, where it divides) if that cannot be one."""
     g = anchor.generator
+    if anchor.follows:
+        return g
     usable, other = is_finite(g), ZERO
     if anchor.kind == "mul":
         usable, other = Node("and", (usable, compare("ne", g, ZERO))), ONE
