@@ -225,14 +225,14 @@ class Cascade:
         return total
 
     def contracted(self, pairs: list[tuple[Poly, Poly]], stage: Node) -> Iterator[tuple[Poly, Poly]]:
-        """Pairs whose products have the fresh axes of open contractions in every term, or in none."""
+        """Pairs whose products have the same fresh axes of open contractions in every term: those of the elements."""
         for big, factor in pairs:
             if not any(_fresh(m) for p in (big, factor) for m in p.terms):
                 yield big, factor
                 continue
             for m, c in big.terms.items():
-                summed = factor if _fresh(m) else self._bind(factor, nf.constant(1), stage.axes)
-                yield nf.from_mono(m, c), summed
+                along = frozenset(a for gen, _ in m for a in gen.axes)
+                yield nf.from_mono(m, c), self._bind(factor, nf.constant(1), stage.axes | along)
 
     # --- order reductions, products, quantifiers, user monoids ---
 

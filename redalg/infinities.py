@@ -50,7 +50,8 @@ def guard(node: Node, axis: tuple[str, ...], level: int) -> tuple[Node, Node]:
     conditions = [_over(_usable(_as_read(v, node), level), v.axes - node.axes) for v in values]
     if level == 3:
         tensors = [n for n in g.leaves(node) if not n.attr.domain & {"bool", "integer", "complex"}]
-        conditions = [_over(finite(t), t.axes - (node.axes - set(axis))) for t in tensors]
+        along = [g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t) for t in tensors]
+        conditions = [_over(c, c.axes - node.axes) for c in along]
     return g.logical("and", *conditions), _otherwise(node, values)
 
 

@@ -34,9 +34,12 @@ def deviations(raw: Cascade, backend: RawBackend, stage: Node, choices: Choices)
         if not elements or any(raw.scope.mixed(a) for a in plain.args):
             continue
         found = _of(raw, backend, g.add(*elements), g.sub(plain, g.add(*elements)), choices)
+        if found is not None and not fits(raw, stage, plain, found):
+            found = _own_mean(found.generator)
         if found is not None:
             choices.deviations[stage, plain] = choice = choices.centre(found)
-            choices.inside.setdefault((stage, choice.generator), choice)
+            if fits(raw, stage, choice.generator, choice):
+                choices.inside.setdefault((stage, choice.generator), choice)
 
 
 def sums_inside(raw: Cascade, body: Node) -> Iterator[Node]:
@@ -63,7 +66,11 @@ def _of(raw: Cascade, backend: RawBackend, elements: Node, fixed: Node, choices:
     moving = choices.with_exponent(x)
     if moving:  # it moves with its exponential: one anchor serves both
         return next((c for c in located if c in moving), moving[0])
-    return located[0] if located else Choice(x, "add", "mean", None, nf.UNIT, OWN_MEAN)
+    return located[0] if located else _own_mean(x)
+
+
+def _own_mean(x: Node) -> Choice:
+    return Choice(x, "add", "mean", None, nf.UNIT, OWN_MEAN)
 
 
 def can_centre(x: Node) -> bool:
@@ -137,14 +144,15 @@ def elements(raw: Cascade, backend: RawBackend, stage: Node, value: StageValue, 
             continue
         moving = choices.with_exponent(x)
         if moving:
-            if _meets_additively(raw, rows, x):
-                choices.inside[stage, x] = choices.centre(moving[0])
+            fitting = [c for c in moving if fits(raw, stage, x, c)]
+            if fitting and _meets_additively(raw, rows, x):
+                choices.inside[stage, x] = choices.centre(fitting[0])
             continue
         contexts = [h for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0]))]
         located = (_plain_choice(c) for h in contexts for c in _locations(backend, h, x, [((x, Fraction(1)),)]))
-        found = next(located, None)
+        found = next((c for c in located if fits(raw, stage, x, c)), None)
         if found is None and _meets_additively(raw, rows, x):
-            found = Choice(x, "add", "mean", None, nf.UNIT, OWN_MEAN)
+            found = _own_mean(x)
         if found is not None:
             choices.inside[stage, x] = choices.centre(found)
 
@@ -235,8 +243,7 @@ def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
             if x in serving:
                 choices.inside.pop((s, x), None)
             elif (s, x) not in choices.inside:
-                free = s.axes | x.axes
-                fitting = [c for c in known if c.axes(raw.axis) <= free]
+                fitting = [c for c in known if fits(raw, s, x, c)]
                 if len(fitting) > 1:
                     fitting.sort(key=lambda c: -_agreement(raw, s, c))
                 if fitting:
@@ -251,10 +258,19 @@ def _about_its_own(raw: Cascade, stage: Node, x: Node, known: list[Choice], choi
     rests = {frozenset(t for t in e if t[0] not in mine) for e in rows if mine & {gen for gen, _ in e}}
     own = [c for c in known if c.policy == "mean" and {frozenset(c.weights or ())} == rests]
     if own:
-        choices.inside[stage, x] = own[0]
+        if fits(raw, stage, x, own[0]):
+            choices.inside[stage, x] = own[0]
         for key, choice in choices.deviations.items():
-            if key[0] is stage and choice.generator is x:
+            if key[0] is stage and choice.generator is x and fits(raw, stage, key[1], own[0]):
                 choices.deviations[key] = own[0]
+
+
+def fits(raw: Cascade, stage: Node, x: Node, choice: Choice) -> bool:
+    """Whether an expression in the body of a stage is read along all axes of the anchor.
+
+    A contraction that is left open reads an anchor along its own axis only where the expression has that axis.
+    """
+    return choice.axes(raw.axis) <= stage.axes | x.axes
 
 
 def _agreement(raw: Cascade, stage: Node, choice: Choice) -> int:

@@ -82,10 +82,10 @@ def renamed(m: Mono, names: dict[str, str]) -> Mono:
     return out
 
 
-def plain_axes(root: Node) -> tuple[Node, dict[str, str]]:
-    """Fresh axis names (``d~1``) undone where the plain name is free, and the renaming that was undone."""
+def plain_axes(root: Node, among: Iterable[str] | None = None) -> tuple[Node, dict[str, str]]:
+    """Fresh axis names (``d~1``), all or `among` some, undone where the plain name is free, and what was undone."""
     undo: dict[str, str] = {}
-    for a in sorted(a for a in root.axes if "~" in a):
+    for a in sorted(a for a in (root.axes if among is None else root.axes & frozenset(among)) if "~" in a):
         plain = a.split("~")[0]
         while plain in root.axes or plain in undo.values() or _binds(root, plain, a):
             plain += "'"
@@ -108,7 +108,8 @@ def _binds(root: Node, plain: str, fresh: str) -> bool:
 def summed(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Node:
     """The sum of a monomial over fresh axes (where a condition selects it), which get their plain names back."""
     body = mono_node(bound)
-    inner, undo = plain_axes(body if selected is None else g.where(selected, body, g.ZERO))
+    fresh = tuple(fresh)
+    inner, undo = plain_axes(body if selected is None else g.where(selected, body, g.ZERO), fresh)
     return g.reduction("sum", sorted(undo.get(a, a) for a in fresh), inner)
 
 

@@ -90,6 +90,8 @@ GROUPS = {
     "sums": "a = sum[j](G[j,g]*x[j]); m = mean[j](x[j]); return S = mean[j](sum[g]((x[j] - a)*(x[j] - m)))",
     "exponentials": "a = max[j](G[j,g]*x[j]); return S = sum[j](sum[g](exp(G[j,g]*x[j] - a)))",
     "centroids": "c = sum[j](G[j,g]*y[j,d])/sum[j](G[j,g]); return S = sum[j](sum[g](G[j,g]*sum[d]((y[j,d] - c)**2)))",
+    "analysis of variance": "a = sum[j](G[j,g]*x[j])/sum[j](G[j,g]); m = mean[j](x[j]); "
+    "W = sum[j](sum[g](G[j,g]*(x[j] - a)**2)); T = sum[j](sum[g](G[j,g]*(x[j] - m)**2)); return S = (T - W)/W",
 }
 
 

@@ -89,19 +89,28 @@ class Tape:
         """The roots as arrays with a leading batch dimension. Scalars (`n`, Python numbers) are taken as they are."""
         regs = list(self.template)
         for reg, axis in self.lengths:
-            regs[reg] = sizes[axis]
+            regs[reg] = length_of(axis, sizes)
         for reg, name, perm, index, dtype, contiguous in self.loads:
             regs[reg] = _enter(env[name], perm, index, dtype, contiguous)
         for reg, axis, shape in self.ramps:
             start = offset.get(axis, 0)
-            regs[reg] = np.arange(start, start + sizes[axis], dtype=np.int64).reshape(shape)
+            regs[reg] = np.arange(start, start + length_of(axis, sizes), dtype=np.int64).reshape(shape)
         execute(self.steps, regs)
         return [_leave(regs[root.reg], root, sizes) for root in self.roots]
 
     def extent(self, sizes: Mapping[str, int], streamed: str) -> int:
         """Elements that the largest temporary along the streamed axis has per index of it."""
         along = (axes - {streamed} for axes in self.extents if streamed in axes)
-        return max((prod(sizes.get(axis, 1) for axis in axes) for axes in along), default=1)
+        return max((prod(sizes.get(of_copy(axis), 1) for axis in axes) for axes in along), default=1)
+
+
+def of_copy(axis: str) -> str:
+    """The axis itself: that of ``g'``, a second index along ``g``, is ``g``."""
+    return axis.rstrip("'")
+
+
+def length_of(axis: str, sizes: Mapping[str, int]) -> int:
+    return sizes[of_copy(axis)]
 
 
 def execute(steps: Sequence[Step], regs: list[Any]) -> None:
@@ -131,7 +140,7 @@ def _leave(value: Any, root: Root, sizes: Mapping[str, int]) -> Array:
         value = np.asarray(value, object if wide else root.dtype).reshape((1,) * len(root.perm))
     result = value.transpose(root.perm)[root.drop]
     if root.lacks:
-        result = np.broadcast_to(result, (result.shape[0], *(sizes[axis] for axis in root.order)))
+        result = np.broadcast_to(result, (result.shape[0], *(length_of(axis, sizes) for axis in root.order)))
     if root.copy or result.dtype != root.dtype and result.dtype != object:
         result = result.astype(root.dtype if result.dtype != object else object, order="C")
     return result

@@ -18,6 +18,7 @@ from redalg.streaming.merge import Overflow
 from redalg.streaming.pieces import Pieces, nbytes, reach, shifted
 from redalg.streaming.span import Span
 from redalg.streaming.state import State
+from redalg.streaming.tape import length_of
 
 LEVELS = 63  # positions are int64
 Key = tuple[int, int]  # level, index
@@ -92,7 +93,7 @@ def _rows_at_once(engine: Engine, stretch: Stretch) -> int:
 def _volume(axes: tuple[str, ...], stretch: Stretch) -> int:
     volume = 1
     for axis in axes:
-        volume *= stretch.sizes[axis]
+        volume *= length_of(axis, stretch.sizes)
     return volume
 
 
