@@ -83,6 +83,22 @@ def alignment(pointer: int) -> int:
     return pointer & -pointer & 31 if pointer & 15 else 16
 
 
+def handle_of(stream: Any) -> int:
+    """The driver's handle of a stream: a number, or an object of PyTorch, CuPy, Numba or with ``__cuda_stream__``."""
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    handle = getattr(stream, "handle", None)
+    if handle is None:
+        why, fix = "it has no handle of a CUDA stream", "pass a stream of PyTorch, CuPy or Numba, or its handle"
+        raise RedalgError(f"stream={stream!r}", "the call", why, fix)
+    return int(getattr(handle, "value", handle) or 0)
+
+
 # --- PyTorch ---------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from redalg.binding import Bound, bind, result_flows
 from redalg.definition import reference
 from redalg.errors import RedalgError
-from redalg.integer_bounds import calculated, fits
+from redalg.integer_bounds import Integers
 from redalg.kernels.arrays import plain
 from redalg.kernels.check import check
 from redalg.kernels.cpu_build import functions
@@ -141,9 +141,10 @@ class CpuRun(Shown):
 
     def _integers_fit(self, bound: Bound, sizes: Mapping[str, int]) -> bool:
         """Whether int64 holds every integer of the call; else NumPy computes it, and raises where it has to."""
-        nodes = list(self.form.spec.outputs.values())
-        names = self._once(("integers", *bound.dtypes.items()), lambda: calculated(nodes, bound.dtypes))
-        return not names or fits(nodes, bound.dtypes, sizes, bound.arrays)
+        nodes, dtypes = list(self.form.spec.outputs.values()), tuple(bound.dtypes.items())
+        found = self._once(("integers", *dtypes), lambda: Integers(nodes, bound.dtypes))
+        certain = self._calls(("integers", *dtypes, *sizes.items()), lambda: found.certain(sizes))
+        return certain or found.fits(sizes, bound.arrays)
 
     # --- once per kind of call ------------------------------------------------------------
 

@@ -11,13 +11,15 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.kernels import driver
 from redalg.kernels.admitting import NUMBERS, admitted
-from redalg.kernels.arrays import NUMPY, Framework, alignment, dtype_name, framework_of
+from redalg.kernels.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
 from redalg.kernels.choosing import Override
 from redalg.kernels.counters import Counters
+from redalg.kernels.cuda_integers import looking
 from redalg.kernels.cuda_receiving import Receiving, filled
 from redalg.kernels.driver import Launch
 from redalg.kernels.ir import STORAGE
 from redalg.kernels.layouts import View
+from redalg.kernels.nothing import definition_of_nothing
 from redalg.kernels.planning import Planned, plan, typical
 from redalg.kernels.store import Once
 from redalg.kernels.tensor_maps import TensorMaps, places
@@ -41,7 +43,8 @@ class CudaRun(Shown):
 
     ``schedule="measure"``: the first call with arrays of a kind times the schedules the model finds best on them
     (seconds, most of it compiling) and keeps the fastest, also on disk; `deterministic` leaves those that add in the
-    same order. Such a call cannot be captured.
+    same order. Such a call cannot be captured, nor can one whose integers might leave int64 (sums of int64, products of
+    int32): it looks at their magnitudes on the device first, and NumPy computes it where these leave it open.
 
     Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
     mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. There float8 is read as
@@ -77,6 +80,7 @@ class CudaRun(Shown):
         self._names = tuple(t.name for t in form.spec.tensors)
         self._single = len(form.spec.outputs) == 1
         self._ready: dict[Any, Ready] = {}
+        self.looks = True  # at integers that might leave int64
         self._once = Once()
         self._last: Ready | None = None
 
@@ -156,7 +160,10 @@ class CudaRun(Shown):
     def explain(self) -> str:
         """The form's explanation, and how and why the kernel is scheduled as it is."""
         lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}"]
-        return "\n".join([*lines, *(f"  {line}" for line in self.planned.choice.reasons)]) + "\n"
+        lines += [f"  {line}" for line in self.planned.choice.reasons]
+        if self._last is not None and self._last.looking is not None:
+            lines.append(f"  {self._last.looking}")
+        return "\n".join(lines) + "\n"
 
     def __repr__(self) -> str:
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
@@ -213,16 +220,17 @@ class Ready:
         self._order = self._arguments(rows)
         self.launch: Callable[..., Any] | None = None
         if not self.no_rows:
-            planned = self.planned
-            self.launch = Launch(
-                planned.module, target.cc, planned.choice.registers, planned.geometry, self._fixed(views)
-            )
+            made, fixed = self.planned, self._fixed(views)
+            self.launch = Launch(made.module, target.cc, made.choice.registers, made.geometry, fixed)
         self.again: Callable[..., Any] | None = None
         if self.planned.again is not None and not self.no_rows:
             geometry = self.planned.again_geometry
             assert geometry is not None
             self.again = Launch(self.planned.again, target.cc, None, geometry, self._fixed(views))
         self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
+        self.looking = None
+        if run.looks and planned is None and self.launch is not None:
+            self.looking = looking(run.form, framework, self.device, dtypes, views)
         counts = next((p.size for p in self.planned.module.params if p.role == "counters"), 0)
         self.counters = Counters(counts) if counts else None
 
@@ -256,13 +264,11 @@ class Ready:
 
     def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
         f = self.framework
-        held = [a if _is_number(a) else f.enter(a) for a in given]
-        like = next((a for a in held if not _is_number(a)), None)
-        if self.nothing:
-            made = self._of_nothing(given)
-            if out is not None:
-                made = filled(self.receiving.checked(out), made)
+        if self.nothing or self.looking is not None and not self._fits(given, stream):
+            made = self._on_host(given, out, stream)
         else:
+            held = [a if _is_number(a) else f.enter(a) for a in given]
+            like = next((a for a in held if not _is_number(a)), None)
             made = self._outputs(out, like)
             if self.launch is not None and (out is None or f is NUMPY):
                 self._go(held, made, like, stream)
@@ -283,7 +289,7 @@ class Ready:
             made[number] = f.empty(shape, dtype, like)
         self._go(held, made, like, stream)
         for number in apart:
-            where = f.stream(self.device) if stream is None else handle_of(stream)
+            where = self._where(stream)
             driver.copy(f.pointer(targets[number]), f.pointer(made[number]), self.receiving.bytes[number], where)
             if stream is not None:
                 f.used(made[number], where)
@@ -300,7 +306,7 @@ class Ready:
     def _go(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> None:
         f, pointer = self.framework, self.framework.pointer
         values: list[Any] = []
-        where = f.stream(self.device) if stream is None else handle_of(stream)
+        where = self._where(stream)
         driver.activate(self.device)
         kept = self._prepared(held, made, like, stream) if self.planned.scratch else []
         held = [*held, *kept] if kept else held
@@ -355,13 +361,33 @@ class Ready:
             return found
         return filled([out[name] for name, _, _ in self.outputs] if isinstance(out, dict) else [out], found)
 
+    def _where(self, stream: Any) -> int:
+        return self.framework.stream(self.device) if stream is None else handle_of(stream)
+
+    def _fits(self, given: list[Any], stream: Any) -> bool:
+        """Whether int64 holds every integer of the call."""
+        assert self.looking is not None
+        arrays = dict(zip(self.run._names, given, strict=True))
+        return self.looking.fits(arrays, stream)
+
     def _of_nothing(self, given: list[Any]) -> list[Any]:
         """A stream of length 0: the definition on the host, and back."""
-        from redalg.kernels.nothing import definition_of_nothing
+        arrays = dict(zip(self.run._names, given, strict=True))
+        return definition_of_nothing(self.run.form, self.framework, arrays, self.outputs)
 
-        return definition_of_nothing(
-            self.run.form, self.framework, dict(zip(self.names, given, strict=True)), self.outputs
-        )
+    def _on_host(self, given: list[Any], out: Any, stream: Any) -> list[Any]:
+        """What kernels cannot compute: a stream of length 0, and integers that might leave int64."""
+        if self.nothing:
+            made = self._of_nothing(given)
+        else:
+            assert self.looking is not None
+            arrays = dict(zip(self.run._names, given, strict=True))
+            made = self.looking.computed(arrays, self.outputs, stream)
+        if out is not None:
+            made = filled(self.receiving.checked(out), made)
+        if stream is not None:  # results came on the current one
+            driver.wait(self.framework.stream(self.device))
+        return made
 
 
 _SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integers; the bits are the same
@@ -369,19 +395,3 @@ _SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integer
 
 def _is_number(x: Any) -> bool:
     return x.__class__ in NUMBERS
-
-
-def handle_of(stream: Any) -> int:
-    """The driver's handle of a stream: a number, or an object of PyTorch, CuPy, Numba or with ``__cuda_stream__``."""
-    if isinstance(stream, int):
-        return stream
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    for name in ("cuda_stream", "ptr"):
-        if hasattr(stream, name):
-            return int(getattr(stream, name))
-    handle = getattr(stream, "handle", None)
-    if handle is None:
-        why, fix = "it has no handle of a CUDA stream", "pass a stream of PyTorch, CuPy or Numba, or its handle"
-        raise RedalgError(f"stream={stream!r}", WHERE, why, fix)
-    return int(getattr(handle, "value", handle) or 0)

@@ -185,6 +185,31 @@ def copy(target: int, source: int, size: int, stream: int) -> None:
     checked(driver.cuMemcpyDtoDAsync(target, source, size, stream), "copying a result")
 
 
+def read(source: int, size: int, stream: int) -> bytes:
+    """Bytes of device memory, when what was enqueued before on the stream is done."""
+    from cuda.bindings import driver
+
+    held = (ctypes.c_char * size)()
+    checked(driver.cuMemcpyDtoHAsync(ctypes.addressof(held), source, size, stream), "reading from the device")
+    wait(stream)
+    return bytes(held)
+
+
+def wait(stream: int) -> None:
+    """Return when everything on the stream is done."""
+    from cuda.bindings import driver
+
+    checked(driver.cuStreamSynchronize(stream), "waiting for a stream")
+
+
+def is_capturing(stream: int) -> bool:
+    """Whether what is enqueued on the stream is being recorded (or may not be, for another stream that is)."""
+    from cuda.bindings import driver
+
+    error, status = driver.cuStreamIsCapturing(stream)
+    return bool(int(error) or int(status))
+
+
 class Launch:
     """A loaded kernel with its arguments packed once; a call only puts pointers and numbers in their places.
 

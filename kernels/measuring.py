@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.kernels.cost import estimate
-from redalg.kernels.driver import checked
+from redalg.kernels.driver import checked, is_capturing
 from redalg.kernels.legality import Case, refusals
 from redalg.kernels.planning import MMA, ONE_LAUNCH, TENSOR, plan, situation
 from redalg.kernels.ptx import PACKAGES, package_version
@@ -144,10 +144,7 @@ def measured(
 
 
 def refuse_captured(stream: int) -> None:
-    from cuda.bindings import driver
-
-    error, status = driver.cuStreamIsCapturing(stream)
-    if int(error) or int(status):
+    if is_capturing(stream):
         raise RedalgError(
             'schedule="measure" while a stream is captured',
             "the first call of a kind of arrays",

@@ -1,8 +1,8 @@
-"""Streams of length 0: what the definition says of an empty axis, computed on the host and sent back."""
+"""What is computed on the host and sent back: streams of length 0, by what the definition says of an empty axis."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,8 +19,17 @@ def definition_of_nothing(
     form: Form, framework: Framework, arrays: Mapping[str, Any], outputs: Sequence[tuple[str, tuple[int, ...], str]]
 ) -> list[Any]:
     """The outputs, as arrays of the framework (NumPy: on the host)."""
-    host = {name: _on_host(framework, x) for name, x in arrays.items()}
-    found = reference(form.spec, **host)
+    return computed_on_host(lambda host: reference(form.spec, **host), framework, arrays, outputs)
+
+
+def computed_on_host(
+    compute: Callable[[Mapping[str, Any]], Any],
+    framework: Framework,
+    arrays: Mapping[str, Any],
+    outputs: Sequence[tuple[str, tuple[int, ...], str]],
+) -> list[Any]:
+    """What a function of arrays on the host gives (one output, or a dict), as arrays of the framework."""
+    found = compute({name: _on_host(framework, x) for name, x in arrays.items()})
     values = found if isinstance(found, dict) else {outputs[0][0]: found}
     like = next((x for x in arrays.values() if hasattr(x, "dtype")), None)
     return [_sent(framework, to_numpy(values[name]), dtype, like) for name, _, dtype in outputs]
@@ -53,4 +62,4 @@ def _sent(framework: Framework, value: np.ndarray, dtype: str, like: Any) -> Any
         return sys.modules["jax"].numpy.asarray(value)
     from numba import cuda
 
-    return cuda.to_device(np.ascontiguousarray(value))
+    return cuda.to_device(np.array(value, order="C"))

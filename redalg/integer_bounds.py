@@ -13,53 +13,65 @@ import numpy as np
 
 from redalg.binding_dtypes import flows
 from redalg.graph import Node, walk
-from redalg.numeric_integers import magnitude
+from redalg.numeric_integers import EXACT, magnitude
 
 SAFE = 1 << 61  # a form centres integers before it multiplies them: at most twice the magnitude, in two factors
 _CAPPED = 200  # bits: more is too much, however much more
+_LARGEST_NUMBER = 1 << 63  # what a number of a call may be
 
 
-def calculated(nodes: Sequence[Node], dtypes: Mapping[str, Any]) -> tuple[str, ...]:
-    """The integer tensors that such a spec adds or multiplies; () where it does neither.
+class Integers:
+    """The integers that a spec adds and multiplies, for tensors of such dtypes (a Python type for a number).
+
+    `names`: the integer tensors they are made of.
 
     >>> from redalg.graph import tensor, reduction
-    >>> calculated([reduction("sum", "j", tensor("k", "j"))], {"k": np.dtype("int64")})
-    ('k',)
+    >>> found = Integers([reduction("sum", "j", tensor("k", "j"))], {"k": np.dtype("int64")})
+    >>> found.names, found.fit({"j": 1000}, {"k": 1 << 40}), found.certain({"j": 1000})
+    (('k',), True, False)
     """
-    kinds = flows(nodes, dtypes)
-    busy = [n for n in kinds if kinds[n].kind == "i" and (n.op in ("add", "mul", "pow") or n.op == "reduce")]
-    busy = [n for n in busy if n.op != "reduce" or n.attr.kind in ("sum", "prod", "monoid")]
-    read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and kinds[leaf].kind == "i"}
-    return tuple(sorted(read))
+
+    def __init__(self, nodes: Sequence[Node], dtypes: Mapping[str, Any]) -> None:
+        self._dtypes, kinds = dtypes, flows(nodes, dtypes)
+        self._whole = [n for n in walk(*nodes) if kinds[n].kind == "i"]
+        busy = [n for n in self._whole if _calculates(n)]
+        read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and kinds[leaf].kind == "i"}
+        self.names = tuple(sorted(read))
+        self._busy = frozenset(busy)
+        # What is subtracted from a float is centred there, where a rounding of the integer would be all that is left.
+        beside = {a for n in kinds if n.op == "add" and kinds[n].kind in "fc" for a in n.args if kinds[a].kind == "i"}
+        self._beside = frozenset(
+            a for a in beside if any(leaf.op == "tensor" and leaf.attr.name in read for leaf in walk(a))
+        )
+
+    def certain(self, sizes: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> bool:
+        """Whether they fit whatever the arrays hold. `numbers`: the magnitudes of numbers, if they are known."""
+        if not self._busy:
+            return True
+        ranges = {n: _LARGEST_NUMBER if isinstance(d, type) else _range(d) for n, d in self._dtypes.items()}
+        return self.fit(sizes, {name: ranges[name] for name in self.names} | dict(numbers or {}))
+
+    def fits(self, sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> bool:
+        """Whether they fit for these arrays and numbers, which are looked at only where the dtypes leave it open."""
+        numbers = {n: magnitude(arrays[n]) for n in self.names if isinstance(self._dtypes[n], type)}
+        if self.certain(sizes, numbers):
+            return True
+        return bool(self.names) and self.fit(sizes, {name: magnitude(arrays[name]) for name in self.names})
+
+    def fit(self, sizes: Mapping[str, int], tensors: Mapping[str, int]) -> bool:
+        """Whether int64 holds all of them, and a float those that meet floats, for tensors of such magnitudes."""
+        bounds: dict[Node, int] = {}
+        for n in self._whole:
+            bounds[n] = _bound(n, [bounds.get(a, 1) for a in n.args], sizes, tensors)
+        return all(bounds[n] <= SAFE for n in self._busy) and all(bounds[n] <= EXACT for n in self._beside)
 
 
-def fits(nodes: Sequence[Node], dtypes: Mapping[str, Any], sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> bool:
-    """Whether every integer the spec calculates from these arrays is certain to stay in int64.
-
-    The data are looked at only where the ranges of the dtypes leave it open.
-    """
-    names = calculated(nodes, dtypes)
-    if not names:
-        return True
-    ranges = {name: _range(dtypes[name], arrays[name]) for name in names}
-    if _largest(nodes, dtypes, sizes, ranges) <= SAFE:
-        return True
-    return _largest(nodes, dtypes, sizes, {name: magnitude(arrays[name]) for name in names}) <= SAFE
+def _calculates(n: Node) -> bool:
+    return n.op in ("add", "mul", "pow") or n.op == "reduce" and n.attr.kind in ("sum", "prod", "monoid")
 
 
-def _range(dtype: Any, value: Any) -> int:
-    return magnitude(value) if isinstance(dtype, type) else 1 << (8 * dtype.itemsize - (dtype.kind == "i"))
-
-
-def _largest(
-    nodes: Sequence[Node], dtypes: Mapping[str, Any], sizes: Mapping[str, int], tensors: Mapping[str, int]
-) -> int:
-    kinds = flows(nodes, dtypes)
-    bounds: dict[Node, int] = {}
-    for n in walk(*nodes):
-        whole = kinds[n].kind in "bi"
-        bounds[n] = _bound(n, [bounds[a] for a in n.args], sizes, tensors) if whole else 0
-    return max(bounds.values(), default=0)
+def _range(dtype: Any) -> int:
+    return 1 << (8 * dtype.itemsize - (dtype.kind == "i"))
 
 
 def _bound(n: Node, args: list[int], sizes: Mapping[str, int], tensors: Mapping[str, int]) -> int:
@@ -79,7 +91,11 @@ def _bound(n: Node, args: list[int], sizes: Mapping[str, int], tensors: Mapping[
         terms = int(np.prod([sizes.get(a, 1) for a in n.attr.axes], dtype=object))
         if n.attr.kind == "prod":
             return _power(args, terms)
-        return args[0] * max(terms, 1) if n.attr.kind in ("sum", "monoid") else max(*args, terms, 1)
+        if n.attr.kind == "monoid" and _multiplies(n):
+            return 1 << _CAPPED
+        if n.attr.kind in ("argmax", "argmin", "topk_indices"):
+            return terms
+        return sum(args) * max(terms, 1) if n.attr.kind in ("sum", "monoid") else max(args)
     return max(args, default=1)
 
 
@@ -90,3 +106,15 @@ def _power(factors: list[int], e: int) -> int:
             return 1 << _CAPPED
         result *= f**e if f > 1 else max(f, 1)
     return result
+
+
+def _multiplies(n: Node) -> bool:
+    """Whether a user's monoid makes this part of a result by products (those of conditions aside)."""
+    monoid, part = n.attr.extra
+    todo = [monoid.combined[part]]
+    while todo:
+        m = todo.pop()
+        if m.op in ("mul", "pow"):
+            return True
+        todo += m.args[1:] if m.op == "where" else m.args
+    return False

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg import numeric_integers as integers
-from redalg.integer_bounds import fits
+from redalg.integer_bounds import Integers
 
 INSIDE = (-(2**63), 2**63 - 1)
 WHOLE = {
@@ -156,6 +156,26 @@ def test_kernels_do_not_wrap(name: str) -> None:
         run(**arrays_of(form, [2**32, 2**32], [2**32, 2**32]))
 
 
+def test_kernels_do_not_wrap_what_is_made_of_constants_and_lengths() -> None:
+    run = ra.derive_incremental(ra.parse("return y = prod[j](where(x[j] > 0, 2, 1))")).compile("cpu")
+    assert int(run(x=np.arange(70) < 62)) == 2**62
+    with pytest.raises(ra.RedalgError, match="int64"):
+        run(x=np.ones(70))
+
+
+def test_kernels_do_not_round_integers_before_they_are_centred() -> None:
+    run = FORMS["variance"].compile("cpu")
+    for shift in (0, 2**40, 2**57, 2**62):
+        assert abs(float(run(k=np.array([shift, shift + 1, shift + 2]))) - 2 / 3) < 1e-15
+
+
+def test_monoids_that_multiply_are_not_bounded_as_sums() -> None:
+    k = ra.tensors("k[j]", integer=True)
+    for combine, identity, sure in ((lambda a, b: a * b, 1, False), (lambda a, b: a + b, 0, True)):
+        spec = ra.Spec(y=ra.reduce(k, "j", ra.Monoid("fold", combine, identity, commutative=True)))
+        assert Integers(list(spec.outputs.values()), {"k": np.dtype("int8")}).certain({"j": 63}) == sure
+
+
 def test_contractions_do_not_wrap() -> None:
     spec = ra.parse("tensors a[i,j] integer, b[j,k] integer; return y = sum[j](a[i,j]*b[j,k])")
     rng = np.random.default_rng(0)
@@ -168,9 +188,10 @@ def test_contractions_do_not_wrap() -> None:
 def test_bounds_look_at_data_only_where_dtypes_leave_it_open() -> None:
     spec = ra.parse("return y = sum[j](k[j]**2)")
     nodes, sizes = list(spec.outputs.values()), {"j": 1000}
-    assert fits(nodes, {"k": np.dtype("int16")}, sizes, {"k": None})
-    assert fits(nodes, {"k": np.dtype("int64")}, sizes, {"k": np.array([2**20])})
-    assert not fits(nodes, {"k": np.dtype("int64")}, sizes, {"k": np.array([2**31])})
+    narrow, wide = (Integers(nodes, {"k": np.dtype(name)}) for name in ("int16", "int64"))
+    assert narrow.fits(sizes, {"k": None})
+    assert wide.fits(sizes, {"k": np.array([2**20])})
+    assert not wide.fits(sizes, {"k": np.array([2**31])})
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=6), st.lists(NUMBERS, min_size=1, max_size=6))
