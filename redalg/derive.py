@@ -247,6 +247,11 @@ class _Derivation:
             p = raw.separator.poly(node)
             if all(raw.first_bad(gen) is None for gen in p.generators()):
                 return nf.poly_node(p)
+        fixed = [a for a in node.args if not raw.scope.varies(a)] if node.op in ("add", "mul") else []
+        if 1 < len(fixed) < len(node.args):  # what stage values have in common cancels beside elements, too
+            beside = [a for a in node.args if raw.scope.varies(a)]
+            whole = self._cleaned(raw, g.rebuild(node, tuple(fixed)))
+            return g.rebuild(node, (whole, *(self._cleaned(raw, a) for a in beside)))
         return g.rebuild(node, tuple(self._cleaned(raw, a) for a in node.args))
 
     def _blocked_below(self, raw: Cascade, node: Node) -> Blocked:
