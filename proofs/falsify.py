@@ -24,6 +24,7 @@ from redalg.proofs.complexes import Complex, parts
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.enclosure import Interval
 from redalg.proofs.evaluate import BUDGET, Evaluation, Place, TooMuch, Unfit, new_axes
+from redalg.proofs.intervals import moved
 from redalg.proofs.terms import MOST_AXES, Term, base, walk
 from redalg.proofs.value_maps import UNKNOWN, Value, is_finite, is_nan
 from redalg.proofs.values import Numbers
@@ -159,7 +160,7 @@ class Sample:
         if "bool" in domain:
             return draw.random() < 0.5
         if mode > 5:
-            return Fraction(int("positive" in domain)) if mode == 6 else Fraction(2)
+            return moved(domain, Fraction(int("positive" in domain)) if mode == 6 else Fraction(2))
         if self.drawn and draw.random() < 0.3:
             value = draw.choice(self.drawn)
         elif mode in (1, 2):
@@ -174,6 +175,7 @@ class Sample:
             value = abs(value)
         if not value and ("positive" in domain or mode in (2, 5)):
             value = Fraction(1)
+        value = moved(domain, value)
         self.drawn.append(value)
         return Complex(value, Fraction(draw.choice((-3, -2, -1, 1, 2, 3)), 2)) if "complex" in domain else value
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Value, frozen
+from redalg.proofs.intervals import ends
 from redalg.proofs.orders import Orders
 from redalg.proofs.polynomial import Unknown
 from redalg.proofs.terms import Term, base, walk
@@ -94,7 +95,7 @@ class Normal(Orders):
         # the same name with another domain is the same leaf: a domain is a claim about it
         key = (t.op, t.attr.name, t.attr.axes)
         found = self.new("leaf", key, (t.op, t.attr), t.attr.axes, sign)
-        if self.gens[found].sign != sign:
+        if self.gens[found].sign != sign or ends(self.gens[found].data[1].domain) != ends(domain):
             raise Unknown(f"{t.attr.name} is declared with two domains")
         return po.gen(found)
 

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from redalg.proofs import document as d
+from redalg.proofs.intervals import is_end, is_sound
 from redalg.proofs.refusals import damaged
 from redalg.proofs.rounding import FLOATS, INTEGERS
 from redalg.proofs.terms import ARITY, MOST_AXES, NARY, REDUCTIONS, Leaf, Term, Terms
@@ -166,8 +167,9 @@ class Reader:
         if len(items) != 4:
             raise damaged(f"a {op} with {len(items) - 1} attributes", where, "it has a name, axes and a domain")
         domain = frozenset(self.names(items[3], where))
-        if not domain <= DOMAINS:
-            raise damaged(f"the domain {sorted(domain)}"[:120], where, f"known are {', '.join(sorted(DOMAINS))}")
+        if not all(word in DOMAINS or is_end(word) for word in domain) or not is_sound(domain):
+            known = f"known are {', '.join(sorted(DOMAINS))} and the ends of one interval"
+            raise damaged(f"the domain {sorted(domain)}"[:120], where, known)
         return self.terms(op, attr=Leaf(self.text(items[1], where), self.names(items[2], where, MOST_AXES), domain))
 
     def _reduce(self, items: list[Any], where: str) -> Term:

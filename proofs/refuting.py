@@ -22,6 +22,7 @@ from redalg.proofs.duals import Dual, Duals, tangents
 from redalg.proofs.dyadic import compare_rational, magnitude
 from redalg.proofs.enclosure import Interval, Reals, Unbounded
 from redalg.proofs.evaluate import Evaluation, TooMuch, Unfit
+from redalg.proofs.intervals import admits
 from redalg.proofs.refusal import Array, Entry, Refusal, broken
 from redalg.proofs.surviving import shown, surviving
 from redalg.proofs.terms import Leaf, walk
@@ -181,8 +182,7 @@ class Streams:
             domain = self.leaves[name].domain
             if (type(value) is bool) != ("bool" in domain):
                 raise broken(f"the value {value!r:.60} of {name:.80}", where, "truths are for Boolean tensors alone")
-            low = "positive" in domain and value <= 0 or "nonnegative" in domain and value < 0
-            if low or ("integer" in domain and value.denominator != 1):
+            if not ("bool" in domain or admits(domain, value)) or ("integer" in domain and value.denominator != 1):
                 raise broken(f"the value {value!s:.60} of {name:.80}", where, f"its domain is {sorted(domain)}")
 
     def _entries(self, name: str, array: Array, where: str) -> Iterator[tuple[tuple[int, ...], Any]]:

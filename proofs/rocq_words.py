@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
+from redalg.proofs.intervals import facts
 from redalg.proofs.terms import Term, base, walk
 
 KNOWN = {"exp": "exp", "log": "ln", "abs": "Rabs", "relu": "relu", "sigmoid": "sigmoid", "tanh": "tanh"}
@@ -131,6 +132,11 @@ class Words:
             all_ = f"forall {' '.join(places)}, " if places else ""
             fact = f"{all_}0 {sign} {applied(name, places)}"
             self.domains[f"({fact})" if places else fact] = None
+        for end, above in facts(domain):
+            places = [f"d{k}" for k in range(arguments)]
+            sides = [number(end), applied(name, places)]
+            fact = " < ".join(sides if above else sides[::-1])
+            self.domains[f"(forall {' '.join(places)}, {fact})" if places else fact] = None
 
     def _index(self, t: Term) -> str:
         axis = base(t.attr)

@@ -10,9 +10,12 @@ from collections.abc import Callable
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
 from redalg.proofs.generators import Case, Generators, Value
+from redalg.proofs.intervals import facts as ends
 from redalg.proofs.polynomial import UNIT, Mono, Number, Poly
 from redalg.proofs.terms import base
 from redalg.proofs.work import spend
+
+MOST_PRODUCTS = 64  # of an interval's end with another fact, for one sign
 
 
 class Signed(Generators):
@@ -104,6 +107,7 @@ class Signed(Generators):
         facts = [*self.facts, *self.bounds(v)]
         if not facts:
             return s
+        facts += self._products(v, facts)
         known = facts + self.known([v, *(p for p, _ in facts)])
         minus = po.scaled(v, -1)
         possible = {signs.POS: [(v, True)], signs.NEG: [(minus, True)], signs.ZERO: [(v, False), (minus, False)]}
@@ -146,14 +150,33 @@ class Signed(Generators):
         return found
 
     def bounds(self, p: Poly) -> list[signs.Constraint]:
-        """Elements lie between the extrema over them."""
+        """Elements lie between the extrema over them, and in the intervals that their tensors are declared in."""
         found: list[signs.Constraint] = []
         for g in {g for m in p for g, _ in m}:
             gen = self.gens[g]
             if gen.kind == "reduce" and gen.data[0] in ("max", "min") and isinstance(gen.data[2], dict):
                 gap = self.sub(po.gen(g), gen.data[2])
                 found.append((gap if gen.data[0] == "max" else po.scaled(gap, -1), False))
+        return found + self._declared(p)
+
+    def _declared(self, p: Poly) -> list[signs.Constraint]:
+        """The ends of intervals that leaves are declared in."""
+        found: list[signs.Constraint] = []
+        for g in sorted({g for m in p for g, _ in m}):
+            gen = self.gens[g]
+            if gen.kind == "leaf" and gen.data[0] in ("tensor", "state"):
+                for end, above in ends(gen.data[1].domain):
+                    gap = self.sub(po.gen(g), po.const(end))
+                    found.append((gap if above else po.scaled(gap, -1), True))
         return found
+
+    def _products(self, v: Poly, facts: list[signs.Constraint]) -> list[signs.Constraint]:
+        """What is not negative times an end of an interval is not negative: (1 - a)·(m - x) for a < 1, x <= m."""
+        declared = self._declared(v)
+        if len(declared) * len(facts) > MOST_PRODUCTS:
+            return []
+        pairs = ((p, s, q, t) for k, (p, s) in enumerate(declared) for q, t in [*facts, *declared[:k]] if q != p)
+        return [(self.mul(p, q), s and t) for p, s, q, t in pairs if self.first_indicator(q) is None]
 
 
 def as_mono(p: Poly) -> tuple[Mono, Number] | None:

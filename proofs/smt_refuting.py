@@ -14,6 +14,7 @@ from typing import Any
 from redalg.proofs.document import Document, Obligation
 from redalg.proofs.evaluate import BUDGET, TooMuch, Unfit
 from redalg.proofs.falsify import Sample
+from redalg.proofs.intervals import admits, moved
 from redalg.proofs.smt_instances import unmarked
 from redalg.proofs.terms import Term
 
@@ -46,7 +47,7 @@ class Placed(Sample):
                 return False
             values = self.values.setdefault(name, {})
             for at in self._places(axes):
-                values.setdefault(at, "bool" in domain or Fraction(1))
+                values.setdefault(at, "bool" in domain or moved(domain, Fraction(1)))
         for leaf, value in point.items():
             key = leaf.attr.name, tuple(unmarked(a) for a in leaf.attr.axes)
             if key not in self.leaves:
@@ -84,5 +85,5 @@ def _fits(value: Fraction | bool, domain: frozenset[str]) -> bool:
     return (
         whole
         and "bool" not in domain
-        and not (("positive" in domain and value <= 0) or ("nonnegative" in domain and value < 0))
+        and admits(domain, value)
     )

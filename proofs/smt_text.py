@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
 
+from redalg.proofs.intervals import facts
 from redalg.proofs.terms import Term, walk
 
 OPERATORS = {"add": "+", "mul": "*", "lt": "<", "le": "<=", "eq": "=", "and": "and", "or": "or", "not": "not"}
@@ -126,6 +127,9 @@ class Script:
             lines.append(f"(assert (> {name} 0.0))")
         elif "nonnegative" in term.attr.domain:
             lines.append(f"(assert (>= {name} 0.0))")
+        if term.op in ("tensor", "state"):
+            for end, above in facts(term.attr.domain):
+                lines.append(f"(assert ({'>' if above else '<'} {name} {number(end)}))")
         return lines
 
     def _symbol(self, term: Term) -> str:

@@ -14,6 +14,7 @@ import sympy
 from redalg import graph as g
 from redalg.errors import RedalgError
 from redalg.graph import Decl, Node
+from redalg.intervals import check_not_empty, words_between
 from redalg.operand import Operand
 from redalg.words import RESERVED
 
@@ -159,19 +160,25 @@ def axis_names(axis: Any, where: str) -> tuple[str, ...]:
 
 def make_domain(domains: dict[str, Any], where: str) -> frozenset[str]:
     """The frozenset of declared domain words; contradictions and unknown words are refused."""
+    domains = dict(domains)
+    between = domains.pop("between", None)
+    interval: frozenset[str] = frozenset() if between is None else words_between(between, where)
     for word, value in domains.items():
         if word not in DOMAINS:
-            raise RedalgError(f"the domain {word!r}", where, "it is unknown", f"use one of {', '.join(DOMAINS)}")
+            known = f"use one of {', '.join(DOMAINS)}, between"
+            raise RedalgError(f"the domain {word!r}", where, "it is unknown", known)
         if not isinstance(value, bool):
             raise RedalgError(f"{word}={value!r}", where, "a domain is switched on or off", f"write {word}=True")
-    found = frozenset(w for w, v in domains.items() if v)
+    found = frozenset(w for w, v in domains.items() if v) | interval
     for alone in ("bool", "complex"):
         if alone in found and len(found) > 1:
             others = ", ".join(sorted(found - {alone}))
             raise RedalgError(
                 f"the domains {alone} and {others}", where, "they exclude each other", f"keep {alone} only"
             )
-    return found - {"nonnegative"} if "positive" in found else found
+    found = found - {"nonnegative"} if "positive" in found else found
+    check_not_empty(found, where)
+    return found
 
 
 def declare(
@@ -187,17 +194,21 @@ def declare(
 _ITEM = re.compile(r"\s*([^\s,\[\]]+)\s*(?:\[([^\[\]]*)\])?\s*,?")
 
 
-def tensors(text: str, **domains: bool) -> Any:
+def tensors(text: str, **domains: Any) -> Any:
     """Declare tensors over named axes: ``"Q[h,i,d] K[h,j,d]"``; one gives one object, several a tuple.
 
-    Domains (``positive nonnegative integer bool complex``) apply to all of them; undeclared tensors are extended
-    reals. Equal declarations are one object.
+    Domains (``positive nonnegative integer bool complex``, or an interval with open ends: ``between=(0, 1)``, floats as
+    the rationals they hold, an infinity for no end) apply to all of them; undeclared tensors are extended reals. Equal
+    declarations are one object. Data are taken at their word: nothing looks whether they keep to the domain.
 
-    Raises: RedalgError for malformed text, a repeated axis (``A[i,i]``), reserved names, contradicting domains.
+    Raises: RedalgError for malformed text, a repeated axis (``A[i,i]``), reserved names, contradicting or empty
+    domains.
 
     >>> Q, K = tensors("Q[i,d] K[j,d]")
     >>> Q.axes, tensors("Q[i,d]") is Q
     (('i', 'd'), True)
+    >>> tensors("w[j]", between=(0, 0.5)) is tensors("w[j]", between=(0, sympy.Rational(1, 2)))
+    True
     """
     where = f"ra.tensors({text!r})"
     if not isinstance(text, str) or not text.strip():
@@ -215,11 +226,13 @@ def tensors(text: str, **domains: bool) -> Any:
     return made[0] if len(made) == 1 else made
 
 
-def scalar(name: str, **domains: bool) -> TensorSymbol:
-    """Declare a tensor without axes, bound like any other when a spec runs.
+def scalar(name: str, **domains: Any) -> TensorSymbol:
+    """Declare a tensor without axes, bound like any other when a spec runs; domains as in `tensors`.
 
     >>> scalar("scale", positive=True).domain
     frozenset({'positive'})
+    >>> sorted(scalar("al", between=(0, 1)).domain)
+    ['below 1', 'positive']
     """
     where = f"ra.scalar({name!r})"
     if not isinstance(name, str):

@@ -8,7 +8,7 @@ r"""Specs from text: a grammar read by recursive descent; text is never evaluate
               | "monoid" NAME "=" group "identity" group ["commutative"] {"action" NAME "=" group}
               | "order" NAME "=" {AXIS}  |  "empty" NAME "=" expr
               | "return" NAME ["=" expr] {"," NAME ["=" expr]}
-    decl      = NAME ["[" AXIS {"," AXIS} "]"] {DOMAIN}
+    decl      = NAME ["[" AXIS {"," AXIS} "]"] {DOMAIN | "between" "(" expr "," expr ")"}
     group     = expr | "(" expr "," {expr ","} ")"           over a0, a1, … and b0, b1, …, actions over a0, … and h
     expr      = or and not, < <= > >= == !=, + -, * /, - (sign), ** (binds strongest, to the right)
     atom      = NUMBER ["i"] | oo | nan | pi | true | false | "(" expr ")" | NAME | NAME "[" axes "]"
@@ -113,9 +113,10 @@ class _Parser(Expressions):
             if self.take("["):
                 axes = self.axes()
                 self.need("]")
-            words = {}
+            words: dict[str, Any] = {}
             while self.next.kind == "name":
-                words[self.kind("name", "a domain")] = True
+                word = self.kind("name", "a domain")
+                words[word] = tuple(self.listed()) if word == "between" else True
             self.declared(name, axes, at, make_domain(words, "ra.parse"))
             if not self.take(","):
                 return

@@ -38,7 +38,7 @@ BOOLEAN = COMPARISONS | {"and", "or", "not", "true", "false"}
 
 @dataclass(frozen=True)
 class Decl:
-    """A named array: its axes in order and its domain (a frozenset of `positive nonnegative integer bool complex`)."""
+    """A named array: its axes in order and its domain (words: see `redalg.intervals` and `redalg.expr`)."""
 
     name: str
     axes: tuple[str, ...] = ()

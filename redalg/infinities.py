@@ -20,6 +20,7 @@ import numpy as np
 from redalg import graph as g
 from redalg.definition import reference
 from redalg.graph import Decl, Node
+from redalg.intervals import admits, is_interval, moved_array
 from redalg.plan import COUNT
 from redalg.void import finite
 
@@ -177,7 +178,8 @@ def _places(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int], rows: str 
         places = [tuple(j if a in (axis[0], rows) else 0 for a in d.axes) for j in steps]
     for at in places:
         for value in (np.inf, -np.inf)[: 1 if d.domain & {"positive", "nonnegative"} else 2]:
-            yield at, value
+            if not is_interval(d.domain) or admits(d.domain, value):
+                yield at, value
     if axis[0] in d.axes:
         yield from ((..., value) for value in _wholly(d, axis[0], sizes))
 
@@ -197,8 +199,9 @@ def _draw(domain: frozenset[str], shape: list[int], rng: np.random.Generator) ->
         return np.asarray(rng.random(shape) < 0.7)
     sign = 1 if domain & {"positive", "nonnegative"} else rng.choice((-1, 1), shape)
     if "integer" in domain:
-        return np.asarray(rng.integers(1, 9, shape) * sign)
-    return np.asarray(rng.uniform(0.25, 2, shape) * sign)  # no two alike: what rounding decides is not judged
+        return moved_array(domain, np.asarray(rng.integers(1, 9, shape) * sign))
+    drawn = rng.uniform(0.25, 2, shape) * sign  # no two alike: what rounding decides is not judged
+    return moved_array(domain, np.asarray(drawn))
 
 
 def _named(spec: Spec, result: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from redalg.exact import Exact
 from redalg.exact_numbers import arithmetic
 from redalg.graph import ONE, Node, walk
+from redalg.intervals import moved
 from redalg.plan import Obligation
 
 ATTEMPTS = 12  # draws per wanted point: assumptions are met by rejection
@@ -198,6 +199,7 @@ class Sample:
             value = abs(value)
         if "integer" not in domain:
             value *= self.unit
+        value = moved(domain, value)
         if "complex" not in domain:
             return value
         return NUMBERS.mp.mpc(NUMBERS.inexact(value), draw.randint(-12, 12) / 4)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg import graph as g
 from redalg.graph import Decl, Node
+from redalg.intervals import domain_text
 from redalg.words import RESERVED
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def spec_text(spec: Spec) -> str:
     lines += [f"empty {n} = {_empty_text(v)}" for n, v in spec.empty.items()]
     lines.append("return " + ", ".join(items))
     if any(t.domain for t in spec.tensors) or spec.tensors != tuple(writer.read):
-        lines.insert(0, "tensors " + ", ".join(" ".join([str(t), *sorted(t.domain)]) for t in spec.tensors))
+        lines.insert(0, "tensors " + ", ".join(f"{t} {domain_text(t.domain)}".rstrip() for t in spec.tensors))
     return "; ".join(lines)
 
 

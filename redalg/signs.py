@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from redalg import graph as g
+from redalg import spans
 from redalg.facts import FUNCTIONS
 from redalg.graph import Node, walk
 from redalg.normal import may_be_complex
@@ -150,6 +151,8 @@ class Signs:
             total = ZERO
             for a in node.args:
                 total = plus(total, self.of(a, mask))
+            if total == ANY:
+                total = spans.sign(spans.span(node, lambda n: self.of(n, mask)))
             return self.ordered(node, mask) if total == ANY else total
         if op == "mul":
             total = POS

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from redalg import graph as g
 from redalg.errors import RedalgError
 from redalg.graph import Decl, Node
+from redalg.intervals import domain_text
 from redalg.printing import short
 
 _REAL = frozenset({"abs", "re", "im"}) | g.BOOLEAN
@@ -29,7 +30,7 @@ def check_declarations(decls: Sequence[Decl]) -> None:
 
 
 def _declared(d: Decl) -> str:
-    return " ".join([str(d), *sorted(d.domain)])
+    return f"{d} {domain_text(d.domain)}".rstrip()
 
 
 def check_monoids(roots: Sequence[Node]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph import Decl, Node, walk
+from redalg.intervals import admits, is_interval, moved
 from redalg.witness_graph import Unsupported
 
 Element = dict[str, np.ndarray]  # tensor -> values over its other axes (declared order)
@@ -197,6 +198,8 @@ class Draw:
     def _admit(self, d: Decl, value: Fraction) -> Any:
         if "bool" in d.domain:
             return self.random.random() < 0.5
+        if is_interval(d.domain):
+            return value if admits(d.domain, value) and "integer" not in d.domain else moved(d.domain, value)
         if "integer" in d.domain:
             value = Fraction(round(value))
         if "positive" in d.domain and value <= 0:

@@ -11,6 +11,7 @@ from redalg.display import markup as m
 from redalg.display.formulas import Rows, marked, meaning_latex, part_latex, rows
 from redalg.explain_text import plural
 from redalg.explaining import lifted, merged, state_shape, statistics, summary, taken_names
+from redalg.intervals import domain_text
 from redalg.latex import name_latex, spec_rows
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def spec_html(spec: Spec) -> str:
-    tensors = [[m.Markup(f"<code>{m.cell(t)}</code>"), ", ".join(sorted(t.domain)) or "real"] for t in spec.tensors]
+    tensors = [[m.Markup(f"<code>{m.cell(t)}</code>"), domain_text(t.domain) or "real"] for t in spec.tensors]
     made = [[m.Markup(f"<code>{name}[{','.join(axes)}]</code>"), "output" + _empty(spec, name)]
             for name, axes in spec.output_axes.items()]  # fmt: skip
     return m.page(m.aligned(spec_rows(spec)), m.table([*tensors, *made]))

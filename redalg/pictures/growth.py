@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from redalg.errors import RedalgError
 from redalg.explain_text import listed
 from redalg.graph import Node, add, is_const, mul, power, reduction, size, substitute, walk
+from redalg.intervals import is_interval, moved_array
 from redalg.pictures.style import BODY, DASHES, MARKERS, PALETTE, SMALL, TITLE, axes, columns, dress
 from redalg.plan import COUNT
 
@@ -181,6 +182,8 @@ def _drawing(form: Form) -> Draw:
             else:
                 positive = bool({"positive", "nonnegative"} & d.domain)
                 values = rng.uniform(0.5, 1.5, shape) if positive else rng.standard_normal(shape)
+                if is_interval(d.domain):
+                    values, offset = moved_array(d.domain, np.asarray(values)), 0.0
                 found[d.name] = values + offset if axis in d.axes else values if d.axes else float(values)
         return found
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph import Node
+from redalg.intervals import admits, is_interval, moved_array
 from redalg.testing.arithmetic import NARROW
 
 KINDS = ("ordinary", "ties", "offset", "zeros", "subnormals", "huge", "infinities", "nan", "masked")
@@ -54,6 +55,8 @@ def admitted(value: float, domain: frozenset[str]) -> bool:
     if {"integer", "bool"} & domain:
         return False
     positive, nonnegative = "positive" in domain, bool({"nonnegative"} & domain)
+    if is_interval(domain) and value == value and not admits(domain, value):
+        return False
     return bool(value != value or not (positive or nonnegative) or value > 0 or (value == 0 and not positive))
 
 
@@ -138,11 +141,13 @@ def _ordinary(decl: Any, shape: tuple[int, ...], dtype: Any, kind: str, rng: Any
         return np.asarray(rng.random(shape) < 0.7)
     positive = bool({"positive", "nonnegative"} & decl.domain)
     if "integer" in decl.domain:
-        return np.asarray(rng.integers(1 if positive else -4, 6, shape))
+        return moved_array(decl.domain, np.asarray(rng.integers(1 if positive else -4, 6, shape)))
     if kind == "ties":
         drawn = rng.choice([0.5, 1.0, 2.0] if positive else [-1.0, 0.0, 1.0], shape)
     else:
         drawn = rng.uniform(0.25, 2.0, shape) if positive else rng.standard_normal(shape)
+    if is_interval(decl.domain):
+        return moved_array(decl.domain, np.asarray(drawn)).astype(dtype)
     if kind == "offset":
         drawn = drawn + 2.0 ** (NARROW.get(np.dtype(dtype).name, NARROW["float64"])[0] // 2)
     return np.asarray(drawn).astype(dtype)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from redalg.intervals import admits
 from redalg.proofs.audit_domain import Domain, cost, simpler
 from redalg.testing.adversarial import Arrays
 
@@ -70,13 +71,15 @@ def _simpler(array: np.ndarray, words: frozenset[str]) -> Iterator[np.ndarray]:
     integral = {"integer"} if array.dtype.kind in "iu" else set()
     domain = Domain(words & {"positive", "nonnegative"} | integral or frozenset({"real"}), array.dtype.name)
     for same in (np.zeros_like(array), np.ones_like(array)):
-        if float(same.flat[0]) in domain and _weight(same) < _weight(array):
+        if float(same.flat[0]) in domain and admits(words, float(same.flat[0])) and _weight(same) < _weight(array):
             yield same
     values = {repr(float(v)): float(v) for v in array.reshape(-1)}
     for value in values.values():
         places = (array == value) | (np.isnan(array.astype(float)) & (value != value))
         for simple in simpler(_rational(value), domain):
             new = array.dtype.type(float(simple))
+            if not admits(words, float(new)):
+                continue
             yield np.where(places, new, array)
             if places.sum() > 1:
                 yield from (_with(array, key, new) for key in zip(*np.nonzero(places), strict=True))

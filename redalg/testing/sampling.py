@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.intervals import moved_array
 
 
 def draw(decl: Any, shape: Sequence[int], rng: Random) -> np.ndarray:
@@ -19,9 +20,10 @@ def draw(decl: Any, shape: Sequence[int], rng: Random) -> np.ndarray:
         return np.array([rng.random() < 0.7 for _ in range(count)], dtype=bool).reshape(shape)
     if "integer" in decl.domain:
         low = 1 if "positive" in decl.domain else 0 if "nonnegative" in decl.domain else -4
-        return np.array([rng.randint(low, 5) for _ in range(count)], dtype=np.int64).reshape(shape)
+        whole = np.array([rng.randint(low, 5) for _ in range(count)], dtype=np.int64).reshape(shape)
+        return moved_array(decl.domain, whole)
     low = 2 if {"positive", "nonnegative"} & decl.domain else -16
-    return np.array([rng.randint(low, 16) / 8 for _ in range(count)]).reshape(shape)
+    return moved_array(decl.domain, np.array([rng.randint(low, 16) / 8 for _ in range(count)]).reshape(shape))
 
 
 def arguments(spec: Any, rng: Random, **sizes: int) -> dict[str, np.ndarray]:

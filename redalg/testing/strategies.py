@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.intervals import is_interval, moved_array
 from redalg.testing import sampling
 from redalg.testing.adversarial import KINDS, admitted, special_values
 from redalg.testing.generator import KINDS as GENERATED
@@ -214,5 +215,9 @@ def streams(
 def _tensor(st: Any, decl: Any, lengths: Mapping[str, int], dtype: Any, specials: Sequence[str]) -> Any:
     kind = bool if "bool" in decl.domain else np.int64 if "integer" in decl.domain else dtype
     words = [w for w in ("positive", "nonnegative") if w in decl.domain]
-    found = arrays(tuple(lengths[a] for a in decl.axes), kind, domain=words, specials=specials)
+    if is_interval(decl.domain):
+        found = arrays(tuple(lengths[a] for a in decl.axes), kind, domain=words)
+        found = found.map(lambda a: moved_array(decl.domain, a))
+    else:
+        found = arrays(tuple(lengths[a] for a in decl.axes), kind, domain=words, specials=specials)
     return found if decl.axes else found.map(lambda a: a.item())
