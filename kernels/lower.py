@@ -49,6 +49,7 @@ def lower(form: Form, dtypes: Mapping[str, Any], across: Container[str] = ()) ->
     _refuse_complex(outputs, known)
     real = accumulation_dtype(outputs.values(), known).name
     part = roles(plan, form.spec.axes).across(across)
+    _refuse_second_indices((*part.rows, *part.lanes))
     operands = tuple(
         Operand(t.name, t.axes, PYTHON[known[t.name]] if isinstance(known[t.name], type) else _name(known[t.name]),
                 isinstance(known[t.name], type))
@@ -94,6 +95,17 @@ def _name(dtype: np.dtype) -> str:
 
 def _kind(dtype: str) -> str:
     return {"b": "b", "i": "i", "u": "i"}.get(dtype[0], "f") if dtype != "bfloat16" else "f"
+
+
+def _refuse_second_indices(axes: tuple[str, ...]) -> None:
+    """A state along g and g' holds a number for every pair of groups; an axis is one index of a kernel."""
+    for axis in (a for a in axes if a.endswith("'")):
+        raise RedalgError(
+            f"a state with two indices along {axis.rstrip(chr(39))}",
+            "form.compile",
+            "a product of two sums over one inner axis holds a number per pair; kernels have one index per axis",
+            'form.compile("numpy"), or an accumulator',
+        )
 
 
 def _refuse_complex(outputs: Mapping[str, Flow], known: Mapping[str, Any]) -> None:

@@ -136,6 +136,16 @@ def test_thresholds_from_the_largest_elements_leak_nothing(k: int, body: Callabl
         assert isinstance(found, ra.NotDecomposable | ra.Undecided)
 
 
+@pytest.mark.parametrize("reduce", [ra.min, ra.mean])
+def test_thresholds_from_the_largest_elements_are_known_in_a_second_pass(reduce: Callable[..., Any]) -> None:
+    x = ra.tensors("x[j]")
+    threshold = reduce(ra.topk(x, 3, "j").values, "j_top")
+    spec = ra.Spec(y=ra.sum(ra.where(x >= threshold, x, 0), "j"))
+    form = ra.derive_incremental(spec, max_passes=2)
+    drawn = np.array([0.5, 3, -1, 3, 2, -np.inf, 0])  # a tie
+    np.testing.assert_array_equal(form.compile("numpy")(x=drawn), ra.reference(spec, x=drawn))
+
+
 COMPLEX = {
     "spread": lambda z, u: ra.mean(ra.abs(z - u) ** 2, "j"),
     "fourth power": lambda z, u: ra.sum(ra.abs(z - u) ** 4, "j"),
