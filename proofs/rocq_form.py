@@ -3,6 +3,7 @@
 `proofs/theories/Form.v` proves once, for every tree over the stream, that a form's state holds what its parts mean.
 Here are printed the parts (orders, anchors, slots, moves), the laws they need, and per output the theorem: whatever the
 policies, the bracketing and (where no part sees it) the order, finalize of the state is the definition of the stream.
+Of a policy that chooses a scale it is required that all it chooses is positive.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Proof. intros []; cbn [meant_by]; redalg_order. Qed.
 """
 OWN = (  # what the printed section calls its own
     "order val op orders_of free slot avg phi rows valid moves opened laws always_valid of_one of_both of_any_order "
-    "meant_by largest place T anchor state Count count at_ slots fst snd run stream leaves Permutation Form Some "
-    "None".split()
+    "meant_by largest place chosen T anchor state Count count at_ slots fst snd run stream leaves Permutation Form "
+    "Some None".split()
 )
 
 
@@ -111,6 +112,11 @@ class PrintedForm:
         return " ".join([self.constructor(part.name), *self.places(part)])
 
     @property
+    def chosen(self) -> list[Anchor]:
+        """Scales that a policy chooses: it must choose valid ones."""
+        return [a for a in self.form.anchors if a.kind == "mul" and a.target is None]
+
+    @property
     def in_order(self) -> bool:
         return any(s.kind in IN_ORDER for s in self.form.slots)
 
@@ -179,7 +185,8 @@ class PrintedForm:
                 return f"({new} - {old})" if sign == "add" else f"({old} * / {new})"
 
             found[f"shift:{a.name}"] = read
-        return found
+        scales = {a.name for a in self.form.anchors if a.policy == "scale"}
+        return found | {name: r for name, r in self.anchors_at("_B").items() if name in scales}  # what it moves to
 
     # --- the parts ---
 
@@ -256,14 +263,18 @@ class PrintedForm:
         scales = [a for a in self.form.anchors if a.kind == "mul"]
         if any(self.places(a) for a in scales):
             raise Unprintable("scales along an axis that is reduced")
-        valid = " /\\ ".join(f"{identifier(a.name)} _A <> 0" for a in scales) or "True"
+        valid = " /\\ ".join(_valid(a, f"{identifier(a.name)} _A") for a in scales) or "True"
+        chosen = " /\\ ".join(_valid(a, f"_m {self.constructor(a.name)}") for a in self.chosen) or "True"
         names = " ".join(identifier(a.name) for a in self.form.anchors)
-        unfolded = f"unfold valid{', ' + ', '.join(names.split()) if names else ''}"
+        unfolded = f"unfold valid{', ' + ', '.join(names.split()) if names else ''} in *"
         return f"""Definition valid (_A : anchor val (free -> R)) : Prop := {valid}.
 Definition moves (_A _B : anchor val (free -> R)) : Prop := valid _A /\\ valid _B.
 Ltac opened := unfold T; cbv beta iota delta [rows phi fst snd]; rewrite ?lsum_cons, ?lsum_nil.
-Lemma always_valid : forall _A, valid _A.
-Proof. intros _A. {unfolded}. redalg_finish. Qed.
+Definition chosen (_m : free -> R) : Prop := {chosen}.
+Lemma always_valid : forall _o _m, chosen _m -> valid (_o, _m).
+Proof.
+  intros _o _m _C. unfold chosen in _C. {unfolded}. cbn [fst snd]. repeat split; first [tauto | redalg_finish].
+Qed.
 Lemma laws : moving (@fplus slot) phi (T rows) (fun _ _A => valid _A) moves.
 Proof.
   apply linear_moving; unfold moves.
@@ -302,23 +313,27 @@ Proof. intros []; cbn [meant_by op]; redalg_app. Qed.
         if self.in_order:
             stream, given = f"leaves _t = {js} -> {js} <> []", "form_state"
         swapped = "" if self.in_order else "of_any_order "
+        policies = "(forall _j, chosen (_first _j)) -> (forall _a _b, chosen (_meet _a _b)) -> " if self.chosen else ""
+        intros = [js, *own, *["_F", "_G"] * bool(self.chosen), "_P", "_N", *(f"_D{k}" for k in range(len(facts)))]
+        right = [f"(always_valid _ _ {'(' + x + ')' if self.chosen else 'I'})" for x in ("_F _", "_G _ _")]
         return f"""Definition finalize_{name}{places} (_s : state val (free -> R) slot) : {kind} := {value}.
-Theorem form_is_{name} : forall _first _meet _t {js}{places}, {stream} -> {stated}
+Theorem form_is_{name} : forall _first _meet _t {js}{places}, {policies}{stream} -> {stated}
     (run {run} _t) = Some {definition}.
 Proof.
-  intros _first _meet _t {js}{"".join(f" {a}" for a in own)} _P _N{"".join(f" _D{k}" for k in range(len(facts)))}.
+  intros _first _meet _t {" ".join(intros)}.
   {"subst " + js + "." if self.in_order else ""}
   destruct ({given} op orders_of avg valid _first _meet meant_by of_one of_both laws
-    (fun _ => conj (always_valid _) (always_valid _))
-    (fun _a _b _U _V => conj (conj _U (always_valid _)) (conj (conj _V (always_valid _)) (always_valid _)))
-    {swapped}_t {"" if self.in_order else "_P "}_N) as (_o & _m & _u & _E & _Ho & _Hu & _).
+    (fun _ => conj {right[0]} {right[0]})
+    (fun _a _b _U _V => conj (conj _U {right[1]}) (conj (conj _V {right[1]}) {right[1]}))
+    {swapped}_t {"" if self.in_order else "_P "}_N) as (_o & _m & _u & _E & _Ho & _Hu & _V).
+  apply (Forall_of_some _N) in _V. unfold valid in _V.
   unfold run in *. rewrite _E. clear _E. cbn [option_map]. f_equal.
   unfold finalize_{name}, at_, slots, count. cbn [fst snd].
-  rewrite ?_Hu. clear _Hu. unfold meant. cbv beta iota delta [avg phi]. {unfolded}cbn [fst snd].
-  rewrite ?_Ho. clear _Ho. cbn [meant_by]. unfold largest. cbn [fst snd].
-  unfold Rdiv. apply {self.proved[o.name]}; auto.
+  rewrite ?_Hu. clear _Hu. unfold meant. cbv beta iota delta [avg phi]. {unfolded}cbn [fst snd] in _V. cbn [fst snd].
+  rewrite ?_Ho in _V. rewrite ?_Ho. clear _Ho. cbn [meant_by] in _V. cbn [meant_by]. unfold largest. cbn [fst snd].
+  unfold Rdiv. apply {self.proved[o.name]}; first [tauto | auto].
 Qed.
-Theorem stream_is_{name} : forall _first _meet {js}{places}, {js} <> [] -> {stated}
+Theorem stream_is_{name} : forall _first _meet {js}{places}, {policies}{js} <> [] -> {stated}
     (stream {run} {js}) = Some {definition}.
 Proof. intros. rewrite stream_is_a_tree. apply form_is_{name}; auto; now rewrite leaves_comb. Qed.
 """
@@ -337,3 +352,8 @@ Proof. intros. rewrite stream_is_a_tree. apply form_is_{name}; auto; now rewrite
         variables = [f"Variable {n} : {k}." for n, k in self.words.variables.items() if n != js]
         facts = [f"Hypothesis domain_{k} : {fact}." for k, fact in enumerate(self.words.domains)]
         return "\n".join(["Section Form.", *variables, *facts, *body, "End Form."])
+
+
+def _valid(a: Anchor, value: str) -> str:
+    """What a scale is, whichever it is."""
+    return f"0 < {value}" if a.policy == "scale" else f"{value} <> 0"

@@ -58,7 +58,7 @@ def lemma(doc: Document, o: Obligation, name: str) -> Lemma:
         t for t in roots_of(written) if words.bound >= {a for n in walk(t) if n.op == "reduce" for a in n.attr.axes}
     ]
     known = [t for t in known if not t.axes & (words.bound - set(words.scope))]
-    proof = script(doc.terms, words, (o.left, o.right, *given), known)
+    proof = script(doc.terms, words, (o.left, o.right, *given), known, scales(doc, words))
     statement = "".join(f"{h} -> " for h in dict.fromkeys([*lists, *words.domains, *facts])) + conclusion
     binders = words.quantified()
     return Lemma(name, f"forall {binders}, {statement}" if binders else statement, proof, o)
@@ -70,6 +70,14 @@ def conditions(doc: Document, o: Obligation) -> Iterator[Term]:
         yield from dict.fromkeys(c for definition in doc.spec.values() for c in defined(doc.terms, definition))
     elif o.law == "O1" or o.equality == "observational":
         yield from defined(doc.terms, o.right if o.equality == "observational" else o.left)
+
+
+def scales(doc: Document, words: Words) -> list[str]:
+    """The scales that a lemma reads, and the product of all: what is measured in units of them."""
+    names = {a.name for p in doc.passes for a in p.anchors if a.policy == "scale"}
+    read = {words(t) for t in walk(*words.roots) if t.op == "state" and t.attr.name in names}
+    found = sorted(name for name in read if words.variables.get(name) == "R")  # no function of an axis
+    return [*found, f"({' * '.join(found)})"] if len(found) > 1 else found
 
 
 def roots_of(definitions: Iterable[Term]) -> Iterator[Term]:

@@ -157,12 +157,14 @@ def key(t: Term) -> int:
     return t.number
 
 
-def script(terms: Terms, words: Words, roots: tuple[Term, ...], known: Iterable[Term] = ()) -> tuple[str, ...]:
+def script(
+    terms: Terms, words: Words, roots: tuple[Term, ...], known: Iterable[Term] = (), units: Iterable[str] = ()
+) -> tuple[str, ...]:
     """The proof of a lemma, after every reduction of the stream is written in those of monomials.
 
-    `known`: what is nonnegative by the way it is written, where that is of use.
+    `known`: what is nonnegative by the way it is written, where that is of use; `units`: scales that sums are in.
     """
-    return Script(terms, words).text(roots, tuple(known))
+    return Script(terms, words).text(roots, tuple(known), tuple(units))
 
 
 class Script:
@@ -173,7 +175,7 @@ class Script:
         self.lines = ["intros"]
         self.basis: dict[Term, str] = {}
 
-    def text(self, roots: tuple[Term, ...], known: tuple[Term, ...]) -> tuple[str, ...]:
+    def text(self, roots: tuple[Term, ...], known: tuple[Term, ...], units: tuple[str, ...]) -> tuple[str, ...]:
         words, terms = self.words, self.terms
         found = [t for t in walk(*roots) if t.op == "reduce" and words.stream & set(t.attr.axes)]
         sizes = {t.attr for t in walk(*roots) if t.op == "size" and t.attr in words.stream & words.bound}
@@ -193,6 +195,7 @@ class Script:
             words.named[t] = f"_s{k}"
         stated = [step for k, t in enumerate(named) for step in self.steps(k, t)]
         stated += [f"assert (0 <= {words(t)}) by redalg_sign" for t in dict.fromkeys(known)]
+        stated += [f"redalg_unit {u}" for u in units]
         return (*self.lines, *stated, "redalg_forget", "redalg_finish")
 
     def steps(self, k: int, t: Term) -> Iterator[str]:

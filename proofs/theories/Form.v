@@ -121,6 +121,10 @@ Section Form.
   Qed.
 End Form.
 
+(** What holds beside every element of a stream that is not empty. *)
+Lemma Forall_of_some : forall (E : Type) (P : Prop) (xs : list E), xs <> [] -> Forall (fun _ => P) xs -> P.
+Proof. intros E P [|x xs] N F; [contradiction | now inversion F]. Qed.
+
 (** The streaming fold is one of the trees. *)
 Theorem form_stream : forall E S V (lift : E -> S) combine (finalize : S -> V) definition,
   (forall t, leaves t <> [] -> option_map finalize (run lift combine t) = Some (definition (leaves t))) ->

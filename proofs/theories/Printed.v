@@ -285,10 +285,74 @@ Ltac rs_usual :=
   | |- _ => first [solve [redalg_sign] | solve [rs_divisor]]
   end.
 
+(** *** Units: sums in units of a scale, beside a definition that has none
+
+    What the form divides by or takes roots of is what the definition does, over the square of the scale, or of it times
+    the count. *)
+
+Definition rs_unit (k : R) : Prop := 0 < k.
+Ltac redalg_unit k := assert (rs_unit k) by (unfold rs_unit; rs_positive).
+
+Lemma rs_unit_square : forall k, rs_unit k -> 0 < k ^ 2.
+Proof. intros k K. now apply pow_lt. Qed.
+
+Lemma rs_unit_root : forall k a b, rs_unit k -> a * k ^ 2 = b -> sqrt a = sqrt b * / k.
+Proof.
+  intros k a b K <-. unfold rs_unit in K. rewrite (Rmult_comm a), sqrt_mult_alt by (apply pow_le; lra).
+  rewrite sqrt_pow2 by lra. field. lra.
+Qed.
+
+Lemma rs_unit_root_count : forall n k a b, 0 < n -> rs_unit k -> a * (n * k ^ 2) = b -> sqrt a = sqrt b * / sqrt n * / k.
+Proof.
+  intros n k a b P K <-. pose proof (rs_unit_square K). unfold rs_unit in K.
+  rewrite (Rmult_comm a), sqrt_mult_alt, sqrt_mult_alt, sqrt_pow2 by (try apply Rmult_le_pos; lra).
+  field. split; [lra | apply Rgt_not_eq; now apply sqrt_lt_R0].
+Qed.
+
+Lemma rs_unit_nonzero : forall u t s, s <> 0 -> t * u = s -> t <> 0.
+Proof. intros u t s H <- E. apply H. rewrite E. ring. Qed.
+
+Lemma rs_unit_nonnegative : forall u t s, 0 < u -> 0 <= s -> t * u = s -> 0 <= t.
+Proof. intros u t s U H <-. apply (Rmult_le_reg_r u); [assumption |]. now rewrite Rmult_0_l. Qed.
+
+Lemma rs_unit_positive : forall u t s, 0 < u -> 0 < s -> t * u = s -> 0 < t.
+Proof. intros u t s U H <-. apply (Rmult_lt_reg_r u); [assumption |]. now rewrite Rmult_0_l. Qed.
+
+Ltac rs_unit_roots :=
+  repeat match goal with K : rs_unit ?k |- context [sqrt ?a] =>
+    match goal with |- context [sqrt ?b] =>
+      tryif constr_eq a b then fail else
+      let E := fresh in
+      first
+        [ assert (E : a * k ^ 2 = b) by rs_equal; rewrite (rs_unit_root K E); clear E
+        | match goal with C : 0 < ?n |- _ =>
+            assert (E : a * (n * k ^ 2) = b) by rs_equal; rewrite (rs_unit_root_count C K E); clear E end ] end end.
+
+(** [by_ u U] for what a quantity is multiplied by, which is positive by U. *)
+Ltac rs_by_unit by_ :=
+  match goal with K : rs_unit ?k |- _ => first
+    [ by_ (k ^ 2) (rs_unit_square K)
+    | match goal with C : 0 < ?n |- _ => by_ (n * k ^ 2) (Rmult_lt_0_compat n (k ^ 2) C (rs_unit_square K)) end ] end.
+
+Ltac rs_scaled :=
+  lazymatch goal with
+  | |- _ = _ :> R =>
+      progress rs_unit_roots;
+      first [rs_field | rewrite ?rs_inv_pow, ?Rinv_mult, ?Rinv_inv; rs_roots; first [rs_field | rs_quotient]]
+  | |- _ <> 0 => match goal with H : ?s <> 0 |- _ => rs_by_unit ltac:(fun u U => apply (@rs_unit_nonzero u _ s H); rs_equal)
+      | H : 0 < ?s |- _ => lazymatch s with context [Rplus] =>
+          rs_by_unit ltac:(fun u U => apply (@rs_unit_nonzero u _ s (Rgt_not_eq _ _ H)); rs_equal) end end
+  | |- 0 <= _ => match goal with H : 0 <= ?s |- _ => rs_by_unit ltac:(fun u U => apply (@rs_unit_nonnegative u _ s U H); rs_equal)
+      | H : 0 < ?s |- _ => lazymatch s with context [Rplus] =>
+          rs_by_unit ltac:(fun u U => apply (@rs_unit_nonnegative u _ s U (Rlt_le _ _ H)); rs_equal) end end
+  | |- 0 < _ => match goal with H : 0 < ?s |- _ => rs_by_unit ltac:(fun u U => apply (@rs_unit_positive u _ s U H); rs_equal) end
+  end.
+
 Ltac redalg_finish :=
   intros; rs_at; rs_forget_extrema;
   first
     [ rs_usual
+    | lazymatch goal with _ : rs_unit _ |- _ => rs_scaled end
     | redalg_solve
     | solve [rs_log; rs_same; first [rs_field | lra | rs_quotient | progress rs_exp; first [rs_field | rs_quotient]]]
     | solve [rs_join; rs_same; first [reflexivity | rs_field | rs_quotient]]
