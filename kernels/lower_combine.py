@@ -166,14 +166,15 @@ class Combining:
             if held.average != slot.average and value is not ZERO:  # in the normalisation of the moved slot
                 value = div(value, count) if slot.average else mul(value, count)
         units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.anchors if a.is_unit}
-        factor = resolve(coefficient, self.moves[k] | units | {COUNT.attr.name: count}, self.axes)
+        counts = values if slot.kind == "prod" else {COUNT.attr.name: count}
+        factor = resolve(coefficient, counts | self.moves[k] | units, self.axes)
         term = mul(factor, value)
-        if value.op == "state" and slot.kind == "sum" and self._may_overflow(coefficient):
+        if value.op == "state" and slot.kind in ("sum", "prod") and self._may_overflow(coefficient):
             return where(compare("eq", value, ZERO), ZERO, term)
         return term
 
     def _may_overflow(self, coefficient: Node) -> bool:
-        """Whether an empty slot could be carried by an infinite factor: 0 elements contribute 0 whatever it is."""
+        """Whether a slot that is 0 could be carried by an infinite factor: 0 stays 0 whatever it is."""
         if coefficient.op == "exp" and self._falling(coefficient.args[0]):
             return False
         if coefficient.op not in ("const", "state", "tensor", "add", "mul", "pow", "size"):

@@ -52,7 +52,10 @@ class Domains:
             by = {a: t.state(f"shift:{a.name}", a.axes) for a in p.anchors if a.kind == "mul"}
             scales = tuple(t("ne", ratio, t.const(0)) for ratio in by.values())
             scales += tuple(t("lt", t.const(0), ratio) for a, ratio in by.items() if a.policy == "scale")
-            yield from ((s.name, m.coefficient, scales) for s in p.slots for m in s.moves)
+            for s in p.slots:
+                for m in s.moves:  # a product's is a whole power of what is never 0 (O3)
+                    whole_power = s.kind == "prod" and m.coefficient.op == "pow"
+                    yield s.name, m.coefficient.args[0] if whole_power else m.coefficient, scales
         for monoid in self.doc.monoids:
             combined = (*monoid.combined, *(x for _, nodes in monoid.actions for x in nodes))
             yield from ((monoid.name, x, ()) for x in combined)
@@ -199,7 +202,11 @@ def whole(t: Term) -> bool:
     """Whether a term is a whole number as it is written."""
     if t.op == "const":
         return bool(t.attr.denominator == 1)
-    return all(map(whole, t.args)) if t.op in ("add", "mul") else t.op == "size"
+    if t.op == "where":
+        return all(map(whole, t.args[1:]))
+    if t.op in ("add", "mul") or t.op == "reduce" and t.attr.kind == "sum":
+        return all(map(whole, t.args))
+    return t.op == "size"
 
 
 def unguarded(*roots: Term) -> Iterator[Term]:
@@ -243,7 +250,7 @@ def exposed(*roots: Term) -> Iterator[Term]:
 
 
 def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tuple[Term, ...]]]:
-    """Every term below the root with the conditions under which it is selected (none where it has several uses)."""
+    """Every term below the root with the conditions under which it is selected (those that all its uses share)."""
     found: dict[Term, tuple[Term, ...]] = {}
     stack: list[tuple[Term, tuple[Term, ...]]] = [(root, ())]
     while stack and most:
@@ -251,7 +258,7 @@ def guarded(terms: Terms, root: Term, most: int = 5000) -> list[tuple[Term, tupl
         term, guards = stack.pop()
         if term in found and found[term] == ():
             continue
-        guards = () if term in found and found[term] != guards else guards
+        guards = tuple(c for c in found[term] if c in guards) if term in found else guards
         found[term] = guards
         spend(1 + len(guards) // 4)
         if term.op == "reduce":  # a guard says nothing of the places along an axis that is bound here

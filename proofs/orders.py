@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from math import gcd
 
 from redalg.proofs import inequalities as signs
 from redalg.proofs import polynomial as po
@@ -16,17 +17,70 @@ from redalg.proofs.sums import Sums
 OTHER = {"max": "min", "min": "max", "argmax": "argmin", "argmin": "argmax"}
 
 
+def _root(p: Poly) -> tuple[Poly, int]:
+    """(q, k) with p = q^k for a monomial of whole exponents, k the largest."""
+    single = as_mono(p)
+    if single is None or single[1] != 1 or not single[0] or any(e.denominator != 1 for _, e in single[0]):
+        return p, 1
+    k = gcd(*(int(e) for _, e in single[0]))
+    return {tuple((g, po.exponent(Fraction(e) / k)) for g, e in single[0]): 1}, k
+
+
 class Orders(Sums):
     """Constructors of products, quantifiers, extrema, positions and lists."""
 
     def product(self, axes: tuple[str, ...], v: Value) -> Value:
+        g = self.first_indicator(v)
+        if g is not None and not self.gens[g].axes & set(axes):  # it is the same for every factor
+            return self.choose(po.gen(g), *(self.product(axes, self.cofactor(v, g, k)) for k in (1, 0)))
         if not isinstance(v, dict):
             raise Unknown("a product of elements that may be infinite")
         single = as_mono(v)
-        if single is None or single[1] != 1 or any(self.gens[g].sign != signs.POS for g, _ in single[0]):
-            free = self.axes(v) - set(axes)
-            return po.gen(self.new("reduce", ("prod", axes, frozen(v)), ("prod", axes, v, None), free, signs.ANY))
-        return self.exp(self.sum(axes, self.log(v)))
+        if single is not None and single[1] == 1 and all(self.gens[g].sign == signs.POS for g, _ in single[0]):
+            return self.exp(self.sum(axes, self.log(v)))
+        for mask, body in self._masked(v):
+            m, c = self._constant_factor(axes, body)
+            if m or c != 1:  # Π where(c, h·x, 1) = h^(number of c)·Π where(c, x, 1)
+                rest = self.mul(body, po.scaled({po.inverse(m): 1}, 1 / Fraction(c)))
+                left = self.add(self.mul(mask, rest), self.sub(po.const(1), mask))
+                root, k = _root({m: 1})
+                number = self.sum(axes, mask)
+                power = self.power_of(self.to_the_power(root, number), Fraction(k))
+                return self.by(power, self.to_the_power(po.const(c), number), self.product(axes, left))
+            root, k = _root(body)
+            if k > 1:
+                left = self.add(self.mul(mask, root), self.sub(po.const(1), mask))
+                return self.power_of(self.product(axes, left), Fraction(k))
+        if v == po.const(1):
+            return v
+        free = self.axes(v) - set(axes)
+        return po.gen(self.new("reduce", ("prod", axes, frozen(v)), ("prod", axes, v, None), free, signs.ANY))
+
+    def _masked(self, v: Poly) -> Iterator[tuple[Poly, Poly]]:
+        """(c, t) with v = where(c, t, 1), c a product of indicators or the negation of one; else c = 1."""
+        less = self.sub(v, po.const(1))
+        held = {g for m in v for g, _ in m if g in self.idempotent}
+        if not held:
+            yield po.const(1), v
+            return
+        common = tuple((g, e) for g, e in (po.common(less) if less else ()) if g in held)
+        body: Value = v
+        for g, _ in common:
+            body = self.cofactor(body, g, 1)
+        if common and isinstance(body, dict):
+            yield {common: 1}, body
+        if len(held) == 1:
+            (g,) = held
+            no = self.cofactor(v, g, 0)
+            if self.cofactor(v, g, 1) == po.const(1) and isinstance(no, dict):
+                yield self.sub(po.const(1), po.gen(g)), no
+
+    def _constant_factor(self, axes: tuple[str, ...], body: Poly) -> tuple[Mono, Number]:
+        """What every term has of factors that do not depend on the axes, and of numbers."""
+        if not body:
+            return (), 1
+        m = tuple((g, e) for g, e in po.common(body) if not self.gens[g].axes & set(axes))
+        return m, po.number(po.content(body))
 
     def any(self, axes: tuple[str, ...], v: Value) -> Value:
         """any[t > 0] = [max t > 0]; other conditions stay whole."""

@@ -88,7 +88,8 @@ class Statements:
         by_name = {x.name: x for x in p.slots}
         terms = []
         for m in s.moves:
-            coefficient, value = resolve(t, m.coefficient, by | {COUNT: values[COUNT]}, declared), values.get(m.slot)
+            counts = values if s.kind == "prod" else {COUNT: values[COUNT]}
+            coefficient, value = resolve(t, m.coefficient, counts | by, declared), values.get(m.slot)
             if value is None:
                 value = t.special("nan")  # a move that reads what is not there proves nothing
             source = by_name.get(m.slot)
@@ -106,13 +107,17 @@ class Statements:
         times = [{a.name: self.primed(a.leaf, k) for a in p.anchors} for k in range(3)]
         for s in p.slots:
             moving = any(leaf.attr.name in anchors for body in s.lift for leaf in leaves(body))
-            if s.kind != "sum" or not (moving or s.moves):
+            if s.kind not in ("sum", "prod") or not (moving or s.moves):
                 continue
             given = self.facts(p, times)
             first = self.shifts(p, times[0], times[1])
-            elements = {x.name: self.at(p, 0, x.lift[0]) for x in p.slots if x.kind == "sum"} | {COUNT: t.const(1)}
+            held = [x for x in p.slots if x.kind == "sum" or x is s]
+            elements = {x.name: self.at(p, 0, x.lift[0]) for x in held} | {COUNT: t.const(1)}
             moved = self.moved(s, p, first, elements, lifted=True) if s.moves else t.special("nan")
             yield Obligation("O2", s.name, self.at(p, 1, s.lift[0]), moved, given=given)
+            if s.kind == "prod":
+                yield from self._powers(s, p, times, given)
+                continue
             yield from self._cocycle(s, p, times, given)
             yield from self._distributive(s, p, first)
 
@@ -159,6 +164,25 @@ class Statements:
         yield Obligation("O3", s.name, twice, whole, given=given)
         still = {f"shift:{a.name}": t.const(0 if a.kind == "add" else 1) for a in p.anchors}
         yield Obligation("O3", s.name, self.moved(s, p, still, values) if s.moves else t.special("nan"), values[s.name])
+
+    def _powers(self, s: Slot, p: Pass, times: list[dict[str, Term]], given: tuple[Term, ...]) -> Iterator[Obligation]:
+        """A product moves by t^n, t over shifts: t is a cocycle, and so are its whole powers.
+
+        With g(x; A') = g(x; A)·t^e for every element (O2), e the whole numbers >= 0 that n adds up, the product over
+        the elements is Π g(x; A)·t^Σe: such powers of one number t, whatever it is, are multiplied so.
+        """
+        t = self.terms
+        if not s.moves or s.moves[0].coefficient.op != "pow":
+            yield Obligation("O3", s.name, t.special("nan"), t.const(1), given=given)
+            return
+        declared = self.denote.declared | {f"shift:{a.name}": a.axes for a in p.anchors}
+        declared |= {a.name: a.axes for a in p.anchors}
+
+        def factor(old: int, new: int) -> Term:
+            return resolve(t, s.moves[0].coefficient.args[0], self.shifts(p, times[old], times[new]), declared)
+
+        yield Obligation("O3", s.name, t.mul(factor(0, 1), factor(1, 2)), factor(0, 2), given=given)
+        yield Obligation("O3", s.name, factor(0, 0), t.const(1), given=given)
 
     def _distributive(self, s: Slot, p: Pass, by: dict[str, Term]) -> Iterator[Obligation]:
         t, declared = self.terms, {n: a.axes for a in p.anchors for n in (a.name, f"shift:{a.name}")}

@@ -5,8 +5,9 @@ no length of it, no tensor but those of the spec (as the spec declares them), no
 yet, and no claim about a part that is written on a leaf alone. The names that obligations make (``A'`` for a later
 time, ``j_a`` and ``j_b`` for the two sides of a merge, ``d~1`` for another place along d) are kept free for them.
 
-What a new kind of form must keep to: only sums may read anchors, because only sums have transports; whatever else is
-to move with an anchor needs a law of its own in `redalg.proofs.required` first.
+What a new kind of form must keep to: only sums and products may read anchors, because only they have transports (a
+product moves by the power of a ratio whose exponent counts its factors); whatever else is to move with an anchor needs
+a law of its own in `redalg.proofs.required` first.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a form must be before its obligations mean anything: its shape, and who may read what.
 
-A lift reads the element, parameters and anchors that stand before it (only a sum's: nothing else is moved with them);
+A lift reads the element, parameters and anchors that stand before it (only a sum's and a product's: nothing else is
+moved with them);
 a move's coefficient reads shifts, the scales it moves to, parameters and the count, never the element; a target reads
 the state before it. These are conditions on the shape of a document and are checked on its terms
 (`redalg.proofs.scoping`).
@@ -8,6 +9,7 @@ the state before it. These are conditions on the shape of a document and are che
 
 from __future__ import annotations
 
+from redalg.proofs.denotation import COUNT
 from redalg.proofs.document import Anchor, Document, Output, Pass, Slot
 from redalg.proofs.scoping import Names, Scope, check_monoid, exports_of, parts_of, wrong
 from redalg.proofs.terms import Term
@@ -104,6 +106,14 @@ def _reads_result(g: Term, axis: set[str]) -> bool:
     return False
 
 
+def _counts(s: Slot) -> bool:
+    """Whether a sum is a number of elements: of 1 where a condition on the element holds, of 0 elsewhere."""
+    body = s.lift[0]
+    chosen = body.args[1:] if body.op == "where" else (body,)
+    numbers = all(x.op == "const" and x.attr.denominator == 1 and x.attr >= 0 for x in chosen)
+    return numbers and not s.average and not s.moves
+
+
 class _PassCheck:
     """Holds the parts of one pass to their shape; `handed` are the exports of earlier passes."""
 
@@ -145,13 +155,16 @@ class _PassCheck:
 
     def _slot(self, s: Slot, there: Names) -> None:
         where, axis = f"{self.where}, slot {s.name}", set(self.doc.axis)
-        anchors = {a.name for a in self.form.anchors if a.name in there} if s.kind == "sum" else set()
+        anchors = {a.name for a in self.form.anchors if a.name in there} if s.kind in ("sum", "prod") else set()
         readable = self.handed | {name: there[name] for name in anchors}
         for body in s.lift:
             self.scope.check(body, readable, where)
             self._along(body, {*s.axes, *axis}, where)
         for m in s.moves:
-            self._move(s, m.coefficient, m.slot, where)
+            if s.kind == "prod":
+                self._power(s, m.coefficient, m.slot, where)
+            else:
+                self._move(s, m.coefficient, m.slot, where)
         self._kind(s, where)
 
     def _move(self, s: Slot, coefficient: Term, source: str, where: str) -> None:
@@ -162,6 +175,19 @@ class _PassCheck:
             raise wrong(where, source, "it is no sum of the same pass")
         if source in self.sums and not set(self.sums[source].axes) <= set(s.axes):
             raise wrong(where, source, "what moves it has axes the slot lacks")
+
+    def _power(self, s: Slot, coefficient: Term, source: str, where: str) -> None:
+        """A product moves by t^n: t over shifts and parameters, n the number of its factors, a whole number."""
+        if source != s.name or len(s.moves) != 1 or coefficient.op != "pow":
+            raise wrong(where, source, "a product moves by a power of its own alone")
+        ratio, number = coefficient.args
+        counted = {x.leaf() for x in self.sums.values() if _counts(x)}
+        if number.op != "state" or not (number.attr.name == COUNT or number.attr in counted):
+            raise wrong(where, number.op, "what a product moves by is raised to what counts no elements")
+        self.scope.check(number, {"n": self.names["n"]} | {x.name: (x.axes, x.domain) for x in counted}, where)
+        self.scope.check(ratio, self.shifts | self.handed, where)
+        self._free_of(ratio, where)
+        self._along(coefficient, set(s.axes), where)
 
     def _kind(self, s: Slot, where: str) -> None:
         if set(s.axes) & set(self.doc.axis):

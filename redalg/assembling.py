@@ -277,6 +277,7 @@ def _live(anchors: list[Anchor], slots: list[Slot], nodes: list[Node]) -> tuple[
         if slot is not None and slot.name not in needed:
             needed.add(slot.name)
             stack.extend([*slot.anchors, *(m.slot for m in slot.moves)])
+            stack += [x.attr.name for m in slot.moves for x in g.leaves(m.coefficient, "state") if x is not COUNT]
     return [a for a in anchors if a.name in needed], [s for s in slots if s.name in needed]
 
 

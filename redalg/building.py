@@ -14,6 +14,7 @@ from typing import Any
 
 from redalg import graph as g
 from redalg import normal as nf
+from redalg import ratios
 from redalg.anchoring import mask_of, normalised
 from redalg.centred import AnchorSite, label, unscaled
 from redalg.choices import Choice
@@ -39,6 +40,7 @@ class SlotBackend(Measured):
     sums: dict[Mono, Slot] = field(default_factory=dict)
     monos: dict[str, Mono] = field(default_factory=dict)
     others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
+    counted: dict[str, tuple[AnchorSite, Node]] = field(default_factory=dict)  # product -> anchor, number of factors
     growing: dict[Node, Fraction] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
     moved: int = 0  # terms in all moves
 
@@ -199,6 +201,27 @@ class SlotBackend(Measured):
             leaf = g.rename_axes(leaf, {found.extra[1]: extra[1]})  # type: ignore[index]
         return leaf
 
+    def ratio(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None:
+        """Π x·h over the elements under a mask, held as P = Π x/A at A = 1/h; `count`: how many they are.
+
+        It moves by (A/A')^count. Where 1/h is no number, or 0, A is 1 and the rest of h stands outside the product.
+        """
+        found = ratios.centre(varying, fixed)
+        if found is None or not self._counts(count):
+            return None
+        site = self.site(self.choices.shared(found))
+        lift = g.div(varying, site.leaf)
+        leaf = self.slot("prod", lift if mask is None else g.where(mask, lift, g.ONE))
+        key = next(k for k, s in self.others.items() if s.parts[0] == leaf.attr.name)
+        self.others[key] = replace(self.others[key], anchors=(site.name,))
+        self.counted[self.others[key].name] = (site, count)
+        return g.mul(leaf, g.power(ratios.outside(fixed, count), count))
+
+    def _counts(self, count: Node) -> bool:
+        """Whether a node is the count, or a sum over the elements that no anchor moves."""
+        held = {s.leaf(): s for s in self.sums.values() if not s.average and not s.anchors}
+        return count is COUNT or count in held
+
     # --- moves ---
 
     def closed(self) -> list[Slot]:
@@ -212,13 +235,17 @@ class SlotBackend(Measured):
                 slot = self.sums[m]
                 done[slot.name] = replace(slot, moves=self._moves(m, slot))
         others = [
-            replace(s, moves=self._moves(self.monos[s.name], s)) if s.anchors else s for s in self.others.values()
+            replace(s, moves=self._moves(self.monos.get(s.name, ()), s)) if s.anchors else s
+            for s in self.others.values()
         ]
         return [*others, *done.values()]
 
     def _moves(self, m: Mono, slot: Slot) -> tuple[Move, ...]:
         if not slot.anchors:
             return ()
+        if slot.name in self.counted:
+            site, count = self.counted[slot.name]
+            return (Move(g.power(shift(site.name, site.axes), count), slot.name),)
         images: dict[Mono, list[Node]] = {(): [g.ONE]}
         for gen, p in m:
             powers = self._image(gen, p)

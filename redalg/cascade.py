@@ -63,6 +63,7 @@ class Backend(Protocol):
     def slot(
         self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
     ) -> Node: ...
+    def ratio(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None: ...
 
 
 class RawBackend:
@@ -96,6 +97,9 @@ class RawBackend:
         self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
     ) -> Node:
         return g.reduction(kind, self.axis, *lift, extra=extra)
+
+    def ratio(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None:
+        return None
 
 
 class Cascade:
@@ -239,7 +243,7 @@ class Cascade:
     def _other(self, stage: Node) -> StageValue:
         trace = Trace()
         separator = self._separator(trace, stage)
-        puller = Puller(separator, self._slot, lambda e: self.backend.term(e, separator))
+        puller = Puller(separator, self._slot, lambda e: self.backend.term(e, separator), self.backend.ratio)
         kind, body = stage.attr.kind, stage.args[0]
         try:
             if kind in ("max", "min"):

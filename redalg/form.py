@@ -314,7 +314,8 @@ def moved(slot: Slot, p: PassPlan) -> Node:
 def _transport(slot: Slot, p: PassPlan) -> list[tuple[Node, Move]]:
     old, new, axes = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p), symbolic.declared_axes(p)
     shifts = {f"shift:{a.name}": anchor_shift(a, new[a.name], old[a.name]) for a in p.anchors}
-    return [(symbolic.resolve(m.coefficient, shifts, axes), m) for m in slot.moves]
+    known = old | shifts if slot.kind == "prod" else shifts
+    return [(symbolic.resolve(m.coefficient, known, axes), m) for m in slot.moves]
 
 
 def anchor_shift(anchor: Anchor, new: Node, old: Node) -> Node:

@@ -14,7 +14,7 @@ from redalg import normal as nf
 from redalg.facts import FUNCTIONS
 from redalg.graph import Node
 from redalg.normal import Mono, Poly
-from redalg.quantifiers import CannotPull, Quantifiers, SlotMaker
+from redalg.quantifiers import CannotPull, Quantifiers, RatioMaker, SlotMaker
 from redalg.separate import Separator
 from redalg.signs import ANY, NEG, POS
 
@@ -26,8 +26,14 @@ ELEMENTWISE = {"max": "maximum", "min": "minimum"}
 class Puller(Quantifiers):
     """Decomposes the bodies of max, min, argmax, argmin, topk, prod, any and all."""
 
-    def __init__(self, separator: Separator, slot: SlotMaker, centre: Callable[[Mono], tuple[Mono, Poly]]) -> None:
-        self.separator, self.slot, self.centre = separator, slot, centre
+    def __init__(
+        self,
+        separator: Separator,
+        slot: SlotMaker,
+        centre: Callable[[Mono], tuple[Mono, Poly]],
+        ratio: RatioMaker,
+    ) -> None:
+        self.separator, self.slot, self.centre, self.ratio = separator, slot, centre, ratio
         self.scope, self.signs, self.trace = separator.scope, separator.signs, separator.trace
 
     # --- max and min ---

@@ -208,7 +208,8 @@ def transported(slot: Slot, p: PassPlan, by: dict[str, Node], values: dict[str, 
     axes = symbolic.declared_axes(p)
 
     def term(m: Move) -> Node:
-        return raw_mul(symbolic.resolve(m.coefficient, by, axes, raw=True), values[m.slot])
+        known = values | by if slot.kind == "prod" else by  # the number of factors of an element: 1, or 0 under a mask
+        return raw_mul(symbolic.resolve(m.coefficient, known, axes, raw=True), values[m.slot])
 
     return raw_add(*map(term, slot.moves))
 
@@ -235,6 +236,8 @@ def _transports(p: PassPlan) -> Iterator[Obligation]:
             "O2", slot.name, symbolic.resolve(slot.lift[0], then, axes, raw=True), moved, assumptions=two.assumptions
         )
         yield from _cocycle(slot, p, three, first)
+        if slot.kind == "prod":
+            continue  # (u·v)·t^(m+n) = (u·t^m)·(v·t^n) for whole numbers m and n
         by = shifts(p, now, then)
         coefficients = [symbolic.resolve(m.coefficient, by, axes, raw=True) for m in slot.moves]
         yield from distributive(slot, coefficients, two.assumptions)
@@ -251,7 +254,10 @@ def _cocycle(slot: Slot, p: PassPlan, three: Chain, first: dict[str, Node]) -> I
     a, b, c = three.times
     slots = {s.name: s for s in p.slots}
     values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
-    twice = transported(slot, p, shifts(p, b, c), first | {COUNT.attr.name: COUNT})
+    if slot.kind == "prod":  # t(h')·t(h) = t(h + h'), and so for every whole power of them
+        values |= {s.name: ONE for s in p.slots if s.kind == "sum"} | {COUNT.attr.name: ONE}
+        first = values | {slot.name: transported(slot, p, shifts(p, a, b), values)}
+    twice = transported(slot, p, shifts(p, b, c), first | {COUNT.attr.name: values[COUNT.attr.name]})
     once = transported(slot, p, shifts(p, a, c), values)
     yield Obligation("O3", slot.name, twice, once, assumptions=three.assumptions, note="T(h')·T(h) = T(h + h')")
     still = {f"shift:{x.name}": ZERO if x.kind == "add" else ONE for x in p.anchors}
@@ -269,11 +275,13 @@ def domains(p: PassPlan, plan: Plan) -> Iterator[Obligation]:
     """
     handed = {name for q in plan.passes for name, _ in q.exports}
     written = dict.fromkeys(c for stage in plan.stages for n in walk(stage.node) for c in _conditions(n))
+    written |= dict.fromkeys(Node("ne", (a.leaf, ZERO)) for a in p.anchors if a.kind == "mul")
     now, axes = chain(p, 1), symbolic.declared_axes(p)
     note = "; ".join(text for _, text in plan.assumptions)
     for slot in p.slots:
         for body in slot.lift:
-            resolved = symbolic.resolve(body, now.times[0], axes, raw=True)
+            held = now.times[0] if slot.kind != "prod" else {a.name: a.leaf for a in p.anchors}
+            resolved = symbolic.resolve(body, held, axes, raw=True)
             for condition in dict.fromkeys(c for n in walk(resolved) for c in _conditions(n) if c not in written):
                 if handed & {leaf.attr.name for leaf in leaves(condition, "state")}:
                     continue

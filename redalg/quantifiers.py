@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from math import gcd
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redalg import graph as g
@@ -29,11 +31,16 @@ class SlotMaker(Protocol):
     ) -> Node: ...
 
 
+class RatioMaker(Protocol):
+    def __call__(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None: ...
+
+
 class Quantifiers:
     """Part of `redalg.monotone.Puller`."""
 
     separator: Separator
     slot: SlotMaker
+    ratio: RatioMaker
     scope: Scope
     signs: Signs
     trace: Trace
@@ -122,20 +129,20 @@ class Quantifiers:
     def product(self, body: Node, mask: Node | None = None) -> Node:
         scope = self.scope
         if not scope.varies(body):
-            count = COUNT if mask is None else self.slot("sum", g.where(mask, g.ONE, g.ZERO))
             self.trace.rule("a constant factor of a product contributes its n-th power")
-            return g.power(body, count)
+            return g.power(body, self._factors(mask))
         if not scope.uses(body):
             return self.slot("prod", body if mask is None else g.where(mask, body, g.ONE))
         op = body.op
         if op == "mul":
-            self.trace.rule("a product of products splits")
-            return g.mul(*(self.product(a, mask) for a in body.args))
+            return self._product_of_factors(body, mask)
         if op == "pow" and not scope.varies(body.args[1]):
             self._power_guard(body)
             return g.power(self.product(body.args[0], mask), body.args[1])
         if op == "pow":
             return self.product(self._as_exponential(body), mask)
+        if op == "abs" and body.args[0].op == "mul":
+            return self.product(g.mul(*map(self._size, body.args[0].args)), mask)
         if op == "abs":
             return g.fn("abs", self.product(body.args[0], mask))
         if op == "exp":
@@ -148,6 +155,43 @@ class Quantifiers:
             parts = [self.product(x, m) for x, m in zip((a, b), held, strict=True) if not g.is_const(x, 1)]
             return g.mul(*parts)
         return self._product_by_rank(body, mask)
+
+    def _size(self, factor: Node) -> Node:
+        if self.signs.nonnegative(factor):
+            return factor
+        return g.fn("abs", factor)
+
+    def _factors(self, mask: Node | None) -> Node:
+        """How many factors a product has."""
+        return COUNT if mask is None else self.slot("sum", g.where(mask, g.ONE, g.ZERO))
+
+    def _product_of_factors(self, body: Node, mask: Node | None) -> Node:
+        """The elements with what stage values multiply them by, where that can be one slot; else factor by factor."""
+        self.trace.rule("a product of products splits")
+        root, e = _whole_power(body)
+        if e > 1:
+            return g.power(self.product(root, mask), e)
+        fixed = [a for a in body.args if not self.scope.varies(a)]
+        pure = [a for a in body.args if self.scope.varies(a) and not self.scope.uses(a)]
+        held = self._ratio(g.mul(*pure), g.mul(*fixed), mask)
+        if held is None:
+            return g.mul(*(self.product(a, mask) for a in body.args))
+        return g.mul(held, *(self.product(a, mask) for a in body.args if self.scope.mixed(a)))
+
+    def _ratio(self, varying: Node, fixed: Node, mask: Node | None) -> Node | None:
+        """Π x·h of elements x and a stage value h, as one slot that is centred on 1/h; None where it cannot be."""
+        factors = fixed.args if fixed.op == "mul" else (fixed,)
+        if not any(map(self._divides, factors)) or not self.scope.varies(varying):
+            return None
+        held = self.ratio(varying, fixed, mask, self._factors(mask))
+        if held is not None:
+            self.trace.rule("a constant factor of a product contributes its n-th power")
+        return held
+
+    def _divides(self, factor: Node) -> bool:
+        """Whether it is 1 over a stage value."""
+        below = factor.args[0] if factor.op == "abs" else factor
+        return self.scope.uses(below) and _is_power(below) and below.args[1].attr < 0 and below.args[0] is not COUNT
 
     def _as_exponential(self, body: Node) -> Node:
         base, e = body.args
@@ -172,7 +216,22 @@ class Quantifiers:
         pair = self.separator.rank_one(self.separator.poly(body))
         if pair is None:
             raise CannotPull(body, "a product of a mixed sum")
-        return g.mul(*(self.product(nf.poly_node(q), mask) for q in pair))
+        varying, fixed = (nf.poly_node(q) for q in pair)
+        held = self._ratio(varying, fixed, mask)
+        return held if held is not None else g.mul(self.product(varying, mask), self.product(fixed, mask))
+
+
+def _whole_power(body: Node) -> tuple[Node, int]:
+    """(b, k) with the product b^k, k >= 1 the largest whole number: x²/u² is (x/u)², and x² alone may be large."""
+    powers = [(a.args[0], a.args[1].attr) if _is_power(a) else (a, Fraction(1)) for a in body.args]
+    if any(e.denominator != 1 for _, e in powers):
+        return body, 1
+    k = gcd(*(int(e) for _, e in powers))
+    return g.mul(*(g.power(b, e / k) for b, e in powers)), k
+
+
+def _is_power(node: Node) -> bool:
+    return node.op == "pow" and node.args[1].op == "const"
 
 
 def _reals(t: Node, puller: Quantifiers) -> Node:

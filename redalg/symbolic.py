@@ -279,7 +279,8 @@ class _Merge:
                 n = values[COUNT.attr.name]
                 value = div(value, n) if slot.average else mul(value, n)
         units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.anchors if a.is_unit}
-        known = self.moves[side] | units | {COUNT.attr.name: values[COUNT.attr.name]}
+        counts = values if slot.kind == "prod" else {COUNT.attr.name: values[COUNT.attr.name]}
+        known = counts | self.moves[side] | units
         return mul(resolve(coefficient, known, self.axes), value)
 
     def at_new_anchors(self, slot: Slot, side: int) -> Node:

@@ -185,13 +185,16 @@ class Folder:
         t = self.terms
         left, right = (t("state", attr=Leaf(f"{side}~", s.axes, frozenset())) for side in "ab")
         term = t(BINARY[s.kind], left, right)
-        return {s.parts[0]: self.table(term, s.axes, {"a~": a[s.parts[0]], "b~": b[s.parts[0]]})}
+        sides = [self.moved(p, s, x, here) if s.kind == "prod" else x[s.parts[0]] for x in (a, b)]
+        return {s.parts[0]: self.table(term, s.axes, {"a~": sides[0], "b~": sides[1]})}
 
     def moved(self, p: Pass, s: Slot, side: State, here: State) -> Array:
         if not s.moves:
             return side[s.parts[0]]
         numbers, by_name = Numbers(), {x.name: x for x in p.slots}
         shifts: State = {"n": side["n"]}
+        if s.kind == "prod":  # how many factors a side has
+            shifts |= {x.name: side[x.parts[0]] for x in p.slots if x.kind == "sum"}
         for x in p.anchors:
             old, new = side[x.name], here[x.name]
             if x.policy == "scale":

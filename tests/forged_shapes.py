@@ -133,3 +133,42 @@ def monoids_of_something_else() -> Iterator[Forged]:
     spec = {"y": ("monoid:j:0:0", "x[j]", "z[j]")}
     slots = [f.slot("s", "monoid", ["x[j]"], monoid=0, identity=[0], parts=("s",))]
     yield "fewer parts", f.document(spec, slots, {"y": "$s"}, monoids=(add,))
+
+
+@forged
+def products_that_move_otherwise() -> Iterator[Forged]:
+    """Π z/A moves by (A/A')^n, n the number of its factors, and A is not 0."""
+    n, ratio = "$#+n", ("div", "z[j]", "$A")
+    masked = ("where", ("lt", 0, "c[j]"), ratio, 1)
+    counts = {"c": ("lt", 0, "c[j]"), "d": ("lt", 0, "d[j]")}
+    moves: dict[str, tuple[Expression, list[Expression]]] = {
+        "not at all": (ratio, []),
+        "by the ratio alone": (ratio, [("$shift:A", "u")]),
+        "by its square": (ratio, [(("pow", "$shift:A", 2), "u")]),
+        "by the power of its square": (ratio, [(("pow", ("pow", "$shift:A", 2), n), "u")]),
+        "by its inverse": (ratio, [(("pow", ("pow", "$shift:A", -1), n), "u")]),
+        "with the element": (ratio, [(("pow", ("mul", "$shift:A", "z[j]"), n), "u")]),
+        "with a tensor": (ratio, [(("pow", ("mul", "$shift:A", "w"), n), "u")]),
+        "with all that are masked out": (masked, [(("pow", "$shift:A", n), "u")]),
+        "with those of another mask": (masked, [(("pow", "$shift:A", "$kd"), "u")]),
+        "with those of a mask where there is none": (ratio, [(("pow", "$shift:A", "$kc"), "u")]),
+        "with a sum of elements": (ratio, [(("pow", "$shift:A", "$s"), "u")]),
+        "with the count of another product": (ratio, [(("pow", "$shift:A", n), "v")]),
+        "twice": (ratio, [(("pow", "$shift:A", n), "u"), (("pow", "$shift:A", n), "u")]),
+    }
+    for name, (lift, moved) in moves.items():
+        f = Forge()
+        own = [f.slot(f"k{k}", "sum", ("where", c, 1, 0)) for k, c in counts.items()]
+        parts = [*own, f.slot("s", "sum", "c[j]"), f.slot("v", "prod", "d[j]"), f.slot("m", "max", "+x[j]")]
+        parts += [f.extremum("A", "$m", kind="mul"), f.slot("u", "prod", lift, "", moved)]
+        at_once = ("div", "z[j]", ("max:j", "+x[j]"))
+        body = ("where", ("lt", 0, "c[j]"), at_once, 1) if lift is masked else at_once
+        spec = {"y": ("add", ("prod:j", body), ("mul", 0, "w", ("sum:j", ("mul", "c[j]", "d[j]"))))}
+        yield name, f.document(spec, parts, {"y": "$u"})
+    f = Forge()
+    parts = [f.slot("m", "max", "x[j]"), f.extremum("A", "$m", kind="mul")]
+    parts.append(f.slot("u", "prod", ratio, "", [(("pow", "$shift:A", n), "u")]))
+    guarded = ("where", ("eq", ("max:j", "x[j]"), 0), 7, ("div", "z[j]", ("max:j", "x[j]")))
+    yield "an anchor that may be 0", f.document(
+        {"y": ("prod:j", guarded)}, parts, {"y": ("where", ("eq", "$m", 0), ("pow", 7, n), "$u")}
+    )

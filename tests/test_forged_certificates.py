@@ -90,6 +90,15 @@ def _true() -> dict[str, Document]:
         f.extremum("A", scale, kind="mul"),
         f.slot("u", "sum", ("div", "x[j]", "$A"), "", [("$shift:A", "u")]),
     ]
+    for name, mask in (("a product of ratios", None), ("a product under a mask", ("lt", 0, "c[j]"))):
+        g = Forge()
+        ratios = [("div", "z[j]", of) for of in ("$A", ("max:j", "+x[j]"))]
+        lift, body = ratios if mask is None else [("where", mask, r, 1) for r in ratios]
+        count = "$#+n" if mask is None else "$k"
+        held = [] if mask is None else [g.slot("k", "sum", ("where", mask, 1, 0))]
+        held += [g.slot("m", "max", "+x[j]"), g.extremum("A", "$m", kind="mul")]
+        held.append(g.slot("u", "prod", lift, "", [(("pow", "$shift:A", count), "u")]))
+        found[name] = g.document({"y": ("prod:j", body)}, held, {"y": "$u"})
     found["a guarded scale"] = f.document({"y": total}, parts, {"y": ("mul", "$A", "$u")})
     f = Forge()
     spec = {"y": ("mul", total, "w[j_a]", "v[j_b]")}

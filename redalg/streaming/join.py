@@ -47,6 +47,40 @@ def averaged(a: Pair, b: Pair, na: int, nb: int) -> Pair:
     return settled(s, e + a[1])
 
 
+def carried(value: Array, old: Array, new: Array, n: Array | int) -> Array:
+    """value·(old/new)^n, 0 where the value is 0, to a few roundings whatever n is.
+
+    The quotient's own rounding, which the power would multiply by n, is put right to first order; its power of 2 is
+    applied last, so that a large factor and a small value meet before either leaves the range.
+    """
+    (a, i), (b, j) = (np.frexp(np.asarray(x, np.float64)) for x in (old, new))
+    q = a / b
+    shift = (q < 0.75) & (q > -0.75) & (q != 0)
+    a, i = np.where(shift, 2 * a, a), i - shift
+    q = a / b
+    rest = _residual(a, q, b) / a
+    times = np.asarray(n, np.float64)
+    half = np.floor(times / 2)
+    moved = np.asarray(value, np.float64) * np.power(q, half) * np.power(q, times - half) * (1 + times * rest)
+    exponent = np.clip((i - j) * times, -(2**30), 2**30).astype(np.int64)
+    near = exponent // 2
+    moved = np.ldexp(np.ldexp(moved, near.astype(np.int32)), (exponent - near).astype(np.int32))
+    return np.where((value == 0) | (old == new), value, moved).astype(value.dtype)
+
+
+def _residual(a: Array, q: Array, b: Array) -> Array:
+    """a - q·b, exactly (Dekker 1971), for numbers whose products stay in range."""
+    def parts(x: Array) -> Pair:
+        c = x * 134217729.0
+        high = c - (c - x)
+        return high, x - high
+
+    (qh, ql), (bh, bl) = parts(q), parts(b)
+    product = q * b
+    error = ((qh * bh - product) + qh * bl + ql * bh) + ql * bl
+    return (a - product) - error
+
+
 def positions(kind: str, a: Pair, b: Pair) -> Pair:
     """The larger (smaller) value with its position; the first NaN; the lowest position among equals."""
     better = (b[0] > a[0]) if kind == "argmax" else (b[0] < a[0])

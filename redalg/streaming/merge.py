@@ -151,6 +151,8 @@ class _Merge:
         moving = [shifts[anchor] for anchor in slot.anchors if shifts.get(anchor) is not None]
         if not step.moves or not moving:
             return high, low
+        if slot.kind == "prod":
+            return self._product(step, side, high), None
         coefficients = self._coefficients(step, side)
         total: Any = None
         rest: Any = None
@@ -174,6 +176,16 @@ class _Merge:
             total = np.where(stays, high, total)
             rest = None if low is None else np.where(stays, low, rest)
         return total, rest
+
+    def _product(self, step: SlotStep, side: int, value: Array) -> Array:
+        """A product of ratios at the new anchor: P·(A/A')^n, n the number of its factors on this side."""
+        (move,) = step.slot.moves
+        ratio, count = move.coefficient.args
+        name, axes = ratio.attr.name.removeprefix("shift:"), ratio.attr.axes
+        state, target = self.sides[side], step.slot.axes
+        old, new = (_spread(x, axes, target) for x in (state.parts[name], self.new[name]))
+        n = state.n if count is COUNT else _spread(state.parts[count.attr.name], count.attr.axes, target)
+        return join.carried(value, old, new, n)
 
     def _stays(self, slot: Slot, side: int) -> Array:
         """The rows in which no anchor of the slot moves."""
