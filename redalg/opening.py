@@ -16,7 +16,7 @@ from redalg.facts import ADDITION, EXPONENTIAL, FUNCTIONS
 from redalg.formats import FLOATS
 from redalg.graph import Node
 from redalg.normal import Poly
-from redalg.scope import CLOSED, MAX_POWER, OPEN, Centring, Scope, Trace
+from redalg.scope import CLOSED, EXPONENT, MAX_POWER, OPEN, Centring, Scope, Trace
 from redalg.signs import NEG, POS, Signs
 
 
@@ -71,10 +71,22 @@ class Openings:
             return arg.args  # type: ignore[return-value]
         if arg.op == "add":
             for t in arg.args:
-                if t.op == "where" and self.scope.mixed(t):
+                chosen = self._chosen(t)
+                if chosen is not None:
                     rest = g.sub(arg, t)
-                    return t.args[0], _absorb(rest, t.args[1]), _absorb(rest, t.args[2])
-        return None
+                    return chosen[0], _absorb(rest, chosen[1]), _absorb(rest, chosen[2])
+        return self._chosen(arg) if arg.op == "mul" else None
+
+    def _chosen(self, t: Node) -> tuple[Node, Node, Node] | None:
+        """A choice that mixes both sides, alone or as a factor: f·where(c, a, b) = where(c, f·a, f·b), for numbers."""
+        if t.op == "where" and self.scope.mixed(t):
+            return t.args  # type: ignore[return-value]
+        choice = next((a for a in t.args if a.op == "where" and self.scope.mixed(a)), None) if t.op == "mul" else None
+        if choice is None or any(n.op == "special" for n in g.walk(*choice.args[1:])):
+            return None  # (a factor times an infinity has no value where the factor is 0)
+        c, *branches = choice.args
+        scaled = [g.mul(*(b if a is choice else a for a in t.args)) for b in branches]
+        return c, scaled[0], scaled[1]
 
     def _mixed_reduce(self, node: Node, mode: str) -> Poly:
         """An extremum over another axis: a stage value that lacks the axis leaves it."""
@@ -295,16 +307,24 @@ class Openings:
                 e = self.poly(g.fn("exp", g.mul(g.const(rate), arg)), mode)
                 total = total + e.scale(Fraction(num, den))
             return total
-        terms = arg.args if arg.op == "add" else (arg,)
+        terms = self._terms(arg)
         elements = [t for t in terms if self.scope.varies(t) and not self.scope.uses(t)]
         if not elements or len(elements) == len(terms):
             return self._opaque(node)
-        s, t = g.add(*elements), g.sub(arg, g.add(*elements))
+        s, t = g.add(*elements), g.add(*(t for t in terms if t not in elements))
         self.trace.rule(f"addition theorem of {op}")
         total = nf.constant(0)
         for c, outer_s, outer_t in ADDITION[op]:
             total = total + (self.poly(g.fn(outer_s, s), mode) * self.poly(g.fn(outer_t, t), mode)).scale(Fraction(c))
         return total
+
+    def _terms(self, arg: Node) -> list[Node]:
+        """The terms of an angle; a contraction or a product that mixes both sides is distributed first."""
+        terms = list(arg.args if arg.op == "add" else (arg,))
+        if not any(map(self.scope.mixed, terms)):
+            return terms
+        p = self.poly(arg, EXPONENT)
+        return [nf.mono_node(m, c) for m, c in p.ordered()] if not any(map(self.is_mixed, p.generators())) else terms
 
 
 def _rounding_bound(dtype: str) -> str:

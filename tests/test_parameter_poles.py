@@ -1,4 +1,4 @@
-"""Definitions that divide by a function of a parameter: at its zeros they have no value, and no form is judged there."""
+"""Definitions that divide by a function of a parameter: at its zeros they have no value, and judge no form."""
 
 from __future__ import annotations
 
