@@ -212,4 +212,4 @@ def test_the_cost_of_many_outputs_is_linear(kind: str) -> None:
         return int(pstats.Stats(profile).total_calls)
 
     calls(2)  # what is imported and kept
-    assert calls(24) < 2.6 * calls(12)
+    assert calls(14) < 2.6 * calls(7)
