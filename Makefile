@@ -11,12 +11,12 @@ TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint typecheck rocq rocq-catalog notebooks docs picture bench bench-assembly bench-tensor-assembly bench-gpu \
-	readme golden clean
+.PHONY: help demo test test-deep lint typecheck rocq rocq-catalog notebooks docs picture bench bench-assembly \
+	bench-tensor-assembly bench-gpu readme golden clean
 
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
-	@echo "make test       run the tests"
+	@echo "make test       run the tests;   make test-deep   run those that take long"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
 	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
 	@echo "make rocq-catalog  print every spec of the catalog for coqc and write benchmarks/rocq.md (some minutes)"
@@ -57,7 +57,11 @@ demo: $(VENV)/.demo
 
 # One BLAS thread per worker: the workers are the parallelism.
 test: $(VENV)/.test
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not deep" $(ARGS)
+
+# What compiles, assembles, emulates or searches for long: with `make test`, everything.
+test-deep: $(VENV)/.test
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m deep $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
