@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.binding_origin import BFLOAT16_BITS, declared_dtype
+from redalg.binding_origin import BFLOAT16_BITS, declared_dtype, to_jax
 from redalg.errors import RedalgError
 from redalg.kernels.ir import STORAGE
 
@@ -309,8 +309,8 @@ NUMPY = Framework(
 
 
 def _jax_empty(shape: tuple[int, ...], dtype: str, like: Any) -> Any:
-    jax = sys.modules["jax"]
-    made = jax.device_put(jax.numpy.zeros(shape, dtype=_numpy_dtype(dtype)), next(iter(like.devices())))
+    made = sys.modules["jax"].device_put(to_jax(np.zeros(shape, dtype=_numpy_dtype(dtype))), next(iter(like.devices())))
+    assert made.nbytes == prod(shape) * _numpy_dtype(dtype).itemsize  # kernels write as many bytes
     return made.block_until_ready()
 
 

@@ -29,7 +29,15 @@ class Origin:
         """A NumPy result as an array of this kind (torch and jax on the CPU; everything else stays NumPy)."""
         if self.kind == "torch":
             return _to_torch(array)
-        return sys.modules["jax"].numpy.asarray(array) if self.kind == "jax" else array
+        return to_jax(array) if self.kind == "jax" else array
+
+
+def to_jax(array: np.ndarray) -> Any:
+    """The array in JAX with its dtype kept: by default JAX cuts 64 bits to 32, which would wrap sums and counts."""
+    jax = sys.modules["jax"]
+    wide = jax if hasattr(jax, "enable_x64") else sys.modules["jax.experimental"]  # moved in JAX 0.8
+    with wide.enable_x64(True):
+        return jax.numpy.asarray(array)
 
 
 def origin_of(array: Any) -> Origin | None:

@@ -24,8 +24,8 @@ settings.register_profile("thorough", parent=settings.get_profile("default"), ma
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-# Modules that compile, assemble, emulate or search for long: the deep suite (`make test-deep`). `make test` runs the rest,
-# and of the modules in SAMPLED the tests of a dozen catalog specs that have every kind of slot and policy.
+# Modules that compile, assemble, emulate or search for long: the deep suite (`make test-deep`). `make test` runs the
+# rest, and of the modules in SAMPLED the tests of a dozen catalog specs that have every kind of slot and policy.
 DEEP = frozenset(
     """
     test_accuracy test_anchors test_anchors_softmax test_assembly_sample test_audit test_audit_calls test_catalog
@@ -41,7 +41,7 @@ DEEP = frozenset(
     test_testing_public test_traffic test_units test_witness test_witness_random
     """.split()
 )
-SAMPLED = frozenset({"test_catalog", "test_certificates", "test_engine_specs", "test_equivalence_catalog", "test_printed"})
+SAMPLED = frozenset({"test_catalog", "test_certificates", "test_equivalence_catalog", "test_printed"})
 SAMPLE = frozenset(
     """
     softmax attention variance weighted_variance covariance layer_norm_gemm moe_softmax_topk argmax geometric_mean
