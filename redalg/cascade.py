@@ -18,6 +18,7 @@ from redalg.graph import Node
 from redalg.monotone import CannotPull, Puller
 from redalg.normal import Mono, Poly, TooLarge
 from redalg.plan import COUNT
+from redalg.scope import Stages
 from redalg.separate import OPEN, Centring, NoCentring, Scope, Separator, Trace
 from redalg.signs import Signs
 
@@ -302,7 +303,8 @@ class Cascade:
             if culprit is not None:
                 if culprit in self._values and self._values[culprit].blocked is not None:
                     return self._values[culprit].blocked
-                mixed = [n for n in g.walk(culprit.args[0]) if self.scope.mixed(n)] or [culprit]
+                inside = g.walk(culprit.args[0], done=Stages(self.scope))
+                mixed = [n for n in inside if self.scope.mixed(n)] or [culprit]
                 node = _innermost(mixed)
                 return Blocked(stage, node, "it mixes elements and stage values", _budget(culprit, trace))
         return None

@@ -118,3 +118,13 @@ class Scope:
 
     def mixed(self, node: Node) -> bool:
         return self.varies(node) and self.uses(node)
+
+
+class Stages:
+    """As a container of nodes: the stages, which no walk through a body enters."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Node) and self.scope.is_stage(node)

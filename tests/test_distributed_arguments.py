@@ -14,7 +14,7 @@ SPECS = [
     "tensors k, r[j]; m = mean[j](r[j]); return y = sum[j](cos(k*(r[j] - m)))",
     "tensors k[d], r[j,d]; m = mean[j](r[j,d]); return y = sum[j](exp(sum[d](k[d]*(r[j,d] - m))))",
     "tensors x[j], t[j]; a = max[j](x[j]); b = mean[j](x[j]); return y = sum[j](exp(x[j] - where(t[j] > 0, a, b)))",
-    "tensors x[j], t[j]; a = max[j](x[j]); b = min[j](x[j]); return y = sum[j](t[j]*exp(2*where(t[j] < 1, b, a) - x[j]))",
+    "tensors x[j], t[j]; a = max[j](x[j]); b = min[j](x[j]); return y = sum[j](t[j]*exp(2*where(t[j]<1, b, a) - x[j]))",
     "tensors x[j], t[j]; a = mean[j](x[j]); b = min[j](x[j]); return y = sum[j](cos(x[j] - where(t[j] > 0, a, b)))",
 ]  # fmt: skip
 
@@ -36,3 +36,17 @@ def test_arguments_are_distributed_and_split(text):
     pieces[0].merge(pieces[1])
     pieces[0].merge(pieces[2])
     np.testing.assert_allclose(pieces[0].result(), wanted, rtol=1e-13, atol=1e-13)
+
+
+CULPRITS = [
+    ("u = mean[j](x[j]); s = sqrt(mean[j]((x[j] - u)**2)); return y = sum[j](where((x[j] - u)/s > {c}, 1, 0))", " < "),
+    ("u = mean[j](x[j]); s = sqrt(mean[j]((x[j] - u)**2)); return y = sum[j](tanh((x[j] - u)/s + {c}))", "tanh("),
+    ("u = mean[j](x[j]**4); return y = sum[j](log(u + {c} + x[j]**2))", "log("),
+]
+
+
+@pytest.mark.parametrize("c", [2, 3])
+@pytest.mark.parametrize(("text", "culprit"), CULPRITS)
+def test_what_is_missing_names_the_body_and_not_an_earlier_stage(text, culprit, c):
+    found = ra.verdict(ra.parse(text.format(c=c)))
+    assert culprit in getattr(found, "missing", "") or culprit in getattr(found, "reason", ""), str(found)
