@@ -14,6 +14,7 @@ from redalg.proofs.polynomial import Mono, Number, Poly, Unknown
 from redalg.proofs.signed import as_mono
 from redalg.proofs.sums import Sums
 
+FIRST = ("argmax", "argmin")
 OTHER = {"max": "min", "min": "max", "argmax": "argmin", "argmin": "argmax"}
 
 
@@ -149,12 +150,16 @@ class Orders(Sums):
         if sign & signs.NEG and sign & signs.POS:
             if kind in ("max", "min"):
                 return self.plus(context, self._both_ways(kind, axes, factor, rest))
+            if kind in FIRST:
+                return self._first_both_ways(kind, axes, factor, rest)
             sign, factor, rest = signs.POS, po.const(1), self.mul(factor, rest)
         negative, inner = not sign & signs.POS, kind
         if negative and kind.startswith("topk"):
             factor, rest = po.scaled(factor, -1), po.scaled(rest, -1)
         elif negative:
             inner = OTHER[kind]
+        if kind in FIRST and sign & signs.ZERO and rest:
+            return self._first_both_ways(kind, axes, factor, rest)
         if position and sign & signs.ZERO:  # where the factor is 0 all are tied: it stays inside, and with it its sign
             inner, rest = kind, self.mul(factor, rest)
         found = self._atom(inner, axes, rest, extra)
@@ -168,6 +173,28 @@ class Orders(Sums):
         above, below = self.positive(factor), self.positive(po.scaled(factor, -1))
         ways = self._atom(kind, axes, rest, None), self._atom(OTHER[kind], axes, rest, None)
         return self.by(factor, self.plus(self.by(above, ways[0]), self.by(below, ways[1])))
+
+    def _first_both_ways(self, kind: str, axes: tuple[str, ...], factor: Poly, rest: Poly) -> Value:
+        """The first place of the largest h·t is at an end of t; where h = 0 all are tied, and the first element is."""
+        values = [self.by(factor, self._atom(end, axes, rest, None)) for end in ("max", "min")]
+        return self._first_at_the_ends(kind, axes, rest, values, self.equal(factor, {}))
+
+    def _first_at_the_ends(
+        self, kind: str, axes: tuple[str, ...], t: Poly, values: list[Value], constant: Value
+    ) -> Value:
+        """The first place of the largest ("argmax") f(t), where that is at the largest t, at the smallest, or at both.
+
+        `values` are f at the largest and the smallest t. Where they are equal, the elements at the ends are tied and no
+        others are, but all of them where `constant` holds.
+        """
+        places = [self.order(end, axes, t, None) for end in FIRST]
+        always = self.by(self.equal(*values), constant)
+        found = self.choose(always, {}, self.extremum("minimum", places))
+        for i in (1, 0):
+            pair = values[1 - i], values[i]
+            better = self.less(*pair) if kind == "argmax" else self.less(*reversed(pair))
+            found = self.choose(better, places[i], found)
+        return found
 
     def _padded(self, axes: tuple[str, ...], rest: Poly, extra: object, found: Value, v: Poly) -> Value:
         """Places past the end of the stream keep -oo, whatever map was pulled out of the list."""
@@ -221,7 +248,7 @@ class Orders(Sums):
             through = self._through(kind, axes, *single, extra)
             if through is not None:
                 return through
-        if isinstance(v, dict) and kind in ("max", "min"):
+        if isinstance(v, dict) and kind in ("max", "min", *FIRST):
             ends = self._at_the_ends(kind, axes, v)
             if ends is not None:
                 return ends
@@ -237,20 +264,26 @@ class Orders(Sums):
         return po.gen(g)
 
     def _at_the_ends(self, kind: str, axes: tuple[str, ...], v: Poly) -> Value | None:
-        """A convex function a·t² + b·t of one element generator is largest where t is (and where it is least)."""
+        """A convex function a·t² + b·t of one element generator is largest where t is (and where it is least).
+
+        Its first place needs it strictly convex: then nothing between the ends is as large.
+        """
         inside = {g for m in v for g, _ in m if self.gens[g].axes & set(axes)}
         degrees = {e for m in v for g, e in m if g in inside}
         if len(inside) != 1 or 2 not in degrees or not degrees <= {1, 2}:
             return None
         (g,) = inside
         lead = {tuple(x for x in m if x[0] != g): c for m, c in v.items() if (g, 2) in m}
-        if self.decide(lead) & (signs.NEG if kind == "max" else signs.POS):
+        sign, convex = self.decide(lead), kind in ("max", "argmax")
+        if sign & (signs.NEG if convex else signs.POS) or (kind in FIRST and sign & signs.ZERO):
             return None
         ends: list[Value] = []
         for end in ("max", "min"):
             t = self.order(end, axes, po.gen(g), None)
             terms = [self.by({tuple(x for x in m if x[0] != g): c}, self.power_of(t, dict(m)[g])) for m, c in v.items()]
             ends.append(self.plus(*terms))
+        if kind in FIRST:
+            return self._first_at_the_ends(kind, axes, po.gen(g), ends, po.const(0))
         minus = po.const(-1)
         return (
             self.largest(*ends) if kind == "max" else self.by(minus, self.largest(*(self.by(minus, e) for e in ends)))
@@ -279,6 +312,10 @@ class Orders(Sums):
                 p = gen.data[1]
                 sides = [self.order("max", axes, q, extra) for q in (p, po.scaled(p, -1))]
                 return self.largest(*sides)
+            elif gen.kind == "fun" and e == 1 and gen.data[0] == "abs" and kind == "argmax":
+                p = gen.data[1]
+                sides = [self.fun("abs", self.order(end, axes, p, None)) for end in ("max", "min")]
+                return self._first_at_the_ends(kind, axes, p, sides, po.const(0))
             elif gen.kind == "max" and e == 1 and kind == "max":
                 return self.largest(*(self.order("max", axes, p, extra) for p in gen.data))
             elif gen.kind == "max" and e == 1 and kind == "min":  # min max(t, c) = max(min t, c)

@@ -168,7 +168,7 @@ class SlotBackend(Measured):
     def slot(
         self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
     ) -> Node:
-        family = "topk" if kind.startswith("topk") else kind
+        family = "topk" if kind.startswith("topk") else kind.removesuffix("_value")
         shared = extra[0] if family == "monoid" else extra
         key = (family, lift, ignore_nan, shared if family != "topk" else extra[0])
         found = self.others.get(key)

@@ -23,6 +23,7 @@ from redalg.separate import OPEN, Centring, NoCentring, Scope, Separator, Trace
 from redalg.signs import Signs
 
 ORDER_KINDS = ("argmax", "argmin")
+VALUES = {"argmax_value": "max", "argmin_value": "min"}  # what a slot of a position holds beside it
 
 
 @dataclass
@@ -97,7 +98,7 @@ class RawBackend:
     def slot(
         self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
     ) -> Node:
-        return g.reduction(kind, self.axis, *lift, extra=extra)
+        return g.reduction(VALUES.get(kind, kind), self.axis, *lift, extra=extra)
 
     def ratio(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None:
         return None

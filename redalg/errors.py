@@ -89,7 +89,7 @@ class Undecided(Shown, RedalgError):
     """Neither a form nor a refutation was found. ``missing`` names what could not be shown about ``stage``.
 
     >>> import redalg as ra
-    >>> verdict = ra.verdict(ra.parse("u = mean[j](x[j]); return at = argmax[j](abs(x[j] - u))"))
+    >>> verdict = ra.verdict(ra.parse("u = mean[j](x[j]); return at = argmin[j](abs(x[j] - u))"))
     >>> type(verdict).__name__, verdict.stage
     ('Undecided', 'stage2')
     >>> print(verdict.missing)

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 from redalg import graph as g
 from redalg import normal as nf
+from redalg.ends import Ends
 from redalg.facts import FUNCTIONS
 from redalg.graph import Node
 from redalg.normal import Mono, Poly
-from redalg.quantifiers import CannotPull, Quantifiers, RatioMaker, SlotMaker
+from redalg.quantifiers import CannotPull, RatioMaker, SlotMaker
 from redalg.separate import Separator
 from redalg.signs import ANY, NEG, POS
 
@@ -23,7 +24,7 @@ IDENTITY = {"max": g.NEG_INF, "min": g.INF}
 ELEMENTWISE = {"max": "maximum", "min": "minimum"}
 
 
-class Puller(Quantifiers):
+class Puller(Ends):
     """Decomposes the bodies of max, min, argmax, argmin, topk, prod, any and all."""
 
     def __init__(
@@ -253,9 +254,7 @@ class Puller(Quantifiers):
             return inner, d if e.attr > 0 else -d, lambda v: g.power(phi(v), e)
         raise CannotPull(body, "a power that is not monotone here")
 
-    def position(self, kind: str, body: Node) -> Node:
-        if not self.scope.varies(body):
-            return g.ZERO
+    def _chained(self, kind: str, body: Node) -> Node:
         inner, d, _ = self.chain(body, strict=True, top=True)
         if inner is not body:
             self.trace.rule("a strictly monotone map keeps positions")

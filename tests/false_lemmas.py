@@ -52,6 +52,15 @@ def _argmax(a: str, b: str) -> tuple[Expression, Expression]:
     return ("maximum", f"{a}v", f"{b}v"), ("where", ("lt", f"{a}v", f"{b}v"), f"{b}i", f"{a}i")
 
 
+LOW, ENDS = ("min:j", "x@j"), (("argmax:j", "x@j"), ("argmin:j", "x@j"))
+FIRST, SCALED, FROM = ("minimum", *ENDS), ("mul", "c", "x@j"), ("add", "x@j", ("neg", "c"))
+FAR = (("abs", ("add", ("max:j", "x@j"), ("neg", "c"))), ("abs", ("add", LOW, ("neg", "c"))))
+
+
+def _at_the_ends(top: Expression, bottom: Expression, tied: Expression) -> Expression:
+    return ("where", ("lt", bottom, top), ENDS[0], ("where", ("lt", top, bottom), ENDS[1], tied))
+
+
 def _welford(a: str, b: str, guard: Expression) -> Expression:
     """Chan's merge of second moments, with a wrong factor."""
     d = ("add", f"{b}m", ("neg", f"{a}m"))
@@ -100,6 +109,24 @@ FALSE: list[tuple[Expression, ...]] = [
     ("argmax of |x|", ("argmax:j", ("abs", "x@j")), ("argmax:j", "x@j")),
     ("argmax of -x", ("argmax:j", ("neg", "x@j")), ("argmax:j", "x@j")),
     ("argmax of a scaled x", ("argmax:j", ("mul", "c", "x@j")), ("argmax:j", "x@j")),
+    ("argmax of a scaled x, by its sign", ("argmax:j", SCALED), ("where", ("lt", 0, "c"), *ENDS)),
+    (
+        "argmax of a scaled x, without ties",
+        ("argmax:j", SCALED),
+        _at_the_ends(("mul", "c", M), ("mul", "c", LOW), ENDS[0]),
+    ),
+    (
+        "argmin of a scaled x, at the largest",
+        ("argmin:j", SCALED),
+        _at_the_ends(("mul", "c", M), ("mul", "c", LOW), ("where", ("eq", "c", 0), 0, FIRST)),
+    ),
+    ("argmax of a distance, the later of two", ("argmax:j", ("abs", FROM)), _at_the_ends(*FAR, ("maximum", *ENDS))),
+    ("argmax of a distance, the largest of two", ("argmax:j", ("abs", FROM)), _at_the_ends(*FAR, ENDS[0])),
+    ("argmin of a distance", ("argmin:j", ("abs", FROM)), _at_the_ends(*reversed(FAR), FIRST)),
+    ("argmin of a square", ("argmin:j", ("pow", FROM, 2)), _at_the_ends(*reversed(FAR), FIRST)),
+    ("argmax of a square, the later of two", ("argmax:j", ("pow", FROM, 2)), _at_the_ends(*FAR, ("maximum", *ENDS))),
+    ("argmax of a cube by distance", ("argmax:j", ("pow", FROM, 3)), _at_the_ends(*FAR, FIRST)),
+    ("argmax of a scaled square", ("argmax:j", ("mul", "c", ("pow", "x@j", 2))), _at_the_ends(*FAR, FIRST)),
     ("argmax of a clipped x", ("argmax:j", ("minimum", "x@j", 1)), ("argmax:j", "x@j")),
     ("max identity 0", ("maximum", 0, "a"), "a"),
     ("min identity -oo", ("minimum", "-oo", "a"), "a"),

@@ -32,7 +32,7 @@ BODIES = {
     "selected": "sum[j](where(x[i,j]>u, x[i,j]*w[j], 0))/sum[j](where(x[i,j]>u, w[j], 0))",
     "tempered": "logsumexp[j](x[i,j]*u)",
     "cubes": "max[j](w[j]*(x[i,j]-u)**3)",
-    "position": "argmax[j](abs(x[i,j]-u))",
+    "position": "argmin[j](abs(x[i,j]-u))",
     "product": "prod[j](1+x[i,j]*u)",
     "log": "sum[j](log(1+(x[i,j]-u)**2))",
 }
