@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Ends = tuple[Fraction | None, Fraction | None]  # None: no end on that side
 
@@ -125,5 +126,7 @@ def moved_array(domain: frozenset[str], array: np.ndarray) -> np.ndarray:
     """The drawn numbers of an array, each moved into a declared interval; rounded to few digits of it."""
     if not is_interval(domain):
         return array
-    values = [moved(domain, Fraction(round(float(v) * 64), 64)) for v in array.flat]
-    return np.array([float(v) for v in values]).reshape(array.shape).astype(array.dtype)
+    found = array.astype(float)
+    for place, v in enumerate(array.flat):
+        found.flat[place] = float(moved(domain, Fraction(round(float(v) * 64), 64)))
+    return found.astype(array.dtype)
