@@ -38,7 +38,8 @@ DEEP = frozenset(
     test_simulate test_smt test_tensor_assembly test_tensor_class test_tensor_gemm test_tensor_gemm_calls
     test_tensor_gemm_launches test_tensor_gemm_simulated test_tensor_kernels test_tensor_logits test_tensor_mma
     test_tensor_mma_kernels test_tensor_mma_logits test_tensor_mma_types test_tensor_mma_types_kernels test_tensor_wide
-    test_testing_public test_traffic test_units test_witness test_witness_random
+    test_testing_public test_traffic test_units test_witness test_witness_random test_ends test_products
+    test_sums_over_groups test_cancelling_stages test_tensor_bounds test_cpu_formats
     """.split()
 )
 SAMPLED = frozenset({"test_catalog", "test_certificates", "test_equivalence_catalog", "test_printed"})
