@@ -7,7 +7,6 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
-TREE := build/typecheck
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .DEFAULT_GOAL := help
@@ -19,13 +18,13 @@ help:
 	@echo "make test       run the tests;   make test-deep   run those that take long"
 	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
 	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
-	@echo "make rocq-catalog  print every spec of the catalog for coqc and write benchmarks/rocq.md (some minutes)"
+	@echo "make rocq-catalog  print every spec of the catalog for coqc and write benchmarks/records/rocq.md (some minutes)"
 	@echo "make notebooks  execute the notebooks, each in a clean kernel, into notebooks/executed"
 	@echo "make docs       write the API reference into build/docs;   make picture   draw the README's picture"
 	@echo "make bench-gpu  time CUDA kernels beside PyTorch (needs a GPU)"
 	@echo "make bench-assembly  compile the catalog by every family of schedules and count registers and spills"
 	@echo "make bench-tensor-assembly  the same for kernels on tensor cores"
-	@echo "make bench      run the benchmarks;   make readme   write the README's table of verdicts"
+	@echo "make bench      run the benchmarks;   make readme   write the table of verdicts in docs/catalog.md"
 	@echo "make golden     write the printed kernels in tests/golden, which tests compare"
 	@echo "make clean      remove everything that was created"
 
@@ -55,22 +54,22 @@ $(VENV)/.notebook: $(BIN)/python pyproject.toml
 demo: $(VENV)/.demo
 	$(BIN)/python -m redalg demo
 
-# One BLAS thread per worker: the workers are the parallelism.
-test: $(VENV)/.test
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not deep" $(ARGS)
+# One BLAS thread per worker: the workers are the parallelism. How the suites are cut: tests/README.md.
+PYTEST = OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-# What compiles, assembles, emulates or searches for long: with `make test`, everything.
+test: $(VENV)/.test
+	$(PYTEST) --ignore tests/deep -m "not deep" $(ARGS)
+
+# What compiles, assembles, emulates or searches for long, and the fast suite's properties on more examples.
 test-deep: $(VENV)/.test
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m deep $(ARGS)
+	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),deep) $(PYTEST) -m "deep or hypothesis" $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 
-# On the package as installed: only there do the folders kernels and proofs have their names.
+# On the package as it is installed: links inside it give the folders kernels and proofs their names.
 typecheck: $(VENV)/.dev
-	rm -rf $(TREE) build/lib && mkdir -p $(TREE)
-	$(BIN)/python -m pip install -q --no-deps --no-compile --target $(TREE) .
-	cd $(TREE) && $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.cache/mypy -p redalg
+	$(BIN)/mypy --cache-dir .cache/mypy -p redalg
 
 # In a copy: nothing compiled is left beside the sources.
 rocq:
@@ -81,7 +80,7 @@ rocq:
 	done
 
 rocq-catalog: $(VENV)/.test
-	$(BIN)/python -m benchmarks.rocq --workers $(WORKERS) --out benchmarks/rocq.md
+	$(BIN)/python -m benchmarks.proofs.rocq --workers $(WORKERS) --out benchmarks/records/rocq.md
 
 notebooks: $(VENV)/.notebook
 	$(BIN)/python notebooks/execute.py $(ARGS)
@@ -96,20 +95,21 @@ bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-assembly: $(VENV)/.test
-	$(BIN)/python -m benchmarks.assembly --out benchmarks/assembly.jsonl $(ARGS)
+	$(BIN)/python -m benchmarks.gpu.assembly --out benchmarks/records/assembly.jsonl $(ARGS)
 
 bench-tensor-assembly: $(VENV)/.test
-	$(BIN)/python -m benchmarks.tensor_assembly --out benchmarks/tensor_assembly.jsonl --workers $(WORKERS) $(ARGS)
-	$(BIN)/python -m benchmarks.mma_assembly --out benchmarks/mma_assembly.jsonl --workers $(WORKERS) $(ARGS)
+	$(BIN)/python -m benchmarks.gpu.tensor_assembly --out benchmarks/records/tensor_assembly.jsonl --workers $(WORKERS) $(ARGS)
+	$(BIN)/python -m benchmarks.gpu.mma_assembly --out benchmarks/records/mma_assembly.jsonl --workers $(WORKERS) $(ARGS)
 
 bench-gpu: $(VENV)/.test
-	$(BIN)/python -m benchmarks.gpu --out benchmarks/gpu.jsonl $(ARGS) && $(BIN)/python -m benchmarks.gpu_report benchmarks/gpu.jsonl
+	$(BIN)/python -m benchmarks.gpu --out benchmarks/records/gpu.jsonl $(ARGS) && $(BIN)/python -m benchmarks.gpu.report benchmarks/records/gpu.jsonl
 
 readme: $(VENV)/.test
-	$(BIN)/python tests/readme_table.py
+	$(BIN)/python -m tests.support.readme_table
 
 golden: $(VENV)/.test
-	$(BIN)/python -m tests.golden_sources
+	$(BIN)/python -m tests.support.golden_sources
 
 clean:
-	rm -rf $(VENV) .cache build redalg.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find redalg -maxdepth 1 -type l -delete
+	rm -rf $(VENV) .links .cache build redalg.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
