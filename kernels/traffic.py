@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
+from redalg import _hooks
 from redalg.errors import RedalgError
-from redalg.graph import Node, leaves, walk
-from redalg.kernels.ir import STORAGE
+from redalg.graph.node import POSITIONS, Node, leaves, walk
+from redalg.kernels.ir.program import STORAGE
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
-    from redalg.spec import Spec
+    from redalg.language.spec import Spec
 
 FREE = frozenset({"const", "special", "true", "false", "size", "index", "tensor"})
 
@@ -91,9 +92,7 @@ def traffic(
     count = _Count(spec, sizes, dtype)
     stream = form.plan.axis if form is not None else _stream(spec)
     if form is None and stream is not None:
-        from redalg.derive import derive_incremental
-
-        form = derive_incremental(spec, axis=stream or None)
+        form = _hooks.derive(spec, axis=stream or None)
     reads = form.passes.reads if form is not None else 1
     axis = frozenset(form.plan.axis) if form is not None else frozenset()
     found = (count.op_by_op(axis), count.stages(axis), count.fused(axis, reads, _walks(form)))
@@ -158,7 +157,7 @@ class _Count:
         if node.is_boolean:
             return 1
         integer = node.op in ("tensor", "state") and "integer" in node.attr.domain
-        places = node.op == "reduce" and node.attr.kind in ("argmax", "argmin", "topk_indices")
+        places = node.op == "reduce" and node.attr.kind in POSITIONS
         return 8 if integer or places else self.item
 
     # --- op by op ---------------------------------------------------------------------------------

@@ -15,24 +15,24 @@ if __name__ != "redalg.proofs":
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redalg.proofs.audit_report import AuditReport as AuditReport
-    from redalg.proofs.audit_run import audit as audit
+    from redalg.proofs.audits.report import AuditReport as AuditReport
+    from redalg.proofs.audits.run import audit as audit
     from redalg.proofs.certificate import Certificate as Certificate
-    from redalg.proofs.refusal import Refusal as Refusal
-    from redalg.proofs.rocq_instance import Instance as Instance
-    from redalg.proofs.rocq_instance import rocq as rocq
-    from redalg.proofs.smt import smt_lib as smt_lib
-    from redalg.proofs.smt import solve as solve
+    from redalg.proofs.gallina.instance import Instance as Instance
+    from redalg.proofs.gallina.instance import rocq as rocq
+    from redalg.proofs.refusals.document import Refusal as Refusal
+    from redalg.proofs.smt.smt import smt_lib as smt_lib
+    from redalg.proofs.smt.smt import solve as solve
 
 _HOME = {
-    "audit": "redalg.proofs.audit_run",
-    "AuditReport": "redalg.proofs.audit_report",
+    "audit": "redalg.proofs.audits.run",
+    "AuditReport": "redalg.proofs.audits.report",
     "Certificate": "redalg.proofs.certificate",
-    "Instance": "redalg.proofs.rocq_instance",
-    "Refusal": "redalg.proofs.refusal",
-    "rocq": "redalg.proofs.rocq_instance",
-    "smt_lib": "redalg.proofs.smt",
-    "solve": "redalg.proofs.smt",
+    "Instance": "redalg.proofs.gallina.instance",
+    "Refusal": "redalg.proofs.refusals.document",
+    "rocq": "redalg.proofs.gallina.instance",
+    "smt_lib": "redalg.proofs.smt.smt",
+    "solve": "redalg.proofs.smt.smt",
 }
 __all__ = ["AuditReport", "Certificate", "Instance", "Refusal", "audit", "rocq", "smt_lib", "solve"]
 

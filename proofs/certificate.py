@@ -6,15 +6,17 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from redalg.proofs.check import Report, check
-from redalg.proofs.document import Document, Obligation, as_json
-from redalg.proofs.reading import loads
-from redalg.proofs.refusals import CertificateError
+from redalg.proofs.checker.check import Report, check
+from redalg.proofs.document.document import Document, Obligation
+from redalg.proofs.document.errors import CertificateError
+from redalg.proofs.document.reading import loads
+from redalg.proofs.document.shown import Shown
+from redalg.proofs.document.writing import as_json
 
 STATUSES = frozenset({"tested", "unknown"})  # what `allow` may name; a refuted obligation is never allowed
 
 
-class Certificate:
+class Certificate(Shown):
     """The obligations of a derived form with everything they speak about (theory, section 6).
 
     It holds the spec, the form (anchors, slots, transports, outputs), the stages with their bases, and the obligations
@@ -50,7 +52,7 @@ class Certificate:
         return self.document.spec_hash
 
     def to_json(self, indent: int | None = None) -> str:
-        """The certificate as JSON (version 1, `redalg.proofs.document`), each term written once."""
+        """The certificate as JSON (version 1, `redalg.proofs.document.document`), each term written once."""
         separators = (",", ":") if indent is None else None
         return json.dumps(as_json(self.document), indent=indent, separators=separators)
 
@@ -84,11 +86,6 @@ class Certificate:
                     'read certificate.obligations; verify(allow={"tested"}) accepts what only tests support',
                 )
         return report
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from redalg.display import bundle
-
-        return bundle(self)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Certificate) and self.to_json() == other.to_json()

@@ -12,27 +12,47 @@ __version__ = "0.1.0"
 
 _HOME: dict[str, tuple[str, ...]] = {
     "redalg.errors": ("RedalgError", "NotDecomposable", "Undecided", "CertificateError"),
-    "redalg.expr": ("tensors", "scalar", "index", "size", "oo"),
-    "redalg.reductions": (
-        "sum", "prod", "max", "min", "mean", "any", "all", "argmax", "argmin", "logsumexp", "topk", "reduce",
+    "redalg.language.leaves": ("tensors", "scalar", "index", "size", "oo", "inf", "nan"),
+    "redalg.language.reductions": (
+        "sum",
+        "prod",
+        "max",
+        "min",
+        "mean",
+        "any",
+        "all",
+        "argmax",
+        "argmin",
+        "logsumexp",
+        "topk",
+        "reduce",
     ),
-    "redalg.maps": (
-        "exp", "log", "sqrt", "abs", "relu", "sigmoid", "tanh", "log1p", "erf", "where", "cast", "maximum", "minimum",
-        "eq", "ne",
+    "redalg.language.maps": (
+        *"exp exp2 log log2 sqrt abs relu sigmoid softplus tanh log1p expm1 erf erfc".split(),
+        *"where cast maximum minimum eq ne".split(),
     ),
-    "redalg.monoid": ("Monoid",),
-    "redalg.spec": ("Spec",),
-    "redalg.grammar": ("parse",),
-    "redalg.derive": ("derive_incremental", "verdict"),
+    "redalg.language.spellings": ("silu", "gelu", "clip", "logaddexp", "isnan"),
+    "redalg.language.statistics": ("var", "std", "cov", "norm", "count", "softmax", "log_softmax"),
+    "redalg.language.monoid": ("Monoid",),
+    "redalg.language.spec": ("Spec",),
+    "redalg.language.grammar": ("parse",),
+    "redalg.api": ("derive_incremental", "verdict"),
     "redalg.form": ("Form",),
     "redalg.streaming": ("Accumulator",),
-    "redalg.definition": ("reference",),
-    "redalg.specs": ("catalog",),
+    "redalg.numeric.definition": ("reference",),
+    "redalg.specs.collection": ("catalog",),
     "redalg.kernels.traffic": ("traffic",),
-}  # fmt: skip
-_SUBMODULES = frozenset({"display", "explore", "pictures"})  # whole modules that are public under the package's name
+}
+_SUBMODULES = frozenset({"display", "explore", "kernels", "pictures", "proofs", "testing", "torch"})  # public packages
 _MODULE = {name: module for module, names in _HOME.items() for name in names}
 __all__ = ["__version__", *_MODULE]  # noqa: PLE0604
+
+try:
+    from redalg import _moved
+except ImportError:  # certificates are checked also where nothing else of the project can be imported
+    pass
+else:
+    _moved.install()
 
 
 def __getattr__(name: str) -> Any:
@@ -47,4 +67,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    """What is public, whatever was imported: completion shows no internal module."""
+    return sorted({*__all__, *_SUBMODULES})

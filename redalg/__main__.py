@@ -1,6 +1,6 @@
 """``python -m redalg``."""
 
-from redalg.cli import main
+from redalg.cli.main import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

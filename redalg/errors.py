@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redalg import _hooks
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
-    from redalg.proofs.refusal import Refusal
+    from redalg.proofs.refusals.document import Refusal
 
 
 class RedalgError(ValueError):
@@ -80,9 +81,7 @@ class NotDecomposable(Shown, RedalgError):
 
         Raises: CertificateError where there is no witness, or the refused stage is not written in the spec.
         """
-        from redalg.certifying_refusal import certificate
-
-        return certificate(self)
+        return _hooks.refusal(self)
 
 
 class Undecided(Shown, RedalgError):

@@ -8,23 +8,33 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redalg import symbolic
+import sympy
+
+from redalg import _hooks
+from redalg.algebra import state as symbolic
+from redalg.algebra.polynomial import may_be_complex
+from redalg.algebra.transport import combine_nodes, correction
+from redalg.engine.lean import lean_plan
 from redalg.errors import RedalgError
-from redalg.graph import ONE, UNARY, Node, add, div, leaves, mul, state, sub, substitute, walk
-from redalg.normal import may_be_complex
-from redalg.plan import COUNT, Anchor, Move, Obligation, PassPlan, Plan, Slot
+from redalg.explain import explanation
+from redalg.graph.functions import EXACT
+from redalg.graph.node import UNARY, Node, leaves, state, substitute, walk
+from redalg.graph.operators import Custom, Position, Quantifier, TopK
+from redalg.graph.plan import Obligation, PassPlan, Plan, Slot
+from redalg.language.sympy_bridge import to_sympy
+from redalg.laws.laws import obligations
+from redalg.run import Run
 from redalg.shown import Shown
+from redalg.streaming import Accumulator
 
 if TYPE_CHECKING:
-    import sympy
-
+    from redalg.adapters.torch_op import TorchOp
+    from redalg.language.spec import Spec
     from redalg.proofs.certificate import Certificate
-    from redalg.spec import Spec
-    from redalg.streaming import Accumulator
 
 Expressions = Mapping[str, "sympy.Expr"]
 TARGETS = ("numpy", "cpu", "cuda")
-FRACTIONAL = UNARY - {"abs", "sign", "relu", "floor", "ceil", "conj", "re"}  # may leave the integers
+FRACTIONAL = UNARY - EXACT  # may leave the integers
 
 
 class SlotInfo(NamedTuple):
@@ -166,8 +176,6 @@ class Form(Shown):
         >>> sorted({law.name for law in form.obligations})
         ['O1', 'O2', 'O3', 'O4', 'O5', 'O6', 'O8']
         """
-        from redalg.obligation import obligations
-
         return obligations(self.plan, self.spec)
 
     @cached_property
@@ -180,15 +188,12 @@ class Form(Shown):
         >>> ra.derive_incremental(ra.catalog["logsumexp"]).certificate.verify()
         <Report: 15 proved>
         """
-        from redalg.certifying import document
-        from redalg.proofs.certificate import Certificate
-
         gone = [s.name for p in self.plan.passes for s in p.slots if s.vanishes]
         if gone:
             why = f"its moves hold where {', '.join(gone)} vanish, which a certificate has no words for"
             fix = "take the certificate of the form this one is the lean form of"
             raise RedalgError("the certificate of a lean form", "form.certificate", why, fix)
-        return Certificate(document(self.spec, self.plan))
+        return _hooks.certificate(self.spec, self.plan)
 
     @cached_property
     def lean(self) -> Form | None:
@@ -201,8 +206,6 @@ class Form(Shown):
         >>> len(form.slots), len(form.lean.slots)
         (4, 3)
         """
-        from redalg.lean import lean_plan
-
         plan = lean_plan(self.plan)
         return None if plan is None else Form(self.spec, plan)
 
@@ -218,67 +221,76 @@ class Form(Shown):
         >>> acc.result()
         array([ 3., 30.])
         """
-        from redalg.streaming import Accumulator
-
         return Accumulator(self, bound, start=start, deterministic=deterministic)
 
-    def compile(self, target: str | None = None, schedule: Any = None, deterministic: bool = False) -> Any:
+    def compile(
+        self,
+        target: str | None = None,
+        schedule: Any = None,
+        deterministic: bool = False,
+        *,
+        dump_after: str | None = None,
+    ) -> Any:
         """The form as one callable on whole arrays: ``run(x=…, out=None)``, with `run.target`, `.source`, `.explain()`.
 
-        `target`: "numpy" (`redalg.compiled.Run`), "cpu" (generated Numba code, `redalg.kernels.cpu_run.CpuRun`) or
-        "cuda" (a generated numba.cuda kernel, `redalg.kernels.cuda_run.CudaRun`); None takes the best that is there.
-        `schedule` overrides the target's choice, `deterministic` fixes the order of every sum.
+        `target`: "numpy" (`redalg.run.Run`), "cpu" (generated Numba code, `redalg.kernels.cpu.run.CpuRun`) or
+        "cuda" (a generated numba.cuda kernel, `redalg.kernels.cuda.run.CudaRun`); None takes the best that is there.
+        `schedule` overrides the target's choice, `deterministic` fixes the order of every sum. `dump_after`: the name
+        of a pass of `redalg.kernels.pipeline` (on a CPU, of `redalg.kernels.programs`), after which each kind of call
+        prints what there is of its kernel, once.
 
-        Raises: RedalgError for an unknown target, for "cuda" without a usable GPU, and for a schedule the target lacks.
+        Raises: RedalgError for an unknown target or pass, for "cuda" without a usable GPU, and for a schedule that
+        the target lacks.
 
         >>> import redalg as ra
         >>> run = ra.derive_incremental(ra.catalog["softmax"]).compile("cpu")
         >>> run(x=[[1.0, 1.0], [0.0, 0.0]]).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
+        >>> form = ra.derive_incremental(ra.parse("return y = sum[j](x[j])"))
+        >>> form.compile("cpu", dump_after="schedule")(x=[1.0, 2.0]).tolist()  # doctest: +ELLIPSIS
+        Layout(...)
+        CpuSchedule(...)
+        ...
+        3.0
         """
         if target not in (None, *TARGETS):
             known = f"targets are {', '.join(TARGETS)}"
             raise RedalgError(f"unknown target {target!r}", "form.compile", known, 'target="numpy"')
         chosen = target or self._best_target()
-        if chosen == "cuda":
-            from redalg.kernels.cuda_run import CudaRun
+        run = {"cuda": _hooks.cuda_run, "cpu": _hooks.cpu_run, "numpy": Run}[chosen]
+        return run(self, schedule, deterministic, dump_after)
 
-            return CudaRun(self, schedule, deterministic)
-        if chosen == "cpu":
-            from redalg.kernels.cpu_run import CpuRun
+    def torch_op(self, name: str) -> TorchOp:
+        """The form as a PyTorch operator ``"namespace::name"``: ``op(Q, K, V)`` gives a tensor, or a tuple of them.
 
-            return CpuRun(self, schedule, deterministic)
-        from redalg.compiled import Run
+        With autograd of any order by `Spec.vjp`, shapes for `torch.compile(fullgraph=True)` and `torch.export`, vmap.
+        Registering the same form once more under the same name gives the same operator.
 
-        return Run(self, schedule, deterministic)
+        Raises: RedalgError for a name of another kind or of another form, and without PyTorch.
+
+        >>> import redalg as ra
+        >>> op = ra.derive_incremental(ra.catalog["softmax"]).torch_op("mylib::softmax")        # doctest: +SKIP
+        >>> op(torch.zeros(2, 3, requires_grad=True)).sum().backward()                          # doctest: +SKIP
+        """
+        return _hooks.torch_op(self, name)
 
     def _best_target(self) -> str:
         """A GPU if one can be used, else generated code for the CPU; NumPy for complex numbers."""
         if any("complex" in t.domain for t in self.spec.tensors):
             return "numpy"
-        try:
-            from redalg.kernels.driver import available
-        except ImportError:  # numba is missing or broken
-            return "numpy"
-        return "cuda" if available() else "cpu"
+        return _hooks.best_target()
 
     # --- texts ---
 
     def explain(self) -> str:
         """What the form keeps, how it moves, what was anchored or deferred and why, passes and bytes."""
-        from redalg.explaining import explain
-
-        return explain(self)
+        return explanation.explain(self)
 
     def __str__(self) -> str:
-        from redalg.explaining import summary
-
-        return summary(self)
+        return explanation.summary(self)
 
     def _repr_latex_(self) -> str:
-        from redalg.display.forms import form_latex
-
-        return form_latex(self)
+        return _hooks.latex(self)
 
     def __repr__(self) -> str:
         along = f" along {','.join(self.plan.axis)}" if self.plan.axis else ""
@@ -291,56 +303,23 @@ class Form(Shown):
 # --- from nodes to what is shown -----------------------------------------------------------------------------------
 
 
-def combine_nodes(p: PassPlan) -> symbolic.State:
-    return symbolic.combine(p, symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p, "_b"))
-
-
-def correction(slot: Slot, p: PassPlan) -> Node:
-    """The slot's transport from `A_a` to `A` as one node: a factor if it moves by itself, else the moved slot."""
-    terms = _transport(slot, p)
-    if not terms:
-        return ONE
-    return terms[0][0] if [m.slot for _, m in terms] == [slot.name] else moved(slot, p)
-
-
-def moved(slot: Slot, p: PassPlan) -> Node:
-    """The slot `name_a` carried from the anchors `A_a` to `A`."""
-    old, firsts = symbolic.leaf_state(p, "_a"), {s.name: s.parts[0] for s in p.slots}
-    one = ONE if slot.average else old[COUNT.attr.name]
-    values = {name: old[part] for name, part in firsts.items()} | {COUNT.attr.name: one}
-    return add(*(mul(c, values[m.slot]) for c, m in _transport(slot, p)))
-
-
-def _transport(slot: Slot, p: PassPlan) -> list[tuple[Node, Move]]:
-    old, new, axes = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p), symbolic.declared_axes(p)
-    shifts = {f"shift:{a.name}": anchor_shift(a, new[a.name], old[a.name]) for a in p.anchors}
-    known = old | shifts if slot.kind == "prod" else shifts
-    return [(symbolic.resolve(m.coefficient, known, axes), m) for m in slot.moves]
-
-
-def anchor_shift(anchor: Anchor, new: Node, old: Node) -> Node:
-    return sub(new, old) if anchor.kind == "add" else div(old, new)
-
-
 def _info(part: symbolic.Part, p: PassPlan, axis: tuple[str, ...]) -> SlotInfo:
-    from redalg.explaining import meaning
-
     if part.anchor is not None:
-        return SlotInfo(part.name, "anchor", meaning(part, p, axis), None, "float")
+        return SlotInfo(part.name, "anchor", explanation.meaning(part, p, axis), None, "float")
     if part.slot is None:
-        return SlotInfo(part.name, "sum", meaning(part, p, axis), None, "int64")
+        return SlotInfo(part.name, "sum", explanation.meaning(part, p, axis), None, "int64")
     slot = part.slot
-    monoid = slot.extra.name if slot.kind == "monoid" else slot.kind  # type: ignore[attr-defined]
+    monoid = slot.op.monoid.name if isinstance(slot.op, Custom) else slot.kind
     names = {a.name: symbolic.alias(a, p) or a.name for a in p.anchors}
     anchors = ", ".join(names[a] for a in slot.anchors) or None
-    return SlotInfo(part.name, monoid, meaning(part, p, axis), anchors, _dtype(slot, part))
+    return SlotInfo(part.name, monoid, explanation.meaning(part, p, axis), anchors, _dtype(slot, part))
 
 
 def _dtype(slot: Slot, part: symbolic.Part) -> str:
     """The kind of number a part holds: positions and counts int64, any/all bool, else that of the tensors, summed."""
-    if slot.kind in ("argmax", "argmin", "topk") and part.name == slot.parts[1]:
+    if isinstance(slot.op, Position | TopK) and part.name == slot.parts[1]:
         return "int64"
-    if slot.kind in ("any", "all"):
+    if isinstance(slot.op, Quantifier):
         return "bool"
     domains = [leaf.attr.domain for body in slot.lift for leaf in leaves(body)]
     if any(map(may_be_complex, slot.lift)):
@@ -356,10 +335,6 @@ def _expressions(nodes: Mapping[str, Node]) -> Expressions:
 
 def expression(node: Node) -> sympy.Expr:
     """A node in SymPy's own functions, to go on calculating with; operations on sorted lists become opaque ones."""
-    import sympy
-
-    from redalg.translate import to_sympy
-
     calls = [n for n in walk(node) if n.op == "call"]
     stands = {n: state(f"call:{i}") for i, n in enumerate(calls)}
     shown: dict[Any, Any] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from redalg import _hooks
+
 
 class Shown:
     """In Jupyter the object appears as formulas and tables, in a terminal as text (`redalg.display`)."""
@@ -11,20 +13,11 @@ class Shown:
     __slots__ = ()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from redalg.display import bundle
-
-        return bundle(self)
+        return _hooks.bundle(self)
 
     def _repr_html_(self) -> str:
-        from redalg.display import html
-
-        return html(self)
+        return _hooks.html(self)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """The text of a bundle; IPython asks for it first where it has a printer of its own, as for exceptions."""
-        import sys
-
-        from redalg.display import plain
-        from redalg.display.colour import wanted
-
-        printer.text(plain(self, wanted(sys.stdout)))
+        printer.text(_hooks.plain(self))

@@ -18,23 +18,23 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from redalg.display.colour import wanted
 from redalg.errors import RedalgError
+from redalg.text.colour import wanted
 
 # Which module shows what, by the name of a class; of an object's classes the first one that is listed counts.
 _HOME = {
-    "redalg.spec.Spec": ("redalg.display.forms", "spec"),
+    "redalg.language.spec.Spec": ("redalg.display.forms", "spec"),
     "redalg.form.Form": ("redalg.display.forms", "form"),
     "redalg.errors.NotDecomposable": ("redalg.display.verdicts", "refusal"),
     "redalg.errors.Undecided": ("redalg.display.verdicts", "undecided"),
     "redalg.proofs.certificate.Certificate": ("redalg.display.certificates", "certificate"),
-    "redalg.proofs.check.Report": ("redalg.display.certificates", "report"),
-    "redalg.proofs.refusal.Refusal": ("redalg.display.certificates", "refusal"),
-    "redalg.proofs.refuting.Refuted": ("redalg.display.certificates", "refuted"),
-    "redalg.proofs.audit_report.AuditReport": ("redalg.display.certificates", "audit"),
-    "redalg.compiled.Run": ("redalg.display.runs", "run"),
-    "redalg.kernels.cpu_run.CpuRun": ("redalg.display.runs", "run"),
-    "redalg.kernels.cuda_run.CudaRun": ("redalg.display.runs", "run"),
+    "redalg.proofs.checker.check.Report": ("redalg.display.certificates", "report"),
+    "redalg.proofs.refusals.document.Refusal": ("redalg.display.certificates", "refusal"),
+    "redalg.proofs.refusals.proof.Refuted": ("redalg.display.certificates", "refuted"),
+    "redalg.proofs.audits.report.AuditReport": ("redalg.display.certificates", "audit"),
+    "redalg.run.Run": ("redalg.display.runs", "run"),
+    "redalg.kernels.cpu.run.CpuRun": ("redalg.display.runs", "run"),
+    "redalg.kernels.cuda.run.CudaRun": ("redalg.display.runs", "run"),
     "redalg.explore.printing.Printed": ("redalg.display.runs", "run"),
     "redalg.kernels.traffic.Traffic": ("redalg.display.runs", "traffic"),
 }

@@ -6,19 +6,20 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from redalg.display import colour as paint
 from redalg.display import markup as m
 from redalg.display.formulas import FormWriter
-from redalg.graph import Decl, Node, Reduce
+from redalg.graph.node import Decl, Node, Reduce
+from redalg.proofs.document.terms import walk
+from redalg.text import colour as paint
 
 if TYPE_CHECKING:
-    from redalg.proofs.audit_report import AuditReport
+    from redalg.proofs.audits.report import AuditReport
     from redalg.proofs.certificate import Certificate
-    from redalg.proofs.check import Report
-    from redalg.proofs.document import Document, Obligation
-    from redalg.proofs.refusal import Refusal
-    from redalg.proofs.refuting import Refuted
-    from redalg.proofs.terms import Term
+    from redalg.proofs.checker.check import Report
+    from redalg.proofs.document.document import Document, Obligation
+    from redalg.proofs.document.terms import Term
+    from redalg.proofs.refusals.document import Refusal
+    from redalg.proofs.refusals.proof import Refuted
 
 LAWS = {
     "O1": "separation: the body is a sum of products, element part × context part",
@@ -45,8 +46,6 @@ class Formulas:
         self.writer = FormWriter({})
 
     def node(self, term: Term) -> Node:
-        from redalg.proofs.terms import walk
-
         for t in walk(term):
             if t not in self.nodes:
                 self.nodes[t] = Node(t.op, tuple(self.nodes[a] for a in t.args), self._attr(t))
@@ -140,7 +139,7 @@ def value(x: Any) -> str:
     """An exact number as it is, an enclosure by its middle.
 
     >>> from fractions import Fraction
-    >>> from redalg.proofs.enclosure import Interval
+    >>> from redalg.proofs.numbers.enclosure import Interval
     >>> value(Fraction(-3, 4)), value(Interval((11, -2), (3, 0)))
     ('-3/4', '≈ 2.875')
     """
@@ -164,9 +163,13 @@ def report_plain(r: Report, colour: bool = False) -> str:
 
 
 def refusal_html(r: Refusal) -> str:
-    rows = [["class", r.excludes], ["claim", f"no form with fewer than {r.excluded_slots} slots"], ["evidence", r.kind],
-            ["stage", m.formula(rf"\displaystyle {FormWriter({}).text(Formulas(r.document).node(r.stage))}")],
-            ["matrix", f"{len(r.matrix)} × {len(r.matrix)}, from {len(r.streams)} streams"]]  # fmt: skip
+    rows = [
+        ["class", r.excludes],
+        ["claim", f"no form with fewer than {r.excluded_slots} slots"],
+        ["evidence", r.kind],
+        ["stage", m.formula(rf"\displaystyle {FormWriter({}).text(Formulas(r.document).node(r.stage))}")],
+        ["matrix", f"{len(r.matrix)} × {len(r.matrix)}, from {len(r.streams)} streams"],
+    ]
     note = m.Markup("Claims only: <code>verify()</code> recomputes every entry from the spec.")
     return m.page(m.Markup("<b>certificate of a refusal</b>"), m.table(rows), m.paragraph(note))
 

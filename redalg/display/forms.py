@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg import symbolic
-from redalg.corrections import corrected
-from redalg.display import colour as paint
+from redalg.algebra import state as symbolic
+from redalg.algebra.corrections import corrected
 from redalg.display import markup as m
 from redalg.display.formulas import Rows, marked, meaning_latex, part_latex, rows
-from redalg.explain_text import plural
-from redalg.explaining import lifted, merged, state_shape, statistics, summary, taken_names
-from redalg.intervals import domain_text
-from redalg.latex import name_latex, spec_rows
+from redalg.explain.explanation import lifted, merged, state_shape, statistics, summary, taken_names
+from redalg.graph.intervals import domain_text
+from redalg.text import colour as paint
+from redalg.text.latex import name_latex, spec_rows
+from redalg.text.tables import plural
 
 if TYPE_CHECKING:
     from redalg.form import Form
-    from redalg.spec import Spec
+    from redalg.language.spec import Spec
 
 
 # --- specs -----------------------------------------------------------------------------------------------------------
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 def spec_html(spec: Spec) -> str:
     tensors = [[m.Markup(f"<code>{m.cell(t)}</code>"), domain_text(t.domain) or "real"] for t in spec.tensors]
-    made = [[m.Markup(f"<code>{name}[{','.join(axes)}]</code>"), "output" + _empty(spec, name)]
-            for name, axes in spec.output_axes.items()]  # fmt: skip
+    made = [
+        [m.Markup(f"<code>{name}[{','.join(axes)}]</code>"), "output" + _empty(spec, name)]
+        for name, axes in spec.output_axes.items()
+    ]
     return m.page(m.aligned(spec_rows(spec)), m.table([*tensors, *made]))
 
 
@@ -78,7 +80,7 @@ def _state(form: Form) -> m.Markup:
             if info is not None:
                 formula, words = m.formula(meaning_latex(part, p, form.plan.axis)), info.meaning
                 if part.anchor is not None:
-                    words, formula = "centre of" if part.anchor.kind == "add" else "scale of", formula
+                    words, formula = "scale of" if part.anchor.divides else "centre of", formula
                     meaning: object = m.Markup(f"{words} {formula}")
                 else:
                     meaning = formula or words

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from redalg import symbolic
-from redalg.explain_text import Lines
-from redalg.graph import Node
-from redalg.latex import LatexWriter, name_latex
-from redalg.plan import PassPlan
+from redalg.algebra import state as symbolic
+from redalg.explain.explanation import aliased
+from redalg.graph.node import Node
+from redalg.graph.operators import Custom, TopK
+from redalg.graph.plan import PassPlan
+from redalg.text.latex import LatexWriter, name_latex
+from redalg.text.tables import Lines
 
 CORRECTION = "#D55E00"  # vermilion of Okabe and Ito (2008), legible on white and on black
 Rows = list[tuple[str, str]]
@@ -65,21 +67,19 @@ _BIG = {"sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any":
 
 def meaning_latex(part: symbolic.Part, p: PassPlan, axis: tuple[str, ...]) -> str:
     """What a part of the state holds, as a formula; empty for what has none (the count, positions)."""
-    from redalg.explaining import aliased
-
     writer, over = FormWriter({}), ",".join(axis)
     if part.anchor is not None:
         return writer.text(part.anchor.generator)
     slot = part.slot
-    if slot is None or part.name != slot.parts[0] and slot.kind != "monoid":
+    if slot is None or part.name != slot.parts[0] and not isinstance(slot.op, Custom):
         return ""
     names = aliased(p)
     bodies = [writer.text(symbolic.resolve(b, names, {}), 1) for b in slot.lift]
-    if slot.kind == "monoid":
+    if isinstance(slot.op, Custom):
         own = slot.parts.index(part.name)
         inside = ", ".join(bodies)
-        return rf"\bigoplus^{{\mathrm{{{slot.extra.name}}}}}_{{{over}}} \left({inside}\right)_{{{own}}}"  # type: ignore[attr-defined]
-    if slot.kind == "topk":
-        return rf"\operatorname{{top}}_{{{slot.extra[0]}}}\,_{{{over}}} \, {bodies[0]}"  # type: ignore[index]
+        return rf"\bigoplus^{{\mathrm{{{slot.op.monoid.name}}}}}_{{{over}}} \left({inside}\right)_{{{own}}}"
+    if isinstance(slot.op, TopK):
+        return rf"\operatorname{{top}}_{{{slot.op.k}}}\,_{{{over}}} \, {bodies[0]}"
     big = _BIG.get(slot.kind, rf"\operatorname{{{slot.kind.removeprefix('arg')}}}")
     return (r"\tfrac{1}{n} " if slot.average else "") + f"{big}_{{{over}}} {bodies[0]}"

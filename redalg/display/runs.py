@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redalg.display import colour as paint
 from redalg.display import markup as m
 from redalg.display.formulas import part_latex
+from redalg.text import colour as paint
 
 if TYPE_CHECKING:
     from redalg.kernels.traffic import Traffic

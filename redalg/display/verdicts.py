@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redalg.display import colour as paint
 from redalg.display import markup as m
-from redalg.latex import node_latex
-from redalg.terminal import element_text, shared_prefix, witness_meaning
-from redalg.terminal import refusal as text_of
+from redalg.text import colour as paint
+from redalg.text.latex import node_latex
+from redalg.text.terminal import element_text, shared_prefix, witness_meaning
+from redalg.text.terminal import refusal as text_of
 
 if TYPE_CHECKING:
     from redalg.errors import NotDecomposable, Undecided
@@ -50,9 +50,13 @@ def witness_blocks(witness: Any) -> list[m.Markup]:
         streams,
         m.paragraph(f"Each entry is {witness_meaning(witness)}:"),
         m.table(rows, ["", *names]),
-        m.paragraph(m.Markup(f"<b>determinant: {m.cell(_value(witness.value))}</b>"), "- not 0, so no fewer than",
-                    str(len(witness.points)), "slots can do."),
-    ]  # fmt: skip
+        m.paragraph(
+            m.Markup(f"<b>determinant: {m.cell(_value(witness.value))}</b>"),
+            "- not 0, so no fewer than",
+            str(len(witness.points)),
+            "slots can do.",
+        ),
+    ]
 
 
 def _listed(elements: list[str]) -> str:

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from redalg.api import verdict
 from redalg.display import html, plain
 from redalg.display import markup as m
-from redalg.display.colour import wanted
 from redalg.errors import RedalgError
 from redalg.explore.widgets import view
+from redalg.language.grammar import parse
+from redalg.text.colour import wanted
 
 
 class Edit:
@@ -95,9 +97,6 @@ def edit(text: str, axis: object = None, max_passes: int = 1, assume: Iterable[s
 
 def judged(text: str, **options: Any) -> Any:
     """The verdict on a text, or the error in it."""
-    from redalg.derive import verdict
-    from redalg.grammar import parse
-
     try:
         return verdict(parse(text), **options)
     except RedalgError as error:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.pipeline import plan
+from redalg.kernels.schedule.target import TABLE
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
-    from redalg.kernels.schedule import Schedule
+    from redalg.kernels.ir.schedule import Schedule
 
 WHERE = "redalg.explore.kernel"
 
@@ -57,23 +60,24 @@ def kernel(
     dtype: str = "float32",
     schedule: Any = None,
     deterministic: bool = False,
+    dump_after: str | None = None,
 ) -> Printed:
     """The kernel for contiguous arrays of these lengths, as ``form.compile("cuda")`` would print it on that device.
 
-    `sizes`: axis -> length; `device`: a name of `redalg.kernels.target.TABLE`; `dtype` of all real tensors; `schedule`
-    and `deterministic` as in `Form.compile`.
+    `sizes`: axis -> length; `device`: a name of `redalg.kernels.schedule.target.TABLE`; `dtype` of all real tensors;
+    `schedule`
+    and `deterministic` as in `Form.compile`; `dump_after`: the name of a pass of `redalg.kernels.pipeline`, after which
+    what there is of the kernel is printed.
 
-    Raises: RedalgError for an axis without a length, an unknown device, and a schedule that breaks a law.
+    Raises: RedalgError for an axis without a length, an unknown device or pass, and a schedule that breaks a law.
 
     >>> import redalg as ra
     >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
     >>> kernel(form, {"i": 8, "j": 16_000_000}).schedule.family, kernel(form, {"i": 65536, "j": 32}).schedule.family
     ('split', 'warp')
+    >>> printed = kernel(form, {"i": 8, "j": 16}, dump_after="walk")
+    Placed(name='x', pattern='stream', width=16, size=4)
     """
-    from redalg.kernels.layouts import View
-    from redalg.kernels.planning import plan
-    from redalg.kernels.target import TABLE
-
     targets = {t.name: t for t in TABLE}
     if device not in targets:
         raise RedalgError(f"device={device!r}", WHERE, f"the table has {', '.join(targets)}", 'device="H200"')
@@ -84,7 +88,7 @@ def kernel(
         raise RedalgError(f"axis {missing[0]} without a length", WHERE, why, fix)
     dtypes = {t.name: _dtype(t, dtype) for t in form.spec.tensors}
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
-    found = plan(form, dtypes, views, targets[device], deterministic, schedule)
+    found = plan(form, dtypes, views, targets[device], deterministic, schedule, dump_after=dump_after)
     c = found.choice
     return Printed(form, device, c.schedule, found.module.source, c.reasons, c.seconds, c.bytes)
 

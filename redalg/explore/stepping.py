@@ -7,17 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redalg import symbolic
-from redalg.display import colour as paint
+from redalg.algebra import state as symbolic
+from redalg.algebra.transport import correction
 from redalg.display import markup as m
 from redalg.display.formulas import part_latex
 from redalg.errors import RedalgError
-from redalg.explain_text import table
-from redalg.explaining import aliased
+from redalg.explain.explanation import aliased
 from redalg.explore.widgets import view
-from redalg.graph import Node, leaves
+from redalg.graph.node import Node, leaves
+from redalg.graph.plan import PassPlan, Slot
+from redalg.numeric.evaluate import evaluate
 from redalg.pictures.course import Course, lengths_of, run_row, truth
-from redalg.plan import PassPlan, Slot
+from redalg.text import colour as paint
+from redalg.text.nodes import short
+from redalg.text.tables import table
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -127,8 +130,6 @@ class Steps(Sequence[Step]):
 
     def _corrections(self, slot: Slot) -> list[float]:
         """The factors by which a slot moves; none where it does not move by a factor."""
-        from redalg.form import correction
-
         if [move.slot for move in slot.moves] != [slot.name]:
             return []
         return self.course.corrections(correction(slot, self.plan))
@@ -141,8 +142,6 @@ class Steps(Sequence[Step]):
         return self._evaluated(body, k, self.course.states[k])
 
     def _evaluated(self, node: Node, k: int, state: Mapping[str, Any]) -> float | None:
-        from redalg.numeric import evaluate
-
         form, axis = self.course.form, self.course.form.plan.axis[0]
         if {leaf.attr.name for leaf in leaves(node, "state")} - {*state, *self.course.arrays}:
             return None  # it reads what an earlier pass has found
@@ -160,8 +159,6 @@ class Steps(Sequence[Step]):
 
     def _elements(self, k: int) -> dict[str, float]:
         """The element as the form reads it: the values its anchors centre, else the tensors that hold one number."""
-        from redalg.printing import short
-
         nodes = {short(a.generator): a.generator for a in self.plan.anchors}
         if not nodes:
             axis = set(self.course.form.plan.axis)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from redalg.explain_text import plural
+from redalg.kernels.traffic import traffic
 from redalg.pictures.style import BLUE, BODY, HATCHES, ORANGE, SMALL, TITLE, axes, dress, of_bytes, of_seconds
+from redalg.text.tables import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from redalg.form import Form
-    from redalg.spec import Spec
+    from redalg.language.spec import Spec
 
 WAYS = ("op_by_op", "stage_by_stage", "fused")
 
@@ -39,21 +40,21 @@ def bytes_moved(
     >>> [round(bar.get_height()) for bar in ax.containers[0]]
     [16064, 9696, 6400]
     """
-    from redalg.kernels.traffic import traffic
-
     found = traffic(spec, sizes, dtype, form, bandwidth)
     ways = [getattr(found, name) for name in WAYS]
     ax = axes(ax, "bytes_moved", 5.2, 3.6)
     places = range(len(WAYS))
     read, written = [m.read for m in ways], [m.written for m in ways]
     ax.bar(places, read, 0.62, label="read", color=BLUE, edgecolor="black", linewidth=0.8)
-    ax.bar(places, written, 0.62, read, label="written", color=ORANGE, edgecolor="black", linewidth=0.8,
-           hatch=HATCHES[1])  # fmt: skip
+    ax.bar(
+        places, written, 0.62, read, label="written", color=ORANGE, edgecolor="black", linewidth=0.8, hatch=HATCHES[1]
+    )
     for k, m in enumerate(ways):
         words = [of_bytes(m.bytes), plural(m.passes, "pass")]
         words += [of_seconds(m.seconds)] if m.seconds is not None else []
-        ax.annotate("\n".join(words), (k, m.bytes), (0, 3), textcoords="offset points", ha="center", va="bottom",
-                    fontsize=SMALL)  # fmt: skip
+        ax.annotate(
+            "\n".join(words), (k, m.bytes), (0, 3), textcoords="offset points", ha="center", va="bottom", fontsize=SMALL
+        )
     dress(ax, "", "moved")
     ax.set_xticks(list(places), [name.replace("_", " ") for name in WAYS], fontsize=BODY)
     ax.yaxis.set_major_formatter(lambda value, _: of_bytes(value) if value else "0")

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from redalg import symbolic
+from redalg.algebra import state as symbolic
 from redalg.errors import RedalgError
-from redalg.explain_text import listed
-from redalg.graph import Decl, Node, leaves, walk
+from redalg.graph.node import Decl, Node, leaves, walk
+from redalg.numeric.binding import bind
+from redalg.numeric.definition import reference
+from redalg.numeric.evaluate import evaluate
+from redalg.text.tables import listed
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -46,8 +49,6 @@ class Course:
 
     def elements(self, generator: Node) -> Any:
         """The values of an element expression along the stream, or None where an earlier pass has a part in it."""
-        from redalg.numeric import evaluate
-
         if {leaf.attr.name for leaf in leaves(generator, "state")} - self.arrays.keys():
             return None
         rest = sorted(generator.axes - set(self.form.plan.axis))
@@ -58,8 +59,6 @@ class Course:
 
     def corrections(self, node: Node) -> list[float]:
         """A correction at every element from the second on, over the states before (`name_a`) and after it."""
-        from redalg.numeric import evaluate
-
         order, values = sorted(node.axes), []
         for old, new in zip(self.states, self.states[1:], strict=False):
             known = {f"{k}_a": v for k, v in old.items()} | new
@@ -79,8 +78,6 @@ def run_row(form: Form, tensors: Mapping[str, Any], row: Mapping[str, int], wher
     Raises: RedalgError for arrays that do not fit the spec, a row that is not there, and a stream of length 0.
     """
     import numpy as np
-
-    from redalg.binding import bind
 
     bind(form.spec, tensors, where=where)
     arrays = {name: np.asarray(v) if hasattr(v, "__len__") else v for name, v in tensors.items()}
@@ -110,20 +107,25 @@ def _one_row(form: Form, arrays: Arrays, row: Mapping[str, int], where: str) -> 
     """The arrays, cut to the row along every axis whose other positions have no say in it."""
     free = dict.fromkeys(a for axes in form.spec.output_axes.values() for a in axes)
     known = {a for d in form.spec.tensors for a in d.axes} - set(form.plan.axis)
-    lengths = lengths_of(form, arrays)
-    for axis, k in row.items():
-        if axis not in free or axis not in known:
-            why = f"the outputs' axes beside the stream are {listed(sorted(set(free) & known), 'none')}"
-            raise RedalgError(f"row={{{axis!r}: {k!r}}}", where, why, "leave it out")
-        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < lengths[axis]:
-            why = f"axis {axis} has length {lengths[axis]}"
-            raise RedalgError(f"row={{{axis!r}: {k!r}}}", where, why, f"a position from 0 to {lengths[axis] - 1}")
-    at = {a: row.get(a, 0) for a in free if a in known}
+    choices = [a for a in free if a in known]
+    _check_row(row, choices, lengths_of(form, arrays), where)
+    at = {a: row.get(a, 0) for a in choices}
     whole = _whole(form)
     cut = {a: k for a, k in at.items() if a not in whole}
     found = {d.name: _cut(arrays[d.name], d, cut) for d in form.spec.tensors}
     place = ", ".join(f"{a} = {k}" for a, k in at.items())
     return Course(form, found, {a: (0 if a in cut else k) for a, k in at.items()}, place)
+
+
+def _check_row(row: Mapping[str, int], choices: Sequence[str], lengths: Mapping[str, int], where: str) -> None:
+    """Every chosen position is one of an output's axis beside the stream."""
+    for axis, k in row.items():
+        if axis not in choices:
+            why = f"the outputs' axes beside the stream are {listed(sorted(choices), 'none')}"
+            raise RedalgError(f"row={{{axis!r}: {k!r}}}", where, why, "leave it out")
+        if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < lengths[axis]:
+            why = f"axis {axis} has length {lengths[axis]}"
+            raise RedalgError(f"row={{{axis!r}: {k!r}}}", where, why, f"a position from 0 to {lengths[axis] - 1}")
 
 
 def _whole(form: Form) -> set[str]:
@@ -146,8 +148,6 @@ def _named(form: Form, result: Any) -> Arrays:
 
 def truth(course: Course) -> dict[str, float]:
     """Output -> its definition over all elements, for the outputs that do not keep the axis."""
-    from redalg.definition import reference
-
     form = course.form
     found = reference(form.spec, **course.arrays)
     values = found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}

@@ -129,15 +129,32 @@ class Pen:
         self.ax.text(x, y, text, fontsize=size * self.scale, gid=gid, **options)  # type: ignore[arg-type]
 
     def box(
-        self, x: float, y: float, width: float, height: float, gid: str, edge: str = PALE, face: str = "white",
-        dash: object = "-", line: float = 1.0, radius: float = 0.05,
-    ) -> None:  # fmt: skip
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        gid: str,
+        edge: str = PALE,
+        face: str = "white",
+        dash: object = "-",
+        line: float = 1.0,
+        radius: float = 0.05,
+    ) -> None:
         from matplotlib.patches import FancyBboxPatch
 
         shape = FancyBboxPatch(
-            (x, y), width, height, boxstyle=f"round,pad=0,rounding_size={radius}", edgecolor=edge, facecolor=face,
-            linestyle=dash, linewidth=line * self.scale, gid=gid, mutation_aspect=1,
-        )  # fmt: skip
+            (x, y),
+            width,
+            height,
+            boxstyle=f"round,pad=0,rounding_size={radius}",
+            edgecolor=edge,
+            facecolor=face,
+            linestyle=dash,
+            linewidth=line * self.scale,
+            gid=gid,
+            mutation_aspect=1,
+        )
         self.ax.add_patch(shape)
 
     def line(self, points: Sequence[tuple[float, float]], gid: str, color: str = BLACK, dash: object = "-") -> None:
@@ -146,9 +163,17 @@ class Pen:
         from matplotlib.path import Path
 
         arrow = FancyArrowPatch(
-            path=Path(list(points)), arrowstyle="-|>", mutation_scale=7 * self.scale, color=color, linestyle=dash,
-            linewidth=1.1 * self.scale, gid=gid, joinstyle="round", shrinkA=0, shrinkB=0,
-        )  # fmt: skip
+            path=Path(list(points)),
+            arrowstyle="-|>",
+            mutation_scale=7 * self.scale,
+            color=color,
+            linestyle=dash,
+            linewidth=1.1 * self.scale,
+            gid=gid,
+            joinstyle="round",
+            shrinkA=0,
+            shrinkB=0,
+        )
         self.ax.add_patch(arrow)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from redalg import symbolic
+from redalg.algebra import state as symbolic
+from redalg.algebra.transport import correction
 from redalg.errors import RedalgError
-from redalg.explain_text import listed
-from redalg.graph import Node
+from redalg.graph.node import Node
+from redalg.graph.plan import PassPlan
 from redalg.pictures.course import Course, run_row, truth
 from redalg.pictures.style import BLACK, BODY, DASHES, GREY, MARKERS, PALETTE, SMALL, TITLE, axes, dress, panels
 from redalg.pictures.text import formula
-from redalg.plan import PassPlan
+from redalg.text.tables import listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,8 +72,6 @@ def evolution(form: Form, /, *, row: Mapping[str, int] | None = None, ax: Axes |
 
 def _corrections(p: PassPlan, course: Course) -> dict[str, tuple[Node, list[float]]]:
     """What happened to the state before each element: factors by slot, steps of anchors that have no factor."""
-    from redalg.form import anchor_shift, correction
-
     names = {a.name: symbolic.alias(a, p) or a.name for a in p.anchors}
     found: dict[Node, list[str]] = {}
     for s in p.slots:
@@ -82,7 +81,7 @@ def _corrections(p: PassPlan, course: Course) -> dict[str, tuple[Node, list[floa
     old, new = symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p)
     for a in p.anchors:
         if a.name not in factored:
-            found.setdefault(anchor_shift(a, new[a.name], old[a.name]), []).append(f"step of {names[a.name]}")
+            found.setdefault(a.between(old[a.name], new[a.name]), []).append(f"step of {names[a.name]}")
     return {listed(who): (node, course.corrections(node)) for node, who in found.items()}
 
 
@@ -103,11 +102,27 @@ def _anchor_panel(room: Axes, name: str, elements: Any, course: Course, k: int) 
     color, dash = PALETTE[k % len(PALETTE)], DASHES[k % len(DASHES)]
     if elements is not None:
         room.plot(
-            range(1, len(elements) + 1), elements, ls="none", marker=MARKERS[k % len(MARKERS)], ms=3.2, mec=GREY,
-            mfc="none", mew=0.8, gid=f"element:{name}", label="element",
-        )  # fmt: skip
-    room.step(course.counts, course.part(name), where="post", color=color, ls=dash, lw=1.6, gid=f"anchor:{name}",
-              label=f"anchor {name}")  # fmt: skip
+            range(1, len(elements) + 1),
+            elements,
+            ls="none",
+            marker=MARKERS[k % len(MARKERS)],
+            ms=3.2,
+            mec=GREY,
+            mfc="none",
+            mew=0.8,
+            gid=f"element:{name}",
+            label="element",
+        )
+    room.step(
+        course.counts,
+        course.part(name),
+        where="post",
+        color=color,
+        ls=dash,
+        lw=1.6,
+        gid=f"anchor:{name}",
+        label=f"anchor {name}",
+    )
     dress(room, "", name)
     _legend(room)
 
@@ -120,8 +135,17 @@ def _correction_panel(room: Axes, factors: Mapping[str, tuple[Node, list[float]]
         label = f"{verb}{who}: {formula(node, {}, 2.6, size=SMALL)}"
         still = 0.0 if who.startswith("step") else 1.0
         moved = [i for i, v in enumerate(values) if v != still]
-        room.plot(x, values, ls="none", marker=MARKERS[k % len(MARKERS)], ms=3.2, color=color, gid=f"correction:{who}",
-                  label=label, markevery=moved)  # fmt: skip
+        room.plot(
+            x,
+            values,
+            ls="none",
+            marker=MARKERS[k % len(MARKERS)],
+            ms=3.2,
+            color=color,
+            gid=f"correction:{who}",
+            label=label,
+            markevery=moved,
+        )
         room.vlines([x[i] for i in moved], [still] * len(moved), [values[i] for i in moved], color=color, lw=0.9)
         room.axhline(still, color=GREY, lw=0.8)
     dress(room, "", "correction")
@@ -141,8 +165,16 @@ def _value_panel(room: Axes, kind: str, name: str, values: list[float], course: 
 
 
 def _legend(room: Axes) -> None:
-    room.legend(fontsize=SMALL - 0.5, frameon=False, loc="lower left", bbox_to_anchor=(0.0, 0.98), ncols=3,
-                borderaxespad=0.1, handletextpad=0.5, columnspacing=1.2)  # fmt: skip
+    room.legend(
+        fontsize=SMALL - 0.5,
+        frameon=False,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.98),
+        ncols=3,
+        borderaxespad=0.1,
+        handletextpad=0.5,
+        columnspacing=1.2,
+    )
 
 
 def _finish(ax: Axes, form: Form, course: Course, kind: str) -> None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redalg import symbolic
+from redalg.algebra import state as symbolic
+from redalg.algebra.transport import correction
+from redalg.api import verdict
 from redalg.errors import NotDecomposable, RedalgError, Undecided
-from redalg.explain_text import plural
-from redalg.explaining import meaning
-from redalg.graph import Node, leaves
+from redalg.explain.explanation import meaning
+from redalg.form import Form
+from redalg.graph.node import Node, leaves
+from redalg.graph.plan import PassPlan, Slot
+from redalg.language.spec import Spec
 from redalg.pictures.diagram import Band, Layout, Pen, Row, Side, draw
 from redalg.pictures.text import extent, formula, wrapped
 from redalg.pictures.written import Step, Written, written, written_form
-from redalg.plan import PassPlan, Slot
+from redalg.text.tables import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from redalg.form import Form
-    from redalg.spec import Spec
 
 WIDE, APART = 2.9, 0.35  # inches: the longest formula on a line, and between the columns
 
@@ -55,10 +58,6 @@ def data_flow(spec_or_form: Spec | Form, axis: object = None, *, ax: Axes | None
 
 
 def _derived(given: Spec | Form, axis: object) -> tuple[Form | None, Written, NotDecomposable | Undecided | None]:
-    from redalg.derive import verdict
-    from redalg.form import Form
-    from redalg.spec import Spec
-
     if isinstance(given, Form):
         return given, written_form(given), None
     if not isinstance(given, Spec):
@@ -145,26 +144,27 @@ def _part(form: Form, part: symbolic.Part, p: PassPlan) -> Row:
     """A part of the state: what it holds, by which factor it moves with its anchors, and what it is read from."""
     text = wrapped(meaning(part, p, form.plan.axis), WIDE)
     if part.anchor is not None:
-        follows = part.anchor.target if part.anchor.policy == "extremum" else part.anchor.shift
-        return Row(part.name, (text,), "anchor", _states(follows) if follows is not None else (), True)
+        return Row(part.name, (text,), "anchor", _states(part.anchor.source), True)
     slot = part.slot
     if slot is None:
         return Row(part.name, (text,), "slot", (), True)
-    names = {a.name: symbolic.alias(a, p) or a.name for a in p.anchors}
-    firsts = {s.name: s.parts[0] for s in p.slots if not s.vanishes}
-    needs = [names[a] for a in slot.anchors]
-    needs += [firsts[m.slot] for m in slot.moves if m.slot != slot.name and m.slot in firsts]
-    needs += [n for b in slot.lift for n in _states(b) if n not in names and n != "n"]
     lines = [text]
     if slot.moves and part.name == slot.parts[0]:
         lines.append(moving(slot, p, WIDE))
-    return Row(part.name, tuple(lines), "slot", tuple(dict.fromkeys(needs)), True)
+    return Row(part.name, tuple(lines), "slot", tuple(dict.fromkeys(_needs(slot, p))), True)
+
+
+def _needs(slot: Slot, p: PassPlan) -> Iterator[str]:
+    """The parts of the state that a slot is read from: its anchors, the slots it moves by, what its elements read."""
+    names = {a.name: symbolic.alias(a, p) or a.name for a in p.anchors}
+    firsts = {s.name: s.parts[0] for s in p.slots if not s.vanishes}
+    yield from (names[a] for a in slot.anchors)
+    yield from (firsts[m.slot] for m in slot.moves if m.slot != slot.name and m.slot in firsts)
+    yield from (n for b in slot.lift for n in _states(b) if n not in names and n != "n")
 
 
 def moving(slot: Slot, p: PassPlan, width: float) -> str:
     """How a slot follows its anchors: the factor, or what it becomes."""
-    from redalg.form import correction
-
     verb = "moves by the factor " if [m.slot for m in slot.moves] == [slot.name] else "moves to "
     return verb + formula(correction(slot, p), {}, width - extent(verb)[0])
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from redalg.engine.normalise import normalise
 from redalg.errors import RedalgError
-from redalg.explain_text import listed
-from redalg.graph import Node, add, is_const, mul, power, reduction, size, substitute, walk
-from redalg.intervals import is_interval, moved_array
+from redalg.graph.intervals import is_interval, moved_array
+from redalg.graph.node import Node, add, is_const, mul, power, reduction, size, substitute, walk
+from redalg.graph.plan import COUNT
+from redalg.numeric.definition import reference
+from redalg.numeric.evaluate import evaluate
+from redalg.numeric.exact_numbers import arithmetic
 from redalg.pictures.style import BODY, DASHES, MARKERS, PALETTE, SMALL, TITLE, axes, columns, dress
-from redalg.plan import COUNT
+from redalg.text.tables import listed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,12 +113,10 @@ def uncentred(form: Form) -> dict[str, Node] | None:
     A stage's value is Σ_k H_k(D)·Σ_j G_k(x_j), by the separation the form itself is built on; nothing is centred.
 
     >>> import redalg as ra
-    >>> from redalg.printing import short
+    >>> from redalg.text.nodes import short
     >>> print(short(uncentred(ra.derive_incremental(ra.parse("return s = sum[j]((x[j] - mean[j](x[j]))**2)")))["s"]))
     sum[j](x[j]**2) - sum[j](x[j])**2 / size[j]
     """
-    from redalg.normalising import normalise
-
     axis, values = form.plan.axis, dict[Node, Node]()
     for stage in form.plan.stages:
         if stage.generators:
@@ -160,8 +162,6 @@ def _competitors(form: Form, others: Mapping[str, Competitor]) -> dict[str, Comp
 def _evaluated(form: Form, nodes: Mapping[str, Node], arrays: Arrays) -> Arrays:
     import numpy as np
 
-    from redalg.numeric import evaluate
-
     orders = [form.spec.output_axes[name] for name in nodes]
     return dict(zip(nodes, evaluate(list(nodes.values()), arrays, dtype=np.float64, orders=orders), strict=True))
 
@@ -198,8 +198,6 @@ def _stream(
 ) -> dict[int, dict[str, float]]:
     """Length -> competitor -> error, all on the beginnings of one stream."""
     import numpy as np
-
-    from redalg.definition import reference
 
     arrays = draw(lengths[-1], offset, np.random.default_rng(seed))
     position = {d.name: d.axes.index(form.plan.axis[0]) for d in form.spec.tensors if form.plan.axis[0] in d.axes}
@@ -251,8 +249,6 @@ def error(result: Arrays, truth: Arrays) -> float:
 
 def _error(computed: Any, true: Any) -> float:
     import numpy as np
-
-    from redalg.exact_numbers import arithmetic
 
     numbers = arithmetic(50)
     worst, most = numbers.mp.mpf(0), numbers.mp.mpf(0)

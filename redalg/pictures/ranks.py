@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redalg.api import verdict
 from redalg.errors import NotDecomposable, RedalgError, Undecided
-from redalg.explain_text import listed
+from redalg.form import Form
+from redalg.language.spec import Spec
 from redalg.pictures.style import BLACK, BLUE, BODY, RED, SMALL, TITLE, axes, columns, dress
 from redalg.pictures.tables import Table, counted, drawn_table, matrix_table, witness_table
 from redalg.pictures.text import formula, wrapped
 from redalg.pictures.written import Step, Written, written, written_form
+from redalg.text.tables import listed
+from redalg.verdicts.search import stage_body
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from redalg.form import Form
-    from redalg.spec import Spec
 
 WHERE = "redalg.pictures.separation_rank"
 MORE = 4  # elements and contexts beyond the rank that is expected
@@ -58,10 +60,6 @@ def separation_rank(
 
 def _table(given: Any, stage: str | None, seed: int) -> tuple[Table, str, str, bool]:
     """The table, the title, the stage as a formula, and whether it is a witness's."""
-    from redalg.derive import verdict
-    from redalg.form import Form
-    from redalg.spec import Spec
-
     if isinstance(given, NotDecomposable):
         return _refused(given, None)
     if isinstance(given, Form):
@@ -82,8 +80,6 @@ def _table(given: Any, stage: str | None, seed: int) -> tuple[Table, str, str, b
 
 
 def _refused(refusal: NotDecomposable, cascade: Written | None) -> tuple[Table, str, str, bool]:
-    from redalg.witness_search import stage_body
-
     witness = refusal.witness
     step = next((s for s in cascade.stages if s.name == refusal.stage), None) if cascade is not None else None
     k = witness.slots_excluded
@@ -135,8 +131,6 @@ def _chosen(cascade: Written, ranks: Any, stage: str | None) -> Step:
 
 
 def _label(step: Step, cascade: Written) -> str:
-    from redalg.witness_search import stage_body
-
     body = stage_body(step.node)
     assert body is not None, "only sums and products have a table"
     return "F = " + formula(body, cascade.lines().names, 3.0)
@@ -155,8 +149,15 @@ def _heat_map(room: Axes, scale: Axes, table: Table, witness: bool) -> None:
     if width <= WRITTEN_OUT:
         for p in range(rows):
             for q in range(width):
-                room.text(q, p, _brief(values[p, q]), ha="center", va="center", fontsize=SMALL - 1,
-                          bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.75})  # fmt: skip
+                room.text(
+                    q,
+                    p,
+                    _brief(values[p, q]),
+                    ha="center",
+                    va="center",
+                    fontsize=SMALL - 1,
+                    bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.75},
+                )
     if witness:
         _frames(room, table.rows, width)
     else:

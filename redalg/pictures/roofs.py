@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.kernels.ir.layouts import View, walk_of
+from redalg.kernels.launch import driver
+from redalg.kernels.programs import lower
+from redalg.kernels.schedule.case import Case
+from redalg.kernels.schedule.choose import choose
+from redalg.kernels.schedule.cost import estimate
+from redalg.kernels.schedule.target import TABLE, Target
+from redalg.kernels.traffic import traffic
 from redalg.pictures.style import (
     BLACK,
     BLUE,
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from redalg.form import Form
-    from redalg.kernels.target import Target
 
 Measured = float | Mapping[str, float] | None
 
@@ -61,9 +68,11 @@ def roofline(
 ) -> Axes:
     """Instructions per second against instructions per byte, both logarithmic, under the roofs of a device.
 
-    Work is what one evaluation of the form takes in instructions of single threads (`redalg.kernels.work`), the same
+    Work is what one evaluation of the form takes in instructions of single threads
+    (`redalg.kernels.schedule.cost_terms`), the same
     for every point; roofs are the rate at which the device issues them and the bandwidths of memory (the data sheet's,
-    and what a copy reaches) and of L2 (`redalg.kernels.target`). *Op by op* and *stage by stage* stand on the roof over
+    and what a copy reaches) and of L2 (`redalg.kernels.schedule.target`). *Op by op* and *stage by stage* stand on
+    the roof over
     the bytes `redalg.traffic` counts: no kernels run that way can be faster. *Predicted* is the model's schedule and
     time over the bytes a kernel cannot avoid: every element once. `measured` are seconds, or several by name.
 
@@ -125,16 +134,10 @@ def _times(measured: Measured) -> dict[str, float]:
 
 
 def _device(target: Target | str | None) -> Target:
-    from redalg.kernels.target import TABLE, Target
-
     if isinstance(target, Target):
         return target
     if target is None:
-        try:
-            from redalg.kernels.driver import available, target_of
-        except ImportError:
-            return TABLE[0]
-        return target_of(0) if available() else TABLE[0]
+        return driver.target_of(0) if driver.available() else TABLE[0]
     for part in TABLE:
         if part.name == target:
             return part
@@ -148,13 +151,6 @@ def _points(
     form: Form, sizes: Mapping[str, int], device: Target, times: Mapping[str, float], dtype: str
 ) -> tuple[list[Point], float]:
     """All points, and the rate at which the device issues instructions of that precision."""
-    from redalg.kernels.choosing import choose
-    from redalg.kernels.cost import estimate
-    from redalg.kernels.layouts import View, walk_of
-    from redalg.kernels.legality import Case
-    from redalg.kernels.lower import lower
-    from redalg.kernels.traffic import traffic
-
     moved = traffic(form.spec, sizes, dtype, form)
     program = lower(form, {t.name: _dtype(t, dtype) for t in form.spec.tensors})
     lengths = {**sizes, **program.lengths}
@@ -163,7 +159,7 @@ def _points(
     walk = walk_of(program, views)
     choice, case = choose(program, lengths, walk, device), Case.of(program, lengths, walk, device)
     work, once = case.work, estimate(case, choice.schedule).moved
-    instructions = max(1.0, work.lifted) * max(1, work.rows) * max(1, work.length)
+    instructions = max(1.0, work.instructions.lifted) * max(1, work.rows) * max(1, work.length)
     issue = device.issue * (min(1.0, 2 * device.double) if work.double else 1.0)
     points = []
     for name, way in (("op by op", moved.op_by_op), ("stage by stage", moved.stage_by_stage)):
@@ -191,8 +187,15 @@ def _roofs(ax: Axes, device: Target, issue: float, low: float, high: float) -> N
     for label, bandwidth, color, dash in roofs:
         ridge = issue / bandwidth
         ax.plot([low, ridge], [low * bandwidth, issue], color=color, ls=dash, lw=1.3, label=label, marker="None")
-    ax.plot([issue / device.l2_bandwidth, high], [issue, issue], color=BLACK, ls="-", lw=1.3, marker="None",
-            label=f"issue: {issue / 1e12:.3g}·10¹² instructions/s")  # fmt: skip
+    ax.plot(
+        [issue / device.l2_bandwidth, high],
+        [issue, issue],
+        color=BLACK,
+        ls="-",
+        lw=1.3,
+        marker="None",
+        label=f"issue: {issue / 1e12:.3g}·10¹² instructions/s",
+    )
 
 
 def _title(form: Form, points: list[Point], issue: float, device: Target, sizes: Mapping[str, int], dtype: str) -> str:

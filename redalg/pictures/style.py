@@ -12,8 +12,14 @@ if TYPE_CHECKING:
 
 # Okabe and Ito, Color Universal Design (2008); without their yellow, which is too light for lines on white.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
-)  # fmt: skip
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
 PALETTE = (BLUE, RED, GREEN, PURPLE, ORANGE, SKY, BLACK)
 GREY, PALE, LIGHT = "#666666", "#D9D9D9", "#F2F2F2"  # words beside the matter, borders, grounds
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)), (0, (3, 1, 1, 1, 1, 1)))

@@ -8,15 +8,16 @@ from fractions import Fraction
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from redalg.exact import Exact
-from redalg.exact_numbers import Number
-from redalg.graph import Node, leaves, size, substitute, tensor, walk
-from redalg.plan import COUNT
+from redalg.graph.node import Node, leaves, size, substitute, tensor, walk
+from redalg.graph.plan import COUNT
+from redalg.numeric.exact import Exact
+from redalg.numeric.exact_numbers import Number, arithmetic
+from redalg.testing.sampling import draw
 
 if TYPE_CHECKING:
-    from redalg.graph import Decl
-    from redalg.spec import Spec
-    from redalg.witness import Witness
+    from redalg.graph.node import Decl
+    from redalg.language.spec import Spec
+    from redalg.verdicts.witness import Witness
 
 DIGITS, LOST = 100, 75  # what is computed with; a remainder below 10^-LOST of the largest entry is rounding
 AFTER = 2  # elements that follow the common ones in a drawn stream
@@ -51,8 +52,6 @@ def drawn_table(
 
     `known`: stages of earlier passes; they have the values of the first stream in every column.
     """
-    from redalg.testing.sampling import draw
-
     rng = Random(seed)
     lengths = {a: 1 for d in spec.tensors for a in d.axes} | dict.fromkeys(_inner(spec, axis), 2)
     lengths[axis[0]] = elements + AFTER
@@ -97,8 +96,6 @@ def matrix_table(witness: Witness) -> Table:
 
 
 def _context() -> Any:
-    from redalg.exact_numbers import arithmetic
-
     return arithmetic(DIGITS).mp
 
 
@@ -111,8 +108,6 @@ def _inner(spec: Spec, axis: tuple[str, ...]) -> set[str]:
 
 def _continued(array: Any, decl: Decl, axis: str, elements: int, q: int, rng: Random) -> Any:
     """The first elements as they are, larger ones after them; tensors without the axis are the same everywhere."""
-    from redalg.testing.sampling import draw
-
     if axis not in decl.axes:
         return array
     other = draw(decl, array.shape, rng) if "bool" in decl.domain else draw(decl, array.shape, rng) * (1 + q)
@@ -183,23 +178,30 @@ def _ranked(rows: Sequence[Sequence[Number]], streams: Sequence[Values], proved:
     mp = _context()
     rational = all(isinstance(v, Fraction | int) for row in values for v in row)
     rest = [[Fraction(v) if rational else _float(mp, v) for v in row] for row in values]
+    floor = 0 if rational or proved else _largest(rest) * mp.mpf(10) ** -LOST
+    pivots, remainders = _eliminated(rest, floor)
+    return Table(values, tuple(streams), tuple(p for p, _ in pivots), tuple(q for _, q in pivots), tuple(remainders))
+
+
+def _eliminated(rest: list[list[Any]], floor: Any) -> tuple[list[tuple[int, int]], list[float]]:
+    """The pivots and the largest entry left before and after each, relative to the table's; up to `floor` it is 0."""
     places = [(p, q) for p in range(len(rest)) for q in range(len(rest[0]))]
-    start = max((abs(rest[p][q]) for p, q in places), default=0)
-    remainders, pivots = [1.0 if start else 0.0], []
-    floor = 0 if rational or proved else start * mp.mpf(10) ** -LOST
-    for _ in range(min(len(rest), len(rest[0]) if rest else 0)):
-        if remainders[-1] == 0:
-            break
+    full = min(len(rest), len(rest[0]) if rest else 0)
+    start = _largest(rest)
+    remainders: list[float] = [1.0 if start else 0.0]
+    pivots: list[tuple[int, int]] = []
+    while len(pivots) < full and remainders[-1] != 0:
         p, q = max(places, key=lambda at: abs(rest[at[0]][at[1]]))
         pivots.append((p, q))
         row = [v / rest[p][q] for v in rest[p]]
         rest = [[v - r[q] * w for v, w in zip(r, row, strict=True)] for r in rest]
-        left = max(abs(rest[a][b]) for a, b in places)
+        left = _largest(rest)
         remainders.append(float(left / start) if left > floor else 0.0)
-    if len(remainders) > min(len(rest), len(rest[0]) if rest else 0):
-        remainders.pop()  # of n rows, nothing is left after n: that says nothing
-    rows_, columns = [p for p, _ in pivots], [q for _, q in pivots]
-    return Table(values, tuple(streams), tuple(rows_), tuple(columns), tuple(remainders))
+    return pivots, remainders[:full]  # of n rows, nothing is left after n: that says nothing
+
+
+def _largest(rows: Sequence[Sequence[Any]]) -> Any:
+    return max((abs(v) for row in rows for v in row), default=0)
 
 
 def _float(mp: Any, value: Number) -> Any:

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from redalg.explain_text import CallWriter
-from redalg.graph import Node, leaves, walk
-from redalg.latex import LatexWriter
+from redalg.graph.node import Node, leaves, walk
 from redalg.pictures.style import BODY
+from redalg.text.latex import LatexWriter
+from redalg.text.tables import CallWriter
 
 LINES = 4  # of a formula that is set as plain text; the rest is cut off
 
@@ -43,7 +43,7 @@ def formula(node: Node, names: Mapping[Node, str], width: float, defined: bool =
 
     `defined`: the node has a name itself, and its definition is wanted.
 
-    >>> from redalg.graph import fn, tensor
+    >>> from redalg.graph.node import fn, tensor
     >>> formula(fn("exp", tensor("x", "j")), {}, 3.0)
     '$e^{{x}_{j}}$'
     """

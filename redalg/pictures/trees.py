@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redalg import symbolic
+from redalg.algebra import state as symbolic
 from redalg.errors import RedalgError
-from redalg.explain_text import listed, plural
-from redalg.graph import leaves
+from redalg.graph.node import leaves
+from redalg.graph.plan import PassPlan
 from redalg.pictures.diagram import BOLD, LANE, LINE, PAD, WIDER, Pen
 from redalg.pictures.flow import moving
 from redalg.pictures.style import BLACK, BLUE, BODY, DASHES, GREEN, GREY, LIGHT, PALETTE, SMALL, TITLE
 from redalg.pictures.text import extent, formula, widest, wrapped
 from redalg.pictures.written import Step, Written, written_form
-from redalg.plan import PassPlan
+from redalg.text.tables import listed, plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -254,14 +254,24 @@ class _Column:
             n = sum(self.counts[span[0] : span[1] + 1])
             merged, gid_ = span[0] < span[1], f"{gid}:{span[0]}-{span[1]}"
             pen.ax.plot(
-                *at, marker="o", ms=(5.5 if merged else 4.5) * pen.scale, mec=color,
-                mfc=color if n and merged else "white", gid=gid_,
-            )  # fmt: skip
+                *at,
+                marker="o",
+                ms=(5.5 if merged else 4.5) * pen.scale,
+                mec=color,
+                mfc=color if n and merged else "white",
+                gid=gid_,
+            )
             aside = -1 if below.get(span, 0) > at[0] else 1  # away from the line to the next node
             pen.text(
-                at[0] + 0.07 * aside, at[1], str(n), SMALL - 1, f"{gid_}:count",
-                va="top", ha="right" if aside < 0 else "left", color=GREY,
-            )  # fmt: skip
+                at[0] + 0.07 * aside,
+                at[1],
+                str(n),
+                SMALL - 1,
+                f"{gid_}:count",
+                va="top",
+                ha="right" if aside < 0 else "left",
+                color=GREY,
+            )
         return places[self.levels[-1][0]]
 
     def _centre(self, span: Span) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redalg.explain_text import Lines
-from redalg.graph import Node, walk
-from redalg.normalising import choose_axis, normalise
+from redalg.engine.normalise import choose_axis, normalise
+from redalg.graph.node import Node, walk
+from redalg.text.tables import Lines
 
 if TYPE_CHECKING:
     from redalg.form import Form
-    from redalg.spec import Spec
+    from redalg.language.spec import Spec
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.numeric_integers import LARGEST
-from redalg.plan import given
+from redalg.graph.plan import given
+from redalg.numeric.binding import Bound
+from redalg.numeric.call_kinds import Unkeyed, kind_of_call
+from redalg.numeric.integers import LARGEST
 from redalg.streaming import checks, results
-from redalg.streaming.lift import Engine, Stretch
-from redalg.streaming.machine import Machine, machine_for
+from redalg.streaming.few import Asked
+from redalg.streaming.lift import Engine, Stretch, engine_of
+from redalg.streaming.machine import Machine, built
 from redalg.streaming.pieces import Pieces, Single
-from redalg.streaming.snapshot import Layout, Snapshot, array_kind
+from redalg.streaming.snapshot import KINDS, SMALL, Feed, Layout, Snapshot, may_be_fed
 from redalg.streaming.span import Span
 from redalg.streaming.state import State, stored
-from redalg.streaming.tape import Array
+from redalg.streaming.tapes.tape import Array
 from redalg.streaming.tree import Tree
+from redalg.streaming.whole import as_planned
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -58,7 +62,18 @@ class Accumulator:
     (10, 12, ((10, 12),))
     """
 
-    __slots__ = ("form", "_layout", "_bound", "_now", "_engines", "_machines", "_axes", "__weakref__")
+    __slots__ = (
+        "form",
+        "_layout",
+        "_bound",
+        "_now",
+        "_engines",
+        "_machines",
+        "_feeds",
+        "_results",
+        "_axes",
+        "__weakref__",
+    )
 
     def __init__(
         self, form: Form, arrays: Mapping[str, Any], start: int | None = None, deterministic: bool = False
@@ -76,18 +91,64 @@ class Accumulator:
         self._layout = Layout.of(self.form.spec, self.form.plan)
         self._engines: dict[Any, Engine] = {}
         self._machines: dict[Any, Machine] = {}
+        self._feeds: dict[Hashable, Feed] = {}
+        self._results: dict[Any, dict[str, np.dtype]] = {}
         self._axes = given({d.name: d.axes for d in self.form.spec.tensors})
 
     # --- the stream ----------------------------------------------------------------------------------------------
 
     def update(self, **chunks: Any) -> None:
         """Append a chunk: one array for every tensor with the streamed axis, of any common length, 0 included."""
-        found = checks.chunk(self._layout, self._now, chunks)
-        self._now = self._readable(self._advanced(found))
+        try:
+            arrays, kind = kind_of_call(self._layout.names, chunks)
+        except Unkeyed:
+            arrays, kind = [], None
+        feed = self._feeds.get(kind)
+        if feed is None or not feed.follows(self._now):
+            found = checks.chunk(self._layout, self._now, chunks)
+            self._now = self._readable(self._advanced(found))
+            if kind is not None and may_be_fed(arrays):
+                self._remember(kind, found, arrays)
+            return
+        if feed.inner > 1:
+            checks.aligned(self._now.span, feed.inner)
+        after = feed.advanced(self._now, arrays)
+        self._now = self._readable(after) if feed.whole_numbers else after
+
+    def _remember(self, kind: Hashable, found: Bound, arrays: Sequence[Any]) -> None:
+        """Prepare for more chunks of this kind, of which there was one."""
+        now, axis = self._now, self._layout.axis
+        length = found.sizes[axis[0]]
+        if not length:
+            return
+        stretch = self._stretch(found.arrays, {**now.sizes, axis[0]: length}, 0)
+        engine = self._engine(self._machine(now.dtypes))
+        kinds = [dtype.kind for dtype in results.output_dtypes(self).values()]
+        whole = length <= engine.block_length(stretch)
+        held = replace(stretch, arrays={**given(self._bound.arrays), **now.exports})
+        keys = tuple(given(dict.fromkeys(self._layout.names)))
+        if len(self._feeds) >= KINDS:
+            self._feeds.clear()
+        short = whole and length <= SMALL and all(map(_is_vector, arrays))
+        small = Asked(engine, keys) if short else None
+        self._feeds[kind] = Feed(
+            now.sizes,
+            now.dtypes,
+            now.origin,
+            now.number,
+            keys,
+            held,
+            engine,
+            whole,
+            "i" in kinds,
+            small,
+            stretch.inner,
+            length * stretch.inner,
+        )
 
     def _advanced(self, found: Any) -> Snapshot:
         now, axis = self._now, self._layout.axis
-        sizes = {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}}
+        sizes = _same(now.sizes, {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}})
         length = found.sizes[axis[0]]
         if not length:
             return replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found))
@@ -98,14 +159,17 @@ class Accumulator:
         with np.errstate(all="ignore"):
             after = now.pieces.extended(self._engine(machine), stretch, now.span.stop)
         span = now.span.extended(length * inner)
-        return replace(now, pieces=after, sizes=sizes, span=span, dtypes=found.dtypes, origin=checks.origin_of(found))
+        dtypes, origin = _same(now.dtypes, found.dtypes), _same(now.origin, checks.origin_of(found))
+        return replace(now, pieces=after, sizes=sizes, span=span, dtypes=dtypes, origin=origin)
 
     def merge(self, other: Accumulator) -> None:
         """Take in another accumulator's elements, in place; `other` is left untouched (an unplaced one may be self)."""
+        if not isinstance(other, Accumulator):
+            raise checks.no_accumulator(other)
         checks.mergeable(self, other)
         mine, theirs = self._now, other._now
         span = checks.joined_span(self._layout, mine, theirs)
-        sizes, dtypes = {**theirs.sizes, **mine.sizes}, mine.dtypes or theirs.dtypes
+        sizes, dtypes = _same(mine.sizes, {**theirs.sizes, **mine.sizes}), mine.dtypes or theirs.dtypes
         pieces = mine.pieces
         if not theirs.pieces.empty:
             assert dtypes is not None
@@ -149,7 +213,7 @@ class Accumulator:
         checks.may_go_on(self)
         now = self._now
         with np.errstate(all="ignore"):
-            exports = results.exports(self._engine(self._machine(now.dtypes)), self._state(), now.sizes)
+            exports = results.exports(self._machine(now.dtypes), self._state(), self)
         placed = now.span.start if start is None and now.span.placed else checks.start(start)
         self._now = replace(
             now,
@@ -213,9 +277,12 @@ class Accumulator:
         state = self._state()
         if state is None:
             return MappingProxyType({})
-        program = self._engine(self._machine(self._now.dtypes)).program
-        names = stored(self.form.plan.passes[self._now.number])
-        return MappingProxyType({name: _read_only(state.parts[name][0, ...], program.dtypes[name]) for name in names})
+        machine, p = self._machine(self._now.dtypes), self.form.plan.passes[self._now.number]
+        if machine.exact:
+            parts = as_planned(p, state.parts, state.n)
+            return MappingProxyType({name: _read_only(parts[name][0, ...], parts[name].dtype) for name in stored(p)})
+        dtypes = machine.program(self._now.number).dtypes
+        return MappingProxyType({name: _read_only(state.parts[name][0, ...], dtypes[name]) for name in stored(p)})
 
     @property
     def nbytes(self) -> int:
@@ -244,15 +311,14 @@ class Accumulator:
 
     def _built(self, dtypes: Mapping[str, Any]) -> Machine:
         found = {**self._bound.dtypes, **dtypes}
-        kinds = given({name: array_kind(dtype) for name, dtype in found.items()})
-        numbers = frozenset(given({name: dtype for name, dtype in found.items() if isinstance(dtype, type)}))
         real = results.real_dtype(self.form.spec, found)
-        return machine_for(self._layout.plan, self._layout.voids, kinds, numbers, real, self.form.spec.axes)
+        return built(self._layout.plan, self._layout.masked, found, real, self.form.spec.axes)
 
     def _engine(self, machine: Machine) -> Engine:
         key = (id(machine), self._now.number)
         if key not in self._engines:
-            self._engines = {key: Engine(machine, self._now.number, {**given(self._bound.arrays), **self._now.exports})}
+            known = {**given(self._bound.arrays), **self._now.exports}
+            self._engines = {key: engine_of(machine, self._now.number, known)}
         return self._engines[key]
 
     def _stretch(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], start: int) -> Stretch:
@@ -266,6 +332,16 @@ class Accumulator:
         for name, value in fields.items():
             setattr(self, name, value)
         self._ready()
+
+
+def _is_vector(x: Any) -> bool:
+    """Whether it is contiguous float64 numbers along one axis."""
+    return isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype == np.float64 and x.flags.contiguous
+
+
+def _same(known: Any, found: Any) -> Any:
+    """What is known already, if the new one equals it: feeds tell by identity that nothing has changed."""
+    return known if known == found else found
 
 
 def _read_only(x: Array, dtype: np.dtype) -> Array:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.binding import Bound, bind_arrays
-from redalg.binding_origin import Origin
 from redalg.errors import RedalgError
+from redalg.graph.node import Decl
+from redalg.numeric.array_origin import Origin
+from redalg.numeric.binding import Bound, bind_arrays, with_readings
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
 
@@ -25,7 +26,8 @@ def bound(layout: Layout, arrays: Mapping[str, Any]) -> Bound:
     if not layout.axis:
         why = "its outputs are maps without a reduction, so there is no axis to stream"
         raise RedalgError("an accumulator for this form", CREATE, why, "run = form.compile(); run(...)")
-    early = [d for d in layout.streamed if d.name in arrays]
+    read = {d.array for d in layout.fixed}
+    early = [d for d in layout.streamed if d.name in arrays and d.name not in read]
     if early:
         why = f"{early[0]} has the streamed axis {layout.axis[0]!r}"
         raise RedalgError(
@@ -56,6 +58,7 @@ def start(value: Any) -> int | None:
 
 def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str = UPDATE) -> Bound:
     """A chunk that fits the spec, what was bound and what came before."""
+    arrays = _shared(layout, arrays, where)
     for decl in layout.fixed:
         if decl.name in arrays:
             why = f"{decl} lacks the streamed axis {layout.axis[0]!r} and was bound when the accumulator was made"
@@ -71,6 +74,18 @@ def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str =
         why = f"the form reads index({layout.axis[0]!r}), and this accumulator does not know its place in the stream"
         raise RedalgError("a chunk without a place", where, why, "form.accumulator(..., start=0)")
     return found
+
+
+def _shared(layout: Layout, arrays: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The chunk of a tensor is also that of its other readings that have the axis in the same dimension."""
+    place: dict[str, tuple[int, Decl]] = {}
+    for d in layout.streamed:
+        at = d.axes.index(layout.axis[0])
+        first, other = place.setdefault(d.array or d.name, (at, d))
+        if first != at and not (d.name in arrays and other.name in arrays):
+            why = f"it is read as {other} and as {d}, and a chunk holds the elements of one of them"
+            raise RedalgError(f"a chunk of {d.array or d.name}", where, why, "run = form.compile(); run(...)")
+    return with_readings(layout.streamed, arrays)
 
 
 def _same_dtypes(before: Mapping[str, Any] | None, found: Mapping[str, Any], where: str) -> None:
@@ -90,12 +105,12 @@ def aligned(span: Span, inner: int) -> None:
 # --- merging ---------------------------------------------------------------------------------------------------------
 
 
-def mergeable(a: Accumulator, b: Any) -> None:
-    """Same form, same bound tensors, same pass with the same exports, same kind of placement, sizes and dtypes."""
-    from redalg.streaming.accumulator import Accumulator
+def no_accumulator(other: Any) -> RedalgError:
+    return RedalgError(f"a {type(other).__name__}", MERGE, "it is not an accumulator", "merge form.accumulator(...)")
 
-    if not isinstance(b, Accumulator):
-        raise RedalgError(f"a {type(b).__name__}", MERGE, "it is not an accumulator", "merge form.accumulator(...)")
+
+def mergeable(a: Accumulator, b: Accumulator) -> None:
+    """Same form, same bound tensors, same pass with the same exports, same kind of placement, sizes and dtypes."""
     if a.form is not b.form and (a.form.spec != b.form.spec or a.form.plan != b.form.plan):
         why = "it belongs to another form"
         raise RedalgError("this accumulator", MERGE, why, "make both with the accumulator method of one form")

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from redalg.graph import leaves
-from redalg.numeric_integers import magnitude
-from redalg.plan import COUNT, Slot, key
+from redalg.graph.plan import COUNT
+from redalg.numeric.integers import magnitude
 from redalg.streaming.machine import Machine
-from redalg.streaming.merge import Overflow, combine
-from redalg.streaming.program import Program, start_name
+from redalg.streaming.program import start_name
 from redalg.streaming.state import State, narrow, widen
-from redalg.streaming.tape import Array, Tape
+from redalg.streaming.tapes.join import Overflow, all_finite
+from redalg.streaming.tapes.tape import Array, Runs
 
 BLOCK_ELEMENTS = 1 << 18  # elements of the largest temporary of a block; more only where the state itself is larger
+Lifting = Any  # a `Program`, or what a printed source says of one (`redalg.streaming.passes.Pass`)
 COARSE = 1 << 26  # products of larger integers have more bits than a float64
 
 
@@ -61,7 +62,7 @@ class Stretch:
         for low in range(0, self.length, length):
             yield self.cut(self.axis[0], low, min(low + length, self.length))
 
-    def run(self, tape: Tape, n: int, extra: Mapping[str, Any] | None = None) -> list[Array]:
+    def run(self, tape: Runs, n: int, extra: Mapping[str, Any] | None = None) -> list[Array]:
         env = {**self.arrays, COUNT.attr.name: n, **(extra or {})}
         return tape.run(env, self.sizes, {self.axis[0]: self.start})
 
@@ -69,13 +70,14 @@ class Stretch:
 class Engine:
     """lift and combine of one pass, with the retreat to a larger exponent range where sums overflow."""
 
-    def __init__(self, machine: Machine, number: int, params: Mapping[str, Any]) -> None:
-        self.machine, self.number, self.params = machine, number, params
-        self.program = machine.program(number)
+    def __init__(self, program: Lifting, wide: Callable[[], Lifting | None], params: Mapping[str, Any]) -> None:
+        self.program, self.params = program, params
+        self._wide = wide
 
-    @property
-    def wide(self) -> Program | None:
-        return self.machine.wide.program(self.number) if self.machine.wide is not None else None
+    @cached_property
+    def wide(self) -> Lifting | None:
+        """The same with a larger exponent range, if the machine has one, and where there is rounding."""
+        return self._wide()
 
     # --- combine -------------------------------------------------------------------------------------------------
 
@@ -87,16 +89,21 @@ class Engine:
 
     def paired(self, a: State, b: State) -> State:
         """Two batches, combined item by item. Raises Overflow if an item needs more range."""
-        return combine(self.program, a, b, self.params, careful=self.wide is not None)
+        return self._combined(self.program, a, b, self.wide is not None)
+
+    def _combined(self, program: Lifting, a: State, b: State, careful: bool) -> State:
+        tape = program.combine
+        found: State = tape.call(a, b, careful, *(self.params[key] for key in tape.keys[3:]))
+        return found
 
     def joined(self, a: State, b: State) -> State:
         if not a.wide and not b.wide:
             try:
-                return combine(self.program, a, b, self.params, careful=self.wide is not None)
+                return self._combined(self.program, a, b, self.wide is not None)
             except Overflow:
                 pass
         assert self.wide is not None
-        merged = combine(self.wide, widen(a), widen(b), self.params, careful=False)
+        merged = self._combined(self.wide, widen(a), widen(b), careful=False)
         return narrow(replace(merged, kept=a.kept or b.kept), self.program.real)
 
     # --- lift ----------------------------------------------------------------------------------------------------
@@ -125,13 +132,13 @@ class Engine:
 
     def _coarse(self, block: Stretch) -> bool:
         """Whether floats would round integers of the block, or their squares."""
-        if not (self.program.sums or self.program.means):
+        if not self.program.integers or not (self.program.sums or self.program.means):
             return False
         read = [np.asarray(block.arrays[name]) for name in block.axes if name in block.arrays]
         return any(x.dtype.kind in "iu" and x.dtype.itemsize == 8 and magnitude(x) > COARSE for x in read)
 
     @staticmethod
-    def _lift(program: Program, block: Stretch, wide: bool) -> State:
+    def _lift(program: Lifting, block: Stretch, wide: bool) -> State:
         n = block.length * block.inner
         if n == 1 or not program.means:
             arrays = block.run(program.single, n)
@@ -143,7 +150,7 @@ class Engine:
         for name in program.placed:
             parts[name] = moved(parts[name], block.start * block.inner)
         parts |= {anchor: parts[part] for anchor, part in program.aliases.items()}
-        return State(n, parts, {name: np.zeros_like(parts[name]) for name in program.sums}, wide)
+        return State(n, parts, {name: np.zeros(parts[name].shape, parts[name].dtype) for name in program.sums}, wide)
 
     def lift_rows(self, block: Stretch) -> State:
         """One state for every index of the first streamed axis, as a batch. Raises Overflow if one needs more range."""
@@ -161,9 +168,9 @@ class Engine:
             at = (block.start + np.arange(block.length)).reshape(-1, *[1] * (x.ndim - 1)) * n
             parts[name] = np.where(x < 0, x, x + at)
         parts |= {anchor: parts[part] for anchor, part in program.aliases.items()}
-        if self.wide is not None and any(not np.isfinite(parts[name]).all() for name in program.sums):
+        if self.wide is not None and any(not all_finite(parts[name]) for name in program.sums):
             self._check_rows(parts, block)
-        return State(n, parts, {name: np.zeros_like(parts[name]) for name in program.sums})
+        return State(n, parts, {name: np.zeros(parts[name].shape, parts[name].dtype) for name in program.sums})
 
     def _check_rows(self, parts: dict[str, Array], block: Stretch) -> None:
         for k in range(block.length):
@@ -173,30 +180,39 @@ class Engine:
 
     def _overflows(self, state: State, block: Stretch) -> bool:
         """Whether some sum is not finite although everything it was made of is."""
-        for slot in self.program.plan.slots:
-            name = slot.parts[0]
-            if name in self.program.sums and not np.isfinite(state.parts[name]).all():
-                if np.any(~np.isfinite(state.parts[name][0]) & self._sound(slot, block, state.parts[name].shape[1:])):
-                    return True
+        for name, (axes, read) in self.program.reads.items():
+            x = state.parts[name]
+            if not all_finite(x) and np.any(~np.isfinite(x[0]) & _sound(axes, read, block, x.shape[1:])):
+                return True
         return False
 
-    def _sound(self, slot: Slot, block: Stretch, shape: tuple[int, ...]) -> Array:
-        """Rows of a slot in which every array it reads is finite."""
-        sound = np.ones(shape, dtype=bool)
-        generators = [a.generator for a in self.program.plan.anchors if a.name in slot.anchors]
-        for leaf in dict.fromkeys(leaf for node in (*slot.lift, *generators) for leaf in leaves(node)):
-            axes = leaf.attr.axes
-            x = np.asarray(block.arrays[key(leaf)])
-            rest = tuple(d for d, axis in enumerate(axes) if axis not in slot.axes)
-            finite = np.isfinite(x).all(axis=rest) if x.dtype.kind in "fc" else np.ones((), dtype=bool)
-            if finite.ndim:
-                kept = [axis for axis in axes if axis in slot.axes]
-                order = sorted(range(len(kept)), key=lambda d: slot.axes.index(kept[d]))
-                finite = finite.transpose(order)[tuple(slice(None) if a in kept else None for a in slot.axes)]
-            sound = sound & finite
-        return sound
+
+def _sound(
+    target: tuple[str, ...], read: Mapping[str, tuple[str, ...]], block: Stretch, shape: tuple[int, ...]
+) -> Array:
+    """Rows of a sum in which every array it reads is finite."""
+    sound = np.ones(shape, dtype=bool)
+    for name, axes in read.items():
+        x = np.asarray(block.arrays[name])
+        rest = tuple(d for d, axis in enumerate(axes) if axis not in target)
+        finite = np.isfinite(x).all(axis=rest) if x.dtype.kind in "fc" else np.ones((), dtype=bool)
+        if finite.ndim:
+            kept = [axis for axis in axes if axis in target]
+            order = sorted(range(len(kept)), key=lambda d: target.index(kept[d]))
+            finite = finite.transpose(order)[tuple(slice(None) if a in kept else None for a in target)]
+        sound = sound & finite
+    return sound
 
 
 def moved(indices: Array, by: int) -> Array:
     """Positions later by `by`; padding (-1) stays."""
     return np.where(indices < 0, indices, indices + by) if by else indices
+
+
+def engine_of(machine: Machine, number: int, params: Mapping[str, Any]) -> Engine:
+    """The engine of one pass of a machine."""
+
+    def wide() -> Lifting | None:
+        return machine.wide.program(number) if machine.wide is not None else None
+
+    return Engine(machine.program(number), wide, params)

@@ -9,34 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from redalg.definition import finished, with_empty
-from redalg.graph import Node, walk
-from redalg.plan import COUNT, Output, Plan
-from redalg.streaming.build import Builder
+from redalg.graph.node import Node, walk
+from redalg.graph.plan import COUNT, Output, Plan, given
+from redalg.numeric.definition import finished, with_empty
+from redalg.streaming.masked import Masked
 from redalg.streaming.program import Program
 from redalg.streaming.remember import Remember
 from redalg.streaming.state import wider
-from redalg.streaming.tape import Array, Tape
-from redalg.streaming.voids import Voids
+from redalg.streaming.tapes.build import Builder
+from redalg.streaming.tapes.tape import Array, Runs, Tape
+from redalg.streaming.whole import whole_plan
 
 
 class Machine:
-    """`kinds`: tensor -> b, i, f or c; `numbers`: tensors given as Python numbers; `real`: dtype of inexact numbers."""
+    """`kinds`: tensor -> b, i, f or c; `numbers`: tensors given as Python numbers; `real`: dtype of inexact numbers.
+
+    An `exact` one holds integers alone (`redalg.streaming.whole`).
+    """
 
     def __init__(
         self,
         plan: Plan,
-        voids: Voids,
+        masked: Masked,
         kinds: Mapping[str, str],
         numbers: frozenset[str],
         real: np.dtype,
         first: Iterable[str],
+        exact: bool = False,
     ) -> None:
-        self.plan, self.voids, self.kinds, self.numbers, self.real = plan, voids, dict(kinds), numbers, np.dtype(real)
+        self.exact = exact
+        self.plan, self.masked, self.kinds, self.numbers, self.real = plan, masked, dict(kinds), numbers, np.dtype(real)
         self.layout = tuple(
             dict.fromkeys([*first, *(axis for node in walk(*plan_nodes(plan)) for axis in named_axes(node))])
         )
@@ -44,23 +50,34 @@ class Machine:
         self._exports: list[Tape] = []
 
     @cached_property
+    def whole(self) -> Machine | None:
+        """The same for whole numbers, of which nothing is rounded; None where anything but integers is held."""
+        found = whole_plan(self.plan, self.masked, self.kinds) if self.real.itemsize == 8 else None
+        if found is None:
+            return None
+        machine = Machine(*found, self.kinds, self.numbers, self.real, self.layout, exact=True)
+        return machine if all(machine.program(k).whole for k in range(len(self.plan.passes))) else None
+
+    @cached_property
     def wide(self) -> Machine | None:
-        """The same with a larger exponent range, if the machine has one."""
-        real = wider(self.real)
-        return None if real is None else Machine(self.plan, self.voids, self.kinds, self.numbers, real, self.layout)
+        """The same with a larger exponent range, if the machine has one, and where there is rounding."""
+        real = None if self.exact else wider(self.real)
+        return None if real is None else Machine(self.plan, self.masked, self.kinds, self.numbers, real, self.layout)
 
     def program(self, number: int) -> Program:
         """The program of pass `number`; the kinds of exports are those the passes before it produce."""
         if number < len(self._programs):
             return self._programs[number]
         programs, tapes, kinds = [], [], dict(self.kinds)
-        for p in self.plan.passes:
-            program = Program(p, self.plan.axis, kinds, self.real, self.layout, self.numbers)
+        for k, p in enumerate(self.plan.passes, 1):
+            suffix = f"_{k}" if len(self.plan.passes) > 1 else ""
+            program = Program(p, self.plan.axis, kinds, self.real, self.layout, self.numbers, suffix)
             orders = [export_axes(self.plan, name) for name, _ in p.exports]
-            tape, found = program.builder().tape([node for _, node in p.exports], orders)
+            names = [name for name, _ in p.exports]
+            tape, found = program.builder().tape(f"exports{suffix}", [node for _, node in p.exports], orders, names)
             programs.append(program)
             tapes.append(tape)
-            kinds |= dict(zip((name for name, _ in p.exports), found, strict=True))
+            kinds |= dict(zip(names, found, strict=True))
         self._exports, self._programs = tapes, programs
         return self._programs[number]
 
@@ -71,30 +88,27 @@ class Machine:
     @cached_property
     def totals(self) -> Finale:
         """The outputs without the axis, from the last state."""
-        return self._outputs([o for o in self.plan.outputs if not o.keeps_axis])
+        return self._outputs("finalize", [o for o in self.plan.outputs if not o.keeps_axis])
 
     @cached_property
     def rows(self) -> Finale:
         """The outputs that keep the axis, from the last state and a chunk."""
-        return self._outputs([o for o in self.plan.outputs if o.keeps_axis])
+        return self._outputs("apply", [o for o in self.plan.outputs if o.keeps_axis])
 
     @cached_property
     def maps(self) -> Finale:
         """All outputs of a plan without a pass."""
-        return self._outputs(list(self.plan.outputs))
+        return self._outputs("maps", list(self.plan.outputs))
 
-    def _outputs(self, outputs: list[Output]) -> Finale:
-        voids = dict(self.voids)
-        conditions = [voids[o.name] for o in outputs if o.name in voids]
+    def _outputs(self, name: str, outputs: list[Output]) -> Finale:
+        masked = dict(self.masked)
+        conditions = [masked[o.name] for o in outputs if o.name in masked]
         orders = [o.axes for o in outputs]
-        orders += [tuple(a for a in o.axes if a in voids[o.name].axes) for o in outputs if o.name in voids]
-        tape = self._builder().tape([*(o.guarded for o in outputs), *conditions], orders)[0]
-        shapes = [
-            tuple(slice(None) if a in voids[o.name].axes else None for a in o.axes) for o in outputs if o.name in voids
-        ]
-        return Finale(
-            tape, tuple(outputs), dict(zip((o.name for o in outputs if o.name in voids), shapes, strict=True))
-        )
+        orders += [tuple(a for a in o.axes if a in masked[o.name].axes) for o in outputs if o.name in masked]
+        results = [f"result_{o.name}" for o in outputs] + [f"masked_{o.name}" for o in outputs if o.name in masked]
+        tape = self._builder().tape(name, [*(o.guarded for o in outputs), *conditions], orders, results)[0]
+        shapes = {o.name: tuple(a in masked[o.name].axes for a in o.axes) for o in outputs if o.name in masked}
+        return Finale(tape, tuple(Result(o.name, o.axes, o.empty) for o in outputs), shapes)
 
     def _builder(self) -> Builder:
         if self.plan.passes:
@@ -102,22 +116,31 @@ class Machine:
         return Builder(self.layout, self.kinds, self.real, numbers=self.numbers | {COUNT.attr.name})
 
 
+class Result(NamedTuple):
+    """An output, and what takes its place in rows without a valid element."""
+
+    name: str
+    axes: tuple[str, ...]
+    empty: Any = None
+
+
 @dataclass(frozen=True)
 class Finale:
-    """Outputs as a tape: their values, then the conditions of those with an ``empty=`` value (how each broadcasts)."""
+    """Outputs as a tape: their values, then the conditions of those with an ``empty=`` value (along which axes)."""
 
-    tape: Tape
-    outputs: tuple[Output, ...]
-    conditions: dict[str, tuple[Any, ...]]
+    tape: Runs
+    outputs: tuple[Result, ...]
+    conditions: dict[str, tuple[bool, ...]]
 
-    def finished(self, values: list[Array], dtypes: Mapping[str, np.dtype]) -> dict[str, Array]:
+    def finished(self, values: list[Array], dtypes: Mapping[str, Any]) -> dict[str, Array]:
         """The results of a run of the tape: rounded once, with the values for rows without a valid element."""
-        voids = dict(zip(self.conditions, values[len(self.outputs) :], strict=True))
+        masked = dict(zip(self.conditions, values[len(self.outputs) :], strict=True))
         found = {}
         for o, value in zip(self.outputs, values, strict=False):
-            result = finished(value[0, ...], dtypes[o.name])
-            if o.name in voids:
-                result = with_empty(result, voids[o.name][0, ...][self.conditions[o.name]], o.empty, o.name)  # type: ignore[arg-type]
+            result = finished(value[0, ...], np.dtype(dtypes[o.name]))
+            if o.name in masked:
+                place = tuple(slice(None) if varies else None for varies in self.conditions[o.name])
+                result = with_empty(result, masked[o.name][0, ...][place], o.empty, o.name)
             found[o.name] = result
         return found
 
@@ -132,7 +155,7 @@ def pass_nodes(plan: Plan) -> list[Node]:
     nodes: list[Node] = []
     for p in plan.passes:
         nodes += [node for s in p.slots for node in (*s.lift, *(m.coefficient for m in s.moves), s.leaf())]
-        nodes += [node for a in p.anchors for node in (a.generator, a.target, a.shift, a.leaf) if node is not None]
+        nodes += [node for a in p.anchors for node in (a.generator, a.source, a.leaf)]
         nodes += [node for _, node in p.exports]
     return nodes
 
@@ -158,9 +181,25 @@ def export_axes(plan: Plan, name: str) -> tuple[str, ...]:
 _MACHINES = Remember()
 
 
+def built(plan: Plan, masked: Masked, dtypes: Mapping[str, Any], real: np.dtype, first: Iterable[str]) -> Machine:
+    """The machine for tensors of these dtypes; the one for whole numbers where float64 may not hold them."""
+    kinds = given({name: array_kind(dtype) for name, dtype in dtypes.items()})
+    numbers = frozenset(given({name: dtype for name, dtype in dtypes.items() if isinstance(dtype, type)}))
+    machine = machine_for(plan, masked, kinds, numbers, real, first)
+    long = any(d.kind in "iu" and d.itemsize == 8 for d in dtypes.values() if not isinstance(d, type))
+    return machine.whole or machine if long else machine
+
+
+def array_kind(dtype: Any) -> str:
+    """b, i, f or c for a dtype or the type of a Python number."""
+    if isinstance(dtype, type):
+        return {bool: "b", int: "i", complex: "c"}.get(dtype, "f")
+    return {"b": "b", "i": "i", "u": "i", "c": "c"}.get(np.dtype(dtype).kind, "f")
+
+
 def machine_for(
     plan: Plan,
-    voids: Voids,
+    masked: Masked,
     kinds: Mapping[str, str],
     numbers: frozenset[str],
     real: np.dtype,
@@ -170,4 +209,4 @@ def machine_for(
     known: dict[Any, Machine] = _MACHINES(plan, dict)
     key = (tuple(sorted(kinds.items())), numbers, np.dtype(real).char)
     machine = known.get(key)
-    return machine if machine is not None else known.setdefault(key, Machine(plan, voids, kinds, numbers, real, first))
+    return machine if machine is not None else known.setdefault(key, Machine(plan, masked, kinds, numbers, real, first))

@@ -1,4 +1,4 @@
-"""combine: two states of one pass become one (theory, sections 3.1-3.3 and 4).
+"""combine as a printed function: two states of one pass become one (theory, sections 3.1-3.3 and 4).
 
 The plan's order is walked once. An anchor gets its new value, how far each side has to move is noted, and every slot is
 moved and joined. A side whose anchor stays where it is does not move at all: that is a test of equality, never
@@ -7,298 +7,313 @@ arithmetic, so that -inf - (-inf) does not occur.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-import numpy as np
-
-from redalg.graph import leaves
-from redalg.numeric_integers import multiply
-from redalg.plan import COUNT, Anchor, Slot
-from redalg.streaming import join
-from redalg.streaming.join import Array, Pair
-from redalg.streaming.program import AnchorStep, MoveStep, Program, SlotStep
+from redalg.graph.node import leaves
+from redalg.graph.operators import Custom, Position, Product, TopK
+from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Slot, UnitAnchor
+from redalg.source.builder import Builder
+from redalg.source.compiled import called
+from redalg.source.names import local
 from redalg.streaming.state import State
+from redalg.streaming.tapes import join
+from redalg.streaming.tapes.kernels import folded
+from redalg.streaming.tapes.tape import Tape, key_name, literal
 
 
-class Overflow(Exception):
-    """A sum left the range of its dtype although both sides are finite: combine again with more range."""
+@dataclass(frozen=True)
+class ElementAnchor(MeanAnchor):
+    """A := that of some element, for good: among integers no anchor is better than another."""
+
+    policy: ClassVar[str] = "element"
 
 
-def combine(program: Program, a: State, b: State, params: Mapping[str, Any], careful: bool) -> State:
-    """The state of `a`'s stream followed by `b`'s. Raises Overflow, if `careful`, where more range could help."""
-    merge = _Merge(program, a, b, params, careful)
-    for step in program.steps:
+@dataclass(frozen=True)
+class MoveStep:
+    """One term of a moved slot: root `coefficient` of the slot's tape (None: exactly 1) times `source` (None: n)."""
+
+    coefficient: int | None
+    less_one: int | None  # root of coefficient - 1, where that is known without cancellation
+    source: Slot | None
+    own: bool
+    selects: bool  # the coefficient is 0 by a condition: it drops the source, infinities and NaN included
+
+
+@dataclass(frozen=True)
+class SlotStep:
+    slot: Slot
+    moves: tuple[MoveStep, ...]
+    tape: Tape | None
+    roots: int  # of the tape
+    inexact: bool  # a compensated sum
+    combine: Any = None  # of a user's monoid: a tape
+
+
+@dataclass(frozen=True)
+class AnchorStep:
+    anchor: Anchor
+    alias: str | None
+    tape: Tape | None
+    needs: tuple[SlotStep, ...]  # slots read by the shift of a mean anchor
+    clamp: bool
+
+
+Pair = tuple[str, str]  # a sum in printed text: what is added up, and what rounding took away ("" of no sum)
+
+
+def combination(
+    name: str,
+    steps: Sequence[AnchorStep | SlotStep],
+    anchors: Mapping[str, Anchor],
+    held: Sequence[str],
+    sums: Sequence[str],
+    real: Any,
+) -> Tape:
+    """The function `name` of two states, of `careful` (whether it raises Overflow) and of parameters by their keys."""
+    text = _Combination(anchors, real)
+    for part in held:
+        x = local(part)
+        text.out(f'{x}_a, {x}_b = a.parts["{part}"], b.parts["{part}"]')
+        if part in sums:
+            text.out(f'{x}_low_a, {x}_low_b = a.low["{part}"], b.low["{part}"]')
+    for step in steps:
         if isinstance(step, AnchorStep):
-            merge.anchor(step)
+            text.anchor(step)
         else:
-            merge.slot(step)
-    return State(a.n + b.n, merge.new, merge.low, a.wide)
+            text.slot(step)
+    parts, low = (
+        ", ".join(f'"{part}": {local(part)}{end}' for part in names)
+        for names, end in ((text.new, ""), (text.low, "_low"))
+    )
+    text.out(f"return {text.call(State, 'n', f'{{{parts}}}', f'{{{low}}}', 'a.wide')}")
+    keys = ("a", "b", "careful", *text.parameters)
+    function = text.out.function(name, ["a", "b", "careful", *map(key_name, text.parameters)])
+    return Tape(function, keys, (), (), (), tuple(text.calls), real)
 
 
-class _Merge:
-    def __init__(self, program: Program, a: State, b: State, params: Mapping[str, Any], careful: bool) -> None:
-        self.program, self.sides, self.careful, self.params = program, (a, b), careful, params
-        self.new: dict[str, Array] = {}
-        self.low: dict[str, Array] = {}
-        self.shifts: tuple[dict[str, Array | None], dict[str, Array | None]] = ({}, {})
-        self.count = a.n + b.n
+class _Combination:
+    def __init__(self, anchors: Mapping[str, Anchor], real: Any) -> None:
+        self.anchors, self.real = anchors, real
+        self.out = Builder()
+        self.new: dict[str, None] = {}
+        self.low: dict[str, None] = {}
+        self.calls: dict[Any, None] = {}
+        self.parameters: dict[str, None] = {}
+        self.out("n_a, n_b = a.n, b.n", "n = n_a + n_b")
+
+    def call(self, fn: Callable[..., Any] | Tape, *arguments: str) -> str:
+        name = fn.name if isinstance(fn, Tape) else called(fn)
+        if not name.startswith("np."):
+            self.calls[fn] = None
+        return f"{name}({', '.join(arguments)})"
+
+    def tape(self, tape: Tape, known: Mapping[str, str]) -> str:
+        """A call of a tape, of which some arguments are known and the rest are parameters."""
+        self.parameters |= dict.fromkeys(key for key in tape.keys if key not in known)
+        return self.call(tape, *(known.get(key) or key_name(key) for key in tape.keys))
+
+    def spread(self, text: str, axes: tuple[str, ...], target: tuple[str, ...]) -> str:
+        """An array along `axes` as it broadcasts along `target`."""
+        if axes == target:
+            return text
+        return self.call(join.spread, text, literal(axes, self.real), literal(target, self.real))
 
     # --- anchors -------------------------------------------------------------------------------------------------
 
     def anchor(self, step: AnchorStep) -> None:
-        anchor, name = step.anchor, step.anchor.name
-        if step.alias is not None:
-            value = self.new[step.alias]
-        elif anchor.policy == "mean":
-            value = self._centre(step)
+        anchor, name, x = step.anchor, step.anchor.name, local(step.anchor.name)
+        if isinstance(anchor, ElementAnchor):
+            self.out(f"{x} = {x}_a if n_a >= n_b else {x}_b")
+        elif isinstance(anchor, MeanAnchor):
+            self._centre(step, anchor)
+        elif step.alias is not None:
+            self.out(f"{x} = {local(step.alias)}")
         else:
-            value = self._evaluated(step, self.new)
-        self.new[name] = value
-        for shifts, side in zip(self.shifts, self.sides, strict=True):
-            shifts[name] = difference(anchor, value, side.parts[name])
+            assert step.tape is not None
+            found = self.tape(step.tape, {COUNT.attr.name: "n"} | {part: local(part) for part in self.new})
+            self.out(f"{x} = np.broadcast_to({found}[0], {x}_a.shape)")
+        self.new[name] = None
+        for side in "ab":
+            self.out(f"shift_{x}_{side} = {self._difference(anchor, x, f'{x}_{side}')}")
 
-    def _evaluated(self, step: AnchorStep, parts: Mapping[str, Array]) -> Array:
-        assert step.tape is not None
-        value = step.tape.run({**self.params, **parts, COUNT.attr.name: self.count})[0]
-        return np.broadcast_to(value, self.sides[0].parts[step.anchor.name].shape)
+    def _difference(self, anchor: Anchor, new: str, old: str) -> str:
+        return self.call(join.ratio if anchor.divides else join.difference, new, old)
 
-    def _centre(self, step: AnchorStep) -> Array:
+    def _centre(self, step: AnchorStep, anchor: MeanAnchor) -> None:
         """The longer side's anchor plus the shift seen from there; kept where that is not finite."""
-        name = step.anchor.name
-        here = 0 if self.sides[0].n >= self.sides[1].n else 1
-        home, other = self.sides[here].parts[name], self.sides[1 - here].parts[name]
-        self.shifts[here][name] = None
-        self.shifts[1 - here][name] = difference(step.anchor, home, other)
-        held = dict(self.new)
+        assert step.tape is not None
+        x = local(anchor.name)
+        self.out(f"home, other = ({x}_a, {x}_b) if n_a >= n_b else ({x}_b, {x}_a)")
+        self.new[anchor.name] = None  # the shifts that follow are seen from there
+        for side, at_home in (("a", "n_a >= n_b"), ("b", "n_a < n_b")):
+            self.out(f"shift_{x}_{side} = None if {at_home} else {self._difference(anchor, 'home', 'other')}")
+        known = {COUNT.attr.name: "n"} | {part: local(part) for part in self.new} | {anchor.name: "home"}
         for needed in step.needs:
-            held |= self._joined(needed)[0]
-        held[name] = home
-        value = home + self._evaluated(step, held)
+            self._joined(needed, "held_")
+            known |= {part: f"held_{local(part)}" for part in needed.slot.parts}
+        self.out(f"{x} = home + {self.tape(step.tape, known)}[0]")
         if step.clamp:
-            value = np.minimum(np.maximum(value, np.minimum(home, other)), np.maximum(home, other))
-        if step.anchor.follows:
-            return value
-        usable = np.isfinite(value)
-        if step.anchor.kind == "mul":
-            usable &= value != 0
-        return value if usable.all() else np.where(usable, value, home)
+            self.out(f"{x} = np.minimum(np.maximum({x}, np.minimum(home, other)), np.maximum(home, other))")
+        if not anchor.follows:
+            self.out(f"{x} = {self.call(join.usable, x, 'home')}")
 
     # --- slots ---------------------------------------------------------------------------------------------------
 
     def slot(self, step: SlotStep) -> None:
-        parts, low = self._joined(step)
-        self.new |= parts
-        self.low |= low
-
-    def _joined(self, step: SlotStep) -> tuple[dict[str, Array], dict[str, Array]]:
-        slot = step.slot
-        a, b = self.sides
-        name = slot.parts[0]
+        self._joined(step, "")
+        self.new |= dict.fromkeys(step.slot.parts)
         if step.inexact:
-            high, low = self._summed(slot, self._moved(step, 0), self._moved(step, 1))
-            if self.careful and not np.isfinite(high).all():
-                self._suspect(slot, high)
-            return {name: high}, {name: low}
-        if slot.kind in ("argmax", "argmin"):
-            pairs = [(s.parts[slot.parts[0]], s.parts[slot.parts[1]]) for s in self.sides]
-            return dict(zip(slot.parts, join.positions(slot.kind, *pairs), strict=True)), {}
-        if slot.kind == "topk":
-            pairs = [(s.parts[slot.parts[0]], s.parts[slot.parts[1]]) for s in self.sides]
-            return dict(zip(slot.parts, join.top(*pairs), strict=True)), {}
-        if slot.kind == "monoid":
-            merged = step.combine(*([s.parts[part] for part in slot.parts] for s in self.sides))
-            return dict(zip(slot.parts, merged, strict=True)), {}
-        if not step.moves:
-            return {name: join.PLAIN[slot.kind](a.parts[name], b.parts[name])}, {}
-        left, right = self._moved(step, 0)[0], self._moved(step, 1)[0]
-        return {name: join.PLAIN[slot.kind](left, right)}, {}
+            self.low[step.slot.parts[0]] = None
 
-    def _summed(self, slot: Slot, a: Pair, b: Pair) -> Pair:
-        if slot.average:
-            return join.averaged(a, b, self.sides[0].n, self.sides[1].n)
-        return join.added(a, b)
+    def _joined(self, step: SlotStep, before: str) -> None:
+        slot = step.slot
+        names = [local(part) for part in slot.parts]
+        results = ", ".join(f"{before}{name}" for name in names)
+        sides = [f"({''.join(f'{name}_{side}, ' for name in names)})" for side in "ab"]
+        if step.inexact:
+            one, two = (f"({', '.join(self._moved(step, side))})" for side in "ab")
+            counts = ("n_a", "n_b") if slot.average else ()
+            found = self.call(join.averaged if counts else join.added, one, two, *counts)
+            self.out(f"{results}, {results}_low = {found}")
+            with self.out.block(f"if careful and not {self.call(join.all_finite, results)}:"):
+                self.out(self.call(join.check_range, results, f"({', '.join(self._made_of(slot))},)"))
+        elif isinstance(slot.op, TopK):
+            self.out(f"{results} = {self.call(join.top, *sides)}")
+        elif isinstance(slot.op, Position):
+            self.out(f"{results} = {self.call(join.positions, repr(slot.op.kind), *sides)}")
+        elif isinstance(slot.op, Custom):
+            self.calls[step.combine] = None
+            self.out(f"{results}, = {self.call(folded, *sides, step.combine.name)}")
+        else:
+            one, two = (self._moved(step, side)[0] for side in "ab")
+            self.out(f"{results} = {self.call(join.PLAIN[slot.kind], one, two)}")
 
-    def _suspect(self, slot: Slot, high: Array) -> None:
-        """Raise Overflow if some sum is not finite although everything it is made of is."""
-        read = _readings(slot)  # a contraction squared reads one anchor along two axes
+    def _made_of(self, slot: Slot) -> list[str]:
+        """What a sum is made of, on both sides."""
+        read = readings(slot)  # a contraction squared reads one anchor along two axes
         made_of = [] if slot.vanishes else [(slot.parts[0], slot.axes)]
         for name in slot.anchors:
             known = [axes for anchor, axes in read if anchor == name]
-            made_of += [(name, axes) for axes in known or [self.program.anchors[name].axes]]
-        sound = ~np.isfinite(high)
-        for side in self.sides:
-            for name, axes in made_of:
-                sound = sound & _spread(np.isfinite(side.parts[name]), axes, slot.axes)
-        if sound.any():
-            raise Overflow
+            made_of += [(name, axes) for axes in known or [self.anchors[name].axes]]
+        return [self.spread(f"{local(name)}_{side}", axes, slot.axes) for side in "ab" for name, axes in made_of]
 
     # --- moves ---------------------------------------------------------------------------------------------------
 
-    def _moved(self, step: SlotStep, side: int) -> Pair:
+    def _moved(self, step: SlotStep, side: str) -> Pair:
         """The slot of one side at the current anchors: Σ coefficient · slot, as a compensated pair for sums."""
-        slot, state, shifts = step.slot, self.sides[side], self.shifts[side]
-        name = slot.parts[0]
-        high: Any
-        low: Any
+        slot, x = step.slot, local(step.slot.parts[0])
+        own = f"{x}_{side}", f"{x}_low_{side}" if step.inexact else ""
         if slot.vanishes:
-            anchor = self.program.anchors[slot.anchors[0]]
-            like = _spread(state.parts[anchor.name], anchor.axes, slot.axes)
-            high = low = np.zeros(like.shape, self.program.real)
-        else:
-            high, low = state.parts[name], state.low.get(name)
-        moving = [shifts[anchor] for anchor in slot.anchors if shifts.get(anchor) is not None]
+            anchor = self.anchors[slot.anchors[0]]
+            like = self.spread(f"{local(anchor.name)}_{side}", anchor.axes, slot.axes)
+            self.out(f"{own[0]} = {own[1]} = np.zeros({like}.shape, REAL)")
+        moving = [f"shift_{local(anchor)}_{side}" for anchor in slot.anchors if anchor in self.new]
         if not step.moves or not moving:
-            return high, low
-        if slot.kind == "prod":
-            return self._product(step, side, high), None
-        coefficients = self._coefficients(step, side)
-        total: Any = None
-        rest: Any = None
-        for move in step.moves:  # the slot itself comes first
-            term, left = self._one_move(step, move, side, coefficients, high, low)
-            if term is None:
-                continue
-            if total is None:
-                total, rest = term, left
-            elif step.inexact:
-                total, e = join.two_sum(total, term)
-                rest = rest + e
+            return own
+        moved = f"moved_{own[0]}", f"moved_{own[1]}" if step.inexact else ""
+        self.out(*(f"{new} = {old}" for new, old in zip(moved, own, strict=True) if new))
+        with self.out.block(f"if {' or '.join(f'{shift} is not None' for shift in moving)}:"):
+            if isinstance(slot.op, Product):
+                self._product(step, side, moved[0])
             else:
-                total = join.PLAIN["sum"](total, term)
-        if rest is not None and not np.isfinite(rest).all():
-            rest = np.where(np.isfinite(rest), rest, 0)
-        if total is None:
-            return high * 0, low
-        stays = self._stays(step.slot, side)
-        if stays.any():  # T(0) = I, by a test of equality and not by arithmetic
-            total = np.where(stays, high, total)
-            rest = None if low is None else np.where(stays, low, rest)
-        return total, rest
+                self._terms(step, side, own, moved)
+        return moved
 
-    def _product(self, step: SlotStep, side: int, value: Array) -> Array:
+    def _product(self, step: SlotStep, side: str, result: str) -> None:
         """A product of ratios at the new anchor: P·(A/A')^n, n the number of its factors on this side."""
         (move,) = step.slot.moves
         ratio, count = move.coefficient.args
-        name, axes = ratio.attr.name.removeprefix("shift:"), ratio.attr.axes
-        state, target = self.sides[side], step.slot.axes
-        old, new = (_spread(x, axes, target) for x in (state.parts[name], self.new[name]))
-        n = state.n if count is COUNT else _spread(state.parts[count.attr.name], count.attr.axes, target)
-        return join.carried(value, old, new, n)
+        x, axes, target = local(ratio.attr.name.removeprefix("shift:")), ratio.attr.axes, step.slot.axes
+        old, new = self.spread(f"{x}_{side}", axes, target), self.spread(x, axes, target)
+        number = f"n_{side}"
+        if count is not COUNT:
+            number = self.spread(f"{local(count.attr.name)}_{side}", count.attr.axes, target)
+        self.out(f"{result} = {self.call(join.carried, f'{local(step.slot.parts[0])}_{side}', old, new, number)}")
 
-    def _stays(self, slot: Slot, side: int) -> Array:
-        """The rows in which no anchor of the slot moves."""
-        result: Any = True
-        for name, axes in _readings(slot):
-            shift = self.shifts[side].get(name)
-            if shift is not None:
-                still_there = shift == (0 if self.program.anchors[name].kind == "add" else 1)
-                result = result & _spread(still_there, axes, slot.axes)
-        return np.asarray(result)
-
-    def _one_move(
-        self, step: SlotStep, move: MoveStep, side: int, coefficients: list[Array], high: Any, low: Any
-    ) -> tuple[Array | None, Array | None]:
-        """One term of a moved slot and, for sums, its compensation."""
-        coefficient = None if move.coefficient is None else coefficients[move.coefficient]
-        if move.own:
-            if coefficient is None:
-                return high, low
-            if move.selects:
-                kept = coefficient != 0
-                high, low = np.where(kept, high, 0), None if low is None else np.where(kept, low, 0)
-            term = self._term(coefficient, high, step, side, own=True)
-            if low is None:
-                return term, None
-            if move.less_one is None:
-                return term, coefficient * low
-            return _scaled(high, low, term, coefficient, coefficients[move.less_one])
-        source = self._source(step.slot, move, side)
-        if source is None:
-            return None, None
-        term = source if coefficient is None else self._term(coefficient, source, step, side, own=False)
-        return term, np.zeros_like(term) if step.inexact else None
-
-    def _coefficients(self, step: SlotStep, side: int) -> list[Array]:
-        if step.tape is None:
-            return []
-        env: dict[str, Any] = {**self.params, COUNT.attr.name: self.sides[side].n}
-        for anchor in step.slot.anchors:
-            if self.program.anchors[anchor].is_unit:
-                env[anchor] = self.new.get(anchor, self.sides[0].parts[anchor])
-            shift = self.shifts[side].get(anchor)
-            if shift is None:
-                shift = still(self.program.anchors[anchor], self.sides[side].parts[anchor])
-            env[f"shift:{anchor}"] = shift
-        return step.tape.run(env)
-
-    def _source(self, slot: Slot, move: MoveStep, side: int) -> Array | None:
-        """The array a move reads, in the normalisation of the slot: averages hold sums divided by the count."""
-        state = self.sides[side]
-        if move.source is None:
-            return np.ones((), self.program.real) if slot.average else np.asarray(state.n, self.program.real)
-        if move.source.vanishes:
-            return None
-        value = state.parts[move.source.parts[0]].transpose(move.perm)[move.index]
-        if move.source.average != slot.average:
-            value = value / state.n if slot.average else value * state.n
-        return value
-
-    def _term(self, coefficient: Array, source: Array, step: SlotStep, side: int, own: bool) -> Array:
-        """coefficient · source, where 0 elements contribute 0, and so does what T(0) = I does not mention."""
-        whole = coefficient.dtype.kind in "iO" and source.dtype.kind in "iO"
-        term = multiply(coefficient, source) if whole else coefficient * source
-        if whole or np.isfinite(term).all():
-            return term
-        term = np.where(source == 0, source, term)
-        if own:
-            return term
-        for anchor, axes in _readings(step.slot):
-            shift = self.shifts[side].get(anchor)
-            if shift is None:
-                stays: Any = True
+    def _terms(self, step: SlotStep, side: str, own: Pair, moved: Pair) -> None:
+        if step.tape is not None:
+            self._coefficients(step, step.tape, side)
+        shifts = self._shifts(step.slot, side)
+        first = True
+        for move in step.moves:  # the slot itself comes first
+            if move.own:
+                self._own(move, own, step.inexact)
+            elif move.source is not None and move.source.vanishes:
+                continue
             else:
-                stays = shift == (0 if self.program.anchors[anchor].kind == "add" else 1)
-                stays = _spread(stays, axes, step.slot.axes)
-            term = np.where(stays & (coefficient == 0), 0, term).astype(term.dtype)
-        return term
+                source = self._source(step, move, side)
+                if move.coefficient is not None:
+                    source = self.call(join.term, f"c{move.coefficient}", source, shifts)
+                self._plus(source, step.inexact, first)
+            first = False
+        if first:
+            self.out(f"{moved[0]} = {own[0]} * 0")
+        elif step.inexact:
+            self.out(f"{', '.join(moved)} = {self.call(join.rested, 'total', 'rest', *own, shifts)}")
+        else:
+            self.out(f"{moved[0]} = {self.call(join.rested, 'total', 'None', own[0], 'None', shifts)}[0]")
+
+    def _coefficients(self, step: SlotStep, tape: Tape, side: str) -> None:
+        known = {COUNT.attr.name: f"n_{side}"}
+        for name in step.slot.anchors:
+            x, anchor = local(name), self.anchors[name]
+            if isinstance(anchor, UnitAnchor):
+                known[name] = x if name in self.new else f"{x}_a"
+            shift = f"shift_{x}_{side}" if name in self.new else "None"
+            single = len(step.slot.anchors) == 1
+            known[f"shift:{name}"] = (
+                shift if single else self.call(join.still, shift, f"{x}_{side}", str(int(anchor.divides)))
+            )
+        roots = ", ".join(f"c{k}" for k in range(step.roots))
+        self.out(f"[{roots}] = {self.tape(tape, known)}")
+
+    def _shifts(self, slot: Slot, side: str) -> str:
+        """How far the anchors of a slot move, and the shift of one that stays, along the axes of the slot."""
+        found = []
+        for name, axes in readings(slot):
+            if name in self.new:
+                shift = self.spread(f"shift_{local(name)}_{side}", axes, slot.axes)
+                found.append(f"({shift}, {int(self.anchors[name].divides)})")
+            else:
+                found.append("(None, 0)")
+        return f"({''.join(f'{pair}, ' for pair in found)})"
+
+    def _own(self, move: MoveStep, own: Pair, inexact: bool) -> None:
+        """The first term of a moved slot and, for sums, its compensation."""
+        if move.coefficient is None:
+            self.out(f"total = {own[0]}", *([f"rest = {own[1]}"] if inexact else []))
+            return
+        c, selects = f"c{move.coefficient}", ", True" if move.selects else ""
+        if inexact:
+            less_one = "None" if move.less_one is None else f"c{move.less_one}"
+            self.out(f"total, rest = {self.call(join.scaled, c, *own, less_one + selects)}")
+        else:
+            self.out(f"total = {self.call(join.times, c, own[0] + selects)}")
+
+    def _plus(self, term: str, inexact: bool, first: bool) -> None:
+        if first:
+            self.out(f"total = {term}", *(["rest = np.zeros_like(total)"] if inexact else []))
+        elif inexact:
+            self.out(f"total, error = {self.call(join.two_sum, 'total', term)}", "rest = rest + error")
+        else:
+            self.out(f"total = {self.call(join.PLAIN['sum'], 'total', term)}")
+
+    def _source(self, step: SlotStep, move: MoveStep, side: str) -> str:
+        """The array a move reads, in the normalisation of the slot: averages hold sums divided by the count."""
+        slot = step.slot
+        if move.source is None:
+            if slot.average:
+                return "np.ones((), REAL)"
+            return f"np.asarray(n_{side}, REAL)" if step.inexact else f"np.asarray(n_{side})"
+        value = self.spread(f"{local(move.source.parts[0])}_{side}", move.source.axes, slot.axes)
+        if move.source.average == slot.average:
+            return value
+        return f"{value} / n_{side}" if slot.average else f"{value} * n_{side}"
 
 
-def difference(anchor: Anchor, new: Array, old: Array) -> Array | None:
-    """How an anchor moves, exactly 0 (or 1) where it does not; None if it moves nowhere."""
-    same = new == old
-    if same.all():
-        return None
-    if anchor.kind == "add":
-        return np.where(same, 0, new - old)
-    return np.where(same, 1, old / new)
-
-
-def still(anchor: Anchor, like: Array) -> Array:
-    dtype = like.dtype if like.dtype.kind in "fc" or anchor.kind == "add" else np.float64
-    return np.zeros(like.shape, dtype) if anchor.kind == "add" else np.ones(like.shape, dtype)
-
-
-def _scaled(high: Array, low: Array, product: Array, coefficient: Array, less_one: Array) -> Pair:
-    """(high + low)·coefficient, as high plus a small change where the coefficient is near 1: a thousand small moves
-    in one direction then round like one large move."""
-    near = less_one > -0.5
-    s, e = join.two_sum(high, high * less_one)
-    near = near & np.isfinite(e)
-    return np.where(near, s, product), np.where(near, e, 0) + coefficient * low
-
-
-@lru_cache(maxsize=4096)
-def _readings(slot: Slot) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def readings(slot: Slot) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The anchors a slot moves with and the axes it reads them along (a contraction squared reads one along two)."""
     found = [leaf.attr for move in slot.moves for leaf in leaves(move.coefficient, "state")]
     return tuple(dict.fromkeys((d.name.removeprefix("shift:"), d.axes) for d in found if d.name.startswith("shift:")))
-
-
-def _spread(x: Array, axes: tuple[str, ...], target: tuple[str, ...]) -> Array:
-    if axes == target:
-        return x
-    order = sorted(range(len(axes)), key=lambda d: target.index(axes[d]))
-    index = (slice(None), *(slice(None) if axis in axes else None for axis in target))
-    return x.transpose((0, *(d + 1 for d in order)))[index]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from redalg.numeric_integers import magnitude
+from redalg.numeric.integers import magnitude
 from redalg.streaming.lift import Engine, Stretch, moved
 from redalg.streaming.span import Span
 from redalg.streaming.state import State

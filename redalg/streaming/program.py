@@ -12,16 +12,13 @@ A lift is one tape: anchors are bound to the expressions that give them on the p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from redalg.graph import (
+from redalg.graph.node import (
     INF,
     NEG_INF,
-    ONE,
     ZERO,
     Node,
     add,
@@ -37,42 +34,13 @@ from redalg.graph import (
     substitute,
     where,
 )
-from redalg.plan import COUNT, Anchor, PassPlan, Slot
-from redalg.streaming.build import Builder, monoid_combine
-from redalg.streaming.lowering import Bound
+from redalg.graph.operators import Additive, Custom, Position, TopK
+from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, PassPlan, Slot, key
+from redalg.source.names import local
+from redalg.streaming.merge import AnchorStep, ElementAnchor, MoveStep, SlotStep, combination
 from redalg.streaming.state import alias
-from redalg.streaming.tape import Tape
-
-
-@dataclass(frozen=True)
-class MoveStep:
-    """One term of a moved slot: root `coefficient` of the slot's tape (None: exactly 1) times `source` (None: n)."""
-
-    coefficient: int | None
-    less_one: int | None  # root of coefficient - 1, where that is known without cancellation
-    source: Slot | None
-    perm: tuple[int, ...]
-    index: tuple[Any, ...]
-    own: bool
-    selects: bool  # the coefficient is 0 by a condition: it drops the source, infinities and NaN included
-
-
-@dataclass(frozen=True)
-class SlotStep:
-    slot: Slot
-    moves: tuple[MoveStep, ...]
-    tape: Tape | None
-    inexact: bool  # a compensated sum
-    combine: Any = None  # of a user's monoid
-
-
-@dataclass(frozen=True)
-class AnchorStep:
-    anchor: Anchor
-    alias: str | None
-    tape: Tape | None
-    needs: tuple[SlotStep, ...]  # slots read by the shift of a mean anchor
-    clamp: bool
+from redalg.streaming.tapes.build import Bound, Builder, monoid_combine
+from redalg.streaming.tapes.tape import Tape
 
 
 class Program:
@@ -86,42 +54,94 @@ class Program:
         real: np.dtype,
         layout: Sequence[str],
         numbers: frozenset[str],
+        suffix: str = "",
     ) -> None:
+        self.suffix = suffix  # of the names of functions, where there are several passes
         self.plan, self.axis, self.real, self.layout = p, axis, np.dtype(real), tuple(layout)
+        self.rounds = False  # whether a move or a target is inexact
         self.numbers = numbers | {COUNT.attr.name}
+        self.given = {name: kind for name, kind in kinds.items() if name.startswith("given:")}
         self.kinds = dict(kinds) | {COUNT.attr.name: "i"}
         self.anchors = {a.name: a for a in p.anchors}
         self.slots = {s.name: s for s in p.slots}
-        self.aliases = {a.name: part for a in p.anchors if (part := alias(p, a.name))}
-        self.arrays = (
-            *(a.name for a in p.anchors if a.name not in self.aliases),
-            *(part for s in p.slots if not s.vanishes for part in s.parts),
-        )
-        self.part_axes = (
-            *(a.axes for a in p.anchors),
-            *(s.leaf(i).attr.axes for s in p.slots for i in range(len(s.parts))),
-        )
-        self.means = tuple(a.name for a in p.anchors if a.policy == "mean")
-        self.single, found = self._lift(single=True, rows=False)
+        self.single, found = self._lift("lift_one" if self.means else "lift", single=True, rows=False)
         self.kinds |= dict(zip(self.arrays, found, strict=True))
         self.kinds |= {name: self.kinds[part] for name, part in self.aliases.items()}
         self.kinds |= {f"shift:{a.name}": self._shift_kind(a) for a in p.anchors}
-        self.batched = (
-            frozenset({*self.arrays, *self.aliases})
-            | {part for s in p.slots for part in s.parts}
-            | {f"shift:{a}" for a in self.anchors}
-        )
-        self.dtypes = {
-            name: Builder((), {}, self.real).dtype(self.kinds[name]) for name in (*self.arrays, *self.aliases)
-        }
-        self.sums = tuple(
-            s.parts[0] for s in p.slots if s.kind == "sum" and not s.vanishes and self.kinds[s.parts[0]] in "fc"
-        )
-        self.placed = tuple(s.parts[1] for s in p.slots if s.kind in ("argmax", "argmin", "topk"))
+
+    # --- parts of the state ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def aliases(self) -> dict[str, str]:
+        """Anchors that a part of a slot holds."""
+        return {a: part for a in self.anchors if (part := alias(self.plan, a))}
+
+    @cached_property
+    def arrays(self) -> tuple[str, ...]:
+        """What is stored."""
+        parts = (part for s in self.plan.slots if not s.vanishes for part in s.parts)
+        return (*(a for a in self.anchors if a not in self.aliases), *parts)
+
+    @cached_property
+    def part_axes(self) -> tuple[tuple[str, ...], ...]:
+        parts = (s.leaf(i).attr.axes for s in self.plan.slots for i in range(len(s.parts)))
+        return (*(a.axes for a in self.plan.anchors), *parts)
+
+    @cached_property
+    def means(self) -> tuple[str, ...]:
+        return tuple(a.name for a in self.plan.means)
+
+    @cached_property
+    def drifting(self) -> tuple[str, ...]:
+        """Means that follow the data, and are inexact even where the elements are integers."""
+        return tuple(a.name for a in self.plan.means if not isinstance(a, ElementAnchor))
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether integers alone are held and calculated with."""
+        return bool(self.steps) and not self.rounds and all(self.kinds[name] in "bi" for name in self.arrays)
+
+    @cached_property
+    def batched(self) -> frozenset[str]:
+        """Leaves that have a batch dimension in `combine`."""
+        parts = {part for s in self.plan.slots for part in s.parts}
+        return frozenset({*self.arrays, *self.aliases, *parts, *(f"shift:{a}" for a in self.anchors)})
+
+    @cached_property
+    def dtypes(self) -> dict[str, np.dtype]:
+        builder = Builder((), {}, self.real)
+        return {name: builder.dtype(self.kinds[name]) for name in (*self.arrays, *self.aliases)}
+
+    @cached_property
+    def sums(self) -> tuple[str, ...]:
+        """Sums that are compensated."""
+        held = (s.parts[0] for s in self.plan.slots if isinstance(s.op, Additive) and not s.vanishes)
+        return tuple(part for part in held if self.kinds[part] in "fc")
+
+    @cached_property
+    def integers(self) -> bool:
+        """Whether integers are read, which can be too large for floats."""
+        return "i" in self.given.values()
+
+    @cached_property
+    def reads(self) -> dict[str, tuple[tuple[str, ...], dict[str, tuple[str, ...]]]]:
+        """The axes of every sum, and the arrays it reads, by their keys and with their axes."""
+        found = {}
+        for slot in self.plan.slots:
+            if slot.parts[0] in self.sums:
+                nodes = [*slot.lift, *(self.anchors[a].generator for a in slot.anchors)]
+                read = dict.fromkeys(leaf for node in nodes for leaf in leaves(node))
+                found[slot.parts[0]] = slot.axes, {key(leaf): leaf.attr.axes for leaf in read}
+        return found
+
+    @cached_property
+    def placed(self) -> tuple[str, ...]:
+        """Positions."""
+        return tuple(s.parts[1] for s in self.plan.slots if isinstance(s.op, Position | TopK))
 
     def _shift_kind(self, anchor: Anchor) -> str:
         kind = self.kinds[anchor.name]
-        return "f" if kind == "i" and anchor.kind == "mul" else kind
+        return "f" if kind == "i" and anchor.divides else kind
 
     def builder(self, bound: Mapping[str, Bound] | None = None, fixed: bool = False) -> Builder:
         batched = self.batched if bound is None else frozenset()
@@ -131,11 +151,11 @@ class Program:
 
     @cached_property
     def block(self) -> Tape:
-        return self._lift(single=False, rows=False)[0] if self.means else self._lift(single=True, rows=False)[0]
+        return self._lift("lift", single=False, rows=False)[0] if self.means else self.single
 
     @cached_property
     def rows(self) -> Tape:
-        return self._lift(single=len(self.axis) == 1, rows=True)[0]
+        return self._lift("lift_rows", single=len(self.axis) == 1, rows=True)[0]
 
     @cached_property
     def first(self) -> Tape:
@@ -145,21 +165,22 @@ class Program:
     def first_rows(self) -> Tape:
         return self._starts(rows=True)
 
-    def _lift(self, single: bool, rows: bool) -> tuple[Tape, list[str]]:
+    def _lift(self, name: str, single: bool, rows: bool) -> tuple[Tape, list[str]]:
         bound, batch = self._bindings(single, rows), self.axis[:1] if rows else ()
-        self.kinds |= {start_name(a): "f" for a in self.means}
+        self.kinds |= {start_name(a): "f" if a in self.drifting else "i" for a in self.means}
         roots = [bound[name].node for name in self.arrays]
         orders = [(*batch, *bound[name].axes) for name in self.arrays]
         builder = self.builder(bound, fixed=rows)
-        for name in self.means:  # anchors are inexact even where the elements are integers
-            builder.memo[bound[name].node] = builder.inexact(builder.value(bound[name].node))
-        return builder.tape(roots, orders)
+        for mean in self.drifting:
+            builder.memo[bound[mean].node] = builder.inexact(builder.value(bound[mean].node))
+        return builder.tape(name + self.suffix, roots, orders, self.arrays)
 
     def _starts(self, rows: bool) -> Tape:
         bound, batch = self._bindings(True, rows), self.axis[:1] if rows else ()
         roots = [bound[name].node for name in self.means]
         orders = [(*batch, *self.anchors[name].axes) for name in self.means]
-        return self.builder(bound, fixed=rows).tape(roots, orders, inexact=True)[0]
+        builder, name = self.builder(bound, fixed=rows), "start_rows" if rows else "start"
+        return builder.tape(name + self.suffix, roots, orders, self.means, inexact=bool(self.drifting))[0]
 
     def _bindings(self, single: bool, rows: bool) -> dict[str, Bound]:
         reduced = self.axis[1:] if rows else self.axis
@@ -167,7 +188,10 @@ class Program:
         for name in self.plan.order:
             if name in self.slots:
                 bound |= part_nodes(self.slots[name], reduced)
-            elif (anchor := self.anchors[name]).policy == "mean":
+            elif isinstance(anchor := self.anchors[name], ElementAnchor):
+                start = state(start_name(name), (*(self.axis[:1] if rows else ()), *anchor.axes))
+                bound[name] = Bound(anchor.axes, anchor.generator if single else start)
+            elif isinstance(anchor, MeanAnchor):
                 node = (
                     own_value(anchor)
                     if single
@@ -175,15 +199,13 @@ class Program:
                 )
                 bound[name] = Bound(anchor.axes, node)
             else:
-                assert anchor.target is not None, f"anchor {name} has no target"
                 bound[name] = Bound(anchor.axes, anchor.target)
         return bound
 
     def _mean_value(
-        self, anchor: Anchor, bound: dict[str, Bound], reduced: tuple[str, ...], batch: tuple[str, ...]
+        self, anchor: MeanAnchor, bound: dict[str, Bound], reduced: tuple[str, ...], batch: tuple[str, ...]
     ) -> Node:
         """start + shift, with the shift's slots held at the start; the start itself where that is not finite."""
-        assert anchor.shift is not None, f"anchor {anchor.name} has no shift"
         start = Bound(anchor.axes, state(start_name(anchor.name), (*batch, *anchor.axes)))
         needed = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
         held: dict[str, Bound] = {}
@@ -201,15 +223,12 @@ class Program:
             target = extremum("minimum", extremum("maximum", target, low), high)
         if anchor.follows:
             return target
-        usable = is_finite(target)
-        if anchor.kind == "mul":
-            usable = Node("and", (usable, compare("ne", target, ZERO)))
-        return where(usable, target, start.node)
+        return where(is_finite(target), target, start.node)
 
-    def clamps(self, anchor: Anchor) -> bool:
+    def clamps(self, anchor: MeanAnchor) -> bool:
         """Whether an anchor is kept inside the data. A plain mean is there by itself; a weighted one need not be."""
         lean = any(s.vanishes and anchor.name in s.anchors for s in self.plan.slots)
-        if lean or anchor.kind != "add" or self.kinds.get(anchor.name) == "c" or anchor.shift is None:
+        if lean or self.kinds.get(anchor.name) == "c":
             return False
         centred = sub(anchor.generator, anchor.leaf)
         plain = [s.leaf() if s.average else div(s.leaf(), COUNT) for s in self.plan.slots if s.lift == (centred,)]
@@ -226,56 +245,63 @@ class Program:
             )
         return tuple(s for s in made if isinstance(s, AnchorStep) or not s.slot.vanishes)
 
+    @cached_property
+    def combine(self) -> Tape:
+        """Two states as one: called with them, whether it raises `Overflow`, and parameters."""
+        held = (*self.arrays, *self.aliases)
+        return combination(f"combine{self.suffix}", self.steps, self.anchors, held, self.sums, self.real)
+
     def _anchor_step(self, anchor: Anchor) -> AnchorStep:
-        if anchor.policy != "mean":
+        if isinstance(anchor, ElementAnchor):
+            return AnchorStep(anchor, None, None, (), False)
+        if not isinstance(anchor, MeanAnchor):
             same = alias(self.plan, anchor.name)
-            assert anchor.target is not None
-            tape = None if same else self._tape([anchor.target], [anchor.axes])
+            tape = None if same else self._tape(f"target_{local(anchor.name)}", [anchor.target], [anchor.axes])
             return AnchorStep(anchor, same, tape, (), False)
-        assert anchor.shift is not None
         names = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
         needs = tuple(self._slot_step(s) for s in self.plan.slots if names & set(s.parts))
         for s in needs:
             self.kinds.setdefault(s.slot.parts[0], "f")  # a slot that vanishes and is not stored
         return AnchorStep(
-            anchor, None, self._tape([anchor.shift], [anchor.axes], inexact=True), needs, self.clamps(anchor)
+            anchor,
+            None,
+            self._tape(f"shift_{local(anchor.name)}", [anchor.shift], [anchor.axes], inexact=True),
+            needs,
+            self.clamps(anchor),
         )
 
-    def _tape(self, roots: Sequence[Node], orders: Sequence[Sequence[str]], inexact: bool = False) -> Tape:
+    def _tape(self, name: str, roots: Sequence[Node], orders: Sequence[Sequence[str]], inexact: bool = False) -> Tape:
         for s in self.plan.slots:
             if s.vanishes:
                 self.kinds.setdefault(s.parts[0], "f")
-        return self.builder().tape(roots, orders, spread=False, inexact=inexact)[0]
+        names = [f"root{k}" for k in range(len(roots))]
+        tape, kinds = self.builder().tape(name + self.suffix, roots, orders, names, spread=False, inexact=inexact)
+        self.rounds |= any(kind in "fc" for kind in kinds)
+        return tape
 
     def _slot_step(self, slot: Slot) -> SlotStep:
         roots: list[Node] = []
-        moves = []
-        for move in sorted(slot.moves, key=lambda m: m.slot != slot.name):
-            source = None if move.slot == COUNT.attr.name and move.slot not in self.slots else self.slots[move.slot]
-            number = less_one = None
-            if not is_const(move.coefficient, 1):
-                number = len(roots)
-                roots.append(move.coefficient)
-            if source is slot and move.coefficient.op == "exp" and slot.kind == "sum":
-                less_one = len(roots)
-                roots.append(fn("expm1", move.coefficient.args[0]))
-            perm, index = _alignment(source.axes if source else (), slot.axes)
-            factors = move.coefficient.args if move.coefficient.op == "mul" else (move.coefficient,)
-            selects = any(f.op == "where" and is_const(f.args[2], 0) for f in factors)
-            moves.append(MoveStep(number, less_one, source, perm, index, source is slot, selects))
-        tape = self._tape(roots, [slot.axes] * len(roots)) if roots else None
-        inexact = slot.kind == "sum" and self.kinds.get(slot.parts[0], "f") in "fc"
+        moves = [self._move_step(m, slot, roots) for m in sorted(slot.moves, key=lambda m: m.slot != slot.name)]
+        tape = self._tape(f"moves_{local(slot.name)}", roots, [slot.axes] * len(roots)) if roots else None
+        inexact = isinstance(slot.op, Additive) and self.kinds.get(slot.parts[0], "f") in "fc"
         combine = None
-        if slot.kind == "monoid":
-            combine = monoid_combine(slot.extra, tuple(self.kinds[part] for part in slot.parts), self.real)[1]
-        return SlotStep(slot, tuple(moves), tape, inexact, combine)
+        if isinstance(slot.op, Custom):
+            combine = monoid_combine(slot.op.monoid, tuple(self.kinds[part] for part in slot.parts), self.real)[1]
+        return SlotStep(slot, tuple(moves), tape, len(roots), inexact, combine)
 
-
-def _alignment(axes: Sequence[str], target: Sequence[str]) -> tuple[tuple[int, ...], tuple[Any, ...]]:
-    """How an array along `axes` (behind the batch) broadcasts along `target`."""
-    order = sorted(range(len(axes)), key=lambda d: target.index(axes[d]))
-    index = tuple(slice(None) if axis in axes else None for axis in target)
-    return (0, *(d + 1 for d in order)), (slice(None), *index)
+    def _move_step(self, move: Move, slot: Slot, roots: list[Node]) -> MoveStep:
+        """One term of a moved slot; what its coefficient is computed from is added to the roots of the slot's tape."""
+        source = None if move.slot == COUNT.attr.name and move.slot not in self.slots else self.slots[move.slot]
+        number = less_one = None
+        if not is_const(move.coefficient, 1):
+            number = len(roots)
+            roots.append(move.coefficient)
+        if source is slot and move.coefficient.op == "exp" and isinstance(slot.op, Additive):
+            less_one = len(roots)
+            roots.append(fn("expm1", move.coefficient.args[0]))
+        factors = move.coefficient.args if move.coefficient.op == "mul" else (move.coefficient,)
+        selects = any(f.op == "where" and is_const(f.args[2], 0) for f in factors)
+        return MoveStep(number, less_one, source, source is slot, selects)
 
 
 # --- nodes of a lift -------------------------------------------------------------------------------------------------
@@ -289,31 +315,15 @@ def is_finite(node: Node) -> Node:
     return compare("lt", fn("abs", node), INF)
 
 
-def own_value(anchor: Anchor) -> Node:
-    """The anchor of a single element: its generator; 0 (or 1, where it divides) if that cannot be one."""
+def own_value(anchor: MeanAnchor) -> Node:
+    """The anchor of a single element: its generator; 0 if that is not finite."""
     g = anchor.generator
-    if anchor.follows:
-        return g
-    usable, other = is_finite(g), ZERO
-    if anchor.kind == "mul":
-        usable, other = Node("and", (usable, compare("ne", g, ZERO))), ONE
-    return where(usable, g, other)
+    return g if anchor.follows else where(is_finite(g), g, ZERO)
 
 
 def part_nodes(slot: Slot, reduced: tuple[str, ...]) -> dict[str, Bound]:
     """The parts of a slot as reductions of its lift over the piece."""
-    kind, body, axes = slot.kind, slot.lift[0], slot.axes
-    if kind in ("argmax", "argmin"):
-        nodes = [reduction("max" if kind == "argmax" else "min", reduced, body), reduction(kind, reduced, body)]
-    elif kind == "topk":
-        nodes = [reduction(name, reduced, body, extra=slot.extra) for name in ("topk_values", "topk_indices")]
-        axes = slot.leaf().attr.axes
-    elif kind == "monoid":
-        nodes = [reduction(kind, reduced, *slot.lift, extra=(slot.extra, i)) for i in range(len(slot.parts))]
-    else:
-        nodes = [reduction(kind, reduced, body, extra="ignore_nan" if slot.ignore_nan else None)]
-        if slot.average:
-            nodes = [div(nodes[0], COUNT)]
+    nodes, axes = slot.reduced(reduced), slot.leaf().attr.axes
     return {part: Bound(axes, node) for part, node in zip(slot.parts, nodes, strict=True)}
 
 

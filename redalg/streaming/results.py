@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.binding import Bound
-from redalg.binding_dtypes import accumulation_dtype, flows
-from redalg.definition import reference
 from redalg.errors import RedalgError
-from redalg.plan import COUNT, given
-from redalg.streaming.lift import Engine
+from redalg.graph.plan import COUNT, given
+from redalg.numeric.binding import Bound
+from redalg.numeric.definition import reference
+from redalg.numeric.dtypes import accumulation_dtype, flows
+from redalg.streaming.machine import Machine
+from redalg.streaming.passes import applied, exported
 from redalg.streaming.state import State
-from redalg.streaming.tape import Array
+from redalg.streaming.tapes.tape import Array
 
 if TYPE_CHECKING:
-    from redalg.spec import Spec
+    from redalg.language.spec import Spec
     from redalg.streaming.accumulator import Accumulator
     from redalg.streaming.snapshot import Snapshot
 
@@ -29,26 +30,24 @@ def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
 
 
 def output_dtypes(a: Accumulator, now: Snapshot | None = None) -> dict[str, np.dtype]:
-    spec = a.form.spec
-    found = flows(spec.outputs.values(), {**a._bound.dtypes, **((now or a._now).dtypes or {})})
-    return {name: found[node].dtype for name, node in spec.outputs.items()}
+    spec, chunks = a.form.spec, (now or a._now).dtypes or {}
+    kind = tuple(chunks.items())
+    if kind not in a._results:
+        found = flows(spec.outputs.values(), {**a._bound.dtypes, **chunks})
+        a._results = {kind: {name: found[node].dtype for name, node in spec.outputs.items()}}
+    return a._results[kind]
 
 
-def exports(engine: Engine, state: State | None, sizes: Mapping[str, int]) -> dict[str, Array]:
+def exports(machine: Machine, state: State | None, a: Accumulator) -> dict[str, Array]:
     """What later passes read of this one."""
     assert state is not None
-    machine, number = engine.machine, engine.number
-    names = [name for name, _ in machine.plan.passes[number].exports]
+    number = a._now.number
     source = machine.wide if state.wide else machine
     assert source is not None
-    values = source.export_tape(number).run({**engine.params, **state.parts, COUNT.attr.name: state.n}, sizes)
-    return {
-        name: np.array(x[0, ...], dtype=_plain(x.dtype, machine.real)) for name, x in zip(names, values, strict=True)
-    }
-
-
-def _plain(dtype: np.dtype, real: np.dtype) -> np.dtype:
-    return real if dtype.kind == "f" else dtype
+    names = [name for name, _ in machine.plan.passes[number].exports]
+    env = {**given(a._bound.arrays), **a._now.exports}
+    found = exported(source.export_tape(number), names, env, state, a._now.sizes)
+    return {name: np.array(x, dtype=machine.real if x.dtype.kind == "f" else x.dtype) for name, x in found.items()}
 
 
 def totals(a: Accumulator) -> Any:
@@ -111,18 +110,7 @@ def rows(a: Accumulator, found: Bound, start: int) -> Any:
     assert source is not None
     sizes, dtypes = {**a._now.sizes, **found.sizes}, output_dtypes(a)
     stretch = a._stretch(found.arrays, sizes, start // max(1, a._layout.inner(sizes)))
-    outs = {o.name: np.empty([sizes[x] for x in o.axes], dtypes[o.name]) for o in wanted}
-    length = max(1, (1 << 18) // max(1, source.rows.tape.extent(sizes, axis[0])))
-    at = 0
-    for block in stretch.blocks(length):
-        values = source.rows.finished(block.run(source.rows.tape, state.n, state.parts), dtypes)
-        for o in wanted:
-            place = [slice(None)] * len(o.axes)
-            if axis[0] in o.axes:
-                place[o.axes.index(axis[0])] = slice(at, at + block.length)
-            outs[o.name][tuple(place)] = values[o.name]
-        at += block.length
-    return _returned(a, outs)
+    return _returned(a, applied(source.rows, stretch, state, dtypes))
 
 
 def _returned(a: Accumulator, values: Mapping[str, Array]) -> Any:

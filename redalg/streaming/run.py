@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.binding import bind, result_flows
-from redalg.plan import COUNT, given
-from redalg.receiving import by_output, received
+from redalg.graph.plan import COUNT, given
+from redalg.numeric.binding import bind, result_flows, with_readings
+from redalg.numeric.definition import reference
+from redalg.numeric.out import by_output, received
 from redalg.streaming.accumulator import Accumulator
-from redalg.streaming.machine import machine_for
+from redalg.streaming.machine import array_kind, machine_for
 from redalg.streaming.results import real_dtype
-from redalg.streaming.snapshot import array_kind, new_axes
+from redalg.streaming.snapshot import new_axes
 
 if TYPE_CHECKING:
     from redalg.form import Form
@@ -27,6 +28,7 @@ def run_numpy(form: Form, arrays: Mapping[str, Any], out: Any = None, determinis
     `out` is an array (for one output) or a dict of arrays that the results are written into.
     Raises: RedalgError for arrays that do not fit the spec or `out`.
     """
+    arrays = with_readings(form.spec.tensors, arrays)
     if out is not None:
         _check_out(form, arrays, out)
     found = (
@@ -50,7 +52,9 @@ def _check_out(form: Form, arrays: Mapping[str, Any], out: Any) -> None:
 
 
 def _streamed(form: Form, arrays: Mapping[str, Any], deterministic: bool) -> dict[str, Any]:
-    bind(form.spec, arrays, where=WHERE)
+    bound, names = bind(form.spec, arrays, where=WHERE), list(form.spec.outputs)
+    if not all(bound.sizes[a] for a in form.plan.axis):
+        return _named(reference(form.spec, **arrays), names)
     first = form.plan.axis[0]
     chunks = {d.name: arrays[d.name] for d in form.spec.tensors if first in d.axes}
     fixed = {d.name: arrays[d.name] for d in form.spec.tensors if first not in d.axes}
@@ -60,7 +64,6 @@ def _streamed(form: Form, arrays: Mapping[str, Any], deterministic: bool) -> dic
         if acc.count:
             acc.next_pass()
             acc.update(**chunks)
-    names = list(form.spec.outputs)
     kept = [o.name for o in form.plan.outputs if o.keeps_axis]
     found: dict[str, Any] = {}
     if len(kept) < len(names):

@@ -1,25 +1,33 @@
-"""Everything that changes in an accumulator, as one immutable value: replacing it is what makes calls atomic."""
+"""Everything that changes in an accumulator, as one immutable value: replacing it is what makes calls atomic.
+
+`Feed`: what the dtypes, shapes and strides of a chunk settle about the way from one to the next.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.binding_origin import Origin
-from redalg.graph import Decl, Node, walk
-from redalg.plan import Plan
+from redalg.graph import masked
+from redalg.graph.node import Decl, Node, walk
+from redalg.graph.operators import Custom
+from redalg.graph.plan import Plan, list_axes
+from redalg.numeric.array_origin import NARROW_ONLY, Origin
+from redalg.streaming.few import Asked
+from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import pass_nodes, plan_nodes
+from redalg.streaming.masked import Masked, with_masked
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.remember import Remember
 from redalg.streaming.span import Span
-from redalg.streaming.voids import Voids, with_voids
 
 if TYPE_CHECKING:
-    from redalg.spec import Spec
+    from redalg.language.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -36,7 +44,7 @@ class Layout:
     passes: int
     new_axes: tuple[tuple[str, int], ...]  # lengths of the axes that top-k lists have
     plan: Plan  # the form's, with what empty= needs
-    voids: Voids
+    masked: Masked
 
     @staticmethod
     def of(spec: Spec, plan: Plan) -> Layout:
@@ -45,14 +53,14 @@ class Layout:
 
     @staticmethod
     def _made(spec: Spec, plan: Plan) -> Layout:
-        plan, voids = with_voids(spec, plan)
+        plan, masked = with_masked(spec, plan)
         first = plan.axis[0] if plan.axis else None
         streamed = tuple(d for d in spec.tensors if first in d.axes)
         fixed = tuple(d for d in spec.tensors if first not in d.axes)
         positional = _reads_index(first, pass_nodes(plan))
         positional_rows = _reads_index(first, [o.value for o in plan.outputs])
-        monoids = [s.extra for p in plan.passes for s in p.slots if s.kind == "monoid"]
-        commutative = all(m.commutative for m in monoids)  # type: ignore[attr-defined]
+        ops = [s.op for p in plan.passes for s in p.slots]
+        commutative = all(op.monoid.commutative for op in ops if isinstance(op, Custom))
         keeps = tuple(o.name for o in plan.outputs if o.keeps_axis)
         return Layout(
             plan.axis,
@@ -65,8 +73,13 @@ class Layout:
             max(1, len(plan.passes)),
             new_axes(plan),
             plan,
-            voids,
+            masked,
         )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tensors that come in chunks."""
+        return tuple(d.name for d in self.streamed)
 
     def inner(self, sizes: Mapping[str, int]) -> int:
         """Positions per index of the first streamed axis."""
@@ -82,10 +95,9 @@ def _reads_index(axis: str | None, nodes: Iterable[Node]) -> bool:
 
 def new_axes(plan: Plan) -> tuple[tuple[str, int], ...]:
     """The axes top-k lists make, in slots and in inner reductions, with their lengths."""
-    nodes = walk(*plan_nodes(plan))
-    extras = [n.attr.extra for n in nodes if n.op == "reduce" and n.attr.kind.startswith("topk")]
-    extras += [s.extra for p in plan.passes for s in p.slots if s.kind == "topk"]
-    return tuple(sorted({axis: k for k, axis in extras}.items()))
+    nodes = plan_nodes(plan)
+    slots = [s for p in plan.passes for s in p.slots]
+    return tuple(sorted((masked.new_axes(*nodes) | list_axes(slots, nodes)).items()))
 
 
 @dataclass(frozen=True)
@@ -101,8 +113,60 @@ class Snapshot:
     origin: Origin | None = None
 
 
-def array_kind(dtype: Any) -> str:
-    """b, i, f or c for a dtype or the type of a Python number."""
-    if isinstance(dtype, type):
-        return {bool: "b", int: "i", complex: "c"}.get(dtype, "f")
-    return {"b": "b", "i": "i", "u": "i", "c": "c"}.get(np.dtype(dtype).kind, "f")
+SMALL = 256  # elements of a chunk that numbers are faster for than arrays
+KINDS = 64  # kinds of chunks that an accumulator remembers
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """How to go on from a snapshot with the same `sizes`, `dtypes` and `origin`, as objects, in the same pass.
+
+    `keys`: of the arrays of a chunk; `stretch`: of a chunk, whose arrays and start are the next one's; `whole`: a chunk
+    is one block; `whole_numbers`: some result is an integer, which must not leave int64; `small`: of chunks of
+    contiguous float64 vectors, so short that numbers are faster than arrays; `inner`: positions per index of the first
+    axis; `length`: positions of a chunk.
+    """
+
+    sizes: Mapping[str, int]
+    dtypes: Mapping[str, Any] | None
+    origin: Origin | None
+    number: int
+    keys: tuple[str, ...]
+    stretch: Stretch
+    engine: Engine
+    whole: bool
+    whole_numbers: bool
+    small: Asked | None
+    inner: int
+    length: int
+
+    def follows(self, now: Snapshot) -> bool:
+        same = now.sizes is self.sizes and now.dtypes is self.dtypes and now.origin is self.origin
+        return same and now.number == self.number
+
+    def advanced(self, now: Snapshot, arrays: Sequence[Any]) -> Snapshot:
+        """The snapshot after a chunk."""
+        span = now.span
+        with np.errstate(all="ignore"):
+            pieces: Pieces | None = None
+            if self.small is not None and isinstance(now.pieces, Single) and (few := self.small()) is not None:
+                pieces = few.extended(now.pieces, arrays, span.stop)
+            if pieces is None:
+                pieces = self._by_arrays(now, arrays)
+        after = object.__new__(Snapshot)
+        after.__dict__.update(now.__dict__, span=span.extended(self.length), pieces=pieces)
+        return after
+
+    def _by_arrays(self, now: Snapshot, arrays: Sequence[Any]) -> Pieces:
+        held, stop = self.stretch, now.span.stop
+        chunk = {**held.arrays, **dict(zip(self.keys, arrays, strict=True))}
+        stretch = Stretch(chunk, held.axes, held.sizes, held.axis, stop // self.inner)
+        if self.whole and isinstance(now.pieces, Single):
+            return Single(self.engine.combine(now.pieces.state, self.engine.lift(stretch)))
+        return now.pieces.extended(self.engine, stretch, stop)
+
+
+def may_be_fed(arrays: Sequence[Any]) -> bool:
+    """Whether such arrays are what an accumulator reads, and nothing is left to look at: uint64 may leave int64."""
+    dtypes = [x.dtype for x in arrays if isinstance(x, np.ndarray)]
+    return not any(d == np.uint64 or d.names or d.name in NARROW_ONLY for d in dtypes)

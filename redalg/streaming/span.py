@@ -30,7 +30,10 @@ class Span:
 
     def extended(self, length: int) -> Span:
         """After `length` more positions at `stop`."""
-        intervals = _normal([*self.intervals, (self.stop, self.stop + length)])
+        if length and self.intervals and self.intervals[-1][1] == self.stop:
+            intervals = (*self.intervals[:-1], (self.intervals[-1][0], self.stop + length))
+        else:
+            intervals = _normal([*self.intervals, (self.stop, self.stop + length)])
         return Span(self.placed, intervals, self.start, self.stop + length)
 
     def joined(self, other: Span) -> Span:

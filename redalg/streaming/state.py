@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from redalg.plan import PassPlan
-from redalg.streaming.tape import Array, complex_of
+from redalg.graph.plan import MeanAnchor, PassPlan
+from redalg.streaming.tapes.tape import Array, complex_of
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def stored(p: PassPlan) -> tuple[str, ...]:
 
 def alias(p: PassPlan, anchor: str) -> str | None:
     """The slot part an anchor always equals, if its target is exactly that part."""
-    target = next(a.target for a in p.anchors if a.name == anchor)
-    if target is None or target.op != "state":
+    found = next(a for a in p.anchors if a.name == anchor)
+    if isinstance(found, MeanAnchor):
         return None
     parts = {s.leaf(i): part for s in p.slots if not s.vanishes for i, part in enumerate(s.parts)}
-    return parts.get(target)
+    return parts.get(found.target)
 
 
 # --- more range for sums that overflow although the result is finite --------------------------------------------------

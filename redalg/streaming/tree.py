@@ -5,7 +5,7 @@ its two halves by one combine; a leaf is the state of one index. An interval of 
 nodes, at most two per level, and finishing combines them in order. All of that depends on the positions covered and on
 nothing else, so results have the same bits for every chunking, every split over accumulators and every merge order.
 No element is kept: a leaf is a state. The price is a combine per element (done for many at once), measured in
-`benchmarks/accumulator_update.py`.
+`benchmarks/cpu/accumulator_update.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from redalg.errors import RedalgError
 from redalg.streaming.lift import BLOCK_ELEMENTS, Engine, Stretch
-from redalg.streaming.merge import Overflow
 from redalg.streaming.pieces import Pieces, nbytes, reach, shifted
 from redalg.streaming.span import Span
 from redalg.streaming.state import State
-from redalg.streaming.tape import length_of
+from redalg.streaming.tapes.join import Overflow
+from redalg.streaming.tapes.tape import length_of
 
 LEVELS = 63  # positions are int64
 Key = tuple[int, int]  # level, index

@@ -1,10 +1,11 @@
 """Judges for forms and kernels: laws, derived error bounds, adversarial input, Hypothesis strategies, random specs.
 
-For users, by name and loaded when first asked for:
+For users, by name and loaded when first asked for. Searches, laws of functions and strategies need Hypothesis
+(``pip install 'redalg[testing]'``):
 
 * `check_equivalence`: hold any callable (a kernel, a NumPy or PyTorch function) against the definition of a spec.
 * `laws`: what must hold of a form, a monoid or a merge function, as callables for ``pytest.mark.parametrize``.
-* `arrays`, `streams`, `partitions`, `bracketings`, `specs`: strategies for Hypothesis (``pip install hypothesis``).
+* `arrays`, `streams`, `partitions`, `bracketings`, `specs`: strategies for Hypothesis.
 * `fold`: the tree of merges that a bracketing means.
 
 Below them, module by module:

@@ -1,6 +1,7 @@
 """Input that breaks kernels, for any spec: ties, offsets, zeros, subnormals, huge numbers, infinities, NaN, masks.
 
-Every case is a function of the spec, the lengths, the kind and a seed.
+Every case is a function of the spec, the lengths, the kind and a seed. Hypothesis draws the seeds of cases, and makes
+smaller what fails (`redalg.testing.reducing`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph import Node
-from redalg.intervals import admits, is_interval, moved_array
+from redalg.graph.intervals import admits, is_interval, moved_array
+from redalg.graph.node import Node
+from redalg.proofs.audits.drawing import drawn, strategy
 from redalg.testing.arithmetic import NARROW
 
 KINDS = ("ordinary", "ties", "offset", "zeros", "subnormals", "huge", "infinities", "nan", "masked")
@@ -71,10 +73,12 @@ def cases(
     """Cases of every kind for every combination of lengths; an empty axis gets ordinary ones only."""
     axes = list(dict.fromkeys(a for d in spec.tensors for a in d.axes))
     usual = usual_lengths(spec, axes) | dict(sizes)
-    for lengths in itertools.product(*(usual[a] for a in axes)):
-        found = dict(zip(axes, lengths, strict=True))
-        for kind in kinds if all(lengths) else kinds[:1]:
-            yield Case(kind, found, make(spec, found, dtype, kind, seed, draw))
+    wanted = [
+        (kind, dict(zip(axes, lengths, strict=True)))
+        for lengths in itertools.product(*(usual[a] for a in axes))
+        for kind in (kinds if all(lengths) else kinds[:1])
+    ]
+    yield from _drawn(spec, dtype, wanted, seed, draw)
 
 
 def long_cases(
@@ -88,9 +92,20 @@ def long_cases(
     """One ordinary case for every length of the first axis of the outermost reductions, all other axes of length 1."""
     axes = list(dict.fromkeys(a for d in spec.tensors for a in d.axes))
     streamed = next((a for a in axes if a in outermost(spec)), None)
-    for n in lengths if streamed is not None else ():
-        found = {a: sizes[a][0] if a in sizes else 1 for a in axes} | {streamed: n}
-        yield Case("ordinary", found, make(spec, found, dtype, "ordinary", seed, draw))
+    found = {a: sizes[a][0] if a in sizes else 1 for a in axes}
+    wanted = [("ordinary", found | {streamed: n}) for n in lengths] if streamed is not None else []
+    yield from _drawn(spec, dtype, wanted, seed, draw)
+
+
+def _drawn(
+    spec: Any, dtype: Any, wanted: Sequence[tuple[str, dict[str, int]]], seed: int, draw: Draw | None
+) -> Iterator[Case]:
+    """One case of every kind and lengths: Hypothesis draws what NumPy's generator is seeded with."""
+    if not wanted:
+        return
+    entropy = drawn(strategy(lambda below: below(2**32)), len(wanted), f"{seed}")
+    for (kind, sizes), number in zip(wanted, entropy, strict=True):
+        yield Case(kind, sizes, make(spec, sizes, dtype, kind, number, draw))
 
 
 def usual_lengths(spec: Any, axes: Sequence[str]) -> dict[str, Sequence[int]]:

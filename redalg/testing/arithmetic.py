@@ -1,7 +1,7 @@
 """Scalar arithmetics a graph can be evaluated in: the protocol, and `Digits` (rational where possible, else digits).
 
-An *arithmetic* turns leaves into scalars and applies the operations of `redalg.graph` to them, one number at a time.
-It exists for tests: nothing here is shared with the evaluators of the library, so that agreement means something.
+An *arithmetic* turns leaves into scalars and applies the operations of `redalg.graph.node` to them, one number at a
+time. It exists for tests: nothing here is shared with the evaluators of the library, so that agreement means something.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from functools import reduce
 from typing import Any, Protocol
 
 import mpmath
+
+from redalg.graph.formula import evaluated
+from redalg.graph.functions import FUNCTIONS, Function
 
 # name -> (bits of significand, least exponent of a normal number, largest finite value, saturates)
 NARROW: dict[str, tuple[int, int, float, bool]] = {
@@ -94,6 +97,9 @@ class Digits:
             return math.prod(factors, start=Fraction(1))
         return reduce(lambda a, b: a * b, map(self.wide, factors))
 
+    def power(self, base: Any, exponent: Any) -> Any:
+        return self.pow(base, exponent)
+
     def pow(self, base: Any, exponent: Any) -> Any:
         if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
             if base == 0 and exponent < 0:
@@ -145,7 +151,21 @@ class Digits:
             return c.sign(a)
         if name in ("asin", "acos") and abs(a) > 1:
             return c.nan
-        return getattr(c, name)(a)
+        row = FUNCTIONS[name]
+        return getattr(c, row.mpmath)(a) if row.mpmath else self._written(row, a)
+
+    def _written(self, row: Function, a: Any) -> Any:
+        """A function without a name in mpmath, by its formula; the table says what it is at an infinity."""
+        if abs(a) < self.context.inf:
+            return evaluated(row.computed or row.equal, self, a)
+        limit = row.limits[a > 0]
+        return limit if isinstance(limit, Fraction) else self.context.mpf(limit)
+
+    def special(self, name: str) -> Any:
+        return getattr(self.context, name)
+
+    def extremum(self, op: str, a: Any, b: Any) -> Any:
+        return (max if op == "maximum" else min)(a, b, key=self.wide)
 
     def less(self, a: Any, b: Any, or_equal: bool) -> bool | None:
         return bool(self.wide(a) <= self.wide(b)) if or_equal else bool(self.wide(a) < self.wide(b))

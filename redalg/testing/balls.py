@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from redalg.graph.formula import evaluated
+from redalg.graph.functions import COMPUTED
 from redalg.testing.arithmetic import NARROW, round_narrow
 
 FUNCTION_ULPS = 4.0
@@ -77,6 +79,8 @@ _SLOPES: dict[str, Any] = {
     "exp": lambda lo, hi: _exp(hi),
     "expm1": lambda lo, hi: _exp(hi),
     "log": lambda lo, hi: 1 / lo if lo > 0 else math.inf,
+    "log2": lambda lo, hi: 1 / (lo * math.log(2)) if lo > 0 else math.inf,
+    "exp2": lambda lo, hi: math.log(2) * _call(math.pow, 2.0, hi),
     "log1p": lambda lo, hi: 1 / (1 + lo) if lo > -1 else math.inf,
     "sigmoid": lambda lo, hi: min(0.25, _exp(hi), _exp(-lo)),
     "tanh": lambda lo, hi: 1.0,
@@ -90,6 +94,7 @@ _SLOPES: dict[str, Any] = {
     "cosh": lambda lo, hi: _call(math.cosh, max(abs(lo), abs(hi))),
 }
 _VALUES: dict[str, Any] = {
+    "exp2": lambda x: math.pow(2.0, x),
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x)),
 }
 
@@ -177,10 +182,22 @@ class Balls:
             return Ball(math.ldexp(1.0, math.frexp(a.mid)[1] - 1) if 0 < abs(a.mid) < math.inf else 1.0, 0.0)
         if name in ("sign", "floor", "ceil"):
             return self._step(name, a)
+        if name in COMPUTED:
+            return evaluated(COMPUTED[name], self, a)
         return self._smooth(name, a)
 
+    def power(self, base: Ball, exponent: Ball) -> Ball:
+        return self.pow(base, exponent)
+
+    def special(self, name: str) -> Ball:
+        return Ball(getattr(math, name), self.u * getattr(math, name))
+
+    def extremum(self, op: str, a: Ball, b: Ball) -> Ball:
+        least = self.less(a, b, False) if a.mid == a.mid and b.mid == b.mid else a.mid == a.mid
+        return self.hull(b, a) if least is None else b if least is (op == "maximum") else a
+
     def _smooth(self, name: str, a: Ball) -> Ball:
-        if name == "log" and a.mid == 0 and a.rad == 0:
+        if name in ("log", "log2") and a.mid == 0 and a.rad == 0:
             return Ball(-math.inf, 0.0)
         mid = _call(_VALUES.get(name) or getattr(math, name), a.mid)
         slope = _SLOPES.get(name, lambda lo, hi: math.inf)(a.low, a.high) if a.rad else 0.0

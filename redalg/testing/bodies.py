@@ -286,13 +286,23 @@ def quotient(rng: Random, w: World) -> Body:
 def _pool(w: World) -> list[Body]:
     half = Fraction(1, 2)
     return [
-        element(w.x, ("x", 1)), element(w.x**2, ("x", 2)), element(w.x**3, ("x", 3)), element(w.y, ("y", 1)),
-        element(w.x * w.y, ("x", 1), ("y", 1)), element(ra.exp(w.x / 2), ("e^x", half)),
-        element(ra.exp(-w.x), ("e^x", -1)), element(ra.exp(w.y), ("e^y", 1)), element(ra.log(w.p), ("log p", 1)),
-        element(ra.sqrt(w.p), ("p", half)), element(1 / w.p, ("p", -1)), element(w.p * w.x, ("p", 1), ("x", 1)),
-        element(ra.tanh(w.x), ("tanh x", 1)), element(ra.abs(w.x), ("|x|", 1), kinks="x"),
-        element(ra.where(w.y > 0, 1, 0), ("[y>0]", 1), kinks="y"), constant(1),
-    ]  # fmt: skip
+        element(w.x, ("x", 1)),
+        element(w.x**2, ("x", 2)),
+        element(w.x**3, ("x", 3)),
+        element(w.y, ("y", 1)),
+        element(w.x * w.y, ("x", 1), ("y", 1)),
+        element(ra.exp(w.x / 2), ("e^x", half)),
+        element(ra.exp(-w.x), ("e^x", -1)),
+        element(ra.exp(w.y), ("e^y", 1)),
+        element(ra.log(w.p), ("log p", 1)),
+        element(ra.sqrt(w.p), ("p", half)),
+        element(1 / w.p, ("p", -1)),
+        element(w.p * w.x, ("p", 1), ("x", 1)),
+        element(ra.tanh(w.x), ("tanh x", 1)),
+        element(ra.abs(w.x), ("|x|", 1), kinks="x"),
+        element(ra.where(w.y > 0, 1, 0), ("[y>0]", 1), kinks="y"),
+        constant(1),
+    ]
 
 
 def _functions(rng: Random, w: World) -> list[Body]:

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph import walk
-from redalg.plan import Plan
+from redalg.graph.node import walk
+from redalg.graph.plan import Plan
 from redalg.testing.arithmetic import NARROW, Digits
 from redalg.testing.balls import Balls
 from redalg.testing.evaluator import Evaluator

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.binding_origin import to_numpy
+from redalg.numeric.array_origin import to_numpy
 
 LAYOUTS = ("contiguous", "fortran", "strided", "reversed", "unaligned")
 Arrays = dict[str, Any]

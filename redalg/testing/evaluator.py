@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from redalg.graph import COMPARISONS, UNARY, Node
+from redalg.graph.node import COMPARISONS, UNARY, Decl, Node
 from redalg.testing.arithmetic import Arithmetic
 
 Point = Mapping[str, int]
@@ -68,7 +68,7 @@ class Evaluator:
         if not node.args:
             return self._leaf(node, point)
         args = [self.value(a, point) for a in node.args]
-        if op == "exp" and node.args[0].op == "add" and self._void(node.args[0], point):
+        if op == "exp" and node.args[0].op == "add" and self._masked(node.args[0], point):
             return self.arithmetic.number(0)
         return self._apply(node, args)
 
@@ -115,7 +115,7 @@ class Evaluator:
             return +getattr(context, name)
         return self.arithmetic.number(SPECIAL[name])
 
-    def _void(self, terms: Node, point: Point) -> bool:
+    def _masked(self, terms: Node, point: Point) -> bool:
         """exp(u - max u) is 0 where u = -oo: a term that varies more than another one is -oo, and nothing is NaN."""
         values = [self.arithmetic.middle(self.value(t, point)) for t in terms.args]
         if any(math.isnan(v) for v in values) or -math.inf not in values:
@@ -223,8 +223,6 @@ class Evaluator:
 
 
 def _scalar(name: str) -> Any:
-    from redalg.graph import Decl
-
     return Decl(name)
 
 

@@ -16,10 +16,15 @@ from redalg.testing.arithmetic import Arithmetic
 from redalg.testing.evaluator import Evaluator
 
 COMPARISONS = {
-    "StrictLessThan": ("less", False), "LessThan": ("less", True), "StrictGreaterThan": ("more", False),
-    "GreaterThan": ("more", True), "Equality": ("equal", True), "Unequality": ("equal", False),
-    "eq": ("equal", True), "ne": ("equal", False),
-}  # fmt: skip
+    "StrictLessThan": ("less", False),
+    "LessThan": ("less", True),
+    "StrictGreaterThan": ("more", False),
+    "GreaterThan": ("more", True),
+    "Equality": ("equal", True),
+    "Unequality": ("equal", False),
+    "eq": ("equal", True),
+    "ne": ("equal", False),
+}
 EXTREMA = {"maximum": "maximum", "minimum": "minimum", "Max": "maximum", "Min": "minimum"}
 NAMES = {"Abs": "abs", "sign": "sign", "floor": "floor", "ceiling": "ceil"}
 

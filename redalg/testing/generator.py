@@ -48,8 +48,12 @@ def generate(seed: int, *kinds: str) -> Generated:
 def _finish(rng: Random, total: Any) -> Any:
     """A harmless end of the cascade, so that the stage is not always the output itself."""
     endings: list[Callable[[Any], Any]] = [
-        lambda t: t, lambda t: t, lambda t: t / ra.size("j"), lambda t: 2 * t - 1, lambda t: ra.tanh(t / 64),
-    ]  # fmt: skip
+        lambda t: t,
+        lambda t: t,
+        lambda t: t / ra.size("j"),
+        lambda t: 2 * t - 1,
+        lambda t: ra.tanh(t / 64),
+    ]
     return rng.choice(endings)(total)
 
 
@@ -116,14 +120,23 @@ def _increasing(rng: Random, world: World, e: Any, strict: bool) -> Any:
     """One random increasing map of e, from reals to reals, depending on stage values."""
     mu, nu, P, L = (world.contexts[i] for i in (0, 2, 4, 5))
     maps: list[Callable[[], Any]] = [
-        lambda: e + mu.expr, lambda: e - 2 * nu.expr, lambda: e * P.expr, lambda: e / L.expr,
-        lambda: ra.tanh(e), lambda: ra.sigmoid(e - nu.expr), lambda: ra.exp(e / 2) - mu.expr,
-        lambda: ra.log(1 + ra.exp(e)), lambda: 3 * e + 1, lambda: e * (1 + mu.expr**2),
-    ]  # fmt: skip
+        lambda: e + mu.expr,
+        lambda: e - 2 * nu.expr,
+        lambda: e * P.expr,
+        lambda: e / L.expr,
+        lambda: ra.tanh(e),
+        lambda: ra.sigmoid(e - nu.expr),
+        lambda: ra.exp(e / 2) - mu.expr,
+        lambda: ra.log(1 + ra.exp(e)),
+        lambda: 3 * e + 1,
+        lambda: e * (1 + mu.expr**2),
+    ]
     loose: list[Callable[[], Any]] = [
-        lambda: ra.relu(e - mu.expr), lambda: ra.maximum(e, nu.expr), lambda: ra.log1p(ra.relu(e)),
+        lambda: ra.relu(e - mu.expr),
+        lambda: ra.maximum(e, nu.expr),
+        lambda: ra.log1p(ra.relu(e)),
         lambda: ra.minimum(e, 1),
-    ]  # fmt: skip
+    ]
     return rng.choice(maps if strict else maps + loose)()
 
 
@@ -186,14 +199,23 @@ def splitting(rng: Random) -> Generated:
 def _inseparable_of(rng: Random, world: World) -> tuple[str, Any]:
     """f(u·x - v·D) for an f without finite rank; kinks only where the sign of the argument is really open."""
     smooth: dict[str, Callable[[Any], Any]] = {
-        "tanh": ra.tanh, "sigmoid": ra.sigmoid, "gauss": lambda t: ra.exp(-(t**2)), "cauchy": lambda t: 1 / (1 + t**2),
-        "root": lambda t: ra.sqrt(1 + t**2), "softplus": lambda t: ra.log(1 + ra.exp(t)), "erf": ra.erf,
-        "log": lambda t: ra.log(1 + t**2), "atan": sympy.atan,
-    }  # fmt: skip
+        "tanh": ra.tanh,
+        "sigmoid": ra.sigmoid,
+        "gauss": lambda t: ra.exp(-(t**2)),
+        "cauchy": lambda t: 1 / (1 + t**2),
+        "root": lambda t: ra.sqrt(1 + t**2),
+        "softplus": lambda t: ra.log(1 + ra.exp(t)),
+        "erf": ra.erf,
+        "log": lambda t: ra.log(1 + t**2),
+        "atan": sympy.atan,
+    }
     kinked: dict[str, Callable[[Any], Any]] = {
-        "abs": ra.abs, "relu": ra.relu, "step": lambda t: ra.where(t > 0, 1, 0),
-        "hinge": lambda t: ra.maximum(t, 0), "cut": lambda t: ra.where(t > 0, t, t**2),
-    }  # fmt: skip
+        "abs": ra.abs,
+        "relu": ra.relu,
+        "step": lambda t: ra.where(t > 0, 1, 0),
+        "hinge": lambda t: ra.maximum(t, 0),
+        "cut": lambda t: ra.where(t > 0, t, t**2),
+    }
     u, v = (sympy.Rational(rational(rng, "1 2 1/2")) for _ in range(2))
     if rng.random() < 0.5:
         name = rng.choice(sorted(kinked))
@@ -206,11 +228,17 @@ def _inseparable_with(rng: Random, world: World) -> tuple[str, Any]:
     """Bodies that mix x and D otherwise than through a difference."""
     mu, M, P = (world.contexts[i].expr for i in (0, 1, 4))
     choices: list[tuple[str, Any]] = [
-        ("e^{xμ}", ra.exp(world.x * mu)), ("sin xμ", sympy.sin(world.x * mu)), ("p^μ", ra.exp(mu * ra.log(world.p))),
-        ("1/(p+P)", 1 / (world.p + P)), ("log(p+P)", ra.log(world.p + P)), ("1/(1+x²+M²)", 1 / (1 + world.x**2 + M**2)),
-        ("|y-xμ|", ra.abs(world.y - world.x * mu)), ("relu(x+yμ)", ra.relu(world.x + world.y * mu)),
-        ("sqrt(p+P)", ra.sqrt(world.p + P)), ("e^{-(x-μ)²}", ra.exp(-((world.x - mu) ** 2))),
-    ]  # fmt: skip
+        ("e^{xμ}", ra.exp(world.x * mu)),
+        ("sin xμ", sympy.sin(world.x * mu)),
+        ("p^μ", ra.exp(mu * ra.log(world.p))),
+        ("1/(p+P)", 1 / (world.p + P)),
+        ("log(p+P)", ra.log(world.p + P)),
+        ("1/(1+x²+M²)", 1 / (1 + world.x**2 + M**2)),
+        ("|y-xμ|", ra.abs(world.y - world.x * mu)),
+        ("relu(x+yμ)", ra.relu(world.x + world.y * mu)),
+        ("sqrt(p+P)", ra.sqrt(world.p + P)),
+        ("e^{-(x-μ)²}", ra.exp(-((world.x - mu) ** 2))),
+    ]
     return rng.choice(choices)
 
 
@@ -237,18 +265,27 @@ def _close(world: World, a: Any) -> list[tuple[str, Any]]:
     centred = ra.sum(x - mu, "j")
     s = lambda e: ra.sum(e, "j")  # noqa: E731
     return [
-        ("Σ|x-max|", s(ra.abs(a * x - a * M))), ("Σ|x-max|·y", s(ra.abs(x - M) * y)),
-        ("Σrelu(x-μ)-Σrelu(μ-x)", s(ra.relu(x - mu)) - s(ra.relu(mu - x))), ("Σrelu(max-x)", s(ra.relu(M - x))),
-        ("Σ|y-min|", s(ra.abs(y - lo))), ("Σ max(x, max)", s(ra.maximum(x, M))), ("Σ min(x, max)", s(ra.minimum(x, M))),
+        ("Σ|x-max|", s(ra.abs(a * x - a * M))),
+        ("Σ|x-max|·y", s(ra.abs(x - M) * y)),
+        ("Σrelu(x-μ)-Σrelu(μ-x)", s(ra.relu(x - mu)) - s(ra.relu(mu - x))),
+        ("Σrelu(max-x)", s(ra.relu(M - x))),
+        ("Σ|y-min|", s(ra.abs(y - lo))),
+        ("Σ max(x, max)", s(ra.maximum(x, M))),
+        ("Σ min(x, max)", s(ra.minimum(x, M))),
         ("Σ tanh(x-Σ(x-μ))", s(ra.tanh(a * x - centred))),
-        ("Σ[x·μ>0]", s(ra.where(a * x * mu > 0, 1, 0))), ("Σ[x=max]", s(ra.where(ra.eq(x, M), 1, 0))),
-        ("any(x>μ)", ra.where(ra.any(x > mu, "j"), 1, 0)), ("max|x-μ|", ra.max(ra.abs(x - mu), "j")),
-        ("Σsin²+cos²", s(sympy.sin(x - mu) ** 2 + sympy.cos(x - mu) ** 2)), ("Σ√((x-max)²)", s(ra.sqrt((x - M) ** 2))),
-        ("Σ where(μ>0, x, y)", s(ra.where(mu > 0, x, y))), ("Σ e^{log p + log P}", s(ra.exp(ra.log(p) + nu))),
+        ("Σ[x·μ>0]", s(ra.where(a * x * mu > 0, 1, 0))),
+        ("Σ[x=max]", s(ra.where(ra.eq(x, M), 1, 0))),
+        ("any(x>μ)", ra.where(ra.any(x > mu, "j"), 1, 0)),
+        ("max|x-μ|", ra.max(ra.abs(x - mu), "j")),
+        ("Σsin²+cos²", s(sympy.sin(x - mu) ** 2 + sympy.cos(x - mu) ** 2)),
+        ("Σ√((x-max)²)", s(ra.sqrt((x - M) ** 2))),
+        ("Σ where(μ>0, x, y)", s(ra.where(mu > 0, x, y))),
+        ("Σ e^{log p + log P}", s(ra.exp(ra.log(p) + nu))),
         ("Σ(e^x-e^μ)(e^x+e^μ)", s((ra.exp(x) - ra.exp(mu)) * (ra.exp(x) + ra.exp(mu)))),
         ("Σ e^{-(x-μ)²+x²+μ²-2xμ}", s(ra.exp(sympy.expand(-((x - mu) ** 2)) + x**2 + mu**2 - 2 * x * mu + x))),
-        ("Σ|p·P|", s(ra.abs(p * world.contexts[4].expr * x))), ("Σ x[x≤max]", s(ra.where(x <= M, x, 0))),
-    ]  # fmt: skip
+        ("Σ|p·P|", s(ra.abs(p * world.contexts[4].expr * x))),
+        ("Σ x[x≤max]", s(ra.where(x <= M, x, 0))),
+    ]
 
 
 def _far(world: World, a: Any) -> list[tuple[str, Any]]:
@@ -256,14 +293,21 @@ def _far(world: World, a: Any) -> list[tuple[str, Any]]:
     mu, M, nu, lo = (c.expr for c in world.contexts[:4])
     s = lambda e: ra.sum(e, "j")  # noqa: E731
     return [
-        ("Σ|x-mean|", s(ra.abs(a * x - a * mu))), ("Σrelu(x-μ)+Σrelu(μ-x)", s(ra.relu(x - mu)) + s(ra.relu(mu - x))),
-        ("Σ tanh(x-max)", s(ra.tanh(a * x - M))), ("Σ[x>μ]", s(ra.where(x > mu, 1, 0))),
-        ("Σ|x-yμ|", s(ra.abs(x - a * y * mu))), ("Π(x+μ)", ra.prod(x + a * mu, "j")),
-        ("Σ e^{-(x-μ)²+x²}", s(ra.exp(-((x - mu) ** 2) + x**2))), ("Σ|y-lo/2|", s(ra.abs(y - lo / 2))),
-        ("Σ 1/(1+(x-max)²)", s(1 / (1 + (x - M) ** 2))), ("Σ max(x, μ)", s(ra.maximum(x, mu))),
-        ("Σ|x-μ|^(3/2)", s(ra.sqrt((x - mu) ** 2) ** 3 / (1 + nu**2))), ("Σ√(y-lo)", s(ra.sqrt(y - lo))),
-        ("Σ where(x>μ, x, y)", s(ra.where(x > mu, x, y))), ("Σ[x·y>μ]", s(ra.where(x * y > mu, 1, 0))),
-    ]  # fmt: skip
+        ("Σ|x-mean|", s(ra.abs(a * x - a * mu))),
+        ("Σrelu(x-μ)+Σrelu(μ-x)", s(ra.relu(x - mu)) + s(ra.relu(mu - x))),
+        ("Σ tanh(x-max)", s(ra.tanh(a * x - M))),
+        ("Σ[x>μ]", s(ra.where(x > mu, 1, 0))),
+        ("Σ|x-yμ|", s(ra.abs(x - a * y * mu))),
+        ("Π(x+μ)", ra.prod(x + a * mu, "j")),
+        ("Σ e^{-(x-μ)²+x²}", s(ra.exp(-((x - mu) ** 2) + x**2))),
+        ("Σ|y-lo/2|", s(ra.abs(y - lo / 2))),
+        ("Σ 1/(1+(x-max)²)", s(1 / (1 + (x - M) ** 2))),
+        ("Σ max(x, μ)", s(ra.maximum(x, mu))),
+        ("Σ|x-μ|^(3/2)", s(ra.sqrt((x - mu) ** 2) ** 3 / (1 + nu**2))),
+        ("Σ√(y-lo)", s(ra.sqrt(y - lo))),
+        ("Σ where(x>μ, x, y)", s(ra.where(x > mu, x, y))),
+        ("Σ[x·y>μ]", s(ra.where(x * y > mu, 1, 0))),
+    ]
 
 
 @kind

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg.api import verdict
 from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.testing.adversarial import Arrays
 from redalg.testing.arithmetic import NARROW
@@ -29,6 +30,7 @@ class Difference:
     error: float | None = None
     bound: float | None = None
     reason: str = ""
+    repeats: bool = True  # whether one call shows it
 
 
 @dataclass
@@ -56,8 +58,6 @@ class Held:
         """The incremental form, where there is one: its error analysis allows for other algorithms."""
         if self.given_form is not None:
             return self.given_form
-        from redalg.derive import verdict
-
         try:
             found = verdict(self.spec, max_passes=3)
         except RedalgError:
@@ -100,9 +100,7 @@ class Held:
         limits = self.limits(arrays)
         return None if limits is None else self.compared(arrays, limits, Tally(), layout)
 
-    def compared(
-        self, arrays: Arrays, limits: Limits, tally: Tally, layout: str = "contiguous"
-    ) -> Difference | None:
+    def compared(self, arrays: Arrays, limits: Limits, tally: Tally, layout: str = "contiguous") -> Difference | None:
         """The first result outside its bound, with what was compared added to the tally."""
         try:
             results = self.call(arrays, layout)
@@ -116,7 +114,7 @@ class Held:
     def unsteady(self, arrays: Arrays, others: Arrays, calls: int) -> Difference | None:
         """What earlier calls change in later ones with the same arguments."""
         found = repeated([lambda: self.call(arrays), lambda: self.call(others)], calls)
-        return Difference(next(iter(self.spec.outputs)), reason=found) if found else None
+        return Difference(next(iter(self.spec.outputs)), reason=found, repeats=False) if found else None
 
     def _outside(self, name: str, result: Any, limits: Limits, arrays: Arrays, tally: Tally) -> Difference | None:
         exact, bounds = limits.exact[name], limits.bounds[name]

@@ -10,14 +10,15 @@ value is beyond the largest of the type, nothing can be said: the bound is infin
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from redalg.definition import reference
-from redalg.graph import Node, walk
+from redalg.graph.functions import POLES
+from redalg.graph.node import Node, walk
+from redalg.numeric.definition import reference
 from redalg.testing.arithmetic import NARROW
 from redalg.testing.balls import Ball, Balls, total
 from redalg.testing.bounds import axis_sizes, error_bounds
@@ -67,10 +68,10 @@ class Watchful(Balls):
         return self._watched(result, (base, exponent), not pole and self._beyond(result, (base, exponent)))
 
     def unary(self, name: str, a: Ball) -> Ball:
-        if name in ("log", "log1p") and a.rad > 0 and a.low <= (0 if name == "log" else -1):
+        if name in POLES and a.rad > 0 and a.low <= POLES[name]:
             return OPEN
         result = super().unary(name, a) if not math.isinf(a.rad) else OPEN
-        return self._watched(result, (a,), name not in ("log", "log1p") and self._beyond(result, (a,)))
+        return self._watched(result, (a,), name not in POLES and self._beyond(result, (a,)))
 
     def cast(self, a: Ball, dtype: str) -> Ball:
         return super().cast(a, dtype) if not math.isinf(a.rad) else OPEN
@@ -146,18 +147,29 @@ def unbounded_stages(spec: Any, arrays: Mapping[str, Any], dtype: str, flush: bo
         axes = tuple(spec.output_axes[name])
         found[name] = np.zeros([evaluator.sizes[a] for a in axes], bool)
         for node in walk(root):
-            divides = node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0
-            if node.op != "reduce" and not divides:
-                continue
-            own, value = tuple(sorted(node.axes)), node.args[0] if divides else node
-            over = tuple(k for k, a in enumerate(own) if a not in axes)
-            bad = np.zeros([evaluator.sizes[a] for a in own], bool)
-            for key, ball in evaluator.array(value, own).items():
-                bad[key] = _unbounded(ball) or divides and ball.mid == 0
-            kept = tuple(a for a in own if a in axes)
-            bad = np.asarray(bad.any(axis=over)).transpose([kept.index(a) for a in axes if a in kept])
-            found[name] |= bad.reshape([evaluator.sizes[a] if a in kept else 1 for a in axes])
+            if node.op == "reduce":
+                found[name] |= _places(evaluator, node, node.axes, axes, _unbounded)
+            elif node.op == "pow" and node.args[1].op == "const" and node.args[1].attr < 0:
+                found[name] |= _places(evaluator, node.args[0], node.axes, axes, _no_divisor)
     return found
+
+
+def _places(
+    evaluator: Careful, value: Node, over: Iterable[str], axes: tuple[str, ...], bad: Callable[[Any], bool]
+) -> np.ndarray:
+    """Where a value is bad, broadcast over the output's `axes`; along an axis that the output has not, anywhere."""
+    own = tuple(sorted(over))
+    found = np.zeros([evaluator.sizes[a] for a in own], bool)
+    for key, ball in evaluator.array(value, own).items():
+        found[key] = bad(ball)
+    kept = tuple(a for a in own if a in axes)
+    found = np.asarray(found.any(axis=tuple(k for k, a in enumerate(own) if a not in axes)))
+    found = found.transpose([kept.index(a) for a in axes if a in kept])
+    return found.reshape([evaluator.sizes[a] if a in kept else 1 for a in axes])
+
+
+def _no_divisor(ball: Any) -> bool:
+    return _unbounded(ball) or ball.mid == 0
 
 
 def _unbounded(ball: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Making a failing input smaller: shorter axes first, then numbers that are easier to read. Deterministic."""
+"""Making a failing input smaller with Hypothesis: positions of axes that go, and numbers that are easier to read."""
 
 from __future__ import annotations
 
@@ -9,91 +9,94 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from redalg.intervals import admits
-from redalg.proofs.audit_domain import Domain, cost, simpler
+from redalg.graph.intervals import admits
+from redalg.proofs.audits.domain import SMALL, Below, Domain, cost, held
+from redalg.proofs.audits.drawing import smallest, strategy
 from redalg.testing.adversarial import Arrays
+from redalg.testing.arithmetic import NARROW
 
 BUDGET = 400  # inputs tried
-ELEMENTS = 20_000  # in all of them
-READABLE = 40  # elements of an array whose numbers are simplified one by one
+PRICED = 50  # elements of an input that cost as much as trying it
+EXAMPLES = 20  # inputs drawn near the failing one
+SELDOM = 5000  # one of so many draws leaves something out
+SHORT = 40  # positions of an axis that are left out one by one
+READABLE = 300  # different numbers of an input that are replaced by easier ones
 Found = TypeVar("Found")
 
 
 def reduced(
     spec: Any, arrays: Arrays, found: Found, difference: Callable[[Arrays], Found | None]
 ) -> tuple[Arrays, Found]:
-    """The smallest input that greedy steps reach, and what `difference` says of it."""
-    left, elements = BUDGET, ELEMENTS
-    progress = True
-    while progress and left > 0:
-        progress = False
-        for candidate in _candidates(spec, arrays):
-            elements -= sum(np.size(a) for a in candidate.values())
-            left = left - 1 if elements > 0 else 0
-            again = difference(candidate)
-            if again is not None:
-                arrays, found, progress = candidate, again, True
-                break
-            if left <= 0:
-                break
-    return arrays, found
-
-
-def _candidates(spec: Any, arrays: Arrays) -> Iterator[Arrays]:
+    """The smallest input that Hypothesis reaches from a failing one, and what `difference` says of it."""
     lengths = {a: n for d in spec.tensors for a, n in zip(d.axes, np.shape(arrays[d.name]), strict=True)}
-    for axis, n in lengths.items():
-        for keep in _kept(n):
-            yield {d.name: _taken(arrays[d.name], d.axes, axis, keep) for d in spec.tensors}
-    for decl in spec.tensors:
-        if not isinstance(arrays[decl.name], np.ndarray):
-            continue
-        for easier in _simpler(arrays[decl.name], decl.domain):
-            yield arrays | {decl.name: easier}
+    numbers = {d.name: list(_numbers(arrays[d.name])) for d in spec.tensors}
+    if sum(map(len, numbers.values())) > READABLE:
+        numbers = {name: [] for name in numbers}
+    easier = {d.name: _easier(arrays[d.name], d.domain) for d in spec.tensors}
+
+    def smaller(below: Below) -> Arrays:
+        """Most draws of most inputs change nothing; there are always as many, so that each keeps its meaning."""
+        kept = {axis: _kept(n, below) for axis, n in lengths.items()}
+        result = dict(arrays)
+        for decl in spec.tensors:
+            array = result[decl.name]
+            for value in numbers[decl.name] if easier[decl.name] else ():
+                array = _replaced(array, arrays[decl.name], value, easier[decl.name], below)
+            for k, axis in enumerate(decl.axes):
+                array = np.take(array, kept[axis], axis=k)
+            result[decl.name] = array
+        return result
+
+    price = lambda given: 1 + sum(map(np.size, given.values())) // PRICED  # noqa: E731
+    known: dict[str, Found | None] = {repr(_plain(arrays)): found}
+    drawing = strategy(smaller)
+    return smallest(drawing, difference, known, EXAMPLES, "reduced", BUDGET, price, _plain) or (arrays, found)
 
 
-def _kept(n: int) -> Iterator[list[int]]:
-    """Positions to keep: halves, then all but one where they are few."""
-    if n > 3:
-        yield list(range(n // 2))
-        yield list(range(n // 2, n))
-    if 1 < n <= READABLE:
-        yield from ([i for i in range(n) if i != k] for k in range(n))
+def _plain(arrays: Arrays) -> Any:
+    """What is in the arrays, as a value whose text tells one input from another."""
+    return {k: (np.shape(v), np.asarray(v).tobytes()) for k, v in arrays.items()}
 
 
-def _taken(array: Any, axes: tuple[str, ...], axis: str, keep: list[int]) -> Any:
-    return np.take(array, keep, axis=axes.index(axis)) if axis in axes else array
+def _kept(n: int, below: Below) -> list[int]:
+    """Positions of an axis that stay: of a short one any, of a long one the first; one at least, where there is one."""
+    if n > SHORT:
+        return list(range(min(n, 1 + below(SELDOM * n))))
+    kept = [k for k in range(n) if below(SELDOM)]
+    return kept or list(range(min(n, 1)))
 
 
-def _simpler(array: np.ndarray, words: frozenset[str]) -> Iterator[np.ndarray]:
-    """All numbers at once, then equal ones together, then one by one: simpler numbers of the domain each time."""
-    if not array.size or array.size > READABLE or array.dtype.kind == "b":
-        return
-    integral = {"integer"} if array.dtype.kind in "iu" else set()
-    domain = Domain(words & {"positive", "nonnegative"} | integral or frozenset({"real"}), array.dtype.name)
-    for same in (np.zeros_like(array), np.ones_like(array)):
-        if float(same.flat[0]) in domain and admits(words, float(same.flat[0])) and _weight(same) < _weight(array):
-            yield same
-    values = {repr(float(v)): float(v) for v in array.reshape(-1)}
-    for value in values.values():
-        places = (array == value) | (np.isnan(array.astype(float)) & (value != value))
-        for simple in simpler(_rational(value), domain):
-            new = array.dtype.type(float(simple))
-            if not admits(words, float(new)):
-                continue
-            yield np.where(places, new, array)
-            if places.sum() > 1:
-                yield from (_with(array, key, new) for key in zip(*np.nonzero(places), strict=True))
+def _numbers(array: Any) -> Iterator[float]:
+    """The different numbers of an array; equal ones stay equal when they are replaced."""
+    if isinstance(array, np.ndarray) and array.dtype.kind != "b" and array.size <= 10 * READABLE:
+        yield from {repr(v): v for v in array.astype(float).reshape(-1).tolist()}.values()
+
+
+def _easier(array: Any, words: frozenset[str]) -> list[Any]:
+    """Numbers of the domain and the type, the easiest to read first."""
+    if not isinstance(array, np.ndarray) or array.dtype.kind == "b":
+        return []
+    integral = array.dtype.kind in "iu"
+    domain = Domain(words & {"positive", "nonnegative"} | ({"integer"} if integral else set()) or frozenset({"real"}))
+    found = sorted({*SMALL, *(() if integral else _powers(array.dtype.name))}, key=cost)
+    return [array.dtype.type(float(x)) for x in found if x in domain and admits(words, float(x))]
+
+
+def _powers(dtype: str) -> Iterator[Fraction]:
+    """Powers of ten, up to the largest of the type."""
+    last = math.floor(math.log10(NARROW.get(dtype, NARROW["float64"])[2]))
+    for e in (k for k in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128, 256, last) if k <= last):
+        yield from (Fraction(sign * held(10.0**e, dtype)) for sign in (1, -1))
+
+
+def _replaced(array: np.ndarray, original: np.ndarray, value: float, easier: list[Any], below: Below) -> np.ndarray:
+    """The array with an easier number in all places where the original has `value`, or none if the draw is large."""
+    at = below(SELDOM)
+    if at >= len(easier) or cost(_rational(value)) <= cost(_rational(float(easier[at]))):
+        return array
+    numbers = original.astype(float)
+    return np.asarray(np.where((numbers == value) | (np.isnan(numbers) & (value != value)), easier[at], array))
 
 
 def _rational(x: float) -> Any:
     return Fraction(x) if math.isfinite(x) else x
-
-
-def _with(array: np.ndarray, key: Any, value: Any) -> np.ndarray:
-    result = array.copy()
-    result[key] = value
-    return result
-
-
-def _weight(array: np.ndarray) -> int:
-    return sum(cost(_rational(float(x)))[0] for x in array.reshape(-1))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph import walk
+from redalg.graph.node import walk
 from redalg.testing.bounds import axis_sizes
 from redalg.testing.sampling import first_axis, pieces, split
 

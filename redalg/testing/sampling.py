@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.intervals import moved_array
+from redalg.graph.intervals import moved_array
 
 
 def draw(decl: Any, shape: Sequence[int], rng: Random) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Run a plan on pieces of a stream in any arithmetic: the laws of `redalg.plan`, executed one scalar at a time.
+"""Run a plan on pieces of a stream in any arithmetic: the laws of `redalg.graph.plan`, executed one scalar at a time.
 
     lift(piece)      anchors chosen from the piece, then u = ⊕_j slot.lift[j]
     combine(a, b)    anchors chosen from both, then u = move(u_a) ⊕ move(u_b)
@@ -15,10 +15,22 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
-from redalg.graph import Node, leaves
-from redalg.plan import COUNT, Anchor, Move, PassPlan, Plan, Slot
+from redalg.graph.node import Node, leaves
+from redalg.graph.operators import (
+    Additive,
+    Average,
+    Custom,
+    Extremum,
+    NumberExtremum,
+    Position,
+    Product,
+    Quantifier,
+    Sum,
+    TopK,
+)
+from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, PassPlan, Plan, Slot, UnitAnchor
 from redalg.testing.arithmetic import Arithmetic
 from redalg.testing.evaluator import Evaluator
 
@@ -60,7 +72,7 @@ class Machine:
             anchor = self._anchor(name)
             if anchor is None:
                 self._lift_slot(self._slot(name), parts, start, stop)
-            elif anchor.policy == "mean":
+            elif isinstance(anchor, MeanAnchor):
                 parts[name] = self._mean_anchor(anchor, parts, start, stop)
             else:
                 parts[name] = self._exactly(self._evaluate(anchor.target, anchor.axes, parts, count))
@@ -81,22 +93,22 @@ class Machine:
 
     def _reduce(self, slot: Slot, rows: list[list[Any]], start: int, inner: Evaluator) -> list[Any]:
         values = [row[0] for row in rows]
-        if slot.kind in ("argmax", "argmin", "topk"):
-            order = inner.ranking(values, slot.kind != "argmin")
+        if isinstance(slot.op, Position | TopK):
+            order = inner.ranking(values, slot.op.kind != "argmin")
             offset = start * math.prod(self.sizes[a] for a in self.plan.axis[1:])
             ranked = [(values[i], self.arithmetic.number(i + offset)) for i in order]
-            return self._keep(slot, ranked)
-        if slot.kind == "monoid":
-            return list(inner.fold_monoid(slot.extra, [tuple(row) for row in rows]))
-        if slot.ignore_nan:
+            return self._keep(slot.op, ranked)
+        if isinstance(slot.op, Custom):
+            return list(inner.fold_monoid(slot.op.monoid, [tuple(row) for row in rows]))
+        if isinstance(slot.op, NumberExtremum):
             values = [v for v in values if not math.isnan(self.arithmetic.middle(v))]
         total = inner.fold(slot.kind, values)
         return [self.arithmetic.mul([total, self._inverse(len(rows))]) if slot.average else total]
 
-    def _keep(self, slot: Slot, ranked: list[tuple[Any, Any]]) -> list[Any]:
-        if slot.kind != "topk":
+    def _keep(self, op: Position | TopK, ranked: list[tuple[Any, Any]]) -> list[Any]:
+        if isinstance(op, Position):
             return [ranked[0][0], ranked[0][1]]
-        k = slot.extra[0]  # type: ignore[index]
+        k = op.k
         void = (self.arithmetic.number(-math.inf), self.arithmetic.number(-1))
         ranked = (ranked + [void] * k)[:k]
         return [[v for v, _ in ranked], [i for _, i in ranked]]
@@ -104,7 +116,7 @@ class Machine:
     def _inverse(self, n: int) -> Any:
         return self.arithmetic.pow(self.arithmetic.number(n), self.arithmetic.number(-1))
 
-    def _mean_anchor(self, anchor: Anchor, parts: Parts, start: int, stop: int) -> Values:
+    def _mean_anchor(self, anchor: MeanAnchor, parts: Parts, start: int, stop: int) -> Values:
         """A0 = the generator at the first position; A = A0 + shift, where the shift is measured at A0."""
         first = dict.fromkeys(self.plan.axis, 0) | {self.plan.axis[0]: start}
         inner = Evaluator(self.arithmetic, {**self.env, **parts}, self.sizes)
@@ -117,10 +129,9 @@ class Machine:
             self._lift_slot(slot, trial, start, stop)
         return self._advance(anchor, trial[anchor.name], trial, self._count(start, stop))
 
-    def _advance(self, anchor: Anchor, at: Values, parts: Parts, count: int) -> Values:
+    def _advance(self, anchor: MeanAnchor, at: Values, parts: Parts, count: int) -> Values:
         moved = self._evaluate(anchor.shift, anchor.axes, parts, count)
-        combine = self.arithmetic.add if anchor.kind == "add" else self.arithmetic.mul
-        new = {p: combine([at[p], moved[p]]) for p in at}
+        new = {p: self.arithmetic.add([at[p], moved[p]]) for p in at}
         return self._exactly({p: v if self._usable(v) else at[p] for p, v in new.items()})
 
     # --- combine ----------------------------------------------------------------------------------------------
@@ -135,7 +146,7 @@ class Machine:
             anchor = self._anchor(name)
             if anchor is None:
                 self._combine_slot(self._slot(name), a, b, parts)
-            elif anchor.policy == "mean":
+            elif isinstance(anchor, MeanAnchor):
                 parts[name] = self._mean_merge(anchor, a, b, parts)
             else:
                 parts[name] = self._exactly(self._evaluate(anchor.target, anchor.axes, parts, n))
@@ -147,7 +158,7 @@ class Machine:
         zero = self.arithmetic.number(0)
         return State(count, {k: dict.fromkeys(v, zero) if k in gone else v for k, v in parts.items()})
 
-    def _mean_merge(self, anchor: Anchor, a: State, b: State, parts: Parts) -> Values:
+    def _mean_merge(self, anchor: MeanAnchor, a: State, b: State, parts: Parts) -> Values:
         at = a.parts[anchor.name]
         trial = {**parts, anchor.name: at}
         for slot in self._slots_of(anchor.shift):
@@ -161,34 +172,35 @@ class Machine:
             x, y = ([side[key] for side in moved] for moved in (left, right))
             for part, value in zip(slot.parts, self._join(slot, x, y, a.count, b.count, inner), strict=True):
                 parts.setdefault(part, {})[key] = value
-        if slot.kind == "topk":
-            self._merge_topk(slot, a, b, parts)
+        if isinstance(slot.op, TopK):
+            self._merge_topk(slot, slot.op, a, b, parts)
 
     def _join(self, slot: Slot, x: list[Any], y: list[Any], na: int, nb: int, inner: Evaluator) -> list[Any]:
-        if slot.kind in ("argmax", "argmin"):
-            best = inner.ranking([x[0], y[0]], slot.kind == "argmax")[0]
-            return (x, y)[best]
-        if slot.kind == "monoid":
-            return list(inner.combine_monoid(slot.extra, tuple(x), tuple(y)))
-        if slot.kind == "topk":
-            return x
-        if slot.ignore_nan:
-            pair = [v for v in (x[0], y[0]) if not math.isnan(self.arithmetic.middle(v))]
-            return [inner.fold(slot.kind, pair)]
-        if slot.average:
-            ar, inverse = self.arithmetic, self._inverse(na + nb)
-            return [ar.add([ar.mul([ar.number(k), inverse, v[0]]) for k, v in ((na, x), (nb, y))])]
-        return [inner.fold(slot.kind, [x[0], y[0]])]
+        match slot.op:
+            case Position(kind):
+                return (x, y)[inner.ranking([x[0], y[0]], kind == "argmax")[0]]
+            case Custom(monoid):
+                return list(inner.combine_monoid(monoid, tuple(x), tuple(y)))
+            case TopK():
+                return x
+            case NumberExtremum(kind):
+                return [inner.fold(kind, [v for v in (x[0], y[0]) if not math.isnan(self.arithmetic.middle(v))])]
+            case Average():
+                ar, inverse = self.arithmetic, self._inverse(na + nb)
+                return [ar.add([ar.mul([ar.number(k), inverse, v[0]]) for k, v in ((na, x), (nb, y))])]
+            case Sum() | Product() | Extremum() | Quantifier():
+                return [inner.fold(slot.kind, [x[0], y[0]])]
+            case _:
+                assert_never(slot.op)
 
-    def _merge_topk(self, slot: Slot, a: State, b: State, parts: Parts) -> None:
-        k = slot.extra[0]  # type: ignore[index]
+    def _merge_topk(self, slot: Slot, op: TopK, a: State, b: State, parts: Parts) -> None:
         values, indices = slot.parts
         inner = Evaluator(self.arithmetic, {}, self.sizes)
         for outer in {key[:-1] for key in a.parts[values]}:
-            both = [(s.parts[values][*outer, i], s.parts[indices][*outer, i]) for s in (a, b) for i in range(k)]
+            both = [(s.parts[values][*outer, i], s.parts[indices][*outer, i]) for s in (a, b) for i in range(op.k)]
             real = [pair for pair in both if self.arithmetic.middle(pair[1]) >= 0]
             ranked = [real[i] for i in inner.ranking([v for v, _ in real])]
-            for part, column in zip(slot.parts, self._keep(slot, ranked), strict=True):
+            for part, column in zip(slot.parts, self._keep(op, ranked), strict=True):
                 parts.setdefault(part, {}).update({(*outer, i): v for i, v in enumerate(column)})
 
     def move(self, slot: Slot, old: State, parts: Parts) -> list[Values]:
@@ -215,10 +227,10 @@ class Machine:
         value = old.parts[source.parts[0]][tuple(point[a] for a in source.axes)]
         if self.arithmetic.middle(value) == 0 and getattr(value, "rad", 0) == 0:
             return None
-        if source.kind in ("max", "min", "argmax", "argmin") and isinstance(value, bool):
+        if isinstance(source.op, Extremum | Position) and isinstance(value, bool):
             return value
         factors = [inner.value(move.coefficient, point), value]
-        if source.average != slot.average and source.kind == "sum":  # a total per element, or back
+        if source.average != slot.average and isinstance(source.op, Additive):  # a total per element, or back
             factors.append(self._inverse(old.count) if slot.average else self.arithmetic.number(old.count))
         return self.arithmetic.mul(factors)
 
@@ -230,38 +242,42 @@ class Machine:
             env[f"shift:{name}"] = {
                 key: self._shift(anchor, old.parts[name][key], new) for key, new in parts[name].items()
             }
-            if anchor.is_unit:
+            if isinstance(anchor, UnitAnchor):
                 env[name] = parts[name]
         return env
 
     def _shift(self, anchor: Anchor, old: Any, new: Any) -> Any:
         ar = self.arithmetic
         if ar.middle(old) == ar.middle(new) and bool(ar.equal(old, new)):
-            return ar.number(0 if anchor.kind == "add" else 1)
-        if anchor.kind == "add":
-            return ar.add([new, ar.mul([ar.number(-1), old])])
-        return ar.mul([old, ar.pow(new, ar.number(-1))])
+            return ar.number(int(anchor.divides))
+        if anchor.divides:
+            return ar.mul([old, ar.pow(new, ar.number(-1))])
+        return ar.add([new, ar.mul([ar.number(-1), old])])
 
     # --- values -----------------------------------------------------------------------------------------------
 
     def exports(self, state: State) -> Parts:
         """What later passes read, each along the axes of the leaves that read it."""
         later = (n for p in self.plan.passes[self.number + 1 :] for n in _nodes(p))
-        axes = {leaf.attr.name: leaf.attr.axes for n in (*later, *(o.value for o in self.plan.outputs))
-                for leaf in leaves(n, "state")}  # fmt: skip
-        return {name: self._evaluate(node, axes[name], state.parts, state.count)
-                for name, node in self.stage.exports if name in axes}  # fmt: skip
+        axes = {
+            leaf.attr.name: leaf.attr.axes
+            for n in (*later, *(o.value for o in self.plan.outputs))
+            for leaf in leaves(n, "state")
+        }
+        return {
+            name: self._evaluate(node, axes[name], state.parts, state.count)
+            for name, node in self.stage.exports
+            if name in axes
+        }
 
     def outputs(self, state: State) -> dict[str, Values]:
         return {o.name: self._evaluate(o.value, o.axes, state.parts, state.count) for o in self.plan.outputs}
 
-    def _evaluate(self, node: Node | None, axes: Sequence[str], parts: Parts, count: int) -> Values:
-        assert node is not None
+    def _evaluate(self, node: Node, axes: Sequence[str], parts: Parts, count: int) -> Values:
         counted = {COUNT.attr.name: {(): self.arithmetic.number(count)}}
         return Evaluator(self.arithmetic, {**self.env, **parts, **counted}, self.sizes).array(node, axes)
 
-    def _slots_of(self, node: Node | None) -> list[Slot]:
-        assert node is not None
+    def _slots_of(self, node: Node) -> list[Slot]:
         used = {leaf.attr.name for leaf in leaves(node, "state")}
         return [s for s in self.stage.slots if used & set(s.parts)]
 
@@ -285,14 +301,14 @@ class Machine:
 
 def _nodes(stage: PassPlan) -> list[Node]:
     moves = [m.coefficient for s in stage.slots for m in s.moves]
-    anchors = [n for a in stage.anchors for n in (a.generator, a.target, a.shift) if n is not None]
+    anchors = [n for a in stage.anchors for n in (a.generator, a.source)]
     return [*(e for s in stage.slots for e in s.lift), *moves, *anchors, *(n for _, n in stage.exports)]
 
 
 def _store(slot: Slot, part: str, point: Mapping[str, int], value: Any, parts: Parts) -> None:
     key = tuple(point[a] for a in slot.axes)
     target = parts.setdefault(part, {})
-    if slot.kind == "topk":
+    if isinstance(slot.op, TopK):
         target.update({(*key, i): v for i, v in enumerate(value)})
     else:
         target[key] = value

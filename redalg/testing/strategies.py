@@ -5,14 +5,15 @@ Hypothesis is imported when a strategy is built, not before; everything shrinks 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.intervals import is_interval, moved_array
+from redalg.graph.intervals import is_interval, moved_array
+from redalg.proofs.audits.drawing import hypothesis_of
 from redalg.testing import sampling
 from redalg.testing.adversarial import KINDS, admitted, special_values
 from redalg.testing.generator import KINDS as GENERATED
@@ -27,11 +28,9 @@ PLANTED = ("zeros", "subnormals", "huge", "infinities", "nan")
 
 def hypothesis_strategies(where: str) -> Any:
     """The module `hypothesis.strategies`. Raises: RedalgError where Hypothesis is not installed."""
-    try:
-        from hypothesis import strategies
-    except ImportError as error:
-        why = f"the package hypothesis cannot be imported: {error}"
-        raise RedalgError("a strategy", where, why, "pip install 'redalg[test]', or pip install hypothesis") from error
+    hypothesis_of(where, "a strategy")
+    from hypothesis import strategies
+
     return strategies
 
 
@@ -199,10 +198,7 @@ def streams(
     form = spec if hasattr(spec, "plan") else None
     spec = form.spec if form is not None else spec
     streamed = axis or (form.plan.axis[0] if form is not None else "j")
-    unknown = [a for a in {**(sizes or {}), **({axis: 0} if axis else {})} if a not in spec.axes]
-    if unknown:
-        why = f"the axes of the spec are {', '.join(spec.axes)}"
-        raise RedalgError(f"the axis {unknown[0]!r}", "redalg.testing.streams", why, "name an axis of the spec")
+    _check_axes(spec, (*(sizes or ()), *((axis,) if axis else ())))
     lengths = {}
     for name in dict.fromkeys(a for d in spec.tensors for a in d.axes):
         given = (sizes or {}).get(name, (0, 8) if name == streamed else (1, 3))
@@ -210,6 +206,13 @@ def streams(
     return st.fixed_dictionaries(lengths).flatmap(
         lambda n: st.fixed_dictionaries({d.name: _tensor(st, d, n, dtype, specials) for d in spec.tensors})
     )
+
+
+def _check_axes(spec: Any, named: Iterable[str]) -> None:
+    for axis in named:
+        if axis not in spec.axes:
+            why = f"the axes of the spec are {', '.join(spec.axes)}"
+            raise RedalgError(f"the axis {axis!r}", "redalg.testing.streams", why, "name an axis of the spec")
 
 
 def _tensor(st: Any, decl: Any, lengths: Mapping[str, int], dtype: Any, specials: Sequence[str]) -> Any:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from redalg.api import derive_incremental
 from redalg.errors import RedalgError
+from redalg.proofs import audit
 from redalg.testing import sampling
 from redalg.testing.arithmetic import Digits
 from redalg.testing.evaluator import Evaluator
@@ -62,8 +64,6 @@ def laws(subject: Any, identity: Any = MISSING, **options: Any) -> tuple[BoundLa
     AssertionError: associativity is broken: (a ⊕ b) ⊕ c = a ⊕ (b ⊕ c) fails for a = 0, b = 0, c = 1: -1 ≠ 1
     """
     if hasattr(subject, "output_axes"):
-        from redalg.derive import derive_incremental
-
         subject = derive_incremental(subject)
     if hasattr(subject, "plan"):
         if identity is not MISSING:
@@ -127,8 +127,6 @@ def _plain(x: Any) -> Any:
 
 def _of_function(combine: Callable[[Any, Any], Any], identity: Any, **options: Any) -> tuple[BoundLaw, ...]:
     """The claimed laws of one audit."""
-    from redalg.proofs import audit
-
     report = audit(combine, identity, **options)
     return tuple(_audited(law) for law in report.laws.values() if law.claimed)
 

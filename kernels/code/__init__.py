@@ -1,0 +1,1 @@
+"""Generated code of kernels: expressions, imports, dead-code elimination and coarsening of statements."""

@@ -1,0 +1,290 @@
+"""Rows whose state holds arrays along columns, on a CPU: every loop over columns is one that LLVM vectorises.
+
+Columns are the columns e of attention's P·V, or rows that lie side by side while the stream does not (`across`); the
+latter are walked in blocks that fit the first-level caches, all of a block at every element of the stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node, walk
+from redalg.graph.operators import Average, Binary, NumberExtremum, Position
+from redalg.kernels.code.scalars import Scalars
+from redalg.kernels.code.text import better, conjunction, follows, joined
+from redalg.kernels.ir.program import STORAGE, Fold, Join, Loop, Pass, Program, Result
+from redalg.kernels.rows.access import tensor_leaves
+from redalg.kernels.rows.columns import SINGLE, ColumnPrinter, ColumnRows
+from redalg.kernels.rows.steps import StepPrinter
+from redalg.source.names import axis_name, local
+from redalg.source.statements import Assign, Block, Statement, assigned_names, renamed
+
+if TYPE_CHECKING:
+    from redalg.kernels.cpu.kernel import CpuKernel
+
+DTYPES = {"i32": "np.int32", "i64": "np.int64"}
+LINE = 64  # bytes of a cache line
+UNROLL = 4  # elements of the stream that are added to a column at a time
+AHEAD = 8  # elements of the stream
+
+
+def supported(program: Program) -> bool:
+    """Whether everything along columns is a value, or a value and its position, per column."""
+    for p in program.passes:
+        for step in (*p.lift, *p.combine, *p.update):
+            folds = step.folds if isinstance(step, Loop) else (step,) if isinstance(step, Join) else ()
+            if any(f.axes and not isinstance(f.op, Binary | Average | Position) for f in folds):
+                return False
+    return True
+
+
+class CpuColumnPrinter(ColumnPrinter):
+    kernel: CpuKernel
+
+    def __init__(self, kernel: CpuKernel, scope: Scalars) -> None:
+        super().__init__(kernel, scope)
+        self.fetched: set[Node] = set()  # what a walk over the tile has asked for already
+
+    def place(self) -> None:
+        """The index of column m along every column axis."""
+        kernel, axes = self.kernel, self.kernel.program.columns
+        kernel.out(f"column = {kernel.origin}m")
+        rest = "column"
+        for axis in reversed(axes[1:]):
+            size = kernel.access.size(axis)
+            kernel.out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
+            rest = "rest"
+        kernel.out(f"i_{axis_name(axes[0])} = {rest}")
+
+    def across(self, nodes: Iterable[Node]) -> None:
+        """Reductions over columns."""
+        kernel, out = self.kernel, self.kernel.out
+        for node in [n for n in walk(*nodes) if n.op == "reduce" and set(n.attr.axes) & self.columns]:
+            if node in self.scope.known:
+                continue
+            kind, number = node.attr.kind, kernel.kinds.of(node)
+            if kind not in SINGLE or set(node.attr.axes) != self.columns:
+                super().across([node])  # which refuses it
+            name = self.scope.fresh()
+            kernel.flush(self.scope)
+            out(f"{name} = {kernel.folding.identity(kind, number)}")
+            with self.each_column(list(node.args)) as inner:
+                value = inner.converted(node.args[0], number, 3)
+                kernel.flush(inner)
+                out(f"{name} = {joined(kind, number, kernel.real, name, value)}")
+            self.scope.known[node] = name
+
+    # --- joins -------------------------------------------------------------------------------------------------------
+
+    def _join_columns(self, step: Join) -> None:
+        if not isinstance(step.op, Position | NumberExtremum):
+            return super()._join_columns(step)
+        names, kernel = [local(n) for n in step.names], self.kernel
+        for name in step.names:
+            self.array(name, self._kind(name))
+        with self.each_column([*step.a, *step.b]) as inner:
+            mine, other = (
+                [inner.atom(n, self._kind(step.names[i])) for i, n in enumerate(s)] for s in (step.a, step.b)
+            )
+            if isinstance(step.op, NumberExtremum):
+                test = f"{other[0]} {step.op.relation} {mine[0]}"
+            else:
+                test = better(step.kind, self._kind(step.names[0]), mine[0], other[0], mine[1], other[1])
+            kernel.flush(inner)
+            kernel.out(f"wins = {test}")
+            for name, a, b in zip(names, mine, other, strict=True):
+                kernel.out(f"{name}[m] = {b} if wins else {a}")
+        return None
+
+    # --- walks over the tile -----------------------------------------------------------------------------------------
+
+    def _walk(self, loop: Loop, whole: bool) -> None:
+        """What is told to columns comes first: folds without columns may read it."""
+        columnar = [f for f in loop.folds if f.axes]
+        if columnar:
+            self._walk_columns(columnar)
+        plain = tuple(f for f in loop.folds if not f.axes)
+        if plain:
+            StepPrinter._walk(self, Loop(plain), True)
+
+    def _walk_columns(self, folds: list[Fold]) -> None:
+        kernel = self.kernel
+        kernel.flush(self.scope)
+        bodies = [b for f in folds for b in f.bodies]
+        told = self._told(bodies)
+        self._store(told)
+        self.scope.hoist([b for b in bodies if b not in self.scope.known], [*kernel.program.stream, *self.columns])
+        kernel.flush(self.scope)
+        for f in folds:
+            self._start(f)
+        self._unrolled(lambda: self.told_scope(told, bodies), lambda inner: self._add(folds, inner), bodies)
+        for f in folds:
+            if isinstance(f.op, Position):
+                self._places(f)
+
+    def _unrolled(self, told: Callable[[], Scalars], add: Callable[[Scalars], None], bodies: list[Node]) -> None:
+        """Several elements at a time, so that a column is loaded and stored once for all of them; then the rest."""
+        kernel = self.kernel
+        out = kernel.out
+        with out.apart() as before:
+            out("at = first + k")
+            inner = told()
+        with out.apart() as inside:
+            add(inner)
+        assigned = {name for s in before if isinstance(s, Assign) for name in assigned_names(s)}
+
+        def at(block: Sequence[Statement], u: int) -> Block:
+            return renamed(tuple(block), {name: f"{name}_u{u}" for name in ("k", *assigned)})
+
+        out(f"unrolled = count // {UNROLL} * {UNROLL}")
+        with out.block(f"for k in range(0, unrolled, {UNROLL}):"):
+            for u in range(UNROLL):
+                out(f"k_u{u} = k + {u}", *at(before, u))
+            self.fetch(bodies, UNROLL)
+            with out.block("for m in range(COLUMNS):"):
+                self.place()
+                for u in range(UNROLL):
+                    out(*at(inside, u))
+        with out.block("for k in range(unrolled, count):"):
+            out(*before)
+            with out.block("for m in range(COLUMNS):"):
+                self.place()
+                out(*inside)
+
+    def fetch(self, bodies: Iterable[Node], each: int = 1) -> None:
+        """Ask for elements a little ahead, which no processor foresees where columns are a part of a row in memory."""
+        kernel, elements, columns = self.kernel, self.kernel.elements, len(self.columns)
+        for leaf in tensor_leaves(bodies):
+            name = leaf.attr.name
+            varies = len(leaf.axes & self.columns) == columns and leaf.axes & elements.stream
+            if not varies or leaf in self.fetched or name not in kernel.layout.across:
+                continue
+            if not kernel.access.walks_flat(leaf.attr.axes):
+                continue
+            self.fetched.add(leaf)
+            with kernel.out.block(
+                f"for m in range(0, COLUMNS, {LINE // STORAGE[kernel.access.operands[name].dtype]}):"
+            ):
+                self.place()
+                for u in range(each):
+                    index = elements.index_of(name, leaf.attr.axes, f"(first + k + {AHEAD + u})")
+                    kernel.out(f"prefetch({kernel.access.array_names[name]}, {index})")
+
+    def _start(self, f: Fold) -> None:
+        kernel, out, names = self.kernel, self.kernel.out, [local(n) for n in f.names]
+        self.array(f.names[0], self._kind(f.names[0]))
+        if isinstance(f.op, Position):
+            out(f"{names[1]}_spot = cuda.local.array(COLUMNS, {DTYPES[self._spot()]})")
+        with out.block("for m in range(COLUMNS):"):
+            out(f"{names[0]}[m] = {kernel.folding.identities(f)[0]}")
+            if isinstance(f.op, Position):
+                out(f"{names[1]}_spot[m] = {self._spot()}(-1)")
+
+    def _spot(self) -> str:
+        """The type of positions inside a tile: as wide as what is compared."""
+        return "i32" if self.kernel.real == "f32" else "i64"
+
+    def _places(self, f: Fold) -> None:
+        name, out = local(f.names[1]), self.kernel.out
+        self.array(f.names[1], "i")
+        with out.block("for m in range(COLUMNS):"):
+            out(f"{name}[m] = first + i64({name}_spot[m])")
+
+    def told_scope(self, told: list[Node], nodes: list[Node]) -> Scalars:
+        """The values of element `at` that do not vary along columns."""
+        kernel, elements = self.kernel, self.kernel.elements
+        inner = self.scope.child(self.columns)
+        inner.leaf = elements.element_leaf
+        for i, node in enumerate(told):
+            kernel.out(f"element{i + 1} = {elements.tiles_of[node]}[k]")
+            inner.known[node] = f"element{i + 1}"
+        position, axes = elements.needs(nodes)
+        elements.places_along(axes if position else ())
+        return inner
+
+    def _add(self, folds: list[Fold], inner: Scalars) -> None:
+        special = [f for f in folds if isinstance(f.op, Position | NumberExtremum)]
+        super()._add([f for f in folds if f not in special], inner)
+        kernel = self.kernel
+        inner.announce([b for f in special for b in f.bodies])
+        for f in special:
+            names, number = [local(n) for n in f.names], self._kind(f.names[0])
+            item, best = inner.atom(f.bodies[0], number), f"{names[0]}[m]"
+            kernel.flush(inner)
+            if isinstance(f.op, NumberExtremum):
+                kernel.out(f"{best} = {item} if {item} {f.op.relation} {best} else {best}")
+                continue
+            spot = f"{names[1]}_spot[m]"
+            kernel.out(f"wins = ({follows(f.kind, number, best, item)}) | ({spot} < 0)")
+            kernel.out(f"{spot} = {self._spot()}(k) if wins else {spot}", f"{best} = {item} if wins else {best}")
+
+
+class CpuColumnRows(ColumnRows):
+    """The walk of one pass, and results, where the program has columns."""
+
+    kernel: CpuKernel
+    printer: CpuColumnPrinter
+
+    def __init__(self, kernel: CpuKernel) -> None:
+        super().__init__(kernel)
+        self.printer = CpuColumnPrinter(kernel, kernel.row)
+
+    def walk(self, p: Pass) -> None:
+        kernel, out, elements = self.kernel, self.out, self.kernel.elements
+        self._declare(p.parts)
+        steps = p.update if p.update and p.absorbs else ()
+        out("n = i64(0)")
+        with elements.tiles(p.ordered):
+            out("n_b = count", "n_new = n + n_b")
+            self.printer.fetched = set()
+            self.printer.scope = kernel.row.child()
+            elements.load_tile([s for s in (steps or p.lift) if isinstance(s, Loop)])
+            if steps:
+                self.printer.steps(s for s in steps if getattr(s, "name", "") != "n_new")
+                self._commit(p.parts, "_new")
+                out("n = n_new")
+            else:
+                self.printer.steps(p.lift)
+                self.join(p)
+        out("n = length")
+
+    def join(self, p: Pass) -> None:
+        """The state joined with the one at its side."""
+        out = self.out
+        with out.block("if n == 0:"):
+            self._commit(p.parts, "_b")
+        with out.block("else:"):
+            out("n_new = n + n_b")
+            self.printer.steps(s for s in p.combine if getattr(s, "name", "") != "n_new")
+            self._commit(p.parts, "_new")
+        out("n = n + n_b")
+
+    def total(self, result: Result, node: Node, store: object) -> None:
+        self.printer.scope = self.kernel.row
+        with self.printer.each_column([node]) as inner:
+            self.kernel.flush(inner)
+            with self.out.block(conjunction(self._lacking(result))):
+                store(inner)  # type: ignore[operator]
+
+    def _lacking(self, result: Result) -> list[str]:
+        return [f"i_{axis_name(a)} == 0" for a in self.kernel.program.columns if a not in result.axes]
+
+    def kept(self, results: list[Result], nodes: list[Node], store: object) -> None:
+        """Results along the stream and columns: the elements in turn, all columns of each."""
+        kernel, out, elements, printer = self.kernel, self.out, self.kernel.elements, self.printer
+        with elements.tiles():
+            printer.scope = kernel.row.child()
+            told = printer._told(nodes)
+            elements.load_tile((), told)
+            printer._store(told)
+            printer.fetched = set()
+            with out.block("for k in range(count):"):
+                out("at = first + k")
+                printer.fetch(nodes)
+                inner = printer.told_scope(told, nodes)
+                with out.block("for m in range(COLUMNS):"):
+                    printer.place()
+                    inner.announce(nodes)
+                    for result, node in zip(results, nodes, strict=True):
+                        store(inner, result, node, conjunction(self._lacking(result)))  # type: ignore[operator]

@@ -1,0 +1,237 @@
+"""Tiles of a row in CPU kernels: loops that LLVM vectorises, over elements in place or in buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node
+from redalg.graph.operators import Position, TopK
+from redalg.kernels.code.scalars import Scalars
+from redalg.kernels.code.text import better, joined
+from redalg.kernels.ir.program import Fold, Loop
+from redalg.kernels.rows.access import tensor_leaves
+from redalg.kernels.rows.element import Elements
+from redalg.kernels.rows.fold import Folding
+from redalg.source.names import local
+from redalg.source.statements import function
+
+if TYPE_CHECKING:
+    from redalg.kernels.cpu.kernel import CpuKernel
+
+GROUP = 16  # elements of which one comparison tells whether any enters a list
+
+
+class CpuElements(Elements):
+    """Tiles are buffers as long as they need to be, and loops run over the elements they hold."""
+
+    kernel: CpuKernel
+
+    @contextmanager
+    def each(self, position: bool = False, axes: Iterable[str] = (), where: str = "count") -> Iterator[None]:
+        out = self.kernel.out
+        with out.block(f"for k in range({where}):"):
+            if position:
+                out("at = first + k")
+            self.places_along(axes if position else ())
+            yield
+
+    @contextmanager
+    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+        """From the first tile to the last in every walk: rows that are walked twice lie in the caches here."""
+        out = self.kernel.out
+        self.tiles_of, self.stored, self.shared, self.stop = {}, set(), set(), "length"
+        if self.kernel.stage.counts == "splits":
+            out("first = split * span", "stop = min(first + span, length)")
+            self.stop = "stop"
+        else:
+            out("first = i64(0)")
+        with out.block(f"while first < {self.stop}:"):
+            out(f"count = min(TILE, {self.stop} - first)")
+            yield
+            out("first += TILE")
+
+    def whole_tile(self, steps: object = (), bodies: object = ()) -> None:
+        self.kernel.out("count = length")
+        super().whole_tile(steps, bodies)  # type: ignore[arg-type]
+
+    def _load_leaves(self, nodes: Sequence[Node]) -> None:
+        """What lies side by side in the type it is computed in is read where it is; the rest is copied to a buffer."""
+        super()._load_leaves([n for n in tensor_leaves(nodes) if not self.in_place(n)])
+
+    def in_place(self, leaf: Node) -> bool:
+        """Whether a node is an element that is read where it lies."""
+        if leaf.op != "tensor":
+            return False
+        name = leaf.attr.name
+        return name in self.kernel.layout.unit and self.access.operands[name].dtype == self.program.real
+
+    def count(self) -> str:
+        return "count"
+
+    def begun(self) -> None:
+        self.kernel.out("count = n_b")
+
+
+class CpuFolding(Folding):
+    """A position is searched for only where the extremum lies: in tiles, or strips of a row, that improve on it."""
+
+    kernel: CpuKernel
+
+    def _add(self, fold: Fold, inner: Scalars) -> None:
+        if not isinstance(fold.op, Position):
+            return super()._add(fold, inner)
+        name, number = self._running(fold), self._number(fold)
+        item = inner.atom(fold.bodies[0], number)
+        word = fold.op.extremum.kind
+        text = f"{word}({name}, {item})" if number == "i" else f"{word}_nan_{self.kernel.real}({name}, {item})"
+        inner.lines.append(f"{name} = {text}")
+        return None
+
+    def _running(self, fold: Fold) -> str:
+        """The extremum of the elements that are walked: of a strip, or of the tile."""
+        return local(fold.names[0]) + ("_strip" if self.kernel.schedule.resident else "")
+
+    def _walked(self, loop: Loop, position: bool, axes: Iterable[str]) -> AbstractContextManager[None]:
+        args = [f for f in loop.folds if isinstance(f.op, Position)]
+        return self._strips(args, position, axes) if args and self._resident else super()._walked(loop, position, axes)
+
+    @property
+    def _resident(self) -> bool:
+        return self.kernel.schedule.resident
+
+    def loop(self, loop: Loop, scope: Scalars) -> None:
+        elements = self.kernel.elements
+        args = [f for f in loop.folds if isinstance(f.op, Position)]
+        lists = {f: f.op.k for f in loop.folds if isinstance(f.op, TopK)}
+        twice = [
+            n for f in (*args, *lists) for n in f.bodies if n not in elements.tiles_of and not elements.in_place(n)
+        ]
+        # What is compared must be the very number that was found.
+        elements.shared |= {n for n in twice if n.axes & elements.stream}
+        rest = tuple(f for f in loop.folds if f not in lists)
+        if rest:
+            super().loop(Loop(rest), scope)
+        for fold in args:
+            self._search(fold, scope)
+        for fold, k in lists.items():
+            self._list(fold, k, scope)
+
+    # --- sorted lists ------------------------------------------------------------------------------------------------
+
+    def _list(self, fold: Fold, k: int, scope: Scalars) -> None:
+        """Elements enter a list one by one, from the groups whose extremum says that one of them does."""
+        out, kernel, body = self.kernel.out, self.kernel, fold.bodies[0]
+        values, places = (local(n) for n in fold.names)
+        number, last = self._number(fold), k - 1
+        self._start(fold)
+        if body in kernel.elements.shared and body not in kernel.elements.stored:
+            self._keep(body, scope)
+        entry = f"{self.insertion(k, number)}({values}, {places}, {{}}, i64(at))"
+        out(f"full = count // {GROUP} * {GROUP}")
+        with out.block(f"for strip in range(0, full, {GROUP}):"):
+            out(f"largest = {self.identity('max', number)}")
+            with out.block(f"for c in range({GROUP}):"):
+                out("k = strip + c")
+                item = self._item(body, number, scope)
+                out("largest = " + joined("max", number, kernel.real, "largest", item))
+            test = f"if not ({{}} <= {values}[{last}]) or {places}[{last}] == MISSING:"
+            with out.block(test.format("largest")):
+                with out.block(f"for k in range(strip, strip + {GROUP}):"):
+                    item = self._item(body, number, scope)
+                    with out.block(test.format(item)):
+                        out("at = first + k", entry.format(item))
+        with out.block("for k in range(full, count):"):
+            item = self._item(body, number, scope)
+            out("at = first + k", entry.format(item))
+
+    def insertion(self, k: int, number: str) -> str:
+        """The name of the function that puts an element into a sorted list of k: what it precedes moves down."""
+        name = f"insert_top{k}{'' if number == 'f' else '_' + number}"
+        better_first = better("topk", number, "values[i - 1]", "value", "places[i - 1]", "place")
+        self.kernel.functions[name] = function(
+            "\n".join(
+                [
+                    "@cuda.jit(device=True)",
+                    f"def {name}(values, places, value, place):",
+                    f'    """Put an element into a list of {k}, largest first; the lowest position among equals."""',
+                    f"    i = {k}",
+                    f"    while i > 0 and ({better_first}):",
+                    f"        if i < {k}:",
+                    "            values[i] = values[i - 1]",
+                    "            places[i] = places[i - 1]",
+                    "        i -= 1",
+                    f"    if i < {k}:",
+                    "        values[i] = value",
+                    "        places[i] = place",
+                ]
+            )
+        )
+        return name
+
+    def _item(self, body: Node, number: str, scope: Scalars) -> str:
+        """Element k, computed here."""
+        kernel, elements = self.kernel, self.kernel.elements
+        position, axes = elements.needs([body])
+        if position:
+            kernel.out("at = first + k")
+        elements.places_along(axes if position else ())
+        inner = self.element_scope(scope)
+        inner.announce([body])
+        item = inner.atom(body, number)
+        kernel.flush(inner)
+        return item
+
+    def _keep(self, body: Node, scope: Scalars) -> None:
+        """Compute what is compared once, for all elements of the tile."""
+        kernel, elements = self.kernel, self.kernel.elements
+        scope.hoist([body], kernel.program.stream)
+        kernel.flush(scope)
+        self._declare_shared([body])
+        position, axes = elements.needs([body])
+        with elements.each(position, axes):
+            inner = self.element_scope(scope)
+            inner.announce([body])
+            self.keep_shared(inner, [body])
+
+    @contextmanager
+    def _strips(self, args: list[Fold], position: bool, axes: Iterable[str]) -> Iterator[None]:
+        """Strip by strip, noting the first one that holds the extremum or NaN."""
+        out, elements = self.kernel.out, self.kernel.elements
+        with out.block("for strip in range(0, count, STRIP):"):
+            out("edge = min(strip + STRIP, count)")
+            for fold in args:
+                out(f"{self._running(fold)} = {self.identity(fold.kind, self._number(fold))}")
+            with elements.each(position, axes, "strip, edge"):
+                yield
+            for fold in args:
+                value, place = (local(n) for n in fold.names)
+                found, sign = self._running(fold), "<=" if fold.kind == "argmax" else ">="
+                better = f"not ({found} {sign} {value})"
+                better += f" and {value} == {value}" if self._number(fold) == "f" else ""
+                with out.block(f"if strip == 0 or {better}:"):
+                    out(f"{value} = {found}", f"{place} = strip")
+
+    def _search(self, fold: Fold, scope: Scalars) -> None:
+        """The first place of the extremum, or of NaN: a minimum of positions, which needs no branch."""
+        out, elements = self.kernel.out, self.kernel.elements
+        value, place = (local(n) for n in fold.names)
+        best, known = value.removesuffix("_b"), place.removesuffix("_b")
+        test, where = "", "count"
+        if self._resident:
+            where = f"{place}, min({place} + STRIP, count)"
+        elif known in {local(x.name) for p in self.kernel.program.passes for x in p.parts}:
+            relation = "<=" if fold.kind == "argmax" else ">="
+            test = f"if not ({value} {relation} {best}) or {known} == MISSING:"
+        with out.block(test or None):
+            out("nearest = np.int32(2147483647)")
+            position, axes = elements.needs(list(fold.bodies))
+            with elements.each(position, axes, where):
+                inner = self.element_scope(scope)
+                inner.announce(fold.bodies)
+                item = inner.atom(fold.bodies[0], self._number(fold))
+                self.kernel.flush(inner)
+                hit = f"({item} == {value}) | ({item} != {item})"
+                out(f"nearest = min(nearest, np.int32(k) if {hit} else np.int32(2147483647))")
+            out(f"{place} = first + i64(nearest)")

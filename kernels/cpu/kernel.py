@@ -1,0 +1,255 @@
+"""A program as Numba functions for CPUs: the printers of CUDA kernels, with one thread that walks every row.
+
+A row that is not too long is lifted as one tile, which stays in the first-level caches; a longer one is folded tile by
+tile. Every walk over a tile is a loop over a buffer that LLVM vectorises.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from redalg.kernels.code.dead_code import called, eliminated
+from redalg.kernels.code.imports import CPU, imports
+from redalg.kernels.code.text import definitions, finished
+from redalg.kernels.cpu import splits
+from redalg.kernels.cpu.columns import CpuColumnRows
+from redalg.kernels.cpu.elements import CpuElements, CpuFolding
+from redalg.kernels.cpu.results import CpuResults
+from redalg.kernels.cpu.schedule import BLOCK, ROWS, STRIP, STRIPE, TILE, WHOLE, CpuModule, CpuSchedule, Stage
+from redalg.kernels.ir.program import Param, Program, result_key
+from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.rows.access import Access
+from redalg.kernels.rows.element import Elements
+from redalg.kernels.rows.fold import Folding
+from redalg.kernels.rows.kernel import Kernel, read
+from redalg.source.builder import Builder
+from redalg.source.names import axis_name, result_name
+from redalg.source.render import text
+from redalg.source.statements import (
+    Assign,
+    Block,
+    Expression,
+    For,
+    Function,
+    If,
+    Statement,
+    While,
+    expression,
+    mapped,
+    parameters,
+    reads,
+    rewritten,
+)
+
+ENTRY = expression('njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})')
+INNER = expression('njit(error_model="numpy", fastmath={"reassoc", "contract"})')  # called by an entry
+RANGE = (Param("low", "low", "int64"), Param("high", "high", "int64"))
+Prints = Callable[["CpuKernel"], None]
+
+
+def emit_cpu(program: Program, layout: Layout, schedule: CpuSchedule) -> CpuModule:
+    """The functions of a program; each takes the arguments `Module.params` says, then a range of what it counts.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
+    >>> [stage.name for stage in emit_cpu(program, Layout(), CpuSchedule(resident=True)).stages]
+    ['y_rows']
+    >>> [(stage.name, stage.counts) for stage in emit_cpu(program, Layout(), CpuSchedule(split=True)).stages]
+    [('y_fold', 'splits'), ('y_merge', 'rows'), ('y_write', 'splits')]
+    """
+    printed = [CpuKernel(program, schedule, layout, s, prints) for s, prints in _stages(program, schedule)]
+    known = {name: p for kernel in printed for name, p in kernel.access.used.items()}
+    for kernel in printed:
+        kernel.access.used = known
+    made = [kernel.function() for kernel in printed]
+    first = printed[0]
+    used = reads(made)
+    params = read({first.argument(p): p for p in first.params()}, used)
+    takes = parameters([*params, "low", "high"])
+    entries = [replace(f, parameters=takes) for f in made]
+    functions = called({name: f for kernel in printed for name, f in kernel.functions.items()}, used)
+    inner = [replace(f, decorators=(INNER,)) for f in functions.values()]
+    used = reads([*inner, *made])
+    block = (*imports(used, CPU), *definitions(used, first.numbers()), *inner, *entries)
+    stages = tuple(kernel.stage for kernel in printed)
+    return finished(CpuModule("", stages[0].name, (*params.values(), *RANGE), stages=stages), block)
+
+
+def _stages(program: Program, schedule: CpuSchedule) -> Iterator[tuple[Stage, Prints]]:
+    name = result_name(program.name)
+    if not schedule.split:
+        yield Stage(f"{name}_rows", "rows", _how(schedule)), CpuKernel.write
+        return
+    for number, p in enumerate(program.passes):
+        end = str(number + 1) if number else ""
+        yield Stage(f"{name}_fold{end}", "splits", "the state of every split of a row"), splits.fold(p)
+        yield Stage(f"{name}_merge{end}", "rows", "the states of a row's splits, merged"), splits.merge(p)
+    if program.keeps:
+        yield Stage(f"{name}_write", "splits", "what keeps the axis, split by split"), splits.write
+
+
+def _how(schedule: CpuSchedule) -> str:
+    if schedule.across:
+        return "rows side by side, walked together"
+    return f"a row {'is one tile' if schedule.resident else 'is walked in tiles'}"
+
+
+class CpuAccess(Access):
+    def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str], result: bool = False) -> list[str]:
+        """Where all columns of an array lie side by side, their number is their offset."""
+        axes, wanted = list(axes), set(wanted)
+        columns = {a for a in axes if a in self.program.columns}
+        if (result_key(array) if result else array) in self.layout.across and columns and columns <= wanted:
+            return [*super().offset(array, axes, wanted - columns, result), "column"]
+        return super().offset(array, axes, wanted, result)
+
+
+class CpuKernel(Kernel):
+    """One function of a module."""
+
+    elements: CpuElements
+    results: CpuResults
+    approximates = False  # all of `redalg.kernels.cpu.math.functions` is as quick as it is exact
+
+    def __init__(self, program: Program, schedule: CpuSchedule, layout: Layout, stage: Stage, prints: Prints) -> None:
+        self.cpu, self.stage = schedule, stage
+        resident = schedule.resident and not schedule.split and not program.columns
+        super().__init__(program, Schedule(threads=1, rows=1, vector=1, tile=TILE, resident=resident), layout)
+        self._where_am_i()
+        prints(self)
+        self.length = " * ".join(self.access.size(a) for a in program.stream) or "1"
+        self.columns = " * ".join(self.access.size(a) for a in program.columns)
+
+    def addresses(self) -> Access:
+        return CpuAccess(self.program, self.schedule, self.layout)
+
+    @property
+    def origin(self) -> str:
+        """What lies before the first column of a block, as a term."""
+        return "origin + " if self.cpu.across else ""
+
+    def writer(self) -> CpuResults:
+        return CpuResults(self)
+
+    def column_rows(self) -> CpuColumnRows:
+        return CpuColumnRows(self)
+
+    def parts(self) -> tuple[type[Elements], type[Folding]]:
+        return CpuElements, CpuFolding
+
+    def function(self) -> Function:
+        """The function without what it does not need; what it takes is still to be said."""
+        out = Builder()
+        for p in self.params():
+            if p.role in ("operand", "result", "scratch"):
+                out(f"{self.argument(p)} = pointer_{p.dtype}({self.argument(p)})")
+        if self.columns and not self.cpu.across:
+            out(f"COLUMNS = {self.columns}")
+        out(f"length = {self.length}")
+        if self.cpu.split:
+            out("splits = (length + span - 1) // span")
+        hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS")
+        body = hoisted.block(self.out.body())
+        out(*hoisted.buffers.values())
+        if hoisted.heap:
+            with out.block(f"if {' or '.join(f'missing({name})' for name in hoisted.heap)}:"):
+                out("raise MemoryError")
+        each = "job" if self.stage.counts == "splits" else "unit" if self.cpu.across else "row"
+        with out.block(f"for {each} in range(low, high):"):
+            out(*body)
+        out(*(f"free({name})" for name in hoisted.heap))
+        if self.results.streamed:
+            out("drained()")
+        return eliminated(out.function(self.stage.name, (), self.about(), text(ENTRY)))
+
+    def comment(self, text: str) -> None:
+        """Nothing: those comments tell of threads, warps and shared memory."""
+
+    def walk(self) -> str:
+        return f"; {self.stage.does}"
+
+    def argument(self, p: Param) -> str:
+        return p.name if p.role == "span" else super().argument(p)
+
+    def numbers(self) -> dict[str, object]:
+        return {
+            "INF": f"{self.real}(np.inf)",
+            "NAN": f"{self.real}(np.nan)",
+            "PI": f"{self.real}(np.pi)",
+            "E": f"{self.real}(np.e)",
+            "TILE": WHOLE if self.schedule.resident else ROWS if self.cpu.across else TILE,
+            "BLOCK": BLOCK,
+            "STRIP": STRIP,
+            "STRIPE": STRIPE,
+            "THREADS": 1,
+            "MISSING": "i64(2**62)",
+        }
+
+    def _where_am_i(self) -> None:
+        out, rows = self.out, self.program.rows
+        if self.cpu.split:
+            self.access.used["span"] = Param("span", "span", "int64")
+        unit = "unit" if self.cpu.across else "row"
+        if self.stage.counts == "splits":
+            out(f"{unit} = job // splits", "split = job % splits")
+        if self.cpu.across:
+            total = " * ".join(self.access.size(a) for a in self.program.columns)
+            out(f"columns = {total}", "blocks = (columns + BLOCK - 1) // BLOCK", "row = unit // blocks")
+            out("origin = unit % blocks * BLOCK", "COLUMNS = min(BLOCK, columns - origin)")
+        out("t = 0")
+        rest = "row"
+        for axis in reversed(rows[1:]):
+            size = self.access.size(axis)
+            out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")
+            rest = "rest"
+        if rows:
+            out(f"i_{axis_name(rows[0])} = {rest}")
+        self.elements.offsets()
+
+
+class _Hoisted:
+    """Buffers are made once, before the rows; and what threads would tell each other, one thread knows.
+
+    `buffers`: statements that make them, by name; `heap`: names of those the C library has to give back.
+    """
+
+    def __init__(self, columns: str) -> None:
+        self.columns, self.buffers, self.heap = columns, dict[str, str](), list[str]()
+
+    def block(self, block: Block) -> Block:
+        """What remains inside the loop over rows."""
+        return mapped(tuple(s for s in map(self._inside, block) if s is not None), _alone)
+
+    def _inside(self, s: Statement) -> Statement | None:
+        if isinstance(s, For | While | If):
+            body = tuple(x for x in map(self._inside, s.body) if x is not None)
+            if isinstance(s, If):
+                return replace(s, body=body, orelse=tuple(x for x in map(self._inside, s.orelse) if x is not None))
+            return replace(s, body=body)
+        return None if isinstance(s, Assign) and self._taken(s) else s
+
+    def _taken(self, s: Assign) -> bool:
+        """Whether a statement makes a buffer, which is made elsewhere then."""
+        if not (isinstance(s.value, ast.Call) and text(s.value.func) == "cuda.local.array"):
+            return False
+        name, (size, dtype) = text(s.targets[0]), map(text, s.value.args)
+        size = self.columns if size == "COLUMNS" else size
+        small = size != "COLUMNS"
+        kind = dtype.removeprefix("np.").strip("_")
+        self.buffers[name] = f"{name} = {'stack' if small else 'heap'}_{kind}({size})"
+        self.heap += [] if small or name in self.heap else [name]
+        return True
+
+
+def _alone(e: Expression) -> Expression:
+    """What one thread says for a shuffle."""
+
+    def rule(node: Expression) -> Expression | None:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("shfl_idx_"):
+            return node.args[0]
+        return None
+
+    return rewritten(e, rule)

@@ -1,0 +1,77 @@
+"""How the arrays of a call lie in memory, for CPU kernels: rows side by side, and columns side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+
+from redalg.graph.node import walk
+from redalg.kernels.ir.layouts import View, lengths_of, readings, steps_nodes, walk_of
+from redalg.kernels.ir.one_hot import one_hot_of
+from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.schedule import Layout
+
+LEAST = 8  # rows side by side from which on walking them together pays
+
+
+def layout_of(program: Program, views: Mapping[str, View]) -> Layout:
+    """What the strides of a call allow a kernel to assume.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["variance"]), {"x": "float32"})
+    >>> layout_of(program, {"x": View.contiguous((2, 9)), "var made": View.contiguous((2,))}).unit
+    frozenset({'x'})
+    """
+    found = walk_of(program, views).layout(1)
+    unit = found.unit - {r.key for r in program.results if program.passes}
+    return replace(found, unit=unit, across=_side_by_side(program, views, program.columns))
+
+
+def across_of(program: Program, views: Mapping[str, View]) -> tuple[str, ...]:
+    """The last axes of the rows, as many as lie side by side, where that is how the stream is better walked.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["variance"]), {"x": "float32"})
+    >>> across_of(program, {"x": View((64, 9), (1, 64)), "var made": View.contiguous((64,))})
+    ('i',)
+    """
+    sizes, rows = lengths_of(program, views), program.rows
+    if program.columns or not program.passes or not rows:
+        return ()
+    found = walk_of(program, views)
+    moving = {n for n, axes in readings(program) if rows[-1] in axes and set(axes) & set(program.stream)}
+    patterns = {found.pattern(n) for n in moving if n in views}
+    if "rows" not in patterns or "stream" in patterns or _contracted(program) & set(rows):
+        return ()
+    side = {n for n in moving if found.pattern(n) == "rows"}
+    for first in range(len(rows)):
+        axes = rows[first:]
+        if side <= _side_by_side(program, views, axes):
+            return axes if prod(sizes[a] for a in axes) >= LEAST else ()
+    return ()
+
+
+def _contracted(program: Program) -> set[str]:
+    """Axes along which something reduced inside an element varies."""
+    steps = [s for p in program.passes for s in (*p.lift, *p.update)]
+    nodes = [*steps_nodes(steps), *(r.node for r in program.results)]
+    return {a for n in walk(*nodes) if n.op == "reduce" and one_hot_of(n) is None for a in n.axes}
+
+
+def _side_by_side(program: Program, views: Mapping[str, View], axes: tuple[str, ...]) -> frozenset[str]:
+    """Arrays that hold all these axes, one after the other without gaps, the last one innermost."""
+    sizes = lengths_of(program, views)
+    held: dict[str, bool] = {}
+    for name, its in readings(program):
+        if name in views and axes:
+            steps = dict(zip(its, views[name].strides, strict=True))
+            step, fits = 1, set(axes) <= set(its)
+            for a in reversed(axes) if fits else ():
+                fits &= sizes[a] == 1 or steps[a] == step
+                step *= sizes[a]
+            if fits or set(axes) & set(its):
+                held[name] = held.get(name, True) and fits
+    return frozenset(n for n, fits in held.items() if fits)

@@ -1,0 +1,1 @@
+"""Functions of real numbers in generated CPU code."""

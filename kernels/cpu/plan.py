@@ -1,0 +1,92 @@
+"""Passes of CPU kernels: how rows are walked, what is assumed of strides, and the functions that are printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from redalg.kernels.cpu.kernel import emit_cpu
+from redalg.kernels.cpu.layout import across_of, layout_of
+from redalg.kernels.cpu.schedule import WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.schedule import Layout
+from redalg.kernels.lower.draft import program_text
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Everything about the numbers of a call that its kernels depend on.
+
+    ``dtypes``: what the dtypes of results follow from (a Python type for a number). ``stored``: what kernels read,
+    which is wider where NumPy lacks a format: bfloat16 and float32 that are both read as float32 have kernels of their
+    own, since their results differ.
+    """
+
+    dtypes: tuple[tuple[str, Any], ...]
+    stored: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class CpuDraft:
+    """CPU kernels under way. Each field is written by one pass and read by later ones. `asked`: the schedule's word."""
+
+    form: Form
+    kind: Kind
+    program: Program
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    views: Mapping[str, View] = field(default_factory=dict)
+    asked: str | None = None
+    across: tuple[str, ...] = ()
+    layout: Layout | None = None
+    schedule: CpuSchedule | None = None
+    module: CpuModule | None = None
+
+    def text(self) -> str:
+        """The draft in lines, as ``dump_after=`` prints it."""
+        if self.module is not None:
+            return self.module.source
+        lines = [f"rows walked together along {', '.join(self.across)}"] if self.across else []
+        lines += [repr(x) for x in (self.layout, self.schedule) if x is not None]
+        return "\n".join([*lines, program_text(self.program)])
+
+
+def side_by_side(draft: CpuDraft) -> None:
+    """Rows that lie side by side, where walking them together is how the stream is better walked."""
+    if draft.asked in (None, Family.COLUMNS, Family.SPLIT):
+        draft.across = across_of(draft.program, draft.views)
+
+
+def placed(draft: CpuDraft) -> None:
+    """What the strides of a call allow a kernel to assume."""
+    draft.layout = layout_of(draft.program, draft.views)
+
+
+def scheduled(draft: CpuDraft) -> None:
+    """Rows as one tile, in tiles, or cut into splits, by the sizes of a row alone: neither the number of rows nor that
+    of threads changes a bit."""
+    program, asked = draft.program, draft.asked
+    length = prod(draft.sizes[a] for a in program.stream)
+    cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes)
+    if cut and asked != Family.ROWS:
+        draft.schedule = CpuSchedule(split=True, across=draft.across)
+        return
+    resident = bool(program.passes) and length <= WHOLE and not program.columns
+    draft.schedule = CpuSchedule(resident=resident, across=draft.across)
+
+
+def streamed_out(draft: CpuDraft) -> None:
+    """Whether results go to memory past the caches."""
+    assert draft.schedule is not None
+    draft.schedule = replace(draft.schedule, past=past_caches(draft.program, draft.sizes))
+
+
+def sourced(draft: CpuDraft) -> None:
+    """The functions' source."""
+    assert draft.schedule is not None and draft.layout is not None
+    draft.module = emit_cpu(draft.program, draft.layout, draft.schedule)

@@ -1,0 +1,170 @@
+"""One kind of call on the CPU, prepared: what its shapes, strides and dtypes settle is settled, the rest is looked at.
+
+Looked at in every call are the magnitudes of integers, where dtypes and lengths leave open whether int64 holds what is
+calculated; what `out` is, and whether it overlaps an input; and where arrays lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.kernels.cpu.walk import Compiled, Prepared, steps_of
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import Program, result_key
+from redalg.kernels.launch.arrays import plain
+from redalg.numeric.binding import Bound, bind
+from redalg.numeric.definition import reference
+from redalg.numeric.integer_bounds import Integers
+from redalg.numeric.integers import LARGEST
+from redalg.numeric.out import by_output, received, require_disjoint, same_place, shared
+from redalg.streaming import run_numpy
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+WHERE = "the call"
+LAYOUTS = 16  # layouts of `out` that are remembered
+Builds = Callable[[Mapping[str, View], Mapping[str, Any]], Compiled]
+
+
+class Ready:
+    """What calls of one kind do. `held`: the arrays of the first of them, as kernels read them; `over`: the inputs that
+    a result may overwrite where it lies as they do; `compiled`: the kernels for the views of all arrays."""
+
+    def __init__(
+        self,
+        form: Form,
+        program: Program,
+        bound: Bound,
+        held: Sequence[Any],
+        sizes: Mapping[str, int],
+        dtypes: Mapping[str, np.dtype],
+        integers: Integers,
+        over: Mapping[str, frozenset[str]],
+        compiled: Builds,
+    ) -> None:
+        self._form, self._sizes, self._origin, self._compiled, self._over = form, sizes, bound.origin, compiled, over
+        self._wants = {r.name: (tuple(sizes[a] for a in r.axes), dtypes[r.name]) for r in program.results}
+        self._fresh = [(r.key, *self._wants[r.name]) for r in program.results]
+        self._names = tuple(bound.arrays)
+        self._views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
+        self._integers = None if integers.certain(sizes) else integers
+        self._wide = [n for n, d in bound.dtypes.items() if d == np.uint64]  # numbers beyond int64 are refused
+        self._zero_length = bool(program.passes) and _is_empty(sizes, program.stream)
+        self._walks = not self._zero_length and not _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
+        self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
+        self._usual: Prepared | None = None  # for results in arrays of our own
+        self._ways: dict[Any, Prepared] = {}  # by the strides of `out`
+        self._fit: set[Any] = set()  # what `out` may be like
+
+    def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
+        """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
+        held = dict(zip(self._names, given, strict=True))
+        for name in self._wide:
+            if held[name].size and int(held[name].max()) > LARGEST:
+                bind(self._form.spec, arrays, where=WHERE)  # which says so
+        if out is not None:
+            return self._into(out, held, arrays)
+        made = {key: np.empty(shape, dtype) for key, shape, dtype in self._fresh}
+        if not self._walks or not self._integers_fit(held):
+            self._elsewhere(held, arrays, dict(zip(self._wants, made.values(), strict=True)))
+        else:
+            held |= made
+            prepared = self._usual
+            if prepared is None:
+                prepared = self._usual = self._prepared(held, made)
+            prepared(held)
+        if self._restore is not None:
+            made = {key: self._restore(x) for key, x in made.items()}
+        if len(made) == 1:
+            return next(iter(made.values()))
+        return dict(zip(self._wants, made.values(), strict=True))
+
+    @property
+    def last(self) -> Compiled | None:
+        """What calls without `out` run, once there was one."""
+        return self._usual.compiled if self._usual is not None else None
+
+    # --- what kernels do not compute ---------------------------------------------------------------------------------
+
+    def _integers_fit(self, held: Mapping[str, Any]) -> bool:
+        """Whether int64 holds every integer of the call; else NumPy computes it, and raises where it has to."""
+        return self._integers is None or self._integers.fits(self._sizes, held)
+
+    def _elsewhere(self, held: Mapping[str, Any], arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> None:
+        """A stream of length 0 by the definition, integers beyond int64 by NumPy; rows of nothing need nothing."""
+        if not self._zero_length and self._integers_fit(held):
+            return
+        own = bind(self._form.spec, arrays, where=WHERE).arrays
+        found = reference(self._form.spec, **own) if self._zero_length else run_numpy(self._form, own)
+        for name, value in (found if isinstance(found, dict) else {next(iter(made)): found}).items():
+            made[name][...] = value
+
+    # --- results in the caller's arrays ------------------------------------------------------------------------------
+
+    def _into(self, out: Any, held: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
+        targets = self._received(out)
+        if not self._walks or not self._integers_fit(held):
+            self._elsewhere(held, arrays, targets)
+        else:
+            made = self._written(targets, held)
+            walked = {result_key(name): x for name, x in made.items()}
+            held |= walked
+            way = tuple(x.strides for x in made.values())
+            prepared = self._ways.get(way)
+            if prepared is None:
+                self._ways = dict([*self._ways.items()][1 - LAYOUTS :])
+                prepared = self._ways[way] = self._prepared(held, walked)
+            prepared(held)
+            for name, x in made.items():
+                if x is not targets[name]:
+                    targets[name][...] = x
+        given = by_output(out, list(targets), WHERE)
+        return given[next(iter(targets))] if len(targets) == 1 else {name: given[name] for name in targets}
+
+    def _received(self, out: Any) -> Mapping[str, np.ndarray]:
+        """The arrays of `out` in the order of the results; what they are like is looked at once for each likeness."""
+        given = out if isinstance(out, dict) else dict.fromkeys(self._wants, out)
+        found = [given.get(name) for name in self._wants]
+        if len(given) == len(found) == len(self._wants) and all(x.__class__ is np.ndarray for x in found):
+            like = (
+                isinstance(out, dict),
+                *((x.shape, x.strides, x.dtype, x.flags.writeable) for x in found),  # type: ignore[union-attr]
+            )
+            if like in self._fit:
+                targets = dict(zip(self._wants, found, strict=True))
+                require_disjoint(targets, WHERE)  # type: ignore[arg-type]
+                return targets  # type: ignore[return-value]
+            checked = received(out, self._wants, self._origin, WHERE)
+            if len(self._fit) < LAYOUTS:
+                self._fit.add(like)
+            return checked
+        return received(out, self._wants, self._origin, WHERE)
+
+    def _written(self, targets: Mapping[str, np.ndarray], held: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Where kernels write the results: elsewhere first, if they would overwrite what has yet to be read."""
+        found = {}
+        for name, x in targets.items():
+            found[name] = plain(x)
+            overlapping = {n for n in self._views if shared(held[n], x)}
+            if overlapping and found[name] is x:
+                safe = self._over.get(name, frozenset())
+                if not (overlapping <= safe and all(same_place(held[n], x) for n in overlapping)):
+                    found[name] = np.empty(x.shape, x.dtype)
+        return found
+
+    def _prepared(self, arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> Prepared:
+        views = {**self._views, **{key: view_of(x) for key, x in made.items()}}
+        return Prepared(self._compiled(views, arrays), self._sizes, views)
+
+
+def view_of(x: np.ndarray) -> View:
+    return View(x.shape, steps_of(x))
+
+
+def _is_empty(sizes: Mapping[str, int], axes: Iterable[str]) -> bool:
+    """Whether one of the axes has length 0."""
+    return not all(sizes[a] for a in axes)

@@ -1,0 +1,236 @@
+"""`CpuRun`: a form as one call on the CPU, by generated code in all cores."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.kernels.cpu.build import functions
+from redalg.kernels.cpu.kernel import RANGE
+from redalg.kernels.cpu.measure import fastest
+from redalg.kernels.cpu.plan import CpuDraft, Kind
+from redalg.kernels.cpu.ready import Ready
+from redalg.kernels.cpu.schedule import FAMILIES, Family
+from redalg.kernels.cpu.threads import threads
+from redalg.kernels.cpu.walk import Compiled, steps_of
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import Program
+from redalg.kernels.launch.arrays import plain
+from redalg.kernels.launch.in_place import in_place
+from redalg.kernels.launch.store import Once
+from redalg.kernels.programs import CPU_NAMES, cpu_program, named, plan_cpu, print_cpu, typical_cpu
+from redalg.kernels.schedule.tuning import MEASURE
+from redalg.numeric.binding import Bound, bind, result_flows, with_readings
+from redalg.numeric.call_kinds import Unkeyed, kind_of_call
+from redalg.numeric.integer_bounds import Integers
+from redalg.shown import Shown
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+WHERE = "the call"
+LOG = logging.getLogger("redalg")
+CALLS = 256  # kinds of calls, shapes and strides included, that are remembered
+BITS = {"bfloat16": np.uint16, "float8_e4m3fn": np.uint8, "float8_e5m2": np.uint8}
+
+
+class CpuRun(Shown):
+    """A form compiled for the CPU: ``run(Q=…, K=…, out=None)`` gives the outputs, one array or a dict by name.
+
+    Rows, and splits of long rows, are shared out among threads (``REDALG_THREADS``, else one per core). How a row is
+    cut depends on its length alone and splits are merged in the order of the stream, so that results depend neither on
+    the number of threads nor on that of rows, with `deterministic` or without. NumPy arrays and those of PyTorch and
+    JAX on the CPU are read where they are, whatever their strides (bfloat16 and float8 of the latter two from a copy in
+    float32); the same kind comes back. `out` receives the results; where it overlaps an input, by way of an array of
+    its own, unless every element is read before, and only for, the one that takes its place. ``schedule="measure"``
+    times the ways to walk the arrays of the first call and keeps the fastest, also on disk (`deterministic`: there is
+    one way, which follows from sizes alone).
+
+    `dump_after`: the name of a pass of `redalg.kernels.programs`, after which what there is of the kernel is printed,
+    once for every kind of call.
+
+    Raises: RedalgError, in four parts, for arrays that do not fit the spec, for complex numbers, for a stream, and for
+    a pass that there is not.
+
+    >>> import redalg as ra
+    >>> x = ra.tensors("x[i,j]")
+    >>> run = ra.derive_incremental(ra.Spec(m=ra.max(x, "j"), at=ra.argmax(x, "j"))).compile("cpu")
+    >>> {name: value.tolist() for name, value in run(x=[[1.0, 3.0, 2.0], [5.0, 4.0, 5.0]]).items()}
+    {'m': [3.0, 5.0], 'at': [1, 0]}
+    >>> run.target, "njit" in run.source, run.schedule in run.explain()
+    ('cpu', True, True)
+    """
+
+    target = "cpu"
+
+    def __init__(
+        self, form: Form, schedule: Any = None, deterministic: bool = False, dump_after: str | None = None
+    ) -> None:
+        if schedule not in (None, MEASURE, *FAMILIES):
+            why = f"the CPU target knows the schedules {', '.join(FAMILIES)} and {MEASURE}"
+            raise RedalgError(f"schedule={schedule!r}", "form.compile", why, f"leave it out, or {FAMILIES[0]!r}")
+        named(dump_after, CPU_NAMES, "form.compile")
+        self.form, self.deterministic, self.dump_after = form, deterministic, dump_after
+        self._asked = schedule
+        self._once, self._calls = Once(), Once(limit=CALLS)
+        self._names = tuple(t.name for t in form.spec.tensors)
+        self._aliased = any(t.array for t in form.spec.tensors)
+        self._ready: dict[Hashable, tuple[Ready, tuple[int, ...]]] = {}
+        self._last: Compiled | None = None
+        self._told: tuple[str, ...] = ()  # what was measured
+
+    def __reduce__(self) -> Any:
+        return CpuRun, (self.form, self._asked, self.deterministic, self.dump_after)
+
+    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        if stream is not None:
+            raise RedalgError(f"stream={stream!r}", WHERE, "the CPU target has no streams", "leave it out")
+        if self._aliased:
+            arrays = dict(with_readings(self.form.spec.tensors, arrays))
+        try:
+            given, kind = kind_of_call(self._names, arrays)
+            ready, copied = self._ready[kind]
+        except Unkeyed:
+            ready, given = self._prepared(arrays)
+        except KeyError:
+            ready, held = self._prepared(arrays)
+            self._remember(kind, ready, [i for i, x in enumerate(held) if x is not given[i]])
+            given = held
+        else:
+            for i in copied:
+                given[i] = plain(given[i])
+        results = ready(given, arrays, out)
+        if ready.last is not None:
+            self._last = ready.last  # of whichever thread came last
+        return results
+
+    # --- once per kind of call ------------------------------------------------------------
+
+    def _remember(self, kind: Hashable, ready: Ready, copied: Sequence[int]) -> None:
+        """`copied`: the arrays that kernels read from copies."""
+        if len(self._ready) >= CALLS:
+            self._ready = {}
+        self._ready[kind] = ready, tuple(copied)
+
+    def _prepared(self, arrays: Mapping[str, Any]) -> tuple[Ready, list[Any]]:
+        """What such calls are prepared to do, and the arrays as kernels read them."""
+        bound = bind(self.form.spec, arrays, where=WHERE)
+        held = [_raw(arrays[name], bound.arrays[name]) for name in self._names]
+        shapes = tuple((x.shape, steps_of(x)) for x in held if isinstance(x, np.ndarray))
+        kind = _kind(bound, dict(zip(self._names, held, strict=True)))
+        key = kind, tuple(bound.dtypes.items()), bound.origin, shapes
+        return cast(Ready, self._calls(key, lambda: self._made_ready(kind, bound, held))), held
+
+    def _made_ready(self, kind: Kind, bound: Bound, held: Sequence[Any]) -> Ready:
+        program = cast(Program, self._once(kind, lambda: cpu_program(self.form, kind, dump_after=self.dump_after)))
+        dtypes = self._once(("results", *bound.dtypes.items()), lambda: _result_dtypes(self.form, bound))
+        nodes, known = list(self.form.spec.outputs.values()), tuple(bound.dtypes.items())
+        integers = self._once(("integers", *known), lambda: Integers(nodes, bound.dtypes, self.form.plan))
+        over = self._once((kind, "in place"), lambda: in_place(program))
+        sizes = bound.sizes | program.lengths
+
+        def compiled(views: Mapping[str, View], arrays: Mapping[str, Any]) -> Compiled:
+            return self._compiled(kind, program, sizes, views, arrays)
+
+        return Ready(self.form, program, bound, held, sizes, dtypes, integers, over, compiled)
+
+    def _compiled(
+        self,
+        kind: Kind,
+        program: Program,
+        sizes: Mapping[str, int],
+        views: Mapping[str, View],
+        arrays: Mapping[str, Any],
+    ) -> Compiled:
+        """What calls with arrays of these shapes and strides run: many shapes share their code."""
+
+        def build(asked: Any) -> Compiled:
+            draft = plan_cpu(self.form, kind, program, sizes, views, asked, self.dump_after)
+            key = (kind, draft.layout, draft.schedule)
+            return cast(Compiled, self._once(key, lambda: _build(draft, self.dump_after)))
+
+        def make() -> tuple[Compiled, tuple[str, ...]]:
+            if self._asked != MEASURE:
+                return build(self._asked), ()
+            ways = self._ways(kind, program, sizes, views)
+            if len(ways) == 1:
+                return build(ways[0]), ("nothing to measure: there is one way to walk such rows",)
+            compiled, found = fastest(ways, build, arrays, sizes, views)
+            return compiled, found.lines(lambda word: plan_cpu(self.form, kind, program, sizes, views, word).schedule)
+
+        found, told = cast(Any, self._calls((kind, *views.items()), make))
+        self._last, self._told = found, told  # of whichever thread came last
+        return cast(Compiled, found)
+
+    def _ways(self, kind: Kind, program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> list[str]:
+        """The families that walk these arrays in different ways, the one by sizes alone first (``columns`` is that
+        where no rows lie side by side); that one alone where results must not follow from times."""
+        ways: dict[Any, str] = {}
+        for word in (Family.COLUMNS, *(w for w in FAMILIES if w is not Family.COLUMNS and not self.deterministic)):
+            draft = plan_cpu(self.form, kind, program, sizes, views, word)
+            ways.setdefault((draft.layout, draft.schedule), word)
+        return list(ways.values())
+
+    # --- what was done ------------------------------------------------------------
+
+    @property
+    def source(self) -> str:
+        """The generated source, which Numba takes, too, of the last kind of call (before the first: of float64)."""
+        if self._last is not None:
+            return self._last.module.source
+        return typical_cpu(self.form).source
+
+    @property
+    def schedule(self) -> str:
+        """How rows and threads met in the last call, in words."""
+        if self._last is None:
+            return f"chosen by the first call; {threads()} threads"
+        return f"{self._last.schedule}; {threads()} threads"
+
+    def explain(self) -> str:
+        """The form's explanation, and how this target runs it."""
+        lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}", f"  schedule: {self.schedule}"]
+        return "\n".join([*lines, *(f"  {line}" for line in self._told)]) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
+
+
+def _build(draft: CpuDraft, dump_after: str | None) -> Compiled:
+    begin = time.perf_counter()
+    module = print_cpu(draft, dump_after)
+    found = functions(module.source, [stage.name for stage in module.stages], module.params[: -len(RANGE)])
+    assert draft.schedule is not None
+    kind = ", ".join(f"{name} {getattr(dtype, '__name__', dtype)}" for name, dtype in draft.kind.dtypes)
+    outputs = ", ".join(r.name for r in draft.program.results)
+    LOG.info("%s on cpu for %s: %s; ready in %.3f s", outputs, kind, draft.schedule, time.perf_counter() - begin)
+    return Compiled(draft.program, draft.schedule, module, tuple(found[stage.name] for stage in module.stages))
+
+
+def _raw(given: Any, array: Any) -> Any:
+    """The array as kernels read it: narrow formats as their bits where NumPy has them, else as float32."""
+    if not isinstance(array, np.ndarray):
+        return array
+    if isinstance(given, np.ndarray) and given.dtype.name in BITS:
+        return plain(given)
+    return plain(array)
+
+
+def _result_dtypes(form: Form, bound: Bound) -> dict[str, np.dtype]:
+    return {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
+
+
+def _kind(bound: Bound, held: Mapping[str, Any]) -> Kind:
+    stored = tuple((n, x.dtype.name) for n, x in held.items() if isinstance(x, np.ndarray))
+    return Kind(tuple((n, _name(d)) for n, d in bound.dtypes.items()), stored)
+
+
+def _name(dtype: Any) -> Any:
+    if isinstance(dtype, type):
+        return dtype
+    return dtype.names[0] if dtype.names else dtype.name

@@ -1,0 +1,120 @@
+"""Schedules of CPU kernels: which functions a program becomes, and what each of them is shared out by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import prod
+from typing import Self
+
+from redalg.graph.node import walk
+from redalg.kernels.ir.layouts import steps_nodes
+from redalg.kernels.ir.one_hot import one_hot_of
+from redalg.kernels.ir.program import STORAGE, Module, Program
+
+TILE = 1024  # elements of a tile where a row is walked in tiles
+STRIP = 512  # elements of a row among which a position is searched for
+WHOLE = 8192  # the longest row that is one tile
+SPAN = 1 << 16  # elements of a split of a row whose elements are cheap
+STRIPE = 1024  # elements of a result that are gathered in the first-level cache on their way past the caches
+PAST = 1 << 25  # bytes of results that are worth it: what is read next would not find them in the caches
+BLOCK = 1024  # columns of rows that lie side by side, walked together
+ROWS = 64  # elements of a tile of such a block
+FEWEST = 1 << 10  # elements of a split of any row
+
+
+class Family(StrEnum):
+    """How threads share out the work; ``schedule=`` takes these words."""
+
+    ROWS = "rows"
+    SPLIT = "split"
+    COLUMNS = "columns"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+FAMILIES = tuple(Family)
+
+
+@dataclass(frozen=True)
+class CpuSchedule:
+    """How a CPU walks the rows of a program.
+
+    ``resident``: a row is one tile, which stays in the first-level caches. ``split``: a row is cut into splits of a
+    length that depends on nothing but the sizes; splits are shared out among threads, and their states are merged in
+    the order of the stream, so that every number of threads gives the same bits. ``across``: axes of rows that lie side
+    by side in memory while the stream does not; blocks of them are walked together, one element of the stream after the
+    other. ``past``: results with an element for each of the stream go to memory past the caches, which spares reading
+    the lines they are written to.
+    """
+
+    resident: bool = False
+    split: bool = False
+    across: tuple[str, ...] = ()
+    past: bool = False
+
+    @property
+    def family(self) -> Family:
+        return Family.SPLIT if self.split else Family.ROWS
+
+    def __str__(self) -> str:
+        what = f"blocks of {BLOCK} rows side by side along {','.join(self.across)}" if self.across else "rows"
+        end = "; results go past the caches" if self.past else ""
+        if self.split:
+            return (
+                f"{what} in splits, shared out among threads; their states are merged in the order of the stream{end}"
+            )
+        how = f"as one tile of at most {WHOLE} elements" if self.resident else "in tiles"
+        return f"{what} shared out among threads, each walked {how}{end}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One function of a module. It takes a range of what it counts: "rows", or "splits" (those of a row together).
+
+    ``does`` says what it computes, for its docstring.
+    """
+
+    name: str
+    counts: str
+    does: str = ""
+
+
+@dataclass(frozen=True)
+class CpuModule(Module):
+    """Functions that share their arguments and run one after the other; `Module.entry` is the first."""
+
+    stages: tuple[Stage, ...] = ()
+
+    def renamed(self, source: str, names: Mapping[str, str]) -> Self:
+        stages = tuple(replace(s, name=names.get(s.name, s.name)) for s in self.stages)
+        return replace(super().renamed(source, names), stages=stages)
+
+
+def past_caches(program: Program, sizes: Mapping[str, int]) -> bool:
+    """Whether what is written for every element is more than caches hold, and rows are long enough for whole lines."""
+    kept = [r for r in program.results if r.keeps]
+    written = sum(prod(sizes[a] for a in r.axes) * STORAGE[r.dtype] for r in kept)
+    return (
+        bool(kept) and not program.columns and written >= PAST and prod(sizes[a] for a in program.stream) >= STRIPE // 4
+    )
+
+
+def span_of(program: Program, sizes: Mapping[str, int]) -> int:
+    """Elements of the stream in one split: fewer where an element is dear.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["logsumexp"]), {"x": "float32"})
+    >>> span_of(program, {"i": 1, "j": 1 << 20})
+    65536
+    """
+    steps = [s for p in program.passes for s in (*p.lift, *p.update)]
+    nodes = [*steps_nodes(steps), *(r.node for r in program.results)]
+    loops = [n for n in walk(*nodes) if n.op == "reduce" and one_hot_of(n) is None]
+    inner = [prod(sizes.get(a, 1) for a in n.attr.axes) for n in loops]
+    columns = prod(sizes[a] for a in program.columns)
+    each = max([1, *inner]) * min(columns, BLOCK) if inner else min(columns, BLOCK)
+    return max(FEWEST, SPAN // max(1, each))

@@ -1,0 +1,37 @@
+"""What generated CUDA kernels do that Python has no word for: memory, copies, shuffles, clusters, arrivals, keys.
+
+A function is made when its name is first asked for (there are several hundred); `names` lists them, and the modules
+they come from describe them. Each has a plain Python emulation of the same name in `redalg.kernels.emulate.intrinsics`.
+
+>>> from redalg.kernels.cuda.intrinsics import load_bfloat16x8, shfl_xor_f32
+>>> len([n for n in names() if n.startswith("load_stream_bfloat16")])
+5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from redalg.kernels.cuda.intrinsics import async_copies, cluster, memory, packed_keys, warp
+from redalg.kernels.cuda.intrinsics.memory import POINTEE
+
+__all__ = ["POINTEE", "names"]
+_MAKERS: dict[str, Callable[[], Any]] = {
+    **memory.MAKERS,
+    **async_copies.MAKERS,
+    **warp.MAKERS,
+    **cluster.MAKERS,
+    **packed_keys.MAKERS,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every function of this module."""
+    return tuple(_MAKERS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MAKERS:
+        raise AttributeError(f"module {__name__!r} has no function {name!r}")
+    return globals().setdefault(name, _MAKERS[name]())

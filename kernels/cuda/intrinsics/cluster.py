@@ -1,0 +1,140 @@
+"""What the blocks of a cluster, and those of a grid, do together (compute capability 9.0 for the former).
+
+``cluster_rank()``, ``cluster_size()``; ``cluster_sync()`` is a barrier of all threads of the cluster that also orders
+their memory. ``dsm_load_<t>(array, index, rank)`` reads an element of the array that block `rank` declares where this
+one declares `array`, ``dsm_store_<t>(array, index, rank, value)`` writes one; between writing and reading there must
+be a `cluster_sync`, and one before the block that is read ends (PTX ISA 9.0, "mapa", "barrier.cluster").
+
+``splits_sync(pointer, i, count)`` is a barrier of all threads of `count` blocks, which all call it once with the same
+uint32, 0 before: it orders their memory. All of them must be running, as those of a cooperative launch are.
+``atomic_inc_acq_rel(pointer, i)`` adds 1 to a uint32 and gives what it held; it orders memory on both sides.
+``fence_gpu()`` makes what this thread wrote before visible to other blocks before what it writes afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from numba import types
+
+from redalg.kernels.code.functions import (
+    GLOBAL,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    KINDS,
+    LLVM,
+    SHARED,
+    VOID,
+    as_width,
+    function,
+    inline,
+    instruction,
+    numeric,
+)
+
+# kind -> type of the instruction, register letter, LLVM type of the register
+REGISTER = {
+    "f32": ("b32", "r", I32),
+    "f64": ("b64", "l", I64),
+    "i32": ("b32", "r", I32),
+    "u32": ("b32", "r", I32),
+    "i64": ("b64", "l", I64),
+    "u64": ("b64", "l", I64),
+    "b1": ("b8", "h", I16),
+}
+
+
+def _remote(context: Any, b: Any, kind: Any, array: Any, index: Any, rank: Any) -> Any:
+    """The address, in the cluster's shared memory, of an element in another block."""
+    place = b.gep(context.make_array(kind)(context, b, array).data, [index])
+    own = b.ptrtoint(b.addrspacecast(place, place.type.pointee.as_pointer(SHARED)), I32)
+    return inline(b, "mapa.shared::cluster.u32 $0, $1, $2;", "=r,r,r", I32, [own, as_width(b, rank, I32)])
+
+
+def _dsm_load(kind: str) -> Any:
+    suffix, letter, register = REGISTER[kind]
+
+    def typed(array: Any, index: Any, rank: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            at = _remote(context, b, sig.args[0], *args)
+            text = f"ld.shared::cluster.{suffix} $0, [$1];"
+            found = inline(b, text, f"={letter},r,~{{memory}}", register, [at], effects=True)
+            if kind == "b1":
+                return b.icmp_unsigned("!=", b.trunc(found, I8), I8(0))
+            return b.bitcast(found, LLVM[KINDS[kind]])
+
+        return KINDS[kind](array, index, rank), body
+
+    return function(f"dsm_load_{kind}", "array index rank", typed)
+
+
+def _dsm_store(kind: str) -> Any:
+    suffix, letter, register = REGISTER[kind]
+
+    def typed(array: Any, index: Any, rank: Any, value: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            at = _remote(context, b, sig.args[0], *args[:3])
+            given = b.zext(args[3], I16) if args[3].type == I1 else b.bitcast(args[3], register)
+            text = f"st.shared::cluster.{suffix} [$0], $1;"
+            inline(b, text, f"r,{letter},~{{memory}}", VOID, [at, given], effects=True)
+
+        return types.void(array, index, rank, KINDS[kind]), body
+
+    return function(f"dsm_store_{kind}", "array index rank value", typed)
+
+
+def _register(name: str, special: str) -> Any:
+    return numeric(name, (), "i32", lambda b: inline(b, f"mov.u32 $0, %{special};", "=r", I32, []))
+
+
+def _atomic_inc() -> Any:
+    def typed(pointer: Any, index: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            place = b.gep(args[0], [args[1]])
+            at = b.ptrtoint(b.addrspacecast(place, place.type.pointee.as_pointer(GLOBAL)), I64)
+            text = "atom.acq_rel.gpu.global.add.u32 $0, [$1], 1;"
+            return b.zext(inline(b, text, "=r,l,~{memory}", I32, [at], effects=True), I64)
+
+        return types.int64(pointer, index), body
+
+    return function("atomic_inc_acq_rel", "pointer index", typed)
+
+
+MEET = (  # the first thread of a block counts it in and waits until all are there; the others wait for that thread
+    "{ .reg .pred p; .reg .u32 n; barrier.sync 0; mov.u32 n, %tid.x; setp.ne.u32 p, n, 0; @p bra DONE; "
+    "fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 n, [$0], 1; "
+    "WAIT: ld.acquire.gpu.global.u32 n, [$0]; setp.lt.u32 p, n, $1; @p bra WAIT; fence.acq_rel.gpu; "
+    "DONE: barrier.sync 0; }"
+)
+
+
+def _splits_sync() -> Any:
+    def typed(pointer: Any, index: Any, count: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            place = b.gep(args[0], [args[1]])
+            at = b.ptrtoint(b.addrspacecast(place, place.type.pointee.as_pointer(GLOBAL)), I64)
+            inline(b, MEET, "l,r,~{memory}", VOID, [at, as_width(b, args[2], I32)], effects=True)
+
+        return types.void(pointer, index, count), body
+
+    return function("splits_sync", "pointer index count", typed)
+
+
+BARRIER = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+MAKERS: dict[str, Callable[[], Any]] = {
+    "cluster_rank": partial(_register, "cluster_rank", "cluster_ctarank"),
+    "cluster_size": partial(_register, "cluster_size", "cluster_nctarank"),
+    "cluster_sync": partial(instruction, "cluster_sync", BARRIER, "~{memory}"),
+    "cluster_arrive": partial(instruction, "cluster_arrive", "barrier.cluster.arrive.release.aligned;", "~{memory}"),
+    "cluster_wait": partial(instruction, "cluster_wait", "barrier.cluster.wait.acquire.aligned;", "~{memory}"),
+    "fence_gpu": partial(instruction, "fence_gpu", "fence.acq_rel.gpu;", "~{memory}"),
+    "splits_sync": _splits_sync,
+    "atomic_inc_acq_rel": _atomic_inc,
+    **{f"dsm_load_{k}": partial(_dsm_load, k) for k in REGISTER},
+    **{f"dsm_store_{k}": partial(_dsm_store, k) for k in REGISTER},
+}

@@ -1,0 +1,53 @@
+"""A float32 with its position in one word (`redalg.kernels.lower.packed_keys`): what one unsigned comparison orders.
+
+``key_of(value, place)`` for a position below 2^32 - 1: larger values are larger keys, NaN is above all, and of equal
+values the lower position is. ``key_value(key)`` and ``key_place(key)`` take a key apart (the sign of a zero is lost);
+the key of no element, 0, gives -inf and -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+
+from redalg.kernels.code.functions import F32, I32, I64, as_width, function, numeric
+
+SIGN = 1 << 31
+
+
+def _key_of() -> Any:
+    def typed(value: Any, place: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            value = b.fadd(args[0], F32(0.0))  # -0.0 becomes 0.0, which it equals
+            bits = b.bitcast(value, I32)
+            upper = b.xor(bits, b.or_(b.ashr(bits, I32(31)), I32(SIGN)))
+            upper = b.select(b.fcmp_unordered("uno", value, value), I32(0xFFFFFFFE), upper)  # no key has all bits set
+            lower = b.not_(as_width(b, args[1], I32))
+            return b.or_(b.shl(b.zext(upper, I64), I64(32)), b.zext(lower, I64))
+
+        return types.uint64(types.float32, place), body
+
+    return function("key_of", "value place", typed)
+
+
+def _none(b: Any, key: Any) -> Any:
+    return b.icmp_unsigned("==", key, I64(0))
+
+
+def _value(b: Any, key: Any) -> Any:
+    upper = b.trunc(b.lshr(key, I64(32)), I32)
+    flip = b.or_(b.not_(b.ashr(upper, I32(31))), I32(SIGN))
+    return b.select(_none(b, key), F32(float("-inf")), b.bitcast(b.xor(upper, flip), F32))
+
+
+def _place(b: Any, key: Any) -> Any:
+    return b.select(_none(b, key), I64(-1), b.zext(b.not_(b.trunc(key, I32)), I64))
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "key_of": _key_of,
+    "key_value": lambda: numeric("key_value", ("u64",), "f32", _value),
+    "key_place": lambda: numeric("key_place", ("u64",), "i64", _place),
+}

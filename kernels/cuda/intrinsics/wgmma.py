@@ -1,0 +1,385 @@
+"""Tensor cores of compute capability 9.0 (Hopper): tiles of matrices in shared memory and in registers.
+
+Tiles lie in shared memory as the tensor memory accelerator writes them: chunks of 64 columns of 16 bits, row by row,
+128 bytes a row, swizzled by 128 bytes (PTX ISA 9.0, "Asynchronous warpgroup level matrix"). A tile in the registers of
+a warpgroup is a local array: element k of a thread lies in row ``16·warp + lane/4 + 8·(k/2 mod 2)`` and column
+``8·(k/4) + 2·(lane mod 4) + k mod 2``.
+
+Multiplications are asynchronous: what they read and write belongs to them until a wait that names it. Functions that
+depend on the shape of a tile are made by a call at the head of a generated module: ``tile_product``, ``wgmma_wait``,
+``setmaxnreg``, ``tma_load``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from redalg.kernels.code.functions import (
+    F32,
+    I32,
+    I64,
+    LLVM,
+    VOID,
+    Body,
+    function,
+    inline,
+    instruction,
+    kind_of,
+    numeric,
+)
+
+CHUNK = 64  # columns of a tile that lie in one row of 128 bytes
+STEP = 16  # terms of a sum of products that one instruction adds
+MEMORY = "~{memory}"
+TYPE = {"bfloat16": "bf16", "float16": "f16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2"}
+
+
+# --- arrays of registers ---------------------------------------------------------------------------------------------
+
+
+def _read(b: Any, data: Any, count: int) -> list[Any]:
+    return [b.load(b.gep(data, [I32(k)])) for k in range(count)]
+
+
+def _write(b: Any, data: Any, values: Sequence[Any]) -> None:
+    for k, value in enumerate(values):
+        b.store(value, b.gep(data, [I32(k)]))
+
+
+def _data(context: Any, b: Any, kind: Any, array: Any) -> Any:
+    return context.make_array(kind)(context, b, array).data
+
+
+def _registers(numbers: Iterable[int]) -> str:
+    return "{" + ", ".join(f"${k}" for k in numbers) + "}"
+
+
+def _chunk_offset(step: int, rows: int) -> int:
+    """Bytes from the first 16 terms to those of a step: chunks of 64 terms, of `rows` rows of 128 bytes each."""
+    return (step // 4) * rows * 128 + (step % 4) * 32
+
+
+def tile_product(
+    columns: int,
+    terms: int,
+    dtype: str,
+    a: str = "registers",
+    rows: int = 64,
+    b_rows: int = 64,
+    fresh: bool = True,
+    transposed: bool = False,
+    first: int = 0,
+) -> Any:
+    """``product(tile, a, b)``: tile[64, columns] (+)= A[64, terms]·B, started and committed as one group.
+
+    ``a``: "registers" (a local array of 4 words for every 16 terms) or "shared" (a descriptor; its chunks have `rows`
+    rows). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
+    chunks have `b_rows` rows. ``fresh`` overwrites the tile, else products are added to it. ``first``: the 16 terms to
+    begin with. ``dtype``: of both, or "A/B" of float8; there, `terms` and `first` count pairs of terms, and B is given
+    as [columns, terms].
+    """
+    kind = ".".join(TYPE[d] for d in (dtype.split("/") * 2)[:2])
+    pairs = 2 if "float8" in dtype else 1
+    count, steps = columns // 2, -(-terms // STEP)
+    tied = 0 if fresh else count
+    given = 4 * steps if a == "registers" else 1
+    place = count + tied
+    lines = ["{ .reg .b64 xa, xb; wgmma.fence.sync.aligned;"]
+    tile = _registers(range(count))
+    shape = f"m64n{columns}k{STEP * pairs}"
+    for k in range(steps):
+        s = k + first
+        along = s * STEP * 128 if transposed else _chunk_offset(s, b_rows)
+        lines.append(f"add.s64 xb, ${place + given}, {along >> 4};")
+        if a == "registers":
+            left, ends = _registers(range(place + 4 * k, place + 4 * k + 4)), f"1, 1, {int(transposed)}"
+        else:
+            lines.append(f"add.s64 xa, ${place}, {_chunk_offset(s, rows) >> 4};")
+            left, ends = "xa", f"1, 1, 0, {int(transposed)}" if pairs == 1 else "1, 1"
+        scale = 0 if fresh and k == 0 else 1
+        lines.append(f"wgmma.mma_async.sync.aligned.{shape}.f32.{kind} {tile}, {left}, xb, {scale}, {ends};")
+    text = " ".join([*lines, "wgmma.commit_group.sync.aligned; }"])
+    letters = ["=f"] * count + [str(k) for k in range(tied)] + (["r"] * given if a == "registers" else ["l"])
+    constraints = ",".join([*letters, "l", MEMORY])
+
+    def typed(acc: Any, left: Any, right: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            data = _data(context, b, sig.args[0], args[0])
+            values = _read(b, data, count) if tied else []
+            if a == "registers":
+                values += _read(b, _data(context, b, sig.args[1], args[1]), given)
+            else:
+                values.append(args[1])
+            shape = ir.LiteralStructType([F32] * count)
+            made = inline(b, text, constraints, shape, [*values, args[2]], effects=True)
+            _write(b, data, [b.extract_value(made, k) for k in range(count)])
+
+        return types.void(acc, left if a == "registers" else types.uint64, types.uint64), body
+
+    return function("tile_product", "tile left right", typed)
+
+
+def wgmma_wait(groups: int, count: int, held: int = 0) -> Any:
+    """``wait(tile)`` or, with `held` words, ``wait(tile, words)``: until at most `groups` groups are under way.
+
+    `count` elements of the tile may be read from here on, and the words, which a product has read, be written.
+    """
+    letters = ["=f"] * count + [str(k) for k in range(count)] + ["r"] * held + [MEMORY]
+    text = f"wgmma.wait_group.sync.aligned {groups};"
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        data = _data(context, b, sig.args[0], args[0])
+        values = _read(b, data, count)
+        if held:
+            values += _read(b, _data(context, b, sig.args[1], args[1]), held)
+        shape = ir.LiteralStructType([F32] * count)
+        made = inline(b, text, ",".join(letters), shape, values, effects=True)
+        _write(b, data, [b.extract_value(made, k) for k in range(count)])
+
+    if held:
+        return function("wgmma_wait", "tile words", lambda tile, words: (types.void(tile, words), body))
+    return function("wgmma_wait", "tile", lambda tile: (types.void(tile), body))
+
+
+def setmaxnreg(count: int, more: bool) -> Any:
+    """``set()``: from here on each thread of the warpgroup has `count` registers, more or fewer than before."""
+    text = f"setmaxnreg.{'inc' if more else 'dec'}.sync.aligned.u32 {count};"
+    return instruction("setmaxnreg", text, MEMORY)
+
+
+def tma_load(dimensions: int, pair: bool = False) -> Any:
+    """``load(address, map, barrier, x, y, …)``: a box of a tensor to shared memory; its bytes count at the barrier.
+
+    ``pair``: the box and the count come to both blocks of a cluster of two, at the same addresses (multicast).
+    """
+    places = ", ".join(f"${3 + k}" for k in range(dimensions))
+    load = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+    text = f"{load} [$0], [$1, {{{places}}}], [$2];"
+    if pair:
+        text = f"{{ .reg .b16 both; mov.b16 both, 3; {load}.multicast::cluster [$0], [$1, {{{places}}}], [$2], both; }}"
+    constraints = "r,l,r," + "r," * dimensions + MEMORY
+    takes = (types.int32, types.uint64, types.int32, *[types.int32] * dimensions)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, constraints, VOID, args, effects=True)
+
+    names = "address map barrier " + " ".join(f"at{k}" for k in range(dimensions))
+    return function("tma_load", names, lambda *_: (types.void(*takes), body))
+
+
+def tma_store(dimensions: int) -> Any:
+    """``store(address, map, x, y, …)``: a box from shared memory to a tensor, but for what lies outside of the tensor.
+
+    The box belongs to the copy engine until the same thread has passed ``tma_store_wait``.
+    """
+    places = ", ".join(f"${2 + k}" for k in range(dimensions))
+    text = f"cp.async.bulk.tensor.{dimensions}d.global.shared::cta.bulk_group [$1, {{{places}}}], [$0];"
+    text += " cp.async.bulk.commit_group;"
+    constraints = "r,l," + "r," * dimensions + MEMORY
+    takes = (types.int32, types.uint64, *[types.int32] * dimensions)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, constraints, VOID, args, effects=True)
+
+    names = "address map " + " ".join(f"at{k}" for k in range(dimensions))
+    return function("tma_store", names, lambda *_: (types.void(*takes), body))
+
+
+# --- functions of one shape ------------------------------------------------------------------------------------------
+
+
+def _shared_base() -> Any:
+    """The first address of the block's shared memory of run-time size, rounded up to 1024 bytes."""
+
+    def typed(array: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            data = _data(context, b, sig.args[0], args[0])
+            text = "{ .reg .u64 a; cvta.to.shared.u64 a, $1; cvt.u32.u64 $0, a; }"
+            at = inline(b, text, "=r,l", I32, [b.ptrtoint(data, I64)])
+            return b.and_(b.add(at, I32(1023)), I32(-1024))
+
+        return types.int32(array), body
+
+    return function("shared_base", "array", typed)
+
+
+def _descriptor() -> Any:
+    """``descriptor(address, leading)``: of a tile in shared memory; `leading` bytes from one chunk to the next."""
+
+    def body(b: Any, address: Any, leading: Any) -> Any:
+        low = b.lshr(b.and_(address, I32(0x3FFFF)), I32(4))
+        leading_bits = b.shl(b.lshr(leading, I32(4)), I32(16))
+        low = inline(
+            b, "mov.b32 $0, $1;", "=r,r", I32, [b.or_(low, leading_bits)]
+        )  # nothing is found in 64 bits above it
+        return b.or_(b.zext(low, I64), I64((1024 >> 4) << 32 | 1 << 62))
+
+    return numeric("descriptor", ("i32", "i32"), "u64", body)
+
+
+def _pack(dtype: str) -> Any:
+    """``pack_<dtype>(a, b)``: two numbers, rounded once, in one word, `a` in its lower half."""
+    text = f"cvt.rn.{TYPE[dtype]}x2.f32 $0, $2, $1;"
+    return numeric(f"pack_{dtype}", ("f32", "f32"), "u32", lambda b, x, y: inline(b, text, "=r,f,f", I32, [x, y]))
+
+
+def _load_matrices() -> Any:
+    """``ldmatrix_x4(words, k, address)``: words[k … k + 3], the fragments of a 16 × 16 part of a left operand."""
+
+    def typed(words: Any, k: Any, address: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            text = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];"
+            shape = ir.LiteralStructType([I32] * 4)
+            made = inline(b, text, f"=r,=r,=r,=r,r,{MEMORY}", shape, [args[2]], effects=True)
+            data = _data(context, b, sig.args[0], args[0])
+            for j in range(4):
+                b.store(b.extract_value(made, j), b.gep(data, [b.add(args[1], I64(j))]))
+
+        return types.void(words, types.int64, types.int32), body
+
+    return function("ldmatrix_x4", "words k address", typed)
+
+
+def _store_matrices() -> Any:
+    """``stmatrix_x4(address, a, b, c, d)``: words of four 8 × 8 matrices to rows of 16 bytes in shared memory."""
+    text = "stmatrix.sync.aligned.m8n8.x4.shared.b16 [$0], {$1, $2, $3, $4};"
+    takes = (types.int32, *[types.uint32] * 4)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, f"r,r,r,r,r,{MEMORY}", VOID, args, effects=True)
+
+    return function("stmatrix_x4", "address a b c d", lambda *_: (types.void(*takes), body))
+
+
+def _copy_vector() -> Any:
+    """``copy_vector(pointer, index, address)``: 16 bytes from shared memory to element `index` and those after it."""
+    text = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1]; st.global.v4.b32 [$0], {a, b, c, d}; }"
+
+    def typed(pointer: Any, index: Any, address: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            inline(b, text, f"l,r,{MEMORY}", VOID, [place, args[2]], effects=True)
+
+        return types.void(pointer, types.int64, types.int32), body
+
+    return function("copy_vector", "pointer index address", typed)
+
+
+def _stage_at() -> Any:
+    """``stage_at(first, size, k)``: the address of element k in shared memory.
+
+    In 32 bits: the compiler finds it in uniform registers, where the same sum of Python's integers takes others.
+    """
+    return numeric("stage_at", ("i32", "i32", "i32"), "i32", lambda b, first, size, k: b.add(first, b.mul(size, k)))
+
+
+def _count(text: str, constraints: str, names: str, takes: Sequence[Any], gives: Any = types.void) -> Any:
+    """A function of a counter in global memory, ``(pointer, index, …)``. Its address is $1, or $0 if it gives none."""
+
+    def typed(pointer: Any, index: Any, *_: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            found = inline(b, text, constraints, VOID if gives is types.void else I32, [place, *args[2:]], effects=True)
+            return None if gives is types.void else found
+
+        return gives(pointer, types.int64, *takes), body
+
+    return function("count", f"pointer index {names}", typed)
+
+
+def _pure(name: str, text: str, constraints: str, gives: str, takes: Sequence[str]) -> Any:
+    return numeric(name, takes, gives, lambda b, *a: inline(b, text, constraints, LLVM[kind_of(gives)], a))
+
+
+def _convert() -> Any:
+    """``f32_i32(i)``: a position below 2^24 as a float, exactly."""
+    return numeric("f32_i32", ("i32",), "f32", lambda b, i: b.sitofp(i, F32))
+
+
+def _has_bit() -> Any:
+    """``has_bit(word, k)``: whether bit k is set."""
+
+    def body(b: Any, word: Any, k: Any) -> Any:
+        return b.trunc(b.lshr(word, k), ir.IntType(1))
+
+    return numeric("has_bit", ("u32", "i32"), "b1", body)
+
+
+WAIT = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], $1; @p bra D; bra W; D: }"
+ARRIVE = "{ .reg .pred p; setp.ne.s32 p, $1, 0; @p mbarrier.arrive.shared::cta.b64 _, [$0]; }"
+# Counts at the barrier of both blocks of a pair, which lies at one address in each.
+ARRIVE_PAIR = (
+    "{ .reg .pred p; .reg .b32 a, b; setp.ne.s32 p, $1, 0; "
+    "mapa.shared::cluster.u32 a, $0, 0; mapa.shared::cluster.u32 b, $0, 1; "
+    "@p mbarrier.arrive.shared::cluster.b64 _, [a]; @p mbarrier.arrive.shared::cluster.b64 _, [b]; }"
+)
+# Until a counter that other blocks raise has reached a number. What they wrote before is seen from here on, by bulk
+# copies too (PTX ISA 9.0, "Proxies": these are another way to memory than loads and stores).
+COUNT_WAIT = (
+    "{ .reg .pred p; .reg .b32 v; W: ld.acquire.gpu.global.s32 v, [$0]; setp.ge.s32 p, v, $1; @p bra D; "
+    "nanosleep.u32 40; bra W; D: fence.proxy.async.global; }"
+)
+_do = partial(partial, instruction)
+MAKERS: dict[str, Callable[[], Any]] = {
+    "shared_base": _shared_base,
+    "descriptor": _descriptor,
+    "ldmatrix_x4": _load_matrices,
+    "stmatrix_x4": _store_matrices,
+    "copy_vector": _copy_vector,
+    "tma_store_wait": _do("tma_store_wait", "cp.async.bulk.wait_group.read 0;", MEMORY),
+    "stage_at": _stage_at,
+    "pack_bfloat16": partial(_pack, "bfloat16"),
+    "pack_float16": partial(_pack, "float16"),
+    "mbarrier_init": _do(
+        "mbarrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")
+    ),
+    "fence_mbarrier_init": _do("fence_mbarrier_init", "fence.mbarrier_init.release.cluster;", MEMORY),
+    "mbarrier_expect_tx": _do(
+        "mbarrier_expect_tx",
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;",
+        f"r,r,{MEMORY}",
+        "",
+        ("i32", "i32"),
+    ),
+    "mbarrier_arrive": _do("mbarrier_arrive", ARRIVE, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "mbarrier_arrive_pair": _do("mbarrier_arrive_pair", ARRIVE_PAIR, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "mbarrier_wait": _do("mbarrier_wait", WAIT, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "named_barrier_sync": _do("named_barrier_sync", "bar.sync $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "named_barrier_arrive": _do("named_barrier_arrive", "bar.arrive $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "opaque": _do("opaque", "mov.b32 $0, $1;", "=r,r", "i32", ("i32",)),
+    "warp_uniform": _do("warp_uniform", "shfl.sync.idx.b32 $0, $1, 0, 31, -1;", "=r,r", "i32", ("i32",)),
+    "quotient": partial(_pure, "quotient", "div.u32 $0, $1, $2;", "=r,r,r", "i32", ("i32", "i32")),
+    "exp2_fast": partial(_pure, "exp2_fast", "ex2.approx.ftz.f32 $0, $1;", "=f,f", "f32", ("f32",)),
+    "f32_i32": _convert,
+    "has_bit": _has_bit,
+    "shared_load_b32": _do("shared_load_b32", "ld.shared.b32 $0, [$1];", f"=r,r,{MEMORY}", "i32", ("i32",)),
+    "shared_store_b32": _do("shared_store_b32", "st.shared.b32 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "shared_load_f32": _do("shared_load_f32", "ld.shared.f32 $0, [$1];", f"=f,r,{MEMORY}", "f32", ("i32",)),
+    "shared_store_f32": _do("shared_store_f32", "st.shared.f32 [$0], $1;", f"r,f,{MEMORY}", "", ("i32", "f32")),
+    "fence_proxy_async": _do("fence_proxy_async", "fence.proxy.async.shared::cta;", MEMORY),
+    # What this thread wrote, before bulk copies that follow a barrier, a `counter_add_release` of any of its threads
+    # and a `counter_wait_acquire`: the count releases what all of them wrote before the barrier.
+    "fence_proxy_async_global": _do("fence_proxy_async_global", "fence.proxy.async.global;", MEMORY),
+    "counter_add_release": partial(_count, "red.release.gpu.global.add.s32 [$0], 1;", f"l,{MEMORY}", "", ()),
+    "counter_wait_acquire": partial(_count, COUNT_WAIT, f"l,r,{MEMORY}", "least", (types.int32,)),
+    "counter_add_acq_rel": partial(
+        _count, "atom.acq_rel.gpu.global.add.s32 $0, [$1], 1;", f"=r,l,{MEMORY}", "", (), types.int32
+    ),
+    "fma_f32": partial(_pure, "fma_f32", "fma.rn.f32 $0, $1, $2, $3;", "=f,f,f,f", "f32", ("f32", "f32", "f32")),
+}
+
+
+def names() -> tuple[str, ...]:
+    """Every function of this module that has one shape."""
+    return tuple(MAKERS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in MAKERS:
+        raise AttributeError(f"module {__name__!r} has no function {name!r}")
+    return globals().setdefault(name, MAKERS[name]())

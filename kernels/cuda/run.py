@@ -1,0 +1,482 @@
+"""`CudaRun`: a form as one call on an NVIDIA GPU. What a call needs is worked out once for every kind of call."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.kernels.cuda.admit import NUMBERS, admitted
+from redalg.kernels.cuda.counters import Counters
+from redalg.kernels.cuda.integers import looking
+from redalg.kernels.cuda.measure import measured
+from redalg.kernels.cuda.out import Receiving, filled
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.schedule import current
+from redalg.kernels.launch import driver
+from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
+from redalg.kernels.launch.driver import Launch, NotLaunched
+from redalg.kernels.launch.planned import Planned
+from redalg.kernels.launch.store import Once
+from redalg.kernels.launch.zero_length import definition_of_zero_length
+from redalg.kernels.pipeline import NAMES, plan, plans, typical
+from redalg.kernels.programs import named
+from redalg.kernels.schedule.choose import Override
+from redalg.kernels.schedule.target import Target
+from redalg.kernels.schedule.tuning import MEASURE
+from redalg.kernels.tile.tensor_maps import TensorMaps, places
+from redalg.numeric.binding import with_readings
+from redalg.shown import Shown
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+WHERE = "the call"
+
+
+class CudaRun(Shown):
+    """A form compiled for CUDA: ``run(Q=…, K=…, out=None, stream=None)``.
+
+    Arrays of PyTorch, CuPy, Numba or JAX on a GPU are read where they are, whatever their strides; NumPy arrays are
+    copied there. The same kind comes back. Work is enqueued on the caller's current stream (or `stream`) and may be
+    captured in a CUDA graph. `out` receives the results instead of new arrays; where it overlaps an operand, they are
+    computed elsewhere and copied, unless the kernel reads every element before, and only for, the one that takes its
+    place.
+
+    ``schedule="measure"``: the first call with arrays of a kind times the schedules the model finds best on them
+    (seconds, most of it compiling) and keeps the fastest, also on disk; `deterministic` leaves those that add in the
+    same order. Such a call cannot be captured, nor can one whose integers might leave int64 (sums of int64, products of
+    int32): it looks at their magnitudes on the device first, and NumPy computes it where these leave it open.
+
+    Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
+    mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. There float8 is read as
+    it is and multiplied as 16 bits, which hold it exactly, and, with ``schedule="tf32"`` alone, float32 is rounded to
+    tf32 (each factor by a relative 2^-11). Sums are kept in float32, weights are rounded to the tensors' type before
+    they multiply (a relative 2^-8 for bfloat16, 2^-11 for float16, of Σ|weight·value|). ``schedule="block"``, or any
+    other of the families, computes without that rounding.
+    Specs whose last fold is a GEMM run there too, float8 included: what makes an operand is a kernel of
+    its own before the product's, or part of it with ``schedule="fused_prologue"``, and an operand that is no tensor and
+    no cast is rounded once, as weights are. Sums of 128 float8 products are added in float32 (each is off by at most
+    4·33·2^-13 of Σ|L·R|).
+
+    `dump_after`: the name of a pass of `redalg.kernels.pipeline`, after which what there is of the kernel is printed,
+    once for every kind of call.
+
+    Raises: RedalgError, in four parts, for arrays that do not fit the spec, mixed kinds or devices, a schedule that
+    breaks a law of the program, a pass that there is not, and whatever the driver refuses.
+
+    >>> import numpy as np
+    >>> import redalg as ra
+    >>> from redalg.kernels.launch.driver import available
+    >>> form = ra.derive_incremental(ra.catalog["max_abs_scaling"])
+    >>> if available():
+    ...     run = form.compile("cuda")
+    ...     assert run(x=np.array([[1.0, -4.0]])).tolist() == [[0.25, -1.0]]
+    ...     assert "cuda" in run.source and "Schedule" in str(run.schedule) and "target:   cuda" in run.explain()
+
+    Without a GPU, `redalg.explore.kernel` prints what would be launched.
+    """
+
+    target = "cuda"
+
+    def __init__(
+        self, form: Form, schedule: Override = None, deterministic: bool = False, dump_after: str | None = None
+    ) -> None:
+        named(dump_after, NAMES, "form.compile")
+        driver.require()
+        self.form, self.requested, self.deterministic = form, current(schedule), deterministic
+        self.dump_after = dump_after
+        self._names = tuple(t.name for t in form.spec.tensors)
+        self._aliased = any(t.array for t in form.spec.tensors)
+        self._single = len(form.spec.outputs) == 1
+        self._ready: dict[Any, Ready] = {}
+        self._refused: dict[Any, list[NotLaunched]] = defaultdict(
+            list
+        )  # plans that the device refused, by kind of call
+        self.looks = True  # at integers that might leave int64
+        self._once = Once()
+        self._last: Ready | None = None
+
+    def __reduce__(self) -> Any:
+        return CudaRun, (self.form, self.requested, self.deterministic, self.dump_after)
+
+    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        if self._aliased:
+            arrays = dict(with_readings(self.form.spec.tensors, arrays))
+        try:
+            given = [arrays[name] for name in self._names]
+            first = next((a for a in given if not isinstance(a, int | float)), None)
+            framework = framework_of(first)
+            assert framework is not None
+            key = (framework.kind, len(arrays), *_key(framework, given))
+            ready = self._ready[key]
+        except (KeyError, AttributeError, AssertionError, TypeError, RedalgError):
+            ready = self._prepared(arrays, stream)
+            given = [arrays[name] for name in self._names]
+        try:
+            return ready(given, out, stream)
+        except NotLaunched as error:
+            return self._with_next(ready, error, out, stream, arrays)
+
+    def _with_next(self, ready: Ready, error: NotLaunched, out: Any, stream: Any, arrays: Mapping[str, Any]) -> Any:
+        """The call by the next plan, where the device refused to launch one that nobody asked for by name."""
+        self._require_others(error)
+        self._refused[ready.key].append(error)
+        self._ready.pop(ready.key, None)
+        return self(out=out, stream=stream, **arrays)
+
+    # --- once per kind of call ---------------------------------------------------------------------------------------
+
+    def _prepared(self, arrays: Mapping[str, Any], stream: Any) -> Ready:
+        framework, dtypes = admitted(self.form, arrays)
+        given = [arrays[name] for name in self._names]
+        key = (
+            framework.kind,
+            len(arrays),
+            *[framework.key(a) if a.__class__ not in NUMBERS else a.__class__ for a in given],
+        )
+
+        def make() -> Ready:
+            held = {
+                n: a if _is_number(a) else framework.enter(np.asarray(a) if framework is NUMPY else a)
+                for n, a in arrays.items()
+            }
+            while True:
+                try:
+                    with driver.relaxed():
+                        if self.requested == MEASURE:
+                            return self._measured(framework, dtypes, held, stream, refused)
+                        return Ready(self, framework, dtypes, held, self.requested, refused=refused)
+                except NotLaunched as error:  # while it was loaded
+                    self._require_others(error)
+                    refused.append(error)
+
+        refused = self._refused[key]
+        ready: Ready = self._once((key, len(refused)), make)
+        self._ready[key] = self._last = ready
+        ready.key = key
+        return ready
+
+    def _require_others(self, error: NotLaunched) -> None:
+        """Raises: `error`, where the plan was asked for by name."""
+        if self.requested not in (None, MEASURE):
+            raise error
+
+    def _measured(
+        self,
+        framework: Framework,
+        dtypes: Mapping[str, Any],
+        held: Mapping[str, Any],
+        stream: Any,
+        refused: Sequence[NotLaunched],
+    ) -> Ready:
+        first = Ready(self, framework, dtypes, held, None, refused=refused)
+        if first.launch is None:
+            return first
+        about = self.form, dtypes, first.views, driver.target_of(first.device), self.deterministic
+        where = framework.stream(first.device) if stream is None else handle_of(stream)
+
+        def make(way: Override) -> Ready:
+            return Ready(self, framework, dtypes, held, way)
+
+        return measured(first, make, about, [held[name] for name in self._names], where)
+
+    @property
+    def planned(self) -> Planned:
+        """The plan of the last kind of call, or of a typical one before the first."""
+        if self._last is not None:
+            return self._last.planned
+        asked = None if self.requested == MEASURE else self.requested
+        return typical(self.form, asked, self.deterministic)
+
+    @property
+    def source(self) -> str:
+        """The generated kernel: numba.cuda source of the last kind of call (before the first: of a typical one)."""
+        return self.planned.module.source
+
+    @property
+    def schedule(self) -> Any:
+        """The schedule of the last kind of call."""
+        return self.planned.choice.schedule
+
+    def explain(self) -> str:
+        """The form's explanation, and how and why the kernel is scheduled as it is."""
+        lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}"]
+        lines += [f"  {line}" for line in self.planned.choice.reasons]
+        if self._last is not None and self._last.looking is not None:
+            lines.append(f"  {self._last.looking}")
+        return "\n".join(lines) + "\n"
+
+    def __repr__(self) -> str:
+        return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
+
+
+def _key(framework: Framework, given: list[Any]) -> list[Any]:
+    ask = framework.key
+    return [ask(a) if a.__class__ not in NUMBERS else _number_key(a) for a in given]
+
+
+def _number_key(a: Any) -> Any:
+    """Integers outside int64 are no kind of call: they are refused when one is prepared."""
+    return a.__class__ if a.__class__ is not int or -(1 << 63) <= a < 1 << 63 else None
+
+
+class Ready:
+    """One kind of call, ready to be launched: shapes, kernel and arguments are settled."""
+
+    def __init__(
+        self,
+        run: CudaRun,
+        framework: Framework,
+        dtypes: Mapping[str, Any],
+        given: Mapping[str, Any],
+        schedule: Override,
+        planned: Planned | None = None,
+        refused: Sequence[NotLaunched] = (),
+    ) -> None:
+        """`given`: the arguments of a call, arrays on the device; `refused`: why plans before this one do not run."""
+        self.run, self.framework = run, framework
+        held = {n: a for n, a in given.items() if not _is_number(a)}
+        self.device = next(map(framework.device, held.values()), 0)
+        driver.activate(self.device)
+        target = driver.target_of(self.device)
+        self.views = views = {n: _view(framework, a) for n, a in held.items()}
+        self.key: Any = None  # by which the run remembers it
+        self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule)
+        self.before = [Ready(run, framework, dtypes, given, None, made) for made in self.planned.before]
+        p = self.planned.program
+        self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
+        self.receiving = self._receiving(held)
+        rows = prod(self.planned.sizes[a] for a in p.rows)
+        self.zero_length = self._is_empty(p.stream) and bool(p.passes)
+        self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
+        self.names = (*run._names, *self.planned.scratch)
+        self._order = self._arguments(rows)
+        self.launch: Callable[..., Any] | None = None if self.no_rows else self._first_launch(target)
+        self.second: Callable[..., Any] | None = None if self.no_rows else self._second_launch(target)
+        self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
+        self.looking = None
+        if run.looks and planned is None and self.launch is not None:
+            self.looking = looking(run.form, framework, self.device, dtypes, views)
+        self.counters = self._counters()
+
+    def _counters(self) -> Counters | None:
+        counts = next((p.size for p in self.planned.module.params if p.role == "counters"), 0)
+        return Counters(counts) if counts else None
+
+    def _is_empty(self, axes: Iterable[str]) -> bool:
+        """Whether one of the axes has length 0."""
+        return any(self.planned.sizes[a] == 0 for a in axes)
+
+    def _receiving(self, held: Mapping[str, Any]) -> Receiving:
+        """What is done with a call's `out`, next to the arrays that it reads."""
+        places = {n: self.run._names.index(n) for n in held}
+        each = {n: STORAGE[dtype_name(a)] for n, a in held.items()}
+        over = self.planned.over
+        return Receiving(self.framework, self.device, self.outputs, self.views, each, places, over)
+
+    def _first_launch(self, target: Target) -> Launch:
+        made = self.planned
+        return Launch(made.module, target.cc, made.choice.registers, made.geometry, self._fixed(self.views))
+
+    def _second_launch(self, target: Target) -> Launch | None:
+        """The kernel that merges splits, or computes anew the rows that the first one flagged."""
+        made = self.planned
+        if made.second is None:
+            return None
+        return Launch(made.second.module, target.cc, None, made.second.geometry, self._fixed(self.views))
+
+    def _fixed(self, views: Mapping[str, View]) -> dict[tuple[str, str, int], int]:
+        """The arguments that are the same in every call of this kind."""
+        found = {("size", axis, 0): n for axis, n in self.planned.sizes.items()}
+        found |= {("fixed", name, 0): n for name, n in self.planned.fixed.items()}
+        for name, view in views.items():
+            found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
+        for name, shape in self.planned.shapes.items():
+            view = self.planned.results.get(name) or View.contiguous(shape)
+            found |= {("stride_out", name, d): s for d, s in enumerate(view.strides)}
+        for name, (_, view) in self.planned.scratch.items():
+            found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
+        return found
+
+    def _arguments(self, rows: int) -> list[tuple[str, Any]]:
+        """Where each argument that changes comes from."""
+        found: list[tuple[str, Any]] = []
+        results, inputs = ({x: i for i, x in enumerate(s)} for s in ([o[0] for o in self.outputs], self.names))
+        for p in self.planned.module.params:
+            if p.role in ("operand", "number", "result"):
+                found.append((p.role, (results if p.role == "result" else inputs)[p.name]))
+            elif p.role == "scratch":
+                found.append((p.role, (p.size * rows or 1, p.dtype)))
+            elif p.role == "counters":
+                found.append((p.role, None))
+            elif p.role == "maps":
+                found.append((p.role, places(self.planned.maps, inputs, results)))
+        return found
+
+    def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
+        f = self.framework
+        if self.zero_length or self.looking is not None and not self._fits(given, stream):
+            made = self._on_host(given, out, stream)
+        else:
+            held = [a if _is_number(a) else f.enter(a) for a in given]
+            like = next((a for a in held if not _is_number(a)), None)
+            made = self._outputs(out, like)
+            if self.launch is not None and (out is None or f is NUMPY):
+                self._go(held, made, like, stream)
+            elif self.launch is not None:
+                self._go_and_copy(held, made, like, stream)
+        if f is NUMPY:
+            made = self._home(made, out)
+        f.finish()
+        if self.run._single:
+            return made[0]
+        return {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
+
+    def _go_and_copy(self, held: list[Any], targets: list[Any], like: Any, stream: Any) -> None:
+        """With results in the caller's arrays: those that operands lie in are filled when these have been read."""
+        f, made = self.framework, list(targets)
+        for number in (apart := self.receiving.elsewhere(held, targets)):
+            _, shape, dtype = self.outputs[number]
+            made[number] = f.empty(shape, dtype, like)
+        self._go(held, made, like, stream)
+        for number in apart:
+            where = self._where(stream)
+            driver.copy(f.pointer(targets[number]), f.pointer(made[number]), self.receiving.bytes[number], where)
+            if stream is not None:
+                f.used(made[number], where)
+
+    def rehearsal(self, held: list[Any], made: list[Any], stream: int) -> Callable[[], None]:
+        """A launch that can be repeated, with results in `made`."""
+        like = next((a for a in held if not _is_number(a)), None)
+        return lambda: self._go(held, made, like, stream)
+
+    def scratch(self, held: list[Any]) -> list[Any]:
+        """Arrays for results that nobody sees."""
+        return self._outputs(None, next((a for a in held if not _is_number(a)), None))
+
+    def _go(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> None:
+        f, pointer = self.framework, self.framework.pointer
+        values: list[Any] = []
+        where = self._where(stream)
+        driver.activate(self.device)
+        kept = self._prepared(held, made, like, stream) if self.planned.scratch else []
+        held = [*held, *kept] if kept else held
+        for role, at in self._order:
+            if role == "operand":
+                values.append(pointer(held[at]))
+            elif role == "result":
+                values.append(pointer(made[at]))
+            elif role == "number":
+                values.append(held[at])
+            elif role == "maps":
+                assert self.maps is not None
+                every = [*held, *made]
+                values.append(self.maps.at([pointer(every[i]) for i in at]))
+            elif role == "counters":
+                assert self.counters is not None
+                values.append(self.counters.at(where))
+            else:
+                kept.append(f.empty((at[0],), _SCRATCH.get(at[1], at[1]), like))
+                values.append(pointer(kept[-1]))
+                if at[1] == "uint32":
+                    driver.clear(values[-1], at[0], where)
+        assert self.launch is not None
+        self.launch(values, where)
+        if self.second is not None:
+            self.second(values, where)
+        if stream is not None:
+            for x in kept:
+                f.used(x, where)
+
+    def _prepared(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> list[Any]:
+        """What kernels before this one leave for it, in scratch."""
+        given = {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
+        for name, (operand, view) in self.planned.scratch.items():
+            count = max(1, view.shape[0] * view.strides[0] if view.shape else 1)
+            given[name] = self.framework.empty((count,), operand.dtype, like)
+        for first in self.before:
+            first._go(held, [given[name] for name, _, _ in first.outputs], like, stream)
+        return [given[name] for name in self.planned.scratch]
+
+    def _outputs(self, out: Any, like: Any) -> list[Any]:
+        f = self.framework
+        targets = None if out is None else self.receiving.checked(out)
+        if targets is None or f is NUMPY:
+            return [f.empty(shape, dtype, like) for _, shape, dtype in self.outputs]
+        return targets
+
+    def _home(self, made: list[Any], out: Any) -> list[Any]:
+        found = [x if isinstance(x, np.ndarray) else NUMPY.leave(x, None) for x in made]
+        found = [x.reshape(shape) for x, (_, shape, _) in zip(found, self.outputs, strict=True)]
+        if out is None:
+            return found
+        return filled([out[name] for name, _, _ in self.outputs] if isinstance(out, dict) else [out], found)
+
+    def _where(self, stream: Any) -> int:
+        return self.framework.stream(self.device) if stream is None else handle_of(stream)
+
+    def _fits(self, given: list[Any], stream: Any) -> bool:
+        """Whether int64 holds every integer of the call."""
+        assert self.looking is not None
+        arrays = dict(zip(self.run._names, given, strict=True))
+        return self.looking.fits(arrays, stream)
+
+    def _of_zero_length(self, given: list[Any]) -> list[Any]:
+        """A stream of length 0: the definition on the host, and back."""
+        arrays = dict(zip(self.run._names, given, strict=True))
+        return definition_of_zero_length(self.run.form, self.framework, arrays, self.outputs)
+
+    def _on_host(self, given: list[Any], out: Any, stream: Any) -> list[Any]:
+        """What kernels cannot compute: a stream of length 0, and integers that might leave int64."""
+        if self.zero_length:
+            made = self._of_zero_length(given)
+        else:
+            assert self.looking is not None
+            arrays = dict(zip(self.run._names, given, strict=True))
+            made = self.looking.computed(arrays, self.outputs, stream)
+        if out is not None:
+            made = filled(self.receiving.checked(out), made)
+        if stream is not None:  # results came on the current one
+            driver.wait(self.framework.stream(self.device))
+        return made
+
+
+def _plan_after(
+    refused: Sequence[NotLaunched],
+    run: CudaRun,
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    schedule: Override,
+) -> Planned:
+    """The plan of a call, after those that the device refused. Raises: RedalgError after the last."""
+    about = run.form, dtypes, views, target, run.deterministic, schedule
+    if not refused:
+        return plan(*about, dump_after=run.dump_after)
+    found = next(islice(plans(*about), len(refused), None), None)
+    if found is None:
+        last = refused[-1]
+        why = f"{last.why}, and so it did with all {len(refused)} plans for such a call"
+        raise RedalgError(last.what, last.where, why, 'form.compile("cpu"), or a schedule of your own')
+    told = tuple(f"instead of a plan that the device refused, {error.where}: {error.what}" for error in refused)
+    reasons = (*(x for x in found.choice.reasons if not x.startswith("asked for by schedule=")), *told)
+    return replace(found, choice=replace(found.choice, reasons=reasons))
+
+
+def _view(framework: Framework, array: Any) -> View:
+    return View(tuple(array.shape), framework.strides(array), alignment(framework.pointer(array)))
+
+
+_SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integers; the bits are the same
+
+
+def _is_number(x: Any) -> bool:
+    return x.__class__ in NUMBERS

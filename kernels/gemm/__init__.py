@@ -1,0 +1,1 @@
+"""Kernels of specs ending in a GEMM: prologue, tiles, epilogue."""

@@ -1,0 +1,103 @@
+"""How a printed GEMM introduces itself: grid, roles, loop nest, shared memory and barriers, by the plan's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
+from redalg.kernels.gemm.tiles import PITCH, GemmPlan
+from redalg.kernels.launch.planned import Tile
+from redalg.kernels.tile.comments import ALIGNED, Buffer
+from redalg.kernels.tile.plan import CONSUMER, PRODUCER
+from redalg.source.names import axis_name, operand_name
+
+if TYPE_CHECKING:
+    from redalg.kernels.gemm.kernel import Gemm
+
+
+def kernel(made: Gemm, registers: int) -> Iterator[str]:
+    """`registers`: that the producer has beyond its own, for a prologue in the same launch."""
+    plan = made.plan
+    yield from _grid(made)
+    yield from _roles(plan, registers)
+    yield "Loop nest:"
+    where = "wait until the tile's rows are written by the prologue; " if made.inside else ""
+    chunks = f"for {plan.chunks} chunks of {plan.chunk} terms: TMA left chunk, TMA right chunk"
+    yield f"  producer: for tile: {where}{chunks}"
+    yield f"  consumer: for tile: for chunk: {_product(plan)}; epilogue on registers, results to memory"
+    yield f"Shared memory: {plan.size} bytes, {ALIGNED}; chunks with the 128-byte swizzle, from left_tile:"
+    left, right = (operand_name(m.operand) for m in made.maps)
+    kinds = plan.kinds
+    yield str(Buffer("left_tile", 0, plan.stages, plan.left_bytes, f"{left}, {plan.rows} x {plan.chunk} {kinds[0]}"))
+    shape = f"{plan.chunk} x {plan.columns}" if plan.flat else f"{plan.columns} x {plan.chunk}"
+    first = plan.stages * plan.left_bytes
+    yield str(Buffer("right_tile", first, plan.stages, plan.right_bytes, f"{right}, {shape} {kinds[1]}"))
+    yield str(Buffer("mbarriers", plan.barriers, 1, 256, "8 each, and padding"))
+    if plan.staged:
+        what = f"16 rows of 64 results a warp, {PITCH} bytes from row to row (no bank conflicts)"
+        yield str(Buffer("staged", plan.barriers + 256, 1, plan.staging, what))
+    yield from _barriers(plan)
+
+
+def _grid(made: Gemm) -> Iterator[str]:
+    plan, rows = made.plan, " ".join(map(axis_name, made.rows))
+    pair = plan.cluster > 1
+    who, step = ("cluster c, 2 blocks,", "gridDim.x / 2") if pair else ("block c", "gridDim.x")
+    yield f"Grid: persistent; {who} computes tiles c, c + {step}, c + 2 * {step}, ... of `tiles`."
+    batch = f" of one batch ({', '.join(map(axis_name, made.batch))})" if made.batch else ""
+    wide = f"{plan.rows} rows of {rows} by {plan.columns} columns of {axis_name(made.column)}"
+    order = f"{plan.group} rows of tiles before the next columns, for L2"
+    yield f"Tile: {wide}{batch}, reduced over {axis_name(made.stream)}; {order}."
+    if pair:
+        other = Tile.LEFT if plan.shared is Tile.RIGHT else Tile.RIGHT
+        yield (
+            f"Cluster: both blocks multiply the same {plan.shared} tile with {other} tiles of their own; each "
+            f"loads half "
+            "of it and multicasts it to both."
+        )
+
+
+def _roles(plan: GemmPlan, registers: int) -> Iterator[str]:
+    several = plan.consumers > 1
+    fewer = f", {PRODUCER + 2 * registers} registers a thread" if several else ""
+    more = f", {CONSUMER - registers} registers a thread" if several else ""
+    who = f"Warpgroups 1 to {plan.consumers} are consumers" if several else "Warpgroup 1 is the consumer"
+    yield (
+        f"Block: {plan.threads} threads. Warpgroup 0 is the producer: its thread 0 issues every TMA copy{fewer}. {who}"
+        f"{more}, counted from 0 below, of {64 * plan.halves} rows each."
+    )
+
+
+def _product(plan: GemmPlan) -> str:
+    terms = STEP if plan.chunk == CHUNK else 2 * STEP
+    found = f"S (+)= left * right, wgmma m64n{plan.columns}k{terms}, both from shared memory"
+    if not plan.promoted:
+        return f"{found}, one group in flight behind the next"
+    tiles = " for each 64 rows" if plan.halves > 1 else ""
+    return f"{found}{tiles}, each chunk's S added to totals in float32 (tensor cores add float8 to about 14 bits)"
+
+
+def _barriers(plan: GemmPlan) -> Iterator[str]:
+    arrivals = 4 * plan.consumers * plan.cluster
+    both = " of both blocks" if plan.cluster > 1 else ""
+    yield (
+        f"mbarriers: full[{plan.stages}] complete by one arrival, the producer's expect_tx, and "
+        f"{plan.left_bytes + plan.right_bytes} bytes of TMA copies; empty[{plan.stages}] by {arrivals} "
+        f"arrivals, lane 0 "
+        f"of every consumer warp{both}. A phase flips when its stage wraps to 0."
+    )
+    yield "  The producer's phase starts at 1: a wait for the phase before a fresh mbarrier's first returns at once."
+
+
+def prologue(warpgroups: int, parts: int) -> Iterator[str]:
+    """What the function that prepares an operand says of itself."""
+    yield (
+        f"Grid: all {warpgroups} warpgroups of all blocks take groups of PROLOGUE_ROWS rows in turns, grid_warpgroups "
+        f"apart, in {parts} parts of the rows; named barrier 1 + warpgroup (128 threads) stands for a block's barrier."
+    )
+    yield (
+        "A part is counted in `finished` by every warpgroup; the producer of a tile waits until the part of its last "
+        "row is counted by all. What is written by stores is read by TMA, in another proxy: fence.proxy.async by every "
+        "writer, the warpgroup's barrier, a release of the counter; acquire and the same fence where it is awaited."
+    )

@@ -1,0 +1,218 @@
+"""The epilogue of a matrix product: expressions of the spec on sums in registers, and 16 bytes at a time to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node, walk
+from redalg.kernels.gemm.match import SUMS
+from redalg.kernels.gemm.tiles import PITCH
+from redalg.kernels.ir.program import STORAGE, Result
+from redalg.kernels.tile.scalars import TileScalars
+from redalg.source.names import axis_name
+
+if TYPE_CHECKING:
+    from redalg.kernels.gemm.kernel import GemmKernel
+
+LIGHT = 12  # nodes of an epilogue whose loops are unrolled
+
+
+class Epilogue:
+    def __init__(self, kernel: GemmKernel) -> None:
+        self.kernel, self.out, self.made, self.plan = kernel, kernel.out, kernel.made, kernel.plan
+        self.access, self.counter = kernel.access, count(1)
+        self.sums = "S"
+
+    def write(self, tiles: list[str]) -> None:
+        """Results of each warpgroup's tiles of 64 rows, which lie below each other."""
+        out, p = self.out, self.plan
+        for half, name in enumerate(tiles):
+            self.sums = name
+            below = f" + {64 * half}" if half else ""
+            out.comment(f"Epilogue: {'S' if name == 'S' else 'totals'} of 64 rows, 16 of each warp, {self._how()}.")
+            out(f"own_first = row_first + {64 * p.halves} * warpgroup{below} + 16 * warp")
+            results = self.made.program.results
+            if p.staged:
+                self._finished(results[0])
+                self._staged(results[0])
+            else:
+                self._direct()
+
+    def _how(self) -> str:
+        return "to memory by way of shared memory" if self.plan.staged else "straight to memory"
+
+    # --- expressions -------------------------------------------------------------------------------------------------
+
+    def _leaf(self, node: Node) -> str:
+        if node.op == "size":
+            return self.access.size(node.attr)
+        if node.op == "index":
+            return (
+                f"clamped_{axis_name(node.attr)}" if node.attr not in self.made.batch else f"i_{axis_name(node.attr)}"
+            )
+        if node.op == "state":
+            return f"{self.sums}[s]"
+        operand = self.access.operands[node.attr.name]
+        if operand.number:
+            name = self.access.array_names[operand.name]
+            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
+        terms = [
+            f"{'i' if a in self.made.batch else 'clamped'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
+            for d, a in enumerate(node.attr.axes)
+        ]
+        return self.access.load(operand, " + ".join(terms) or "0")
+
+    def _scope(self) -> TileScalars:
+        kernel = self.kernel
+        return TileScalars(kernel.real, kernel.kinds, self._leaf, self.access.size, self.counter)
+
+    def _flush(self, scope: TileScalars) -> None:
+        self.out(*scope.lines)
+        scope.lines = []
+
+    def _rows(self, row: str, near: bool) -> None:
+        """The indices of a row: of one that is there, if `near`."""
+        out, rows = self.out, self.made.rows
+        name = "clamped" if near else "i"
+        if near:
+            row = f"min({row}, {self.kernel.all_rows()} - 1)"
+        if len(rows) == 1:
+            out(f"{name}_{axis_name(rows[0])} = {row}")
+            return
+        out(f"outer = {row}")
+        for axis in reversed(rows[1:]):
+            out(f"above = quotient(outer, {self.access.size(axis)})")
+            out(f"{name}_{axis_name(axis)} = outer - above * {self.access.size(axis)}", "outer = above")
+        out(f"{name}_{axis_name(rows[0])} = outer")
+
+    def _value(self, scope: TileScalars, result: Result) -> str:
+        inner = scope.child((self.made.column,))
+        inner.announce([result.node])
+        kind = "b" if result.dtype == "bool" else "i" if "int" in result.dtype else "f"
+        value = inner.converted(result.node, kind)
+        self._flush(inner)
+        return value
+
+    def _by_column(self) -> bool:
+        nodes = walk(*(r.node for r in self.made.program.results))
+        return any(self.made.column in n.axes for n in nodes if n.op in ("tensor", "index"))
+
+    def _hoisted(self) -> TileScalars:
+        scope = self._scope()
+        nodes = [r.node for r in self.made.program.results]
+        scope.announce(nodes)
+        scope.hoist(nodes, (self.made.column,))
+        self._flush(scope)
+        return scope
+
+    def _loops(self, length: int) -> Iterator[str]:
+        """Loops so short that they are unrolled, since only then registers are addressed by numbers.
+
+        Columns are counted anew from time to time: addresses that are kept for other rows would take registers.
+        """
+        light = len(list(walk(*(r.node for r in self.made.program.results)))) <= LIGHT
+        for first in range(0, length, 8):
+            if self._by_column():
+                self.out("syncwarp()", "own_column = opaque(column_first + 2 * (lane & 3))")
+            parts = [(first, first + 8)] if light else [(k, k + 1) for k in range(first, first + 8)]
+            yield from (f"for k in range({low}, {high}):" for low, high in parts)
+
+    def _elements(self, scope: TileScalars, result: Result) -> str:
+        """The text of the result's value at register `s`."""
+        column = self.made.column
+        if self._by_column():
+            at = "own_column + 8 * (s >> 2) + (s & 1)"
+            self.out(f"clamped_{axis_name(column)} = min({at}, {self.access.size(column)} - 1)")
+        return self._value(scope, result)
+
+    # --- by way of shared memory -------------------------------------------------------------------------------------
+
+    def _finished(self, result: Result) -> None:
+        """Values in place of the sums."""
+        out, p = self.out, self.plan
+        if result.node.op == "state":
+            return
+        for below in (0, 8):
+            self._rows(f"own_first + (lane >> 2) + {below}", True)
+            scope = self._hoisted()
+            for head in self._loops(p.columns // 4):
+                with out.block(head):
+                    out(f"s = 4 * (k >> 1) + {below // 4} + (k & 1)")
+                    out(f"{self.sums}[s] = {self._elements(scope, result)}")
+
+    def _staged(self, result: Result) -> None:
+        """64 columns at a time: every warp has a part of shared memory of its own."""
+        out, p, made = self.out, self.plan, self.made
+        pack, name, column = f"pack_{result.dtype}", self.access.result_names[result.name], made.column
+        out(f"staged = left_tile + {p.barriers + 256} + (4 * warpgroup + warp) * {16 * PITCH}")
+        out(f"place = staged + ((lane & 7) + ((lane >> 3) & 1) * 8) * {PITCH} + (lane >> 4) * 16")
+        for first in range(0, p.columns, 64):
+            said = "the warp's rows to its own part of shared memory, then 16 bytes a lane to memory"
+            out.comment(f"Columns {first} to {first + 63}: {said}.")
+            out("syncwarp()")
+            for k in range(first // 8, first // 8 + 8, 2):
+                words = [f"{pack}({self.sums}[{4 * k + 2 * j}], {self.sums}[{4 * k + 2 * j + 1}])" for j in range(4)]
+                out(f"stmatrix_x4(place + {16 * k - 2 * first}, {', '.join(words)})")
+            out("syncwarp()", f"i_{axis_name(column)} = column_first + {first} + 8 * (lane & 7)")
+            with out.block("for k in range(4):"):
+                out("across = 4 * k + (lane >> 3)", "own = own_first + across")
+                place = f"i_{axis_name(column)}"
+                with out.block(f"if own < {self.kernel.all_rows()} and {place} < {self.access.size(column)}:"):
+                    self._rows("own", False)
+                    where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
+                    out(f"copy_vector({name}, {where}, staged + {PITCH} * across + 16 * (lane & 7))")
+
+    # --- straight from registers -------------------------------------------------------------------------------------
+
+    def _direct(self) -> None:
+        out, p = self.out, self.plan
+        for below in (0, 8):
+            self._rows(f"own_first + (lane >> 2) + {below}", True)
+            scope = self._hoisted()
+            out(f"own = own_first + (lane >> 2) + {below}")
+            self._rows("own", False)
+            for head in self._loops(p.columns // 8):
+                with out.block(head):
+                    out(f"s = 4 * k + {below // 4}")
+                    self._pairs(scope)
+
+    def _pairs(self, scope: TileScalars) -> None:
+        """Both neighbours of a row that a thread holds, of every result."""
+        out, column = self.out, self.made.column
+        out(f"i_{axis_name(column)} = column_first + 8 * k + 2 * (lane & 3)")
+        for result in self.made.program.results:
+            left = self._named("value_left", scope, result)
+            out("s += 1")
+            right = self._named("value_right", scope, result)
+            out("s -= 1")
+            place = f"i_{axis_name(column)}"
+            with out.block(f"if own < {self.kernel.all_rows()} and {place} < {self.access.size(column)}:"):
+                self._stored(result, [left, right])
+
+    def _named(self, name: str, scope: TileScalars, result: Result) -> str:
+        self.out(f"{name} = {self._elements(scope, result)}")
+        return name
+
+    def _stored(self, result: Result, values: list[str]) -> None:
+        out, access, column = self.out, self.access, self.made.column
+        where = " + ".join(access.offset(result.name, result.axes, result.axes, True))
+        if self.plan.vector and result.axes[-1] == column:
+            out(access.store(result, where, values))
+            return
+        out(access.store(result, where, values[:1]))
+        with out.block(f"if i_{axis_name(column)} + 1 < {access.size(column)}:"):
+            step = access.stride(result.name, result.axes.index(column), True)
+            out(access.store(result, f"{where} + {step}", values[1:]))
+
+
+def pairs(result: Result, column: str, length: int) -> int:
+    """Elements of a result that may be written together, where its columns are `length` long."""
+    if result.axes[-1] != column:
+        return 1
+    most = 16 // STORAGE[result.dtype]
+    return most if length % most == 0 else 2 if length % 2 == 0 else 1
+
+
+__all__ = ["SUMS", "Epilogue", "pairs"]

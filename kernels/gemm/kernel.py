@@ -1,0 +1,373 @@
+"""A matrix product as a numba.cuda kernel for compute capability 9.0: every block computes tile after tile of it.
+
+One warpgroup brings chunks of both operands to a ring of stages, the others multiply them, each 64 or 128 rows of a
+tile. Two blocks of a cluster share one operand: each brings half of it to both (multicast). Tiles are taken in groups
+of rows, so that what is computed at the same time reads the same operands from L2. The epilogue
+(`redalg.kernels.gemm.epilogue`) is printed from the spec.
+
+An operand may be prepared in the same launch (`redalg.kernels.gemm.prologue`): all warpgroups first write rows
+of it to memory and count them as finished, and whoever brings a tile waits until its rows are. Blocks that meet at
+a grid barrier must all be running: there are no more of them than run at once, one on a multiprocessor, and the driver
+starts all of them or none (a cooperative launch), whatever else runs on the device; what they wait for they do before
+they wait. What a warpgroup wrote reaches the copies of other blocks in these steps: a fence between its stores and bulk
+copies, a release with its count, an acquire by the thread that asks for copies, the same fence there. The epilogue's
+loads come after that acquire too: a consumer waits for the full barrier, at which that thread arrives later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from redalg.kernels.code.imports import brought, imports
+from redalg.kernels.code.text import definitions, finished
+from redalg.kernels.cuda.intrinsics import wgmma
+from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
+from redalg.kernels.gemm import comments
+from redalg.kernels.gemm.epilogue import Epilogue
+from redalg.kernels.gemm.match import SUMS
+from redalg.kernels.gemm.prologue import COUNTERS, Inside, Prologue
+from redalg.kernels.gemm.tiles import SIDES, GemmPlan
+from redalg.kernels.ir.kinds import Kinds, stored_kind
+from redalg.kernels.ir.program import Module, Param, Program
+from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.launch.planned import Tile
+from redalg.kernels.rows.access import Access
+from redalg.kernels.rows.kernel import read
+from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Map
+from redalg.kernels.tile.wgmma import INIT
+from redalg.source.builder import Builder
+from redalg.source.names import axis_name, result_name
+from redalg.source.statements import Block, parameters, reads, statements
+
+WAITING = 8  # registers that two consumers leave a producer, twice, for what it has to know to wait
+CLUSTER_INIT = f"{INIT.removesuffix('.')} of both blocks."
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """What is printed: `program` holds operands and results, whose nodes read the leaf `SUMS`; ``row``: the axes that
+    number rows, taken together; ``maps``: those of the left and of the right operand; ``inside``: what prepares one of
+    them in the same launch."""
+
+    program: Program
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    column: str
+    stream: str
+    plan: GemmPlan
+    maps: tuple[Map, Map]
+    inside: Inside | None = None
+
+
+class GemmKernel:
+    """Prints a whole kernel."""
+
+    real = "f32"
+
+    def __init__(self, made: Gemm) -> None:
+        self.made, self.plan, self.program = made, made.plan, made.program
+        self.access = Access(made.program, Schedule(), Layout())
+        self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, {SUMS: "f"})
+        self.out = Builder()
+        self.fixed: dict[str, Param] = {}
+        self.prologue = Prologue(made.inside, made.plan.consumers + 1) if made.inside else None
+
+    def module(self) -> Module:
+        self.epilogue = Epilogue(self)
+        name = f"{result_name(self.program.name)}_kernel"
+        out, p = self.out, self.plan
+        out.comment(*comments.kernel(self.made, WAITING if self.prologue else 0))
+        self._shared()
+        if self.prologue is not None:
+            out.comment("Every warpgroup prepares its share of the rows first; tiles wait for theirs below.")
+            out(f"prologue(warpgroup, {', '.join([COUNTERS.name, self.fix('row_groups'), *self._handed()])})")
+        with out.block("if warpgroup == 0:"):
+            self._producer()
+        with out.block("else:"):
+            self._consumer()
+        params = {self._argument(x): x for x in self._params()}
+        for given, x in self._prepared():
+            params.setdefault(given, x)
+        made = out.function(name, params, self._about(), "cuda.jit")
+        params = read(params, reads([made]))
+        made = replace(made, parameters=parameters(params))
+        functions = () if self.prologue is None else self.prologue.device_functions
+        block = (*self._header(reads([*functions, made])), *functions, made)
+        return finished(Module("", name, tuple(params.values()), p.threads, p.size), block)
+
+    # --- text around the kernel --------------------------------------------------------------------------------------
+
+    def fix(self, name: str) -> str:
+        self.fixed.setdefault(name, Param("fixed", name, "int64"))
+        return name
+
+    def _prepared(self) -> list[tuple[str, Param]]:
+        """The arguments of what runs before the product in the same launch."""
+        if self.prologue is None:
+            return []
+        return [(COUNTERS.name, COUNTERS), *self.prologue.given([o.name for o in self.program.operands])]
+
+    def numbers(self) -> dict[str, int]:
+        """The arguments that are the same in every call, of what runs before the product."""
+        return {} if self.prologue is None else self.prologue.fixed()
+
+    def _handed(self) -> list[str]:
+        return [name for name, _ in self._prepared()][1:]
+
+    def _params(self) -> list[Param]:
+        found = [Param("maps", "maps", "uint64")]
+        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
+        found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        return [*found, *self.fixed.values(), *self.access.more()]
+
+    def _argument(self, p: Param) -> str:
+        results, arrays = self.access.result_names, self.access.array_names
+        if p.role in ("stride", "stride_out"):
+            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
+        if p.role in ("maps", "fixed"):
+            return p.name
+        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
+
+    def _about(self) -> list[str]:
+        what, _, spec = self.program.title.partition(": ")
+        p = self.plan
+        return [f"{what}; tiles of {p.rows} by {p.columns}, on tensor cores.", *spec.split("; ")]
+
+    def _header(self, names: frozenset[str]) -> Block:
+        p = self.plan
+        constants = {
+            "INF": "f32(np.inf)",
+            "NAN": "f32(np.nan)",
+            "PI": "f32(np.pi)",
+            "E": "f32(np.e)",
+            "ROWS": p.rows,
+            "COLUMNS": p.columns,
+            "STAGES": p.stages,
+            "CONSUMERS": p.consumers,
+            "CLUSTER": p.cluster,
+            "GROUP": p.group,
+            "CHUNKS": p.chunks,
+        }
+        if self.prologue is not None:
+            constants = {**self.prologue.defined(), **constants}
+        makers = self._makers(names)
+        own = names.intersection(wgmma.MAKERS) | reads(makers)
+        found = brought(wgmma.__name__, own)
+        return (*imports(names), found, *definitions(names, constants), *makers)
+
+    def _makers(self, names: frozenset[str]) -> Block:
+        p = self.plan
+        waits = self.prologue is not None
+        shape = f'{p.columns}, {CHUNK}, "{p.dtype}", "shared", rows={p.rows}, b_rows={p.columns}'
+        shape += f", transposed={p.flat}" if p.flat else ""
+        lines = {
+            "multiply": f"tile_product({shape})",
+            "multiply_add": f"tile_product({shape}, fresh=False)",
+            "sums_wait_0": f"wgmma_wait(0, {p.columns // 2})",
+            "sums_wait_1": f"wgmma_wait(1, {p.columns // 2})",
+            "setmaxnreg_dec": f"setmaxnreg({PRODUCER + 2 * WAITING * waits}, False)",
+            "setmaxnreg_inc": f"setmaxnreg({CONSUMER - WAITING * waits}, True)",
+        }
+        for m, side in zip(self.made.maps, SIDES, strict=True):
+            pair = ", pair=True" if p.cluster > 1 and p.shared is side else ""
+            lines[f"load_{side}_tile"] = f"tma_load({len(m.axes)}{pair})"
+        return statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
+
+    # --- shared memory -----------------------------------------------------------------------------------------------
+
+    def _shared(self) -> None:
+        out, p = self.out, self.plan
+        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        if p.cluster > 1:
+            out("rank = opaque(cuda.blockIdx.x) & 1")
+        out("left_tile = shared_base(smem)", f"right_tile = left_tile + STAGES * {p.left_bytes}")
+        out(f"full = left_tile + {p.barriers}", "empty = full + 8 * STAGES")
+        out.comment(CLUSTER_INIT if p.cluster > 1 else INIT)
+        with out.block("if t == 0:"):
+            with out.block("for stage in range(STAGES):"):
+                arrivals = "4 * CONSUMERS * CLUSTER" if p.cluster > 1 else "4 * CONSUMERS"
+                out("mbarrier_init(full + 8 * stage, 1)", f"mbarrier_init(empty + 8 * stage, {arrivals})")
+            out("fence_mbarrier_init()")
+        out("cluster_sync()" if p.cluster > 1 else "cuda.syncthreads()")
+
+    def _places(self) -> None:
+        """Where the tile lies: rows, columns, batch."""
+        out, made, p = self.out, self.made, self.plan
+        out.comment("Which tile: groups of GROUP rows of tiles, column by column, so that both operands stay in L2.")
+        down, over = self.fix("down"), self.fix("over")
+        rest = "tile"
+        if made.batch:
+            out(f"batch = quotient(tile, {down} * {over})", f"rest = tile - batch * ({down} * {over})")
+            rest = "rest"
+        out(f"group = quotient({rest}, GROUP * {over})", f"part = {rest} - group * (GROUP * {over})")
+        out(f"wide = min(GROUP, {down} - group * GROUP)", "across = quotient(part, wide)")
+        out("along = group * GROUP + (part - across * wide)")
+        ranked = " * 2 + rank" if p.cluster > 1 else ""
+        tall, broad = (ranked, "") if p.shared is Tile.RIGHT else ("", ranked)
+        out(f"row_first = (along{tall}) * ROWS", f"column_first = (across{broad}) * COLUMNS")
+        out(*self.access.places("batch", made.batch))
+
+    # --- the producer ------------------------------------------------------------------------------------------------
+
+    def _producer(self) -> None:
+        """One thread asks for chunks as places for them get free."""
+        out, p = self.out, self.plan
+        if p.consumers > 1:
+            out("setmaxnreg_dec()")
+        out.comment("Producer: one thread keeps the ring full; it waits for consumers only, at empty mbarriers.")
+        with out.block("if t == 0:"):
+            out("stage = 0", "phase = 1")
+            self._rows_of_a_part()
+            with self._tiles():
+                self._places()
+                self._await()
+                out("term = opaque(0)")
+                with out.block(f"while term < {p.chunks * p.chunk}:"):
+                    out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
+                    out("mbarrier_wait(empty + 8 * stage, phase)")
+                    out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
+                    self._boxes(0, f"left_tile + {p.left_bytes} * stage", "row_first", p.rows, False)
+                    self._boxes(1, f"right_tile + {p.right_bytes} * stage", "column_first", p.columns, p.flat)
+                    out(*self._step(), f"term = opaque(term + {p.chunk})")
+            self._leave()
+            if p.cluster > 1:
+                out.comment("The other block's consumers arrive at these mbarriers, too: they must outlive that.")
+                with out.block("for last in range(STAGES):"):
+                    out("mbarrier_wait(empty + 8 * stage, phase)", *self._step())
+
+    def _rows_of_a_part(self) -> None:
+        if self.prologue is not None:
+            warpgroups, groups = self.plan.consumers + 1, self.fix("row_groups")
+            out = self.out
+            out(
+                f"grid_warpgroups = opaque(cuda.gridDim.x * {warpgroups})",
+                "ready = opaque(-1)  # parts that are known to be finished",
+            )
+            out(f"waves = quotient({groups} + grid_warpgroups * PARTS - 1, grid_warpgroups * PARTS)")
+            out("span = opaque(waves * grid_warpgroups * PROLOGUE_ROWS)")
+
+    def _await(self) -> None:
+        """Until the rows of the tile are prepared. Parts are finished in order: the one of the last row will do."""
+        if self.prologue is None:
+            return
+        out, made, left = self.out, self.made, self.prologue.made.side == 0
+        all_rows = self.all_rows() if left else self.access.size(made.column)
+        last = f"min({'row_first + ROWS' if left else 'column_first + COLUMNS'}, {all_rows}) - 1"
+        batch = f"batch * {all_rows} + " if made.batch else ""
+        if not self.prologue.made.ordered:
+            batch, last = "", f"{self.fix('row_groups')} * PROLOGUE_ROWS - 1"
+        out.comment("Until the part with the tile's last row is written by all; parts are finished in order.")
+        out(f"needed = quotient({batch}{last}, span)")
+        with out.block("if needed > ready:"):
+            out(f"counter_wait_acquire({COUNTERS.name}, needed, grid_warpgroups)", "ready = needed")
+
+    def _leave(self) -> None:
+        """The last block that waits no more leaves the counters as it found them, when nobody counts any more: a
+        warpgroup may still have to count parts without rows, for which no tile waits."""
+        if self.prologue is None:
+            return
+        out, name = self.out, COUNTERS.name
+        out.comment("The last block that waits for rows resets the counters, for the next launch.")
+        with out.block(f"if counter_add_acq_rel({name}, PARTS) == cuda.gridDim.x - 1:"):
+            out(f"counter_wait_acquire({name}, PARTS - 1, grid_warpgroups)")
+            with out.block("for part in range(PARTS + 1):"):
+                out(f"store_int32({name}, part, 0)")
+
+    def all_rows(self) -> str:
+        """How many rows there are, of all axes that number them."""
+        rows = self.made.rows
+        return self.access.size(rows[0]) if len(rows) == 1 else self.fix("all_rows")
+
+    def _boxes(self, number: int, place: str, first: str, length: int, flat: bool) -> None:
+        """A chunk of one operand, of which a block of a pair brings half."""
+        p, m, side = self.plan, self.made.maps[number], SIDES[number]
+        shared = p.cluster > 1 and p.shared is side
+        count = length // 64 if flat else 1
+        if shared:
+            length, count = length // 2, max(1, count // 2)
+            place, first = f"{place} + {128 * length} * rank", f"{first} + {length} * rank"
+        address = f"maps + {128 * number}" if number else "maps"
+        for k in range(count):
+            at = [f"{first} + {64 * k}" if k else first, "term"] if flat else ["term", first]
+            where = f"{place} + {8192 * k}" if k else place
+            at += [f"i_{axis_name(a)}" for a in m.axes[2:]]
+            self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(at)})")
+
+    @staticmethod
+    def _step() -> list[str]:
+        return ["stage += 1", "phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage"]
+
+    @contextmanager
+    def _tiles(self) -> Iterator[None]:
+        """A loop over the tiles of a block."""
+        out, pair = self.out, self.plan.cluster > 1
+        out("tile = opaque(cuda.blockIdx.x >> 1)" if pair else "tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {self.fix('tiles')}:"):
+            yield
+            step = "(cuda.gridDim.x >> 1)" if pair else "cuda.gridDim.x"
+            out(f"tile = opaque(tile + {step})")
+
+    # --- the consumers -----------------------------------------------------------------------------------------------
+
+    def _consumer(self) -> None:
+        out, p = self.out, self.plan
+        if p.consumers > 1:
+            out("setmaxnreg_inc()")
+        out.comment("Consumers: from here on counted from 0; lane 0 arrives for its warp.")
+        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0", "stage = 0", "phase = 0")
+        out(f"S = cuda.local.array({p.columns // 2}, np.float32)")
+        for half in range(p.halves) if p.promoted else ():
+            out(f"total_{half} = cuda.local.array({p.columns // 2}, np.float32)")
+        with self._tiles():
+            self._places()
+            self._promoted() if p.promoted else self._product()
+            self.epilogue.write([f"total_{half}" for half in range(p.halves)] if p.promoted else ["S"])
+
+    def _operands(self, half: int = 0) -> str:
+        p = self.plan
+        first = f" + {8192 * half}" if half else ""
+        leading = 8192 if p.flat else 16
+        left = f"descriptor(left_tile + {p.left_bytes} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
+        return f"{left}, descriptor(right_tile + {p.right_bytes} * stage, {leading})"
+
+    def _product(self) -> None:
+        """Sums that stay with the tensor cores; a chunk is given back when the next one is under way."""
+        out, p = self.out, self.plan
+        out.comment("The first chunk of the tile overwrites S.")
+        out(
+            "mbarrier_wait(full + 8 * stage, phase)",
+            f"multiply(S, {self._operands()})",
+            "before = stage",
+            *self._step(),
+        )
+        if p.chunks > 1:
+            with out.block("for chunk in range(1, CHUNKS):"):
+                out.comment("wgmma.wait_group 1: the product before is done, so that its stage may be filled again.")
+                out("mbarrier_wait(full + 8 * stage, phase)", f"multiply_add(S, {self._operands()})", "sums_wait_1(S)")
+                self._release("before")
+                out("before = stage", *self._step())
+        out.comment("wgmma.wait_group 0: S is complete.")
+        out("sums_wait_0(S)")
+        self._release("before")
+
+    def _promoted(self) -> None:
+        """Sums of a chunk, added to sums in float32 while the other warpgroup multiplies."""
+        out, p = self.out, self.plan
+        out.comment("Totals in float32: S of each chunk is added to them while the other consumer multiplies.")
+        with out.block(f"for k in range({p.columns // 2}):"):
+            out(*(f"total_{half}[k] = f32(0)" for half in range(p.halves)))
+        with out.block("for chunk in range(CHUNKS):"):
+            out("mbarrier_wait(full + 8 * stage, phase)")
+            for half in range(p.halves):
+                out(f"multiply(S, {self._operands(half)})", "sums_wait_0(S)")
+                if half == p.halves - 1:
+                    self._release("stage")
+                with out.block(f"for k in range({p.columns // 2}):"):
+                    out(f"total_{half}[k] = total_{half}[k] + S[k]")
+            out(*self._step())
+
+    def _release(self, stage: str) -> None:
+        arrive = "mbarrier_arrive_pair" if self.plan.cluster > 1 else "mbarrier_arrive"
+        self.out(f"{arrive}(empty + 8 * {stage}, leader)")

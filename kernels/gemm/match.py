@@ -1,0 +1,250 @@
+"""Which specs are a matrix product with a cascade on its input: the last fold is Σ_j L[…, i, j]·R[…, j, k].
+
+L and R are any expressions of the elements and of earlier stages along j. `cut` takes the spec apart at the operands of
+the fold: what makes L (`Side`) is a spec of its own, which keeps its axis and is derived and run like any other; what
+is done with the sums is the epilogue, on elements (i, k), rows i and columns k.
+
+An operand is exact where it is a tensor, or a cast: the cast in the spec is the rounding. Any other expression is
+rounded once to the type that is multiplied (a relative 2^-8 for bfloat16, 2^-11 for float16). Factors that do not vary
+along j stay with an operand that is rounded anyway, and leave one that is exact for the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from redalg.graph.node import Node, mul, state, substitute, tensor, walk
+from redalg.kernels.tile.match import Outside
+from redalg.language.spec import Spec
+
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+SMALL = (*FLOAT8, "int4", "uint4", "int8", "uint8")  # formats whose numbers are all numbers of bfloat16 and float16
+TYPES = ("bfloat16", "float16")
+SUMS = "sums"  # the leaf that stands for the fold in the epilogue
+
+
+class NoProduct(Outside):
+    """Why a spec does not end in a GEMM at all."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand: `node` over `axes` and the stream. ``format``: of its exact values, None where it is rounded."""
+
+    name: str
+    node: Node
+    axes: tuple[str, ...]  # the batch, then what numbers the rows of its matrix
+    format: str | None
+
+    @property
+    def bare(self) -> bool:
+        return self.node.op == "tensor"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A spec taken apart: ``outputs`` over the leaf `SUMS`, the tensors, and states of ``states``, which are named.
+
+    ``given``: for each side the states and the outputs that it makes besides its operand.
+    """
+
+    spec: Spec
+    fold: Node
+    stream: str
+    batch: tuple[str, ...]
+    rows: tuple[str, ...]
+    column: str
+    left: Side
+    right: Side
+    outputs: Mapping[str, Node]
+    states: Mapping[str, Node]
+    given: tuple[Mapping[str, Node], Mapping[str, Node]]
+
+    def made(self, number: int, operand: bool = True) -> Spec:
+        """The spec of what side `number` makes: its operand, and what is given beside it."""
+        side = (self.left, self.right)[number]
+        nodes = {**({side.name: side.node} if operand else {}), **self.given[number]}
+        order = {n: [a for a in (*side.axes, self.stream) if a in x.axes] for n, x in nodes.items()}
+        return Spec.from_nodes(nodes, order={n: axes for n, axes in order.items() if len(axes) > 1})
+
+
+def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str]) -> Cut:
+    """The spec as operands, fold and epilogue. `along`: the streamed axes; `formats`: tensor -> dtype.
+
+    Raises: NoProduct, with the reason.
+
+    >>> import redalg as ra
+    >>> found = cut(ra.catalog["fp8_per_token_gemm"], ("j",), {"x": "bfloat16", "w": "float8_e4m3fn"})
+    >>> found.rows, found.column, found.left.format, found.right.format, sorted(found.states)
+    (('i',), 'k', 'float8_e4m3fn', 'float8_e4m3fn', ['state1'])
+    >>> print(found.made(0))
+    state1 = max[j](abs(x[i,j])); left = cast(448 * x[i,j] / state1, float8_e4m3fn); return left, state1
+    """
+    if len(along) != 1:
+        raise NoProduct("its stream has several axes")
+    if spec.empty:
+        raise NoProduct("an output says what it is where no element is valid")
+    stream = along[0]
+    fold = _fold(spec, stream)
+    names = _Names(spec)
+    batch, rows, column, factors = _roles(spec, fold, stream)
+    left, right, rest = _sides(factors, stream, (*batch, *rows), (*batch, column), formats, names)
+    sums = state(SUMS, (*batch, *rows, column))
+    whole = Node("mul", (*rest, sums)) if rest else sums  # as they stand: what cancels may be 0 or infinite
+    epilogue = {n: substitute(x, {fold: whole}, raw=True) for n, x in spec.outputs.items()}
+    read = [x for x in epilogue.values() if _reads(x)]
+    states = _states(read, stream, names)
+    given: tuple[dict[str, Node], dict[str, Node]] = ({}, {})
+    places = ({*left.axes, stream}, {*right.axes, stream})
+    alone = {n: x for n, x in epilogue.items() if not _reads(x)}
+    for name, node in (*states.items(), *alone.items()):
+        number = next((k for k, axes in enumerate(places) if node.axes <= axes), None)
+        if number is None or (name in states and stream in node.axes):
+            raise NoProduct(
+                f"{name} varies along {', '.join(sorted(node.axes))}, not along the rows or columns of a result"
+            )
+        given[number][name] = node
+    leaves = {node: tensor(n, [a for a in spec.axes if a in node.axes]) for n, node in states.items()}
+    outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if _reads(x)}
+    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given)
+
+
+class _Names:
+    """Names that no tensor and no output has."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.taken = {t.name for t in spec.tensors} | set(spec.outputs)
+
+    def __call__(self, name: str) -> str:
+        while name in self.taken:
+            name += "_"
+        self.taken.add(name)
+        return name
+
+
+def _reads(node: Node) -> bool:
+    return any(n.op == "state" for n in walk(node))
+
+
+def _fold(spec: Spec, stream: str) -> Node:
+    """The one sum over the stream whose elements have axes of rows and of columns."""
+    sums = [n for n in walk(*spec.outputs.values()) if n.op == "reduce" and n.attr.axes == (stream,)]
+    found = [n for n in sums if n.attr.kind == "sum" and _product(n, stream)]
+    if len(found) != 1:
+        many = f"{len(found)} stages are" if found else "no stage is"
+        raise NoProduct(f"{many} a sum over {stream} of products of rows and columns")
+    return found[0]
+
+
+def _product(fold: Node, stream: str) -> bool:
+    varying = [f for f in _factors(fold) if stream in f.axes]
+    return any(a.axes - b.axes - {stream} and b.axes - a.axes - {stream} for a in varying for b in varying)
+
+
+def _factors(fold: Node) -> tuple[Node, ...]:
+    body = fold.args[0]
+    return body.args if body.op == "mul" else (body,)
+
+
+Roles = tuple[tuple[str, ...], tuple[str, ...], str, tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]]
+
+
+def _roles(spec: Spec, fold: Node, stream: str) -> Roles:
+    """Batch, rows and column, and the factors of L, of R, and those that do not vary along the stream."""
+    order = next(spec.output_axes[n] for n, x in spec.outputs.items() if fold in set(walk(x)))
+    factors = _factors(fold)
+    still = tuple(f for f in factors if stream not in f.axes)
+    moving = [f for f in factors if stream in f.axes]
+    for column in reversed([a for a in order if a in fold.axes]):
+        left, right = (tuple(f for f in moving if (column in f.axes) is side) for side in (False, True))
+        over_left, over_right = (frozenset().union(*(f.axes for f in side)) - {stream} for side in (left, right))
+        rows = over_left - over_right
+        if rows and over_right - over_left == {column} and over_left | over_right == fold.axes:
+            batch = tuple(a for a in order if a in over_left & over_right)
+            return batch, tuple(a for a in order if a in rows), column, (left, right, still)
+    raise NoProduct("its factors do not part into rows and one axis of columns")
+
+
+def _sides(
+    factors: tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]],
+    stream: str,
+    rows: tuple[str, ...],
+    columns: tuple[str, ...],
+    formats: Mapping[str, str],
+    names: _Names,
+) -> tuple[Side, Side, list[Node]]:
+    """Both operands, and the factors that are left for the epilogue."""
+    left, right, still = factors
+    rest = list(still)
+    sides = []
+    for name, own, axes in (("left", left, rows), ("right", right, columns)):
+        exact = _exact(own, formats)
+        taken = [f for f in rest if f.axes <= {*axes} and (f.axes or f.op != "const")] if exact is None else []
+        rest = [f for f in rest if f not in taken]
+        node = mul(*own, *taken)
+        if any(n.op == "reduce" and n.attr.axes != (stream,) for n in walk(node)):
+            raise NoProduct("an element of an operand is a fold over another axis")
+        if any(n.op == "index" and n.attr == stream for n in walk(node)) and exact is not None:
+            exact = None
+        sides.append(Side(names(name), node, axes, exact))
+    return sides[0], sides[1], rest
+
+
+def _exact(own: Iterable[Node], formats: Mapping[str, str]) -> str | None:
+    """The format whose numbers the product of these factors are."""
+    parts = [f for f in own if f.op != "const"]
+    if len(parts) != 1:
+        return None
+    if parts[0].op == "tensor":
+        return formats[parts[0].attr.name]
+    return str(parts[0].attr) if parts[0].op == "cast" else None
+
+
+def _states(outputs: Iterable[Node], stream: str, names: _Names) -> dict[str, Node]:
+    """The stages that the epilogue reads."""
+    found: dict[str, Node] = {}
+    stack, seen = list(outputs), set()
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op == "reduce":
+            if _reads(node):
+                raise NoProduct("a later stage reads the product")
+            if node.attr.axes != (stream,):
+                raise NoProduct(f"the result reads a fold over {', '.join(node.attr.axes)}")
+            found[names(f"state{len(found) + 1}")] = node
+        elif node.op == "tensor" and stream in node.axes:
+            raise NoProduct("the result keeps the stream's axis")
+        else:
+            stack += node.args
+    return found
+
+
+def operand_types(left: Side, right: Side) -> tuple[str, str]:
+    """The types that are multiplied: float8 where both operands are, else one of 16 bits that holds what is exact.
+
+    Raises: Outside where no type does.
+
+    >>> from redalg.graph.node import tensor
+    >>> side = lambda kind: Side("s", tensor("s", "ij"), ("i",), kind)
+    >>> operand_types(side("float8_e4m3fn"), side("float8_e4m3fn")), operand_types(side("int8"), side("float16"))
+    (('float8_e4m3fn', 'float8_e4m3fn'), ('float16', 'float16'))
+    >>> operand_types(side(None), side("bfloat16")), operand_types(side("int8"), side("int8"))
+    (('bfloat16', 'bfloat16'), ('bfloat16', 'bfloat16'))
+    """
+    formats = [s.format for s in (left, right)]
+    if all(f in FLOAT8 for f in formats):
+        return str(formats[0]), str(formats[1])
+    known = [f for f in formats if f is not None]
+    wide = {f for f in known if f not in SMALL}
+    if len(wide) > 1 or not wide <= {*TYPES}:
+        raise Outside(
+            f"it multiplies {' and '.join(sorted(wide))}; tensor cores are used for {', '.join(TYPES)}, float8"
+        )
+    if not known or (not wide and None in formats):
+        raise Outside("neither operand says what type of 16 bits the other may be rounded to")
+    kind = next(iter(wide), TYPES[0])
+    return kind, kind

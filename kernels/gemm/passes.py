@@ -1,0 +1,257 @@
+"""Passes of matrix products: where the spec is cut, what is multiplied, tiles, and what runs inside the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, NamedTuple
+
+from redalg.kernels.gemm.check import check
+from redalg.kernels.gemm.kernel import Gemm, GemmKernel
+from redalg.kernels.gemm.launches import Prepared
+from redalg.kernels.gemm.launches import inside as inside_of
+from redalg.kernels.gemm.match import Cut, cut, operand_types
+from redalg.kernels.gemm.plan import (
+    Product,
+    first_of,
+    maps_of,
+    merged,
+    operands_of,
+    reads_columns,
+    reasons_of,
+    require_accuracy,
+    results_of,
+    scratch_of,
+    seconds_of,
+    staged_width,
+)
+from redalg.kernels.gemm.prologue import Inside
+from redalg.kernels.gemm.tiles import GemmPlan, Place, blocks_of, place_of, tiles_of
+from redalg.kernels.ir.program import STORAGE, Program, Result
+from redalg.kernels.ir.schedule import FUSED_PROLOGUE, TENSOR, Layout, Schedule
+from redalg.kernels.launch.driver import Geometry
+from redalg.kernels.launch.planned import Kernel, Planned
+from redalg.kernels.lower.draft import Call, program_text
+from redalg.kernels.schedule.choose import Choice, micro
+from redalg.kernels.tile.match import Outside
+
+WORDS = (None, TENSOR, FUSED_PROLOGUE)  # schedules under which such kernels are tried
+
+
+class Operands(NamedTuple):
+    """The types that are multiplied, left and right, where each operand is read, and the results of the epilogue."""
+
+    kinds: tuple[str, str]
+    places: tuple[Place, ...]
+    results: tuple[Result, ...] = ()
+
+
+class Joined(NamedTuple):
+    """What runs inside the product's kernel: how, as the kernel it would be apart, seconds, bytes, and a line on it."""
+
+    inside: Inside
+    own: Planned
+    seconds: float
+    bytes: int
+    line: str
+
+
+def _quiet(name: str, draft: Any) -> None:
+    """Prints nothing."""
+
+
+@dataclass
+class GemmDraft:
+    """A product under way. Each field is written by one pass and read by later ones.
+
+    ``made``: the spec taken apart; ``before``: kernels that prepare operands, in launches of their own; ``joined``: the
+    one that runs inside instead, or why none does. ``dump``: what prints kernels before the product, after a pass.
+    """
+
+    call: Call
+    program: Program
+    sizes: Mapping[str, int]
+    made: Cut | None = None
+    operands: Operands | None = None
+    tiles: GemmPlan | None = None
+    product: Product | None = None
+    before: tuple[Planned, ...] = ()
+    joined: Joined | str = ""
+    dump: Callable[[str, Any], None] = _quiet
+    choice: Choice | None = None
+    planned: Planned | None = None
+
+    @property
+    def insisted(self) -> bool:
+        """Whether a product was asked for by name."""
+        return self.call.schedule is not None
+
+    @property
+    def launches(self) -> int | None:
+        return 1 if self.call.schedule == FUSED_PROLOGUE else self.call.launches
+
+    @property
+    def rows(self) -> int:
+        assert self.made is not None
+        return prod(self.sizes[a] for a in self.made.rows)
+
+    @property
+    def batches(self) -> int:
+        assert self.made is not None
+        return prod(self.sizes[a] for a in self.made.batch)
+
+    def check(self) -> None:
+        """Raises: RedalgError where what passes have written breaks an invariant (`redalg.kernels.gemm.check`)."""
+        check(self)
+
+    def text(self) -> str:
+        """The draft in lines, as ``dump_after=`` prints it."""
+        if self.planned is not None:
+            return self.planned.module.source
+        if self.choice is not None:
+            return "\n".join(self.choice.reasons)
+        if self.tiles is not None:
+            return repr(self.tiles)
+        if self.made is None:
+            return program_text(self.program)
+        made, lines = self.made, [f"left: {self.made.made(0)}", f"right: {self.made.made(1)}"]
+        lines.append(f"batch {made.batch}, rows {made.rows}, column {made.column}, stream {made.stream}")
+        return "\n".join([*lines, *(map(repr, self.operands.places) if self.operands is not None else ())])
+
+
+def taken_apart(draft: GemmDraft) -> None:
+    """The spec as operands, the last fold, and the epilogue. Raises: NoProduct, Outside."""
+    if any(n == 0 for n in draft.sizes.values()):
+        raise Outside("an axis has length 0")
+    formats = {o.name: o.dtype for o in draft.program.operands}
+    form = draft.call.form
+    draft.made = cut(form.spec, form.plan.axis, formats)
+
+
+def read(draft: GemmDraft) -> None:
+    """Which types are multiplied, and which operands are read in place. Raises: Outside."""
+    made, target = draft.made, draft.call.target
+    assert made is not None
+    if target.cc < (9, 0) or target.cc >= (10, 0):
+        raise Outside(f"{target.name} has compute capability {target.cc[0]}.{target.cc[1]}, not 9.0")
+    if draft.program.real != "float32":
+        raise Outside("it accumulates in float64")
+    kinds = operand_types(made.left, made.right)
+    require_accuracy(made, kinds, draft.program, draft.insisted)
+    sides = zip((made.left, made.right), kinds, strict=True)
+    places = tuple(place_of(made, s, k, draft.sizes, draft.call.views) for s, k in sides)
+    draft.operands = Operands(kinds, places, results_of(made, draft.program))
+
+
+def tiled(draft: GemmDraft) -> None:
+    """How many rows and columns tiles have, and how results are written."""
+    made, operands, sizes = draft.made, draft.operands, draft.sizes
+    assert made is not None and operands is not None
+    staged, width = staged_width(operands.results, made.column, sizes)
+    plan = tiles_of(
+        operands.kinds,
+        operands.places[1].flat,
+        draft.rows,
+        sizes[made.column],
+        sizes[made.stream],
+        draft.batches,
+        draft.call.target,
+        broad=staged and not reads_columns(operands.results, made.column),
+    )
+    draft.tiles = replace(plan, staged=staged, vector=width > 1)
+
+
+def assembled(draft: GemmDraft) -> None:
+    """The product as it is printed, with what comes before it, its grid and the time it takes. Raises: Outside."""
+    made, operands, plan, sizes = draft.made, draft.operands, draft.tiles, draft.sizes
+    assert made is not None and operands is not None and plan is not None
+    places, program, target = operands.places, draft.program, draft.call.target
+    firsts = [first_of(made, k, places[k], program, draft.call.dtypes, sizes) for k in range(2)]
+    scratch = scratch_of(made, places, sizes)
+    whole = Program(
+        program.name,
+        made.rows,
+        (made.stream,),
+        (made.column,),
+        operands_of(made, places, program) + tuple(o for o, _ in scratch.values()),
+        operands.results,
+        (),
+        "float32",
+        title=program.title,
+    )
+    maps = maps_of(made, places, plan)
+    count, down, over = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)
+    blocks = plan.cluster * min(count, target.multiprocessors // plan.cluster)
+    moved = draft.rows * draft.batches * sizes[made.stream] + sizes[made.stream] * sizes[made.column]
+    draft.product = Product(
+        Gemm(whole, made.batch, made.rows, made.column, made.stream, plan, maps),
+        plan,
+        tuple(f for f in firsts if f is not None),
+        scratch,
+        maps,
+        {**sizes, merged(made.rows): draft.rows},
+        {"tiles": count, "down": down, "over": over, "all_rows": draft.rows},
+        blocks,
+        tuple(reasons_of(made, operands.kinds, places, plan, count, blocks)),
+        seconds_of(plan, STORAGE[operands.kinds[0]], count, moved, target),
+    )
+
+
+def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
+    """How the only kernel before the product would run in its kernel, in how many seconds. Raises: Outside."""
+    assert draft.product is not None
+    call = draft.call
+    return inside_of(
+        draft.product.gemm, prepared, draft.product.sizes, call.target, call.deterministic, draft.launches == 1
+    )
+
+
+def explained(draft: GemmDraft) -> None:
+    """What is predicted for everything together, and the reasons for what was decided."""
+    found, joined = draft.product, draft.joined
+    assert found is not None
+    seconds, moved, reasons = found.seconds, sum(made.choice.bytes for made in draft.before), list(found.reasons)
+    if isinstance(joined, Joined):
+        seconds, moved = found.seconds + joined.seconds, joined.bytes
+        reasons.append(joined.line)
+    else:
+        seconds += sum(made.choice.seconds for made in draft.before)
+        reasons += [f"a launch of its own: {joined}"] if joined else []
+    for made in draft.before:
+        names = ", ".join(r.name for r in made.program.results)
+        reasons += [f"before it, {names}: {line}" for line in made.choice.reasons[:4]]
+    draft.choice = Choice(Schedule(threads=found.plan.threads, rows=1), Layout(), tuple(reasons), seconds, moved)
+
+
+def require_faster(draft: GemmDraft, usual: Choice) -> None:
+    """Raises: Outside where kernels of rows are predicted to take less time than a product of matrices."""
+    assert draft.choice is not None
+    if usual.seconds < draft.choice.seconds:
+        times = f"{micro(draft.choice.seconds)} are predicted, and {micro(usual.seconds)} without"
+        raise Outside(f"as a GEMM {times}")
+
+
+def sourced(draft: GemmDraft) -> None:
+    """The kernel's source, its grid, and its arguments that are the same in every call."""
+    found, joined, choice = draft.product, draft.joined, draft.choice
+    assert found is not None and choice is not None
+    gemm = found.gemm
+    inside: tuple[Planned, ...] = ()
+    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster)
+    if isinstance(joined, Joined):
+        gemm, inside = replace(gemm, inside=joined.inside), (joined.own,)
+        # A grid barrier: blocks are launched together, no more of them than run at once.
+        geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
+    printed = GemmKernel(gemm)
+    draft.planned = Planned(
+        draft.program,
+        choice,
+        Kernel(printed.module(), geometry),
+        found.sizes,
+        found.maps,
+        {**found.fixed, **printed.numbers()},
+        before=draft.before,
+        scratch=found.scratch,
+        inside=inside,
+    )

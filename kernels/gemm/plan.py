@@ -1,0 +1,232 @@
+"""Parts of the plan of a matrix product: what kernels before it prepare, where operands lie, where each comes from.
+
+Operands that are not read in place (`redalg.kernels.gemm.tiles`) and the states of the epilogue are made by
+ordinary kernels of derived forms, one for each operand; the product reads them from scratch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from redalg import _hooks
+from redalg.errors import RedalgError
+from redalg.graph.node import Node, walk
+from redalg.kernels.gemm.epilogue import pairs
+from redalg.kernels.gemm.kernel import Gemm
+from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side
+from redalg.kernels.gemm.tiles import SIDES, GemmPlan, Place
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import STORAGE, Operand, Program, Result
+from redalg.kernels.launch.planned import Map
+from redalg.kernels.schedule.calibration import calibration_of
+from redalg.kernels.schedule.target import Target
+from redalg.kernels.tile.match import Outside
+from redalg.text.nodes import short
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+    from redalg.language.spec import Spec
+
+
+@dataclass(frozen=True)
+class First:
+    """What comes before the product: a form with its dtypes, the dtypes of its results, and where they are padded.
+
+    ``side``: of the operand it makes, 0 the left one; ``axes``: that number its rows, in order."""
+
+    side: int
+    axes: tuple[str, ...]
+    form: Form
+    dtypes: Mapping[str, Any]
+    results: Mapping[str, str]
+    views: Mapping[str, View]
+
+
+@dataclass(frozen=True)
+class Product:
+    """The product, and what comes before it. ``scratch``: operands that a kernel before it fills, and how they lie."""
+
+    gemm: Gemm
+    plan: GemmPlan
+    firsts: tuple[First, ...]
+    scratch: Mapping[str, tuple[Operand, View]]
+    maps: tuple[Map, Map]
+    sizes: Mapping[str, int]
+    fixed: Mapping[str, int]
+    blocks: int
+    reasons: tuple[str, ...]
+    seconds: float
+
+
+def seconds_of(plan: GemmPlan, width: int, tiles: int, moved: int, target: Target) -> float:
+    """The time predicted for so many tiles of operands of this width, and so many elements that are read."""
+    known = calibration_of(target.name).tensor_cores
+    rounds = -(-tiles // max(1, target.multiprocessors // plan.cluster))
+    tile = 2 * plan.rows * plan.columns * (plan.chunks + 4) * plan.chunk  # four chunks for the pipeline to fill
+    rate = known.rate * (known.float8 if width == 1 else 1)
+    computing = rounds * tile * target.multiprocessors / rate
+    return target.launch + max(computing, width * moved / target.reachable)
+
+
+def results_of(made: Cut, program: Program) -> tuple[Result, ...]:
+    """The results that the product's kernel writes, from its sums."""
+    own = (r for r in program.results if r.name in made.outputs)
+    return tuple(replace(r, node=_grouped(made.outputs[r.name], made.column), masked=None) for r in own)
+
+
+def reads_columns(results: Sequence[Result], column: str) -> bool:
+    """Whether epilogues read more of a column than the sums: with wide tiles, that takes more registers than are."""
+    return any(column in n.axes for n in walk(*(r.node for r in results)) if n.op in ("tensor", "index"))
+
+
+def staged_width(results: Sequence[Result], column: str, sizes: Mapping[str, int]) -> tuple[bool, int]:
+    """Whether results go by way of shared memory: there is one, of 16 bits; and how many may be written together."""
+    width = min(pairs(r, column, sizes[column]) for r in results)
+    return len(results) == 1 and results[0].dtype in TYPES and width == 8, width
+
+
+def _grouped(node: Node, column: str) -> Node:
+    """Factors of a row are one factor, computed once a row."""
+    args = tuple(_grouped(a, column) for a in node.args)
+    if node.op == "mul":
+        still = [a for a in args if column not in a.axes]
+        if 1 < len(still) < len(args):
+            args = (Node("mul", tuple(still)), *(a for a in args if column in a.axes))
+    return node if args == node.args else Node(node.op, args, node.attr)
+
+
+def require_accuracy(made: Cut, kinds: tuple[str, str], program: Program, insisted: bool) -> None:
+    """An operand is rounded where the results are rounded as much anyway, or where it is asked for."""
+    rounded = [s for s in (made.left, made.right) if s.format is None]
+    if not rounded or insisted:
+        return
+    if kinds[0] == "float16":
+        raise Outside(f"{rounded[0].name} = {short(rounded[0].node)} may be too large for float16")
+    wide = [r.name for r in program.results if STORAGE[r.dtype] > 2 and r.name in made.outputs]
+    if wide:
+        raise Outside(f"{wide[0]} is float32, and {short(rounded[0].node)} would be rounded to {kinds[0]}")
+
+
+# --- what comes before -----------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _derived(spec: Spec, stream: str) -> Form:
+    folds = any(n.op == "reduce" for n in walk(*spec.outputs.values()))
+    return _hooks.derive(spec, axis=stream if folds else None, max_passes=8)
+
+
+def first_of(
+    made: Cut, number: int, place: Place, program: Program, dtypes: Mapping[str, Any], sizes: Mapping[str, int]
+) -> First | None:
+    """The kernel that prepares one operand, or only its states."""
+    side, kept = (made.left, made.right)[number], dict(made.given[number])
+    if not place.why and not kept:
+        return None
+    spec = made.made(number, bool(place.why))
+    try:
+        form = _derived(spec, made.stream)
+    except RedalgError as problem:
+        raise Outside(f"what comes before the product does not derive: {problem.why}") from problem
+    whole = {r.name: r.dtype for r in program.results}
+    results = {n: whole.get(n, "float32") for n in kept}
+    found: dict[str, View] = {}
+    if place.why:
+        results[side.name] = place.dtype
+        found[side.name] = _padded(made, side, place, sizes)
+    return First(number, side.axes, form, {t.name: dtypes[t.name] for t in spec.tensors}, results, found)
+
+
+def _padded(made: Cut, side: Side, place: Place, sizes: Mapping[str, int]) -> View:
+    """An operand's scratch as the kernel that fills it sees it: rows start at multiples of 16 bytes."""
+    axes = side.axes
+    shape = tuple(sizes[a] for a in (*axes, made.stream))
+    pitch = place.strides[-2]
+    strides = [pitch * prod(shape[d + 1 : -1]) for d in range(len(axes))]
+    return View(shape, (*strides, 1))
+
+
+def merged(rows: Sequence[str]) -> str:
+    return " ".join(rows)
+
+
+def scratch_of(made: Cut, places: Sequence[Place], sizes: Mapping[str, int]) -> dict[str, tuple[Operand, View]]:
+    found = {}
+    for number, (side, place) in enumerate(zip((made.left, made.right), places, strict=True)):
+        own = side.axes[len(made.batch) :]
+        if place.why:
+            axes = (*made.batch, merged(own), made.stream)
+            shape = (*(sizes[a] for a in made.batch), prod(sizes[a] for a in own), sizes[made.stream])
+            found[side.name] = Operand(side.name, axes, place.dtype), View(shape, place.strides)
+        for name in made.given[number]:
+            if name in made.states:
+                held = tuple(a for a in made.spec.axes if a in made.states[name].axes)
+                found[name] = Operand(name, held, "float32"), View.contiguous(tuple(sizes[a] for a in held))
+    return found
+
+
+def operands_of(made: Cut, places: Sequence[Place], program: Program) -> tuple[Operand, ...]:
+    """Operands of the call that the product's kernel takes."""
+    read = _read(made, places)
+    return tuple(o for o in program.operands if o.number or o.name in read)
+
+
+def _read(made: Cut, places: Sequence[Place]) -> set[str]:
+    """Tensors of the call that the product reads."""
+    leaves = {n.attr.name for n in walk(*made.outputs.values()) if n.op == "tensor"}
+    return leaves | {p.name for p in places if not p.why}
+
+
+def maps_of(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, Map]:
+    found = []
+    for side, place, length, tile in zip(
+        (made.left, made.right), places, (plan.rows, plan.columns), SIDES, strict=True
+    ):
+        half = 2 if plan.cluster > 1 and plan.shared is tile else 1
+        row, outer = merged(side.axes[len(made.batch) :]), tuple(reversed(made.batch))
+        inner = (row, made.stream) if place.flat else (made.stream, row)
+        found.append(Map(place.name, (*inner, *outer), 64 if place.flat else length // half, tile, 0, 1))
+    return found[0], found[1]
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def reasons_of(
+    made: Cut, kinds: tuple[str, str], places: Sequence[Place], plan: GemmPlan, count: int, blocks: int
+) -> list[str]:
+    rows = 64 * plan.halves
+    pair = f", pairs of blocks share the {plan.shared} operand" if plan.cluster > 1 else ""
+    lines = [
+        f"tensor cores: the fold {short(made.fold)} is a GEMM, {plan.consumers} warpgroups of {rows} rows "
+        f"by {plan.columns} columns, a producer warpgroup prefetches {plan.stages} chunks of {plan.chunk} terms{pair}",
+        f"{count} tiles shared out among {blocks // plan.cluster} {'pairs of ' * (plan.cluster > 1)}blocks, "
+        f"{plan.group} rows of them before the next columns",
+    ]
+    for side, place, kind in zip((made.left, made.right), places, kinds, strict=True):
+        rounding = "exact" if side.format is not None else f"rounded once to {kind}"
+        where = f"prepared before the product, since {place.why}" if place.why else "read in place"
+        lines.append(f"{side.name} = {short(side.node)} as {kind}, {rounding}: {where}")
+    for name, node in made.states.items():
+        lines.append(f"{name} = {short(node)}, a stage that the epilogue reads, kept with it")
+    for name, node in made.outputs.items():
+        lines.append(f"epilogue: {name} = {short(node)}, on sums in registers")
+    if kinds[0] in FLOAT8:
+        lines.append(
+            "sums of 128 terms are added in float32" if plan.promoted else "sums stay with about 14 bits of mantissa"
+        )
+    return lines
+
+
+def result_dtypes(program: Program, wanted: Mapping[str, str]) -> Program:
+    """The program with results of these dtypes: states are not rounded to that of the tensors."""
+
+    def kept(r: Result) -> Result:
+        narrow = r.dtype in wanted.values() or "float" in r.dtype
+        return replace(r, dtype=wanted[r.name]) if r.name in wanted and narrow else r
+
+    return replace(program, results=tuple(kept(r) for r in program.results))

@@ -1,0 +1,274 @@
+"""Tiles of a matrix product on tensor cores, where they lie in shared memory, and which operands are read in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from redalg.kernels.cuda.intrinsics.wgmma import TYPE
+from redalg.kernels.gemm.match import FLOAT8, Cut, Side
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.launch.planned import Tile
+from redalg.kernels.schedule.target import Target
+from redalg.kernels.tile.match import Outside
+from redalg.kernels.tile.plan import MOST_SHARED
+
+PITCH = 144  # bytes from one staged row of 64 results to the next: neighbours start in other banks
+SIDES = (Tile.LEFT, Tile.RIGHT)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operand's matrix is read: a tensor of the call, or scratch that a kernel before this one fills.
+
+    ``flat``: the axis that numbers rows lies contiguous, not the stream. ``why``: it is not read in place; "" if it is.
+    ``strides``: in elements, of the batch, the rows (one axis) and the stream.
+    """
+
+    name: str
+    dtype: str
+    strides: tuple[int, ...]
+    flat: bool = False
+    why: str = ""
+
+
+class Sharing(NamedTuple):
+    """Blocks of a cluster that share an operand of which each brings a part."""
+
+    blocks: int = 1
+    operand: Tile = Tile.RIGHT
+
+
+@dataclass(frozen=True)
+class GemmPlan:
+    """Sizes of one kernel.
+
+    ``consumers``: warpgroups of 64·``halves`` rows each; tiles are ``columns`` wide, ``stages`` chunks of 128 bytes are
+    prefetched.
+    ``promoted``: sums
+    of a chunk are added to sums in float32, since products of float8 are added to about 14 bits by the tensor cores.
+    ``group``: rows of blocks that are computed before the next columns. ``staged``: results are written by way of
+    shared memory, 16 bytes at a time; ``vector``: pairs of neighbours, else single numbers. ``most_shared``:
+    bytes of shared memory that a block may have.
+    """
+
+    kinds: tuple[str, str]
+    flat: bool
+    terms: int
+    consumers: int
+    halves: int
+    columns: int
+    promoted: bool
+    sharing: Sharing = Sharing()
+    group: int = 8
+    staged: bool = False
+    vector: bool = False
+    most_shared: int = MOST_SHARED
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return self.sharing.blocks
+
+    @property
+    def shared(self) -> Tile:
+        """The operand that they share."""
+        return self.sharing.operand
+
+    @property
+    def rows(self) -> int:
+        return 64 * self.consumers * self.halves
+
+    @property
+    def threads(self) -> int:
+        return 128 * (self.consumers + 1)
+
+    @property
+    def chunk(self) -> int:
+        """Terms that lie in 128 bytes."""
+        return 128 // STORAGE[self.kinds[0]]
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.terms // self.chunk)
+
+    @property
+    def left_bytes(self) -> int:
+        return 128 * self.rows
+
+    @property
+    def right_bytes(self) -> int:
+        return 128 * self.columns
+
+    @property
+    def staging(self) -> int:
+        """Bytes for results on their way."""
+        return 4 * self.consumers * 16 * PITCH if self.staged else 0
+
+    @property
+    def stages(self) -> int:
+        left = self.most_shared - 1024 - 256 - self.staging
+        return min(8, left // (self.left_bytes + self.right_bytes))
+
+    @property
+    def barriers(self) -> int:
+        """Where barriers lie; results are staged after them."""
+        return self.stages * (self.left_bytes + self.right_bytes)
+
+    @property
+    def size(self) -> int:
+        """Bytes of shared memory, 1 KB of them for rounding its address."""
+        return self.barriers + 256 + self.staging + 1024
+
+    @property
+    def dtype(self) -> str:
+        """The type of operands as `tile_product` takes it."""
+        return "/".join(dict.fromkeys(self.kinds)) if self.kinds[0] != self.kinds[1] else self.kinds[0]
+
+
+# --- operands --------------------------------------------------------------------------------------------------------
+
+
+def place_of(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> Place:
+    """The operand in place if the tensor memory accelerator can read it there, else in scratch."""
+    why = _not_in_place(cut, side, kind, sizes, views)
+    own = side.axes[len(cut.batch) :]
+    if isinstance(why, Place):
+        return why
+    each = STORAGE[kind]
+    pitch = -(-sizes[cut.stream] * each // 16) * 16 // each
+    rows = prod(sizes[a] for a in own)
+    shape = [sizes[a] for a in cut.batch]
+    outer = [prod(shape[d + 1 :]) * rows * pitch for d in range(len(shape))]
+    return Place(side.name, kind, (*outer, pitch, 1), False, why)
+
+
+def _not_in_place(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> Place | str:
+    different = _different(cut, side, kind)
+    if different:
+        return different
+    leaf, axes, row, stream = side.node.attr, [*side.axes, cut.stream], side.axes[-1], cut.stream
+    strides = dict(zip(leaf.axes, views[leaf.name].strides, strict=True))
+    flat = strides[stream] != 1 or sizes[stream] == 1 and strides[row] == 1
+    inner = row if flat else stream
+    if strides[inner] != 1 and sizes[inner] > 1:
+        return f"{leaf.name} is contiguous along neither {row} nor {stream}"
+    if flat and (kind in FLOAT8 or side is cut.left):
+        return f"{leaf.name} is not contiguous along {stream}"
+    steps = {a: strides[a] * STORAGE[kind] for a in axes if a != inner and sizes[a] > 1}
+    return _unaligned(leaf.name, steps, views[leaf.name].align) or Place(
+        leaf.name, kind, tuple(strides[a] for a in axes), flat
+    )
+
+
+def _different(cut: Cut, side: Side, kind: str) -> str:
+    """Why no tensor holds the operand as it is multiplied; empty if one does."""
+    if not side.bare:
+        return "it is computed"
+    leaf, axes = side.node.attr, [*side.axes, cut.stream]
+    if side.format != kind:
+        return f"{leaf.name} is {side.format}, and {kind} is multiplied"
+    if set(axes) != set(leaf.axes) or len(side.axes) != len(cut.batch) + 1 or len(axes) > 5:
+        return f"{leaf.name} has other axes than {', '.join(axes)}"
+    return ""
+
+
+def _unaligned(name: str, steps: Mapping[str, int], align: int) -> str:
+    """Why copies of 16 bytes do not start where they have to, with these steps in bytes; empty if they do."""
+    for axis, step in steps.items():
+        if step % 16 or step <= 0:
+            return f"{name} has a stride of {step} bytes along {axis}, not a positive multiple of 16"
+    return f"{name} does not start at a multiple of 16 bytes" if align < 16 else ""
+
+
+# --- tiles -----------------------------------------------------------------------------------------------------------
+
+Shape = tuple[int, int, int]  # warpgroups, halves, columns
+
+
+def shapes(promoted: bool, broad: bool = True) -> Iterator[Shape]:
+    """Tiles whose sums fit registers, the largest first: these where the epilogue takes few, `broad`."""
+    if broad and promoted:
+        yield 2, 2, 128
+    elif broad:
+        yield 2, 1, 256
+    for columns in (128, 64):
+        for consumers in (2, 1):
+            yield consumers, 1, columns
+
+
+def tiles_of(
+    kinds: tuple[str, str],
+    flat: bool,
+    rows: int,
+    columns: int,
+    terms: int,
+    batches: int,
+    target: Target,
+    promoted: bool = True,
+    cluster: bool = True,
+    broad: bool = True,
+) -> GemmPlan:
+    """The tiles that take the least time, by a model of rounds: every multiprocessor computes one tile at a time.
+
+    ``promoted``, whatever the types of a spec: sums of float8 products that stay with the tensor cores are off by up to
+    33·2^-13 of their largest for every 32 terms, K/32·33·2^-13 of Σ|L·R| in all, which at K = 4096 is half of it. No
+    rounding of the spec bounds that: operands are exact (their casts are part of the spec), and results are rounded by
+    2^-9 of themselves, not of Σ|L·R|. Promoted, it is 4·33·2^-13, whatever K is.
+
+    >>> from redalg.kernels.schedule.target import H200
+    >>> kinds = "bfloat16", "bfloat16"
+    >>> p = tiles_of(kinds, False, 4096, 4096, 4096, 1, H200)
+    >>> (p.rows, p.columns, p.cluster, p.stages), tiles_of(kinds, False, 300, 200, 4096, 1, H200).columns
+    ((128, 256, 2, 4), 64)
+    """
+    promoted, most_shared = promoted and kinds[0] in FLOAT8, target.most_shared
+
+    def made(shape: Shape) -> GemmPlan:
+        consumers, halves, wide = shape
+        plan = GemmPlan(kinds, flat, terms, consumers, halves, wide, promoted, staged=True, most_shared=most_shared)
+        down, over = -(-rows // plan.rows), -(-columns // wide)
+        shared = Tile.LEFT if halves == 2 else Tile.RIGHT
+        pairs = (over if shared is Tile.LEFT else down) > 1 and wide * plan.rows >= 128 * 128
+        size = 2 if cluster and pairs and batches * down * over > target.multiprocessors // 2 else 1
+        side = (target.multiprocessors / size) ** 0.5
+        tall = plan.rows * (size if shared is Tile.RIGHT else 1)
+        broad = wide * (size if shared is Tile.LEFT else 1)
+        return GemmPlan(
+            kinds,
+            flat,
+            terms,
+            consumers,
+            halves,
+            wide,
+            promoted,
+            Sharing(size, shared),
+            max(1, round(side * (broad / tall) ** 0.5)),
+            True,
+            most_shared=most_shared,
+        )
+
+    def time(plan: GemmPlan) -> float:
+        rounds = -(-blocks_of(plan, rows, columns, batches)[0] // (target.multiprocessors // plan.cluster))
+        area = plan.rows * plan.columns
+        slow = 1.0 if area >= 128 * 256 else 1.15 if area >= 128 * 128 else 1.4 if area >= 64 * 128 else 1.8
+        return rounds * (area * slow * (plan.chunks + 4))
+
+    found = [plan for plan in map(made, shapes(promoted, broad)) if plan.stages >= 2]
+    if not found:
+        raise Outside(f"no tile fits {most_shared} bytes of shared memory")
+    return min(found, key=time)
+
+
+def blocks_of(plan: GemmPlan, rows: int, columns: int, batches: int) -> tuple[int, int, int]:
+    """Tiles of clusters in all, and how many of them lie below and beside each other."""
+    tall = plan.rows * (plan.cluster if plan.shared is Tile.RIGHT else 1)
+    wide = plan.columns * (plan.cluster if plan.shared is Tile.LEFT else 1)
+    down, over = -(-rows // tall), -(-columns // wide)
+    return batches * down * over, down, over
+
+
+assert set(FLOAT8) < set(TYPE)

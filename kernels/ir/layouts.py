@@ -1,0 +1,208 @@
+"""How the arrays of a call lie in memory, as far as a kernel may know it: patterns and vector widths, no sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+from redalg.graph.node import Node, walk
+from redalg.kernels.ir.program import STORAGE, Join, Loop, Program, Step
+from redalg.kernels.ir.schedule import Layout
+
+VECTOR_BYTES = 16  # the widest load and store
+WIDTHS = (16, 8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class View:
+    """Shape, strides in elements, and the largest power of two (up to 16) that divides the address in bytes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    align: int = VECTOR_BYTES
+
+    @staticmethod
+    def contiguous(shape: tuple[int, ...], align: int = VECTOR_BYTES) -> View:
+        """An array in row-major order.
+
+        >>> View.contiguous((2, 3)).strides
+        (3, 1)
+        """
+        return View(shape, tuple(prod(shape[d + 1 :]) for d in range(len(shape))), align)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One array that is read or written along the stream.
+
+    ``pattern``: "stream" (neighbours along the stream are neighbours in memory), "rows" (neighbouring rows are), "same"
+    (the stream does not move it) or "apart". ``width``: elements of the widest vectors its rows start at, or, where
+    neighbouring rows are neighbours, the widest vectors of such rows.
+    """
+
+    name: str
+    pattern: str
+    width: int
+    size: int  # bytes of an element
+
+
+@dataclass(frozen=True)
+class Walk:
+    """What the strides of a call allow: hashable and without sizes, so that calls of one kind share one kernel."""
+
+    arrays: tuple[Placed, ...]
+    flat: bool = True
+
+    @property
+    def column(self) -> bool:
+        """Whether the stream is better walked with rows side by side: only neighbouring rows lie side by side."""
+        patterns = {a.pattern for a in self.arrays}
+        return "rows" in patterns and "stream" not in patterns
+
+    def layout(self, vector: int, coarsen: int = 1) -> Layout:
+        """The layout of a kernel that loads `vector` elements at a time, or `coarsen` rows."""
+        unit, wide = self._wide("stream", vector), self._wide("rows", coarsen) if coarsen > 1 else frozenset()
+        return Layout(unit, self.flat, coarsened=wide)
+
+    def _wide(self, pattern: str, width: int) -> frozenset[str]:
+        return frozenset(a.name for a in self.arrays if a.pattern == pattern and a.width >= width)
+
+    def pattern(self, name: str) -> str:
+        return next((a.pattern for a in self.arrays if a.name == name), "same")
+
+
+def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
+    """The patterns of a call. `views`: every array of the program, operands by name and results by `Result.key`.
+
+    An array is walked in steps of 1 if all axes of the stream, taken together, have stride 1 in it. Axes of length 1
+    have no say. A vector of w elements may be loaded where w divides the length of the stream, all strides between rows
+    and the address.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "bfloat16"})
+    >>> rows = walk_of(program, {"x": View.contiguous((8, 64)), "y made": View.contiguous((8, 64))})
+    >>> rows.column, [(a.name, a.pattern, a.width) for a in rows.arrays]
+    (False, [('x', 'stream', 16), ('y made', 'stream', 16)])
+    >>> columns = View((8, 64), (1, 8))
+    >>> walk_of(program, {"x": columns, "y made": columns}).column
+    True
+    """
+    sizes = lengths_of(program, views)
+    dtypes = {o.name: o.dtype for o in program.operands} | {r.key: r.dtype for r in program.results}
+    ways: dict[str, list[tuple[str, ...]]] = {}
+    for name, axes in readings(program):
+        if name in views and axes not in ways.setdefault(name, []):
+            ways[name].append(axes)
+    arrays, flat = [], True
+    for name, several in ways.items():
+        size = STORAGE[dtypes[name]]
+        found = [_Reading(program, sizes, axes, views[name], size) for axes in several]
+        moving = [r for r in found if r.moves]
+        flat &= all(r.flat for r in moving)
+        arrays += [_placed(name, moving, size)] if moving else []
+    return Walk(tuple(arrays), flat or len(program.stream) < 2)
+
+
+def _placed(name: str, readings: Sequence[_Reading], size: int) -> Placed:
+    """How an array lies along all axes that it is read along."""
+    pattern = readings[0].pattern if len({r.pattern for r in readings}) == 1 else "apart"
+    if pattern == "stream":
+        return Placed(name, pattern, min(r.width for r in readings), size)
+    return Placed(name, pattern, min(r.width_across_rows for r in readings) if pattern == "rows" else 1, size)
+
+
+def lengths_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
+    """The length of every axis the arrays of a call have."""
+    sizes = dict(program.lengths)
+    arrays = [(o.name, o.axes) for o in program.operands] + [(r.key, r.axes) for r in program.results]
+    for name, axes in arrays:
+        if name in views:
+            sizes |= zip(axes, views[name].shape, strict=True)
+    return sizes
+
+
+def steps_nodes(steps: Iterable[Step]) -> Iterator[Node]:
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from (body for fold in step.folds for body in fold.bodies)
+        elif isinstance(step, Join):
+            yield from (*step.a, *step.b)
+        else:
+            yield step.node
+
+
+def readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every array, results by `Result.key`, with the axes it is read or written along (an operand along several)."""
+    nodes: list[Node] = [r.node for r in program.results]
+    for p in program.passes:
+        nodes += [*steps_nodes(p.lift), *steps_nodes(p.update), *(let.node for let in p.exports)]
+    for n in walk(*nodes):
+        if n.op == "tensor":
+            yield n.attr.name, n.attr.axes
+    yield from ((r.key, r.axes) for r in program.results)
+
+
+def prefetched_arrays(program: Program) -> list[tuple[str, tuple[str, ...]]]:
+    """The operands of which every row has elements of its own, with the axes they are read along."""
+    rows, stream = {*program.rows}, {*program.stream}
+    arrays = {o.name for o in program.operands if rows and not o.number}
+    found = [(n, {*axes}, axes) for n, axes in dict.fromkeys(readings(program)) if n in arrays]
+    return [(n, axes) for n, along, axes in found if rows <= along <= rows | stream and along & stream]
+
+
+class _Reading:
+    """One array along given axes: how it moves with the stream."""
+
+    def __init__(
+        self, program: Program, sizes: Mapping[str, int], axes: tuple[str, ...], view: View, size: int
+    ) -> None:
+        self.program, self.sizes, self.axes, self.view, self.size = program, sizes, axes, view, size
+        self.strides = dict(zip(axes, view.strides, strict=True))
+        stream = program.stream
+        self.moves = any(a in stream for a in axes)
+        self.live = [a for a in stream if sizes.get(a, 1) != 1]
+        self.step = self._step()
+
+    def _step(self) -> int | None:
+        """The stride along the flattened stream, if there is one."""
+        if not all(a in self.strides for a in self.live):
+            return None
+        for outer, inner in zip(self.live, self.live[1:], strict=False):
+            if self.strides[outer] != self.strides[inner] * self.sizes[inner]:
+                return None
+        return self.strides[self.live[-1]] if self.live else 1
+
+    @property
+    def flat(self) -> bool:
+        """Whether a kernel may step by the stride of the array's last axis of the stream (or by 1)."""
+        last = max((a for a in self.axes if a in self.program.stream), key=self.axes.index)
+        return self.step is not None and (self.step == 1 or self.strides[last] == self.step)
+
+    @property
+    def pattern(self) -> str:
+        if self.step == 1:
+            return "stream"
+        if self.step == 0 or not any(self.strides.get(a) for a in self.live):
+            return "same"
+        rows = [a for a in self.program.rows if self.sizes.get(a, 1) != 1]
+        return "rows" if rows and self.strides.get(rows[-1]) == 1 else "apart"
+
+    @property
+    def width(self) -> int:
+        """The widest vectors its rows start at; elements that hold further axes are not loaded in vectors at all."""
+        if not set(self.axes) <= {*self.program.rows, *self.program.stream}:
+            return WIDTHS[0]
+        length = prod(self.sizes.get(a, 1) for a in self.program.stream)
+        return self._widest(length, [a for a in self.axes if a in self.program.rows])
+
+    @property
+    def width_across_rows(self) -> int:
+        """The widest vectors of neighbouring rows: they start there at every place of the stream."""
+        last = next(a for a in reversed(self.program.rows) if self.sizes.get(a, 1) != 1)
+        return self._widest(self.sizes[last], [a for a in self.axes if a != last])
+
+    def _widest(self, length: int, others: list[str]) -> int:
+        common = gcd(length, *(self.strides[a] for a in others if self.sizes[a] > 1))
+        return next(w for w in WIDTHS if common % w == 0 and (w == 1 or self.view.align % min(w * self.size, 16) == 0))

@@ -1,0 +1,268 @@
+"""What lies between a form and source text: programs over the elements of one row, with named axes.
+
+A `Program` says what is computed; a schedule (`redalg.kernels.ir.schedule`) says by whom. Both backends print the same
+program. Its axes play four roles::
+
+    rows     one state each, independent of each other (flattened to one row number)
+    stream   the axes a state is folded over (flattened row-major to one position ``pos``)
+    columns    axes along which part of a row's state is an array (the columns e of attention's P·V); usually none
+    inner    axes of contractions inside an element (the d of Q·K): complete for every element
+
+A stream is folded in *tiles*. Grammar (names are read as graph leaves ``state(name)``)::
+
+    Pass    = lift: Step*  update: Step*  combine: Step*  parts: Part*  exports: Let*
+    Step    = Let(name, node)                name := node, per row (or per column, if the node has column axes)
+            | First(name, node)              name := node at the tile's first element if that is finite, else 0
+            | Loop(Fold*)                    one walk over the tile: every fold reads only names known before
+            | Join(names, op, a, b)          names := a ⊕ b, values held at the same anchors, a first in the stream
+    Fold    = (names, op, bodies)            names := the reduction of the bodies over the tile
+
+``lift`` makes a tile's state under the names ``part + "_b"`` from an empty start. ``combine`` reads the state ``part``
+(first in the stream) and ``part + "_b"`` with counts ``n`` and ``n_b``, both non-empty, and leaves ``part + "_new"``.
+``update`` folds a tile into the state: it reads ``part`` and the tile and leaves ``part + "_new"``. Where anchors are
+extrema it lifts the tile at the *new* anchors; it holds for an empty state too if `Pass.absorbs`, and is empty where
+there is nothing better than lift, then combine. What a step names `_new` or `_b` is final: no name is assigned twice in
+a list of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+from redalg.graph.node import Node, leaves, state, substitute
+from redalg.graph.operators import Operator
+
+STORAGE = {  # dtypes of arrays -> bytes; narrow floats are computed in float32
+    "float64": 8,
+    "float32": 4,
+    "float16": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint64": 8,
+    "uint32": 4,
+    "uint16": 2,
+    "uint8": 1,
+    "bool": 1,
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of the spec as an argument: an array read by position, or a number passed by value (`number`)."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str  # a key of STORAGE; for a number "float64", "int64" or "bool"
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output array: `node` at every index of `axes`; where `masked` holds, the number `empty`."""
+
+    name: str
+    axes: tuple[str, ...]
+    dtype: str
+    node: Node
+    keeps: bool = False  # whether its node is evaluated per element of the stream
+    masked: Node | None = None
+    empty: Any = None
+
+    @property
+    def key(self) -> str:
+        """What its array goes by among all arrays of a call: an output may have the name of a tensor."""
+        return result_key(self.name)
+
+
+def result_key(output: str) -> str:
+    """The key of an output's array beside those of tensors, which go by their names.
+
+    >>> result_key("y")
+    'y made'
+    """
+    return f"{output} made"
+
+
+@dataclass(frozen=True)
+class Let:
+    name: str
+    node: Node
+
+
+@dataclass(frozen=True)
+class First:
+    """The node at the first element of the tile, if it is finite, else 0."""
+
+    name: str
+    node: Node
+
+
+@dataclass(frozen=True)
+class KeyMax:
+    """A position packed with its value (`redalg.kernels.lower.packed_keys`): the largest key."""
+
+    kind: ClassVar[str] = "keymax"
+
+
+@dataclass(frozen=True)
+class KeyTop:
+    """A list of the k largest keys."""
+
+    k: int
+    axis: str
+
+    kind: ClassVar[str] = "keytop"
+
+
+FoldOperator = Operator | KeyMax | KeyTop
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Names of a position: (value, position in the stream); of a top-k: (values, positions)."""
+
+    names: tuple[str, ...]
+    op: FoldOperator
+    bodies: tuple[Node, ...]
+    axes: tuple[str, ...] = ()  # column axes of the result
+
+    @property
+    def kind(self) -> str:
+        return self.op.kind
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`part`: a walk over a part of the tile, `n_some` of its `n_b` elements (`redalg.kernels.schedule.sampling`)."""
+
+    folds: tuple[Fold, ...]
+    part: bool = False
+
+
+@dataclass(frozen=True)
+class Join:
+    """`names` := `a` ⊕ `b`; an average is a + (b - a)·n_b/(n + n_b)."""
+
+    names: tuple[str, ...]
+    op: FoldOperator
+    a: tuple[Node, ...]
+    b: tuple[Node, ...]
+    axes: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return self.op.kind
+
+
+Step = Let | First | Loop | Join
+
+
+def step_nodes(step: Step) -> list[Node]:
+    """The nodes a step computes."""
+    if isinstance(step, Let | First):
+        return [step.node]
+    if isinstance(step, Join):
+        return [*step.a, *step.b]
+    return [body for fold in step.folds for body in fold.bodies]
+
+
+def renamed(node: Node, names: dict[str, str]) -> Node:
+    """The node over the same parts under other names."""
+    mapping = {
+        leaf: state(names[leaf.attr.name], leaf.attr.axes, leaf.attr.domain)
+        for leaf in leaves(node, "state")
+        if leaf.attr.name in names
+    }
+    return substitute(node, mapping, raw=True) if mapping else node
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stored value of a state. `kind`: "f" (the real dtype), "i" (int64) or "b"; `top`: the length of a list."""
+
+    name: str
+    kind: str
+    identity: float | int | bool
+    axes: tuple[str, ...] = ()  # column axes
+    top: int | None = None
+
+
+@dataclass(frozen=True)
+class Pass:
+    parts: tuple[Part, ...]
+    lift: tuple[Step, ...]
+    combine: tuple[Step, ...]
+    update: tuple[Step, ...] = ()
+    absorbs: bool = False  # update and combine also hold where a state is the identity (n = 0 or n_b = 0)
+    ordered: bool = False  # splits must be combined in the order of the stream
+    exports: tuple[Let, ...] = ()  # read by later passes and results
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything a backend prints, before any decision about threads."""
+
+    name: str
+    rows: tuple[str, ...]
+    stream: tuple[str, ...]
+    columns: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    results: tuple[Result, ...]
+    passes: tuple[Pass, ...]
+    real: str  # "float32" or "float64": what inexact values are computed in
+    lengths: dict[str, int] = field(
+        default_factory=dict, hash=False
+    )  # axes whose length is part of the program (top-k)
+    attained: frozenset[str] = frozenset()  # parts that are sums of exp(u - max u): at least 1 where any u is a number
+    title: str = ""  # what is computed, in the words of the spec
+    inner: dict[str, str] = field(default_factory=dict, hash=False)  # a contraction's axis -> the one it is as long as
+
+    @property
+    def keeps(self) -> bool:
+        return any(r.keeps for r in self.results)
+
+
+@dataclass(frozen=True)
+class Param:
+    """One argument of a generated function, in order.
+
+    `role`: "operand" or "result" (a pointer), "number" (a scalar operand), "size" (length of axis `name`), "stride" or
+    "stride_out" (of the operand or result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size`
+    entries for every row, one in all if that is 0; counters start at 0; on a CPU `size` entries for every split),
+    "counters" (`size` words that are 0 when a launch starts, and that it leaves at 0), "span" (elements of a split,
+    CPU), "low" or "high" (a range of rows or splits, CPU), "maps" (the tensors' maps in device memory, 128 bytes each),
+    "fixed" (a number that is the same for all calls of one kind).
+    """
+
+    role: str
+    name: str
+    dtype: str  # a key of STORAGE
+    dim: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Module:
+    """Generated source: a Python module as text, its entry point, and what the entry takes.
+
+    ``threads``: of every block, where the kernel was written for that number; ``shared``: bytes of shared memory that
+    are given at the launch.
+    """
+
+    source: str
+    entry: str
+    params: tuple[Param, ...]
+    threads: int = 0
+    shared: int = 0
+
+    def renamed(self, source: str, names: Mapping[str, str]) -> Self:
+        """The module as a source in which some names are others."""
+        params = tuple(replace(p, name=names.get(p.name, p.name)) for p in self.params)
+        return replace(self, source=source, entry=names.get(self.entry, self.entry), params=params)

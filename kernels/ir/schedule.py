@@ -1,0 +1,189 @@
+"""Schedules: who computes a program. What is computed is the program's business (`redalg.kernels.ir.program`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+from redalg._moved import deprecated
+
+MOST_DISTANCE = 31  # tiles that may be under way while a row is walked
+COPIED = (4, 8, 16)  # bytes of an asynchronous copy (PTX ISA 9.0, "cp.async")
+AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time
+TENSOR = "tensor"  # on tensor cores, by whichever class of programs fits (`redalg.kernels.tile`, `redalg.kernels.gemm`)
+MMA = "mma"  # attention by mma.sync, whatever the compute capability
+FROZEN_MAX = "frozen_max"  # attention with a frozen maximum, validation and fallback (`redalg.kernels.tile.frozen_max`)
+FUSED_PROLOGUE = "fused_prologue"  # of a GEMM: what prepares an operand runs inside its kernel
+
+
+class Family(StrEnum):
+    """Who shares a row; ``schedule=`` takes these words."""
+
+    THREAD = "thread"
+    WARP = "warp"
+    BLOCK = "block"
+    CLUSTER = "cluster"
+    SPLIT = "split"
+    COLUMN = "column"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+FAMILIES = tuple(Family)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How a GPU walks the rows of a program.
+
+    ``threads`` threads share a row inside a block, ``rows`` rows lie side by side in a block (block size =
+    threads·rows, at most 1024). A thread holds ``tile`` elements at a time, loaded ``vector`` at a time.
+    ``resident``: the row fits the registers of its threads (n <= cluster·split·threads·tile): it is read once, and
+    every reduction is over the whole group before the next one starts. Otherwise every thread folds its own elements
+    and states are merged at the end, as they are with ``split`` where the row is resident.
+    ``persistent``: the grid has as many blocks as run at once, and each goes on with further rows; with ``split`` the
+    launch is cooperative, and the blocks of a row meet at a grid barrier.
+    ``prefetch``: elements of a row, or of a block's part of it, that lie in shared memory: while a block of a
+    persistent grid computes one row, asynchronous copies bring the next one there (0: rows are read where they are).
+    ``prefetch_distance``: tiles of the rows after that which lie there besides, so that copies are always under way.
+    ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous), and each thread
+    ``coarsen`` of them, which it loads together. ``columns_per_thread``: free output axes are shared out among a row's
+    threads, so many elements to each. ``cluster`` blocks share a row through distributed shared memory, ``split``
+    blocks through global memory, where the last one merges.
+    ``exact``: n is exactly cluster·split·threads·tile (resident), or a multiple of it: no bounds are tested.
+
+    >>> Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
+    Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
+    """
+
+    threads: int = 32
+    rows: int = 4
+    vector: int = 1
+    tile: int = 4
+    resident: bool = False
+    column: bool = False
+    cluster: int = 1
+    split: int = 1
+    exact: bool = False
+    persistent: bool = False
+    deterministic: bool = False
+    columns_per_thread: int = 1  # where the program has columns
+    coarsen: int = 1  # neighbouring rows of a thread, in a column schedule
+    prefetch: int = 0
+    prefetch_distance: int = 0
+
+    @property
+    def block(self) -> int:
+        return self.threads * self.rows
+
+    @property
+    def rows_per_block(self) -> int:
+        """Rows of a block."""
+        return self.rows * self.coarsen
+
+    @property
+    def blocks_per_row(self) -> int:
+        """Blocks that share a row."""
+        return self.cluster * self.split
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of a thread, of a row that is prefetched."""
+        return self.prefetch // (self.threads * self.tile)
+
+    @property
+    def ring(self) -> int:
+        """Elements of a row's array that a block holds in shared memory, where rows are prefetched."""
+        return self.prefetch + self.prefetch_distance * self.threads * self.tile
+
+    def asked(self, arrays: int) -> int:
+        """Vectors of each of so many arrays that a thread asks for before it goes on: 4, 2 or 1, a part of a tile."""
+        fit = (n for n in (4, 2) if n * self.vector * arrays <= AHEAD and self.tile // self.vector % n == 0)
+        return next(fit, 1)
+
+    @property
+    def together(self) -> bool:
+        """Whether all threads of a row reduce its elements together, one reduction after the other."""
+        return self.resident and self.split == 1
+
+    @property
+    def family(self) -> Family:
+        """Who shares a row."""
+        if self.column:
+            return Family.COLUMN
+        if self.split > 1:
+            return Family.SPLIT
+        if self.cluster > 1:
+            return Family.CLUSTER
+        return Family.THREAD if self.threads == 1 else Family.WARP if self.threads <= 32 else Family.BLOCK
+
+    def __repr__(self) -> str:
+        """What differs from one element at a time, four rows to a block; always the threads and the rows."""
+        shown = [f"{f.name}={v}" for f in fields(self) if (v := getattr(self, f.name)) != f.default or f.name in _SHOWN]
+        return f"Schedule({', '.join(shown)})"
+
+
+_SHOWN = ("threads", "rows", "vector", "tile")
+RENAMED = {  # deprecated words of ``schedule=`` and fields of a `Schedule`, until 0.2
+    "optimistic": "frozen_max",
+    "one launch": "fused_prologue",
+    "lanes": "columns_per_thread",
+    "beside": "coarsen",
+    "room": "prefetch",
+    "lead": "prefetch_distance",
+}
+
+
+def renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields by the names they have now; a name of before warns, and counts where both are given (`replace`)."""
+    old = [name for name in fields if name in RENAMED]
+    for name in old:
+        deprecated(f"Schedule({name}=…)", f"{RENAMED[name]}=")
+    return {k: v for k, v in fields.items() if k not in old} | {RENAMED[k]: fields[k] for k in old}
+
+
+def current(asked: Any) -> Any:
+    """What ``schedule=`` asks for, in the words of now."""
+    if isinstance(asked, str) and asked in RENAMED:
+        deprecated(f"schedule={asked!r}", f"{RENAMED[asked]!r}")
+        return RENAMED[asked]
+    return renamed(asked) if isinstance(asked, Mapping) else asked
+
+
+def _accepting_old_names(cls: type[Schedule]) -> None:
+    made = cls.__init__
+
+    def __init__(self: Schedule, *values: Any, **named: Any) -> None:
+        made(self, *values, **(named if RENAMED.keys().isdisjoint(named) else renamed(named)))
+
+    def __getattr__(self: Schedule, name: str) -> Any:
+        if name in RENAMED:
+            deprecated(f"Schedule.{name}", f".{RENAMED[name]}")
+            return getattr(self, RENAMED[name])
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    __init__.__wrapped__ = made  # type: ignore[attr-defined]  # what inspect.signature and completion show
+    cls.__init__ = __init__  # type: ignore[method-assign]
+    cls.__getattr__ = __getattr__  # type: ignore[attr-defined]
+
+
+_accepting_old_names(Schedule)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the strides of a call allow.
+
+    ``unit``: arrays (operands and results) with stride 1 along the flattened stream, whose rows start at multiples of
+    the schedule's vector. ``flat``: every array that varies along a composite stream varies along all of it with one
+    stride, so that it is walked as one axis. ``across``: arrays in which all columns lie side by side (CPU).
+    ``coarsened``: arrays whose neighbouring rows are loaded together (column schedules).
+    """
+
+    unit: frozenset[str] = field(default_factory=frozenset)
+    flat: bool = True
+    across: frozenset[str] = field(default_factory=frozenset)
+    coarsened: frozenset[str] = field(default_factory=frozenset)

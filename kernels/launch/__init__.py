@@ -1,0 +1,1 @@
+"""Arrays of a call, code to machine code, the driver, and what is kept on disk."""

@@ -1,0 +1,1 @@
+"""From a plan and dtypes to a program."""

@@ -1,0 +1,191 @@
+"""Passes from a form and the dtypes of its tensors to a `Program`: the kernel before any decision about threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.graph.node import Node
+from redalg.graph.plan import Plan
+from redalg.kernels.ir.axis_roles import Roles, aligned, roles
+from redalg.kernels.ir.contractions import apart, spelled
+from redalg.kernels.ir.kinds import Kinds
+from redalg.kernels.ir.program import STORAGE, Let, Operand, Pass, Program, Result
+from redalg.kernels.lower.draft import ProgramDraft
+from redalg.kernels.lower.first_positions import from_zero
+from redalg.kernels.lower.masked import guard
+from redalg.kernels.lower.passes import PassLowering, attained_sums, bounds
+from redalg.numeric.array_origin import BFLOAT16_BITS
+from redalg.numeric.dtypes import Flow, accumulation_dtype, flows
+from redalg.streaming.masked import with_masked
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+PYTHON = {bool: "bool", int: "int64", float: "float64"}
+
+
+def masked_slots(draft: ProgramDraft) -> None:
+    """Slots that say where a row has no valid element, beside the plan's own."""
+    draft.plan, masked = with_masked(draft.form.spec, draft.form.plan)
+    draft.masked = dict(masked)
+
+
+def first_positions(draft: ProgramDraft) -> None:
+    """Positions among elements that are all alike, on streams that start at 0."""
+    assert draft.plan is not None
+    draft.plan = from_zero(draft.plan)
+
+
+def aligned_plan(draft: ProgramDraft) -> None:
+    """What is read along other axes than it is held in, as slots of their own."""
+    assert draft.plan is not None
+    draft.plan = aligned(draft.plan)
+
+
+def typed(draft: ProgramDraft) -> None:
+    """Dtypes of operands, of results, and of the reals between them.
+
+    Raises: RedalgError for complex tensors, which kernels do not compute with, and for dtypes they do not read.
+    """
+    spec = draft.form.spec
+    known = {name: _numpy(name, dtype) for name, dtype in draft.dtypes.items()}
+    found = flows(spec.outputs.values(), known)
+    outputs = {name: found[node] for name, node in spec.outputs.items()}
+    _refuse_complex(outputs, known)
+    draft.flows, draft.real = outputs, accumulation_dtype(outputs.values(), known).name
+    draft.operands = tuple(_operand(t.name, t.axes, known[t.name]) for t in spec.tensors)
+
+
+def assigned(draft: ProgramDraft) -> None:
+    """Which axes number rows, which are streamed over, and which a row's state holds."""
+    assert draft.plan is not None
+    draft.roles = roles(draft.plan, draft.form.spec.axes).across(draft.across)
+    _refuse_second_indices((*draft.roles.rows, *draft.roles.columns))
+
+
+def lowered(draft: ProgramDraft) -> None:
+    """Nodes of the plan as steps: lift a tile, combine two states, update, and what is written; contractions inside an
+    element are over axes of their own."""
+    plan, part, form = draft.plan, draft.roles, draft.form
+    assert plan is not None and part is not None
+    passes = _passes(plan, part, Kinds({o.name: _kind(o.dtype) for o in draft.operands}))
+    what = ", ".join(form.spec.outputs) + (f" along {','.join(plan.axis)}" if plan.axis else "")
+    program = Program(
+        "_".join(form.spec.outputs),
+        part.rows,
+        part.stream,
+        part.columns,
+        draft.operands,
+        _results(form, plan, draft.masked, draft.flows),
+        passes,
+        draft.real,
+        part.lengths,
+        frozenset(name for p in plan.passes for name in attained_sums(p)),
+        f"{what}: {form.spec}",
+    )
+    draft.program = apart(spelled(program))
+
+
+def stored(draft: ProgramDraft) -> None:
+    """Operands in the dtypes they are kept in, where those are wider than what results follow from."""
+    assert draft.program is not None
+    operands = tuple(replace(o, dtype=draft.stored.get(o.name, o.dtype)) for o in draft.program.operands)
+    draft.program = replace(draft.program, operands=operands)
+
+
+def _operand(name: str, axes: tuple[str, ...], dtype: Any) -> Operand:
+    if isinstance(dtype, type):
+        return Operand(name, axes, PYTHON[dtype], True)
+    return Operand(name, axes, _name(dtype))
+
+
+def _numpy(name: str, dtype: Any) -> Any:
+    if isinstance(dtype, type) and dtype in PYTHON:
+        return dtype
+    text = str(dtype)
+    if text in _EXTENSION:
+        return _EXTENSION[text]
+    try:
+        return np.dtype(dtype)
+    except TypeError as problem:
+        what, why = f"{name} of dtype {text}", f"kernels read {', '.join(STORAGE)}"
+        raise RedalgError(what, "form.compile", why, "convert it") from problem
+
+
+# NumPy alone has no such dtypes; structured ones of the same width stand for them in the promotion rules.
+_EXTENSION = {
+    "bfloat16": BFLOAT16_BITS,
+    "float8_e4m3fn": np.dtype([("float8_e4m3fn", np.uint8)]),
+    "float8_e5m2": np.dtype([("float8_e5m2", np.uint8)]),
+}
+
+
+def _name(dtype: np.dtype) -> str:
+    return dtype.names[0] if dtype.names else dtype.name
+
+
+def _kind(dtype: str) -> str:
+    return {"b": "b", "i": "i", "u": "i"}.get(dtype[0], "f") if dtype != "bfloat16" else "f"
+
+
+def _refuse_second_indices(axes: tuple[str, ...]) -> None:
+    """A state along g and g' holds a number for every pair of groups; an axis is one index of a kernel."""
+    for axis in (a for a in axes if a.endswith("'")):
+        raise RedalgError(
+            f"a state with two indices along {axis.rstrip(chr(39))}",
+            "form.compile",
+            "a product of two sums over one inner axis holds a number per pair; kernels have one index per axis",
+            'form.compile("numpy"), or an accumulator',
+        )
+
+
+def _refuse_complex(outputs: Mapping[str, Flow], known: Mapping[str, Any]) -> None:
+    bad = [n for n, d in known.items() if isinstance(d, np.dtype) and d.kind == "c" or d is complex]
+    bad += [n for n, f in outputs.items() if f.kind == "c"]
+    if bad:
+        raise RedalgError(
+            f"{bad[0]} of complex numbers",
+            "form.compile",
+            "generated kernels compute with real numbers, integers and Booleans",
+            'form.compile("numpy"), or real and imaginary parts as tensors of their own',
+        )
+    unknown = [n for n, d in known.items() if isinstance(d, np.dtype) and _name(d) not in STORAGE]
+    if unknown:
+        name = unknown[0]
+        raise RedalgError(
+            f"{name} of dtype {known[name]}", "form.compile", f"kernels read {', '.join(STORAGE)}", "convert it"
+        )
+
+
+def _passes(plan: Plan, part: Roles, kinds: Kinds) -> tuple[Pass, ...]:
+    found = []
+    for p in plan.passes:
+        if not p.order and not p.exports:
+            continue
+        lowered = PassLowering(p, part, kinds).lowered()
+        exported = tuple(Let(name, PassLowering.resolved(p, guard(node, bounds(p)))) for name, node in p.exports)
+        for let in exported:
+            kinds.learn(let.name, let.node)
+        found.append(replace(lowered, exports=exported))
+    return tuple(found)
+
+
+def _results(form: Form, plan: Plan, rows: Mapping[str, Node], outputs: Mapping[str, Flow]) -> tuple[Result, ...]:
+    last = plan.passes[-1] if plan.passes else None
+    found = []
+    for o in plan.outputs:
+        value, masked = guard(o.guarded, bounds(last) if last else {}), rows.get(o.name)
+        if last is not None:
+            value = PassLowering.resolved(last, value)
+            masked = None if masked is None else PassLowering.resolved(last, masked)
+        dtype = _name(outputs[o.name].dtype)
+        axes = form.spec.output_axes[o.name]
+        keeps = o.keeps_axis or not any(p.order for p in plan.passes)  # a map is evaluated for every element
+        found.append(Result(o.name, axes, dtype, value, keeps, masked, o.empty))
+    order = list(form.spec.outputs)
+    return tuple(sorted(found, key=lambda r: order.index(r.name)))

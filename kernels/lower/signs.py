@@ -1,0 +1,47 @@
+"""Signs and reciprocals of graph nodes, so that a sum is printed with minus signs and a product with divisions."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from fractions import Fraction
+
+from redalg.graph.node import Node
+
+
+def is_negation(node: Node) -> bool:
+    """Whether a node is -1 times something."""
+    return node.op == "mul" and node.args[0].op == "const" and node.args[0].attr == -1
+
+
+def is_minus(term: Node) -> bool:
+    """Whether a term of a sum is printed behind a minus sign."""
+    first = term.args[0] if term.op == "mul" else term
+    return first.op == "const" and first.attr < 0
+
+
+def negated(term: Node) -> Node:
+    """-term, for a term that `is_minus`."""
+    if term.op == "const":
+        return Node("const", (), -term.attr)
+    rest = term.args[1:] if term.args[0].attr == -1 else (Node("const", (), -term.args[0].attr), *term.args[1:])
+    return rest[0] if len(rest) == 1 else Node("mul", rest)
+
+
+def inverse(power: Node) -> Node:
+    """1/power, for a power with a negative constant as its exponent."""
+    base, e = power.args
+    return base if e.attr == -1 else Node("pow", (base, Node("const", (), -e.attr)))
+
+
+def is_safe(node: Node, bounded: Container[str]) -> bool:
+    """Whether an inverse may be multiplied by, in place of a division: of what is bounded, of a root (these are normal
+    numbers), and of a unit, a power of 2 (that is exact)."""
+    base, exponent = node.args
+    if base.op == "pow2" or base.op == "state" and base.attr.domain == {"positive"}:
+        return bool(exponent.attr == -1)
+    return base.op == "state" and base.attr.name in bounded or bool(exponent.attr >= Fraction(-1, 2))
+
+
+def is_inverse(node: Node) -> bool:
+    """Whether a node is a power with a negative constant as its exponent."""
+    return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)

@@ -1,0 +1,307 @@
+"""The passes between a form and a launched kernel, in order. Nothing else calls one.
+
+A form's plan and the dtypes of its tensors become a `Program`; a program and the arrays of a call become a kernel by
+one list for each way to compute it: `ATTENTION` (tiles of scores on tensor cores), `GEMM` (a product of matrices, and
+what prepares its operands), `ROWS` (everything else on a GPU). The lists of programs, and that of the CPU, are a page
+of their own, `redalg.kernels.programs`. On a GPU the ways are tried in this order; a pass that raises `Outside` says
+why its way does not fit, and the next one is tried. After every pass that made a program the invariants of the IR are
+tested (`redalg.kernels.ir.check`), and those of a matrix product (`redalg.kernels.gemm.check`) after every pass of
+`GEMM`; a failure names the pass. ``dump_after=`` prints the draft after any pass.
+
+What decides X? Find X in a list below, in its second column; the third names the function, which is where it is
+decided. How wide a tile of attention is: "tiles" of `ATTENTION` -> `tile.passes.tiled` -> `tile.plan.fitted`, whose
+candidates are the line ``for columns in …`` of `_candidates`; of a product of matrices: "tiles" of `GEMM` ->
+`gemm.tiles.tiles_of`; how many elements a thread of a row holds: "schedule" of `ROWS` -> `schedule.choose`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from redalg.errors import RedalgError
+from redalg.kernels.gemm import passes as gemm
+from redalg.kernels.gemm.launches import LAUNCHES, Prepared
+from redalg.kernels.gemm.match import FLOAT8, NoProduct
+from redalg.kernels.gemm.passes import GemmDraft, Joined
+from redalg.kernels.gemm.plan import First, result_dtypes
+from redalg.kernels.ir.layouts import View, Walk
+from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.schedule import FAMILIES, MMA, current
+from redalg.kernels.launch import driver
+from redalg.kernels.launch.planned import Planned
+from redalg.kernels.lower.draft import Call
+from redalg.kernels.programs import (
+    CPU,
+    CPU_PROGRAM,
+    QUIET,
+    ROW_PROGRAM,
+    TILE_PROGRAM,
+    Dump,
+    Pass,
+    named,
+    program_of,
+    run_passes,
+    usual_dtypes,
+)
+from redalg.kernels.rows import plan as rows
+from redalg.kernels.rows.plan import RowsDraft, sizes_of
+from redalg.kernels.schedule.case import Case
+from redalg.kernels.schedule.choose import Override, lesser
+from redalg.kernels.schedule.target import TABLE, Target
+from redalg.kernels.tile import passes as tile
+from redalg.kernels.tile.match import TYPES, Class, Outside
+from redalg.kernels.tile.mma_sync_plan import MmaPlan
+from redalg.kernels.tile.passes import TileDraft
+from redalg.kernels.tile.plan import TensorPlan
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+WHERE = "redalg.kernels.pipeline"
+
+
+# --- what runs passes of another list --------------------------------------------------------------------------------
+
+
+def _prepared(draft: GemmDraft) -> None:
+    """ROWS over what prepares operands."""
+    assert draft.product is not None
+    draft.before = tuple(
+        run_passes(ROWS, _row_draft(draft, first), draft.dump).planned for first in draft.product.firsts
+    )
+
+
+def _joined(draft: GemmDraft) -> None:
+    """The kernel before the product as a part of it, where there is one and that is asked for or predicted to be
+    faster; ROWS once more over its schedule there. Raises: Outside where it is asked for and does not fit."""
+    default = 0 if LAUNCHES == 1 else LAUNCHES
+    launches = default if draft.launches is None else draft.launches
+    if not draft.before or launches == 2:
+        return
+    try:
+        if len(draft.before) > 1:
+            raise Outside("both operands are prepared")
+        assert draft.product is not None
+        apart, first = draft.before[0], draft.product.firsts[0]
+        own = run_passes(ROWS, _row_draft(draft, first), until="schedule")
+        own = run_passes(ROWS, own, since="pack", until="print")
+        prepared = Prepared(first, own.program, own.printed, own.walk, apart.choice.schedule, apart.choice.seconds)
+        inside, seconds, line = gemm.within(draft, prepared)
+    except Outside as why:
+        if launches == 1:
+            raise
+        draft.joined = str(why)
+        return
+    own = run_passes(ROWS, _row_draft(draft, first, inside.schedule), draft.dump)
+    assert own.planned is not None
+    draft.before, draft.joined = (), Joined(inside, own.planned, seconds, apart.choice.bytes, line)
+
+
+def _compared(draft: GemmDraft) -> None:
+    """ROWS as far as their schedule: they are taken where that is predicted to be faster. Raises: Outside."""
+    call = draft.call
+    if draft.insisted or call.deterministic:
+        return
+    usual = run_passes(ROWS, _rows_of(call), until="pack").choice
+    assert usual is not None
+    gemm.require_faster(draft, usual)
+
+
+def _row_draft(draft: GemmDraft, first: First, schedule: Override = None) -> RowsDraft:
+    """What comes before a product: like any other, but for the dtypes and strides of its results."""
+    assert draft.product is not None
+    call = replace(draft.call, form=first.form, dtypes=first.dtypes, schedule=schedule)
+    program = result_dtypes(program_of(first.form, first.dtypes, ROW_PROGRAM), first.results)
+    return RowsDraft(call, program, draft.product.sizes, first.views)
+
+
+# --- the lists -------------------------------------------------------------------------------------------------------
+
+ATTENTION = (
+    Pass("match", "the program as cascades over scores that are a contraction", tile.matched),
+    Pass("instruction", "multiply by wgmma or by mma.sync", tile.instructed),
+    Pass("copies", "whether TMA boxes, or copies of 16 bytes, can bring operands as they lie", tile.admitted),
+    Pass("tiles", "how many rows and columns tiles have, and how many are under way", tile.tiled),
+    Pass("split", "splits of the stream, where rows are too few for the device", tile.split),
+    Pass("frozen maximum", "a frozen maximum, with a fallback, where it is asked for", tile.frozen),
+    Pass("grid", "blocks, and whether they draw tiles one by one", tile.launched),
+    Pass("predict", "the time it takes, and where every part comes from", tile.predicted),
+    Pass("print", "the kernel's source", tile.sourced),
+    Pass("print second", "the source of what merges splits or repeats rows", tile.followed),
+    Pass("finish", "arguments of a launch, with the tensor maps of TMA boxes", tile.completed),
+)
+GEMM = (
+    Pass("cut", "the spec as two operands, the last fold, and the epilogue", gemm.taken_apart),
+    Pass("operands", "types that are multiplied, and operands that are read in place", gemm.read),
+    Pass("tiles", "how many rows and columns tiles have, and how results are written", gemm.tiled),
+    Pass("assemble", "what the kernel reads and writes, its grid, the time it takes", gemm.assembled),
+    Pass("prepare", "kernels that prepare operands: ROWS", _prepared),
+    Pass("join", "such a kernel inside the product's own, where that is faster", _joined),
+    Pass("predict", "the time of all launches, and the reasons", gemm.explained),
+    Pass("compare", "left to ROWS, where they are predicted to be faster", _compared),
+    Pass("print", "the kernel's source and its launch", gemm.sourced),
+)
+ROWS = (
+    Pass("walk", "how every array moves with the stream: side by side, or here and there", rows.placed),
+    Pass("schedule", "who shares a row, how much of it a thread holds, and the predicted time", rows.scheduled),
+    Pass("pack", "positions of extrema packed with their values", rows.packed_keys),
+    Pass("print", "the kernel's source; one row to a thread where neighbours differ", rows.sourced),
+    Pass("launch", "the grid, and results that may be written over operands", rows.launched),
+)
+LISTS = (TILE_PROGRAM, ROW_PROGRAM, CPU_PROGRAM, ATTENTION, GEMM, ROWS, CPU)
+NAMES = tuple(dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM, ATTENTION, GEMM, ROWS) for p in passes))
+
+
+# --- running them ----------------------------------------------------------------------------------------------------
+
+
+# --- on a GPU --------------------------------------------------------------------------------------------------------
+
+
+def plan(
+    form: Form,
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    deterministic: bool = False,
+    schedule: Override = None,
+    launches: int | None = None,
+    dump_after: str | None = None,
+) -> Planned:
+    """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU.
+
+    `launches`: 1 or 2 for a GEMM and what prepares an operand of it, 0 for what the model finds faster; by
+    default `redalg.kernels.gemm.launches.LAUNCHES`. `dump_after`: the name of a pass, after which the draft is printed.
+
+    Raises: RedalgError for dtypes that kernels do not read and schedules that break a law; BrokenPass.
+    """
+    schedule = current(schedule)
+    call = Call(form, dtypes, views, target, deterministic, schedule, launches)
+    dump = named(dump_after, NAMES)
+    draft = _rows_of(call, dump)
+    if not (schedule is None or isinstance(schedule, str) and schedule in {*tile.WORDS, *gemm.WORDS}):
+        return _finished(ROWS, draft, dump)
+    program = program_of(form, dtypes, TILE_PROGRAM, dump)
+    try:
+        return _finished(ATTENTION, TileDraft(call, program, draft.sizes), dump)
+    except Outside as why:
+        objection, product = why, False
+    if schedule in gemm.WORDS:
+        try:
+            return _finished(GEMM, GemmDraft(call, program, draft.sizes, dump=dump), dump)
+        except NoProduct:
+            pass  # what stands against the other class says more
+        except Outside as why:
+            objection, product = why, True
+    if schedule is not None:
+        fix = f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
+        raise RedalgError(f"schedule={schedule!r}", "form.compile", str(objection), fix)
+    if _contracts(program, product):
+        if product and not (9, 0) <= target.cc < (10, 0):
+            _warn_slow(form, target)
+        draft.remarks = (f"not on tensor cores: {objection}",)
+    return _finished(ROWS, draft, dump)
+
+
+def plans(
+    form: Form,
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    deterministic: bool = False,
+    schedule: Override = None,
+) -> Iterator[Planned]:
+    """The plan of a call, then those to go on with where the device refuses to launch it; none for one by name."""
+    first = plan(form, dtypes, views, target, deterministic, schedule)
+    yield first
+    if schedule is not None:
+        return
+    call = Call(form, dtypes, views, target, deterministic)
+    refused = first.choice.schedule
+    if first.module.threads:  # written for that number: on tensor cores
+        with suppress(RedalgError, Outside):
+            other = plan(form, dtypes, views, target, deterministic, MMA)
+            if other.module.source != first.module.source:
+                yield other
+        usual = _finished(ROWS, _rows_of(call), QUIET)
+        refused = usual.choice.schedule
+        yield usual
+    program, sizes, walk = situation(form, dtypes, views)
+    for s in lesser(Case.of(program, sizes, walk, target), refused, deterministic):
+        yield _finished(ROWS, _rows_of(replace(call, schedule=s)), QUIET)
+
+
+def _rows_of(call: Call, dump: Dump = QUIET) -> RowsDraft:
+    """A call as kernels of rows compute it."""
+    program = program_of(call.form, call.dtypes, ROW_PROGRAM, dump)
+    words = {*tile.WORDS, *gemm.WORDS}
+    schedule = None if isinstance(call.schedule, str) and call.schedule in words else call.schedule
+    return RowsDraft(replace(call, schedule=schedule), program, sizes_of(program, call.views))
+
+
+def _finished(passes: Sequence[Pass], draft: Any, dump: Dump) -> Planned:
+    planned = run_passes(passes, draft, dump).planned
+    assert isinstance(planned, Planned)
+    return planned
+
+
+def _warn_slow(form: Form, target: Target) -> None:
+    """That a product of narrow matrices runs without tensor cores, which is far from what the device can do."""
+    what = f"{', '.join(form.spec.outputs)} without tensor cores on {target.name}"
+    where, fix = "form.compile", "torch.matmul (or cuBLAS) for the product, and a form for what comes before it"
+    why = "GEMM kernels are written for compute capability 9.0, the device has " + ".".join(map(str, target.cc))
+    warnings.warn(str(RedalgError(what, where, why, fix)).replace("refused: ", "slow: ", 1), UserWarning, stacklevel=3)
+
+
+def _contracts(program: Program, product: bool) -> bool:
+    """Whether narrow tensors are multiplied: what someone would expect tensor cores for."""
+    narrow = sum(o.dtype in (*TYPES, *FLOAT8) for o in program.operands if not o.number)
+    if product and narrow:
+        return True
+    return bool(program.passes) and narrow > 1 and bool(program.inner or program.columns)
+
+
+def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) -> tuple[Program, dict[str, int], Walk]:
+    """The program of a call as kernels of rows run it, the lengths of its axes, and how its arrays lie in memory."""
+    program = program_of(form, dtypes, ROW_PROGRAM)
+    sizes = sizes_of(program, views)
+    draft = run_passes(ROWS, RowsDraft(Call(form, dtypes, views, TABLE[0]), program, sizes), until="schedule")
+    assert draft.walk is not None
+    return program, sizes, draft.walk
+
+
+def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
+    """A plan for contiguous float32 arrays of moderate size on the first device."""
+    sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+    return plan(form, usual_dtypes(form, "float32"), views, driver.target_of(0), deterministic, schedule)
+
+
+def wgmma_tiles(
+    made: Class, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool = False
+) -> tuple[Class, TensorPlan]:
+    """The tiles of a program of the class for arrays of these shapes, and the class as it is printed.
+
+    Raises: Outside for shapes, strides or devices they do not fit.
+    """
+    call = Call(None, {}, views, target, deterministic)  # type: ignore[arg-type]  # from here on no pass reads a form
+    return _tiled(TileDraft(call, made.program, sizes, made))
+
+
+def mma_tiles(
+    made: Class, sizes: Mapping[str, int], views: Mapping[str, View], target: Target, deterministic: bool = False
+) -> tuple[Class, MmaPlan]:
+    """The same by mma.sync."""
+    call = Call(None, {}, views, target, deterministic)  # type: ignore[arg-type]
+    made, tiles = _tiled(TileDraft(call, made.program, sizes, made, by_mma=True))
+    assert isinstance(tiles, MmaPlan)
+    return made, tiles
+
+
+def _tiled(draft: TileDraft) -> tuple[Class, TensorPlan]:
+    found: TileDraft = run_passes(ATTENTION, draft, since="copies", until="frozen maximum")
+    return found.settled

@@ -1,0 +1,336 @@
+"""Rows whose state holds arrays along columns: a warp walks the stream together, and its threads share out the columns.
+
+Every thread evaluates elements of its own (the scores of attention); what is reduced without columns is reduced over
+the warp at once. For the sums along columns, each element in turn is told to all threads, which add it to their
+columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redalg.errors import RedalgError
+from redalg.graph.node import Node, walk
+from redalg.graph.operators import Average, Binary, NumberExtremum
+from redalg.kernels.code.scalars import strength
+from redalg.kernels.code.text import conjunction, joined, literal
+from redalg.kernels.ir.program import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step, step_nodes
+from redalg.kernels.rows.element import DTYPE
+from redalg.kernels.rows.steps import StepPrinter
+from redalg.source.names import axis_name, local
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from redalg.kernels.code.scalars import Scalars
+    from redalg.kernels.rows.kernel import Kernel
+
+SINGLE = frozenset({"sum", "prod", "max", "min", "any", "all"})
+
+
+def supported(program: Program) -> bool:
+    """Whether everything along columns is a single value per column."""
+    for p in program.passes:
+        for step in (*p.lift, *p.combine, *p.update):
+            folds = step.folds if isinstance(step, Loop) else (step,) if isinstance(step, Join) else ()
+            along = [f.op for f in folds if f.axes]
+            if not all(isinstance(op, Binary | Average) and not isinstance(op, NumberExtremum) for op in along):
+                return False
+    return True
+
+
+class ColumnPrinter(StepPrinter):
+    """Steps where names may be arrays over the columns of a thread."""
+
+    def __init__(self, kernel: Kernel, scope: Scalars) -> None:
+        super().__init__(kernel, scope)
+        self.columns = frozenset(kernel.program.columns)
+
+    def columnar(self, node: Node) -> bool:
+        return bool(node.axes & self.columns)
+
+    def steps(self, steps: Iterable[Step], whole: bool = True) -> None:
+        for step in steps:
+            self.across(step_nodes(step) if not isinstance(step, Loop) else [])
+            if isinstance(step, Loop):
+                self._walk(step, True)
+            elif isinstance(step, Let) and self.columnar(step.node):
+                self._over_columns(step.name, [step.node], lambda s, n=step: s.converted(n.node, self._kind(n.name)))
+            elif isinstance(step, Join) and step.axes:
+                self._join_columns(step)
+            elif isinstance(step, First) and self.columnar(step.node):
+                self._first_columns(step)
+            else:
+                super().steps([step], whole)
+        self.kernel.flush(self.scope)
+
+    def _kind(self, name: str) -> str:
+        return self.kernel.kinds.names[name]
+
+    # --- values per column
+    # ---------------------------------------------------------------------------------------------
+
+    def array(self, name: str, kind: str) -> None:
+        dtype = DTYPE.get(kind, self.kernel.elements.real)
+        self.kernel.out(f"{local(name)} = cuda.local.array(COLUMNS, {dtype})")
+
+    @contextmanager
+    def each_column(self, nodes: Iterable[Node]) -> Iterator[Scalars]:
+        """A loop over the columns of a thread; those beyond the last repeat it."""
+        kernel, out = self.kernel, self.kernel.out
+        self.scope.announce(nodes)
+        self.scope.hoist(nodes, self.columns)
+        kernel.flush(self.scope)
+        with out.block("for m in range(COLUMNS):"):
+            self.place()
+            inner = self.scope.child(self.columns)
+            inner.announce(nodes)
+            yield inner
+            kernel.flush(inner)
+
+    def place(self) -> None:
+        """The index of column m along every column axis."""
+        kernel, axes = self.kernel, self.kernel.program.columns
+        total = " * ".join(kernel.access.size(a) for a in axes)
+        kernel.out(f"column = min(t + m * THREADS, {total} - 1)")
+        for axis in reversed(axes[1:]):
+            size = kernel.access.size(axis)
+            kernel.out(f"i_{axis_name(axis)} = column % {size}", f"column = column // {size}")
+        kernel.out(f"i_{axis_name(axes[0])} = column")
+
+    def across(self, nodes: Iterable[Node]) -> None:
+        """Reductions over columns: every thread reduces its own, and then all threads together."""
+        kernel, out = self.kernel, self.kernel.out
+        total = " * ".join(kernel.access.size(a) for a in kernel.program.columns)
+        for node in [n for n in walk(*nodes) if n.op == "reduce" and set(n.attr.axes) & self.columns]:
+            if node in self.scope.known:
+                continue
+            kind, number, real = node.attr.kind, kernel.kinds.of(node), kernel.real
+            if kind not in SINGLE or set(node.attr.axes) != self.columns:
+                raise _refused(node)
+            name = self.scope.fresh()
+            kernel.flush(self.scope)
+            out(f"{name} = {kernel.folding.identity(kind, number)}")
+            with self.each_column(list(node.args)) as inner:
+                value = inner.converted(node.args[0], number, strength(kind))
+                kernel.flush(inner)
+                with out.block(f"if t + m * THREADS < {total}:"):
+                    out(f"{name} = {joined(kind, number, real, name, value)}")
+            shuffle = {"i": "i64", "b": "b1"}.get(number, real)
+            if kernel.schedule.threads > 1:
+                with out.block("for step in range(5):"):
+                    out(f"{name} = {joined(kind, number, real, name, f'shfl_xor_{shuffle}({name}, 1 << step)')}")
+            self.scope.known[node] = name
+
+    def _over_columns(self, name: str, nodes: list[Node], text: object) -> None:
+        self.array(name, self._kind(name))
+        with self.each_column(nodes) as inner:
+            value = text(inner)  # type: ignore[operator]
+            self.kernel.flush(inner)
+            self.kernel.out(f"{local(name)}[m] = {value}")
+
+    def _join_columns(self, step: Join) -> None:
+        name, kind = step.names[0], self._kind(step.names[0])
+        real = self.kernel.real
+        self.array(name, kind)
+        with self.each_column([*step.a, *step.b]) as inner:
+            if isinstance(step.op, Average):
+                StepPrinter(self.kernel, inner).average("joined_column", step)
+                value = "joined_column"
+            else:
+                a, b = (inner.converted(side[0], kind, strength(step.kind)) for side in (step.a, step.b))
+                value = joined(step.kind, kind, real, a, b)
+            self.kernel.flush(inner)
+            self.kernel.out(f"{local(name)}[m] = {value}")
+
+    def _first_columns(self, step: First) -> None:
+        self.array(step.name, "f")
+        kernel, name = self.kernel, local(step.name)
+        with self.each_column([]) as inner:
+            inner.leaf = kernel.elements.first_leaf
+            value = inner.converted(step.node, "f")
+            kernel.flush(inner)
+            kernel.out(f"guess = {value}", f"{name}[m] = guess if is_finite_{kernel.real}(guess) else {kernel.real}(0)")
+
+    # --- walks over the tile -----------------------------------------------------------------------------------------
+
+    def _walk(self, loop: Loop, whole: bool) -> None:
+        plain = tuple(f for f in loop.folds if not f.axes)
+        columnar = [f for f in loop.folds if f.axes]
+        if plain:
+            super()._walk(Loop(plain), True)
+        if columnar:
+            self._walk_columns(columnar)
+
+    def _walk_columns(self, folds: list[Fold]) -> None:
+        """Each element in turn: its values go to all threads, which add it to their columns."""
+        kernel, out, elements = self.kernel, self.kernel.out, self.kernel.elements
+        kernel.flush(self.scope)
+        told = self._told([b for f in folds for b in f.bodies])
+        self._store(told)
+        for f in folds:
+            kind = self._kind(f.names[0])
+            self.array(f.names[0], kind)
+            with out.block("for m in range(COLUMNS):"):
+                out(f"{local(f.names[0])}[m] = {kernel.folding.identities(f)[0]}")
+        with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
+            out("at = base + owner + k * THREADS")
+            with out.block(conjunction([f"at < {elements.stop}"])):
+                inner = self.told_scope(told, [b for f in folds for b in f.bodies])
+                with out.block("for m in range(COLUMNS):"):
+                    self.place()
+                    self._add(folds, inner)
+
+    def told_scope(self, told: list[Node], nodes: list[Node]) -> Scalars:
+        """The values of element `at`, sent by the thread that has them to all."""
+        kernel, out, elements = self.kernel, self.kernel.out, self.kernel.elements
+        inner = self.scope.child(self.columns)
+        inner.leaf = elements.element_leaf
+        for i, node in enumerate(told):
+            shuffle = {"i": "i64", "b": "b1"}.get(kernel.kinds.of(node), kernel.real)
+            out(f"element{i + 1} = shfl_idx_{shuffle}({elements.tiles_of[node]}[k], owner)")
+            inner.known[node] = f"element{i + 1}"
+        position, axes = elements.needs(nodes)
+        elements.places_along(axes if position else ())
+        return inner
+
+    def _add(self, folds: list[Fold], inner: Scalars) -> None:
+        kernel = self.kernel
+        inner.announce([b for f in folds for b in f.bodies])
+        for f in folds:
+            kind, name = self._kind(f.names[0]), f"{local(f.names[0])}[m]"
+            value = inner.converted(f.bodies[0], kind, strength(f.kind))
+            kernel.flush(inner)
+            kernel.out(f"{name} = {joined(f.kind, kind, kernel.real, name, value)}")
+
+    def _told(self, bodies: list[Node]) -> list[Node]:
+        """The largest parts of the bodies that vary along the stream and not along columns."""
+        stream, stack = self.kernel.elements.stream, list(bodies)
+        found: dict[Node, None] = {}
+        while stack:
+            n = stack.pop()
+            if n.axes & stream and not self.columnar(n) and n.op not in ("index", "size"):
+                found[n] = None
+            else:
+                stack.extend(n.args)
+        return list(found)
+
+    def _store(self, told: list[Node]) -> None:
+        """Keep what is told in registers, element by element."""
+        elements, kernel = self.kernel.elements, self.kernel
+        missing = [n for n in told if n not in elements.tiles_of]
+        if not missing:
+            return
+        elements.shared |= set(missing)
+        self.scope.hoist(missing, kernel.program.stream)
+        kernel.flush(self.scope)
+        kernel.folding._declare_shared(missing)
+        position, axes = elements.needs(missing)
+        with elements.each(position, axes):
+            inner = kernel.folding.element_scope(self.scope)
+            inner.announce(missing)
+            kernel.folding.keep_shared(inner, missing)
+
+
+class ColumnRows:
+    """The walk of one pass, and results, where the program has columns."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.out = kernel, kernel.out
+        self.printer = ColumnPrinter(kernel, kernel.row)
+
+    def walk(self, p: Pass) -> None:
+        kernel, out, elements = self.kernel, self.out, self.kernel.elements
+        self._declare(p.parts)
+        steps = p.update if p.update and p.absorbs else (*p.lift, *p.combine)
+        out("n = i64(0)", "base = i64(0)")
+        elements.tiles_of, elements.stored, elements.shared, elements.stop = {}, set(), set(), "length"
+        with out.block("while base < length:"):
+            out("first = base + t", "n_b = min(length - base, THREADS * TILE)", "n_new = n + n_b")
+            elements.begun()
+            self.printer.scope = kernel.row.child()
+            elements.load_tile([s for s in steps if isinstance(s, Loop)])
+            if steps is p.update:
+                self.printer.steps(s for s in steps if getattr(s, "name", "") != "n_new")
+                self._commit(p.parts, "_new")
+            else:
+                self.printer.steps(p.lift)
+                with out.block("if n == 0:"):
+                    self._commit(p.parts, "_b")
+                with out.block("else:"):
+                    self.printer.steps(s for s in p.combine if getattr(s, "name", "") != "n_new")
+                    self._commit(p.parts, "_new")
+            out("n = n_new", "base += THREADS * TILE")
+        out("n = length")
+
+    def _declare(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            value = literal(part.identity, part.kind, self.kernel.real)
+            if part.axes:
+                self.printer.array(part.name, part.kind)
+                with self.out.block("for m in range(COLUMNS):"):
+                    self.out(f"{local(part.name)}[m] = {value}")
+            else:
+                self.out(f"{local(part.name)} = {self.kernel.group.identity(part)}")
+
+    def _commit(self, parts: Iterable[Part], end: str) -> None:
+        for part in parts:
+            if part.axes:
+                with self.out.block("for m in range(COLUMNS):"):
+                    self.out(f"{local(part.name)}[m] = {local(part.name + end)}[m]")
+            elif not part.top:
+                self.out(f"{local(part.name)} = {local(part.name + end)}")
+
+    def exports(self, p: Pass) -> None:
+        self.printer.scope = self.kernel.row
+        self.printer.steps(p.exports)
+
+    def total(self, result: Result, node: Node, store: object) -> None:
+        """A result along columns: every thread writes its own."""
+        kernel, out, program = self.kernel, self.out, self.kernel.program
+        self.printer.scope = kernel.row
+        total = " * ".join(kernel.access.size(a) for a in program.columns)
+        missing = [f"i_{axis_name(a)} == 0" for a in program.columns if a not in result.axes]
+        with self.printer.each_column([node]) as inner:
+            conditions = [kernel.live, f"t + m * THREADS < {total}", *missing]
+            kernel.flush(inner)
+            with out.block(conjunction(conditions)):
+                store(inner)  # type: ignore[operator]
+
+    def kept(self, results: list[Result], nodes: list[Node], store: object) -> None:
+        """Results along the stream and columns: the elements in turn, every thread its own columns."""
+        kernel, out, elements = self.kernel, self.out, self.kernel.elements
+        printer = self.printer
+        total = " * ".join(kernel.access.size(a) for a in kernel.program.columns)
+        elements.tiles_of, elements.stored, elements.shared, elements.stop = {}, set(), set(), "length"
+        out("base = i64(0)")
+        with out.block("while base < length:"):
+            out("first = base + t", "n_b = min(length - base, THREADS * TILE)")
+            elements.begun()
+            printer.scope = kernel.row.child()
+            told = printer._told(nodes)
+            elements.load_tile((), told)
+            printer._store(told)
+            with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
+                out("at = base + owner + k * THREADS")
+                with out.block(conjunction(["at < length"])):
+                    inner = printer.told_scope(told, nodes)
+                    with out.block("for m in range(COLUMNS):"):
+                        printer.place()
+                        inner.announce(nodes)
+                        for result, node in zip(results, nodes, strict=True):
+                            missing = [f"i_{axis_name(a)} == 0" for a in kernel.program.columns if a not in result.axes]
+                            condition = conjunction([kernel.live, f"t + m * THREADS < {total}", *missing])
+                            store(inner, result, node, condition)  # type: ignore[operator]
+            out("base += THREADS * TILE")
+
+
+def _refused(node: Node) -> RedalgError:
+    return RedalgError(
+        f"{node.attr.kind} over {', '.join(node.attr.axes)} of a state",
+        "a CUDA kernel whose threads share out these axes",
+        "sums, products, extrema, any and all over all of them together are computed there",
+        'form.compile("cpu") or form.compile("numpy")',
+    )

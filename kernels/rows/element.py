@@ -1,0 +1,413 @@
+"""Elements of a row in a kernel: their places, tiles of them in registers, and loops over a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node, walk
+from redalg.kernels.code.text import conjunction
+from redalg.kernels.ir.program import Loop, Step, step_nodes
+from redalg.kernels.rows.access import tensor_leaves
+from redalg.kernels.schedule.cost_terms import repeated
+from redalg.kernels.schedule.sampling import some
+from redalg.source.names import axis_name, local
+
+if TYPE_CHECKING:
+    from redalg.kernels.rows.kernel import Kernel
+
+DTYPE = {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}
+
+
+class Elements:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.program, self.access = kernel, kernel.program, kernel.access
+        self.bases: dict[tuple[str, tuple[str, ...]], str] = {}
+        self.result_bases: dict[str, str] = {}
+        self.tiles_of: dict[Node, str] = {}  # element leaves, and shared values, held in registers
+        self.parts_of: dict[Node, str] = {}  # element leaves of which few vectors are held: entry c of the one in hand
+        self.stored: set[Node] = set()
+        self.shared: set[Node] = set()
+        self.stop = "length"
+        self.part = False  # whether loops are over a part of the tile only
+
+    @cached_property
+    def rows(self) -> frozenset[str]:
+        return frozenset(self.program.rows)
+
+    @cached_property
+    def stream(self) -> frozenset[str]:
+        return frozenset(self.program.stream)
+
+    # --- leaves ------------------------------------------------------------------------------------------------------
+
+    def row_leaf(self, node: Node) -> str:
+        """The text of a leaf where nothing varies along the stream."""
+        if node.op == "size":
+            return self.access.size(node.attr)
+        if node.op == "index":
+            return self.position(node.attr)
+        if node.op == "state":
+            return self._state(node)
+        return self.read(node, "0" if node.axes & self.stream else None)
+
+    def element_leaf(self, node: Node) -> str:
+        """The text of a leaf at element k of the tile, position `at` of the stream."""
+        if node in self.tiles_of:
+            return f"{self.tiles_of[node]}[k]"
+        if node in self.parts_of:
+            return self.parts_of[node]
+        if node.op == "tensor":
+            return self.read(node, "at")
+        return self.row_leaf(node)
+
+    def first_leaf(self, node: Node) -> str:
+        """The text of a leaf at the first element of the tile: of a thread's own, where it folds that alone."""
+        shared = bool(self.program.columns) and self.kernel.schedule.threads > 1  # each takes in the whole tile
+        if node in self.tiles_of and not self.kernel.schedule.resident and not shared:
+            return f"{self.tiles_of[node]}[0]"
+        at = "0" if self.kernel.schedule.resident else "base" if shared else "first"
+        if node.op == "index" and node.attr in self.stream:
+            return at
+        return self.read(node, at if shared else "0") if node.op == "tensor" else self.row_leaf(node)
+
+    def position(self, axis: str) -> str:
+        return "at" if self.program.stream == (axis,) else f"i_{axis_name(axis)}"
+
+    def _state(self, node: Node) -> str:
+        name = node.attr.name
+        bare = name.removesuffix("_b").removesuffix("_new")
+        if node.axes & frozenset(self.program.columns):
+            return f"{local(name)}[m]"
+        if bare not in self.kernel.lists:
+            return local(name)
+        at = f"i_{axis_name(node.attr.axes[-1])}"
+        if self.kernel.kinds.names.get(name) == "k":
+            shared = self.kernel.group.shared_lists.get(name)
+            if shared is None:
+                return f"{local(name)}[{at}]"
+            table, length = shared
+            return f"{table}[{shared_row(self.kernel, length)}{at}]"
+        entry = f"{local(name)}[{at}]"
+        return (
+            f"(-1 if {entry} == MISSING else {entry})"
+            if self.kernel.kinds.of(node) == "i" and self._places(bare)
+            else entry
+        )
+
+    def _places(self, name: str) -> bool:
+        return any(part.name == name and part.identity == -1 for p in self.program.passes for part in p.parts)
+
+    def read(self, node: Node, at: str | None) -> str:
+        operand, axes = self.access.operands[node.attr.name], node.attr.axes
+        if operand.number:
+            name = self.access.array_names[operand.name]
+            return {"float64": f"{self.kernel.real}({name})", "int64": name, "bool": name}[operand.dtype]
+        return self.access.load(operand, self.index_of(operand.name, axes, at))
+
+    def index_of(self, name: str, axes: tuple[str, ...], at: str | None) -> str:
+        """The text of an element's index at a position of the stream."""
+        terms = [self.bases.get((name, axes), "")]
+        if at is not None:
+            terms.append("" if at == "0" else self.access.along(name, axes, at))
+        inner = [a for a in axes if a not in self.rows and a not in self.stream]
+        terms += self.access.offset(name, axes, inner)
+        return " + ".join(x for x in terms if x) or "0"
+
+    # --- where a row starts ------------------------------------------------------------------------------------------
+
+    def offsets(self) -> None:
+        """Print the offset of every array's row."""
+        found = dict.fromkeys((n.attr.name, n.attr.axes) for n in tensor_leaves(self.everything()))
+        for name, axes in found:
+            terms = [] if self.access.operands[name].number else self.access.offset(name, axes, self.rows)
+            if terms:
+                count = sum(n == name for n, _ in self.bases)
+                base = f"{self.access.array_names[name]}_row{count + 1 if count else ''}"
+                self.bases[name, axes] = base
+                self.kernel.out(f"{base} = {' + '.join(terms)}")
+        for result in self.program.results:
+            terms = self.access.offset(result.name, result.axes, self.rows, True)
+            if terms:
+                self.result_bases[result.name] = f"{self.access.result_names[result.name]}_row"
+                self.kernel.out(f"{self.result_bases[result.name]} = {' + '.join(terms)}")
+
+    def everything(self) -> list[Node]:
+        nodes = [r.node for r in self.program.results]
+        nodes += [r.masked for r in self.program.results if r.masked is not None]
+        for p in self.program.passes:
+            nodes += [n for step in (*p.lift, *p.update, *p.combine) for n in step_nodes(step)]
+            nodes += [let.node for let in p.exports]
+        return nodes
+
+    # --- tiles -------------------------------------------------------------------------------------------------------
+
+    @property
+    def stride(self) -> int:
+        """How far apart consecutive vectors of one thread lie."""
+        s = self.kernel.schedule
+        if self.ordered:
+            return s.vector
+        return s.threads * s.vector
+
+    ordered = False
+
+    def whole_tile(self, steps: Sequence[Step] = (), bodies: Sequence[Node] = ()) -> None:
+        """Start the one tile of a resident row and load it (or, for a map that is not resident, nothing)."""
+        s = self.kernel.schedule
+        if not s.resident:
+            return
+        self.start()
+        self.kernel.prefetch.walk()
+        groups = self._walks(steps)
+        self.shared = repeated([*groups, list(bodies)], self.rows, self.stream)
+        early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
+        self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
+        self.kernel.prefetch.next()
+
+    def start(self) -> None:
+        """Where the one tile of a thread begins, and where the row ends."""
+        s = self.kernel.schedule
+        self.kernel.out(f"first = {self.placed('split * (THREADS * TILE)' if s.blocks_per_row > 1 else '')}")
+        self.stop = "length"
+
+    def of_row(self, nodes: Sequence[Node]) -> list[Node]:
+        """The tensors that differ from row to row: loaded first. What all rows share lies in the caches."""
+        return [n for n in tensor_leaves(nodes) if self.rows <= n.axes]
+
+    def placed(self, low: str) -> str:
+        """Where a thread begins in what begins at `low`."""
+        s = self.kernel.schedule
+        mine = "" if s.threads == 1 else "t * VECTOR" if s.vector > 1 else "t"
+        return " + ".join(x for x in (low, mine) if x) or "0"
+
+    def _kept(self) -> list[Node]:
+        return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
+
+    @contextmanager
+    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+        """The loop over the tiles of a thread; inside, `first` is its first position and `stop` where its part ends.
+
+        `backwards`: from the last tile to the first, where they have been walked before: caches still hold the last.
+        """
+        s, out = self.kernel.schedule, self.kernel.out
+        self.ordered = ordered and s.threads > 1
+        parts = s.split * s.cluster
+        span = s.threads * s.tile
+        self.tiles_of, self.stored, self.shared = {}, set(), set()
+        if parts > 1:
+            share = "PREFETCH" if s.prefetch else "chunk"
+            if not s.prefetch:
+                out(f"chunk = (length + {parts * span - 1}) // {parts * span} * {span}  # per split, in whole tiles")
+            out(f"low = split * {share}", f"stop = min(low + {share}, length)")
+        self.stop = "stop" if parts > 1 else "length"
+        if self.ordered:
+            plus, minus = ("low + ", " - low") if parts > 1 else ("", "")
+            out(f"chunk = ({self.stop}{minus} + THREADS - 1) // THREADS  # consecutive elements for every thread")
+            out(f"first = {plus}t * chunk", f"stop = min(first + chunk, {self.stop})")
+            self.stop, step = "stop", "TILE"
+        else:
+            out(f"first = {self.placed('low' if parts > 1 else '')}")
+            step = "THREADS * TILE" if s.threads > 1 else "TILE"
+        if backwards:
+            step = f"({step})" if " " in step else step
+            out("begin = first", f"first += ({self.stop} - 1 - begin) // {step} * {step}")
+            with out.block("while first >= begin:"):
+                yield
+                out(f"first -= {step}")
+            return
+        self.kernel.prefetch.walk()
+        with out.block(f"while first < {self.stop}:"):
+            self.kernel.prefetch.tile()
+            yield
+            self.kernel.prefetch.turn()
+            out(f"first += {step}")
+        self.ordered = False
+
+    def begun(self) -> None:
+        """Called where the tile of a warp begins, `n_b` elements long."""
+
+    def count(self) -> str:
+        """The number of elements of the tile a thread has."""
+        s = self.kernel.schedule
+        if s.exact:
+            return "TILE"
+        vectors = f"({self.stop} - first + {self.stride - 1}) // {self.stride}"
+        text = f"min({s.tile // s.vector}, {vectors})"
+        return f"{text} * VECTOR" if s.vector > 1 else text
+
+    def load_tile(self, steps: Sequence[Step], bodies: Sequence[Node] = ()) -> None:
+        """Load the elements a tile's steps read, and note what several of its loops share."""
+        groups = self._walks(steps)
+        self.shared = repeated([*groups, list(bodies)], self.rows, self.stream)
+        self._load_leaves([n for step in steps for n in step_nodes(step)] + list(bodies))
+
+    def _load_leaves(self, nodes: Sequence[Node]) -> None:
+        wanted = [n for n in tensor_leaves(nodes) if n.axes & self.stream and n.axes <= self.rows | self.stream]
+        vectors: list[Node] = []
+        single: list[Node] = []
+        for leaf in dict.fromkeys(wanted):
+            if leaf in self.tiles_of:
+                continue
+            name = self.access.array_names[leaf.attr.name]
+            name += f"{sum(x.attr.name == leaf.attr.name for x in self.tiles_of) or ''}_tile"
+            self.tiles_of[leaf] = name
+            kind = self.kernel.kinds.of(leaf)
+            self.kernel.out(f"{name} = cuda.local.array(TILE, {DTYPE.get(kind, self.real)})")
+            unit = leaf.attr.name in self.kernel.layout.unit and self.kernel.schedule.vector > 1
+            (vectors if unit else single).append(leaf)
+        self._fill(vectors, single)
+
+    @property
+    def real(self) -> str:
+        return "np.float32" if self.program.real == "float32" else "np.float64"
+
+    def _fill(self, vectors: list[Node], single: list[Node]) -> None:
+        out, width = self.kernel.out, self.kernel.schedule.vector
+        if vectors:
+            with self.vectors():
+                out("k = v * VECTOR")
+                for leaf in vectors:
+                    entries = [f"{self.tiles_of[leaf]}[k{f' + {c}' if c else ''}]" for c in range(width)]
+                    out(f"{', '.join(entries)} = {self._vector_of(leaf)}")
+        if single:
+            spread = [leaf.attr.axes for leaf in single if not self.access.walks_flat(leaf.attr.axes)]
+            with self.each(position=True, axes={a for axes in spread for a in axes}):
+                for leaf in single:
+                    out(f"{self.tiles_of[leaf]}[k] = {self.read(leaf, 'at')}")
+
+    def late(self, nodes: Sequence[Node]) -> list[Node]:
+        """The element leaves that are not in registers yet and may be loaded as vectors."""
+        s = self.kernel.schedule
+        found = [n for n in tensor_leaves(nodes) if n.axes & self.stream and n.axes <= self.rows | self.stream]
+        unit = [n for n in dict.fromkeys(found) if n.attr.name in self.kernel.layout.unit and s.vector > 1]
+        return [n for n in unit if n not in self.tiles_of]
+
+    def loaded_together(self, leaves: Sequence[Node]) -> int:
+        """How many vectors of such leaves are asked for before results are written: no load may pass a store, since
+        what is written might be what it reads. Short rows are many blocks, which fill each other's waits."""
+        s = self.kernel.schedule
+        return s.asked(len(leaves)) if leaves and (s.blocks_per_row > 1 or not s.resident or s.tile >= 64) else 1
+
+    def name_parts(self, leaves: Sequence[Node], together: int) -> None:
+        """Room for vectors of every leaf."""
+        for leaf in leaves:
+            name = f"{self.access.array_names[leaf.attr.name]}_part"
+            name += f"{sum(x.attr.name == leaf.attr.name for x in self.parts_of) or ''}"
+            self.parts_of[leaf] = f"{name}[{f'{self.kernel.schedule.vector} * u + ' if together > 1 else ''}c]"
+            dtype = DTYPE.get(self.kernel.kinds.of(leaf), self.real)
+            self.kernel.out(f"{name} = cuda.local.array({together * self.kernel.schedule.vector}, {dtype})")
+
+    def load_parts(self, leaves: Sequence[Node]) -> None:
+        """Load one vector of every leaf."""
+        width = self.kernel.schedule.vector
+        for leaf in leaves:
+            part = self.parts_of[leaf]
+            entries = ", ".join(part.replace("c]", f"{c}]").replace(" + 0]", "]") for c in range(width))
+            self.kernel.out(f"{entries} = {self._vector_of(leaf)}")
+
+    def _vector_of(self, leaf: Node) -> str:
+        """The text of the vector of a leaf that begins at element j."""
+        operand, width = self.access.operands[leaf.attr.name], self.kernel.schedule.vector
+        base = self.bases.get((operand.name, leaf.attr.axes))
+        return self.kernel.prefetch.load(leaf, width) or self.access.load(
+            operand, f"{base} + j" if base else "j", width
+        )
+
+    # --- loops over a tile -------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def vectors(self, late: Sequence[Node] = ()) -> Iterator[None]:
+        """For every vector of the tile (or a part) in the row; j is its first position. `late`: leaves loaded here."""
+        s, out, together = self.kernel.schedule, self.kernel.out, self.loaded_together(late)
+        self.name_parts(late, together)
+        if together == 1:
+            with out.block(f"for v in range({some(s) if self.part else s.tile // s.vector}):"), self._vector():
+                self.load_parts(late)
+                yield
+            return
+        with out.block(f"for g in range({s.tile // s.vector // together}):"):
+            for loading in (True, False):
+                with out.block(f"for u in range({together}):"):
+                    out(f"v = {together} * g + u")
+                    with self._vector():
+                        if loading:
+                            self.load_parts(late)
+                        else:
+                            yield
+
+    @contextmanager
+    def _vector(self) -> Iterator[None]:
+        out = self.kernel.out
+        out(f"j = first + v * {self.stride}")
+        with out.block(conjunction([None if self.kernel.schedule.exact else f"j < {self.stop}"])):
+            yield
+
+    @contextmanager
+    def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
+        """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
+        s, out = self.kernel.schedule, self.kernel.out
+        if s.vector == 1:
+            with out.block(f"for k in range({some(s) if self.part else 'TILE'}):"):
+                if position or not s.exact:
+                    out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
+                with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
+                    self.places_along(axes if position else ())
+                    yield
+            return
+        with self.vectors(), self.within(position, axes):
+            yield
+
+    @contextmanager
+    def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
+        """For every element of a vector."""
+        out = self.kernel.out
+        with out.block("for c in range(VECTOR):"):
+            out("k = v * VECTOR + c", *(["at = j + c"] if position else []))
+            self.places_along(axes if position else ())
+            yield
+
+    def places_along(self, axes: Iterable[str]) -> None:
+        """The index along every axis of a composite stream, where one is read by itself."""
+        stream = self.program.stream
+        if len(stream) == 1 or not set(axes) & set(stream):
+            return
+        out = self.kernel.out
+        out("rest = at")
+        for axis in reversed(stream[1:]):
+            out(f"i_{axis_name(axis)} = rest % {self.access.size(axis)}", f"rest = rest // {self.access.size(axis)}")
+        out(f"i_{axis_name(stream[0])} = rest")
+
+    def needs(self, nodes: Sequence[Node]) -> tuple[bool, set[str]]:
+        """Whether elements read their position, and along which axes of the stream by name."""
+        axes: set[str] = set()
+        position = False
+        for n in walk(*nodes):
+            if n.op == "index" and n.attr in self.stream:
+                position = True
+                axes |= {n.attr} if len(self.program.stream) > 1 else set()
+            elif n.op == "tensor" and n.axes & self.stream and n not in self.tiles_of and n not in self.late(nodes):
+                position = True
+                axes |= set() if self.access.walks_flat(n.attr.axes) else {a for a in n.attr.axes if a in self.stream}
+        return position, axes
+
+    @staticmethod
+    def _walks(steps: Sequence[Step]) -> list[list[Node]]:
+        """What every walk over the whole tile computes."""
+        return [step_nodes(s) for s in steps if isinstance(s, Loop) and not s.part]
+
+    # --- values that several loops use -------------------------------------------------------------------------------
+
+    def stored_value(self, node: Node) -> str:
+        """Where a shared value of this element is kept."""
+        name = f"value{len(self.stored) + 1}_tile"
+        self.tiles_of[node] = name
+        self.stored.add(node)
+        return f"{name}[k]"
+
+
+def shared_row(kernel: Kernel, length: str) -> str:
+    """Where a row's entries start in a table of shared memory that has as many for every row of the block."""
+    return f"r * {length} + " if kernel.schedule.rows > 1 else ""

@@ -1,0 +1,343 @@
+"""The threads that share a row: reductions over all of them, and merges of the states they hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node, leaves, state, walk
+from redalg.graph.operators import Custom, NumberExtremum, Position, TopK, UserMonoid
+from redalg.kernels.code.scalars import Scalars
+from redalg.kernels.code.text import better, joined, literal
+from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Let, Loop, Param, Part, Pass, step_nodes
+from redalg.kernels.rows.element import DTYPE
+from redalg.kernels.rows.merge import Merge
+from redalg.kernels.rows.select import Selection
+from redalg.kernels.rows.steps import StepPrinter
+from redalg.source.builder import Builder
+from redalg.source.names import local
+
+if TYPE_CHECKING:
+    from redalg.kernels.rows.kernel import Kernel
+
+SHUFFLE = {"i": "i64", "b": "b1", "k": "u64"}
+
+
+def _steps(lanes: int) -> str:
+    count = lanes.bit_length() - 1
+    return f"{count} steps" if count > 1 else "a step"
+
+
+class Group:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.schedule = kernel, kernel.schedule
+        self.tables = 0
+        self.uses_cluster = False
+        self.shared_lists: dict[str, tuple[str, str]] = {}  # lists of keys in shared memory, and names of their lengths
+
+    # --- reductions of a resident row --------------------------------------------------------------------------------
+
+    def reduce(self, loop: Loop, scope: Scalars) -> None:
+        """Every fold of the loop, over all threads of the row: all of them know the result."""
+        s, out = self.schedule, self.kernel.out
+        lists = [f for f in loop.folds if isinstance(f.op, TopK | KeyTop)]
+        plain = [f for f in loop.folds if f not in lists]
+        lanes = min(s.threads, 32)
+        if plain:
+            self._exchange(plain, lanes)
+        warps = s.threads // 32
+        if plain and warps > 1:
+            self._through(plain, "warps", warps, s.rows)
+        if plain and s.cluster > 1:
+            self._across_cluster(plain)
+        for fold in lists:
+            if isinstance(fold.op, KeyTop):
+                Selection(self, fold, fold.op.k, scope).print()
+            elif isinstance(fold.op, TopK):
+                self._select(fold, fold.op.k)
+        if s.cluster > 1:
+            self.uses_cluster = True
+        out()
+
+    def _exchange(self, folds: list[Fold], lanes: int) -> None:
+        """A butterfly over neighbouring lanes."""
+        out = self.kernel.out
+        if lanes == 1:
+            return
+        self.kernel.comment(
+            f"Warp reduction: {_steps(lanes)} of shuffles over {lanes} lanes; all of them have the result."
+        )
+        with out.block(f"for step in range({lanes.bit_length() - 1}):"):
+            for fold in folds:
+                self._joined(fold, [self._shuffled(fold, i, "1 << step") for i in range(len(fold.names))])
+
+    def _shuffled(self, fold: Fold, i: int, mask: str) -> str:
+        number = self.number(fold, i)
+        return f"shfl_xor_{SHUFFLE.get(number, self.kernel.real)}({local(fold.names[i])}, {mask})"
+
+    def number(self, fold: Fold, i: int) -> str:
+        if isinstance(fold.op, KeyMax | KeyTop):
+            return "k"
+        if i and not isinstance(fold.op, Custom):
+            return "i"
+        names = self.kernel.kinds.names
+        return names.get(fold.names[i]) or self.kernel.kinds.reduced(fold.kind, fold.bodies)
+
+    def _joined(self, fold: Fold, others: list[str]) -> None:
+        """The fold's names joined with other values."""
+        out, names = self.kernel.out, [local(n) for n in fold.names]
+        number, real = self.number(fold, 0), self.kernel.real
+        if len(names) == 1 and not isinstance(fold.op, Custom | NumberExtremum):
+            out(f"{names[0]} = {joined(fold.kind, number, real, names[0], others[0])}")
+            return
+        found = [f"{name}_other" for name in names]
+        out(*(f"{name} = {text}" for name, text in zip(found, others, strict=True)))
+        if isinstance(fold.op, Custom):
+            self._joined_monoid(fold, fold.op.monoid, found)
+        elif isinstance(fold.op, NumberExtremum):
+            out(f"{names[0]} = {found[0]} if {found[0]} {fold.op.relation} {names[0]} else {names[0]}")
+        else:
+            with out.block(f"if {better(fold.kind, number, names[0], found[0], names[1], found[1])}:"):
+                out(*(f"{a} = {b}" for a, b in zip(names, found, strict=True)))
+
+    def _joined_monoid(self, fold: Fold, monoid: UserMonoid, found: list[str]) -> None:
+        kernel = self.kernel
+        a = tuple(state(name) for name in fold.names)
+        b = tuple(state(f"{name}_other") for name in fold.names)
+        for x, y in zip(a, b, strict=True):
+            kernel.kinds.names[y.attr.name] = kernel.kinds.names[x.attr.name]
+        scope = Scalars(kernel.real, kernel.kinds, kernel.elements.row_leaf, kernel.access.size, kernel.row.counter)
+        combined = monoid.combine_nodes(a, b)
+        scope.announce(combined)
+        made = [scope.converted(n, kernel.kinds.names[name]) for n, name in zip(combined, fold.names, strict=True)]
+        kernel.flush(scope)
+        kernel.out(f"{', '.join(local(n) for n in fold.names)} = {', '.join(made)}")
+
+    def _through(self, folds: list[Fold], what: str, count: int, rows: int) -> None:
+        """Through shared memory: every warp leaves its value, every warp reads those of all."""
+        out, kernel = self.kernel.out, self.kernel
+        tables = [[self._table(fold, i, what, count * rows) for i in range(len(fold.names))] for fold in folds]
+        row = f"r * {count} + " if rows > 1 else ""
+        self.kernel.comment(
+            f"Block reduction: lane 0 of each of a row's {count} warps to shared memory, then every warp reads all."
+        )
+        with out.block("if t % 32 == 0:"):
+            for fold, names in zip(folds, tables, strict=True):
+                out(*(f"{table}[{row}t // 32] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
+        out("cuda.syncthreads()")
+        for fold, names in zip(folds, tables, strict=True):
+            out(*(f"{local(n)} = {table}[{row}t % {count}]" for table, n in zip(names, fold.names, strict=True)))
+        self._exchange(folds, count)
+        kernel.helpers.add("syncthreads")
+
+    def _table(self, fold: Fold, i: int, what: str, size: int) -> str:
+        name = f"{local(fold.names[i])}_{what}"
+        dtype = DTYPE.get(self.number(fold, i), self.kernel.elements.real)
+        self.kernel.out(f"{name} = cuda.shared.array({size}, {dtype})")
+        return name
+
+    def _across_cluster(self, folds: list[Fold]) -> None:
+        """Through distributed shared memory: every block reads the values of all blocks of its cluster."""
+        out, s = self.kernel.out, self.schedule
+        self.kernel.comment(
+            f"Cluster reduction: every block reads the values of all {s.cluster} by distributed shared memory."
+        )
+        tables = [[self._table(fold, i, "blocks", 1) for i in range(len(fold.names))] for fold in folds]
+        with out.block("if t == 0:"):
+            for fold, names in zip(folds, tables, strict=True):
+                out(*(f"{table}[0] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
+        out("cluster_sync()")
+        for fold, names in zip(folds, tables, strict=True):
+            for i, (table, n) in enumerate(zip(names, fold.names, strict=True)):
+                kind = SHUFFLE.get(self.number(fold, i), self.kernel.real)
+                out(f"{local(n)} = dsm_load_{kind}({table}, 0, t % {s.cluster})")
+        self._exchange(folds, s.cluster)
+
+    def leave(self, restarts: bool = False) -> None:
+        """A block stays until nobody reads its shared memory any more, nor its own threads if it `restarts`."""
+        if self.uses_cluster or restarts:
+            self.kernel.comment("Shared memory stays as it is until nobody reads it any more.")
+        if self.uses_cluster:
+            self.kernel.out("cluster_sync()")
+        elif restarts and (self.schedule.threads > 32 or self.schedule.column):
+            self.kernel.out("cuda.syncthreads()")
+        elif restarts and self.shared_lists:
+            self.kernel.out("cuda.syncwarp()")
+
+    def _select(self, fold: Fold, k: int) -> None:
+        """The first k of all threads' sorted lists: k times the best of the lists' heads, which then moves on."""
+        kernel, out, s = self.kernel, self.kernel.out, self.schedule
+        number = self.number(fold, 0)
+        values, places = (local(n) for n in fold.names)
+        if s.threads == 1:
+            return
+        head = Fold((f"{fold.names[0]}_best", f"{fold.names[1]}_best"), Position("argmax"), fold.bodies)
+        kernel.kinds.names |= {head.names[0]: number, head.names[1]: "i"}
+        best, place = (local(n) for n in head.names)
+        kinds = [DTYPE.get(number, kernel.elements.real), "np.int64"]
+        out(*(f"{n}_all = cuda.local.array({k}, {d})" for n, d in zip((values, places), kinds, strict=True)))
+        warps = s.threads // 32
+        tables = self._tables_of_heads(head, k, warps)
+        with out.block(f"for i in range({k}):"):
+            out(f"{best} = {values}[0]", f"{place} = {places}[0]")
+            self._exchange([head], min(s.threads, 32))
+            if warps > 1:
+                self._best_of_warps(head, tables[:2], warps)
+            if s.cluster > 1:
+                self._best_of_blocks(head, tables[-2:], SHUFFLE.get(number, kernel.real))
+            out(f"{values}_all[i] = {best}", f"{places}_all[i] = {place}")
+            with out.block(f"if {places}[0] == {place} and {place} != MISSING:  # the winner's list moves on"):
+                with out.block(f"for m in range({k - 1}):"):
+                    out(f"{values}[m] = {values}[m + 1]", f"{places}[m] = {places}[m + 1]")
+                empty = kernel.folding.identities(fold)
+                out(f"{values}[{k - 1}] = {empty[0]}", f"{places}[{k - 1}] = MISSING")
+        with out.block(f"for i in range({k}):"):
+            out(f"{values}[i] = {values}_all[i]", f"{places}[i] = {places}_all[i]")
+
+    def _tables_of_heads(self, head: Fold, k: int, warps: int) -> list[str]:
+        """Tables of shared memory for the heads of warps, and of blocks: values and places of each."""
+        s, tables = self.schedule, []
+        if warps > 1 or s.cluster > 1:
+            tables = [self._table(head, i, "warps", max(warps, 1) * s.rows * k) for i in range(2)]
+        if s.cluster > 1:
+            tables += [self._table(head, i, "blocks", k) for i in range(2)]
+        return tables
+
+    def _best_of_warps(self, head: Fold, tables: list[str], warps: int) -> None:
+        """The best head of all warps of a row, through tables of shared memory."""
+        out, (best, place) = self.kernel.out, map(local, head.names)
+        at = f"(i * ROWS + r) * {warps} + " if self.schedule.rows > 1 else f"i * {warps} + "
+        with out.block("if t % 32 == 0:"):
+            out(f"{tables[0]}[{at}t // 32] = {best}", f"{tables[1]}[{at}t // 32] = {place}")
+        out("cuda.syncthreads()")
+        out(f"{best} = {tables[0]}[{at}t % {warps}]", f"{place} = {tables[1]}[{at}t % {warps}]")
+        self._exchange([head], warps)
+
+    def _best_of_blocks(self, head: Fold, tables: list[str], real: str) -> None:
+        """The best head of all blocks of a cluster, through distributed shared memory."""
+        out, (best, place), cluster = self.kernel.out, map(local, head.names), self.schedule.cluster
+        with out.block("if t == 0:"):
+            out(f"{tables[0]}[i] = {best}", f"{tables[1]}[i] = {place}")
+        out("cluster_sync()")
+        out(f"{best} = dsm_load_{real}({tables[0]}, i, t % {cluster})")
+        out(f"{place} = dsm_load_i64({tables[1]}, i, t % {cluster})")
+        self._exchange([head], cluster)
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    def counts(self, p: Pass) -> bool:
+        """Whether a state has to know how many elements it has seen."""
+        if not p.absorbs:
+            return True
+        nodes = [n for step in (*p.combine, *p.update, *p.lift) for n in step_nodes(step)]
+        skip = {
+            n for step in (*p.combine, *p.update) if isinstance(step, Let) and step.name == "n_new" for n in [step.node]
+        }
+        names = {leaf.attr.name for n in nodes if n not in skip for leaf in leaves(n, "state")}
+        return bool(names & {"n", "n_b", "n_new"})
+
+    def declare(self, p: Pass, counted: bool) -> None:
+        """The state of no element."""
+        out = self.kernel.out
+        for part in p.parts:
+            value = self.identity(part)
+            if part.top:
+                out(f"{local(part.name)} = cuda.local.array({part.top}, {self.dtype(part)})")
+                with out.block(f"for i in range({part.top}):"):
+                    out(f"{local(part.name)}[i] = {value}")
+            else:
+                out(f"{local(part.name)} = {value}")
+        out(*(["n = i64(0)"] if counted else []))
+
+    def identity(self, part: Part) -> str:
+        if part.kind == "i" and (part.identity == -1 and part.top or self._is_position(part)):
+            return "MISSING"
+        return literal(part.identity, part.kind, self.kernel.real)
+
+    def _is_position(self, part: Part) -> bool:
+        folds = [f for p in self.kernel.program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
+        return any(isinstance(f.op, Position) and f.names[1] == part.name + "_b" for f in folds)
+
+    def dtype(self, part: Part) -> str:
+        return DTYPE.get(part.kind, self.kernel.elements.real)
+
+    def absorb(self, p: Pass, counted: bool) -> None:
+        """The state joined with the tile's own."""
+        names = [local(part.name) for part in p.parts]
+        self._call(p, counted, [f"{n}_b" for n in names], "n_b")
+
+    def _call(self, p: Pass, counted: bool, others: list[str], count: str) -> None:
+        mine = [local(part.name) for part in p.parts]
+        function, extra = self.combine(p, counted)
+        given = [*(["n"] if counted else []), *mine, *([count] if counted else []), *others, *extra]
+        results = [*(["n"] if counted and not self.apart else []), *(local(x.name) for x in p.parts if not x.top)]
+        call = f"{function}({', '.join(given)})"
+        self.kernel.out(f"{', '.join(results)} = {call}" if results else call)
+        if counted and self.apart:
+            self.kernel.out(f"n += {count}")
+
+    @property
+    def apart(self) -> bool:
+        """Whether counts are added beside states, because several states have one."""
+        return self.schedule.coarsen > 1
+
+    def combine(self, p: Pass, counted: bool) -> tuple[str, list[str]]:
+        """The function that joins two states, and what it is given beside them."""
+        kernel = self.kernel
+        number = kernel.program.passes.index(p)
+        name = f"combine{number + 1 if number else ''}"
+        outer = self._outer(p)
+        given = [kernel.row.define(n) for n in outer]
+        kernel.flush(kernel.row)
+        inner = {n: f"p{i}" for i, n in enumerate(outer)}
+        saved, kernel.out = kernel.out, Builder()
+        self._joining(p, counted, inner)
+        body, kernel.out = kernel.out, saved
+        mine = [*(["n"] if counted else []), *(local(part.name) for part in p.parts)]
+        arguments = [*mine, *(f"{n}_b" for n in mine), *inner.values()]
+        doc = ["The state of a stream, followed by another's."]
+        kernel.functions[name] = body.function(name, arguments, doc, "cuda.jit(device=True)")
+        return name, given
+
+    def _outer(self, p: Pass) -> list[Node]:
+        """What the function reads beside the states: tensors, lengths, what earlier passes export."""
+        nodes = list(walk(*(n for step in p.combine for n in step_nodes(step))))
+        found = [n for n in nodes if n.op in ("tensor", "size")]
+        return found + [n for n in nodes if n.op == "state" and self._exported(n)]
+
+    def _joining(self, p: Pass, counted: bool, known: dict[Node, str]) -> None:
+        """The body of the function: lists in place, everything else as what it returns."""
+        kernel = self.kernel
+        scope = Scalars(kernel.real, kernel.kinds, kernel.elements.row_leaf, kernel.access.size, known=known)
+        counts = ["n"] if counted and not self.apart else []
+        results = [*counts, *(local(part.name) for part in p.parts if not part.top)]
+        lists = [s for s in p.combine if getattr(s, "kind", "") in ("topk", "keytop")]
+        printer = StepPrinter(kernel, scope)
+        printer.steps(lists)
+        if counted and not p.absorbs and results:
+            self._one_side(results)
+        if counted:
+            kernel.out("n_new = n + n_b")
+        printer.steps([s for s in p.combine if s not in lists and getattr(s, "name", "") != "n_new"])
+        if results:
+            kernel.out(f"return {', '.join(f'{x}_new' for x in results)}")
+
+    def _one_side(self, results: list[str]) -> None:
+        """A state of nothing gives the other one."""
+        with self.kernel.out.block("if n_b == 0:"):
+            self.kernel.out(f"return {', '.join(results)}")
+        with self.kernel.out.block("if n == 0:"):
+            self.kernel.out(f"return {', '.join(f'{x}_b' for x in results)}")
+
+    def _exported(self, n: Node) -> bool:
+        return any(let.name == n.attr.name for p in self.kernel.program.passes for let in p.exports)
+
+    # --- merges ------------------------------------------------------------------------------------------------------
+
+    def merge(self, p: Pass, counted: bool) -> None:
+        """All threads of the row end up with the state of the whole row."""
+        Merge(self, p, counted).whole_row()
+
+    def scratch(self, name: str, dtype: str, per_row: int) -> str:
+        """A workspace of `per_row` entries for every row."""
+        self.kernel.access.used[f"scratch_{name}"] = Param("scratch", name, dtype, size=per_row)
+        return name

@@ -1,0 +1,270 @@
+"""Merging the states of the threads, blocks and splits that share a row, in the order of the stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.kernels.ir.program import Part, Pass
+from redalg.source.names import local
+
+if TYPE_CHECKING:
+    from redalg.kernels.rows.group import Group
+
+SHUFFLE = {"i": "i64", "b": "b1", "k": "u64"}
+
+
+class Merge:
+    def __init__(self, group: Group, p: Pass, counted: bool) -> None:
+        self.group, self.plan, self.counted = group, p, counted
+        self.kernel, self.schedule = group.kernel, group.schedule
+        self.out = self.kernel.out
+        self.parts: list[tuple[str, str, int | None]] = [(local(x.name), x.kind, x.top) for x in p.parts]
+        if counted:
+            self.parts.insert(0, ("n", "i", None))
+
+    def whole_row(self) -> None:
+        s = self.schedule
+        if s.column:
+            self._column()
+        elif s.threads > 1:
+            self._lanes(min(s.threads, 32))
+            if s.threads > 32:
+                self._warps()
+        if s.cluster > 1:
+            self._cluster()
+        if s.split > 1:
+            self._split()
+            return
+        if s.threads > 1 and not s.column:
+            self._broadcast()
+
+    # --- one warp ----------------------------------------------------------------------------------------------------
+
+    def _real(self, kind: str) -> str:
+        return SHUFFLE.get(kind, self.kernel.real)
+
+    def _dtype(self, kind: str) -> str:
+        return {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}.get(kind, self.kernel.elements.real)
+
+    def _lanes(self, lanes: int) -> None:
+        """A tree over neighbouring lanes; the first one ends up with all, in order."""
+        out = self.out
+        self.kernel.comment(
+            f"Warp merge: a tree over {lanes} lanes by shuffles; lane 0 has the state of all, in order."
+        )
+        self._list_copies()
+        out("step = 1")
+        with out.block(f"while step < {lanes}:"):
+            others = []
+            for name, kind, top in self.parts:
+                text = f"shfl_down_{self._real(kind)}({{}}, step)"
+                if top:
+                    with out.block(f"for i in range({top}):"):
+                        out(f"{name}_b[i] = {text.format(f'{name}[i]')}")
+                    others.append(f"{name}_b")
+                else:
+                    others.append(text.format(name))
+            self._combine(others)
+            out("step *= 2")
+
+    def _list_copies(self) -> None:
+        for name, kind, top in self.parts:
+            if top:
+                self.out(f"{name}_b = cuda.local.array({top}, {self._dtype(kind)})")
+
+    def _combine(self, others: list[str]) -> None:
+        count, rest = (others[0], others[1:]) if self.counted else ("", others)
+        self.group._call(self.plan, self.counted, rest, count)
+
+    def _broadcast(self) -> None:
+        """What the row's first lane knows, to all of its lanes."""
+        s, out = self.schedule, self.out
+        self.kernel.comment("The row's state to all of its lanes.")
+        leader = "0" if s.threads >= 32 else "(cuda.threadIdx.x & 31) // THREADS * THREADS"
+        for name, kind, top in self.parts:
+            text = f"shfl_idx_{self._real(kind)}({{}}, {leader})"
+            if top:
+                with out.block(f"for i in range({top}):"):
+                    out(f"{name}[i] = {text.format(f'{name}[i]')}")
+            else:
+                out(f"{name} = {text.format(name)}")
+
+    # --- tables in shared memory -------------------------------------------------------------------------------------
+
+    def _tables(self, what: str, count: int) -> list[str]:
+        names = []
+        for name, kind, top in self.parts:
+            names.append(f"{name}_{what}")
+            self.out(f"{names[-1]} = cuda.shared.array({count * (top or 1)}, {self._dtype(kind)})")
+        return names
+
+    def _write(self, tables: list[str], at: str) -> None:
+        for (name, _, top), table in zip(self.parts, tables, strict=True):
+            if top:
+                with self.out.block(f"for i in range({top}):"):
+                    self.out(f"{table}[({at}) * {top} + i] = {name}[i]")
+            else:
+                self.out(f"{table}[{at}] = {name}")
+
+    def _read(self, tables: list[str], at: str, end: str = "") -> None:
+        for (name, _, top), table in zip(self.parts, tables, strict=True):
+            if top:
+                with self.out.block(f"for i in range({top}):"):
+                    self.out(f"{name}{end}[i] = {table}[({at}) * {top} + i]")
+            else:
+                self.out(f"{name}{end} = {table}[{at}]")
+
+    def _no_elements(self) -> None:
+        """The state of no element."""
+        parts: dict[str, Part] = {local(x.name): x for x in self.plan.parts}
+        for name, _, top in self.parts:
+            value = "i64(0)" if name not in parts else self.group.identity(parts[name])
+            if top:
+                with self.out.block(f"for i in range({top}):"):
+                    self.out(f"{name}[i] = {value}")
+            else:
+                self.out(f"{name} = {value}")
+
+    def _warps(self) -> None:
+        """Every warp leaves its state; every warp merges those of all."""
+        s, out = self.schedule, self.out
+        warps = s.threads // 32
+        self.kernel.comment(
+            f"Block merge: the states of a row's {warps} warps by shared memory; every warp merges all of them."
+        )
+        tables = self._tables("warps", warps * s.rows)
+        row = f"r * {warps} + " if s.rows > 1 else ""
+        with out.block("if t % 32 == 0:"):
+            self._write(tables, f"{row}t // 32")
+        out("cuda.syncthreads()")
+        with out.block(f"if t % 32 < {warps}:"):
+            self._read(tables, f"{row}t % 32")
+        with out.block("else:"):
+            self._no_elements()
+        self._lanes(warps)
+
+    def _column(self) -> None:
+        """The threads of a row lie in different warps: a tree through shared memory, neighbours in the stream first."""
+        s, out = self.schedule, self.out
+        if s.threads == 1:
+            return
+        self.kernel.comment(f"Block merge: a tree over the {s.threads} threads of a row, which lie in different warps.")
+        tables = self._tables("threads", s.threads * s.rows)
+        self._list_copies()
+        self._write(tables, "t * ROWS + r")
+        out("cuda.syncthreads()", "step = 1")
+        with out.block("while step < THREADS:"):
+            with out.block("if t % (2 * step) == 0:"):
+                self._read(tables, "(t + step) * ROWS + r", "_b")
+                self._combine([f"{name}_b" for name, _, _ in self.parts])
+                self._write(tables, "t * ROWS + r")
+            out("cuda.syncthreads()", "step *= 2")
+        self._read(tables, "r")
+
+    # --- several blocks ----------------------------------------------------------------------------------------------
+
+    def _cluster(self) -> None:
+        """Every block of the cluster reads the states of all through distributed shared memory."""
+        s, out = self.schedule, self.out
+        self.group.uses_cluster = True
+        self.kernel.comment(
+            f"Cluster merge: every block reads the states of all {s.cluster} by distributed shared memory."
+        )
+        tables = self._tables("blocks", s.rows)
+        at = "r" if s.rows > 1 else "0"
+        with out.block("if t == 0:"):
+            self._write(tables, at)
+        out("cluster_sync()")
+        with out.block(f"if t % 32 < {s.cluster}:"):
+            for (name, kind, top), table in zip(self.parts, tables, strict=True):
+                load = f"dsm_load_{self._real(kind)}({table}, {{}}, t % 32)"
+                if top:
+                    with out.block(f"for i in range({top}):"):
+                        out(f"{name}[i] = {load.format(f'{at} * {top} + i')}")
+                else:
+                    out(f"{name} = {load.format(at)}")
+        with out.block("else:"):
+            self._no_elements()
+        self._lanes(s.cluster)
+
+    def _split(self) -> None:
+        """Every split leaves its state in memory; the block that comes last merges all splits and goes on, or all do,
+        where results keep the stream."""
+        s, out, group = self.schedule, self.out, self.group
+        self.kernel.comment(f"The state of this split to scratch, one of {s.split} of the row.")
+        tables = []
+        for name, kind, top in self.parts:
+            dtype = self._storage(kind)
+            tables.append(group.scratch(f"{name}_parts", dtype, s.split * (top or 1)))
+        counter = group.scratch("counter", "uint32", 1)
+        with out.block("if t == 0 and live:" if s.rows > 1 else "if t == 0:"):
+            self._store_split(tables)
+        if self.kernel.program.keeps:  # every block goes on
+            out(f"splits_sync({counter}, row, SPLIT)")
+        else:
+            self._last(counter)
+        self.kernel.comment(
+            "The states of all splits, in the order of the stream: a few to each thread, then as above."
+        )
+        out("low = t * SPLIT // THREADS", "stop = (t + 1) * SPLIT // THREADS")
+        self._no_elements()
+        self._list_copies()
+        with out.block("while low < stop:"):
+            self._load_split(tables)
+            self._combine([f"{name}_b" for name, _, _ in self.parts])
+            out("low += 1")
+        if s.column:
+            out("cuda.syncthreads()")
+            self._column()
+        elif s.threads > 1:
+            self._lanes(min(s.threads, 32))
+            if s.threads > 32:
+                out("cuda.syncthreads()")
+                self._warps()
+            self._broadcast()
+
+    def _store_split(self, tables: list[str]) -> None:
+        """The state of a split, to its place in the tables."""
+        for (name, kind, top), table in zip(self.parts, tables, strict=True):
+            store = f"store_{self._storage(kind)}({table}, {{}}, {{}})"
+            if top:
+                with self.out.block(f"for i in range({top}):"):
+                    self.out(store.format(f"(row * SPLIT + split) * {top} + i", f"{name}[i]"))
+            else:
+                self.out(store.format("row * SPLIT + split" if name != "n" else self._counted_at("split"), name))
+
+    def _load_split(self, tables: list[str]) -> None:
+        """The state of split `low`, from there."""
+        for (name, kind, top), table in zip(self.parts, tables, strict=True):
+            load = f"load_relaxed_{self._storage(kind)}({table}, {{}})"
+            if top:
+                with self.out.block(f"for i in range({top}):"):
+                    self.out(f"{name}_b[i] = {load.format(f'(row * SPLIT + low) * {top} + i')}")
+            else:
+                at = "row * SPLIT + low" if name != "n" else self._counted_at("low")
+                self.out(f"{name}_b = {load.format(at)}")
+
+    def _counted_at(self, split: str) -> str:
+        """Where the count of a split lies: neighbouring rows of a thread have one."""
+        return f"{'row' if self.schedule.coarsen == 1 else 'first_row'} * SPLIT + {split}"
+
+    def _storage(self, kind: str) -> str:
+        return {"i": "int64", "b": "bool", "k": "uint64"}.get(kind, self.kernel.program.real)
+
+    def _last(self, counter: str) -> None:
+        """Go on only in the block that finds all other splits of its rows finished; it leaves the counter at zero."""
+        s, out = self.schedule, self.out
+        self.kernel.comment(
+            "A fence before the counter: who finds it full sees the states of all splits. The last block goes on."
+        )
+        out("fence_gpu()", "cuda.syncthreads()", "arrived = cuda.shared.array(1, np.int64)")
+        rows = "cuda.blockIdx.x // SPLIT"
+        with out.block("if cuda.threadIdx.x == 0:"):
+            out(f"arrived[0] = atomic_inc_acq_rel({counter}, {rows})")
+        out("cuda.syncthreads()")
+        with out.block("if arrived[0] != SPLIT - 1:"):
+            out("return")
+        with out.block("if cuda.threadIdx.x == 0:"):
+            out(f"store_uint32({counter}, {rows}, 0)")
+        out("fence_gpu()")
+        assert s.split > 1

@@ -1,0 +1,102 @@
+"""Passes of kernels of rows: how arrays lie, which schedule, how its kernel is printed, how it is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from redalg.kernels.ir.layouts import View, Walk, walk_of
+from redalg.kernels.ir.program import Module, Program, result_key
+from redalg.kernels.launch.driver import Geometry
+from redalg.kernels.launch.in_place import in_place
+from redalg.kernels.launch.planned import Kernel, Planned
+from redalg.kernels.lower.draft import Call, program_text
+from redalg.kernels.lower.packed_keys import packed
+from redalg.kernels.rows.kernel import emit
+from redalg.kernels.schedule.choose import Choice, choose
+
+
+@dataclass
+class RowsDraft:
+    """A kernel of rows under way. Each field is written by one pass and read by later ones.
+
+    ``results``: where results lie that are not contiguous (scratch of another kernel); ``note``: what to tell beside
+    the reasons for the schedule; ``printed``: the program as the kernel computes it.
+    """
+
+    call: Call
+    program: Program
+    sizes: Mapping[str, int]
+    results: Mapping[str, View] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+    walk: Walk | None = None
+    choice: Choice | None = None
+    printed: Program | None = None
+    module: Module | None = None
+    planned: Planned | None = None
+
+    def text(self) -> str:
+        """The draft in lines, as ``dump_after=`` prints it."""
+        if self.module is not None:
+            return self.module.source
+        if self.printed is not None:
+            return program_text(self.printed)
+        if self.choice is not None:
+            return "\n".join([repr(self.choice.schedule), repr(self.choice.layout), *self.choice.reasons])
+        return "\n".join(map(repr, self.walk.arrays)) if self.walk is not None else program_text(self.program)
+
+
+def sizes_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
+    """The lengths of a program's axes in a call."""
+    sizes = dict(program.lengths)
+    for o in program.operands:
+        sizes |= zip(o.axes, views[o.name].shape, strict=True) if o.name in views else ()
+    return sizes
+
+
+def placed(draft: RowsDraft) -> None:
+    """How every array moves with the stream: side by side, row by row, or here and there."""
+    made = {r.key: View.contiguous(tuple(draft.sizes[a] for a in r.axes)) for r in draft.program.results}
+    own = {result_key(name): view for name, view in draft.results.items()}
+    draft.walk = walk_of(draft.program, {**draft.call.views, **made, **own})
+
+
+def scheduled(draft: RowsDraft) -> None:
+    """Who shares a row, and how much of it a thread holds (`redalg.kernels.schedule.choose`)."""
+    assert draft.walk is not None
+    call = draft.call
+    choice = choose(draft.program, draft.sizes, draft.walk, call.target, call.deterministic, call.schedule)
+    draft.choice = replace(choice, reasons=choice.reasons + draft.remarks) if draft.remarks else choice
+
+
+def packed_keys(draft: RowsDraft) -> None:
+    """Positions of extrema packed with their values."""
+    draft.printed = packed(draft.program)
+
+
+def sourced(draft: RowsDraft) -> None:
+    """The kernel's source; with one row to a thread where neighbours cannot be walked together."""
+    assert draft.choice is not None and draft.printed is not None
+    choice = draft.choice
+    try:
+        draft.module = emit(draft.printed, choice.schedule, choice.layout)
+    except ValueError as problem:
+        if choice.schedule.coarsen == 1:
+            raise
+        alone = replace(choice.schedule, coarsen=1)
+        reasons = (*choice.reasons, f"one row to a thread: there is {problem}")
+        draft.choice = replace(choice, schedule=alone, reasons=reasons)
+        draft.module = emit(draft.printed, alone, choice.layout)
+
+
+def launched(draft: RowsDraft) -> None:
+    """The grid, and which results may be written over operands."""
+    assert draft.choice is not None and draft.module is not None
+    program, sizes, s = draft.program, draft.sizes, draft.choice.schedule
+    rows = prod(sizes[a] for a in program.rows)
+    waiting = s.split if s.persistent and program.keeps else 1
+    geometry = Geometry(-(-rows // s.rows_per_block) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
+    over = in_place(program)
+    kernel = Kernel(draft.module, geometry)
+    draft.planned = Planned(program, draft.choice, kernel, sizes, results=draft.results, over=over)

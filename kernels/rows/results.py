@@ -1,0 +1,225 @@
+"""Writing results: once per row, or for every element of the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node
+from redalg.kernels.code.text import conjunction, literal
+from redalg.kernels.ir.program import Pass, Result, renamed
+from redalg.source.names import axis_name
+
+if TYPE_CHECKING:
+    from redalg.kernels.code.scalars import Scalars
+    from redalg.kernels.rows.kernel import Kernel
+
+
+class Results:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.program, self.access = kernel, kernel.program, kernel.access
+
+    def write(self, names: dict[str, str], p: Pass | None) -> None:
+        """All results. `names`: the parts of the state under the names they have here."""
+        self.some(self.program.results, names)
+
+    def some(self, results: Sequence[Result], names: dict[str, str]) -> None:
+        if self.program.columns:
+            printer = self.kernel.column_rows().printer
+            printer.across([self._node(n, names) for r in results for n in (r.node, r.masked) if n is not None])
+            self.kernel.flush(self.kernel.row)
+        totals = [r for r in results if not r.keeps]
+        kept = [r for r in results if r.keeps]
+        if totals:
+            self._totals(totals, names)
+        columnar = [r for r in kept if set(self._node(r.node, names).axes) & set(self.program.columns)]
+        if columnar:
+            self._kept_along_columns(columnar, names)
+        kept = [r for r in kept if r not in columnar]
+        if kept:
+            self._kept(kept, names)
+
+    def _kept_along_columns(self, results: list[Result], names: dict[str, str]) -> None:
+        kernel = self.kernel
+
+        def store(scope: Scalars, result: Result, node: Node, condition: str | None) -> None:
+            value = self._value(scope, result, node, names)
+            kernel.flush(scope)
+            with kernel.out.block(condition):
+                kernel.out(self.access.store(result, self._place(result, "at"), [value]))
+
+        nodes = [self._node(r.node, names) for r in results]
+        kernel.row.hoist(nodes, [*self.program.stream, *self.program.columns])
+        kernel.flush(kernel.row)
+        kernel.column_rows().kept(results, nodes, store)
+
+    def _node(self, node: Node, names: dict[str, str]) -> Node:
+        return renamed(node, names)
+
+    # --- once per row ------------------------------------------------------------------------------------------------
+
+    def _totals(self, results: list[Result], names: dict[str, str]) -> None:
+        across = [r for r in results if set(r.axes) & set(self.program.columns)]
+        for result in across:
+            self._along_columns(result, names)
+        rest = [r for r in results if r not in across]
+        if rest:
+            self._row_totals(rest, names)
+
+    def _row_totals(self, results: list[Result], names: dict[str, str]) -> None:
+        kernel, out, s = self.kernel, self.kernel.out, self.kernel.schedule
+        kernel.comment("Results of the row.")
+        apart = [r for r in results if self._by_thread(r)]
+        several = [(f"t < {self.program.lengths[r.axes[-1]]}", [r], True) for r in apart]
+        for who, group, by_thread in [*several, ("t == 0", [r for r in results if r not in apart], False)]:
+            conditions = [who if s.threads > 1 else None, "split == 0" if s.cluster > 1 else None, kernel.live]
+            if not group:
+                continue
+            with out.block(conjunction(conditions)):
+                for result in group:
+                    missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in result.axes]
+                    with out.block(conjunction(missing)):
+                        self._total(result, names, by_thread)
+
+    def _by_thread(self, result: Result) -> bool:
+        """Whether the entries of a list are written by as many threads: where all can read all of it."""
+        tops = [a for a in result.axes if a in self.program.lengths]
+        shared = self.kernel.group.shared_lists
+        all_shared = len(shared) == len(self.kernel.lists) and bool(shared)
+        return all_shared and len(tops) == 1 and self.kernel.schedule.threads >= self.program.lengths[tops[0]]
+
+    def _along_columns(self, result: Result, names: dict[str, str]) -> None:
+        kernel, node = self.kernel, self._node(result.node, names)
+
+        def store(scope: Scalars) -> None:
+            value = self._value(scope, result, node, names)
+            kernel.flush(scope)
+            kernel.out(self.access.store(result, self._place(result, None), [value]))
+
+        kernel.column_rows().total(result, node, store)
+
+    def _total(self, result: Result, names: dict[str, str], by_thread: bool = False) -> None:
+        kernel, out = self.kernel, self.kernel.out
+        node = self._node(result.node, names)
+        tops = [a for a in result.axes if a in self.program.lengths]
+        scope = kernel.row.child()
+        scope.hoist([node], tops)
+        kernel.flush(scope)
+        if by_thread:
+            out(f"i_{axis_name(tops[0])} = t")
+        with ExitStack() as loops:
+            for axis in () if by_thread else tops:
+                loops.enter_context(out.block(f"for i_{axis_name(axis)} in range({self.program.lengths[axis]}):"))
+            inner = scope.child(tops)
+            inner.announce([node])
+            value = self._value(inner, result, node, names)
+            kernel.flush(inner)
+            out(self.access.store(result, self._place(result, None), [value]))
+
+    def _place(self, result: Result, at: str | None) -> str:
+        elements = self.kernel.elements
+        terms = [elements.result_bases.get(result.name, "")]
+        if at is not None:
+            terms.append(self.access.along(result.name, result.axes, at, True))
+        inner = [a for a in result.axes if a in self.program.lengths or a in self.program.columns]
+        terms += self.access.offset(result.name, result.axes, inner, True)
+        return " + ".join(x for x in terms if x) or "0"
+
+    def _value(self, scope: Scalars, result: Result, node: Node, names: dict[str, str]) -> str:
+        """The value as it is stored: of the result's kind, with the value of masked rows."""
+        kind = self._kind(result)
+        value = scope.converted(node, kind) if kind != "i" or self.kernel.kinds.of(node) != "f" else None
+        if value is None:
+            value = f"i64(rint_{self.kernel.real}({scope.text(node)}))"
+        if result.masked is None:
+            return value
+        masked = self._node(result.masked, names)
+        scope.announce([masked])
+        condition = scope.text(masked, 1)
+        name = scope.fresh()
+        empty = literal(float(result.empty) if kind == "f" else result.empty, kind, self.kernel.real)
+        scope.lines.append(f"{name} = {value}")
+        return f"{empty} if {condition} else {name}"
+
+    @staticmethod
+    def _kind(result: Result) -> str:
+        return "b" if result.dtype == "bool" else "i" if result.dtype.startswith(("int", "uint")) else "f"
+
+    # --- for every element -------------------------------------------------------------------------------------------
+
+    def _kept(self, results: list[Result], names: dict[str, str]) -> None:
+        kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
+        nodes = [self._node(r.node, names) for r in results]
+        masked = [self._node(r.masked, names) for r in results if r.masked is not None]
+        kernel.row.hoist([*nodes, *masked], [*self.program.stream, *self.program.lengths])
+        kernel.flush(kernel.row)
+        kernel.comment("Results of every element.")
+        with out.block(conjunction([kernel.live])):
+            if kernel.schedule.resident:
+                self._elements(results, nodes, names)
+                return
+            with elements.tiles(backwards=bool(self.program.passes) and not kernel.schedule.prefetch):
+                elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
+                kernel.prefetch.next()
+                self._elements(results, nodes, names)
+
+    def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
+        """A walk over the tile, vector by vector: read what was not read before, compute, write."""
+        kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
+        wide = self._vectors(results)
+        late = elements.late(nodes)
+        position, axes = elements.needs(nodes)
+        for r in results:
+            if r not in wide:
+                flat = self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
+                position, axes = True, axes | (set() if flat else {*self.program.stream})
+        if not wide and not late:
+            with elements.each(position, axes):
+                self._compute(results, nodes, names, wide)
+            return
+        for r in wide:
+            out(f"{self.access.result_names[r.name]}_part = cuda.local.array(VECTOR, {self._dtype(r)})")
+        with elements.vectors(late):
+            with elements.within(position, axes):
+                self._compute(results, nodes, names, wide)
+            for r in wide:
+                values = [f"{self.access.result_names[r.name]}_part[{c}]" for c in range(kernel.schedule.vector)]
+                base = elements.result_bases.get(r.name)
+                out(self.access.store(r, f"{base} + j" if base else "j", values))
+        elements.parts_of = {}
+
+    def _vectors(self, results: list[Result]) -> list[Result]:
+        """The results that are written as vectors."""
+        rows, layout = set(self.program.rows), self.kernel.layout
+        if self.kernel.schedule.vector == 1:
+            return []
+        return [r for r in results if r.key in layout.unit and rows <= set(r.axes)]
+
+    def _compute(self, results: list[Result], nodes: list[Node], names: dict[str, str], wide: list[Result]) -> None:
+        kernel, out = self.kernel, self.kernel.out
+        inner = kernel.folding.element_scope(kernel.row)
+        inner.announce(nodes)
+        for r, node in zip(results, nodes, strict=True):
+            value = self._value(inner, r, node, names)
+            kernel.flush(inner)
+            if r in wide:
+                out(f"{self.access.result_names[r.name]}_part[c] = {value}")
+            else:
+                self._store_one(r, value)
+
+    def _store_one(self, r: Result, value: str) -> None:
+        """One element; a result that lacks axes of the kernel is written where they are 0."""
+        stream = self.program.stream
+        lacking = [a for a in stream if a not in r.axes]
+        if len(lacking) == len(stream):
+            missing = ["at == 0"] if stream else []
+            at = None
+        else:
+            missing, at = [f"i_{axis_name(a)} == 0" for a in lacking], "at"
+        missing += [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in r.axes]
+        with self.kernel.out.block(conjunction(missing)):
+            self.kernel.out(self.access.store(r, self._place(r, at), [value]))
+
+    def _dtype(self, r: Result) -> str:
+        return {"i": "np.int64", "b": "np.bool_"}.get(self._kind(r), self.kernel.elements.real)

@@ -1,0 +1,117 @@
+"""What was measured of devices, for the cost model: one record for each device, with where every number comes from.
+
+A device without a record of its own is taken to be like the one that was measured, an H200 (2026-11-20 to 2026-11-22):
+most numbers are latencies in cycles and shares, which differ less between devices than their bandwidths, and those are
+facts of `redalg.kernels.schedule.target`. To calibrate another device, add its record to `MEASURED`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Memory(NamedTuple):
+    """How far reads and writes reach what a data sheet says."""
+
+    reachable: float  # of the data sheet's bandwidth, by a copy
+    l2_bytes: float  # a cycle from L2, for every multiprocessor
+    in_flight: int  # loads of a thread that are under way
+    bounded: float  # of those, where every one of them is behind a test of bounds
+    unbuffered: float  # times what is folded before the next tile is asked for
+    page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
+    reread: float  # times L2, of what is read again from memory
+
+
+class FirstLevel(NamedTuple):
+    """The first-level cache of a multiprocessor."""
+
+    size: int  # bytes that all rows read are found there, at
+    found: float  # of the reads
+    kept: float  # of the cache, one memory with the shared one, for the end of the rows in work
+
+
+class Exchange(NamedTuple):
+    """What exchanges between threads and between blocks cost."""
+
+    shuffle: int  # cycles
+    barrier: int  # cycles
+    cluster_barrier: int  # cycles
+    distributed: int  # cycles of a load from another block of a cluster
+    atomic: float  # seconds: a fence, an atomic on one counter, and reading the states of the other splits
+
+
+class Blocks(NamedTuple):
+    """What blocks cost beside their work."""
+
+    start: float  # seconds to start one and to find its place
+    cluster_start: float  # seconds more until all blocks of a cluster run, and until the last may leave
+    reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
+    alone: float  # more time for a resident row where one block is alone on a multiprocessor
+    crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
+    tail: float  # later end of rows whose blocks all begin at once
+
+
+class Cooperative(NamedTuple):
+    """Blocks of a cooperative launch that prefetch their rows."""
+
+    copy: float  # times a copy
+    unfilled: float  # more of it where they leave shared memory unused
+
+
+class TensorCores(NamedTuple):
+    rate: float  # operations a second of wgmma on 16 bits
+    float8: float  # times that, on 8 bits
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """Constants of `redalg.kernels.schedule.cost` and of the tensor cores. Cycles, seconds, bytes, or shares."""
+
+    memory: Memory
+    first_level: FirstLevel
+    exchange: Exchange
+    blocks: Blocks
+    cooperative: Cooperative
+    tensor_cores: TensorCores
+
+
+H200 = Calibration(
+    Memory(
+        reachable=0.9,  # 4.30 of 4.8 TB/s, 0.896 (2026-11-20)
+        # 6.0 TB/s on an H100: 5.5-5.7 TB/s are measured there by Chips and Cheese, "Nvidia's H100: Microbenchmarks"
+        # (2023); LayerNorm of rows of 65536 bfloat16 takes 6.7 TB/s on an H200 at 1.98 GHz (2026-11-21)
+        l2_bytes=26,
+        # Two tensors of 128 rows of 1 M float32 are read in 414 us with 16 loads of 16 bytes a thread and about 256
+        # threads a multiprocessor (cosine similarity), in 250 with 8 loads and 1024 (KL divergence; 2026-11-21).
+        in_flight=8,
+        bounded=0.8,
+        unbuffered=1.08,  # variance of 8192 float32 takes 74 us in tiles, 63 us resident (2026-11-21)
+        page=8,
+        reread=2.4,  # of 35 MB of rows in work, a third is read again past the 60 MiB of L2
+    ),
+    FirstLevel(size=64 << 10, found=0.7, kept=0.8),
+    Exchange(shuffle=30, barrier=40, cluster_barrier=600, distributed=200, atomic=1.2e-6),  # measured 2026-11-20
+    Blocks(
+        start=0.3e-6,
+        cluster_start=3e-6,
+        reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
+        alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
+        crowd=4,
+        tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more
+    ),
+    # Rows of 65536 bfloat16 and 1 M float32 and bfloat16 that are prefetched to shared memory (2026-11-22): blocks of a
+    # cooperative launch take a fifth longer than the copy, and more where they leave shared memory unused.
+    Cooperative(copy=1.2, unfilled=0.3),
+    # bfloat16 products of 8192² by cuBLAS (2026-11-20); that of float8 is a guess, not measured.
+    TensorCores(rate=740e12, float8=1.75),
+)
+MEASURED: Mapping[str, Calibration] = {"H200": H200}  # by a part of the device's name
+
+
+@lru_cache(maxsize=64)
+def calibration_of(name: str) -> Calibration:
+    """The record of a device, or that of the one that was measured."""
+    return next((record for part, record in MEASURED.items() if part in name), H200)

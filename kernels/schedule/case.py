@@ -1,0 +1,143 @@
+"""One call to choose a schedule for, and what a schedule takes of the device: registers, shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk
+from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.schedule.cost_terms import Work, work_of
+from redalg.kernels.schedule.target import Target
+
+MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, compute capabilities
+LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
+UNROLLED = 1000  # instructions a loop over a tile may have to be unrolled
+PASSING = 16  # registers for elements that are read once: ptxas 13 keeps some 8 of their loads in flight (sm_90)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call to choose a schedule for: a program at given sizes and strides on a device."""
+
+    program: Program
+    work: Work
+    walk: Walk
+    target: Target
+
+    @staticmethod
+    def of(program: Program, sizes: Mapping[str, int], walk: Walk, target: Target) -> Case:
+        return Case(program, work_of(program, sizes), walk, target)
+
+    @property
+    def reduces(self) -> bool:
+        return bool(self.program.passes)
+
+    @property
+    def ordered(self) -> bool:
+        return any(p.ordered for p in self.program.passes)
+
+    @property
+    def stream(self) -> str:
+        return ",".join(self.program.stream) or "the whole"
+
+    @property
+    def column_count(self) -> int:
+        """Columns each of 32 threads holds: a power of two, so that few kernels serve many lengths."""
+        return power(-(-self.work.columns // 32)) if self.program.columns else 1
+
+    def widest(self) -> int:
+        """Elements of the widest vector: 16 bytes of the widest type, dividing the length and all strides of rows."""
+        return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern == "stream"])
+
+    @property
+    def most_coarsening(self) -> int:
+        """Neighbouring rows a thread may have: 16 bytes of the widest type, where they lie side by side everywhere."""
+        neighbours = [a for a in self.walk.arrays if a.pattern == "rows" and a.width > 1]
+        return min([a.width for a in neighbours] + [VECTOR_BYTES // a.size for a in neighbours], default=1)
+
+    def widest_by_type(self) -> int:
+        """The same by length and types alone: arrays whose strides do not allow it are loaded by single elements."""
+        return self._vector([VECTOR_BYTES // a.size for a in self.walk.arrays if a.pattern != "same"])
+
+    def _vector(self, limits: list[int]) -> int:
+        if self.program.columns:
+            return 1
+        width = min(limits, default=1)
+        while self.work.length % width:
+            width //= 2
+        return max(1, width)
+
+
+def power(n: int) -> int:
+    """The least power of two that is not smaller.
+
+    >>> power(1), power(5), power(8)
+    (1, 8, 8)
+    """
+    return 1 << max(0, n - 1).bit_length()
+
+
+def exact(work: Work, s: Schedule) -> bool:
+    """Whether no thread of the schedule meets the end of a row."""
+    if not s.resident:
+        return work.length > 0 and work.length % (s.blocks_per_row * s.threads * s.tile) == 0
+    return work.length == s.blocks_per_row * s.threads * s.tile
+
+
+def registers(work: Work, s: Schedule) -> int:
+    """Estimated registers of a thread: addresses, states (the row's and the tile's), tiles, and room for a formula.
+
+    Fitted to what ptxas 13 reports for sm_90; it is seldom more than 10 short and seldom more than 20 too many.
+    """
+    words = 2 if work.double else 1
+    arrays, state = _addresses(work, s), work.held.state * s.coarsen
+    if s.resident:
+        state *= 1 if s.together else 3
+        return 18 + arrays + state + s.coarsen * s.tile * max(1, work.held.resident) * words
+    merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
+    tiles = s.coarsen * s.tile * max(1, work.held.streamed) * words
+    if (
+        s.coarsen > 1 and not (work.rewalked or work.writes) and work.held.streamed == 1
+    ):  # what is read once is not held
+        tiles = min(tiles, PASSING)
+    return 15 + arrays + merged * state + tiles
+
+
+def _addresses(work: Work, s: Schedule) -> int:
+    """Registers of addresses, bounds and constants."""
+    found = 2 * len(work.reads) + 2 * len(work.writes)
+    found += 24 if work.double and work.instructions.lifted > 10 else 0  # constants of the special functions
+    found += 6 * s.tile if work.columns > 1 else 0
+    found += 4 * s.coarsen * len(work.writes) if s.coarsen > 1 else 0
+    if not s.exact:
+        found += (6 if work.writes else 4) * s.tile if s.column else 8  # an address for every element, and bounds
+    return found
+
+
+def prefetch_bytes(work: Work, s: Schedule) -> int:
+    """Shared memory of prefetched rows."""
+    return s.rows * s.ring * work.own_bytes
+
+
+def states_bytes(work: Work, s: Schedule) -> int:
+    """Static shared memory: one state per thread (columns) or per warp, and one for the other blocks of a cluster."""
+    state = 4 * work.held.state + 8
+    times = 2 if s.split > 1 else 1  # the threads of a block, then the splits
+    if s.column:
+        return times * s.block * s.coarsen * state if s.threads > 1 else 0
+    warps = s.block // 32 if s.threads > 32 else 0
+    return times * (warps + (1 if s.cluster > 1 else 0)) * state
+
+
+def spills(case: Case, s: Schedule) -> bool:
+    """Whether the schedule is estimated to need more registers than its threads can have, or a loop over its tile is
+    too large to be unrolled, which puts the tile into local memory."""
+    counts = case.work.instructions
+    heaviest = min(counts.heaviest, counts.lifted) if s.resident else counts.heaviest
+    size = s.tile * s.coarsen * heaviest * (2.5 if case.work.double else 1)
+    listed = case.work.held.lists and (case.work.double or not s.resident)  # resident float32 lists: no tile of keys
+    if listed and s.tile > LISTED_TILE or s.tile > 4 and size > UNROLLED:
+        return True
+    return registers(case.work, s) > min(MOST_REGISTERS, case.target.multiprocessor.registers // max(32, s.block))

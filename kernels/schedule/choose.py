@@ -1,0 +1,367 @@
+"""The choice of a schedule: every legal candidate is estimated, the fastest one is taken and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from math import log2
+from typing import Any, assert_never
+
+from redalg.errors import RedalgError
+from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk
+from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.schedule import FAMILIES, Family, Layout, Schedule
+from redalg.kernels.schedule.calibration import calibration_of
+from redalg.kernels.schedule.case import Case, exact, spills
+from redalg.kernels.schedule.cost import Estimate, estimate
+from redalg.kernels.schedule.families import LONG, candidates_of, streamed
+from redalg.kernels.schedule.legality import LARGEST_TILE, refusals, require
+from redalg.kernels.schedule.target import H100, Target
+
+CLOSE = 1.03  # candidates within 3 % are equal to a model like this one: the most usual one is taken
+LEAST_REGISTERS = 64  # registers of a thread that a limit of ours leaves
+WAYS = f"a Schedule, a dict of some of its fields, or one of {', '.join(FAMILIES)}"
+Override = Schedule | Mapping[str, Any] | str | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A schedule, the layout its kernel is printed for, and why. `seconds` and `bytes` are predictions."""
+
+    schedule: Schedule
+    layout: Layout
+    reasons: tuple[str, ...]
+    seconds: float
+    bytes: int
+    registers: int | None = None  # the limit a compiler must keep for the block to be launched
+
+    def __str__(self) -> str:
+        return "\n".join(self.reasons)
+
+
+def choose(
+    program: Program,
+    sizes: Mapping[str, int],
+    walk: Walk,
+    target: Target,
+    deterministic: bool = False,
+    override: Override = None,
+) -> Choice:
+    """The schedule of a call: the fastest by the model of `redalg.kernels.schedule.cost`, among all that are legal.
+
+    `sizes`: axis -> length. `override`: a `Schedule`, a dict of some of its fields (the best schedule that has them),
+    or one of the words thread, warp, block, cluster, split, column (the best of that family). `deterministic`: the
+    schedule follows from lengths of the stream, types and strides alone, never from the number of rows or the device's
+    size, so that the order of all additions is the same in every batch.
+
+    Raises: RedalgError for a schedule that breaks a law of the program or a limit of the device.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.ir.layouts import View, walk_of
+    >>> from redalg.kernels.programs import lower
+    >>> from redalg.kernels.schedule.target import H200
+    >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
+    >>> array = View.contiguous((4096, 4096))
+    >>> choice = choose(program, {"i": 4096, "j": 4096}, walk_of(program, {"x": array, "y made": array}), H200)
+    >>> choice.schedule.family, choice.schedule.resident, choice.bytes
+    ('block', True, 134217728)
+    """
+    given = tuple(sorted(_fields(override).items())) if isinstance(override, Mapping) else override
+    if not isinstance(given, Schedule | tuple | str | None):
+        raise RedalgError(f"schedule={override!r}", "form.compile", "it is none of the ways to name one", WAYS)
+    lengths = tuple((a, sizes[a]) for a in sorted(sizes))
+    return _chosen(_Same(program), lengths, walk, target, deterministic, given)
+
+
+def _fields(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fields of a schedule by name, checked to be some."""
+    kinds = {f.name: type(f.default) for f in fields(Schedule)}
+    for name, value in given.items():
+        if name not in kinds:
+            raise RedalgError(f"schedule field {name!r}", "form.compile", "there is none", ", ".join(kinds))
+        if type(value) is not kinds[name]:
+            raise RedalgError(f"{name}={value!r}", "form.compile", f"its type is {kinds[name].__name__}", "give one")
+    return given
+
+
+class _Same:
+    """A program as a key: the same object, so that no graph is hashed or compared."""
+
+    __slots__ = ("program",)
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __hash__(self) -> int:
+        return id(self.program)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.program is self.program
+
+
+@lru_cache(maxsize=4096)
+def _chosen(
+    same: _Same, lengths: tuple[tuple[str, int], ...], walk: Walk, target: Target, deterministic: bool, override: Any
+) -> Choice:
+    case = Case.of(same.program, dict(lengths), walk, target)
+    ranked = rank(case, deterministic)
+    best, cost = _overridden(case, ranked, override)[0] if override is not None else ranked[0]
+    limit = target.multiprocessor.registers // max(32, best.block) // 8 * 8
+    if best.persistent and best.split > 1:  # as many blocks as are estimated to run at once, but few values in memory
+        limit = min(limit, max(LEAST_REGISTERS, limit // cost.resident_blocks // 8 * 8))
+    return Choice(
+        best,
+        walk.layout(best.vector, best.coarsen),
+        tuple(_reasons(case, best, cost, ranked, override)),
+        cost.seconds,
+        cost.bytes,
+        limit if limit < 255 else None,
+    )
+
+
+Ranked = list[tuple[Schedule, Estimate]]
+
+
+def rank(case: Case, deterministic: bool = False) -> Ranked:
+    """All candidates, the fastest first; those within 3 % of it the most usual first, and those that read once."""
+    judged = reference(case) if deterministic else case
+    found = [(s, estimate(judged, s)) for s in candidates_of(judged, deterministic)]
+    found = [(s, e) for s, e in found if next(refusals(case, s), None) is None] if deterministic else found
+    least = min(e.seconds for _, e in found)
+    close, rewalked = least * CLOSE, judged.work.walks > 1
+    cache = calibration_of(judged.target.name).first_level.kept * judged.target.multiprocessor.shared
+    near = judged.work.length * judged.work.reread_bytes <= cache
+
+    def place(pair: tuple[Schedule, Estimate]) -> tuple[float, float, float]:
+        s, seconds = pair[0], pair[1].seconds
+        far = 0.0
+        if seconds < close:
+            far = unusual(s) + _slim(judged, s) + _long(judged, s)
+            far += (0.5 if near and s.blocks_per_row == 1 else 1.5) * (rewalked and not s.resident)
+        return max(close, seconds), far, seconds if s.coarsen > 1 else 0.0
+
+    found.sort(key=place)
+    return [(s, estimate(case, s)) for s, _ in found] if deterministic else found
+
+
+def lesser(case: Case, refused: Schedule, deterministic: bool = False) -> list[Schedule]:
+    """What a device may still run that refused a schedule, the fastest first: smaller blocks, that need no others.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.ir.layouts import View, walk_of
+    >>> from redalg.kernels.programs import lower
+    >>> from redalg.kernels.schedule.target import H200
+    >>> program = lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})
+    >>> array, sizes = View.contiguous((512, 512)), {"i": 512, "j": 512}
+    >>> case = Case.of(program, sizes, walk_of(program, {"x": array, "y made": array}), H200)
+    >>> [s.block for s in lesser(case, Schedule(256, 1, 4, 4))]
+    [128, 64, 32]
+    """
+    found: dict[int, Schedule] = {}
+    alone = refused.cluster == 1 and not refused.persistent and not refused.prefetch
+    for s, _ in rank(case, deterministic):
+        if s.cluster == 1 and not s.persistent and not s.prefetch and (s.block < refused.block or not alone):
+            found.setdefault(s.block, s)
+    return sorted(found.values(), key=lambda s: -s.block)[:MOST_LESSER]
+
+
+MOST_LESSER = 3  # schedules that are tried after one that a device refused
+
+
+def unusual(s: Schedule) -> float:
+    """How far a schedule is from what works in most places: 8 to 32 elements a thread, 128 to 512 threads a block,
+    whole warps, one block for a row, clusters of at most 8.
+
+    >>> unusual(Schedule(256, 1, 4, 16)), unusual(Schedule(256, 1, 4, 64, cluster=2))
+    (0.0, 2.0)
+    """
+    found = _outside(s.tile, 8, 32 if s.coarsen == 1 else 64) + _outside(s.block, 128, 512)
+    found += (s.blocks_per_row > 1) + (s.cluster > 8)
+    return found + (_outside(s.rows, 32, 64) if s.column else _outside(s.threads, 32, 1024) / 2)
+
+
+def _long(case: Case, s: Schedule) -> float:
+    """How far a walk over a long row is from 256 threads that ask for 32 elements each at a time. On an H200 these read
+    rows of 65536 in 130-133 us where 128 threads and 16 elements take 134-141 (2026-11-21), bfloat16 in 123-134 us with
+    64 elements and in 125-138 with 32, and 1024 splits of 8 rows of 16 M float32 in 127 us, where tiles of 8 take 135
+    and 528 splits 130 (2026-11-22)."""
+    enough = calibration_of(case.target.name).blocks.crowd * case.target.multiprocessors
+    if s.split > 1 and not (s.persistent or s.column):
+        return _outside(s.tile, 32, 64) / 4 + _outside(case.work.rows * s.split, enough, 1 << 31) / 4
+    crowded = case.work.rows >= enough
+    if s.resident or s.column or case.work.length < LONG or not crowded:
+        return 0.0
+    most = 256 if case.work.walks == 1 else 512  # what is walked again is found in the first-level cache by few blocks
+    wide = LARGEST_TILE in streamed(case)
+    far = 1.25 * _outside(s.tile, 64, 64) if wide else _outside(s.tile, 32, 64) / 4  # more than what is unusual of 64
+    return far + _outside(s.threads, most, 2 * most) / 4
+
+
+def _slim(case: Case, s: Schedule) -> bool:
+    """Whether the loads of a column schedule have less than 4 bytes, and could have more. On an H200, bfloat16 columns
+    read one element at a time reach 54 to 68 % of the bandwidth that float32 ones reach nearly all of (2026-11-21)."""
+    sizes = [a.size for a in case.walk.arrays if a.pattern == "rows"]
+    return s.column and bool(sizes) and s.coarsen < case.most_coarsening and s.coarsen * min(sizes) < 4
+
+
+def _outside(value: int, low: int, high: int) -> float:
+    """Doublings between a number and a range; none is counted as one, for a call of no rows has a schedule too."""
+    value = max(1, value)
+    return max(0.0, log2(low / value), log2(value / high))
+
+
+def reference(case: Case) -> Case:
+    """The case a deterministic schedule is chosen for: 64 M elements of such rows on one fixed device."""
+    length = max(1, case.work.length)
+    rows = min(max(2**26 // length, 8), 2**20)
+    reads = tuple(replace(r, elements=(rows if r.by_row else 1) * length * r.inner) for r in case.work.reads)
+    writes = tuple((name, size, rows * length) for name, size, _ in case.work.writes)
+    work = replace(case.work, rows=rows, other=0, reads=reads, writes=writes)
+    arrays = tuple(
+        replace(a, width=VECTOR_BYTES, pattern="rows" if a.pattern == "apart" else a.pattern) for a in case.walk.arrays
+    )
+    clusters = case.target.block
+    target = H100.having(cluster=clusters.cluster, cluster_limit=clusters.cluster_limit)
+    return replace(case, work=work, walk=Walk(arrays), target=target)
+
+
+# --- schedule= -------------------------------------------------------------------------------------------------------
+
+
+def _overridden(case: Case, ranked: Ranked, override: Any) -> Ranked:
+    if isinstance(override, Schedule):
+        require(case, override)
+        return [(override, estimate(case, override))]
+    if isinstance(override, str):
+        return _of_family(case, ranked, override)
+    return _with_fields(case, ranked, dict(override))
+
+
+def _of_family(case: Case, ranked: Ranked, word: str) -> Ranked:
+    if word not in FAMILIES:
+        raise RedalgError(f"schedule={word!r}", "form.compile", "it names no family of schedules", WAYS)
+    found = [(s, e) for s, e in ranked if s.family == word]
+    if not found:
+        found = [(s, estimate(case, s)) for s in [_typical(case, Family(word))]]
+        require(case, found[0][0])
+    return found
+
+
+def _typical(case: Case, family: Family) -> Schedule:
+    """A plain schedule of a family, where the candidates have none."""
+    vector = case.widest() if not case.ordered else 1
+    columns, tile = case.column_count, max(4, vector)
+    match family:
+        case Family.THREAD:
+            return Schedule(1, 128, vector, tile, columns_per_thread=columns)
+        case Family.WARP:
+            return Schedule(32, 4, vector, tile, columns_per_thread=columns)
+        case Family.BLOCK:
+            return Schedule(128, 1, vector, tile, columns_per_thread=columns)
+        case Family.CLUSTER:
+            return Schedule(128, 1, vector, tile, cluster=2, columns_per_thread=columns)
+        case Family.SPLIT:
+            return Schedule(128, 1, vector, tile, split=2, columns_per_thread=columns)
+        case Family.COLUMN:
+            return Schedule(4, 32, 1, 4, column=True, columns_per_thread=columns)
+    assert_never(family)
+
+
+def _with_fields(case: Case, ranked: Ranked, wanted: dict[str, Any]) -> Ranked:
+    found = [(s, e) for s, e in ranked if all(getattr(s, k) == v for k, v in wanted.items())]
+    if found:
+        return found
+    made = []
+    for s, _ in ranked:
+        s = _refitted(case, replace(s, **wanted), wanted)
+        if next(refusals(case, s), None) is None:
+            made.append((s, estimate(case, s)))
+    if not made:
+        require(case, _refitted(case, replace(ranked[0][0], **wanted), wanted))
+    return sorted(made, key=lambda pair: pair[1].seconds)
+
+
+def _refitted(case: Case, s: Schedule, wanted: dict[str, Any]) -> Schedule:
+    """The fields that follow from others, after some were set."""
+    if "tile" not in wanted and s.tile % s.vector:
+        s = replace(s, tile=-(-s.tile // s.vector) * s.vector)
+    return s if "exact" in wanted else replace(s, exact=exact(case.work, s) and not case.program.columns)
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _reasons(case: Case, best: Schedule, cost: Estimate, ranked: Ranked, override: Any) -> list[str]:
+    work, target = case.work, case.target
+    twice = f" ({size(cost.moved)} without reading again)" if cost.bytes > cost.moved else ""
+    lines = [
+        f"{work.rows} rows of {work.length} along {case.stream}, {case.program.real}, on {target.name}: {words(best)}.",
+        f"predicted {micro(cost.seconds)}, bound by {cost.bound}: memory {micro(cost.memory)}, "
+        f"instructions {micro(cost.compute)}, latency {micro(cost.latency)}, launch {micro(target.launch)}.",
+        f"{size(cost.bytes)} moved{twice}, at {cost.bytes / cost.seconds / 1e12:.2f} "
+        f"of {target.reachable / 1e12:.2f} TB/s a copy reaches.",
+        f"{cost.blocks} blocks of {best.block} threads, {cost.resident_blocks} on a multiprocessor of "
+        f"{target.multiprocessors}: occupancy {cost.occupancy:.0%} at about {cost.registers} registers a thread.",
+    ]
+    if override is not None:
+        lines.insert(1, f"asked for by schedule=; the model's own choice is {ranked[0][0]}.")
+        if spills(case, best):
+            lines.append("it is estimated to need more registers than its threads have, and to spill.")
+    return lines + _others(case, best, ranked)
+
+
+def _others(case: Case, best: Schedule, ranked: Ranked) -> list[str]:
+    """The best of every other family, or the law that excludes it."""
+    lines = []
+    for family in FAMILIES:
+        if family == best.family:
+            continue
+        other = next(((s, e) for s, e in ranked if s.family == family), None)
+        if other:
+            lines.append(f"{family}: {micro(other[1].seconds)}, bound by {other[1].bound}, with {other[0]}")
+        else:
+            why = next(refusals(case, _typical(case, family)), None)
+            lines.append(f"{family}: not considered; {why[0] if why else 'it has nothing to gain here'}")
+    return lines
+
+
+def words(s: Schedule) -> str:
+    """A schedule in words.
+
+    >>> words(Schedule(128, 1, 4, 32, resident=True))
+    '128 threads for a row, the row in registers (32 elements each), loads of 4 elements'
+    """
+    who = "a thread" if s.threads == 1 else f"{s.threads} threads"
+    if s.cluster > 1:
+        who = f"a cluster of {s.cluster} blocks of {who}"
+    text = f"{who} for a row"
+    if s.split > 1:
+        text = f"rows in {s.split} splits of {who}, " + (
+            "which meet at a grid barrier" if s.persistent else "merged by the last"
+        )
+    if s.column:
+        text += f", {s.rows_per_block} rows side by side" + (f", {s.coarsen} to a thread" if s.coarsen > 1 else "")
+    elif s.rows > 1:
+        text += f", {s.rows} rows to a block"
+    text += f", the row in registers ({s.tile} elements each)" if s.resident else f", walked in tiles of {s.tile}"
+    text += ", prefetched to shared memory" if s.prefetch else ""
+    text += f" with a prefetch distance of {s.prefetch_distance} tiles" if s.prefetch_distance else ""
+    text += ", as many blocks as run at once" if s.persistent else ""
+    return text + (f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements")
+
+
+def micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs"
+
+
+def size(count: float) -> str:
+    """Bytes in words.
+
+    >>> size(134217728), size(512)
+    ('128.0 MiB', '512 bytes')
+    """
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return f"{count:.0f} bytes"

@@ -1,0 +1,336 @@
+"""Predicted time of a schedule: memory, instructions or latency, whichever is longest, on a device full or not.
+
+    time = launch + (memory⁴ + instructions⁴ + loads⁴ + latency⁴)^¼
+
+The root is the maximum where one term leads, and counts those that come close. Memory is the longer of the ways from
+memory and from L2. Latency is Little's law with waves: a block waits for memory once per tile, and only as many blocks
+as fit the multiprocessors wait at the same time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, hypot, log2
+
+from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.schedule.calibration import calibration_of
+from redalg.kernels.schedule.case import MOST_REGISTERS, Case, prefetch_bytes, registers, states_bytes
+from redalg.kernels.schedule.cost_terms import Reading
+from redalg.kernels.schedule.target import RESERVED
+
+SECTOR = 32  # bytes memory is read in
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the model says of a schedule. Times in seconds; `moved` and `bytes` without and with what is read again."""
+
+    seconds: float
+    moved: int
+    bytes: int
+    blocks: int
+    resident_blocks: int  # per multiprocessor
+    occupancy: float
+    registers: int
+    memory: float
+    compute: float
+    latency: float
+
+    @property
+    def bound(self) -> str:
+        terms = {"memory": self.memory, "instructions": self.compute, "latency": self.latency}
+        return max(terms, key=lambda k: terms[k])
+
+
+def estimate(case: Case, s: Schedule) -> Estimate:
+    """The predicted cost of a legal schedule."""
+    return _Model(case, s).estimate()
+
+
+class _Model:
+    def __init__(self, case: Case, s: Schedule) -> None:
+        self.case, self.work, self.target, self.s = case, case.work, case.target, s
+        self.known = calibration_of(case.target.name)
+        self.registers = min(registers(case.work, s), self._limit())
+        self.spilled = max(0, registers(case.work, s) - self._limit())
+        self.blocks = -(-max(1, self.work.rows) // s.rows_per_block) * s.blocks_per_row
+        self.per_sm = self._occupancy()
+        self.all_sms = self.target.multiprocessors * self.known.blocks.reached[s.cluster]
+        self.sms = min(self.all_sms, self.blocks)
+        self.length = max(1, self.work.length)
+
+    def _limit(self) -> int:
+        return min(MOST_REGISTERS, self.target.multiprocessor.registers // max(32, self.s.block))
+
+    def _occupancy(self) -> int:
+        """Blocks a multiprocessor holds: registers in units of 8 a thread, threads, blocks, shared memory."""
+        own, threads = self.target.multiprocessor, max(32, self.s.block)
+        by = [own.registers // (-(-self.registers // 8) * 8 * threads), own.threads // threads, own.blocks]
+        shared = states_bytes(self.work, self.s) + prefetch_bytes(self.work, self.s)
+        return max(1, min([*by, own.shared // (shared + RESERVED)]))
+
+    # --- bytes -------------------------------------------------------------------------------------------------------
+
+    @property
+    def walks(self) -> int:
+        return 1 if self.s.resident or self.s.prefetch else self.work.walks
+
+    def _reread(self) -> float:
+        """The part of a second reading that comes from memory: none if the rows in work fit the smaller part of L2."""
+        if self.walks == 1:
+            return 0.0
+        rows = min(
+            self.work.rows, self.per_sm * self.target.multiprocessors * self.s.rows_per_block / self.s.blocks_per_row
+        )
+        live = max(1.0, rows) * self.length * self.work.element_bytes / self.target.l2
+        return min(1.0, max(0.0, self.known.memory.reread * live - 1))
+
+    def _missed(self) -> float:
+        """The part of a second walk that L2 sees: it begins where the first one ended, and the end of a row is found in
+        the first-level cache."""
+        if self.s.column or self.s.split > 1:
+            return 1.0
+        split = self.length / self.s.cluster * self.s.rows * self.work.reread_bytes
+        cache = self.known.first_level.kept * self.target.multiprocessor.shared
+        missed = max(0.0, 1 - cache / self.per_sm / max(1, split))
+        return missed if self.s.cluster == 1 else ceil(missed)  # measured: a part of a cluster's share gains nothing
+
+    def moved(self) -> tuple[float, float, float]:
+        """Bytes from and to memory without and with reading again, and bytes through L2."""
+        work, s = self.work, self.s
+        once = work.other + sum(size * n for _, size, n in work.writes)
+        total, through = float(once), float(once)
+        for name, size, n in work.writes:
+            more = (self._scatter(name, size) - 1) * size * n
+            total, through = total + more, through + more
+        every = work.rows * self.length
+        for r in work.reads:
+            times = 1 if s.resident or s.prefetch else r.times
+            scatter = self._scatter(r.name, r.size)
+            shared = min(1.0, self._shared(r))
+            once += r.elements * r.size
+            lost = scatter if self.case.walk.pattern(r.name) != "stream" else 1.0
+            second = (times - 1) * self._missed()
+            total += r.elements * r.size * lost * (1 + second * self._reread())
+            through += max(r.elements, every * shared) * r.size * (1 + second) * scatter
+        return once, total, through
+
+    def _shared(self, r: Reading) -> float:
+        """The part of the reads of an operand common to rows that reach L2: neighbours in a warp share one load."""
+        if r.elements >= self.work.rows * self.length:
+            return 1.0
+        cache = self.known.first_level
+        missed = 1 - cache.found if r.elements * r.size <= cache.size else 1.0
+        return missed / (min(32, self.s.rows) if self.s.column or self.s.threads == 1 else 1)
+
+    def _places(self) -> float:
+        """How much dearer memory is for being read in small portions here and there."""
+        s, patterns = self.s, {a.pattern for a in self.case.walk.arrays}
+        size = max((a.size for a in self.case.walk.arrays), default=4)
+        if "rows" in patterns:
+            return 1 + self.known.memory.page / (size * (s.rows_per_block if s.column or s.threads == 1 else 1))
+        if s.resident or s.threads * s.tile >= self.length:
+            return 1.0
+        return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
+
+    def _run(self, name: str, size: int) -> int:
+        """Bytes that lie side by side in one load of a warp."""
+        s, pattern = self.s, self.case.walk.pattern(name)
+        if pattern == "stream" and self._vector(name) < s.vector:  # single elements, a vector apart
+            return 32 * size // s.vector
+        if pattern == "stream":
+            return size * self._vector(name) * (1 if s.column else min(32, s.threads))
+        if pattern == "rows":
+            together = s.column or s.threads == 1
+            rows = min(32, s.rows) if together else max(1, min(32, s.block) // s.threads)
+            return size * rows * self._rows_together(name)
+        return 32 * size if pattern == "same" else size
+
+    def _vector(self, name: str) -> int:
+        width = next((a.width for a in self.case.walk.arrays if a.name == name), 1)
+        return self.s.vector if width >= self.s.vector else 1
+
+    def _scatter(self, name: str, size: int) -> float:
+        pattern = self.case.walk.pattern(name)
+        if pattern == "same":
+            return 1.0
+        scatter = max(1.0, SECTOR / self._run(name, size))
+        return min(scatter, max(1.0, self._span(size) / self._wanted(name, size))) if pattern == "stream" else scatter
+
+    def _rows_together(self, name: str) -> int:
+        """Neighbouring rows a thread loads together."""
+        width = next((a.width for a in self.case.walk.arrays if a.name == name and a.pattern == "rows"), 1)
+        return self.s.coarsen if width >= self.s.coarsen else 1
+
+    def _wanted(self, name: str, size: int) -> int:
+        return 32 * self._vector(name) * self._rows_together(name) * size
+
+    def _span(self, size: int) -> float:
+        """Bytes between the first and the last row of a warp, where rows follow each other in memory."""
+        s = self.s
+        return self.length * size * max(1, min(32, s.rows) if s.column else 32 // min(32, s.threads))
+
+    # --- instructions ------------------------------------------------------------------------------------------------
+
+    def element(self) -> float:
+        """Instructions of a thread for one element."""
+        work, s = self.work, self.s
+        formula = work.instructions.lifted if s.resident else work.instructions.folded
+        if work.double:
+            formula /= min(1.0, 2 * self.target.double)
+        accesses = sum(1 if s.resident else r.times for r in work.reads if r.held) + len(work.writes)
+        bounds = 0.0 if s.exact else 1.5 * self.walks * (len(work.reads) and 1)
+        loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.coarsen
+        joins = 0.0 if s.resident else work.instructions.per_tile / s.tile
+        return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.coarsen) + loop + joins
+
+    def padded(self) -> float:
+        """How many elements' worth of instructions a row takes: tiles are walked whole."""
+        s = self.s
+        if s.resident:
+            vectors = -(-self.length // s.vector)
+            group = s.blocks_per_row * s.threads
+            return max(1, -(-vectors // group)) * s.vector * group
+        span = s.blocks_per_row * s.threads * s.vector
+        return -(-self.length // span) * span
+
+    def meeting(self) -> float:
+        """Instructions of a thread beside those for elements: reductions over the group, merges, addresses, results."""
+        work, s = self.work, self.s
+        steps = log2(s.threads)
+        once = 40 + work.instructions.merge / 2
+        if s.resident:
+            return once + work.reductions * (6 * steps + (20 if s.threads > 32 else 0))
+        merge = work.instructions.merge
+        return once + steps * (merge + 3 * work.held.state) + (merge * s.split / s.threads if s.split > 1 else 0)
+
+    def instructions(self) -> float:
+        per_row = self.padded() * self.element() + self.s.blocks_per_row * self.s.threads * self.meeting()
+        return max(1, self.work.rows) * per_row * (1 + self.spilled / 8)
+
+    def loads(self) -> float:
+        """Cycles a multiprocessor's load unit is busy: one for every 128-byte line a warp's load touches."""
+        work, s, cycles = self.work, self.s, 0.0
+        every = work.rows * self.length
+        arrays = [(r.name, r.size, 1 if s.resident else r.times) for r in work.reads if r.held]
+        for name, size, times in [*arrays, *((name, size, 1) for name, size, _ in work.writes)]:
+            vector = self._vector(name) * self._rows_together(name)
+            wanted = self._wanted(name, size)
+            apart = min(32.0, wanted / max(1, self._run(name, size)))
+            if self.case.walk.pattern(name) == "stream":
+                apart = min(apart, self._span(size) / 128)
+            lines = max(1.0, wanted / 128, apart)
+            cycles += every / (32 * vector) * times * lines
+        return cycles
+
+    # --- latency -----------------------------------------------------------------------------------------------------
+
+    def rounds(self) -> float:
+        """How often a thread waits for memory."""
+        s = self.s
+        if s.resident:
+            return 1.0
+        span = s.blocks_per_row * s.threads * s.tile
+        return -(-self.length // span) * self.work.walks
+
+    def exchange(self) -> float:
+        """Seconds from the last element to the result: trees over lanes, warps, blocks and splits."""
+        work, s, cycle, waits = self.work, self.s, 1 / self.target.clock, self.known.exchange
+        joins = 2 * work.instructions.merge * s.coarsen if not s.resident else 8
+        steps = log2(s.threads) if s.threads <= 32 else 5 + log2(s.threads / 32)
+        once = steps * (waits.shuffle * (1 if s.resident else max(1, work.held.state)) + joins)
+        once += 2 * waits.barrier if s.threads > 32 else 0
+        if s.column and s.threads > 1:
+            once += 2 * waits.barrier * log2(s.threads)
+        if s.cluster > 1:
+            once += waits.cluster_barrier + waits.distributed + log2(s.cluster) * (waits.shuffle + joins)
+        seconds = once * cycle * (work.reductions if s.resident else 1)
+        if s.cluster > 1:
+            seconds += waits.cluster_barrier * cycle
+        if s.split > 1:
+            per_thread = -(-s.split // s.threads)
+            seconds += waits.atomic + per_thread * (self.target.latency + 2 * work.instructions.merge * cycle)
+        return seconds
+
+    def block_seconds(self) -> float:
+        """A block alone: waits for its tiles, computes them, meets the others."""
+        s, target = self.s, self.target
+        rounds = self.rounds()
+        held = s.tile if s.resident else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
+        in_flight = 1.0 if s.exact else self.known.memory.bounded
+        start = self.known.blocks.start + (self.known.blocks.cluster_start if s.cluster > 1 else 0.0)
+        return rounds * (self.waits(held) * target.latency / in_flight + self.issue(held)) + self.exchange() + start
+
+    def issue(self, held: int) -> float:
+        """Seconds until so many elements of every thread of a block have been computed."""
+        s = self.s
+        return held * s.coarsen * self.element() * max(1.0, s.block / 128) / self.target.clock
+
+    def waits(self, held: int) -> float:
+        """How often a thread waits for one tile: what it folds at once is loaded a few vectors ahead of the sums."""
+        loads = sum(1 for r in self.work.reads if r.held and r.by_row) * held / self.s.vector
+        return 1.0 if self.s.resident or self.s.column else max(1.0, loads / self.known.memory.in_flight)
+
+    def prefetched_seconds(self) -> float:
+        """A block with one row after another: it computes them, and waits for what all rows share, for the others, and,
+        without a prefetch distance, for the row."""
+        s, target = self.s, self.target
+        common = sum(1 for r in self.work.reads if r.held and not r.by_row)
+        waits = (s.prefetch_distance == 0) + (s.tiles * s.tile // s.vector // s.asked(common) if common else 0)
+        return s.tiles * self.issue(s.tile) + waits * target.latency + self.exchange()
+
+    def prefetched(self) -> tuple[float, float]:
+        """Seconds that prefetched rows take to move, and to be computed one after another."""
+        s, target = self.s, self.target
+        _, total, through = self.moved()
+        moved = max(total / target.reachable, total / (self.sms * target.own_bandwidth), through / target.l2_bandwidth)
+        if s.blocks_per_row > 1:
+            held = self.per_sm * prefetch_bytes(self.work, s) / target.multiprocessor.shared
+            known = self.known.cooperative
+            moved *= known.copy * (1 + known.unfilled * max(0.0, 1 - held))
+        return moved, self.waves() * self.prefetched_seconds()
+
+    def waves(self) -> float:
+        """How many times the device is filled; the last time, blocks make way for each other only in part."""
+        full = self.blocks / (self.per_sm * self.all_sms)
+        return 1.0 if full <= 1 else full + (ceil(full) - full) / 2
+
+    # --- everything --------------------------------------------------------------------------------------------------
+
+    def estimate(self) -> Estimate:
+        target, s = self.target, self.s
+        once, total, through = self.moved()
+        share = self.blocks / target.multiprocessors
+        uneven = 1 + 0.15 * (ceil(share) / share - 1) if share > 1 else 1.0
+        memory = max(total / target.reachable * self._places(), total / (self.sms * target.own_bandwidth))
+        crowded, l2 = self.work.rows >= self.known.blocks.crowd * target.multiprocessors, through / target.l2_bandwidth
+        # A tile is folded before the next one is asked for.
+        if not s.resident and not s.column and (s.blocks_per_row == 1 or self.walks > 1 or crowded):
+            memory *= self.known.memory.unbuffered + self.known.blocks.tail / max(1.0, self.waves()) * crowded
+        memory = max(memory * uneven, l2)
+        busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
+        compute = self.instructions() / (target.issue * busy)
+        loads = self.loads() / (target.clock * self.sms)
+        latency = self.waves() * self.block_seconds()
+        terms: tuple[float, ...] = (memory, compute, loads, latency)
+        if s.prefetch:  # while a row is computed, the next one is on its way, but a block does one thing at a time
+            memory, latency = self.prefetched()
+            terms = (hypot(memory, latency), compute, loads)
+        alone = (
+            self.known.blocks.alone / self.per_sm if s.resident and s.blocks_per_row > 1 else 0.0
+        )  # while blocks wait, others fill the gaps
+        terms = (terms[0] * (1 + alone) / self.known.blocks.reached[s.cluster], *terms[1:])
+        seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.blocks_per_row > 1 else 0)
+        occupancy = min(1.0, self.per_sm * max(32, s.block) / target.multiprocessor.threads)
+        return Estimate(
+            seconds,
+            round(once),
+            round(total),
+            self.blocks,
+            self.per_sm,
+            occupancy,
+            self.registers,
+            memory,
+            max(compute, loads),
+            latency,
+        )

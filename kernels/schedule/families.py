@@ -1,0 +1,259 @@
+"""Schedules worth considering, family by family; `redalg.kernels.schedule.legality` has the last word on each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from redalg.kernels.ir.schedule import MOST_DISTANCE, Schedule
+from redalg.kernels.schedule.case import Case, exact, power, prefetch_bytes, spills, states_bytes
+from redalg.kernels.schedule.legality import COPIES, LARGEST_TILE, refusals
+from redalg.kernels.schedule.target import RESERVED
+
+VECTORS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64)  # a thread may hold of a row
+THREADS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+BLOCKS = (128, 256)  # threads of a block that holds several rows
+# Multiprocessors for every row, from which on rows are few: softmax of 8 rows of 16 M float32 takes an H200 507 us by
+# clusters of 16, of which 7 run at once, and 408 by blocks of a cooperative launch; 450 and 400 for 32 rows of 4 M
+# (2026-11-21).
+FEW = 4
+LONG = 1 << 15  # elements of a row from which on blocks of a cooperative launch may share it
+STREAMED = (4, 8, 16, 32)  # elements of a tile that is walked
+MOST_COARSENING = 8  # rows of a thread: more states than that do not fit its registers
+
+
+def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
+    """Every legal schedule worth an estimate, in a fixed order, the simpler ones first."""
+    widest = case.widest_by_type() if deterministic else case.widest()
+    found: dict[Schedule, None] = {}
+    for s in _all(case, widest, deterministic):
+        s = replace(s, deterministic=deterministic)
+        s = replace(s, exact=exact(case.work, s) and not case.program.columns)
+        if s not in found and next(refusals(case, s), None) is None:
+            found[s] = None
+    fitting = [s for s in found if not spills(case, s)]
+    return fitting or list(found)
+
+
+def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
+    if case.program.columns:
+        yield from _by_columns(case, deterministic)
+        return
+    for vector in _vectors(case, widest, deterministic):
+        yield from _groups(case, vector, deterministic)
+        if not deterministic or not may_split(case):  # splits through memory need no particular device
+            yield from _clusters(case, vector)
+        yield from _splits(case, vector, deterministic)
+    if not deterministic and FEW * case.work.rows <= case.target.multiprocessors:
+        yield from (s for s in waiting(case) if not s.resident)
+    if not deterministic:
+        yield from prefetched(case)
+    yield from _columns(case, deterministic)
+
+
+def may_split(case: Case) -> bool:
+    return not case.reduces or not (case.program.keeps or len(case.program.passes) > 1)
+
+
+def _vectors(case: Case, widest: int, deterministic: bool) -> list[int]:
+    """The widest vector; half of it for short rows; the widest by type, if one array alone does not allow it."""
+    found = [widest]
+    if case.work.length <= 4096:
+        found.append(max(1, widest // 2))
+    by_type = case.widest_by_type()
+    if not deterministic and case.walk.layout(by_type).unit:
+        found.append(by_type)
+    return list(dict.fromkeys([*found, *([1] if case.ordered else [])]))
+
+
+def _by_columns(case: Case, deterministic: bool) -> Iterator[Schedule]:
+    for rows in (4,) if deterministic else (4, 8, 2, 1):
+        for tile in (1, 2, 4):
+            yield Schedule(32, rows, 1, tile, columns_per_thread=case.column_count)
+
+
+def _rows(case: Case, threads: int, deterministic: bool) -> list[int]:
+    """Rows side by side in a block: as many as fill one, or fewer where rows are few."""
+    if threads >= 256:
+        return [1]
+    options = [max(1, block // threads) for block in BLOCKS]
+    if not deterministic:
+        options = [min(o, power(max(1, case.work.rows))) for o in options]
+        if case.work.rows < 4 * case.target.multiprocessors * options[0]:
+            options.append(max(1, 64 // threads))
+            options.append(max(1, 32 // threads))
+    if threads >= 64:
+        options.append(1)
+    return list(dict.fromkeys(options))
+
+
+def tile_for(length: int, threads: int, vector: int) -> int | None:
+    """The least tile with which the threads hold a row: exactly, or in one of a few sizes.
+
+    >>> tile_for(768, 64, 4), tile_for(1000, 32, 4), tile_for(10**6, 32, 4)
+    (12, 32, None)
+    """
+    needed = max(1, -(-length // (threads * vector)))
+    if needed * threads * vector != length:
+        needed = next((v for v in VECTORS if v >= needed), LARGEST_TILE + 1)
+    return needed * vector if needed * vector <= LARGEST_TILE else None
+
+
+def _groups(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
+    """Threads of one block for a row: the row in registers, or walked in tiles."""
+    for threads in THREADS[1:] if case.walk.column else THREADS:
+        for rows in _rows(case, threads, deterministic):
+            tile = tile_for(case.work.length, threads, vector)
+            if tile is not None and (threads == 1 or threads * vector < 2 * case.work.length):
+                yield Schedule(threads, rows, vector, tile, resident=True)
+            for elements in streamed(case):
+                if elements >= vector and (elements == STREAMED[0] or threads * elements < 2 * case.work.length):
+                    yield Schedule(threads, rows, vector, elements)
+
+
+def streamed(case: Case) -> tuple[int, ...]:
+    """Tiles that are walked: of long rows of 16 bits, of one tensor and read once, as many bytes at a time as of 32."""
+    work = case.work
+    long = work.instructions.narrow and work.walks == 1 and work.held.streamed == 1 and work.length >= LONG
+    return (*STREAMED, LARGEST_TILE) if long else STREAMED
+
+
+def _clusters(case: Case, vector: int) -> Iterator[Schedule]:
+    """Blocks that share a row; a block of them has some work of its own."""
+    size = 2
+    while size <= case.target.block.cluster_limit:
+        for threads in (128, 256, 512, 1024):
+            if case.work.length < 2 * size * threads:
+                continue
+            tile = tile_for(-(-case.work.length // size), threads, vector)
+            if tile is not None:
+                yield Schedule(threads, 1, vector, tile, resident=True, cluster=size)
+            for elements in STREAMED:
+                if elements >= vector:
+                    yield Schedule(threads, 1, vector, elements, cluster=size)
+        size *= 2
+
+
+def split_counts(case: Case, rows: int, least: int, deterministic: bool) -> list[int]:
+    """Into how many splits to cut rows: by powers of two, or to fill the device a whole number of times."""
+    most = case.work.length // max(1, least)
+    if deterministic:
+        return [k for k in (2, 4, 8, 16, 32, 64, 128, 256, 512) if k <= most]
+    groups = -(-max(1, case.work.rows) // rows)
+    sms = case.target.multiprocessors
+    filled = [k * sms // groups for k in (1, 2, 3, 4, 6, 8)]
+    powers = [2**k for k in range(1, 14) if sms // 2 <= 2**k * groups <= 16 * sms]
+    return list(dict.fromkeys(k for k in (*powers, *filled) if 1 < k <= most))
+
+
+def _splits(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
+    """Splits of rows on different blocks, merged by the last of them."""
+    for threads in (128, 256, 512):
+        for elements in (8, 16, 32):
+            if elements < vector:
+                continue
+            for count in split_counts(case, 1, threads * vector, deterministic):
+                yield Schedule(threads, 1, vector, elements, split=count)
+
+
+def waiting(case: Case) -> list[Schedule]:
+    """Splits of long rows on blocks of a cooperative launch: in registers, or few rows at a time, so that the second
+    walk over them finds some of them in L2. Whether that pays is left to measuring, unless there are too few rows for
+    clusters to fill the device."""
+    found, vector, most = [], case.widest(), case.target.multiprocessors
+    if not case.reduces or not case.program.keeps or case.work.length < LONG:
+        return []
+    counts = dict.fromkeys((8, 16, 32, 64, power(most + 1) // 2, most))
+    for threads, elements in product((256, 512, 1024), (16, 32, 64)):
+        whole = -(-case.work.length // (threads * elements))
+        for count, resident in ((whole, True), *((n, False) for n in counts if n <= whole)):
+            s = Schedule(threads, 1, vector, elements, resident, split=count, persistent=True)
+            s = replace(s, exact=exact(case.work, s))
+            if count > 1 and next(refusals(case, s), None) is None:
+                found.append(s)
+    return [s for s in found if not spills(case, s)]
+
+
+def prefetched(case: Case) -> list[Schedule]:
+    """Long rows that are read for their states and again for results, prefetched to shared memory one after another: a
+    row to a block, or splits to blocks of a cooperative launch, two of them on a multiprocessor. Where elements of 16
+    bits would be behind tests of bounds, that takes as long as reading rows twice (measured with 40000 to 300000
+    elements, H200, 2026-11-22)."""
+    vector = case.widest()
+    if not (case.reduces and case.program.keeps and case.work.reread_bytes):
+        return []
+    if case.work.length < LONG or case.target.cc < COPIES:
+        return []
+    made = [Schedule(n, 1, vector, e, persistent=True) for n, e in ((512, 32), (512, 16), (1024, 32))]
+    found = [_with_prefetch(case, s, 1) for s in made]
+    s = Schedule(256, 1, vector, 32 if case.work.instructions.narrow else 16, persistent=True)
+    found += [_with_prefetch(case, replace(s, split=count), 2) for count in _shares(case, s.threads * s.tile)]
+    found = [s for s in dict.fromkeys(found) if s.exact or not case.work.instructions.narrow]
+    return [s for s in found if next(refusals(case, s), None) is None]
+
+
+def _shares(case: Case, span: int) -> list[int]:
+    """Into how many splits rows are cut so that two of them fit a multiprocessor: as few as possible, and as few whole
+    ones as leave shared memory for half of another."""
+    length, most = case.work.length, case.target.multiprocessor.shared // 2 // max(1, case.work.own_bytes)
+    fitting = [k for k in range(2, case.target.multiprocessors + 1) if -(-length // (k * span)) * span <= most]
+    whole = [k for k in fitting if length % (k * span) == 0 and 3 * length <= 2 * k * most]
+    return [*whole[:1], *fitting[:1]]
+
+
+def _with_prefetch(case: Case, s: Schedule, blocks: int) -> Schedule:
+    """The schedule that prefetches its part of a row, at the longest distance at which as many blocks fit."""
+    span = s.threads * s.tile
+    s = replace(s, exact=exact(case.work, s), prefetch=-(-case.work.length // (s.blocks_per_row * span)) * span)
+    taken = RESERVED + states_bytes(case.work, s) + prefetch_bytes(case.work, s)
+    left = case.target.multiprocessor.shared // blocks - taken
+    return replace(
+        s, prefetch_distance=min(MOST_DISTANCE, left // (span * case.work.own_bytes)) if s.exact and left > 0 else 0
+    )
+
+
+def _columns(case: Case, deterministic: bool) -> Iterator[Schedule]:
+    """Rows side by side, several threads down the stream of each."""
+    work = case.work
+    if not any(a.pattern == "rows" for a in case.walk.arrays):
+        if not deterministic or all(a.pattern == "stream" for a in case.walk.arrays):
+            return
+    widths = (32,) if deterministic else tuple(w for w in (32, 64, 128, 16, 8, 4, 2) if w < 2 * power(work.rows))
+    for coarsen in _coarsenings(case, deterministic):
+        for rows in widths:
+            yield from _coarsened(case, rows, coarsen, deterministic)
+
+
+def _coarsenings(case: Case, deterministic: bool) -> list[int]:
+    """Neighbouring rows of a thread: as many as there are in 4, 8 or 16 bytes."""
+    most = 1 if deterministic or case.program.columns else min(MOST_COARSENING, case.most_coarsening)
+    return [w for w in (1, 2, 4, 8, 16) if w <= most]
+
+
+def _coarsened(case: Case, rows: int, coarsen: int, deterministic: bool) -> Iterator[Schedule]:
+    """Column schedules with so many threads, and rows of a thread, side by side."""
+    length = case.work.length
+    if rows * coarsen >= 2 * power(case.work.rows) and coarsen > 1:
+        return
+    whole, part = _column_tiles(case, coarsen)
+    for threads in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+        if not 64 <= threads * rows <= 1024 or threads > max(1, length):
+            continue
+        for elements in whole:
+            yield Schedule(threads, rows, 1, elements, column=True, coarsen=coarsen)
+        if threads == 1 and length <= 32:
+            tile = tile_for(length, 1, 1) or 32
+            yield Schedule(1, rows, 1, tile, resident=True, column=True, coarsen=coarsen)
+        counts = split_counts(case, rows * coarsen, threads * 4, deterministic) if threads * rows >= 256 else []
+        for count, elements in product(counts, part):
+            yield Schedule(threads, rows, 1, elements, column=True, coarsen=coarsen, split=count)
+
+
+def _column_tiles(case: Case, coarsen: int) -> tuple[list[int], list[int]]:
+    """Elements of each of a thread's rows at a time: of whole streams, and of splits of them."""
+    most = LARGEST_TILE if coarsen > 1 and case.work.rewalked else LARGEST_TILE * coarsen  # what is read again is held
+    long = (LARGEST_TILE,) if coarsen > 1 and not case.program.keeps else ()  # one merge of states for more elements
+    whole = (1,) if case.work.length == 1 else (*STREAMED, *long)
+    part = (8, 16, 32, *long) if coarsen > 1 else (8, 16)
+    return [n for n in whole if n * coarsen <= most], [n for n in part if n * coarsen <= most]

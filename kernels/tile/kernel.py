@@ -1,0 +1,358 @@
+"""A program of the tensor-core class as a numba.cuda kernel for compute capability 9.0.
+
+One warpgroup brings tiles to shared memory, the others compute: for every block of the stream the scores of 64 rows by
+the tensor cores, the folds on registers, the weights times values by the tensor cores while the next block's scores are
+under way (Shah et al., "FlashAttention-3", 2024, sections 3.1 and 3.2: warp specialisation, ping-pong, overlap).
+Everything that makes it attention, or something else, is printed from the derived form by `redalg.kernels.tile.scores`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+
+from redalg.graph.node import Node, is_const
+from redalg.kernels.code.imports import imports
+from redalg.kernels.code.text import definitions, finished, joined
+from redalg.kernels.ir.kinds import program_kinds
+from redalg.kernels.ir.program import Module, Param, Step
+from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.rows.access import Access
+from redalg.kernels.rows.kernel import read
+from redalg.kernels.tile.bounds import Bounds, bounds
+from redalg.kernels.tile.frozen_max import anchor_of, frozen_steps, largest, nodes_of
+from redalg.kernels.tile.long import LongSkeleton
+from redalg.kernels.tile.match import Class
+from redalg.kernels.tile.mma_sync import LongMmaSkeleton, MmaSkeleton, header
+from redalg.kernels.tile.mma_sync_plan import MmaPlan
+from redalg.kernels.tile.plan import Frozen, Running, TensorPlan, WidePlan
+from redalg.kernels.tile.scalars import UNROLLED, Element, TileScalars
+from redalg.kernels.tile.scores import Tile
+from redalg.kernels.tile.splits import merging
+from redalg.kernels.tile.wgmma import Skeleton, factories
+from redalg.kernels.tile.wide import WideSkeleton
+from redalg.source.builder import Builder
+from redalg.source.names import axis_name, local, result_name
+from redalg.source.statements import Block, Comment, expanded, parameters, reads, statements
+
+QUICK = {"exp": "fast_exp", "tanh": "fast_tanh"}  # functions as exact as weights of 16 bits need them
+
+
+def emit_tensor(made: Class, plan: TensorPlan) -> Module:
+    """The kernel's module; its parameters of role "maps" and "fixed" are `TensorPlan`'s."""
+    return TensorKernel(made, plan).module()
+
+
+def emit_merge(made: Class, plan: TensorPlan) -> Module:
+    """The module of the kernel that merges the states of splits, a thread for every row and column."""
+    return TensorKernel(made, plan).merging()
+
+
+class TensorKernel:
+    real = "f32"
+
+    def __init__(self, made: Class, plan: TensorPlan) -> None:
+        self.made, self.plan, self.program = made, plan, made.program
+        self.access = Access(self.program, Schedule(), Layout())
+        self.kinds = program_kinds(self.program)
+        self.out = Builder()
+        self.registers = Comment("registers")  # where `arrays` are made
+        self.arrays: dict[str, str] = {}
+        self.fixed: dict[str, Param] = {}
+        self.counter = count(1)
+        self.single = False  # whether a thread holds one row, and names are numbers
+        self.share, self.held = "rescale", plan.held
+        self.each_row = f"for r in range({plan.held}):"
+        self.pair = f"s = {2 * plan.held} * (k >> 1) + 2 * r"
+        self.register = f"{self.pair} + (k & 1)"  # of element k of row r
+        self.wide = isinstance(plan, WidePlan)
+        self.span = "SPAN" if self.wide else "COLUMNS"
+        self.trades: list[str] = []  # what two warpgroups trade, by its place
+        self.at = f"i_{axis_name(made.stream)}"
+        self.steps: Sequence[Step] = made.walk.update
+        self.tested = self.anchor = ""
+        self.edge = False  # whether the block that is printed may reach beyond the end of the stream
+        if isinstance(plan.anchor, Frozen):
+            self.steps, tested = frozen_steps(made)
+            self.tested, self.anchor = local(tested), anchor_of(made)
+        self.tile = Tile(self)
+        self.edges: dict[Node, str] = {}
+        self.bounds = self._bounds()
+
+    # --- leaves ------------------------------------------------------------------------------------------------------
+
+    @property
+    def length(self) -> str:
+        return self.access.size(self.made.stream)
+
+    def leaf(self, node: Node) -> str:
+        if node.op == "size":
+            return self.access.size(node.attr)
+        if node.op == "index":
+            return f"i_{axis_name(node.attr)}"
+        if node.op == "state":
+            name = local(node.attr.name)
+            if node.attr.name in self.tile.top_k.lists:
+                return self.tile.top_k.leaf(node.attr.name, node.attr.axes)
+            return name if name == "n" or self.single else f"{name}[r]"
+        operand = self.access.operands[node.attr.name]
+        if operand.number:
+            name = self.access.array_names[operand.name]
+            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
+        terms = [
+            f"{'clamped' if self._clamped(a) else 'i'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
+            for d, a in enumerate(node.attr.axes)
+        ]
+        return self.access.load(operand, " + ".join(terms) or "0")
+
+    def _clamped(self, axis: str) -> bool:
+        """Whether a tile may reach beyond the end of an axis, where nothing must be read."""
+        return not self.single and (axis == self.made.row or axis == self.made.stream and self.edge)
+
+    def row_scope(self) -> TileScalars:
+        return TileScalars(
+            self.real,
+            self.kinds,
+            self.leaf,
+            self.access.size,
+            self.counter,
+            bounded=frozenset(n + end for n in self.program.attained for end in ("", "_b", "_new")),
+            names=QUICK,
+        )
+
+    def flush(self, scope: TileScalars) -> None:
+        self.out(*scope.lines)
+        scope.lines = []
+
+    def element(self) -> Element:
+        """How the value of an element is written once `Tile.scores` is done."""
+        scale = self.made.scale
+        floats = self.floats()
+        if scale is None or is_const(scale, 1):
+            return Element(self.made.value, "S[s]", floats=floats)
+        return Element(self.made.value, "S[s]", "factor", "rate", floats=floats)
+
+    def floats(self) -> dict[Node, str]:
+        """Positions as exact float32."""
+        found = {Node("index", (), self.made.stream): f"f32_i32({self.at})"}
+        for axis in self.program.rows:
+            found[Node("index", (), axis)] = f"f32_i32(i_{axis_name(axis)})"
+        return found
+
+    # --- places ------------------------------------------------------------------------------------------------------
+
+    def row_places(self) -> None:
+        row = self.made.row
+        self.out(f"i_{axis_name(row)} = row + 8 * r")
+        if self._read_along(row):
+            self.out(f"clamped_{axis_name(row)} = min(i_{axis_name(row)}, {self.access.size(row)} - 1)")
+
+    def _read_along(self, axis: str) -> bool:
+        """Whether single elements of a tensor along this axis are read."""
+        made = self.made
+        steps = [n for s in (*made.walk.lift, *made.walk.update) for n in nodes_of(s)]
+        ends = [e.node for e in made.walk.exports] + [r.node for r in self.program.results]
+        stack, seen = [*steps, *ends], {made.scores, made.values}
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            if node.op == "tensor" and axis in node.axes:
+                return True
+            seen.add(node)
+            stack += node.args
+        return False
+
+    @contextmanager
+    def elements(self, position: bool, first: int = 0, there: bool = False, read: bool = False) -> Iterator[None]:
+        """A loop over the elements of a row; `there`: whether each exists, and a position to `read` at that does."""
+        count = self.plan.columns // 4
+        with self.out.block(f"for k in range({f'{first}, ' if first else ''}{min(count, UNROLLED)}):") as body:
+            self.out(self.register)
+            if position:
+                self.out(f"{self.at} = column + 8 * (k >> 1) + (k & 1)")
+            if there:
+                self.out(f"in_bounds = {self.at} < {self.length}")
+            if read and self.edge:
+                self.out(f"clamped_{axis_name(self.made.stream)} = min({self.at}, {self.length} - 1)")
+            yield
+        for part in range(UNROLLED, count, UNROLLED):
+            with self.out.block(f"for k in range({part}, {min(count, part + UNROLLED)}):"):
+                self.out(*body)
+
+    def traded(self, found: Sequence[tuple[str, str]]) -> None:
+        """Join numbers of both rows, (name, kind), with those of the warpgroup that shares the rows."""
+        for name, _ in found:
+            if name not in self.trades:
+                self.trades.append(name)
+        self.out.comment("Both consumers have elements of these rows: one number a row to the other, by shared memory.")
+        with self.out.block("if lane & 3 == 0:"), self.out.block("for r in range(2):"):
+            for name, _ in found:
+                self.out(f"shared_store_f32(own_slot + {512 * self.trades.index(name)} + 32 * r, {name}[r])")
+        self.out("named_barrier_sync(1, 256)")
+        with self.out.block("for r in range(2):"):
+            for name, kind in found:
+                theirs = f"shared_load_f32(peer_slot + {512 * self.trades.index(name)} + 32 * r)"
+                self.out(f"{name}[r] = {joined(kind, 'f', self.real, f'{name}[r]', theirs)}")
+
+    def array(self, name: str, count: int, dtype: str = "np.float32") -> None:
+        self.arrays[name] = f"{name} = cuda.local.array({count}, {dtype})"
+
+    # --- which blocks ------------------------------------------------------------------------------------------------
+
+    def _bounds(self) -> Bounds:
+        if self.made.condition is None:
+            return Bounds(None, None, "True")
+
+        def prints(node: Node, row: str, stream: str) -> str:
+            scope = self.row_scope()
+            names = {self.made.row: row, self.made.stream: stream}
+            scope.leaf = lambda n: names.get(n.attr, f"i_{axis_name(n.attr)}") if n.op == "index" else self._at_edge(n)
+            return scope.text(node, 2)
+
+        found = bounds(self.made.condition, self.made.row, self.made.stream, prints)
+        # the first positions take what there is not enough of to fill a list, or where nothing is seen at all
+        return replace(found, low=None) if self.tile.top_k.lists else found
+
+    def _at_edge(self, node: Node) -> str:
+        """A number that bounds read, which a tile reads once."""
+        if node.op == "tensor" and node.axes:
+            return self.edges.setdefault(node, f"edge{len(self.edges)}")
+        return self.leaf(node)
+
+    def whole(self, first: bool) -> str:
+        """Whether all elements of the block exist and are shown, as a test."""
+        b = self.bounds.whole
+        if b == "False":
+            return "False"
+        if first:
+            return f"{axis_name(self.made.stream)}_last < {self.length}" + (f" and {b}" if b != "True" else "")
+        return b
+
+    def block_places(self, block: str) -> None:
+        """The first and last position of a block, and the thread's first column."""
+        s = axis_name(self.made.stream)
+        self.edge = block == "last"
+        own = f"{block} * {self.span}" + (" + COLUMNS * warpgroup" if self.wide else "")
+        self.out(f"{s}_first = {own}", f"{s}_last = {s}_first + (COLUMNS - 1)")
+        self.out(f"column = {s}_first + 2 * (lane & 3)")
+
+    def tile_places(self) -> None:
+        """Rows, batch indices and blocks of a tile of the output."""
+        out, made, row = self.out, self.made, axis_name(self.made.row)
+        blocks, batches, tile = self.fix("row_blocks"), self.fix("batches"), "tile"
+        out.comment("Which tile: its batch, its first row, and the blocks of the stream that it visits.")
+        if self.plan.splits > 1:
+            out(f"whole = quotient(tile, {self.plan.splits})", f"split = tile - whole * {self.plan.splits}")
+            tile = "whole"
+        if self.plan.uneven:
+            section = self.fix("section")
+            out(f"part = quotient({tile}, {section} * {blocks})", f"rest = {tile} - part * ({section} * {blocks})")
+            out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
+            out(f"batch = part * {section} + (rest - across * wide)")
+            out(f"{row}_first = ({blocks} - 1 - across) * ROWS")
+        else:
+            out(f"batch = quotient({tile}, {blocks})", f"{row}_first = ({tile} - batch * {blocks}) * ROWS")
+        out(*self.access.places("batch", made.batch))
+        out(f"{row}_last = min({row}_first + (ROWS - 1), {self.access.size(made.row)} - 1)")
+        out(*(f"{name} = {self.leaf(node)}" for node, name in self.edges.items()))
+        b = self.bounds
+        high = f"min({self.length}, {b.high})" if b.high else self.length
+        out(f"last = max((({high}) + ({self.span} - 1)) // {self.span}, 1) - 1")
+        out(f"low = min(max({b.low}, 0) // {self.span}, last)" if b.low else "low = 0")
+        if self.plan.splits > 1:
+            self.split_places()
+
+    def split_places(self) -> None:
+        """The blocks of a split: where there are fewer blocks than splits some take one beyond the end, all masked."""
+        out, n = self.out, self.plan.splits
+        if not self.plan.uneven:
+            out("all_blocks = last + 1", f"low = quotient(split * all_blocks, {n})")
+            out(f"last = quotient((split + 1) * all_blocks, {n}) - 1")
+            return
+        out(
+            "all_blocks = last - low + 1", "first_block = low", f"low = first_block + quotient(split * all_blocks, {n})"
+        )
+        out(f"last = first_block + quotient((split + 1) * all_blocks, {n}) - 1")
+        beyond = f"quotient({self.length} + ({self.span} - 1), {self.span})"
+        out("none = last < low", f"last = {beyond} if none else last", "low = last if none else low")
+
+    def fix(self, name: str) -> str:
+        self.fixed.setdefault(name, Param("fixed", name, "int64"))
+        return name
+
+    # --- the kernel --------------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        name = f"{result_name(self.program.name)}_kernel"
+        if isinstance(self.plan, MmaPlan):
+            (LongMmaSkeleton if self.plan.long else MmaSkeleton)(self).write()
+        else:
+            (LongSkeleton if self.plan.long else WideSkeleton if self.wide else Skeleton)(self).write()
+        return self._finished(name, self.plan.threads, self.plan.shared)
+
+    def merging(self) -> Module:
+        """The kernel that merges the states of splits."""
+        merging(self)
+        return self._finished(f"{result_name(self.program.name)}_merge", 0, 0)
+
+    def _finished(self, name: str, threads: int, shared: int) -> Module:
+        params = {self._argument(p): p for p in self.params()}
+        made = self.out.function(name, params, self.about(), "cuda.jit")
+        made = replace(made, body=expanded(made.body, self.registers, statements("\n".join(self.arrays.values()))))
+        used = reads([made])
+        params = read(params, used)
+        block = (*self._header(used), replace(made, parameters=parameters(params)))
+        return finished(Module("", name, tuple(params.values()), threads, shared), block)
+
+    def params(self) -> list[Param]:
+        found = [] if isinstance(self.plan, MmaPlan) else [Param("maps", "maps", "uint64")]
+        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
+        found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        found += (
+            []
+            if isinstance(self.plan.anchor, Running)
+            else [Param("scratch", "fallback_flags", "int32", size=self.plan.anchor.flags)]
+        )
+        found += [Param("scratch", "counter", "uint32")] if self.plan.drawn else []
+        if self.plan.splits > 1:
+            for p in self.made.walk.parts:
+                dtype, entries = self.tile.top_k.left(p)
+                size = self.plan.splits * (self.plan.value_columns if p.axes else entries)
+                found.append(Param("scratch", f"{local(p.name)}_splits", dtype, size=size))
+        return [*found, *self.fixed.values(), *self.access.more()]
+
+    def _argument(self, p: Param) -> str:
+        results, arrays = self.access.result_names, self.access.array_names
+        if p.role in ("stride", "stride_out"):
+            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
+        if p.role in ("maps", "fixed", "scratch"):
+            return p.name
+        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
+
+    def about(self) -> list[str]:
+        what, _, spec = self.program.title.partition(": ")
+        p = self.plan
+        how = f"tiles of {p.rows} rows, blocks of {p.span} of the stream, on tensor cores"
+        return [f"{what}; {how}.", *spec.split("; ")]
+
+    def _header(self, names: frozenset[str]) -> Block:
+        p = self.plan
+        constants = {
+            "INF": "f32(np.inf)",
+            "NAN": "f32(np.nan)",
+            "LOG2E": "f32(1.4426950408889634)",
+            "PI": "f32(np.pi)",
+            "E": "f32(np.e)",
+            "LARGEST": f"f32(2.0**{largest(self.made)})",
+            "LOWEST": "f32(-2.0**127)",
+            "ROWS": p.rows,
+            "COLUMNS": p.columns,
+            "SPAN": p.span,
+            "STAGES": p.stages,
+            "CONSUMERS": p.consumers,
+        }
+        found, makers = (header if isinstance(p, MmaPlan) else factories)(self.made, p, names)  # type: ignore[arg-type]
+        return (*imports(names), *found, *definitions(names, constants), *makers)

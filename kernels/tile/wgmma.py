@@ -1,0 +1,426 @@
+"""The part of a tensor-core kernel that does not depend on the mathematics: barriers, warp roles, the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import is_const
+from redalg.kernels.code.imports import brought
+from redalg.kernels.cuda.intrinsics import wgmma
+from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
+from redalg.kernels.launch.planned import Tile
+from redalg.kernels.tile import comments
+from redalg.kernels.tile.contractions import join_of
+from redalg.kernels.tile.match import Class
+from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
+from redalg.kernels.tile.splits import finished
+from redalg.source.names import axis_name, local, operand_name, result_name
+from redalg.source.statements import Block, reads, statements
+
+if TYPE_CHECKING:
+    from redalg.kernels.tile.kernel import TensorKernel
+
+INIT = (
+    "One thread initialises the mbarriers; the fence shows them to the asynchronous proxy, the barrier to all threads."
+)
+
+
+def factories(made: Class, plan: TensorPlan, names: frozenset[str]) -> tuple[Block, Block]:
+    """What is imported from `intrinsics_tensor`, and the functions of this kernel's shapes."""
+    kind = made.dtype
+    wide = isinstance(plan, WidePlan)
+    weights = ', "shared"' if wide else ""
+    left = f'"{"registers" if plan.in_registers else "shared"}", rows={plan.rows}'
+    lines = {
+        "multiply": f'tile_product({plan.columns}, {plan.terms}, "{kind}", {left}, b_rows={plan.columns})',
+        "multiply_values": f'tile_product({plan.own_columns}, {plan.columns}, "{kind}"{weights}, '
+        f"b_rows={plan.columns}, fresh=False, transposed=True)",
+        "scores_wait_0": f"wgmma_wait(0, {plan.columns // 2})",
+        "scores_wait_1": f"wgmma_wait(1, {plan.columns // 2})",
+        "sums_wait_0": f"wgmma_wait(0, {plan.own_columns // 2}" + (")" if wide else f", {plan.columns // 4})"),
+        "sums_wait_1": f"wgmma_wait(1, {plan.own_columns // 2})",
+        "setmaxnreg_dec": f"setmaxnreg({PRODUCER}, False)",
+        "setmaxnreg_inc": f"setmaxnreg({CONSUMER}, True)",
+    }
+    if plan.long or wide:
+        shape = f'{plan.columns}, {CHUNK}, "{kind}", {left}, b_rows={plan.columns}'
+        lines |= {"multiply": f"tile_product({shape})", "multiply_add": f"tile_product({shape}, fresh=False)"}
+    for m in maps_of(made, plan):
+        if m.tile is Tile.RESULT:
+            lines[f"store_{result_name(m.operand)}_rows"] = f"tma_store({len(m.axes)})"
+        else:
+            lines[f"load_{operand_name(m.operand)}_tile"] = f"tma_load({len(m.axes)})"
+    makers = statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
+    own = names.intersection(wgmma.MAKERS) | reads(makers)
+    return ((brought(wgmma.__name__, own),) if own else ()), makers
+
+
+class Skeleton:
+    """Prints a whole kernel."""
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.kernel, self.out, self.plan, self.made = kernel, kernel.out, kernel.plan, kernel.made
+        self.maps = maps_of(self.made, self.plan)
+        self.has_values = self.made.values is not None
+        self.drawn = self.plan.drawn and not isinstance(self.plan.anchor, Fallback)
+
+    def write(self) -> None:
+        out = self.out
+        out.comment(*self.described())
+        if isinstance(self.plan.anchor, Fallback):
+            self.wanted()
+        self.shared()
+        with out.block("if warpgroup == 0:"):
+            self.producer()
+        with out.block("else:"):
+            self.consumer()
+
+    def described(self) -> Iterator[str]:
+        """What stands above the kernel's first line."""
+        return comments.wgmma(self.kernel, self.drawn)
+
+    # --- shared memory -----------------------------------------------------------------------------------------------
+
+    def shared(self) -> None:
+        out, p = self.out, self.plan
+        out.comment("Addresses in shared memory, as the table above has them; mbarriers have 8 bytes.")
+        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        out("left_tile = shared_base(smem)", f"right_tile = left_tile + {p.left_bytes}")
+        if self.has_values:
+            out(f"values_tile = right_tile + STAGES * {p.right_bytes}")
+        out(f"left_full = left_tile + {p.barriers}", "left_empty = left_full + 8", "right_full = left_full + 16")
+        out("right_empty = right_full + 8 * STAGES")
+        self.drawing(f"left_full + {8 * (2 + 4 * p.stages)}")
+        if self.has_values:
+            out("values_full = right_empty + 8 * STAGES", "values_empty = values_full + 8 * STAGES")
+        out.comment(INIT)
+        with out.block("if t == 0:"):
+            out("mbarrier_init(left_full, 1)", "mbarrier_init(left_empty, 4 * CONSUMERS)")
+            with out.block("for stage in range(STAGES):"):
+                for name in ("right", "values") if self.has_values else ("right",):
+                    out(f"mbarrier_init({name}_full + 8 * stage, 1)")
+                    out(f"mbarrier_init({name}_empty + 8 * stage, 4 * CONSUMERS)")
+            out(*(["mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)"] if self.drawn else []))
+            out("fence_mbarrier_init()")
+        out("cuda.syncthreads()")
+
+    def drawing(self, place: str) -> None:
+        """Where the number of the tile that is drawn next lies, and its barriers."""
+        if self.drawn:
+            self.out(f"tile_full = {place}", "tile_empty = tile_full + 8", "tile_slot = tile_full + 16")
+
+    @contextmanager
+    def draws(self, producer: bool) -> Iterator[None]:
+        """A loop over tiles that are drawn from a counter: the producer tells the others."""
+        out, tiles = self.out, self.kernel.fix("tiles")
+        out(f"tile_phase = {int(producer)}", "tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {tiles}:"):
+            yield
+            if producer:
+                out.comment("The next tile: drawn from the counter, handed over as soon as all have read the last one.")
+                out("tile = cuda.gridDim.x + atomic_inc_acq_rel(counter, 0)")
+                out(
+                    "mbarrier_wait(tile_empty, tile_phase)",
+                    "shared_store_b32(tile_slot, tile)",
+                    "mbarrier_arrive(tile_full, 1)",
+                )
+            else:
+                out.comment("The number of the next tile, from the producer.")
+                out("mbarrier_wait(tile_full, tile_phase)", "tile = shared_load_b32(tile_slot)")
+                out("mbarrier_arrive(tile_empty, leader)")
+            out("tile_phase ^= 1")
+
+    @contextmanager
+    def tiles(self, producer: bool = False) -> Iterator[None]:
+        """A loop over the tiles of a block."""
+        out, flags = self.out, self.flags
+        if self.drawn:
+            with self.draws(producer):
+                yield
+            return
+        out("tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {self.kernel.fix('tiles')}:"):
+            if isinstance(self.plan.anchor, Fallback):
+                out.comment("A flag of every warp: without one the tile's results stand.")
+                out("failed = i64(0)")
+                with out.block(f"for k in range({flags}):"):
+                    out(f"failed |= load_int32(fallback_flags, {flags} * tile + k)")
+                with out.block("if failed != 0:"):
+                    yield
+            else:
+                yield
+            out("tile = opaque(tile + cuda.gridDim.x)")
+
+    @property
+    def flags(self) -> int:
+        """Fallback flags of a tile: one of every warp, whether any of its rows failed the test."""
+        return 4 * self.plan.consumers
+
+    def wanted(self) -> None:
+        """Leave at once if no tile of this block is to be computed anew."""
+        out = self.out
+        out("failed = i64(0)", "k = i64(cuda.threadIdx.x)")
+        mine = f"cuda.blockIdx.x + k // {self.flags} * cuda.gridDim.x"
+        with out.block(f"while {mine} < {self.kernel.fix('tiles')}:"):
+            out(
+                f"failed |= load_int32(fallback_flags, {self.flags} * ({mine}) + k % {self.flags})",
+                "k += cuda.blockDim.x",
+            )
+        with out.block("if cuda.syncthreads_or(failed) == 0:"):
+            out("return")
+
+    def flag(self) -> None:
+        """Whether the sum of any row of the warp shows that something was lost."""
+        out, k, tested = self.out, self.kernel, self.kernel.tested
+        out.comment("Validation of the frozen maximum: a row that lost something raises its warp's fallback flag.")
+        part = next(p for p in self.made.walk.parts if p.name == self.kernel.anchor)
+        out("failed = False")
+        with out.block("for r in range(2):"):
+            k.row_places()
+            lost = f"not (f32(1) <= {tested}[r] and {tested}[r] < LARGEST and abs_f32({local(part.name)}[r]) < INF)"
+            out(f"failed = failed or (i_{axis_name(self.made.row)} < {k.access.size(self.made.row)} and {lost})")
+        out("failed_rows = ballot(failed)")
+        with out.block("if leader:"):
+            place = f"{self.flags} * tile + 4 * warpgroup + warp"
+            out(f"store_int32(fallback_flags, {place}, i64(1) if failed_rows != 0 else i64(0))")
+
+    @staticmethod
+    def advance(name: str, stages: int) -> list[str]:
+        """To the next stage; the phase of its barriers changes with every round."""
+        if stages == 2:
+            return [f"{name}_phase ^= {name}_stage", f"{name}_stage ^= 1"]
+        return [f"{name}_phase ^= {name}_stage == STAGES - 1", f"{name}_stage = ({name}_stage + 1) % STAGES"]
+
+    # --- the producer ------------------------------------------------------------------------------------------------
+
+    def producer(self) -> None:
+        """One thread asks for tiles as places for them get free."""
+        out, p = self.out, self.plan
+        if p.consumers > 1:
+            out("setmaxnreg_dec()")
+        out.comment("Producer: one thread keeps the rings full; it waits for consumers only, at empty mbarriers.")
+        with out.block("if t == 0:"):
+            out("left_phase = 1", "right_stage = 0", "right_phase = 1")
+            out(*(["values_stage = 0", "values_phase = 1"] if self.has_values else []))
+            with self.tiles(True):
+                self.kernel.tile_places()
+                out.comment("Left tile, once all consumer warps have read the last one.")
+                out("mbarrier_wait(left_empty, left_phase)", "left_phase ^= 1")
+                out(f"mbarrier_expect_tx(left_full, {p.left_bytes})")
+                self.boxes(Tile.LEFT, "left_tile", "left_full", f"{axis_name(self.made.row)}_first")
+                out("block = last")
+                out.comment("Right tiles run one block before values tiles, in the order consumers multiply them.")
+                self.bring(Tile.RIGHT, "block")
+                with out.block("while block > low:"):
+                    self.bring(Tile.RIGHT, "block - 1")
+                    if self.has_values:
+                        self.bring(Tile.VALUES, "block")
+                    out("block = opaque(block - 1)")
+                if self.has_values:
+                    self.bring(Tile.VALUES, "block")
+
+    def bring(self, name: Tile, block: str) -> None:
+        out = self.out
+        size = self.plan.right_bytes if name is Tile.RIGHT else self.plan.values_bytes
+        place, full, free = _nth(name, "tile", size), _nth(name, "full"), _nth(name, "empty")
+        out(f"mbarrier_wait({free}, {name}_phase)", f"mbarrier_expect_tx({full}, {size})")
+        self.boxes(name, place, full, f"({block}) * COLUMNS")
+        out(*self.advance(name, self.plan.stages))
+
+    def boxes(self, tile: Tile, place: str, barrier: str, row: str) -> None:
+        """A tile comes in chunks of 64 columns."""
+        for m in (m for m in self.maps if m.tile is tile):
+            for chunk in range(m.count):
+                number, first = self.maps.index(m), (m.first + chunk) * m.rows * 128
+                at = ", ".join([str(CHUNK * chunk), row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
+                where = f"{place} + {first}" if first else place
+                address = f"maps + {128 * number}" if number else "maps"
+                self.out(f"load_{operand_name(m.operand)}_tile({where}, {address}, {barrier}, {at})")
+
+    # --- the consumers -----------------------------------------------------------------------------------------------
+
+    def consumer(self) -> None:
+        out, p, k = self.out, self.plan, self.kernel
+        if p.consumers > 1:
+            out("setmaxnreg_inc()")
+        out.comment(f"Consumers: from here on warpgroup is 0 to {p.consumers - 1}; lane 0 arrives for its warp.")
+        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0")
+        out("left_phase = 0", "right_stage = 0", "right_phase = 0")
+        out(*(["values_stage = 0", "values_phase = 0"] if self.has_values else []))
+        out(k.registers)
+        k.array("S", p.columns // 2)
+        if self.has_values:
+            k.array("sums", p.value_columns // 2)
+            k.array("P", p.columns // 4, "np.uint32")
+        for part in self.made.walk.parts:
+            if not part.axes:
+                k.array(local(part.name), 2)
+        if p.in_registers:
+            k.array("left_words", p.terms // 4, "np.uint32")
+            out("fragment = 8192 * warpgroup + (16 * warp + (lane & 7) + ((lane >> 3) & 1) * 8) * 128")
+        if p.in_registers or p.staged:
+            out("swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
+        if p.consumers > 1:
+            out.comment("Consumer 1 lets consumer 0 multiply first.")
+            with out.block("if warpgroup == 1:"):
+                out("named_barrier_arrive(1, 256)")
+        with self.tiles():
+            self.tile()
+        if p.staged:
+            out.comment("Shared memory must outlive the bulk copies that read it.")
+            out("tma_store_wait()")
+        if p.consumers > 1:
+            out.comment("The arrival of consumer 1's last turn is still to be taken.")
+            with out.block("if warpgroup == 0:"):
+                out("named_barrier_sync(1, 256)")
+
+    def tile(self) -> None:
+        """One tile of rows over all its blocks, the last block first."""
+        out, k, made = self.out, self.kernel, self.made
+        k.tile_places()
+        out(f"row = {axis_name(made.row)}_first + 64 * warpgroup + 16 * warp + (lane >> 2)")
+        self.factor()
+        out.comment(
+            "The left tile is there."
+            if not self.plan.in_registers
+            else "The left tile is there: fragments to registers."
+        )
+        out("mbarrier_wait(left_full, left_phase)", "left_phase ^= 1")
+        self.words()
+        out.comment("Block `last`, the first one: S alone; nothing to rescale yet.")
+        self.multiply()
+        out.comment("wgmma.wait_group 0: S is complete and its right stage may be filled again.")
+        out("scores_wait_0(S)")
+        self.release(Tile.RIGHT)
+        self.turn()
+        k.block_places("last")
+        k.tile.scores(True)
+        k.tile.fold(made.walk.lift, True)
+        if self.has_values:
+            with out.block(f"for k in range({self.plan.value_columns // 2}):"):
+                out("sums[k] = f32(0)")
+            self.pack()
+        self.blocks()
+        if self.has_values:
+            out.comment("P * values of the last visited block.")
+            self.multiply_values()
+            out("sums_wait_0(sums, P)")
+            self.release(Tile.VALUES)
+        if not self.plan.in_registers:
+            out("mbarrier_arrive(left_empty, leader)")
+        finished(k)
+        if isinstance(self.plan.anchor, Frozen):
+            self.flag()
+
+    def blocks(self) -> None:
+        out, k = self.out, self.kernel
+        with out.block("for block in range(last - 1, low - 1, -1):"):
+            self.multiply(self.has_values)
+            out.comment(
+                "wgmma.wait_group 1: S is complete, P * values of the block before still runs below the fold."
+                if self.has_values
+                else "wgmma.wait_group 0: S is complete and its right stage may be filled again."
+            )
+            out("scores_wait_1(S)" if self.has_values else "scores_wait_0(S)")
+            self.release(Tile.RIGHT)
+            self.turn()
+            k.block_places("block")
+            k.tile.scores(False)
+            shared = self.shares()
+            if shared:
+                k.array(k.share, 2)
+            k.tile.fold(k.steps, False)
+            if self.has_values:
+                out.comment("wgmma.wait_group 0: sums and P are free; back goes the values stage. Then the new P.")
+                out("sums_wait_0(sums, P)")
+                self.release(Tile.VALUES)
+                if shared:
+                    with out.block(f"for k in range({self.plan.value_columns // 2}):"):
+                        out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & 1]")
+                self.pack()
+
+    def shares(self) -> bool:
+        step = join_of(self.kernel.steps)
+        return step is not None and self.kernel.tile.share(step) is not None
+
+    def factor(self) -> None:
+        """What scores are multiplied by, as a positive number; its sign goes to the left operand, or to the scores."""
+        made, out, k = self.made, self.out, self.kernel
+        if made.scale is None or is_const(made.scale, 1):
+            return
+        scope = k.row_scope()
+        text = scope.converted(made.scale, "f")
+        k.flush(scope)
+        if positive(made):
+            out(f"factor = {text}")
+        elif self.turning:
+            out(f"factor = {text}", "needs_sign = not (factor > f32(0))")
+            out("sign = f32(-1) if factor < f32(0) else factor")
+            out("factor = abs_f32(factor) if factor < f32(0) or factor > f32(0) else f32(1)")
+        else:
+            out(f"factor = {text}", "sign_bits = np.uint32(0x80008000) if factor < f32(0) else np.uint32(0)")
+            out("keep_bits = np.uint32(0) if factor == f32(0) else np.uint32(0xffffffff)")
+            out("factor = f32(1) if factor == f32(0) else abs_f32(factor)")
+        out("rate = factor * LOG2E")
+
+    def words(self) -> None:
+        """The left operand's fragments, with the factor's sign."""
+        out, p, made = self.out, self.plan, self.made
+        if not p.in_registers:
+            return
+        chunk = p.rows * 128
+        for step in range(p.terms // STEP):
+            place = f"left_tile + fragment + (swizzle ^ {32 * (step % 4)})"
+            place += f" + {step // 4 * chunk}" if step // 4 else ""
+            out(f"ldmatrix_x4(left_words, {4 * step}, {place})")
+        out("mbarrier_arrive(left_empty, leader)")
+        if made.scale is not None and not is_const(made.scale, 1) and not positive(made):
+            with out.block(f"for k in range({p.terms // 4}):"):
+                out("left_words[k] = (left_words[k] & keep_bits) ^ sign_bits")
+
+    @property
+    def turning(self) -> bool:
+        return not self.plan.in_registers
+
+    def turn(self) -> None:
+        """Scores with the sign of their factor, where the left operand has no place for it; or times 0, or NaN."""
+        made = self.made
+        if not self.turning or made.scale is None or is_const(made.scale, 1) or positive(made):
+            return
+        with self.out.block("if needs_sign:"), self.out.block(f"for k in range({self.plan.columns // 2}):"):
+            self.out("S[k] = sign * S[k]")
+
+    def multiply(self, weigh: bool = False) -> None:
+        """Start the next block's scores, and the sums that the last block's weights go into."""
+        out, p = self.out, self.plan
+        left = "left_words" if p.in_registers else "descriptor(left_tile + 8192 * warpgroup, 16)"
+        out.comment("S of this block, and P * values of the block before it." if weigh else "S of this block.")
+        out(f"mbarrier_wait({_nth('right', 'full')}, right_phase)")
+        if p.consumers > 1:
+            out.comment("This consumer's turn to issue wgmma; the other one folds meanwhile.")
+            out("named_barrier_sync(1 + warpgroup, 256)")
+        out(f"multiply(S, {left}, descriptor({_nth('right', 'tile', p.right_bytes)}, 16))")
+        if weigh:
+            self.multiply_values()
+        if p.consumers > 1:
+            out("named_barrier_arrive(2 - warpgroup, 256)")
+
+    def multiply_values(self) -> None:
+        p = self.plan
+        self.out(f"mbarrier_wait({_nth('values', 'full')}, values_phase)")
+        self.out(f"multiply_values(sums, P, descriptor({_nth('values', 'tile', p.values_bytes)}, {p.columns * 128}))")
+
+    def release(self, name: Tile) -> None:
+        self.out(f"mbarrier_arrive({_nth(name, 'empty')}, leader)", *self.advance(name, self.plan.stages))
+
+    def pack(self) -> None:
+        """Weights as the left operand of the next product, rounded to its type."""
+        with self.out.block(f"for k in range({self.plan.columns // 4}):"):
+            self.out(f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")
+
+
+def _nth(name: str, what: str, size: int = 8) -> str:
+    """The place of a tile's or a barrier's present stage."""
+    return f"stage_at({name}_{what}, {size}, {name}_stage)"

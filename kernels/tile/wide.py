@@ -1,0 +1,205 @@
+"""Kernels with more columns than one warpgroup's registers hold: two warpgroups share 64 rows.
+
+A block of the stream has a part for each: it scores that part, and the two trade what their rows need of each other
+(maxima, at the end sums). Weights go to shared memory, where both read all of them: each adds weights times values to
+its half of the columns. The right operand comes chunk by chunk of 64 terms, multiplied as it arrives; where the tensor
+with columns is the first contraction's right operand (latent attention) its tiles serve both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
+from redalg.kernels.launch.planned import Tile
+from redalg.kernels.tile import comments
+from redalg.kernels.tile.plan import Frozen, WidePlan, chunks
+from redalg.kernels.tile.splits import finished
+from redalg.kernels.tile.wgmma import INIT, Skeleton
+from redalg.source.names import axis_name, local, operand_name
+
+if TYPE_CHECKING:
+    from redalg.kernels.tile.kernel import TensorKernel
+
+
+class WideSkeleton(Skeleton):
+    """Prints a whole kernel; ``full`` and ``empty`` are the barriers of the two parts of a block."""
+
+    plan: WidePlan
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        super().__init__(kernel)
+        self.chunks = chunks(self.plan.terms)
+
+    def described(self) -> Iterator[str]:
+        return comments.wide(self.kernel, self.drawn)
+
+    # --- shared memory -----------------------------------------------------------------------------------------------
+
+    def shared(self) -> None:
+        out, p = self.out, self.plan
+        out.comment("Addresses in shared memory, as the table above has them; mbarriers have 8 bytes.")
+        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        out("left_tile = shared_base(smem)", f"right_tile = left_tile + {p.left_bytes}")
+        if not p.common:
+            out(f"values_tile = right_tile + {2 * p.pair_bytes}")
+        out(f"left_full = left_tile + {p.barriers}", "left_empty = left_full + 8")
+        out("empty = left_full + 16", "values_full = left_full + 32", "full = left_full + 48")
+        self.drawing(f"full + {16 * self.chunks}")
+        out.comment(INIT)
+        with out.block("if t == 0:"):
+            out("mbarrier_init(left_full, 1)", "mbarrier_init(left_empty, 4 * CONSUMERS)")
+            with out.block("for part in range(2):"):
+                out("mbarrier_init(empty + 8 * part, 4 * CONSUMERS)")
+                out(*([] if p.common else ["mbarrier_init(values_full + 8 * part, 1)"]))
+            with out.block(f"for chunk in range({2 * self.chunks}):"):
+                out("mbarrier_init(full + 8 * chunk, 1)")
+            out(*(["mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)"] if self.drawn else []))
+            out("fence_mbarrier_init()")
+        out("cuda.syncthreads()")
+
+    # --- the producer ------------------------------------------------------------------------------------------------
+
+    def producer(self) -> None:
+        out, p = self.out, self.plan
+        out("setmaxnreg_dec()")
+        out.comment("Producer: one thread keeps both parts full; it waits for consumers only, at empty mbarriers.")
+        with out.block("if t == 0:"):
+            out("left_phase = 1", "phase = 1")
+            with self.tiles(True):
+                self.kernel.tile_places()
+                out.comment("Left tile, once all consumer warps have read the last one.")
+                out("mbarrier_wait(left_empty, left_phase)", "left_phase ^= 1")
+                out(f"mbarrier_expect_tx(left_full, {p.left_bytes})")
+                self.chunks_of(Tile.LEFT, "left_tile", f"{axis_name(self.made.row)}_first", "left_full")
+                with out.block("for block in range(last, low - 1, -1):"):
+                    out("part = opaque(0)")
+                    with out.block("while part < 2:"):
+                        self.part()
+                        out("part = opaque(part + 1)")
+                    out("phase ^= 1")
+
+    def part(self) -> None:
+        """A part of a block, each chunk with a barrier of its own."""
+        out, p = self.out, self.plan
+        out.comment("A part of the block: its right operand chunk by chunk, each with an mbarrier of its own.")
+        out("mbarrier_wait(empty + 8 * part, phase)", f"first = block * SPAN + {p.columns} * part")
+        self.chunks_of(
+            Tile.RIGHT, f"right_tile + {p.pair_bytes} * part", "first", f"full + {8 * self.chunks} * part", True
+        )
+        if not p.common:
+            out(f"mbarrier_expect_tx(values_full + 8 * part, {p.values_bytes})")
+            self.chunks_of(Tile.VALUES, f"values_tile + {p.values_bytes} * part", "first", "values_full + 8 * part")
+
+    def chunks_of(self, tile: Tile, place: str, row: str, barrier: str, apart: bool = False) -> None:
+        """Boxes of a tile by loops that stay loops: this warpgroup has few registers."""
+        out = self.out
+        out(f"place = opaque({place})", f"barrier = opaque({barrier})")
+        for m in (m for m in self.maps if m.tile is tile):
+            number, each = self.maps.index(m), 128 * m.rows
+            at = ", ".join(["term", row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
+            out("term = opaque(0)")
+            with out.block(f"while term < {CHUNK * m.count}:"):
+                out(*([f"mbarrier_expect_tx(barrier, {each})"] if apart else []))
+                address = f"maps + {128 * number}" if number else "maps"
+                out(f"load_{operand_name(m.operand)}_tile(place, {address}, barrier, {at})")
+                out(f"place = opaque(place + {each})", *(["barrier = opaque(barrier + 8)"] if apart else []))
+                out(f"term = opaque(term + {CHUNK})")
+
+    # --- the consumers -----------------------------------------------------------------------------------------------
+
+    def consumer(self) -> None:
+        out, p, k = self.out, self.plan, self.kernel
+        out("setmaxnreg_inc()")
+        out.comment("Consumers: from here on warpgroup is 0 or 1; lane 0 arrives for its warp.")
+        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0")
+        out(f"own_tile = right_tile + {p.pair_bytes} * warpgroup", f"own_full = full + {8 * self.chunks} * warpgroup")
+        out(
+            f"own_slot = left_tile + {p.trade} + 256 * warpgroup + 64 * warp + 4 * (lane >> 2)",
+            "peer_slot = own_slot + 256 - 512 * warpgroup",
+        )
+        out("within = (lane & 7) + ((lane >> 3) & 1) * 8", "swizzle = ((lane >> 4) * 16) ^ ((lane & 7) * 16)")
+        out(f"weights = own_tile + {p.weights} + (16 * warp + within) * 128", "left_phase = 0", "phase = 0")
+        out(k.registers)
+        k.array("S", p.columns // 2)
+        k.array("sums", p.own_columns // 2)
+        for part in self.made.walk.parts:
+            if not part.axes:
+                k.array(local(part.name), 2)
+        with self.tiles():
+            self.tile()
+
+    def tile(self) -> None:
+        """One tile of rows over all its blocks, the last block first."""
+        out, k, made, p = self.out, self.kernel, self.made, self.plan
+        k.tile_places()
+        out(f"row = {axis_name(made.row)}_first + 16 * warp + (lane >> 2)")
+        self.factor()
+        out.comment("The left tile is there. Block `last`, the first one: nothing to rescale yet.")
+        out("mbarrier_wait(left_full, left_phase)", "left_phase ^= 1")
+        self.product()
+        k.block_places("last")
+        k.tile.scores(True)
+        k.tile.fold(made.walk.lift, True)
+        with out.block(f"for k in range({p.own_columns // 2}):"):
+            out("sums[k] = f32(0)")
+        self.add()
+        with out.block("for block in range(last - 1, low - 1, -1):"):
+            self.product()
+            k.block_places("block")
+            k.tile.scores(False)
+            shared = self.shares()
+            if shared:
+                k.array(k.share, 2)
+            k.tile.fold(k.steps, False)
+            if shared:
+                out.comment("Most blocks move no maximum: rescaling is skipped where no row of the warp needs it.")
+                out(f"moved = {k.share}[0] != f32(1) or {k.share}[1] != f32(1)", "any_moved = ballot(moved)")
+                with out.block("if any_moved != 0:"), out.block(f"for k in range({p.own_columns // 2}):"):
+                    out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & 1]")
+            self.add()
+        out("mbarrier_arrive(left_empty, leader)")
+        finished(k)
+        if isinstance(p.anchor, Frozen):
+            self.flag()
+
+    def product(self) -> None:
+        """Scores of this warpgroup's part of a block, chunk by chunk as they come."""
+        out, p = self.out, self.plan
+        out.comment("S of this consumer's part of the block: each chunk is multiplied as it arrives.")
+        out("mbarrier_wait(own_full, phase)")
+        out("multiply(S, descriptor(left_tile, 16), descriptor(own_tile, 16))")
+        if self.chunks > 1:
+            with out.block(f"for chunk in range(1, {self.chunks}):"):
+                out("mbarrier_wait(own_full + 8 * chunk, phase)")
+                left, right = f"left_tile + {128 * p.rows} * chunk", f"own_tile + {128 * p.columns} * chunk"
+                out(f"multiply_add(S, descriptor({left}, 16), descriptor({right}, 16))")
+        out("scores_wait_0(S)")
+        self.turn()
+
+    def add(self) -> None:
+        """Weights to shared memory, then weights times values of both parts, to half of the columns."""
+        out, p, made = self.out, self.plan, self.made
+        pack = f"pack_{made.dtype}"
+        out.comment(f"P, rounded to {made.dtype}, to shared memory, where both consumers read all of it.")
+        with out.block(f"for k in range(0, {p.columns // 8}, 2):"):
+            words = [f"{pack}(S[4 * k + {2 * j}], S[4 * k + {2 * j + 1}])" for j in range(4)]
+            out(f"stmatrix_x4(weights + (swizzle ^ (16 * k)), {', '.join(words)})")
+        out.comment(
+            "wgmma reads P by the asynchronous proxy: a fence after the stores, then the other consumer's P too."
+        )
+        out("fence_proxy_async()", "named_barrier_sync(2, 256)")
+        chunk = 128 * p.columns
+        for part in range(2):
+            left = f"right_tile + {p.pair_bytes * part + p.weights}"
+            half = f"{p.own_columns // CHUNK * chunk} * warpgroup"
+            if p.common:
+                right = f"right_tile + {p.pair_bytes * part} + {half}"
+            else:
+                out(f"mbarrier_wait(values_full + {8 * part}, phase)")
+                right = f"values_tile + {p.values_bytes * part} + {half}"
+            out(f"multiply_values(sums, descriptor({left}, 16), descriptor({right}, {chunk}))")
+        out.comment("One group left: part 0 is read and may be filled again; none left: part 1 as well.")
+        out("sums_wait_1(sums)", "mbarrier_arrive(empty, leader)", "sums_wait_0(sums)")
+        out("mbarrier_arrive(empty + 8, leader)", "phase ^= 1")

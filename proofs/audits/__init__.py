@@ -1,0 +1,1 @@
+"""Audits of operators somebody else wrote: laws searched for counterexamples."""

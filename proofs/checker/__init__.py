@@ -1,0 +1,1 @@
+"""Proving the obligations of a document: normal forms, cases, sums, orders, domains."""

@@ -1,0 +1,251 @@
+"""Sums over axes in normal form: linear, every contraction in one order, bound axes under names of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fractions import Fraction
+from itertools import permutations
+
+from redalg.proofs.checker import inequalities as signs
+from redalg.proofs.checker import polynomial as po
+from redalg.proofs.checker.conditions import Conditions
+from redalg.proofs.checker.generators import Case, Gen, Value, frozen
+from redalg.proofs.checker.polynomial import Mono, Number, Poly, Unknown
+from redalg.proofs.document.terms import Leaf, base, fresh
+from redalg.proofs.document.work import spend
+
+ORDERED = ("max", "min", "argmax", "argmin", "topk_values", "topk_indices")
+COPIES = 4  # of one sum in a product, that are written out
+
+
+class Sums(Conditions):
+    """Constructors of sums."""
+
+    def any(self, axes: tuple[str, ...], v: Value) -> Value:
+        raise NotImplementedError
+
+    def sum(self, axes: tuple[str, ...], v: Value) -> Value:
+        if isinstance(v, str):
+            return v
+        if isinstance(v, Case):
+            if self.gens[v.gen].axes & set(axes):
+                return self._sum_with_infinities(axes, v)
+            return self.case(v.gen, self.sum(axes, v.yes), self.sum(axes, v.no))
+        opened = self._without_relu(v)
+        return self.add(*(po.scaled(self._sum_of_mono(axes, m), c) for m, c in opened.items()))
+
+    def _without_relu(self, v: Poly) -> Poly:
+        """relu(t) = (t + |t|)/2, so that sums of either are in the same atoms."""
+        total: Poly = {}
+        for m, c in v.items():
+            term: Poly = {(): c}
+            for g, e in m:
+                gen = self.gens[g]
+                if gen.kind == "fun" and gen.data[0] == "relu" and e.denominator == 1 and 0 < e <= COPIES:
+                    size = self._map("abs", gen.data[1])
+                    half = po.scaled(self.add(gen.data[1], size), Fraction(1, 2))  # type: ignore[arg-type]
+                    term = self.mul(term, self.power(half, int(e)))
+                else:
+                    term = self.mul(term, po.gen(g, e))
+            total = self.add(total, term)
+        return total
+
+    def _sum_with_infinities(self, axes: tuple[str, ...], v: Case) -> Value:
+        """An infinite element makes the sum infinite; without one the sum is that of the others."""
+        where = po.gen(v.gen)
+        for limit, finite, condition in ((v.yes, v.no, where), (v.no, v.yes, self.negated(where))):
+            if limit in ("oo", "-oo") and isinstance(finite, dict):
+                return self.choose(self.any(axes, condition), limit, self.sum(axes, finite))
+        raise Unknown("a sum of elements that may be infinite")
+
+    def _sum_of_mono(self, axes: tuple[str, ...], m: Mono) -> Poly:
+        """Σ of a monomial: what does not depend on the axes in front, sums inside it joined, then split by axis.
+
+        Σ_j (Σ_d a_jd b_d)·c_j = Σ_jd a_jd b_d c_j and Σ_jd a_j b_d = Σ_j a_j · Σ_d b_d: one order for all contractions.
+        """
+        bound = set(axes)
+        inside = tuple(x for x in m if self.gens[x[0]].axes & bound)
+        total: Poly = {tuple(x for x in m if x not in inside): 1}
+        for a in axes:
+            if a not in self.mono_axes(inside):
+                total = self.mul(total, self._size(a))
+        while True:
+            powers = (g for g, e in inside if self.gens[g].kind == "sum" and e in range(1, COPIES + 1))
+            inner = next(powers, None)
+            if inner is None:
+                break
+            inside, names = self._joined(inside, inner, bound)
+            bound |= names
+        inside, bound = self._cancelled(self._implied(inside), bound)
+        for part, read in self._components(inside, bound):
+            total = self.mul(total, self._sum_atom(tuple(sorted(read)), part))
+        return total
+
+    def _size(self, axis: str) -> Poly:
+        axis = base(axis)
+        return po.gen(self.new("leaf", ("size", axis), ("size", axis), (), signs.POS))
+
+    def _joined(self, m: Mono, g: int, bound: set[str]) -> tuple[Mono, set[str]]:
+        """The monomial with a sum inside it written out, under names of its own."""
+        inner_axes, inner = self.gens[g].data
+        rest = self.times(m, ((g, -1),))
+        taken = bound | self.mono_axes(rest) | (self.mono_axes(inner) - set(inner_axes))
+        names = {a: fresh(a, taken) for a in inner_axes}
+        (inner,) = self.relabelled({inner: 1}, names)
+        return self.times(rest, inner), set(names.values())
+
+    def _implied(self, m: Mono) -> Mono:
+        """Without [any_j c_j] beside a c_j: what says that some element is selected is 1 where one is."""
+        for g, _ in m:
+            axes, v = self.quantified.get((g, 0), ((), {}))
+            if len(axes) != 1 or len(v) != 1 or po.const(1) == v:
+                continue
+            for b in sorted(self.mono_axes(m)):
+                ((held, c),) = (v if b == axes[0] else self.relabelled(v, {axes[0]: b})).items()
+                if c == 1 and g not in dict(held) and set(held) <= set(m):
+                    return self._implied(tuple(x for x in m if x[0] != g))
+        return m
+
+    def _cancelled(self, m: Mono, bound: set[str]) -> tuple[Mono, set[str]]:
+        """Σ_gj w_jg·t_g/(Σ_j w_jg)² is Σ_g t_g/Σ_j w_jg: a written-out sum that is also divided by, taken together."""
+        for g, e in m:
+            gen = self.gens[g]
+            if gen.kind != "sum" or e >= 0 or len(gen.data[0]) != 1 or not gen.axes & bound:
+                continue
+            for b in sorted(bound - gen.axes):
+                whole = self.relabelled({gen.data[1]: 1}, {gen.data[0][0]: b}) if b != gen.data[0][0] else None
+                factors = tuple(x for x in m if b in self.gens[x[0]].axes)
+                if factors and whole in (None, {factors: 1}) and (whole or factors == gen.data[1]):
+                    rest = tuple(x for x in m if x not in factors)
+                    return self._cancelled(self.times(rest, ((g, 1),)), bound - {b})
+        return m, bound
+
+    def _components(self, m: Mono, bound: set[str]) -> list[tuple[Mono, set[str]]]:
+        """Factors that share a bound axis stay together."""
+        groups: list[tuple[list[tuple[int, Number]], set[str]]] = []
+        spend(len(m))
+        for x in m:
+            factors, read = [x], set(self.gens[x[0]].axes & bound)
+            for other in [g for g in groups if g[1] & read]:
+                groups.remove(other)
+                factors, read = other[0] + factors, other[1] | read
+            groups.append((factors, read))
+        return [(tuple(sorted(factors)), read) for factors, read in groups]
+
+    def _sum_atom(self, axes: tuple[str, ...], m: Mono) -> Poly:
+        if not axes:
+            return {m: 1}
+        taken = set(self.mono_axes(m) - set(axes))
+        names = {a: fresh(a, taken) for a in sorted(axes)}  # whatever they were called
+        (m,) = self.relabelled({m: 1}, names)
+        axes = tuple(sorted(names.values()))
+        m = self._least(axes, m)
+        free, sign = self.mono_axes(m) - set(axes), self.sign_of_mono(m)
+        return po.gen(self.new("sum", (axes, m), (axes, m), free, sign))
+
+    def _least(self, axes: tuple[str, ...], m: Mono) -> Mono:
+        """Copies of one axis (j, j', …) may change places: the least monomial stands for all."""
+        copies: dict[str, list[str]] = {}
+        for a in axes:
+            copies.setdefault(base(a), []).append(a)
+        best = m
+        for names in copies.values():
+            for order in permutations(names) if 1 < len(names) <= COPIES else ():
+                (moved,) = self.relabelled({m: 1}, dict(zip(names, order, strict=True)))
+                best = min(best, moved)
+        return best
+
+    # --- renaming ---
+
+    def relabelled(self, p: Poly, axes: dict[str, str]) -> Poly:
+        """Free axes renamed throughout, all at once."""
+        axes = {a: b for a, b in axes.items() if a != b}
+        if not axes:
+            return p
+        total: Poly = {}
+        for m, c in p.items():
+            term: Poly = {(): c}
+            for g, e in m:
+                term = self.mul(term, po.gen(self._relabelled_gen(g, axes), e))
+            total = self.add(total, term)
+        return total
+
+    def _relabelled_value(self, v: Value, axes: dict[str, str]) -> Value:
+        if isinstance(v, Case):
+            sides = (self._relabelled_value(x, axes) for x in (v.yes, v.no))
+            return self.case(self._relabelled_gen(v.gen, axes), *sides)
+        return self.relabelled(v, axes) if isinstance(v, dict) else v
+
+    def _relabelled_gen(self, g: int, axes: dict[str, str]) -> int:
+        gen = self.gens[g]
+        spend()
+        axes = {a: b for a, b in axes.items() if a in gen.axes}  # what is bound inside is another axis of that name
+        if not axes:
+            return g
+        found = self._relabelled(gen, axes, frozenset(axes.get(a, a) for a in gen.axes))
+        for value in (0, 1):  # what an indicator says of all elements it says under the new names
+            if (g, value) in self.quantified:
+                bound, v = self.quantified[g, value]
+                self._uncaptured(bound, axes)
+                self.quantified.setdefault((found, value), (bound, self.relabelled(v, axes)))
+        return found
+
+    @staticmethod
+    def _uncaptured(bound: Iterable[str], axes: dict[str, str]) -> None:
+        if set(bound) & {*axes, *axes.values()}:
+            raise Unknown("an axis renamed to one that is bound inside")
+
+    def _relabelled(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
+        if gen.kind in ("leaf", "truth"):
+            return self._relabelled_leaf(gen, axes, free)
+        if gen.kind == "exp":
+            (m,) = self.relabelled({gen.data[0]: 1}, axes)
+            return self.new("exp", m, (m,), free, gen.sign)
+        if gen.kind in ("base", "log", "pos", "zero"):
+            p = self.relabelled(gen.data[0], axes)
+            return self.keyed(gen.kind, p, None, (p,), free, gen.sign)
+        if gen.kind == "fun":
+            return self._fun(gen.data[0], self.relabelled(gen.data[1], axes))
+        if gen.kind == "power":
+            lower, upper = (self.relabelled(p, axes) for p in gen.data)
+            return self.new("power", (frozen(lower), frozen(upper)), (lower, upper), free, gen.sign)
+        if gen.kind == "sum":
+            return self._relabelled_sum(gen.data[0], gen.data[1], axes)
+        if gen.kind == "reduce" and gen.data[0] in ORDERED:
+            return self._relabelled_order(gen, axes, free)
+        raise Unknown(f"an axis renamed inside a {gen.kind}")
+
+    def _relabelled_leaf(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
+        """An array, an index, or a truth about elements."""
+        if isinstance(gen.data[1], Leaf):
+            op, leaf = gen.data
+            new = Leaf(leaf.name, tuple(axes.get(a, a) for a in leaf.axes), leaf.domain)
+            key = (op, new) if gen.kind == "truth" else (op, new.name, new.axes)
+            return self.new(gen.kind, key, (op, new), free, gen.sign)
+        if gen.kind == "leaf":
+            return self.new("leaf", ("index", axes[gen.data[1]]), ("index", axes[gen.data[1]]), free, gen.sign)
+        if gen.data[0] != "any":
+            raise Unknown(f"an axis renamed inside a {gen.kind}")
+        _, bound, v = gen.data
+        self._uncaptured(bound, axes)
+        v = self.relabelled(v, axes)
+        return self.new("truth", ("any", bound, frozen(v)), ("any", bound, v), free, gen.sign)
+
+    def _relabelled_order(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
+        kind, bound, v, extra = gen.data
+        self._uncaptured(bound, axes)
+        v = self._relabelled_value(v, axes)
+        if kind.startswith("topk"):
+            extra = extra[0], axes.get(extra[1], extra[1])
+        data = (kind, bound, v, extra)
+        if isinstance(v, dict):
+            return self.keyed("reduce", v, (kind, bound, extra), data, free, gen.sign)
+        return self.new("reduce", (kind, bound, frozen(v), extra), data, free, gen.sign)
+
+    def _relabelled_sum(self, bound: tuple[str, ...], m: Mono, axes: dict[str, str]) -> int:
+        """A sum with free axes renamed: what it binds steps aside where an axis is renamed to it."""
+        taken = set(axes.values()) | self.mono_axes(m)
+        names = axes | {a: fresh(a, taken) for a in bound if a in axes.values()}
+        (m,) = self.relabelled({m: 1}, names)
+        (((found, _),),) = self._sum_atom(tuple(names.get(a, a) for a in bound), m)
+        return found

@@ -1,0 +1,1 @@
+"""Certificates as data: terms, documents, reading and writing, budgets."""

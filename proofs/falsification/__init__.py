@@ -1,0 +1,1 @@
+"""Points at which an obligation fails: both sides enclosed at exact points."""

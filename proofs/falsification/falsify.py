@@ -1,0 +1,346 @@
+"""Looks for a point at which an obligation fails: exact rational points, both sides enclosed.
+
+A point gives every leaf of the obligation a rational (or a truth) on axes of one to three places, so that what is
+given holds. The sides are compared position by position: an obligation is *refuted* where they certainly differ, and
+*tested* at the points where they agree as far as their enclosures tell. Nothing is ever proved here. The points depend
+on the obligation and the seed alone, and the work is counted in evaluations, never timed.
+
+What is compared: a law about numbers where its right side is a finite number, or is NaN without any infinity; an
+output ("observational") where its definition is a finite number; a condition ("domain") where the definition of its
+output (of one that reads it, for a part of the state) is a number. Under an assumption a left side that is NaN refutes
+nothing, since a form may be NaN where its assumption fails; casts are left out on both sides where that is assumed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import Any
+
+from redalg.proofs.document.defined import Defined
+from redalg.proofs.document.document import Document, Obligation
+from redalg.proofs.document.intervals import moved
+from redalg.proofs.document.terms import MOST_AXES, Term, base, walk
+from redalg.proofs.document.work import spend
+from redalg.proofs.falsification.evaluate import BUDGET, Evaluation, Place, TooMuch, Unfit, new_axes
+from redalg.proofs.numbers.complexes import Complex, parts
+from redalg.proofs.numbers.enclosure import Interval
+from redalg.proofs.numbers.value_maps import UNKNOWN, Value, is_finite, is_nan
+from redalg.proofs.numbers.values import Numbers
+
+ATTEMPTS = 6  # draws per wanted point
+MODES = (0, 1, 3, 4, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
+DEGENERATE = (6, 7, 0, 3, 4, 6, 7, 1, 5, 2)  # the same for divisors, which vanish on constant streams
+NARROW = 80  # bits below max(1, |x|) that an enclosure may be wide
+CASTS = frozenset({"cast_commutes", "cast_left_out"})
+Found = tuple[str, Any]
+
+
+def falsify(obligation: Obligation, doc: Document, points: int = 8, seed: object = 0, budget: int = BUDGET) -> Found:
+    """("refuted", the point with both values), ("tested", points that agree) or ("unknown", why).
+
+    >>> from redalg.proofs.document.terms import Terms
+    >>> t = Terms()
+    >>> x, y = t.state("x"), t.state("y")
+    >>> doc = Document(t, ("j",), {}, {}, (), ())
+    >>> falsify(Obligation("O3", "s", t("exp", t.add(x, y)), t.mul(t("exp", x), t("exp", y))), doc)
+    ('tested', 8)
+    >>> falsify(Obligation("O3", "s", t.mul(x, x), x), doc)[0]
+    'refuted'
+    """
+    sample, agreed = Sample(obligation, doc, seed, budget), 0
+    try:
+        for attempt in range(points * ATTEMPTS):
+            if agreed == points or sample.spent > budget:
+                break
+            if sample.draw(attempt) and sample.holds():
+                outcome = sample.compared()
+                if isinstance(outcome, dict):
+                    return "refuted", outcome
+                agreed += outcome
+    except Unfit as e:
+        return "unknown", str(e)
+    except RecursionError:
+        return "unknown", "the obligation is nested too deeply"
+    if agreed:
+        return "tested", agreed
+    return "unknown", sample.why or "no drawn point meets what is given with a finite right side"
+
+
+class Sample:
+    """Draws points for one obligation and compares its sides there."""
+
+    def __init__(self, obligation: Obligation, doc: Document, seed: object, budget: int) -> None:
+        self.obligation, self.doc, self.budget, self.spent, self.why = obligation, doc, budget, 0, ""
+        self.random = random.Random(f"{seed}:{obligation.law}:{obligation.subject}")
+        self.judged = self._definitions()
+        self.modes = DEGENERATE if obligation.equality == "domain" else MODES
+        self.roots = (obligation.left, obligation.right, *obligation.given, *self.judged)
+        self.leaves = self._leaves()
+        self.made = new_axes(*self.roots)
+        self.axes = sorted(_axes(self.roots) - set(self.made))
+        self.sides = doc.sides
+        self.stream = {*doc.axis, *self.sides[0], *self.sides[1]}
+        self.casts = not CASTS & set(doc.assumptions)
+        self.values: dict[str, dict[tuple[int, ...], Value]] = {}
+        self.drawn: list[Fraction] = []
+        self.sizes: dict[str, int] = {}
+        self.starts: dict[str, int] = {}
+        self.evaluation: Evaluation
+        self.outside: bool | None = None  # whether NaN on the right comes from a function outside its domain
+
+    def _definitions(self) -> tuple[Term, ...]:
+        if self.obligation.equality != "domain":
+            return ()
+        return tuple(self.doc.spec[name] for name in Defined(self.doc).outputs(self.obligation.subject))
+
+    def _leaves(self) -> dict[tuple[str, tuple[str, ...]], frozenset[str]]:
+        """Every (name, axes) that is read, with all that is declared of the name."""
+        found: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
+        domains: dict[str, frozenset[str]] = {}
+        for t in walk(*self.roots):
+            if t.op in ("tensor", "state"):
+                found[t.attr.name, t.attr.axes] = frozenset()
+                domains[t.attr.name] = domains.get(t.attr.name, frozenset()) | t.attr.domain
+        return {key: domains[key[0]] for key in sorted(found)}
+
+    # --- drawing ---
+
+    def draw(self, attempt: int) -> bool:
+        """A point, with the later anchors moved so that the order facts hold; False where it costs too much."""
+        self._draw_sizes(attempt)
+        if any(prod(self.sizes[a] for a in axes) > self.budget for _, axes in self.leaves):
+            self.why, self.spent = "a leaf has more entries than the budget of evaluations", self.budget + 1
+            return False
+        pairs = list(zip(*self.sides, strict=True))[:1]  # row-major: only the first axis of several is cut
+        self.starts = {b: self.sizes.get(a, 0) for a, b in pairs}
+        self._draw_values(self.modes[attempt % len(self.modes)])
+        try:
+            self._evaluate()
+            return self._order()
+        except TooMuch as e:
+            self.why = str(e)
+            self.spent += self.evaluation.spent
+            return False
+
+    def _draw_sizes(self, attempt: int) -> None:
+        """Lengths of the axes, the longest cut until a table over all of them is affordable."""
+        self.sizes = self.made | {a: self._size(a, attempt) for a in self.axes}
+        self._share_sizes()
+        if len(self.axes) > MOST_AXES:
+            raise Unfit(f"it has more than {MOST_AXES} axes")
+        while prod(self.sizes.values()) > self.budget // 64 and max(self.sizes.values()) > 1:
+            widest = max(self.axes, key=self.sizes.__getitem__, default=None)
+            if widest is None or self.sizes[widest] == 1:
+                break
+            self.sizes[widest] -= 1
+        self._share_sizes()
+
+    def _draw_values(self, mode: int) -> None:
+        self.values, self.drawn = {}, []
+        for (name, axes), domain in self.leaves.items():
+            values = self.values.setdefault(name, {})
+            spend(2 * prod(self.sizes[a] for a in axes))
+            ranges = [range(self.starts.get(a, 0), self.starts.get(a, 0) + self.sizes[a]) for a in axes]
+            for place in product(*ranges):
+                if place not in values:
+                    values[place] = self._value(domain, mode)
+
+    def _share_sizes(self) -> None:
+        """d~1 and d' are other names for positions along d: where sums are exchanged, both occur."""
+        least: dict[str, int] = {}
+        for axis in self.axes:
+            least[base(axis)] = min(self.sizes[axis], least.get(base(axis), self.sizes[axis]))
+        self.sizes |= {axis: least[base(axis)] for axis in self.axes}
+
+    def _size(self, axis: str, attempt: int) -> int:
+        if axis in self.stream:
+            return self.random.choice((1, 2, 3, 3, 3))
+        return self.random.choice((1, 1, 2)) if attempt % 3 else 1
+
+    def _value(self, domain: frozenset[str], mode: int) -> Value:
+        """Small integers, so that ties and zeros happen; fractions; one sign; one constant; or a value met before."""
+        draw = self.random
+        if "bool" in domain:
+            return draw.random() < 0.5
+        if mode > 5:
+            return moved(domain, Fraction(int("positive" in domain)) if mode == 6 else Fraction(2))
+        value = moved(domain, _signed(self._number(mode), domain, mode))
+        self.drawn.append(value)
+        return Complex(value, Fraction(draw.choice((-3, -2, -1, 1, 2, 3)), 2)) if "complex" in domain else value
+
+    def _number(self, mode: int) -> Fraction:
+        draw = self.random
+        if self.drawn and draw.random() < 0.3:
+            return draw.choice(self.drawn)
+        if mode in (1, 2):
+            return Fraction(draw.randint(-40, 40), draw.randint(1, 16))
+        return Fraction(draw.randint(-1, 1) if mode == 3 else draw.choice((-3, -2, -1, 0, 0, 1, 2, 3)))
+
+    def _evaluate(self) -> None:
+        self.evaluation = Evaluation(
+            Numbers(),
+            self.values,
+            self.sizes,
+            offsets=self.starts,
+            starts=self.starts,
+            monoids=self.doc.monoids,
+            casts=self.casts,
+            budget=self.budget,
+        )
+
+    def _order(self) -> bool:
+        """Meet lesser <= greater by moving the state leaf of the later time; other facts are met by chance."""
+        for fact in self.obligation.given:
+            later = _later(fact)
+            if later is None:
+                continue
+            least = fact.args[1] is later
+            self.evaluation.table(fact)
+            bounds: dict[tuple[int, ...], Value] = {}
+            for at in self.evaluation.places(sorted(fact.axes)):
+                sides = [self.evaluation.value(side, at) for side in fact.args]
+                if self.evaluation.numbers.compare("le", *sides) is True:
+                    continue
+                bound = _rational(sides[0 if least else 1], least)
+                if bound is None:
+                    return False
+                place = tuple(at[a] + self.starts.get(a, 0) for a in later.attr.axes)
+                gap = Fraction(self.random.randint(0, 6), 2)  # ties are as likely as any other gap
+                moved, old = bound + (gap if least else -gap), bounds.get(place)
+                bounds[place] = moved if old is None else max(old, moved) if least else min(old, moved)
+            if bounds:
+                self.values[later.attr.name].update(bounds)
+                self.spent += self.evaluation.spent
+                self._evaluate()
+        return True
+
+    # --- comparing ---
+
+    def holds(self) -> bool:
+        """Whether everything given is certainly true."""
+        try:
+            return all(v is True for fact in self.obligation.given for v in self.evaluation.table(fact))
+        except TooMuch as e:
+            self.why, self.spent = str(e), self.spent + self.evaluation.spent
+            return False
+
+    def compared(self) -> dict[str, Any] | bool:
+        """The point with both values where the sides differ; else whether they agree at a position at least."""
+        o, agreed, self.outside = self.obligation, False, None
+        try:
+            for root in (o.left, o.right, *self.judged):
+                self.evaluation.table(root)
+            for at in self.evaluation.places(sorted(o.left.axes | o.right.axes)):
+                left, right = (self.evaluation.value(side, at) for side in (o.left, o.right))
+                outcome = self._outcome(left, right, at)
+                if outcome is False:
+                    return self._point(at, left, right)
+                agreed = agreed or outcome is True
+        except TooMuch as e:
+            self.why = str(e)
+        self.spent += self.evaluation.spent
+        return agreed
+
+    def _outcome(self, left: Value, right: Value, at: Place) -> bool | None:
+        """Whether the sides agree; None where they are not compared, or where it cannot be told."""
+        o = self.obligation
+        if o.equality == "domain" and self.judged and not any(self._defined(t, at) for t in self.judged):
+            return None
+        if not is_finite(right):
+            wrong = is_nan(right) and is_finite(left) and o.equality == "exact" and not self.doc.assumptions
+            return False if wrong and self._outside(o.right) else None
+        if is_nan(left):
+            return None if self.doc.assumptions else False
+        if left is UNKNOWN:
+            self.why = self.why or "a side has no enclosure at any drawn point"
+            return None
+        return self._agree(left, right)
+
+    def _outside(self, side: Term) -> bool:
+        """Whether NaN comes from a real function outside its domain (or stands there), not from an infinity."""
+        if self.outside is None:
+            self.outside = not any(type(v) is float and v == v for t in walk(side) for v in self.evaluation.table(t))
+        return self.outside
+
+    def _agree(self, left: Value, right: Value) -> bool | None:
+        if type(left) is bool or type(right) is bool:
+            return self.evaluation.numbers.truth(left) is self.evaluation.numbers.truth(right)
+        if type(left) is Complex or type(right) is Complex:
+            found = [self._agree(a, b) for a, b in zip(parts(left), parts(right), strict=True)]
+            return False if False in found else None if None in found else True
+        sign = self.evaluation.numbers.order(left, right)
+        if sign is not None:
+            return sign == 0
+        if all(type(v) is not Interval or v.is_narrow(NARROW) for v in (left, right)):
+            return True
+        self.why = self.why or "the enclosures of the sides are too wide"
+        return None
+
+    def _defined(self, definition: Term, at: Place) -> bool:
+        """Whether the definition is a number at a position that agrees with this one."""
+        free = [a for a in sorted(definition.axes) if a not in at]
+        fixed = {a: at[a] for a in definition.axes if a in at}
+        return any(
+            is_finite(self.evaluation.value(definition, {**fixed, **rest})) for rest in self.evaluation.places(free)
+        )
+
+    def _point(self, at: Place, left: Value, right: Value) -> dict[str, Any]:
+        shown = {
+            f"{name}{list(place) if place else ''}": value
+            for name, values in self.values.items()
+            for place, value in values.items()
+        }
+        sizes = {a: n for a, n in self.sizes.items() if a not in self.made}
+        return {"point": shown, "sizes": sizes, "at": dict(at), "left": left, "right": right}
+
+
+def _signed(value: Fraction, domain: frozenset[str], mode: int) -> Fraction:
+    """The number with the sign that the mode and the domain ask for; modes 2 and 5 are positive, mode 4 is not."""
+    if "integer" in domain:
+        value = Fraction(round(value))
+    if mode == 4:
+        value = -abs(value)
+    if mode in (2, 5) or domain & {"positive", "nonnegative"}:
+        value = abs(value)
+    if not value and ("positive" in domain or mode in (2, 5)):
+        return Fraction(1)
+    return value
+
+
+def _later(fact: Term) -> Term | None:
+    """The state leaf of an order fact that stands for the later time (the one with more primes)."""
+    if fact.op != "le":
+        return None
+    found = [side for side in fact.args if side.op == "state"]
+    return max(found, key=lambda leaf: leaf.attr.name.count("'"), default=None)
+
+
+def _rational(bound: Value, up: bool) -> Fraction | None:
+    """A short rational on the right side of a value."""
+    if type(bound) is Fraction:
+        return bound
+    if type(bound) is not Interval:
+        return None
+    try:
+        end = Numbers().reals.ends(bound)[1 if up else 0] * 16
+    except OverflowError:
+        return None
+    return Fraction(-((-end) // 1) if up else end // 1, 16)
+
+
+def _axes(roots: tuple[Term, ...]) -> set[str]:
+    return set(_every_axis(roots))
+
+
+def _every_axis(roots: tuple[Term, ...]) -> Iterator[str]:
+    for t in walk(*roots):
+        spend(len(t.axes) // 4)
+        yield from t.axes
+        if t.op == "reduce":
+            yield from t.attr.axes
+        elif t.op == "size":
+            yield t.attr

@@ -1,0 +1,1 @@
+"""Rigorous numbers: dyadic enclosures, elementary functions, derivatives."""

@@ -1,0 +1,1 @@
+"""Certificates of refusals, and their proof."""

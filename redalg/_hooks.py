@@ -1,0 +1,132 @@
+"""What lower folders need of higher ones, by name: with the facade, the only late imports of the project.
+
+A call of a form loads kernels only when it is compiled for them, a display is made only where somebody looks, and
+whoever runs a form below the facade (an ``empty=`` condition, the prologue of a matrix product) derives it through
+here.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from redalg.adapters.torch_op import TorchOp
+    from redalg.errors import NotDecomposable
+    from redalg.form import Form
+    from redalg.gradients.calls import Jvp, Vjp
+    from redalg.graph.plan import Plan
+    from redalg.language.spec import Spec
+    from redalg.proofs.certificate import Certificate
+    from redalg.proofs.refusals.document import Refusal
+
+
+# --- displays --------------------------------------------------------------------------------------------------------
+
+
+def bundle(thing: Any) -> dict[str, str]:
+    """MIME type -> display."""
+    from redalg import display
+
+    return display.bundle(thing)
+
+
+def html(thing: Any) -> str:
+    from redalg import display
+
+    return display.html(thing)
+
+
+def plain(thing: Any) -> str:
+    """The text for the terminal that is there, in colour where it has it."""
+    from redalg import display
+    from redalg.text.colour import wanted
+
+    return display.plain(thing, wanted(sys.stdout))
+
+
+def latex(form: Form) -> str:
+    from redalg.display.forms import form_latex
+
+    return form_latex(form)
+
+
+# --- expressions -----------------------------------------------------------------------------------------------------
+
+
+def opaque(expr: Any) -> Any:
+    """A large expression as one leaf to SymPy."""
+    from redalg.language.sympy_bridge import Opaque, to_node
+
+    return Opaque(to_node(expr, strict=False))
+
+
+# --- forms and their certificates ------------------------------------------------------------------------------------
+
+
+def derive(spec: Spec, *args: Any, **options: Any) -> Form:
+    """`ra.derive_incremental`, for what lies below the facade."""
+    from redalg.api import derive_incremental
+
+    return derive_incremental(spec, *args, **options)
+
+
+def vjp(spec: Spec, wrt: Any, given: Any, assume: Any) -> Vjp:
+    from redalg.gradients.calls import Vjp
+
+    return Vjp(spec, wrt, given, assume)
+
+
+def jvp(spec: Spec, wrt: Any, assume: Any) -> Jvp:
+    from redalg.gradients.calls import Jvp
+
+    return Jvp(spec, wrt, assume)
+
+
+def certificate(spec: Spec, plan: Plan) -> Certificate:
+    from redalg.certify.export import document
+    from redalg.proofs.certificate import Certificate
+
+    return Certificate(document(spec, plan))
+
+
+def refusal(verdict: NotDecomposable) -> Refusal:
+    from redalg.certify.refusal import certificate
+
+    return certificate(verdict)
+
+
+# --- targets ---------------------------------------------------------------------------------------------------------
+
+
+def cuda_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | None) -> Any:
+    from redalg.kernels.cuda.run import CudaRun
+
+    return CudaRun(form, schedule, deterministic, dump_after)
+
+
+def torch_op(form: Form, name: str) -> TorchOp:
+    from redalg.adapters.torch_op import torch_op
+
+    return torch_op(form, name)
+
+
+def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:
+    from redalg.adapters.torch_op import torch_op
+
+    return torch_op(derive(spec, axis, max_passes), f"redalg::spec_{spec.digest}")
+
+
+def cpu_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | None) -> Any:
+    from redalg.kernels.cpu.run import CpuRun
+
+    return CpuRun(form, schedule, deterministic, dump_after)
+
+
+def best_target() -> str:
+    """A GPU if one can be used, else generated code for the CPU, else NumPy."""
+    try:
+        from redalg.kernels.launch.driver import available
+    except ImportError:  # numba is missing or broken
+        return "numpy"
+    return "cuda" if available() else "cpu"

@@ -1,0 +1,159 @@
+"""`derive_incremental` and `verdict`: from a spec to its incremental form, or to a verdict that says why there is none.
+
+spec -> plan (`redalg.engine.passes`) -> laws proved, or tested -> run on streams with infinities -> form
+             \\-> obstacle -> refusal with a witness, or undecided (`redalg.verdicts`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from redalg.algebra.polynomial import TooLarge
+from redalg.algebra.work import Exhausted
+from redalg.certify.export import document
+from redalg.engine.draft import Obstacle
+from redalg.engine.passes import derive_plan
+from redalg.errors import NotDecomposable, RedalgError, Undecided
+from redalg.form import Form
+from redalg.graph.plan import Plan
+from redalg.language.spec import Spec
+from redalg.laws.infinities import FINITE, LEVELS, UNCHECKED, assuming, differences
+from redalg.laws.laws import InternalError, verify_plan
+from redalg.proofs.checker.check import check
+from redalg.proofs.document.errors import CertificateError
+from redalg.verdicts.refute import refuse
+
+
+def derive_incremental(
+    spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = (), *, dump_after: str | None = None
+) -> Form:
+    """The incremental form of `spec` along `axis`: one state, updated by elements, merged in any bracketing.
+
+    * `axis`: the streamed axis (a name, or a tuple for a composite one); default: the one that the outermost
+      reductions of the outputs share.
+    * `max_passes`: how often the data may be read for the state; the plan uses as few as possible.
+    * `assume`: named assumptions, of ``cast_commutes`` (rounding commutes with the stage values).
+    * `dump_after`: the name of a pass of `redalg.engine.passes`, after which the draft is printed.
+
+    Raises: `NotDecomposable` with a witness, `Undecided` with what is missing, `RedalgError` for bad arguments.
+    Source: Tang et al., RedFuser (2026) for separation of rank 1; Chan, Golub, LeVeque (1983) for what the merge
+    of the variance generalises.
+
+    >>> import redalg as ra
+    >>> x = ra.tensors("x[j]")
+    >>> m = ra.max(x, "j")
+    >>> form = ra.derive_incremental(ra.Spec(lse=m + ra.log(ra.sum(ra.exp(x - m), "j"))))
+    >>> sorted(form.combine)
+    ['max_x', 'n', 'sum_exp']
+    """
+    assume = (assume,) if isinstance(assume, str) else tuple(assume)
+
+    def planned(guards: Mapping[str, int]) -> Plan:
+        found = derive_plan(spec, axis, max_passes, assume, guards, dump_after)
+        if isinstance(found, Obstacle):
+            refuse(spec, found)
+        return found
+
+    with _held(spec):
+        plan = _verified(spec, planned({}))
+        level: dict[str, int] = {}
+        while True:
+            try:
+                found = differences(Form(spec, plan))
+            except Exhausted:  # unchecked, so no element may be infinite
+                plan = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
+                return Form(spec, assuming(plan, UNCHECKED))
+            more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
+            if not more or max(more.values()) > LEVELS:
+                return Form(spec, assuming(plan, FINITE) if found or level else plan)
+            level |= more
+            plan = replace(planned(level), assumptions=plan.assumptions)
+
+
+def verdict(
+    spec: Spec, axis: object = None, max_passes: int = 1, assume: Iterable[str] = ()
+) -> Form | NotDecomposable | Undecided:
+    """The `Form`, or the `NotDecomposable` or `Undecided` that `derive_incremental` would raise, returned.
+
+    >>> import redalg as ra
+    >>> x = ra.tensors("x[j]")
+    >>> type(ra.verdict(ra.Spec(d=ra.sum(ra.abs(x - ra.mean(x, "j")), "j")))).__name__
+    'NotDecomposable'
+    """
+    try:
+        return derive_incremental(spec, axis, max_passes, assume)
+    except (NotDecomposable, Undecided) as refusal:
+        return refusal
+
+
+@contextmanager
+def _held(spec: Spec) -> Iterator[None]:
+    """Budgets that are spent are `Undecided`; whatever is neither that nor an error with four parts is the engine's."""
+    try:
+        yield
+    except RedalgError:
+        raise
+    except (Exhausted, TooLarge) as budget:
+        raise _undecided(spec, str(budget)) from None
+    except RecursionError:
+        raise _undecided(spec, "the depth of nesting that Python allows") from None
+    except Exception as failure:
+        raise InternalError(
+            f"{type(failure).__name__} while deriving",
+            f"form of {', '.join(spec.outputs)}",
+            f"{failure}" or type(failure).__name__,
+            "this is an error in redalg, not in the spec; please report the spec",
+        ) from failure
+
+
+def _undecided(spec: Spec, budget: str) -> Undecided:
+    return Undecided(
+        "a derivation that is too large",
+        f"form of {', '.join(spec.outputs)}",
+        f"it goes beyond {budget}",
+        "write the spec with fewer factors, smaller powers or fewer stages, or split its outputs over several specs",
+        missing=f"a derivation within {budget}",
+    )
+
+
+def _proved(spec: Spec, plan: Plan) -> bool:
+    """Whether every obligation of the form's certificate is proved, by what shares no code with the engine."""
+    try:
+        return check(document(spec, plan)).proved
+    except CertificateError:
+        return False
+
+
+def _verified(spec: Spec, plan: Plan) -> Plan:
+    """The plan, its obligations proved by the checker, or else tested at exact points.
+
+    Where only infinities and NaN tell it from the definition, it says so: a form that is NaN there gets a named
+    assumption; one that is a number there is not given out.
+    """
+    if _proved(spec, plan):
+        return plan
+    try:
+        verify_plan(spec, plan)
+        return plan
+    except InternalError as found:
+        wrong = found
+    assumed = assuming(plan, FINITE)
+    try:
+        verify_plan(spec, assumed)
+        return assumed
+    except InternalError as failure:
+        sides = {str(side).removeprefix("+") for side in (failure.left, failure.right)}
+        if sides.isdisjoint({"inf", "-inf", "nan", "-1"}):  # -1: no position
+            raise wrong from None
+        raise Undecided(
+            f"output {failure.what.split(' of ')[-1].split(' ')[0]}",
+            f"form of {', '.join(spec.outputs)}",
+            f"where a stage value is infinite or empty the form would not be the definition: {failure.why}",
+            "bound the stage values in the spec, by where or maximum",
+            missing="the values of the stages on empty, masked or vanishing data",
+        ) from None
+
+
+__all__ = ["derive_incremental", "verdict"]

@@ -1,0 +1,1 @@
+"""From forms and refusals to certificates: documents that `redalg.proofs` checks."""

@@ -1,0 +1,1 @@
+"""From a spec to a plan: `passes` lists what happens, in order."""

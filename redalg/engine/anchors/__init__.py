@@ -1,0 +1,1 @@
+"""What slots are centred on and measured by: anchors, locations and units."""

@@ -1,0 +1,132 @@
+"""Which anchor centres what: one per target, shared by everything that is centred on that target.
+
+A generator may have several anchors: its mean under one mask and its mean under another are two, and so are the maxima
+of two groups. Which of them is meant is decided where the generator stands: a sum of an element and stage values is
+centred on the location among those; a sum of elements alone on the mean under its own weight; an exponential on the
+extremum under its mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, ClassVar, TypeVar
+
+from redalg.algebra import polynomial as nf
+from redalg.algebra.polynomial import Mono
+from redalg.engine.anchors.units import Units
+from redalg.graph.node import TRUE, Node
+from redalg.graph.plan import ExtremumAnchor, MeanAnchor, ScaleAnchor, UnitAnchor
+
+
+@dataclass(frozen=True)
+class MeanChoice:
+    """One anchor to be: what is centred on its mean, and why."""
+
+    generator: Node
+    weights: Mono  # the raw monomial g of Σgx/Σg
+    why: str
+
+    anchor: ClassVar[type[MeanAnchor]] = MeanAnchor
+
+    def axes(self, axis: tuple[str, ...]) -> frozenset[str]:
+        """The axes of the anchor: those of its generator and of its weights, but for the streamed."""
+        return (self.generator.axes | nf.mono_node(self.weights).axes) - frozenset(axis)
+
+
+@dataclass(frozen=True)
+class TargetChoice:
+    """One anchor to be: what is centred, on what, how, and why."""
+
+    generator: Node
+    target: Node  # over stages
+    why: str
+    anchor: type[ExtremumAnchor | ScaleAnchor | UnitAnchor] = ExtremumAnchor
+
+    def axes(self, axis: tuple[str, ...]) -> frozenset[str]:
+        """The axes of the anchor: those of its generator and of its target, but for the streamed."""
+        return (self.generator.axes | self.target.axes) - frozenset(axis)
+
+
+@dataclass(frozen=True)
+class BoundedChoice(TargetChoice):
+    """A scale that is a stage value, or 1."""
+
+    bound: Node = field(kw_only=True)  # the stage value that bounds the generator
+
+
+Choice = MeanChoice | TargetChoice
+Kept = TypeVar("Kept", bound=Choice)
+
+
+def conditions(mask: Node) -> frozenset[Node]:
+    """What a mask asks for: nothing, one condition or several."""
+    if mask is TRUE:
+        return frozenset()
+    return frozenset(mask.args) if mask.op == "and" else frozenset({mask})
+
+
+@dataclass
+class Choices:
+    """Keys have plain axis names: a contraction that is left open reads the same anchor along an axis of its own."""
+
+    exponents: dict[tuple[Node, Node], TargetChoice] = field(default_factory=dict)  # (u, mask) -> anchor of e^u there
+    deviations: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (stage, elements + stage values)
+    elements: dict[Node, list[Choice]] = field(default_factory=dict)  # x -> its anchors
+    inside: dict[tuple[Node, Node], Choice] = field(default_factory=dict)  # (stage, x) -> anchor of x alone there
+    scales: dict[Node, BoundedChoice] = field(default_factory=dict)  # generator -> its scale
+    ties: dict[tuple[Node, Node], TargetChoice] = field(default_factory=dict)  # (element, extremum stage)
+    casts: dict[tuple[Node, Node], BoundedChoice] = field(default_factory=dict)  # (G, H)
+    units: Units = field(default_factory=Units)  # powers of 2 that elements are divided by
+    growths: dict[tuple[Node, Node, Node], Fraction] = field(default_factory=dict)  # (stage, u, mask) -> unit of rates
+    _shared: dict[Any, Any] = field(default_factory=dict)
+
+    def shared(self, choice: Kept) -> Kept:
+        """The one anchor for this target."""
+        found: Kept = self._shared.setdefault(replace(choice, why=""), choice)
+        return found
+
+    def centre(self, choice: Kept) -> Kept:
+        """Make it an anchor of its generator."""
+        choice = self.shared(choice)
+        known = self.elements.setdefault(choice.generator, [])
+        if choice not in known:
+            known.append(choice)
+        return choice
+
+    def exponent(self, u: Node, mask: Node) -> TargetChoice | None:
+        """The anchor of e^u under a mask: its own, else that under a condition which the mask implies."""
+        found = self.exponents.get((u, mask))
+        if found is None:
+            held = conditions(mask)
+            found = next((c for (v, m), c in self.exponents.items() if v is u and conditions(m) < held), None)
+        return found
+
+    def with_exponent(self, u: Node) -> list[TargetChoice]:
+        """The anchors of e^u, under whatever masks."""
+        return [c for (v, _), c in self.exponents.items() if v is u]
+
+    def element(self, x: Node, stage: Node | None) -> Choice | None:
+        """The anchor of x where it stands alone in the body of a stage (None: in an output)."""
+        if stage is not None:
+            return self.inside.get((stage, x))
+        return next((c for c in self.elements.get(x, ()) if not c.axes(()) - x.axes), None)
+
+    def all(self) -> list[Choice]:
+        """Every anchor a form could do without, once, those of elements first."""
+        tables = (self.inside, self.deviations, self.scales, self.exponents)
+        found = [c for cs in self.elements.values() for c in cs] + [c for t in tables for c in t.values()]
+        return list({id(c): c for c in found}.values())
+
+    def without(self, gone: Choice) -> Choices:
+        """Everything but one anchor."""
+
+        def kept(table: dict[Any, Kept]) -> dict[Any, Kept]:
+            return {key: c for key, c in table.items() if c is not gone}
+
+        left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
+        first, rest = (kept(self.exponents), kept(self.deviations)), (kept(self.inside), kept(self.scales))
+        return Choices(*first, left, *rest, kept(self.ties), kept(self.casts), self.units, self.growths)
+
+
+__all__ = ["BoundedChoice", "Choice", "Choices", "MeanChoice", "TargetChoice"]

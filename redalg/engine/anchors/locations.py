@@ -1,0 +1,320 @@
+"""Locations: which stage value an element expression is a deviation from (theory, sections 3.1 and 3.6).
+
+In ``u(x) - D`` the elements ``u`` (x itself, a power of it, any function, a product, a contraction) are centred as one
+value, on a stage value in D that moves with them: a weighted mean Σgu/Σg or an extremum of u; else on their own running
+mean. What stands alone (Σgx, or x beside a(D)·x) takes the anchor that fits its weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+from redalg.algebra import polynomial as nf
+from redalg.algebra.polynomial import Mono, Poly
+from redalg.algebra.signs import linear
+from redalg.engine.anchors.choices import Choice, Choices, MeanChoice, TargetChoice
+from redalg.engine.rules.cascade import Cascade, RawBackend, StageValue
+from redalg.graph import node as g
+from redalg.graph.node import Node
+from redalg.graph.plan import COUNT, ExtremumAnchor
+
+OWN_MEAN = "no stage value moves with it: it is centred on its own running mean"
+
+
+# --- deviations ----------------------------------------------------------------------------------------------------
+
+
+def deviations(raw: Cascade, backend: RawBackend, stage: Node, choices: Choices) -> None:
+    """The anchors of what the body of a stage holds against stage values."""
+    for node in sums_inside(raw, stage.args[0]):
+        plain, _ = nf.plain_axes(node)
+        elements = [a for a in plain.args if raw.scope.varies(a) and not raw.scope.uses(a)]
+        if not elements or any(raw.scope.mixed(a) for a in plain.args):
+            continue
+        found = _of(raw, backend, g.add(*elements), g.sub(plain, g.add(*elements)), choices)
+        if found is not None and not fits(raw, stage, plain, found):
+            found = _own_mean(found.generator)
+        if found is not None:
+            choices.deviations[stage, plain] = choice = choices.centre(found)
+            if fits(raw, stage, choice.generator, choice):
+                choices.inside.setdefault((stage, choice.generator), choice)
+
+
+def sums_inside(raw: Cascade, body: Node) -> Iterator[Node]:
+    """The sums of elements and stage values in a body, but for those in exponents and in other stages."""
+    stack, seen = [body], set()
+    while stack:
+        n = stack.pop()
+        if n in seen or not raw.scope.mixed(n):
+            continue
+        seen.add(n)
+        if n.op == "add":
+            yield n
+        if n.op != "exp":
+            stack.extend(reversed(n.args))
+
+
+def _of(raw: Cascade, backend: RawBackend, elements: Node, fixed: Node, choices: Choices) -> Choice | None:
+    p = raw.separator.poly(elements)
+    monos = [raw.separator.split(m)[0] for m, _ in p.ordered()]
+    x = nf.mono_node(monos[0]) if len(monos) == 1 else elements
+    if not monos or not can_centre(x):
+        return None
+    located = list(map(choices.shared, _locations(backend, raw.separator.poly(fixed), x, monos)))
+    moving = choices.with_exponent(x)
+    if moving:  # it moves with its exponential: one anchor serves both
+        return next((c for c in located if c in moving), moving[0])
+    return located[0] if located else _own_mean(x)
+
+
+def _own_mean(x: Node) -> Choice:
+    return MeanChoice(x, nf.UNIT, OWN_MEAN)
+
+
+def can_centre(x: Node) -> bool:
+    """Whether a value has a size that an anchor can take away: exponentials have their own, conditions are 0 or 1."""
+    if x.op == "exp" or x.is_boolean or nf.may_be_complex(x) or any(n.op == "special" for n in g.walk(x)):
+        return False
+    return not (x.op == "where" and all(a.op == "const" for a in x.args[1:]))
+
+
+def _locations(backend: RawBackend, fixed: Poly, x: Node, monos: list[Mono]) -> Iterator[Choice]:
+    """Stage values in a context that move as x does; `monos` are the terms of x."""
+    for m, _ in fixed.ordered():
+        for weights in ratios(backend, m, monos):
+            mean = "weighted mean" if weights else "mean"
+            yield MeanChoice(x, weights, f"centred on its {mean}, which the stage subtracts")
+        for gen, p in m:
+            if p > 0 and is_extremum(gen):
+                slope = _slope(gen.args[0], x)
+                if slope:
+                    why = "centred on the extremum that the stage subtracts"
+                    yield TargetChoice(x, gen if slope > 0 else g.neg(gen), why)
+
+
+def is_extremum(node: Node) -> bool:
+    return node.op == "reduce" and node.attr.kind in ("max", "min")
+
+
+def _slope(body: Node, x: Node) -> int:
+    """±1 where the body is ±x + (something free of x), also under a mask."""
+    if body.op == "where" and body.args[2].op == "special":
+        body = body.args[1]
+    terms = linear(body)
+    c = terms.get(x)
+    return int(c) if c in (1, -1) and len(terms) == 1 else 0
+
+
+def ratios(backend: RawBackend, m: Mono, monos: list[Mono]) -> Iterator[Mono]:
+    """Weights g for which Σgx/Σg (or Σx/n) divides the monomial, x being any of the given monomials."""
+    powers = dict(m)
+    for gen, p in m:
+        top = backend.mono_of(gen) if p > 0 else None
+        for x in monos if top is not None else ():
+            weights = quotient(top or nf.UNIT, x)
+            if weights is not None:
+                below = COUNT if not weights else g.reduction("sum", backend.axis, nf.mono_node(weights))
+                if powers.get(below, 0) < 0:
+                    yield weights
+
+
+def quotient(top: Mono, x: Mono) -> Mono | None:
+    """top / x without the generators of x, or None where x does not divide it exactly."""
+    powers = dict(top)
+    if any(powers.get(gen) != p for gen, p in x):
+        return None
+    mine = dict(x)
+    return tuple(t for t in top if t[0] not in mine)
+
+
+# --- elements that stand alone -------------------------------------------------------------------------------------
+
+
+def elements(raw: Cascade, backend: RawBackend, stage: Node, value: StageValue, choices: Choices) -> None:
+    """The anchors of elements that meet stage values otherwise: x beside a(D)·x, or powers written out."""
+    assert value.body is not None
+    rows: dict[Mono, Poly] = {}
+    for e, h in raw.separator.rows(value.body).items():
+        rows[nf.plain(e)] = rows.get(nf.plain(e), Poly()) + h
+    atoms = {gen: None for e in sorted(rows, key=nf.mono_key) for gen, p in e if _is_atom(gen, p)}
+    for x in atoms:
+        if (stage, x) not in choices.inside:
+            found = _alone(raw, backend, stage, x, rows, choices)
+            if found is not None:
+                choices.inside[stage, x] = choices.centre(found)
+
+
+def _alone(
+    raw: Cascade, backend: RawBackend, stage: Node, x: Node, rows: dict[Mono, Poly], choices: Choices
+) -> Choice | None:
+    """The anchor of an element that stands alone in the rows of a stage."""
+    moving = choices.with_exponent(x)
+    if moving:
+        fitting = next((c for c in moving if fits(raw, stage, x, c)), None)
+        return fitting if fitting is not None and _meets_additively(raw, rows, x) else None
+    contexts = [h for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0]))]
+    located = (_plain_choice(c) for h in contexts for c in _locations(backend, h, x, [((x, Fraction(1)),)]))
+    found = next((c for c in located if fits(raw, stage, x, c)), None)
+    return _own_mean(x) if found is None and _meets_additively(raw, rows, x) else found
+
+
+def _is_atom(gen: Node, p: Fraction) -> bool:
+    return can_centre(gen) and gen.op not in ("cast", "sign", "sin", "cos") and p.denominator == 1 and 0 < p <= 12
+
+
+def _plain_choice(choice: Choice) -> Choice:
+    """The choice with fresh axis names undone."""
+    if isinstance(choice, MeanChoice):
+        return replace(choice, weights=nf.plain(choice.weights))
+    return replace(choice, target=nf.plain_axes(choice.target)[0])
+
+
+def _meets_additively(raw: Cascade, rows: dict[Mono, Poly], x: Node) -> bool:
+    """Some e·x^k and e·x^i, i < k, stand with coefficients of which one depends on stage values independently."""
+    for e, h in rows.items():
+        k = dict(e).get(x)
+        if not k:
+            continue
+        rest = tuple(t for t in e if t[0] is not x)
+        for lower in range(int(k)):
+            other = rows.get(nf.mono({**dict(rest), x: Fraction(lower)}) or nf.UNIT)
+            if other and len(nf.rank_factor({nf.UNIT: h, ((x, Fraction(1)),): other})) == 2:
+                return any(raw.scope.uses(gen) for gen in (*h.generators(), *other.generators()))
+    return False
+
+
+def whole_bodies(raw: Cascade, stages: list[Node], choices: Choices) -> None:
+    """Sums of elements, like x - v, that are averaged: centred as one value, not term by term."""
+    for s in stages:
+        body = s.args[0]
+        if (
+            s.attr.kind != "sum"
+            or body.op != "add"
+            or raw.scope.uses(body)
+            or not all(map(raw.scope.varies, body.args))
+        ):
+            continue
+        opaque = any(n.op in ("exp", "where", "cast") or n.is_boolean for n in g.walk(body))
+        if not opaque and can_centre(body) and body not in choices.elements:
+            why = "a combination of elements is centred on its own mean, not term by term"
+            choices.centre(MeanChoice(body, nf.UNIT, why))
+
+
+def means(raw: Cascade, backend: RawBackend, outputs: list[Node], choices: Choices) -> None:
+    """Means that are wanted themselves: anchor plus residual instead of a quotient of sums."""
+    why = "a mean is kept as anchor plus residual, never as a quotient of sums"
+    for node in g.walk(*outputs):
+        if raw.scope.varies(node) or not raw.scope.uses(node) or node.op not in ("mul", "pow", "add"):
+            continue
+        for m, x in _summed_elements(raw, backend, node):
+            if any(c.anchor is ExtremumAnchor for c in choices.elements.get(x, ())):
+                continue
+            unit = choices.units.of(x) if x.op == "pow" else None
+            if unit is not None and unit[0].needed and isinstance(unit[1], Node):
+                continue  # of |x|^p a root is wanted: it is held in units of the elements, like a broken power
+            for weights in ratios(backend, m, [((x, Fraction(1)),)]):
+                if all(w.op != "exp" for w, _ in weights):
+                    choices.centre(MeanChoice(x, weights, why))
+
+
+def _summed_elements(raw: Cascade, backend: RawBackend, node: Node) -> Iterator[tuple[Mono, Node]]:
+    """The terms of a value, with every element whose sum stands in them."""
+    for m, _ in raw.separator.poly(node).ordered():
+        for gen, _p in m:
+            for x, k in backend.monos.get(gen, ()):
+                if k == 1 and _is_atom(x, k) and not _is_integer(x) and _fits(gen, x, raw):
+                    yield m, x
+
+
+def _is_integer(x: Node) -> bool:
+    return x.op == "tensor" and bool(x.attr.domain & {"integer", "bool"})
+
+
+def _fits(total: Node, x: Node, raw: Cascade) -> bool:
+    """Centring must not blow the element up to more axes than it has (a weighted sum over j stays a contraction)."""
+    return total.axes <= x.axes - raw.scope.axes
+
+
+# --- which anchor, where there are several --------------------------------------------------------------------------
+
+
+def settle(raw: Cascade, stages: list[Node], choices: Choices) -> None:
+    """The anchor of every element in every stage that has not chosen one; what serves as a weight stays as it is."""
+    anchors = [c for found in choices.elements.values() for c in found]
+    serving = {gen for c in anchors if isinstance(c, MeanChoice) for gen, _ in c.weights}
+    by_leaf: dict[Node | None, list[Node]] = {}
+    for x in choices.elements:
+        by_leaf.setdefault(next(iter(g.leaves(x)), None), []).append(x)
+    for s in stages:
+        met = dict.fromkeys(x for leaf in (None, *g.leaves(s)) for x in by_leaf.get(leaf, ()))
+        for x in met:
+            known = choices.elements[x]
+            if len(known) > 1 and s.attr.kind == "sum":
+                _about_its_own(raw, s, x, known, choices)
+            if x in serving:
+                choices.inside.pop((s, x), None)
+            elif (s, x) not in choices.inside:
+                best = _best_fitting(raw, s, x, known)
+                if best is not None:
+                    choices.inside[s, x] = best
+
+
+def _best_fitting(raw: Cascade, stage: Node, x: Node, known: list[Choice]) -> Choice | None:
+    """Of the anchors that a stage can read, the first of those whose weight agrees best with the stage's."""
+    fitting = [c for c in known if fits(raw, stage, x, c)]
+    if len(fitting) < 2:
+        return fitting[0] if fitting else None
+    return max(fitting, key=lambda c: _agreement(raw, stage, c))
+
+
+def _about_its_own(raw: Cascade, stage: Node, x: Node, known: list[Choice], choices: Choices) -> None:
+    """A sum under one weight expands about the mean under that weight, also where it subtracts another location."""
+    rests = _weights_of(raw, stage, x)
+    own = next((c for c in known if isinstance(c, MeanChoice) and {frozenset(c.weights)} == rests), None)
+    if own is None:
+        return
+    if fits(raw, stage, x, own):
+        choices.inside[stage, x] = own
+    for key, choice in choices.deviations.items():
+        if key[0] is stage and choice.generator is x and fits(raw, stage, key[1], own):
+            choices.deviations[key] = own
+
+
+def _weights_of(raw: Cascade, stage: Node, x: Node) -> set[frozenset[tuple[Node, Fraction]]]:
+    """What stands beside the generators of x in the rows of a sum's body."""
+    body = raw.value(stage).body
+    mine = {gen for gen, _ in _powers(raw, x)}
+    rows = [] if body is None else [nf.plain(e) for e in raw.separator.rows(body)]
+    return {frozenset(t for t in e if t[0] not in mine) for e in rows if mine & {gen for gen, _ in e}}
+
+
+def fits(raw: Cascade, stage: Node, x: Node, choice: Choice) -> bool:
+    """Whether an expression in the body of a stage is read along all axes of the anchor.
+
+    A contraction that is left open reads an anchor along its own axis only where the expression has that axis.
+    """
+    return choice.axes(raw.axis) <= stage.axes | x.axes
+
+
+def _agreement(raw: Cascade, stage: Node, choice: Choice) -> int:
+    """How well the weight of a mean fits what a stage multiplies its generator by: exactly, partly, not at all."""
+    if stage.attr.kind != "sum" or not isinstance(choice, MeanChoice):
+        return 0
+    weights, x = set(choice.weights), _powers(raw, choice.generator)
+    body = raw.value(stage).body
+    assert body is not None
+    rests = [quotient(nf.plain(e), x) for e in raw.separator.rows(body)]
+    found = [set(rest) for rest in rests if rest is not None]
+    if any(rest == weights for rest in found):
+        return 1000
+    return max((len(weights) for rest in found if weights <= rest), default=-len(weights))
+
+
+def _powers(raw: Cascade, x: Node) -> Mono:
+    one = raw.separator.poly(x).single()
+    return one[1] if one is not None else ((x, Fraction(1)),)
+
+
+__all__ = ["deviations", "elements", "is_extremum", "means", "settle", "whole_bodies"]

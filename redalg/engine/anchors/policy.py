@@ -1,0 +1,254 @@
+"""Where the anchors go (theory, sections 3.1 and 3.3): a policy, decided from the raw normal forms.
+
+Correctness never depends on an anchor, so these rules only serve accuracy and range:
+
+* an exponential e^u whose rate meets a stage value is centred where every exponent is provably <= 0: on the extremum
+  the spec itself subtracts if an order fact proves u <= T under the mask of e^u, else on a running maximum of u there;
+* an element expression that meets stage values additively is centred on a *location* of it, a stage value that moves
+  with it (`redalg.engine.anchors.locations`): an extremum or a weighted mean Σgu/Σg; without one, on its own running
+  mean;
+* an element that is divided by a bound of its size, to a power of two or more, is scaled by that bound;
+* invariants and factors (log l, 1/σ, slopes) are never anchors: they are deferred to finalize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from redalg.algebra import polynomial as nf
+from redalg.algebra.polynomial import Mono, Poly
+from redalg.algebra.signs import NEG
+from redalg.engine.anchors import locations
+from redalg.engine.anchors.choices import BoundedChoice, Choices, TargetChoice
+from redalg.engine.anchors.locations import is_extremum
+from redalg.engine.anchors.units import units
+from redalg.engine.rules.cascade import Cascade, RawBackend
+from redalg.engine.rules.separate import EXPONENT, Centring
+from redalg.graph import node as g
+from redalg.graph.node import Node
+from redalg.graph.plan import COUNT, ScaleAnchor
+
+
+def choose(raw: Cascade, backend: RawBackend, stages: list[Node], outputs: list[Node]) -> Choices:
+    """Anchors for the given (derivable) stages."""
+    choices = Choices()
+    meeting = [s for s in stages if raw.scope.uses(s.args[0])]
+    for body in _bodies(raw, stages):
+        _exponents(raw, body, choices)
+        _scales(raw, body, choices)
+    for s in stages:
+        if s.attr.kind == "sum" and s not in meeting:  # e^x alone is held at the anchor that e^x - D has
+            _exponents(raw, raw.value(s).body or Poly(), choices, known=True)
+    _growths(raw, stages, choices)
+    locations.whole_bodies(raw, stages, choices)
+    sums = [s for s in meeting if s.attr.kind == "sum"]
+    for s in sums:
+        locations.deviations(raw, backend, s, choices)
+    for s in sums:
+        locations.elements(raw, backend, s, raw.value(s), choices)
+    choices.units = units(raw, stages, outputs)
+    locations.means(raw, backend, outputs, choices)
+    locations.settle(raw, stages, choices)
+    _formal(raw, backend, choices)
+    return choices
+
+
+def _bodies(raw: Cascade, stages: list[Node]) -> Iterator[Poly]:
+    """Normal forms of the bodies that meet stage values: sums, and extrema that separate by a factor."""
+    for s in stages:
+        if not raw.scope.uses(s.args[0]):
+            continue
+        if s.attr.kind == "sum":
+            body = raw.value(s).body
+            assert body is not None
+            yield body
+        elif s.attr.kind in ("max", "min"):
+            p = raw.separator.poly(s.args[0])
+            if not raw.separator.mixed_generators(p):
+                yield p
+
+
+# --- exponentials --------------------------------------------------------------------------------------------------
+
+
+def exponent(raw: Cascade, m: Mono) -> Poly:
+    total = Poly()
+    for gen, p in m:
+        if gen.op == "exp":
+            total = total + raw.separator.poly(gen.args[0], EXPONENT).scale(p)
+    return total
+
+
+def normalised(p: Poly) -> tuple[Poly, Fraction]:
+    """(u, λ) with p = λ·u, λ > 0, the leading coefficient of u being ±1."""
+    lead = abs(p.ordered()[0][1])
+    return p.scale(1 / lead), lead
+
+
+def _exponents(raw: Cascade, body: Poly, choices: Choices, known: bool = False) -> None:
+    """Anchors for the exponentials of a body (`known`: for those that have one under some other mask)."""
+    for m in (nf.plain(m) for m, _ in body.ordered()):
+        varying, fixed = raw.separator.split(m)
+        element, context = exponent(raw, varying), exponent(raw, fixed)
+        if not element or any("complex" in leaf.attr.domain for gen, _ in varying for leaf in g.leaves(gen)):
+            continue
+        u, rate = normalised(element)
+        node = nf.poly_node(u)
+        mask = mask_of(varying, raw.backend.centring)
+        if known and (choices.exponent(node, mask) or not choices.with_exponent(node)):
+            continue
+        if (node, mask) not in choices.exponents and not _by_terms(raw, u, mask, choices):
+            target = _target(raw, node, mask, context.scale(-1 / rate))
+            choices.exponents[node, mask] = choices.shared(_exponent_choice(raw, node, target))
+
+
+def _target(raw: Cascade, node: Node, mask: Node, subtracted: Poly) -> Node:
+    """The extremum that the spec itself subtracts, if an order fact proves node <= T under the mask; else one of its
+    own."""
+    located = Poly({k: c for k, c in subtracted.terms.items() if any(is_extremum(gen) for gen, _ in k)})
+    target = nf.poly_node(located)
+    if located and not raw.signs.of(g.sub(target, node), None if mask is g.TRUE else mask) & NEG:
+        return target
+    return _bound_of(raw, node) or raw.value(g.reduction("max", raw.axis, _under(mask, node))).node
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One term of a sum's body: e^(rate·u)·rest under a mask, with its coefficient."""
+
+    stage: Node
+    varying: Mono
+    u: Node  # 0: without an exponential
+    mask: Node
+    rate: Fraction
+    rest: Mono
+    coefficient: Poly
+
+
+def _rows(raw: Cascade, stages: list[Node]) -> Iterator[_Row]:
+    for s in (s for s in stages if s.attr.kind == "sum"):
+        for e, h in raw.separator.rows(raw.value(s).body or Poly()).items():
+            e = nf.plain(e)
+            element, rest = exponent(raw, e), tuple(t for t in e if t[0].op != "exp")
+            u, rate = normalised(element) if element else (Poly(), Fraction(0))
+            mask = mask_of(e, raw.backend.centring)
+            yield _Row(s, e, nf.poly_node(u) if element else g.ZERO, mask, rate, rest, h)
+
+
+def _growths(raw: Cascade, stages: list[Node], choices: Choices) -> None:
+    """Exponentials that stand beside others of the same u, or beside 1, with stage values: e^u - mean e^u.
+
+    At an anchor they are near 1, and what counts is how they differ from it: they are held as e^(u-A) - 1.
+    """
+    rows = list(_rows(raw, stages))
+    alike: dict[tuple[Node, Node, Mono], list[_Row]] = {}
+    for row in rows:
+        alike.setdefault((row.stage, row.mask, row.rest), []).append(row)
+    met: dict[tuple[Node, Node], tuple[Fraction, set[Node]]] = {}
+    for row in rows:
+        if (row.u, row.mask) not in choices.exponents or not raw.scope.uses(row.stage.args[0]):
+            continue
+        found = _growth(raw, row, alike[row.stage, row.mask, row.rest])
+        if found is not None:
+            choices.growths[row.stage, row.u, row.mask], inside = found
+            met[row.u, row.mask] = found[0], inside | met.get((row.u, row.mask), found)[1]
+    for row in rows:  # their means in the same terms
+        unit, inside = met.get((row.u, row.mask), (Fraction(0), set()))
+        if unit and (row.rate / unit).denominator == 1:
+            leaf = g.reduction("sum", raw.axis, nf.mono_node(row.varying))
+            if leaf in inside or not raw.scope.uses(row.stage.args[0]):
+                choices.growths.setdefault((row.stage, row.u, row.mask), unit)
+
+
+def _growth(raw: Cascade, row: _Row, alike: Sequence[_Row]) -> tuple[Fraction, set[Node]] | None:
+    """The least rate beside an exponential, if the others are multiples of it, and what multiplies them; None where
+    their coefficients are no stage values independent of one another."""
+    beside = [r for r in alike if r.u in (row.u, g.ZERO)]
+    unit = min(r.rate for r in beside if r.rate)
+    pairs = nf.rank_factor({((COUNT, r.rate + 1),): r.coefficient for r in beside})
+    inside = {gen for r in beside for m in r.coefficient.terms for gen, p in m if p > 0}
+    whole = all((r.rate / unit).denominator == 1 for r in beside)
+    return (unit, inside) if len(pairs) > 1 and whole and any(map(raw.scope.uses, inside)) else None
+
+
+def mask_of(varying: Mono, centring: Centring) -> Node:
+    """The condition under which a monomial is selected."""
+    return g.logical("and", *(gen for gen, _ in varying if gen.is_boolean and not centring.is_centred(gen)))
+
+
+def _under(mask: Node, node: Node) -> Node:
+    return g.where(mask, node, g.NEG_INF)
+
+
+def _exponent_choice(raw: Cascade, node: Node, target: Node) -> TargetChoice:
+    where = "an extremum the spec takes" if _bound_of(raw, node) is target else "its running maximum"
+    why = f"the exponent is centred on {where}: no exponential exceeds 1"
+    return TargetChoice(node, target, why)
+
+
+def _bound_of(raw: Cascade, node: Node) -> Node | None:
+    """An extremum of the spec that the node never exceeds."""
+    for b in raw.signs.bounds:
+        if b.mask is None and b.extremum not in raw.scope.known:
+            if b.lesser is node and b.greater is b.extremum:
+                return b.extremum
+            if g.neg(b.greater) is node and b.lesser is b.extremum:
+                return g.neg(b.extremum)
+    return None
+
+
+def _by_terms(raw: Cascade, u: Poly, mask: Node, choices: Choices) -> bool:
+    """A sum of exponents of which each has its own extremum is centred term by term: (x - A) + (y - B)."""
+    if len(u) < 2:
+        return False
+    parts = [nf.poly_node(normalised(nf.from_mono(m, c))[0]) for m, c in u.ordered()]
+    known = [choices.exponents.get((p, mask)) for p in parts]
+    targets = [_bound_of(raw, p) if c is None else c.target for p, c in zip(parts, known, strict=True)]
+    if any(t is None for t in targets):
+        return False
+    for part, target in zip(parts, targets, strict=True):
+        assert target is not None
+        choices.exponents.setdefault((part, mask), choices.shared(_exponent_choice(raw, part, target)))
+    return True
+
+
+# --- scales, ties, casts -------------------------------------------------------------------------------------------
+
+
+def _scales(raw: Cascade, body: Poly, choices: Choices) -> None:
+    for m, _ in body.ordered():
+        varying, fixed = raw.separator.split(m)
+        for gen, p in varying:
+            if p < 2 or gen.is_boolean or gen.op == "exp" or gen in choices.scales:
+                continue
+            for bound, q in fixed:
+                if q <= -p and is_extremum(bound) and bound.attr.kind == "max" and _bounds_size(raw, bound, gen):
+                    why = f"a power of {int(p) if p.denominator == 1 else p} could overflow: it is scaled by its bound"
+                    choices.scales[gen] = BoundedChoice(gen, _nonzero(bound), why, ScaleAnchor, bound=bound)
+
+
+def _nonzero(scale: Node) -> Node:
+    """A scale that a piece of zeros has not got yet is 1, so that its elements stay 0 (and not 0/0)."""
+    return g.where(g.compare("eq", scale, g.ZERO), g.ONE, scale)
+
+
+def _bounds_size(raw: Cascade, bound: Node, gen: Node) -> bool:
+    body = bound.args[0]
+    size = gen if gen.op == "abs" or raw.signs.nonnegative(gen) else g.fn("abs", gen)
+    return body is size or body is g.fn("abs", gen)
+
+
+def _formal(raw: Cascade, backend: RawBackend, choices: Choices) -> None:
+    for element, stage in backend.centring.ties.values():
+        known = next((c for c in choices.with_exponent(element) if c.target is stage), None)
+        if known is None:
+            why = "ties with the extremum are counted where it stands"
+            known = TargetChoice(element, stage, why)
+        choices.ties[element, stage] = known
+    for scaled, context in backend.centring.casts.values():
+        big, factor = nf.poly_node(scaled), nf.poly_node(context)
+        why = "rounding is done at the running scale and commutes with it by assumption"
+        scale = g.power(factor, -1)
+        choices.casts[big, factor] = BoundedChoice(big, _nonzero(scale), why, ScaleAnchor, bound=scale)

@@ -1,0 +1,144 @@
+"""Stage values as nodes over slots, in an order of evaluation that keeps digits and range (theory, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from functools import reduce
+from itertools import zip_longest
+
+from redalg.algebra import polynomial as nf
+from redalg.engine.rules.cascade import Cascade
+from redalg.engine.slots import SlotBackend
+from redalg.graph import node as g
+from redalg.graph.node import Node
+from redalg.graph.plan import COUNT, Anchor
+
+
+class Emitter:
+    """Stage nodes replaced by their values over slots; values of earlier passes, as large as they come, by exports."""
+
+    def __init__(self, cascade: Cascade, export: Callable[[Node], Node]) -> None:
+        self.cascade, self.export = cascade, export
+        self.centring = cascade.backend.centring
+        self._memo: dict[Node, Node] = {}
+        self._forms: dict[Node, Node] = {}
+
+    def __call__(self, node: Node) -> Node:
+        stack, entered = [node], set[Node]()
+        while stack:  # chains of stages are as deep as they like
+            n = stack[-1]
+            form = self._opened(n)
+            below = [] if n in self._memo else [a for a in self._read(n, form) if a not in self._memo]
+            if below and n in entered:
+                raise AssertionError("a stage without a form is read: it is its own value")
+            entered.add(n)
+            stack.extend(below)
+            if not below:
+                stack.pop()
+                if n not in self._memo:
+                    args = tuple(self._memo[a] for a in self._read(n, form))
+                    self._memo[n] = args[0] if self._stands(n) else g.rebuild(form, args) if args else form
+        return self._memo[node]
+
+    def _stands(self, node: Node) -> bool:
+        return self.cascade.scope.is_stage(node)
+
+    def _read(self, node: Node, form: Node) -> tuple[Node, ...]:
+        return (form,) if self._stands(node) else form.args
+
+    def result(self, node: Node) -> Node:
+        """A node that is wanted itself: a sum stays a sum also where its slot is held in units of the data."""
+        poly = self.cascade.value(node).poly if self.cascade.scope.is_stage(node) else nf.Poly()
+        if any("positive" in x.attr.domain and x is not COUNT for x in _states(poly)):
+            return self._plain_sum(node, held=True) or self(node)
+        return self(node)
+
+    def _is_quotient_of_values(self, node: Node) -> bool:
+        """(ρ + S·A)/S is emitted as A + ρ/S: the anchor leaves the quotient exactly."""
+        below = [f.args[0] for f in node.args if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0]
+        scope, value = self.cascade.scope, self.cascade.value
+        return any(f is COUNT or scope.is_stage(f) and len(value(f).poly) == 1 for f in below)
+
+    def _plain_sum(self, stage: Node, held: bool = False) -> Node | None:
+        """A sum that is wanted itself stays a sum (exact for integers), also where its mean is held centred."""
+        backend, scope = self.cascade.backend, self.cascade.scope
+        body = stage.args[0]
+        if stage.attr.kind != "sum" or not isinstance(backend, SlotBackend) or scope.uses(body):
+            return None
+        if not scope.varies(body) or not held and not backend.holds_anchor(self.cascade.value(stage).poly):
+            return None
+        slot = backend.sum_slot(((body, Fraction(1)),))
+        return g.mul(COUNT, slot.leaf()) if slot.average else slot.leaf()
+
+    def _opened(self, node: Node) -> Node:
+        """What a node stands for: an export, a stage's value, a quotient that its anchor leaves, or itself."""
+        found = self._forms.get(node)
+        if found is None:
+            found = self._forms[node] = self._open(node)
+        return found
+
+    def _open(self, node: Node) -> Node:
+        scope = self.cascade.scope
+        if scope.is_known(node) and not scope.varies(node):
+            return self.export(node)
+        if scope.is_stage(node):
+            return self._plain_sum(node) or self.cascade.value(node).node
+        if node.op == "mul" and not scope.varies(node) and self._is_quotient_of_values(node):
+            p = self.cascade.separator.poly(node)
+            if len(p) > 1 and self.centring.moves(p):
+                return nf.poly_node(p)
+        return node
+
+
+def _states(poly: nf.Poly) -> set[Node]:
+    return {x for gen in poly.generators() for x in g.leaves(gen, "state")}
+
+
+def in_order(root: Node, anchors: Iterable[Anchor]) -> Node:
+    """The order of evaluation that keeps digits and range (nothing may be re-ordered afterwards).
+
+    Sums that hold both an element and minus its anchor take that difference first; products divide as they multiply,
+    ``a·b/c²`` as ``((a/c)·b)/c``, so that no partial product leaves the range its factors and its result are in.
+    """
+    pairs = {a.generator: a.leaf for a in anchors if not a.divides}
+    done: dict[Node, Node] = {}
+    for node in g.walk(root):
+        args = tuple(done[a] for a in node.args)
+        new = node if args == node.args else Node(node.op, args, node.attr)
+        if node.op == "add":
+            new = _difference_first(new, node, pairs)
+        if node.op == "mul":
+            new = _alternating(new)
+        done[node] = new
+    return done[root]
+
+
+def _alternating(product: Node) -> Node:
+    """``((a/c)·b)/c`` for ``a·b/c²``: small whole powers are repeated factors."""
+    above: list[Node] = []
+    below: list[Node] = []
+    for f in product.args:
+        e = f.args[1].attr if f.op == "pow" and f.args[1].op == "const" else Fraction(1)
+        if e.denominator == 1 and abs(e) <= 4 and (e < 0 or e > 1):
+            (below if e < 0 else above).extend([f.args[0]] * abs(int(e)))
+        else:
+            above.append(f)
+    if not below or len(above) + len(below) < 3:
+        return product
+    divisors = (Node("pow", (f, g.MINUS_ONE)) for f in below)
+    in_turn = (f for pair in zip_longest(above, divisors) for f in pair if f is not None)
+    return reduce(lambda done, f: Node("mul", (done, f)), in_turn)
+
+
+def _difference_first(new: Node, original: Node, pairs: dict[Node, Node]) -> Node:
+    by_original = dict(zip(original.args, new.args, strict=True))
+    for generator, leaf in pairs.items():
+        minus = g.neg(leaf)
+        if generator in by_original and minus in by_original and len(original.args) > 2:
+            rest = [v for k, v in by_original.items() if k not in (generator, minus)]
+            return Node("add", (Node("add", (generator, minus)), *rest))
+    return new
+
+
+__all__ = ["Emitter", "in_order"]

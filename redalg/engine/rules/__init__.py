@@ -1,0 +1,1 @@
+"""How a stage separates into what depends on the element and what depends on stage values."""

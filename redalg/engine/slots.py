@@ -1,0 +1,342 @@
+"""The slot backend: slots of centred generators, and their moves (theory, section 3.1).
+
+What is left of a body after centring, per monomial of centred generators, is a slot; moving an anchor by h maps
+monomials to monomials (binomials, e^{-λh}, ratios), and `closed` adds the slots those images need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import comb
+from typing import Any
+
+from redalg.algebra import polynomial as nf
+from redalg.algebra.polynomial import Mono, Poly
+from redalg.algebra.work import MOVES, SLOTS, within
+from redalg.engine.anchors import ratios
+from redalg.engine.anchors.centred import AnchorSite, label, unscaled
+from redalg.engine.anchors.choices import Choice, TargetChoice
+from redalg.engine.anchors.measured import Measured
+from redalg.engine.anchors.policy import mask_of, normalised
+from redalg.engine.rules.separate import EXPONENT, Separator
+from redalg.graph import node as g
+from redalg.graph.degrees import times
+from redalg.graph.node import Node
+from redalg.graph.operators import Additive, Average, Custom, Operator, Position, Quantifier, Sum, TopK, operator
+from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, Slot, shift
+
+
+@dataclass
+class SlotBackend(Measured):
+    """Collects slots under centred generators."""
+
+    averaged_stages: frozenset[Node] = frozenset()
+    sums: dict[Mono, Slot] = field(default_factory=dict)
+    monos: dict[str, Mono] = field(default_factory=dict)
+    others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
+    counted: dict[str, tuple[AnchorSite, Node]] = field(default_factory=dict)  # product -> anchor, number of factors
+    growing: dict[Node, Fraction] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
+    moved: int = 0  # terms in all moves
+
+    @property
+    def centring(self) -> SlotBackend:
+        return self
+
+    def moves(self, p: Poly) -> bool:
+        """Whether a stage value has a term of the size of the data, which a body's own anchor may cancel.
+
+        Terms with a centred slot in them (residuals, central moments) are of the size of the spread, or less.
+        """
+        centred = {s.leaf() for s in self.sums.values() if s.anchors and s.average}
+        leaves = [{x for gen, _ in m for x in g.leaves(gen, "state") if x is not COUNT} for m in p.terms]
+        return any(held and not held & centred for held in leaves)
+
+    # --- terms of a body ---
+
+    def terms(self, varying: Mono, separator: Separator, stage: Node) -> list[tuple[Mono, Poly]]:
+        """A monomial of a sum's body over centred generators; e^(u-A) as (e^(u-A) - 1) + 1 where it is near 1."""
+        centred, factor = self.term(varying, separator)
+        for gen, p in centred:
+            found = self.role_of(gen)
+            if found is None or found[1] != "exponent":
+                continue
+            site, _, names = found
+            unit = self.choices.growths.get((stage, site.choice.generator, mask_of(nf.plain(varying), self)))
+            if unit is not None and (p / unit).denominator == 1:
+                growth, k = g.rename_axes(self._growth(site, unit), names), int(p / unit)
+                rest = tuple(t for t in centred if t[0] is not gen)
+                powers = [nf.mono_mul(rest, ((growth, Fraction(i)),) if i else nf.UNIT) for i in range(k + 1)]
+                return [(m, factor.scale(Fraction(comb(k, i)))) for i, m in enumerate(powers) if m is not None]
+        return [(centred, factor)]
+
+    def _growth(self, site: AnchorSite, unit: Fraction) -> Node:
+        """e^(u-A) - 1, also for an element that is -oo where the anchor is."""
+        u = site.choice.generator
+        difference = g.fn("expm1", g.mul(g.const(unit), g.sub(u, site.leaf)))
+        growth = g.where(g.compare("eq", u, g.NEG_INF), g.MINUS_ONE, difference)
+        self.centred[growth] = (site, "growth")
+        self.growing[growth] = unit
+        return growth
+
+    def term(self, varying: Mono, separator: Separator) -> tuple[Mono, Poly]:
+        """Centre the exponentials and scaled powers of a monomial; the factor goes to the coefficient."""
+        _, undo = nf.plain_axes(nf.mono_node(varying))
+        if undo:
+            fresh = {v: k for k, v in undo.items()}
+            plain, factor = self.term(nf.renamed(varying, undo), separator)
+            return nf.renamed(plain, fresh), Poly({nf.renamed(m, fresh): c for m, c in factor.terms.items()})
+        factor = nf.constant(1)
+        kept: dict[Node, Fraction] = {}
+        rates = self._rates(exponent_of(separator, varying), mask_of(varying, self))
+        for gen, p in varying:
+            scale = self.choices.scales.get(gen) if self.choices.units.of(gen) is None else None
+            if gen.op == "exp" and rates and not separator.centring.is_centred(gen):
+                continue
+            if scale is not None and p >= 2:
+                site = self.site(scale)
+                new = g.div(gen, site.leaf)
+                self.centred[new] = (site, "scale")
+                kept[new] = p
+                ratio = nf.generator(unscaled(scale.bound), p)
+                factor = factor * ratio * _power(self.separator_poly(scale.bound), p, scale.bound)
+            else:
+                kept[gen] = kept.get(gen, Fraction(0)) + p
+        for choice, lam in rates:
+            site = self.site(choice)
+            new = g.fn("exp", g.sub(choice.generator, site.leaf))
+            self.centred[new] = (site, "exponent")
+            kept[new] = lam
+            factor = factor * _exp_poly(self.value_at(site).scale(lam))
+        result = nf.mono(kept)
+        assert result is not None
+        return self.in_units(result, factor)
+
+    def _rates(self, rate: Poly, mask: Node) -> list[tuple[Choice, Fraction]]:
+        """The anchors of an exponent with their coefficients: of the whole, else of its terms."""
+        if not rate:
+            return []
+        whole = len(rate) == 1 or self.choices.exponent(nf.poly_node(normalised(rate)[0]), mask) is not None
+        pieces = [rate] if whole else [nf.from_mono(m, c) for m, c in rate.ordered()]
+        found = [(self.choices.exponent(nf.poly_node(u), mask), lam) for u, lam in map(normalised, pieces)]
+        return [(c, lam) for c, lam in found if c is not None] if all(c for c, _ in found) else []
+
+    def leaf(self, varying: Mono, stage: Node) -> Poly:
+        slot = self.sum_slot(varying, average=stage in self.averaged_stages)
+        leaf = nf.generator(slot.leaf())
+        return leaf * nf.generator(COUNT) if slot.average else leaf
+
+    def sum_slot(self, varying: Mono, average: bool = False) -> Slot:
+        found = self.sums.get(varying)
+        if found is None:
+            found_roles = [r for r in (self.role_of(gen) for gen, _ in varying) if r is not None]
+            roles = [role for _, role, _ in found_roles]
+            scaled = any(role != "power" for role in roles) or any(gen.op == "exp" for gen, _ in varying)
+            about_mean = any(site.choice.anchor is MeanAnchor for site, role, _ in found_roles if role == "power")
+            average = not scaled and (average or about_mean)
+            lift = self.lifted(varying)
+            name = self.fresh(("avg_" if average else "sum_") + "_".join(self._word(gen, p) for gen, p in varying))
+            sites = [*(site for site, _, _ in found_roles), *self.units_in(varying)]
+            anchors = tuple(dict.fromkeys(site.name for site in sites))
+            axes = self.ordered_axes(lift.axes - frozenset(self.axis))
+            found = Slot(name, (Sum(), Average())[average], axes, (lift,), (name,), _domain(lift), anchors)
+            self.sums[varying] = found
+            self.monos[name] = varying
+            within(len(self.sums), SLOTS, "slots in one pass")
+        return found
+
+    def _word(self, gen: Node, p: Fraction) -> str:
+        found = self.role_of(gen)
+        base, role = (found[0].choice.generator, found[1]) if found else (gen, "")
+        word = {"exponent": "exp", "tie": "tie"}.get(role, "") or label(base)
+        return word + (str(p) if p != 1 and p.denominator == 1 and p > 0 and role != "exponent" else "")
+
+    def slot(
+        self, kind: str, *lift: Node, ignore_nan: bool = False, extra: Any = None, varying: Mono | None = None
+    ) -> Node:
+        op = operator(kind, "ignore_nan" if ignore_nan else extra)
+        key = (replace(op, axis="") if isinstance(op, TopK) else op, lift)
+        found = self.others.get(key)
+        if found is None:
+            found = self._other(op, lift)
+            if varying is not None:
+                moved = [r[0].name for r in (self.role_of(gen) for gen, _ in varying) if r is not None]
+                found = replace(found, anchors=tuple(dict.fromkeys(moved)))
+                self.monos[found.name] = varying
+            self.others[key] = found
+        leaf = found.leaf(extra[1] if isinstance(op, Custom) else int(kind in g.POSITIONS))
+        if isinstance(op, TopK):  # the same slot may be read along another name of the new axis
+            leaf = g.rename_axes(leaf, {leaf.attr.axes[-1]: op.axis})
+        return leaf
+
+    def _other(self, op: Operator, lift: tuple[Node, ...]) -> Slot:
+        """A slot that is no sum, under a fresh name."""
+        name = self.fresh(f"{op.kind}_{label(lift[0])}")
+        axes = self.ordered_axes(frozenset().union(*(x.axes for x in lift)) - frozenset(self.axis))
+        domain = frozenset({"bool"}) if isinstance(op, Quantifier) else _domain(lift[0])
+        return Slot(name, op, axes, lift, _parts(name, op, len(lift)), domain)
+
+    def ratio(self, varying: Node, fixed: Node, mask: Node | None, count: Node) -> Node | None:
+        """Π x·h over the elements under a mask, held as P = Π x/A at A = 1/h; `count`: how many they are.
+
+        It moves by (A/A')^count. Where 1/h is no number, or 0, A is the largest |x| and h·A stands outside the product.
+        """
+        if not ratios.has_anchor(varying, fixed) or not self._counts(count):
+            return None
+        size = g.fn("abs", varying)
+        largest = self.slot("max", size if mask is None else g.where(mask, size, g.ZERO))
+        site = self.site(self.choices.shared(ratios.centre(varying, fixed, largest)))
+        lift = g.div(varying, site.leaf)
+        leaf = self.slot("prod", lift if mask is None else g.where(mask, lift, g.ONE))
+        key = next(k for k, s in self.others.items() if s.parts[0] == leaf.attr.name)
+        self.others[key] = replace(self.others[key], anchors=(site.name,))
+        self.counted[self.others[key].name] = (site, count)
+        return g.mul(leaf, g.power(ratios.outside(fixed, count, site.leaf), count))
+
+    def _counts(self, count: Node) -> bool:
+        """Whether a node is the count, or a sum over the elements that no anchor moves."""
+        held = {s.leaf(): s for s in self.sums.values() if not s.average and not s.anchors}
+        return count is COUNT or count in held
+
+    # --- moves ---
+
+    def closed(self) -> list[Slot]:
+        """All slots with their moves; adds the slots that moves need."""
+        done: dict[str, Slot] = {}
+        while True:
+            todo = [m for m, s in self.sums.items() if s.name not in done]
+            if not todo:
+                break
+            for m in todo:
+                slot = self.sums[m]
+                done[slot.name] = replace(slot, moves=self._moves(m, slot))
+        others = [
+            replace(s, moves=self._moves(self.monos.get(s.name, ()), s)) if s.anchors else s
+            for s in self.others.values()
+        ]
+        return [*others, *done.values()]
+
+    def _moves(self, m: Mono, slot: Slot) -> tuple[Move, ...]:
+        if not slot.anchors:
+            return ()
+        if slot.name in self.counted:
+            site, count = self.counted[slot.name]
+            return (Move(g.power(shift(site.name, site.axes), count), slot.name),)
+        images: dict[Mono, list[Node]] = {(): [g.ONE]}
+        for gen, p in m:
+            powers = self._image(gen, p)
+            grown: dict[Mono, list[Node]] = {}
+            for base, coefficients in images.items():
+                for extra, c in powers:
+                    product = nf.mono_mul(base, extra)
+                    assert product is not None
+                    grown.setdefault(product, []).extend(g.mul(k, c) for k in coefficients)
+            images = grown
+        self.moved += len(images)
+        within(self.moved, MOVES, "terms in the moves of one pass")
+        moves = []
+        for image, coefficients in sorted(images.items(), key=lambda t: nf.mono_key(t[0])):
+            if not isinstance(slot.op, Additive):  # scaled by a non-negative factor: the slot itself
+                reached = slot
+            elif image:
+                reached = self.sum_slot(image)
+            moves.append(Move(g.add(*coefficients), reached.name if image else "n"))
+        return tuple(moves)
+
+    def _image(self, gen: Node, p: Fraction) -> list[tuple[Mono, Node]]:
+        found = self.role_of(gen)
+        if found is None:
+            return [(((gen, p),), g.ONE)]
+        site, role, names = found
+        h = g.rename_axes(shift(site.name, site.axes), names)
+        one: Mono = ((gen, p),)
+        if role == "exponent":
+            return [(one, g.fn("exp", g.mul(g.const(-p), h)))]
+        if role == "tie":
+            return [(one, g.where(g.compare("eq", h, g.ZERO), g.ONE, g.ZERO))]
+        if role == "scale":
+            return [(one, g.power(h, times(p, self.degree_of(gen))))]
+        if role == "growth":  # e^(u-A') - 1 = e^-h·(e^(u-A) - 1) + (e^-h - 1)
+            rate = g.mul(g.const(-self.growing[g.rename_axes(gen, {v: k for k, v in names.items()})]), h)
+            moved, apart = g.fn("exp", rate), g.fn("expm1", rate)
+            return [
+                (
+                    ((gen, Fraction(i)),) if i else (),
+                    g.mul(g.const(comb(int(p), i)), g.power(moved, i), g.power(apart, int(p) - i)),
+                )
+                for i in range(int(p) + 1)
+            ]
+        k, ratio = int(p), g.ONE
+        for of in self.units_in(one):  # (x - A')/S' = (S/S')·(x - A)/S - h/S'
+            unit_leaf, ratio = (g.rename_axes(x, names) for x in (of.leaf, shift(of.name, of.axes)))
+            h = g.div(h, unit_leaf)
+        out: list[tuple[Mono, Node]] = []
+        for i in range(k + 1):
+            power: Mono = ((gen, Fraction(i)),) if i else ()
+            out.append((power, g.mul(g.const(comb(k, i)), g.power(ratio, i), g.power(g.neg(h), k - i))))
+        return out
+
+    def anchors(self, separator: Separator, emit: Callable[[Node], Node]) -> list[Anchor]:
+        """The anchors in use, with target or shift over slots."""
+        out: list[Anchor] = []
+        while len(out) < len(self.sites):  # weights may bring their own anchors
+            site = list(self.sites.values())[len(out)]
+            c = site.choice
+            if isinstance(c, TargetChoice):
+                target = emit(c.target)
+                out.append(c.anchor(site.name, site.axes, emit(c.generator), target, c.why))
+            else:
+                weights, _ = self.term(c.weights, separator)
+                _, of_weights = self.in_units(self.bare(weights), nf.constant(1))
+                gen = g.sub(c.generator, site.leaf)
+                self.centred[gen] = (site, "power")
+                bare = nf.mono_mul(self.bare(weights), ((gen, Fraction(1)),))
+                whole, of_whole = self.in_units(bare or nf.UNIT, nf.constant(1))
+                unit = g.div(nf.poly_node(of_whole), nf.poly_node(of_weights))
+                step = g.mul(unit, self._ratio(self.sum_slot(whole), weights))
+                out.append(MeanAnchor(site.name, site.axes, emit(c.generator), step, c.why))
+        return out
+
+    def _ratio(self, top: Slot, weights: Mono) -> Node:
+        if not weights:
+            return top.leaf() if top.average else g.div(top.leaf(), COUNT)
+        bottom = self.sum_slot(weights)
+        n = {(True, False): COUNT, (False, True): g.power(COUNT, -1)}.get((top.average, bottom.average), g.ONE)
+        return g.mul(n, g.div(top.leaf(), bottom.leaf()))
+
+
+def _parts(name: str, op: Operator, width: int) -> tuple[str, ...]:
+    if isinstance(op, Position):
+        return (f"{name}_value", name)
+    if isinstance(op, TopK):
+        return (f"{name}_values", f"{name}_indices")
+    return tuple(f"{name}_{i}" for i in range(width)) if width > 1 else (name,)
+
+
+def exponent_of(separator: Separator, m: Mono) -> Poly:
+    total = Poly()
+    for gen, p in m:
+        if gen.op == "exp" and not separator.centring.is_centred(gen):
+            total = total + separator.poly(gen.args[0], EXPONENT).scale(p)
+    return total
+
+
+def _power(p: Poly, e: Fraction, node: Node) -> Poly:
+    one = p.single()
+    return nf.from_mono(nf.mono_pow(one[1], e)) if one is not None and one[0] == 1 else nf.generator(node, e)
+
+
+def _exp_poly(p: Poly) -> Poly:
+    """exp of a polynomial as a monomial of exponential generators."""
+    out = nf.constant(1)
+    for m, c in p.ordered():
+        out = out * nf.generator(g.fn("exp", nf.mono_node(m)), c)
+    return out
+
+
+def _domain(lift: Node) -> frozenset[str]:
+    return frozenset({"complex"}) if nf.may_be_complex(lift) else frozenset()
+
+
+__all__ = ["SlotBackend", "exponent_of"]

@@ -1,0 +1,1 @@
+"""Forms in words and formulas, computed from their plans."""

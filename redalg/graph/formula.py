@@ -1,0 +1,109 @@
+"""Formulas of the table of functions: text over x and y as graph nodes, and their values in any arithmetic."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Any, Protocol
+
+from redalg.graph import node as g
+from redalg.graph.functions import COMPUTED, FUNCTIONS
+from redalg.graph.node import Node
+
+X, Y = g.state("x"), g.state("y")
+_NAMES = {"x": X, "y": Y, "pi": g.special("pi")}
+_BINARY: dict[type, Callable[[Node, Node], Node]] = {
+    ast.Add: g.add,
+    ast.Sub: g.sub,
+    ast.Mult: g.mul,
+    ast.Div: g.div,
+    ast.Pow: g.power,
+}
+
+
+@cache
+def formula(text: str) -> Node:
+    """The node of a formula over the leaves `X` and `Y`.
+
+    >>> formula("1/(exp(-x) + 1)").op
+    'pow'
+    """
+    return _node(ast.parse(text, mode="eval").body)
+
+
+def _node(e: Any) -> Node:
+    if isinstance(e, ast.Constant):
+        return g.const(Fraction(str(e.value)))
+    if isinstance(e, ast.Name):
+        return _NAMES[e.id]
+    if isinstance(e, ast.UnaryOp):
+        return g.neg(_node(e.operand))
+    if isinstance(e, ast.BinOp):
+        return _BINARY[type(e.op)](_node(e.left), _node(e.right))
+    args = [_node(a) for a in e.args]
+    return g.extremum(e.func.id, *args) if e.func.id in ("maximum", "minimum") else g.fn(e.func.id, *args)
+
+
+def applied(text: str, x: Node, y: Node | None = None) -> Node:
+    """The formula at a node (and at the value there).
+
+    >>> from redalg.graph.node import tensor
+    >>> applied("exp(x) - 1", tensor("t")) is g.sub(g.fn("exp", tensor("t")), g.ONE)
+    True
+    """
+    return g.substitute(formula(text), {X: x} if y is None else {X: x, Y: y})
+
+
+def spelled_out(root: Node) -> Node:
+    """The node with every function that is computed by a formula replaced by it."""
+    new: dict[Node, Node] = {}
+    for node in g.walk(root, done=new):
+        args = tuple(new[a] for a in node.args)
+        same = node if args == node.args else Node(node.op, args, node.attr)
+        new[node] = applied(COMPUTED[node.op], *args) if node.op in COMPUTED else same
+    return new[root]
+
+
+class Operations(Protocol):
+    """What a formula needs of an arithmetic."""
+
+    def number(self, value: Fraction) -> Any: ...
+    def special(self, name: str) -> Any: ...
+    def add(self, terms: Sequence[Any]) -> Any: ...
+    def mul(self, factors: Sequence[Any]) -> Any: ...
+    def power(self, base: Any, exponent: Any) -> Any: ...
+    def extremum(self, op: str, a: Any, b: Any) -> Any: ...
+    def unary(self, name: str, x: Any) -> Any: ...
+
+
+def evaluated(text: str, operations: Operations, x: Any, y: Any = None) -> Any:
+    """The value of a formula in an arithmetic; every part is computed once."""
+    values: dict[Node, Any] = {X: x, Y: y}
+    root = formula(text)
+    for node in g.walk(root, done=values):
+        rule = _EVALUATED.get(node.op)
+        args = [values[a] for a in node.args]
+        values[node] = operations.unary(node.op, *args) if rule is None else rule(operations, node, args)
+    return values[root]
+
+
+def _extremum(o: Operations, node: Node, args: list[Any]) -> Any:
+    found = args[0]
+    for a in args[1:]:
+        found = o.extremum(node.op, found, a)
+    return found
+
+
+_EVALUATED: Mapping[str, Callable[[Operations, Node, list[Any]], Any]] = {
+    "const": lambda o, node, args: o.number(node.attr),
+    "special": lambda o, node, args: o.special(node.attr),
+    "add": lambda o, node, args: o.add(args),
+    "mul": lambda o, node, args: o.mul(args),
+    "pow": lambda o, node, args: o.power(*args),
+    "maximum": _extremum,
+    "minimum": _extremum,
+}
+
+__all__ = ["COMPUTED", "FUNCTIONS", "Operations", "X", "Y", "applied", "evaluated", "formula", "spelled_out"]

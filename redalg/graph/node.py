@@ -1,0 +1,445 @@
+"""The shared graph: hash-consed expression nodes that everything after the spec language works on.
+
+SymPy expressions are trees on which most walks are exponential in a cascade's depth. A `Node` is built once per
+structure (equal structure is the *same object*), so every walk memoised by node is linear in the size of the graph.
+
+Operations (the whole language; `attr` in brackets)::
+
+    const [Fraction]                      special ["oo" "-oo" "nan" "pi" "e" "i"]     true  false
+    tensor [Decl]  state [Decl]           index [axis]  size [axis]
+    add  mul  (n-ary)                     pow (base, exponent)
+    <name> in UNARY (one argument)        maximum  minimum (n-ary)
+    (pow2, the unit of a scale anchor, is the engine's: no spec has it)
+    where (condition, then, else)         eq ne lt le (two arguments)   and or (n-ary)   not
+    cast [dtype name]
+    reduce [Reduce]  (bodies)             kinds: sum prod max min any all argmax argmin
+                                          topk_values topk_indices (extra = (k, new axis))
+                                          monoid (extra = (Monoid, part))
+
+`gt`/`ge` are `lt`/`le` with the arguments exchanged; `sqrt(x)` is `pow(x, 1/2)`; a mean is a sum over a size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import weakref
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+from redalg.graph.functions import UNARY
+
+COMPARISONS = frozenset({"eq", "ne", "lt", "le"})
+POSITIONS = ("argmax", "argmin", "topk_indices")  # reductions whose values are places along an axis
+WRITTEN = 1 << 17  # bits of a power of constants that is written out; larger ones stay powers
+BOOLEAN = COMPARISONS | {"and", "or", "not", "true", "false"}
+
+
+@dataclass(frozen=True)
+class Decl:
+    """A named array: its axes in order and its domain (words: `redalg.graph.intervals`, `redalg.language.leaves`).
+
+    `array` names the tensor whose array this one is, where a spec reads that tensor along other axes a second time:
+    what holds for any two tensors holds for them, and only the arrays of a call know that they are one.
+    """
+
+    name: str
+    axes: tuple[str, ...] = ()
+    domain: frozenset[str] = frozenset()
+    array: str = ""
+
+    def __str__(self) -> str:
+        name = self.array or self.name
+        return f"{name}[{','.join(self.axes)}]" if self.axes else name
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """What a `reduce` node does: the kind, the axes (one composite axis, row-major) and what the kind needs beside."""
+
+    kind: str
+    axes: tuple[str, ...]
+    extra: Any = None
+
+
+class Node:
+    """One operation. Immutable and interned: `a is b` exactly when the structures are equal."""
+
+    __slots__ = ("op", "args", "attr", "axes", "digest", "order", "__weakref__")
+    op: str
+    args: tuple[Node, ...]
+    attr: Any
+    axes: frozenset[str]
+    digest: bytes
+    order: bytes  # the digest without the numbers of copies of axes: ``g~1`` is ordered, and so rounded, as ``g`` is
+
+    _interned: weakref.WeakValueDictionary[tuple[Any, ...], Node] = weakref.WeakValueDictionary()
+
+    def __new__(cls, op: str, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
+        key = (op, tuple(map(id, args)), attr)
+        found = cls._interned.get(key)
+        if found is not None:
+            return found
+        node = object.__new__(cls)
+        node.op, node.args, node.attr = op, args, attr
+        node.axes = _free_axes(op, args, attr)
+        text = _text(attr)
+        node.digest = node.order = _digest(op, text, [a.digest for a in args])
+        if "~" in text or any(a.order is not a.digest for a in args):
+            node.order = _digest(op, _COPY.sub("", text), [a.order for a in args])
+        return cls._interned.setdefault(key, node)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Node, (self.op, self.args, self.attr)
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Node:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Node {self.op} {self.attr if self.attr is not None else ''} #{self.digest.hex()[:8]}>"
+
+    @property
+    def is_boolean(self) -> bool:
+        if self.op in BOOLEAN:
+            return True
+        if self.op == "where":
+            return self.args[1].is_boolean and self.args[2].is_boolean
+        if self.op == "reduce":
+            return self.attr.kind in ("any", "all")
+        return self.op in ("tensor", "state") and "bool" in self.attr.domain
+
+
+def _free_axes(op: str, args: tuple[Node, ...], attr: Any) -> frozenset[str]:
+    if op in ("tensor", "state"):
+        return frozenset(attr.axes)
+    if op == "index":
+        return frozenset({attr})
+    free: frozenset[str] = frozenset().union(*(a.axes for a in args)) if args else frozenset()
+    if op == "reduce":
+        free -= frozenset(attr.axes)
+        if attr.kind.startswith("topk"):
+            free |= {attr.extra[1]}
+    return free
+
+
+def _written(attr: Any) -> str:
+    """The text of an attribute; of constants that Python does not print in decimals, in hexadecimals."""
+    if isinstance(attr, Fraction) and max(attr.numerator.bit_length(), attr.denominator.bit_length()) > 1 << 13:
+        return f"{attr.numerator:x}/{attr.denominator:x}"
+    return repr(attr)
+
+
+def _text(attr: Any) -> str:
+    return f"{attr}{sorted(attr.domain)}{attr.array and attr.name}" if isinstance(attr, Decl) else _written(attr)
+
+
+def _digest(op: str, text: str, args: Iterable[bytes]) -> bytes:
+    h = hashlib.blake2b(f"{op}|{text}|".encode(), digest_size=16)
+    for a in args:
+        h.update(a)
+    return h.digest()
+
+
+_COPY = re.compile(r"~\d+")
+
+
+# --- constructors: flatten, fold constants, collect; they never use a law that fails for infinities or NaN ---------
+
+TRUE, FALSE = Node("true"), Node("false")
+
+
+def const(value: int | Fraction) -> Node:
+    return Node("const", (), Fraction(value))
+
+
+def special(name: str) -> Node:
+    return Node("special", (), name)
+
+
+ZERO, ONE, MINUS_ONE, HALF = const(0), const(1), const(-1), const(Fraction(1, 2))
+INF, NEG_INF = special("oo"), special("-oo")
+
+
+def is_const(node: Node, value: int | Fraction | None = None) -> bool:
+    return node.op == "const" and (value is None or node.attr == value)
+
+
+def _sorted(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    return tuple(sorted(nodes, key=lambda n: (n.order, n.digest)))
+
+
+def _split_coefficient(term: Node) -> tuple[Fraction, Node]:
+    if term.op == "const":
+        return term.attr, ONE
+    if term.op == "mul" and term.args[0].op == "const":
+        rest = term.args[1:]
+        return term.args[0].attr, rest[0] if len(rest) == 1 else Node("mul", rest)
+    return Fraction(1), term
+
+
+def add(*terms: Node) -> Node:
+    """Sum with like terms collected, in canonical order. ``add(x, x) -> 2*x``; ``add() -> 0``."""
+    total: dict[Node, Fraction] = {}
+    stack = list(reversed(terms))
+    while stack:
+        term = stack.pop()
+        if term.op == "add":
+            stack.extend(reversed(term.args))
+            continue
+        c, body = _split_coefficient(term)
+        total[body] = total.get(body, Fraction(0)) + c
+    parts = [mul(const(c), body) for body, c in total.items() if c]
+    if not parts:
+        return ZERO
+    return parts[0] if len(parts) == 1 else Node("add", _sorted(parts))
+
+
+def mul(*factors: Node) -> Node:
+    """Product with constants folded and powers of one base merged, constant first."""
+    c = Fraction(1)
+    powers: dict[Node, Node] = {}
+    stack = list(reversed(factors))
+    while stack:
+        f = stack.pop()
+        if f.op == "mul":
+            stack.extend(reversed(f.args))
+        elif f.op == "const":
+            c *= f.attr
+        else:
+            base, e = (f.args[0], f.args[1]) if f.op == "pow" and f.args[1].op == "const" else (f, ONE)
+            powers[base] = add(powers[base], e) if base in powers else e
+    if c == 0:
+        return ZERO
+    parts = [power(b, e) for b, e in powers.items() if not is_const(e, 0)]
+    if not parts:
+        return const(c)
+    if c != 1:
+        if len(parts) == 1 and parts[0].op == "add":
+            return add(*(mul(const(c), t) for t in parts[0].args))
+        return Node("mul", (const(c), *_sorted(parts)))
+    return parts[0] if len(parts) == 1 else Node("mul", _sorted(parts))
+
+
+def power(base: Node, exponent: Node | int | Fraction) -> Node:
+    """The power, folded where that holds for infinities and NaN too; see the rules per operation of the base below."""
+    e = exponent if isinstance(exponent, Node) else const(exponent)
+    if is_const(e, 1):
+        return base
+    if is_const(e, 0) or is_const(base, 1):
+        return ONE
+    rule = _POWERS.get(base.op) if e.op == "const" else None
+    folded = rule(base, e) if rule is not None else None
+    return Node("pow", (base, e)) if folded is None else folded
+
+
+def is_written_out(base: Fraction, e: Fraction) -> bool:
+    """Whether a whole power of a constant has few enough digits to be a constant."""
+    size = max(base.numerator.bit_length(), base.denominator.bit_length()) - 1
+    return e.denominator == 1 and size * abs(e) <= WRITTEN
+
+
+def _power_of_constant(base: Node, e: Node) -> Node | None:
+    if is_written_out(base.attr, e.attr) and (base.attr or e.attr > 0):
+        return const(base.attr ** int(e.attr))
+    return None
+
+
+def _power_of_power(base: Node, e: Node) -> Node | None:
+    """``(x^m)^n = x^(m·n)`` for whole exponents."""
+    inner = base.args[1]
+    if inner.op == "const" and inner.attr.denominator == 1 and e.attr.denominator == 1:
+        return power(base.args[0], const(inner.attr * e.attr))
+    return None
+
+
+def _power_of_product(base: Node, e: Node) -> Node | None:
+    """Distributed for negative whole exponents; ``(n·t)^q = n^q·t^q`` for state parts n positive by their nature."""
+    if e.attr.denominator == 1 and e.attr < 0:
+        return mul(*(power(f, e) for f in base.args))
+    positive = [f for f in base.args if f.op == "state" and "positive" in f.attr.domain]
+    if not positive:
+        return None
+    rest = mul(*(f for f in base.args if f not in positive))
+    return mul(*(power(f, e) for f in positive), power(rest, e))
+
+
+# base's operation -> its power to a constant exponent, or None where no rule holds
+_POWERS: dict[str, Callable[[Node, Node], Node | None]] = {
+    "const": _power_of_constant,
+    "pow": _power_of_power,
+    "mul": _power_of_product,
+}
+
+
+def neg(node: Node) -> Node:
+    return mul(MINUS_ONE, node)
+
+
+def sub(a: Node, b: Node) -> Node:
+    return add(a, neg(b))
+
+
+def div(a: Node, b: Node) -> Node:
+    return mul(a, power(b, -1))
+
+
+def fn(name: str, arg: Node) -> Node:
+    if name == "exp" and is_const(arg, 0):
+        return ONE
+    if name == "log" and is_const(arg, 1):
+        return ZERO
+    return Node(name, (arg,))
+
+
+def where(condition: Node, then: Node, other: Node) -> Node:
+    if condition is TRUE or then is other:
+        return then
+    return other if condition is FALSE else Node("where", (condition, then, other))
+
+
+def logical(op: str, *args: Node) -> Node:
+    """`and` / `or`, flattened, without duplicates and neutral elements."""
+    neutral, absorbing = (TRUE, FALSE) if op == "and" else (FALSE, TRUE)
+    parts: dict[Node, None] = {}
+    for a in args:
+        for p in a.args if a.op == op else (a,):
+            if p is absorbing:
+                return absorbing
+            if p is not neutral:
+                parts[p] = None
+    if not parts:
+        return neutral
+    return next(iter(parts)) if len(parts) == 1 else Node(op, _sorted(parts))
+
+
+def negate(condition: Node) -> Node:
+    """Logical not. An order comparison is not reversed: with NaN, not (a < b) differs from b <= a."""
+    if condition is TRUE:
+        return FALSE
+    if condition is FALSE:
+        return TRUE
+    if condition.op == "not":
+        return condition.args[0]
+    if condition.op in ("eq", "ne"):
+        return Node("ne" if condition.op == "eq" else "eq", condition.args)
+    return Node("not", (condition,))
+
+
+def compare(op: str, a: Node, b: Node) -> Node:
+    if op in ("gt", "ge"):
+        op, a, b = {"gt": "lt", "ge": "le"}[op], b, a
+    if op in ("eq", "ne"):
+        a, b = _sorted((a, b))
+    if a.op == "const" and b.op == "const":
+        holds = {"eq": a.attr == b.attr, "ne": a.attr != b.attr, "lt": a.attr < b.attr, "le": a.attr <= b.attr}[op]
+        return TRUE if holds else FALSE
+    return Node(op, (a, b))
+
+
+def extremum(op: str, *args: Node) -> Node:
+    """`maximum` or `minimum` of several arguments, flattened and without duplicates."""
+    parts = dict.fromkeys(p for a in args for p in (a.args if a.op == op else (a,)))
+    return next(iter(parts)) if len(parts) == 1 else Node(op, _sorted(parts))
+
+
+def tensor(name: str, axes: Iterable[str] = (), domain: Iterable[str] = ()) -> Node:
+    return Node("tensor", (), Decl(name, tuple(axes), frozenset(domain)))
+
+
+def state(name: str, axes: Iterable[str] = (), domain: Iterable[str] = ()) -> Node:
+    """A leaf that stands for a named part of a state (a slot, an anchor, a shift of an anchor)."""
+    return Node("state", (), Decl(name, tuple(axes), frozenset(domain)))
+
+
+def reduction(kind: str, axes: Iterable[str], *bodies: Node, extra: Any = None) -> Node:
+    return Node("reduce", tuple(bodies), Reduce(kind, tuple(axes), extra))
+
+
+def size(axes: Iterable[str]) -> Node:
+    return mul(*(Node("size", (), a) for a in axes))
+
+
+# --- walks ---------------------------------------------------------------------------------------------------------
+
+
+def walk(*roots: Node, done: Container[object] = ()) -> Iterator[Node]:
+    """Every node below the roots once, arguments before the nodes that use them (deterministic order).
+
+    What is in `done` is not entered; it may grow on the way. No walk recurses, however deep a chain of stages is.
+    """
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen and node not in done:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+
+
+def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
+    """The same operation on other arguments, through the constructors that simplify."""
+    if args == node.args:
+        return node
+    simple: dict[str, Callable[..., Node]] = {"add": add, "mul": mul, "pow": power, "where": where}
+    if node.op in simple:
+        return simple[node.op](*args)
+    if node.op in UNARY:
+        return fn(node.op, *args)
+    if node.op in ("and", "or"):
+        return logical(node.op, *args)
+    if node.op == "not":
+        return negate(*args)
+    if node.op in COMPARISONS:
+        return compare(node.op, *args)
+    if node.op in ("maximum", "minimum"):
+        return extremum(node.op, *args)
+    return Node(node.op, args, node.attr)
+
+
+def substitute(root: Node, mapping: dict[Node, Node], raw: bool = False) -> Node:
+    """Replace nodes (whole subgraphs) by others; `raw` rebuilds without simplification, keeping evaluation order."""
+    new = dict(mapping)
+    for node in walk(root, done=new):
+        args = tuple(new[a] for a in node.args)
+        new[node] = node if args == node.args else Node(node.op, args, node.attr) if raw else rebuild(node, args)
+    return new[root]
+
+
+def leaves(root: Node, *ops: str) -> list[Node]:
+    """All leaf nodes of the given operations (default: tensor), each once, in order of first appearance."""
+    wanted = ops or ("tensor",)
+    return [n for n in walk(root) if n.op in wanted]
+
+
+class Without(frozenset[str]):
+    """As a container of nodes: those that read none of these axes."""
+
+    def __contains__(self, node: object) -> bool:
+        return isinstance(node, Node) and self.isdisjoint(node.axes)
+
+
+def rename_axes(root: Node, mapping: dict[str, str]) -> Node:
+    """Rename free axes. A tensor under a renamed axis keeps its name and reads along the new one."""
+    new: dict[Node, Node] = {}
+    for node in walk(root, done=Without(mapping)):
+        if node.op in ("tensor", "state"):
+            d = node.attr
+            new[node] = Node(node.op, (), replace(d, axes=tuple(mapping.get(a, a) for a in d.axes)))
+            continue
+        attr, args = node.attr, tuple(new.get(a, a) for a in node.args)
+        if node.op == "index":
+            new[node] = Node("index", (), mapping.get(attr, attr))
+        elif node.op == "reduce" and attr.kind.startswith("topk") and attr.extra[1] in mapping:
+            k, axis = attr.extra
+            new[node] = Node("reduce", args, Reduce(attr.kind, attr.axes, (k, mapping[axis])))
+        else:
+            new[node] = rebuild(node, args)
+    return new.get(root, root)

@@ -1,0 +1,281 @@
+"""Tests an obligation at random exact points: rationals stay rational, everything else has 60 digits.
+
+Imports neither the engine nor SymPy: it knows the graph and the exact evaluator. A point is a value for every leaf of
+the pair (all elements of all tensors, on axes of one or two places) that satisfies the pair's assumptions; `tested`
+means that the sides agreed wherever the right one is finite, and never that they are equal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+from redalg.graph.intervals import moved
+from redalg.graph.masked import new_axes
+from redalg.graph.node import ONE, POSITIONS, Node, walk
+from redalg.graph.plan import Obligation
+from redalg.numeric.exact import Exact
+from redalg.numeric.exact_numbers import arithmetic
+
+ATTEMPTS = 12  # draws per wanted point: assumptions are met by rejection
+PATIENCE = 4  # budgets that are spent before a law at which no point counted is left untested
+TOLERANCE = Fraction(1, 10**40)  # relative to the largest value met on the way, where a side is not rational
+NUMBERS = arithmetic(10)  # and its 50 guard digits
+
+
+def check(
+    obligation: Obligation, points: int = 20, seed: object = 0, budget: int = 100_000, partial: bool = False
+) -> str:
+    """`tested`, `refuted`, or `vacuous` when no drawn point met the assumptions with a finite right side.
+
+    `budget` bounds the node evaluations; large pairs are tested at fewer points (at least one, unless none counts).
+    `partial`: the left side may be NaN (outside an assumption a form gives NaN, never another number).
+
+    >>> from redalg.graph.node import tensor, fn, add, mul
+    >>> x, y = tensor("x"), tensor("y")
+    >>> check(Obligation("O3", "exp", fn("exp", add(x, y)), mul(fn("exp", x), fn("exp", y))))
+    'tested'
+    >>> check(Obligation("O3", "exp", fn("exp", add(x, y)), add(fn("exp", x), fn("exp", y))))
+    'refuted'
+    """
+    return refutation(obligation, points, seed, budget, partial)[0]
+
+
+def refutation(
+    obligation: Obligation, points: int = 20, seed: object = 0, budget: int = 100_000, partial: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """The status, and for a refuted pair the point: {"name[place]": value, "left": …, "right": …}."""
+    sample, found = Sample(obligation, seed, partial), 0
+    for attempt in range(points * ATTEMPTS):
+        if found == points or (attempt and sample.spent > budget * (1 if found else PATIENCE)):
+            break
+        verdict = sample.draw(attempt)
+        if verdict is False:
+            return "refuted", sample.point()
+        found += verdict is True
+    return ("tested" if found else "vacuous"), {}
+
+
+class Scalars(Exact):
+    """An exact evaluation that counts its work and remembers the largest inexact value it met."""
+
+    def __init__(self, values: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+        super().__init__(values, sizes)
+        self.numbers = NUMBERS
+        self.magnitude: Any = NUMBERS.mp.mpf(1)
+        self.evaluations = 0
+
+    def _compute(self, node: Node, at: Mapping[str, int]) -> Any:
+        self.evaluations += 1
+        found = super()._compute(node, at)
+        if not isinstance(found, bool | Fraction) and self.magnitude < abs(found) < self.numbers.inf:
+            self.magnitude = abs(found)
+        return found
+
+    def forget(self) -> None:
+        """Drop what was computed, because a leaf has changed."""
+        self._done.clear()
+
+    def _resolved(self, arg: Node, at: Mapping[str, int]) -> Any:
+        """In an unrolled stream no axis tells elements from statistics: a term -oo makes the exponential 0."""
+        found = super()._resolved(arg, at)
+        if not self.numbers.is_nan(found):
+            return found
+        terms = [(self.value(t, at), scale) for t, scale in _terms(arg, ONE)]
+        if any(self.numbers.is_nan(value) for value, _ in terms):
+            return found
+        masked = any(value == self.numbers.ninf and self.finite(self.value(scale, at)) for value, scale in terms)
+        return self.numbers.ninf if masked else found
+
+    def agree(self, left: Any, right: Any) -> bool:
+        """Equal where both are rational or Boolean, both NaN, else equal to 40 digits of the largest value met."""
+        if isinstance(left, bool | Fraction) and isinstance(right, bool | Fraction):
+            return left == right
+        if self.numbers.is_nan(left) or self.numbers.is_nan(right):
+            return self.numbers.is_nan(left) and self.numbers.is_nan(right)
+        difference = abs(self.numbers.inexact(left) - self.numbers.inexact(right))
+        return bool(difference <= self.numbers.inexact(TOLERANCE) * self.magnitude)
+
+    def finite(self, value: Any) -> bool:
+        return not self.numbers.is_nan(value) and not self.numbers.is_infinite(value)
+
+
+def _terms(arg: Node, scale: Node) -> list[tuple[Node, Node]]:
+    """The terms of a sum, products with sums multiplied out, and what each was multiplied by."""
+    if arg.op == "add":
+        return [t for a in arg.args for t in _terms(a, scale)]
+    sums = [a for a in arg.args if a.op == "add"] if arg.op == "mul" else []
+    if not sums:
+        return [(arg, scale)]
+    rest = [a for a in arg.args if a is not sums[0]]
+    scaled = Node("mul", (scale, *rest))
+    return [t for a in sums[0].args for t in _terms(Node("mul", (*rest, a)), scaled)]
+
+
+_CALCULATED = frozenset({"add", "mul", "pow", "maximum", "minimum"})
+
+
+class Sample:
+    """Draws points for one obligation; deterministic in the seed."""
+
+    def __init__(self, obligation: Obligation, seed: object, partial: bool = False) -> None:
+        self.pair, self.partial = obligation, partial
+        self.random = random.Random(f"{seed}:{obligation.name}:{obligation.subject}")
+        self.nodes = (obligation.left, obligation.right, *obligation.assumptions)
+        self.fixed = dict(_fixed_sizes(obligation.assumptions)) | new_axes(*self.nodes)
+        self.axes = sorted(_axes(self.nodes) - set(self.fixed))
+        self.leaves = sorted((n for n in walk(*self.nodes) if n.op in ("tensor", "state")), key=lambda n: n.digest)
+        self.spent = 0
+        ranks = (*POSITIONS, "topk_values")
+        ranked = any(n.op == "reduce" and n.attr.kind in ranks for n in walk(*self.nodes))
+        self.unit = Fraction(1, 16) if ranked else Fraction(1)  # unequal elements must stay so at 50 digits
+        self.poles = _parameter_divisors(obligation.right)
+        self.scalars: Scalars | None = None
+        self.failed: tuple[dict[str, int], Any, Any] | None = None
+
+    def draw(self, attempt: int) -> bool | None:
+        """True: the sides agree at a new point; False: they differ; None: the point does not count."""
+        wide = attempt % 4 == 3  # mostly one place per free axis: cheap, and no broadcasting can hide there
+        sizes = self.fixed | dict.fromkeys(self.axes, 2 if wide else 1)
+        positive = self.random.random() < 0.4  # so that logarithms and roots are met inside their domain
+        values: dict[str, dict[tuple[int, ...], Any]] = {}
+        for leaf in self.leaves:
+            elements = values.setdefault(leaf.attr.name, {})
+            for place in product(*(range(sizes[a]) for a in leaf.attr.axes)):
+                elements.setdefault(place, self._value(leaf.attr.domain, positive))
+        self.scalars = Scalars(values, sizes)
+        self._order(self.scalars, values)
+        try:
+            return self._holds(self.scalars, sizes)
+        finally:
+            self.spent += self.scalars.evaluations
+
+    def _order(self, scalars: Scalars, values: dict[str, dict[tuple[int, ...], Any]]) -> None:
+        """Meet ``lesser <= greater`` by moving the state leaf that comes later; what else is assumed, by rejection."""
+        for fact in self.pair.assumptions:
+            later = _later(fact)
+            if later is None:
+                continue
+            for at in _places(fact.axes, scalars.sizes):
+                lesser, greater = (scalars.value(side, at) for side in fact.args)
+                if scalars.numbers.compare("le", lesser, greater):
+                    continue
+                gap = Fraction(self.random.randint(0, 6), 2)  # ties are as likely as any other gap
+                moved = scalars.numbers.add([lesser, gap] if later is fact.args[1] else [greater, -gap])
+                values[later.attr.name][tuple(at[a] for a in later.attr.axes)] = moved
+                scalars.forget()
+
+    def _holds(self, scalars: Scalars, sizes: dict[str, int]) -> bool | None:
+        for assumption in self.pair.assumptions:
+            if not all(scalars.value(assumption, at) is True for at in _places(assumption.axes, sizes)):
+                return None
+        counted = None
+        for at in _places(self.pair.left.axes | self.pair.right.axes, sizes):
+            right = scalars.value(self.pair.right, at)
+            if not self._comparable(scalars, right):
+                continue
+            left = scalars.value(self.pair.left, at)
+            if self.partial and (scalars.numbers.is_nan(left) or self._is_none(left)):
+                continue
+            if not scalars.finite(left) and not scalars.finite(right) and self._at_a_pole(scalars, at):
+                continue
+            if not scalars.agree(left, right):
+                if self.partial and self._is_tied_by_infinity(scalars):
+                    continue
+                self.failed = (at, left, right)
+                return False
+            counted = True
+        return counted
+
+    def _is_none(self, value: Any) -> bool:
+        """Whether it is -1 for a position: none, as NaN is no number."""
+        root = self.pair.right
+        return root.op == "reduce" and root.attr.kind in POSITIONS and bool(value == -1)
+
+    def _is_tied_by_infinity(self, scalars: Scalars) -> bool:
+        """Whether a position was taken among values that an infinite one has made alike: then a form has none."""
+        root = self.pair.right
+        if root.op != "reduce" or root.attr.kind not in POSITIONS:
+            return False
+        found = scalars.found(_CALCULATED)
+        return any(scalars.numbers.is_infinite(value) for value in found if not isinstance(value, bool))
+
+    def _comparable(self, scalars: Scalars, right: Any) -> bool:
+        """Laws are about finite values; an output is also NaN exactly where the definition is."""
+        output = self.pair.name == "O8"
+        undefined = scalars.numbers.is_nan(right) and not isinstance(right, scalars.numbers.mp.mpc)
+        return scalars.finite(right) or output and undefined
+
+    def _at_a_pole(self, scalars: Scalars, at: Mapping[str, int]) -> bool:
+        """Whether the definition divides by a function of parameters that is 0 here: what is above decides by its last
+        digit between NaN and an infinity, in floats as well. A form that gives a number there is refuted all the same.
+        """
+        return any(scalars.numbers.compare("eq", scalars.value(p, at), Fraction(0)) for p in self.poles)
+
+    def _value(self, domain: frozenset[str], positive: bool) -> Any:
+        draw = self.random
+        if "bool" in domain:
+            return draw.random() < 0.5
+        whole = "integer" in domain or draw.random() < 0.5  # small integers, so that ties and zeros happen
+        value = Fraction(draw.randint(-3, 3)) if whole else Fraction(draw.randint(-40, 40), draw.randint(1, 16))
+        if "positive" in domain or positive:
+            value = abs(value) or Fraction(1)
+        if "nonnegative" in domain:
+            value = abs(value)
+        if "integer" not in domain:
+            value *= self.unit
+        value = moved(domain, value)
+        if "complex" not in domain:
+            return value
+        return NUMBERS.mp.mpc(NUMBERS.inexact(value), draw.randint(-12, 12) / 4)
+
+    def point(self) -> dict[str, Any]:
+        assert self.scalars is not None and self.failed is not None
+        values = ((name, place, v) for name, elements in self.scalars.values.items() for place, v in elements.items())
+        shown = {f"{name}{list(place) if place else ''}": v for name, place, v in values}
+        at, left, right = self.failed
+        return shown | {"at": at, "left": left, "right": right}
+
+
+def _parameter_divisors(definition: Node) -> list[Node]:
+    """What a definition divides by that reads parameters alone: tensors without an axis that is reduced."""
+    reduced = {a for n in walk(definition) if n.op == "reduce" for a in n.attr.axes}
+    divisors = (n.args[0] for n in walk(definition) if n.op == "pow" and _is_negative(n.args[1]))
+    return [d for d in divisors if reduced.isdisjoint(d.axes) and all(n.op != "reduce" for n in walk(d))]
+
+
+def _is_negative(exponent: Node) -> bool:
+    return exponent.op == "const" and exponent.attr < 0
+
+
+def _later(fact: Node) -> Node | None:
+    """The state leaf of an order fact that stands for the later time (the one with more primes)."""
+    if fact.op != "le":
+        return None
+    found = [side for side in fact.args if side.op == "state"]
+    return max(found, key=lambda leaf: leaf.attr.name.count("'"), default=None)
+
+
+def _fixed_sizes(assumptions: Iterable[Node]) -> Iterable[tuple[str, int]]:
+    for node in assumptions:
+        if node.op == "eq" and node.args[0].op == "size" and node.args[1].op == "const":
+            yield node.args[0].attr, int(node.args[1].attr)
+
+
+def _axes(nodes: Iterable[Node]) -> set[str]:
+    found: set[str] = set()
+    for node in walk(*nodes):
+        found |= node.axes
+        if node.op == "reduce":
+            found |= set(node.attr.axes)
+        elif node.op == "size":
+            found.add(node.attr)
+    return found
+
+
+def _places(axes: Iterable[str], sizes: dict[str, int]) -> Iterable[dict[str, int]]:
+    names = sorted(axes)
+    return (dict(zip(names, at, strict=True)) for at in product(*(range(sizes[a]) for a in names)))

@@ -1,0 +1,321 @@
+"""The laws a plan rests on, as unevaluated pairs of graph nodes (theory, section 6).
+
+Pairs are built with the raw node constructor: nothing is simplified, so no law is "proved" by the act of writing it
+down. A pair is about leaves (tensors at an element, anchors ``A`` and ``A'``, slots) under boolean assumptions;
+``eq(size(j), L)`` among them fixes the length of the stream.
+
+==  ====================================================================================================
+O1  separation: F = Σ H_k(D)·G_k(x), per (sum, ×) stage
+O2  transport of one element: φ(x; A') = T(A' - A)·φ(x; A), per slot that moves
+O3  cocycle: T(h')·T(h) = T(h + h') and T(0) = I, per slot that moves
+O4  ⊕ is associative, and commutative unless positions or the user say otherwise, per kind
+O5  the action distributes over ⊕, per slot that moves
+O6  ⊕ has its identity
+O7  domain: the arguments of logarithms and the divisors a slot introduces are in their domain
+O8  base and homomorphism: finalize(tree of combines of lifts) is the definition, for short streams
+==  ====================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from redalg.algebra import state as symbolic
+from redalg.algebra.components import components
+from redalg.errors import RedalgError
+from redalg.graph.node import MINUS_ONE, ONE, TRUE, ZERO, Node, Reduce, leaves, size, state, substitute, walk
+from redalg.graph.operators import Additive, Custom, Extremum, Product
+from redalg.graph.plan import (
+    COUNT,
+    IN_RANGE,
+    MODERATE,
+    Anchor,
+    MeanAnchor,
+    Move,
+    Obligation,
+    PassPlan,
+    Plan,
+    Slot,
+)
+from redalg.laws.check import refutation
+from redalg.laws.monoids import distributive, kind_laws
+from redalg.laws.streams import stream_laws
+
+if TYPE_CHECKING:
+    from redalg.language.spec import Spec
+
+
+LAWS = {
+    "O4": "combine is not associative, or not commutative as claimed",
+    "O5": "an action does not distribute over combine",
+    "O6": "identity is not neutral",
+}
+LEAST = 20  # node evaluations for any one law, however many there are
+CAST_COMMUTES = "cast_commutes"  # the assumption that rounding commutes with rescaling
+
+
+class InternalError(RedalgError):
+    """An obligation of a derived form failed: an error of the engine, never of the spec."""
+
+    left: object = None  # the two sides that differ
+    right: object = None
+
+
+def obligations(plan: Plan, spec: Spec | None = None) -> tuple[Obligation, ...]:
+    """Every law of the plan; with the spec also that its folds equal the definition (O8)."""
+    found = list(separations(plan))
+    for p in plan.passes:
+        found += transports(p)
+        found += kind_laws(p)
+        found += domains(p, plan)
+    if spec is not None:
+        found += stream_laws(plan, spec)
+    if CAST_COMMUTES in dict(plan.assumptions):
+        found = [_without_casts(pair) for pair in found]
+    return tuple(found)
+
+
+def _without_casts(pair: Obligation) -> Obligation:
+    """The pair with every rounding left out, where the definition is a number then.
+
+    What is assumed to commute is not tested, and neither are rows whose scale is 0: a cast in between keeps a scale
+    from cancelling, without it the form may be defined where the definition divides by zero.
+    """
+
+    def exact(node: Node) -> Node:
+        casts = [n for n in walk(node) if n.op == "cast"]
+        for n in casts:  # innermost first; an outer cast is found again in its rewritten shape
+            node = substitute(node, {n: n.args[0]}, raw=True)
+        return exact(node) if casts else node
+
+    left, right = exact(pair.left), exact(pair.right)
+    return replace(pair, left=left, right=right, assumptions=(*pair.assumptions, Node("eq", (right, right))))
+
+
+def verify_plan(spec: Spec, plan: Plan, budget: int = 5_000) -> None:
+    """Test every obligation at random exact points; raise `InternalError` naming the first that fails.
+
+    The draw is a function of the spec alone. `budget` bounds the work in node evaluations: large forms get fewer
+    points. A domain condition that the form names as an assumption is not expected to hold everywhere.
+    """
+    pairs, assumed = obligations(plan, spec), bool(dict(plan.assumptions).keys() - {IN_RANGE, MODERATE})
+    share = max(LEAST, budget // max(1, len(pairs)))
+    for number, pair in enumerate(pairs):
+        if pair.name == "O7" and assumed:
+            continue
+        status, point = refutation(pair, seed=f"{spec.digest!r}:{number}", budget=share, partial=assumed)
+        if status == "refuted":
+            monoids = {s.op.monoid.name for p in plan.passes for s in p.slots if isinstance(s.op, Custom)}
+            if monoids:  # the user's laws are obligations, not claims
+                raise RedalgError(
+                    f"monoid {', '.join(sorted(monoids))}",
+                    f"form of {', '.join(spec.outputs)}",
+                    f"{LAWS.get(pair.name, 'a fold depends on its bracketing')}: {pair.note} at {point}",
+                    "give ra.Monoid an associative combine with its identity, and actions that distribute over it",
+                )
+            failure = InternalError(
+                f"obligation {pair.name} of {pair.subject} does not hold",
+                f"form of {', '.join(spec.outputs)}",
+                f"{pair.note}; at {point}".removeprefix("; "),
+                "this is an error in redalg, not in the spec; please report the spec",
+            )
+            failure.left, failure.right = point.get("left"), point.get("right")
+            raise failure
+
+
+# --- raw arithmetic ------------------------------------------------------------------------------------------------
+
+
+def raw_add(*terms: Node) -> Node:
+    return terms[0] if len(terms) == 1 else Node("add", terms)
+
+
+def raw_mul(*factors: Node) -> Node:
+    return factors[0] if len(factors) == 1 else Node("mul", factors)
+
+
+def primed(leaf: Node, primes: int) -> Node:
+    return state(leaf.attr.name + "'" * primes, leaf.attr.axes, leaf.attr.domain)
+
+
+# --- O1 ------------------------------------------------------------------------------------------------------------
+
+
+def separations(plan: Plan) -> Iterator[Obligation]:
+    """F = Σ H·G for every stage with a rank factorisation, at every element of a stream that gives the D."""
+    for stage in plan.stages:
+        body = stage.node
+        if body.op != "reduce" or body.attr.kind != "sum" or not stage.generators:
+            continue
+        terms = [_contracted(raw_mul(h, g)) for h, g in zip(stage.coefficients, stage.generators, strict=True)]
+        whole = {COUNT: size(plan.axis)}  # the context is that of a whole stream
+        left, right = (substitute(side, whole, raw=True) for side in (body.args[0], raw_add(*terms)))
+        yield Obligation("O1", stage.name, left, right, note=f"rank {stage.rank}")
+
+
+def _contracted(term: Node) -> Node:
+    """A contraction inside a body whose sums were swapped: its axes have fresh names and are summed last."""
+    fresh = tuple(sorted(a for a in term.axes if "~" in a))
+    return Node("reduce", (term,), Reduce("sum", fresh)) if fresh else term
+
+
+# --- O2, O3, O5 ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The anchors of a pass at successive times, and what is known of them there."""
+
+    times: tuple[dict[str, Node], ...]
+    assumptions: tuple[Node, ...]
+
+
+def chain(p: PassPlan, length: int) -> Chain:
+    """Anchors at `length` times. A mean anchor is free; an extremum anchor is the target of slots that only grow."""
+    times: list[dict[str, Node]] = []
+    facts: dict[Node, None] = {}
+    for t in range(length):
+        slots = {part: primed(s.leaf(i), t) for s in p.slots for i, part in enumerate(s.parts)}
+        now = {a.name: _at(a, p, slots, t) for a in p.anchors}
+        times.append(now)
+        facts |= dict.fromkeys(Node("ne", (now[a.name], ZERO)) for a in p.anchors if a.divides)
+    for s in _order_slots(p):
+        sequence = [symbolic.resolve(s.lift[0], times[0], symbolic.declared_axes(p), raw=True)]
+        sequence += [primed(s.leaf(), t) for t in range(length)]
+        ordered = zip(sequence, sequence[1:], strict=False)
+        facts |= dict.fromkeys(Node("le", (lo, hi) if s.kind == "max" else (hi, lo)) for lo, hi in ordered)
+    return Chain(tuple(times), tuple(facts))
+
+
+def _at(anchor: Anchor, p: PassPlan, slots: dict[str, Node], t: int) -> Node:
+    if isinstance(anchor, MeanAnchor):
+        return primed(anchor.leaf, t)
+    return symbolic.resolve(anchor.target, slots, symbolic.declared_axes(p), raw=True)
+
+
+def _order_slots(p: PassPlan) -> list[Slot]:
+    """The max and min slots that extremum anchors are computed from."""
+    read = {leaf for a in p.anchors if not isinstance(a, MeanAnchor) for leaf in leaves(a.target, "state")}
+    return [s for s in p.slots if isinstance(s.op, Extremum) and s.leaf() in read]
+
+
+def step(anchor: Anchor, old: Node, new: Node) -> Node:
+    """The raw shift of an anchor between two times."""
+    if anchor.divides:
+        return raw_mul(old, Node("pow", (new, MINUS_ONE)))
+    return raw_add(new, raw_mul(MINUS_ONE, old))
+
+
+def shifts(p: PassPlan, old: dict[str, Node], new: dict[str, Node]) -> dict[str, Node]:
+    """What a move reads: the shift of every anchor, and the units at the time it moves to."""
+    units = {a.name: new[a.name] for a in p.units}
+    return {f"shift:{a.name}": step(a, old[a.name], new[a.name]) for a in p.anchors} | units
+
+
+def transported(slot: Slot, p: PassPlan, by: dict[str, Node], values: dict[str, Node]) -> Node:
+    """Σ T·u, unevaluated; the count stands for the constant function 1 (its mean, in an averaged slot)."""
+    axes = symbolic.declared_axes(p)
+
+    def term(m: Move) -> Node:
+        known = (
+            values | by if isinstance(slot.op, Product) else by
+        )  # the number of factors of an element: 1, or 0 under a mask
+        return raw_mul(symbolic.resolve(m.coefficient, known, axes, raw=True), values[m.slot])
+
+    return raw_add(*map(term, slot.moves))
+
+
+def transports(whole: PassPlan) -> Iterator[Obligation]:
+    """O2, O3 and O5 of every slot that moves, over what is tied to it."""
+    for p in components(whole):
+        if not any(s.vanishes for s in p.slots):
+            yield from _transports(p)  # (a lean form's slots move correctly on the anchors it can reach, says O8)
+
+
+def _transports(p: PassPlan) -> Iterator[Obligation]:
+    axes = symbolic.declared_axes(p)
+    moving = [s for s in p.slots if s.moves]
+    if not moving:
+        return
+    two, three = chain(p, 2), chain(p, 3)
+    now, then = two.times
+    elements = {s.name: symbolic.resolve(s.lift[0], now, axes, raw=True) for s in p.slots} | {COUNT.attr.name: ONE}
+    first = _moved_once(p, three)
+    for slot in moving:
+        moved = transported(slot, p, shifts(p, now, then), elements)
+        yield Obligation(
+            "O2", slot.name, symbolic.resolve(slot.lift[0], then, axes, raw=True), moved, assumptions=two.assumptions
+        )
+        yield from _cocycle(slot, p, three, first)
+        if isinstance(slot.op, Product):
+            continue  # (u·v)·t^(m+n) = (u·t^m)·(v·t^n) for whole numbers m and n
+        by = shifts(p, now, then)
+        coefficients = [symbolic.resolve(m.coefficient, by, axes, raw=True) for m in slot.moves]
+        yield from distributive(slot, coefficients, two.assumptions)
+
+
+def _moved_once(p: PassPlan, three: Chain) -> dict[str, Node]:
+    """Every slot at the second of three times."""
+    values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
+    by = shifts(p, *three.times[:2])
+    return {s.name: transported(s, p, by, values) if s.moves else values[s.name] for s in p.slots}
+
+
+def _cocycle(slot: Slot, p: PassPlan, three: Chain, first: dict[str, Node]) -> Iterator[Obligation]:
+    a, b, c = three.times
+    slots = {s.name: s for s in p.slots}
+    values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
+    if isinstance(slot.op, Product):  # t(h')·t(h) = t(h + h'), and so for every whole power of them
+        values |= {s.name: ONE for s in p.slots if isinstance(s.op, Additive)} | {COUNT.attr.name: ONE}
+        first = values | {slot.name: transported(slot, p, shifts(p, a, b), values)}
+    twice = transported(slot, p, shifts(p, b, c), first | {COUNT.attr.name: values[COUNT.attr.name]})
+    once = transported(slot, p, shifts(p, a, c), values)
+    yield Obligation("O3", slot.name, twice, once, assumptions=three.assumptions, note="T(h')·T(h) = T(h + h')")
+    still = {f"shift:{x.name}": x.still for x in p.anchors}
+    yield Obligation("O3", slot.name, transported(slot, p, still, values), slots[slot.name].leaf(), note="T(0) = I")
+
+
+# --- O7 ------------------------------------------------------------------------------------------------------------
+
+
+def domains(p: PassPlan, plan: Plan) -> Iterator[Obligation]:
+    """Logarithms, roots and divisors that a slot's elements contain and no stage's body does.
+
+    They need hold only where those of the definition do. What later passes read of earlier ones is a constant there, in
+    the place where the definition has it.
+    """
+    handed = {name for q in plan.passes for name, _ in q.exports}
+    written = _conditions_below(stage.node for stage in plan.stages)
+    written |= dict.fromkeys(Node("ne", (a.leaf, ZERO)) for a in p.anchors if a.divides)
+    now, axes = chain(p, 1), symbolic.declared_axes(p)
+    note = "; ".join(text for _, text in plan.assumptions)
+    for slot in p.slots:
+        held = now.times[0] if not isinstance(slot.op, Product) else {a.name: a.leaf for a in p.anchors}
+        for body in slot.lift:
+            for condition in _conditions_below([symbolic.resolve(body, held, axes, raw=True)]):
+                if condition in written or handed & {leaf.attr.name for leaf in leaves(condition, "state")}:
+                    continue
+                assumptions = (*now.assumptions, *_about_the_same(condition, written))
+                yield Obligation("O7", slot.name, condition, TRUE, "observational", assumptions, note)
+
+
+def _conditions_below(roots: Iterable[Node]) -> dict[Node, None]:
+    return dict.fromkeys(c for root in roots for n in walk(root) for c in _conditions(n))
+
+
+def _about_the_same(condition: Node, conditions: Iterable[Node]) -> tuple[Node, ...]:
+    """Those of the conditions that read a tensor or an index which `condition` reads."""
+    read = set(leaves(condition, "tensor", "index"))
+    return tuple(c for c in conditions if not read.isdisjoint(leaves(c, "tensor", "index")))
+
+
+def _conditions(n: Node) -> Iterator[Node]:
+    """What a node's arguments must satisfy; powers of one base ask for the same, whatever their size."""
+    if n.op == "log":
+        yield Node("lt", (ZERO, n.args[0]))
+    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
+        yield Node("ne", (n.args[0], ZERO))
+    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr.denominator % 2 == 0:
+        yield Node("le", (ZERO, n.args[0]))

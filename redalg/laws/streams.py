@@ -1,0 +1,167 @@
+"""O8: on short streams, a tree of combines of lifts, finalized, is the definition.
+
+Both sides are closed nodes over the tensors of one stream. Element p of a tensor is written in the language itself,
+``sum[j](where(index(j) == p, x[j], 0))``, so that the pair needs no convention beside the graph's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING
+
+from redalg.algebra import state as symbolic
+from redalg.algebra.components import components
+from redalg.algebra.state import State
+from redalg.graph.functions import POLES
+from redalg.graph.node import FALSE, ZERO, Node, const, reduction, substitute, walk
+from redalg.graph.node import leaves as all_leaves
+from redalg.graph.operators import TopK, reductions
+from redalg.graph.plan import Obligation, PassPlan, Plan
+
+if TYPE_CHECKING:
+    from redalg.language.spec import Spec
+
+LENGTHS = (1, 2, 3, 4)
+leaves = lru_cache(maxsize=4096)(all_leaves)
+
+
+def stream_laws(plan: Plan, spec: Spec) -> Iterator[Obligation]:
+    """One pair per output and length; a plan without statistics is compared element by element."""
+    folds = [[Fold(p) for p in components(whole)] for whole in plan.passes]
+    defined = tuple(dict.fromkeys(_defined(plan)))
+    for length in LENGTHS:
+        stream = Stream(plan, length, folds)
+        sizes = tuple(Node("eq", (Node("size", (), a), const(s))) for a, s in stream.sizes.items())
+        for name, value in stream.outputs().items():
+            note = f"stream of length {length}"
+            read = set(leaves(value)) | set(leaves(spec.outputs[name]))
+            facts = (fact for fact in defined if not read.isdisjoint(leaves(fact)))
+            yield Obligation("O8", name, value, spec.outputs[name], "observational", (*sizes, *facts), note)
+
+
+def _defined(plan: Plan) -> Iterator[Node]:
+    """Every element is a number: ``g == g`` fails for NaN alone. (NaN elements are the runtime's business.)"""
+    for p in plan.passes:
+        for g in (*(a.generator for a in p.anchors), *(body for s in p.slots for body in s.lift)):
+            if not symbolic.state_leaves(g) and any(n.op == "pow" or n.op in POLES for n in walk(g)):
+                yield Node("eq", (g, g))
+                for n in walk(g):  # an element over 0 is an infinite element, which the runtime treats as masked
+                    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
+                        yield Node("ne", (n.args[0], ZERO))
+
+
+class Fold:
+    """The algebra of one component of a pass, written out once for all streams."""
+
+    def __init__(self, p: PassPlan) -> None:
+        self.p, self.axes, self.lifts = p, symbolic.declared_axes(p), symbolic.lift(p)
+        self.stored = [part.name for part in symbolic.parts(p)]
+        self.lifts = _only(self.lifts, self.stored)
+        self.updates = _only(symbolic.update(p), self.stored)
+        self.merges = _only(
+            symbolic.combine(p, symbolic.leaf_state(p, "_a"), symbolic.leaf_state(p, "_b")), self.stored
+        )
+        self.wide = self.axes | {k + side: self.axes[k] for k in self.stored for side in ("_a", "_b")}
+
+
+class Stream:
+    """A stream of a given length along the plan's axis, folded through every pass."""
+
+    def __init__(self, plan: Plan, length: int, folds: list[list[Fold]]) -> None:
+        self.plan, self.folds = plan, folds
+        self.sizes = shape(plan.axis, length)
+        self.places = [dict(zip(self.sizes, at, strict=True)) for at in product(*map(range, self.sizes.values()))]
+        self._selected: dict[tuple[Node, int], Node] = {}
+
+    def outputs(self) -> State:
+        known: State = {}
+        folded: State = {}
+        for number, p in enumerate(self.plan.passes):
+            folded = {k: v for fold in self.folds[number] for k, v in self._folded(fold, known).items()}
+            exported = symbolic.exports(self.plan, number)
+            axes, read = symbolic.declared_axes(p), folded | known
+            known |= {k: evaluate(v, read, axes) for k, v in exported.items()}
+        final = symbolic.outputs(self.plan)
+        axes = symbolic.declared_axes(self.plan.passes[-1]) if self.plan.passes else {}
+        read = folded | known
+        return {name: evaluate(value, read, axes) for name, value in final.items()}
+
+    def _folded(self, fold: Fold, known: State) -> State:
+        """lift and update alternate with combine: ((0 1) (2 3)), ((0) (1 2)), (0 1)."""
+
+        def lifted(at: int) -> State:
+            return {k: evaluate(self._at(v, at), known, fold.axes) for k, v in fold.lifts.items()}
+
+        def updated(s: State, at: int) -> State:
+            read = s | known
+            return {k: evaluate(self._at(v, at), read, fold.axes) for k, v in fold.updates.items()}
+
+        def merged(a: State, b: State) -> State:
+            sides = {f"{k}_a": v for k, v in a.items()} | {f"{k}_b": v for k, v in b.items()} | known
+            return {k: evaluate(v, sides, fold.wide) for k, v in fold.merges.items()}
+
+        folded = _tree(len(self.places), lifted, updated, merged)
+        return folded | self._sorted_lists(fold.p, known, folded)
+
+    def _sorted_lists(self, p: PassPlan, known: State, folded: State) -> State:
+        """Top-k parts by their definition: their merge has no graph node and is tested with the runtime."""
+        found = {}
+        for s in p.slots:
+            if isinstance(s.op, TopK):
+                body = evaluate(s.lift[0], known | folded, symbolic.declared_axes(p))
+                for part, (kind, extra) in zip(s.parts, reductions(s.op), strict=True):
+                    found[part] = reduction(kind, self.plan.axis, body, extra=extra)
+        return found
+
+    def _at(self, node: Node, position: int) -> Node:
+        """The node with every tensor and index along the axis read at one position."""
+        axis, place = set(self.plan.axis), self.places[position]
+        mapping = {leaf: self._select(leaf, position) for leaf in leaves(node) if axis & leaf.axes}
+        mapping |= {leaf: const(place[leaf.attr]) for leaf in leaves(node, "index") if leaf.attr in axis}
+        return substitute(node, mapping, raw=True)
+
+    def _select(self, leaf: Node, position: int) -> Node:
+        if (leaf, position) not in self._selected:
+            along = tuple(a for a in self.plan.axis if a in leaf.axes)
+            place = self.places[position]
+            here = Node("and", tuple(Node("eq", (Node("index", (), a), const(place[a]))) for a in along))
+            if leaf.is_boolean:
+                found = reduction("any", along, Node("where", (here, leaf, FALSE)))
+            else:
+                found = reduction("sum", along, Node("where", (here, leaf, ZERO)))
+            self._selected[leaf, position] = found
+        return self._selected[leaf, position]
+
+
+def shape(axis: tuple[str, ...], length: int) -> dict[str, int]:
+    """Sizes whose product is the length, the first axis the longest; 4 elements of two axes are 2 × 2."""
+    sizes = dict.fromkeys(axis, 1)
+    if len(axis) > 1 and length == 4:
+        return sizes | {axis[0]: 2, axis[1]: 2}
+    return sizes | {axis[0]: length} if axis else sizes
+
+
+def evaluate(node: Node, values: State, axes: dict[str, tuple[str, ...]]) -> Node:
+    return symbolic.resolve(node, values, axes, raw=True)
+
+
+def _only(values: State, names: list[str]) -> State:
+    """The stored parts that are graph nodes (the merge of sorted lists is not)."""
+    return {k: values[k] for k in names if values[k].op != "call"}
+
+
+def _tree(
+    length: int,
+    lifted: Callable[[int], State],
+    updated: Callable[[State, int], State],
+    merged: Callable[[State, State], State],
+) -> State:
+    if length == 1:
+        return lifted(0)
+    if length == 2:
+        return updated(lifted(0), 1)
+    if length == 3:
+        return merged(lifted(0), updated(lifted(1), 2))
+    return merged(updated(lifted(0), 1), updated(lifted(2), 3))

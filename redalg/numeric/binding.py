@@ -1,0 +1,265 @@
+"""Validating the arrays of a call: names, dimensions, lengths, dtypes, kinds and devices, before anything is computed.
+
+Every refusal is a `RedalgError` with four parts. Nothing is guessed: no axis of length 1 is stretched, no string or
+object is converted, no real tensor takes complex data. What is *not* looked at is the data itself: a tensor declared
+positive may hold anything, and a form's named assumptions turn violations into NaN.
+
+What each declaration takes: ``bool`` only bool; ``integer`` only integers; ``complex`` any number; undeclared tensors
+integers, floats and bool (counted as 0 and 1). Python numbers are taken by tensors without axes and are weak in the
+result's dtype. Nested lists are read as NumPy would read them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import numbers
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.graph.masked import new_axes
+from redalg.graph.node import Decl
+from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY, Origin, declared_dtype, origin_of, to_numpy
+from redalg.numeric.dtypes import Flow, accumulation_dtype, flows
+
+if TYPE_CHECKING:
+    from redalg.language.spec import Spec
+
+_SMALLEST, _LARGEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The validated arrays of a call, as NumPy arrays or weak Python numbers, with the lengths of their axes."""
+
+    arrays: dict[str, Any]
+    sizes: dict[str, int]
+    dtypes: dict[str, Any]  # a NumPy dtype, or a Python type for a weak number
+    origin: Origin = field(default_factory=Origin)
+
+
+def bind(spec: Spec, arrays: Mapping[str, Any], *, where: str = "the call", exact: bool = False) -> Bound:
+    """Validate one array for every tensor of the spec.
+
+    >>> from redalg.language.leaves import tensors
+    >>> from redalg.language.spec import Spec
+    >>> x, w = tensors("x[i,j] w[j]")
+    >>> bind(Spec(y=x * w), {"x": np.ones((2, 3)), "w": np.ones(4)})
+    Traceback (most recent call last):
+        ...
+    redalg.errors.RedalgError: refused: w[j] of shape (4,)
+    where:   the call
+    why:     axis j has length 4 here and 3 in x[i,j]
+    try:     make the lengths along j equal (an axis of length 1 is not stretched)
+    """
+    lists = new_axes(*spec.outputs.values())
+    return bind_arrays(spec.tensors, arrays, sizes=lists, whose="the topk along it", where=where, exact=exact)
+
+
+def with_readings(decls: Sequence[Decl], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arrays of a call with one for every declaration: a tensor's array is also that of its other readings."""
+    readings = [d for d in decls if d.array]
+    if not readings:
+        return arrays
+    found = dict(arrays)
+    for d in readings:
+        if d.array in arrays:
+            found.setdefault(d.name, arrays[d.array])
+    own = {d.name for d in decls}
+    return {name: x for name, x in found.items() if name in own or name not in {d.array for d in readings}}
+
+
+def bind_arrays(
+    decls: Sequence[Decl],
+    arrays: Mapping[str, Any],
+    *,
+    sizes: Mapping[str, int] | None = None,
+    whose: str = "what was bound before",
+    origin: Origin | None = None,
+    where: str = "the call",
+    exact: bool = False,
+) -> Bound:
+    """Validate one array for each of ``decls`` against lengths (``sizes``) and an origin that are already settled.
+
+    With ``exact``, arrays of Python objects are taken when every element is a real number.
+    """
+    arrays = with_readings(decls, arrays)
+    _check_names(decls, arrays, where)
+    common = _common_origin(decls, arrays, origin, where)
+    known: dict[str, tuple[int, str]] = {a: (n, whose) for a, n in (sizes or {}).items()}
+    values: dict[str, Any] = {}
+    dtypes: dict[str, Any] = {}
+    for decl in decls:
+        values[decl.name], dtypes[decl.name] = _admit(decl, arrays[decl.name], where, exact)
+        _check_shape(decl, np.shape(values[decl.name]), known, where)
+    return Bound(values, {axis: n for axis, (n, _) in known.items()}, dtypes, common)
+
+
+def result_flows(spec: Spec, bound: Bound) -> dict[str, Flow]:
+    """For each output its kind and, as ``.dtype``, the dtype of its result."""
+    found = flows(spec.outputs.values(), bound.dtypes)
+    return {name: found[node] for name, node in spec.outputs.items()}
+
+
+def result_dtype(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, np.dtype]:
+    """The dtype of each output for these arrays (validated first)."""
+    return {name: flow.dtype for name, flow in result_flows(spec, bind(spec, arrays)).items()}
+
+
+def compute_dtype(spec: Spec, bound: Bound) -> np.dtype:
+    """The float dtype a run computes in: the widest result, at least float32 (complex results: its real type)."""
+    return accumulation_dtype(result_flows(spec, bound).values(), bound.dtypes)
+
+
+# --- names and kinds -------------------------------------------------------------------------------------------------
+
+
+def _check_names(decls: Sequence[Decl], arrays: Mapping[str, Any], where: str) -> None:
+    names = [d.name for d in decls]
+    expected = ", ".join(map(str, decls)) or "none"
+    for name in arrays:
+        if name not in names:
+            close = difflib.get_close_matches(name, [n for n in names if n not in arrays], n=1)
+            fix = f"did you mean {close[0]!r}?" if close else f"leave {name!r} out"
+            raise RedalgError(f"an array named {name!r}", where, f"the tensors read here are: {expected}", fix)
+    for decl in decls:
+        if decl.name not in arrays:
+            given = ", ".join(arrays) or "none"
+            raise RedalgError(
+                f"a call without {decl}", where, f"the arrays given are: {given}", f"pass {decl.array or decl.name}=…"
+            )
+
+
+def _common_origin(decls: Sequence[Decl], arrays: Mapping[str, Any], settled: Origin | None, where: str) -> Origin:
+    seen, first = settled, "what was bound before"
+    for decl in decls:
+        array = arrays[decl.name]
+        _check_gradient(decl, array, where)
+        found = origin_of(array)
+        if found is None:
+            continue
+        if seen is not None and found != seen:
+            what = "kinds of arrays" if found.kind != seen.kind else "devices"
+            why = f"{decl.name} is {found}, {first} is {seen}"
+            raise RedalgError(f"mixed {what}", where, why, f"convert {decl.name} to {seen} first")
+        if seen is None:
+            seen, first = found, decl.name
+    if seen is not None and seen.device != "cpu":
+        why = f"{first} lies on {seen.device}, and this computation runs on the CPU"
+        raise RedalgError(f"arrays on {seen.device}", where, why, "copy the arrays to the CPU first")
+    return seen or Origin()
+
+
+def _check_gradient(decl: Decl, array: Any, where: str) -> None:
+    if getattr(array, "requires_grad", False) is True:
+        why = "results carry no gradient, and dropping it silently would be wrong"
+        raise RedalgError(f"{decl}, a tensor that requires a gradient", where, why, f"pass {decl.name}.detach()")
+
+
+# --- one array -------------------------------------------------------------------------------------------------------
+
+
+def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
+    """The array as NumPy sees it (or a weak Python number) and its dtype (or Python type)."""
+    if isinstance(given, bool | int | float | complex) and not isinstance(given, np.generic):
+        return _python_number(decl, given, where, exact), _plain(given)
+    if exact and isinstance(given, numbers.Rational):
+        return Fraction(int(given.numerator), int(given.denominator)), float
+    array = _dense(decl, given, where)
+    name = declared_dtype(given) if hasattr(given, "dtype") else array.dtype.name
+    if name in NARROW_ONLY:
+        dtype, array = _narrow_dtype(array, name), array.astype(np.float32)
+    elif exact and array.dtype.hasobject:
+        return _exact_array(decl, array, where), np.dtype(np.float64)
+    else:
+        _check_kind(decl, array.dtype.kind, name, where)
+        dtype = array.dtype
+    _check_width(decl, array, where)
+    return np.asarray(array), dtype
+
+
+def _python_number(decl: Decl, given: Any, where: str, exact: bool) -> Any:
+    _check_kind(decl, "b" if isinstance(given, bool) else _PYTHON_KINDS[_plain(given)], type(given).__name__, where)
+    if not exact and isinstance(given, int) and not _SMALLEST <= given <= _LARGEST:
+        why = f"integers are computed in int64, and it is {given}"
+        raise RedalgError(f"{decl} given as an int", where, why, f"pass float({decl.name})")
+    return given
+
+
+def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
+    """A plain dense array that holds what is given."""
+    if getattr(given, "is_sparse", False) is True or isinstance(given, np.ma.MaskedArray):
+        raise RedalgError(f"{decl} given as {type(given).__name__}", where, "it is not a plain dense array", "fill it")
+    try:
+        return to_numpy(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _not_an_array(decl, given, where, str(error)) from error
+
+
+_PYTHON_KINDS = {int: "i", float: "f", complex: "c"}
+
+
+def _plain(value: Any) -> type:
+    return next(t for t in (bool, int, float, complex) if isinstance(value, t))
+
+
+def _narrow_dtype(array: np.ndarray, name: str) -> np.dtype:
+    """The array's own dtype (an extension of NumPy); else bfloat16 as bits, and float32 for the 8-bit formats."""
+    if array.dtype.name == name:
+        return array.dtype
+    return BFLOAT16_BITS if name == "bfloat16" else np.dtype(np.float32)
+
+
+def _exact_array(decl: Decl, array: np.ndarray, where: str) -> np.ndarray:
+    for value in array.flat:
+        if not isinstance(value, numbers.Real) and not hasattr(value, "_mpf_"):
+            raise _not_an_array(decl, value, where, f"it holds {value!r}, which is not a real number")
+    return array
+
+
+def _not_an_array(decl: Decl, given: Any, where: str, why: str) -> RedalgError:
+    return RedalgError(f"{decl} given as {type(given).__name__}", where, why, "pass an array of numbers")
+
+
+def _check_kind(decl: Decl, kind: str, name: str, where: str) -> None:
+    declared = next((word for word in ("bool", "integer", "complex") if word in decl.domain), "real")
+    taken, fix = _TAKEN[declared]
+    if kind not in taken:
+        why = f"{decl.name} is declared {declared}" if declared != "real" else f"{decl.name} is a real tensor"
+        if kind not in "biufc":
+            why, fix = "it does not hold numbers", "convert it to a numeric dtype"
+        raise RedalgError(f"{decl} with dtype {name}", where, why, fix.format(decl.name))
+
+
+_TAKEN = {
+    "bool": ("b", "pass an array of bool, such as {0} != 0"),
+    "integer": ("iu", "pass integers, or declare the tensor without integer=True"),
+    "complex": ("iufcb", ""),
+    "real": ("iufb", "declare the tensor with complex=True"),
+}
+
+
+def _check_width(decl: Decl, array: np.ndarray, where: str) -> None:
+    if array.dtype.kind in "fc" and array.dtype.itemsize > (8 if array.dtype.kind == "f" else 16):
+        why = "it would be rounded to float64"
+        raise RedalgError(f"{decl} with dtype {array.dtype.name}", where, why, f"pass {decl.name}.astype(float)")
+    if array.dtype == np.uint64 and array.size and int(array.max()) > _LARGEST:
+        why = f"integers are computed in int64, and it holds {int(array.max())}"
+        raise RedalgError(f"{decl} with dtype uint64", where, why, "convert it to float64")
+
+
+def _check_shape(decl: Decl, shape: tuple[int, ...], known: dict[str, tuple[int, str]], where: str) -> None:
+    what = f"{decl} of shape {shape}"
+    if len(shape) != len(decl.axes):
+        why = f"it has {len(shape)} dimensions, and {decl} has {len(decl.axes)}"
+        raise RedalgError(what, where, why, f"pass an array with the axes ({', '.join(decl.axes)})")
+    for axis, length in zip(decl.axes, shape, strict=True):
+        expected, source = known.setdefault(axis, (length, str(decl)))
+        if length != expected:
+            why = f"axis {axis} has length {length} here and {expected} in {source}"
+            fix = f"make the lengths along {axis} equal (an axis of length 1 is not stretched)"
+            raise RedalgError(what, where, why, fix)

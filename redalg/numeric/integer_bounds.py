@@ -1,0 +1,168 @@
+"""Whether the integers of a call stay in int64: bounds on every integer a spec calculates, from those of its tensors.
+
+Generated kernels calculate in int64, which wraps. A call whose integers are certain to stay inside, by the ranges of
+their dtypes and the lengths of their axes, or by the largest magnitudes in its arrays, may run there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from redalg.graph.node import POSITIONS, Node, walk
+from redalg.graph.plan import COUNT, Plan
+from redalg.numeric.dtypes import Flow, flows
+from redalg.numeric.integers import EXACT, magnitude
+
+SAFE = 1 << 61  # a form centres integers before it multiplies them: at most twice the magnitude, in two factors
+_CAPPED = 200  # bits: more is too much, however much more
+_LARGEST_NUMBER = 1 << 63  # what a number of a call may be
+
+
+class Integers:
+    """The integers that a spec adds and multiplies, for tensors of such dtypes (a Python type for a number).
+
+    `names`: the integer tensors they are made of. A plan multiplies numbers of elements by constants, too.
+
+    >>> from redalg.graph.node import tensor, reduction
+    >>> found = Integers([reduction("sum", "j", tensor("k", "j"))], {"k": np.dtype("int64")})
+    >>> found.names, found.fit({"j": 1000}, {"k": 1 << 40}), found.certain({"j": 1000})
+    (('k',), True, False)
+    """
+
+    def __init__(self, nodes: Sequence[Node], dtypes: Mapping[str, Any], plan: Plan | None = None) -> None:
+        self._counted = _counted(plan) if plan else {}
+        self._dtypes, kinds = dtypes, flows(nodes, dtypes)
+        self._whole = [n for n in walk(*nodes) if kinds[n].kind == "i"]
+        busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
+        read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and kinds[leaf].kind == "i"}
+        self.names = tuple(sorted(read))
+        self._busy = frozenset(busy)
+        # What is subtracted from a float is centred there, where a rounding of the integer would be all that is left.
+        beside = {a for n in kinds if n.op == "add" and kinds[n].kind in "fc" for a in n.args if kinds[a].kind == "i"}
+        self._beside = frozenset(
+            a for a in beside if any(leaf.op == "tensor" and leaf.attr.name in read for leaf in walk(a))
+        )
+
+    def certain(self, sizes: Mapping[str, int], numbers: Mapping[str, int] | None = None) -> bool:
+        """Whether they fit whatever the arrays hold. `numbers`: the magnitudes of numbers, if they are known."""
+        if not self._counts_fit(sizes):
+            return False
+        if not self._busy:
+            return True
+        ranges = {n: _LARGEST_NUMBER if isinstance(d, type) else _range(d) for n, d in self._dtypes.items()}
+        return self.fit(sizes, {name: ranges[name] for name in self.names} | dict(numbers or {}))
+
+    def fits(self, sizes: Mapping[str, int], arrays: Mapping[str, Any]) -> bool:
+        """Whether they fit for these arrays and numbers, which are looked at only where the dtypes leave it open."""
+        numbers = {n: magnitude(arrays[n]) for n in self.names if isinstance(self._dtypes[n], type)}
+        if self.certain(sizes, numbers):
+            return True
+        return bool(self.names) and self.fit(sizes, {name: magnitude(arrays[name]) for name in self.names})
+
+    def fit(self, sizes: Mapping[str, int], tensors: Mapping[str, int]) -> bool:
+        """Whether int64 holds all of them, and a float those that meet floats, for tensors of such magnitudes."""
+        if not self._counts_fit(sizes):
+            return False
+        bounds: dict[Node, int] = {}
+        for n in self._whole:
+            bounds[n] = _bound(n, [bounds.get(a, 1) for a in n.args], sizes, tensors)
+        return all(bounds[n] <= SAFE for n in self._busy) and all(bounds[n] <= EXACT for n in self._beside)
+
+    def _counts_fit(self, sizes: Mapping[str, int]) -> bool:
+        """Whether int64 holds what a plan makes of constants and lengths alone."""
+        bounds: dict[Node, int] = {}
+        for n, axes in self._counted.items():
+            if n is COUNT:
+                bounds[n] = prod(sizes.get(a, 1) for a in axes)
+            else:
+                bounds[n] = _bound(n, [bounds[a] for a in n.args], sizes, {})
+        return max(bounds.values(), default=0) <= SAFE
+
+
+def _counted(plan: Plan) -> dict[Node, tuple[str, ...]]:
+    """The sums, products and powers of lengths and whole constants in a plan, and what is in them."""
+    roots = [o.guarded for o in plan.outputs]
+    for p in plan.passes:
+        roots += [node for _, node in p.exports] + [a.source for a in p.anchors]
+        roots += [m.coefficient for s in p.slots for m in s.moves]
+    closed: set[Node] = set()
+    for n in walk(*roots):
+        if n is COUNT or _whole_constant(n) or n.op == "size" or _grows(n) and closed.issuperset(n.args):
+            closed.add(n)
+    return {m: plan.axis for n in closed if _grows(n) for m in walk(n)}
+
+
+def _whole_constant(n: Node) -> bool:
+    return n.op == "const" and n.attr.denominator == 1
+
+
+def _grows(n: Node) -> bool:
+    return n.op in ("add", "mul") or n.op == "pow" and n.args[1].op == "const" and n.args[1].attr > 0
+
+
+def _constants(kinds: Mapping[Node, Flow]) -> list[Node]:
+    """The constants that int64 arithmetic meets: operands of nodes without a float."""
+    found = []
+    for n in kinds:
+        args = n.args[1:] if n.op == "where" else n.args
+        if n.op != "pow" and all(kinds[a].kind in "bi" for a in args):
+            found += [a for a in args if a.op == "const"]
+    return found
+
+
+def _calculates(n: Node) -> bool:
+    return n.op in ("add", "mul", "pow") or n.op == "reduce" and n.attr.kind in ("sum", "prod", "monoid")
+
+
+def _range(dtype: Any) -> int:
+    return 1 << (8 * dtype.itemsize - (dtype.kind == "i"))
+
+
+def _bound(n: Node, args: list[int], sizes: Mapping[str, int], tensors: Mapping[str, int]) -> int:
+    if n.op == "const":
+        return abs(int(n.attr))
+    if n.op in ("size", "index"):
+        return sizes.get(n.attr, 1)
+    if n.op == "tensor":
+        return tensors.get(n.attr.name, 1)
+    if n.op == "add":
+        return sum(args)
+    if n.op == "mul":
+        return _power(args, 1)
+    if n.op == "pow":
+        return _power(args[:1], int(n.args[1].attr) if n.args[1].op == "const" else _CAPPED)
+    if n.op == "reduce":
+        terms = int(np.prod([sizes.get(a, 1) for a in n.attr.axes], dtype=object))
+        if n.attr.kind == "prod":
+            return _power(args, terms)
+        if n.attr.kind == "monoid" and _multiplies(n):
+            return 1 << _CAPPED
+        if n.attr.kind in POSITIONS:
+            return terms
+        return sum(args) * max(terms, 1) if n.attr.kind in ("sum", "monoid") else max(args)
+    return max(args, default=1)
+
+
+def _power(factors: list[int], e: int) -> int:
+    result = 1
+    for f in factors:
+        if f > 1 and f.bit_length() * e > _CAPPED:
+            return 1 << _CAPPED
+        result *= f**e if f > 1 else max(f, 1)
+    return result
+
+
+def _multiplies(n: Node) -> bool:
+    """Whether a user's monoid makes this part of a result by products (those of conditions aside)."""
+    monoid, part = n.attr.extra
+    todo = [monoid.combined[part]]
+    while todo:
+        m = todo.pop()
+        if m.op in ("mul", "pow"):
+            return True
+        todo += m.args[1:] if m.op == "where" else m.args
+    return False

@@ -1,0 +1,57 @@
+"""Printed functions as callables: compiled once per text, and known to tracebacks.
+
+>>> from redalg.source.statements import function
+>>> executed(function("def twice(x):\\n    return 2 * x"), {})(3)
+6
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from redalg.source.names import spelled
+from redalg.source.render import render
+from redalg.source.statements import Block, Function, Import
+
+_NUMBERS = itertools.count()
+
+
+def executed(function: Function, names: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function that a statement defines, where `names` are defined."""
+    block, spellings = spelled((function,))
+    space = {spellings.get(name, name): value for name, value in names.items()}
+    exec(_code(render(block)), space)
+    found: Callable[..., Any] = space[spellings.get(function.name, function.name)]
+    return found
+
+
+@lru_cache(maxsize=1 << 12)
+def _code(source: str) -> CodeType:
+    filename = f"<redalg {next(_NUMBERS)}>"
+    code = compile(source, filename, "exec")
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    weakref.finalize(code, linecache.cache.pop, filename, None)
+    return code
+
+
+def called(fn: Callable[..., Any]) -> str:
+    """How a function of NumPy or of a module is called in printed text."""
+    name: str = fn.__name__
+    return f"np.{name}" if getattr(np, name, None) is fn else name
+
+
+def imports(functions: Iterable[Callable[..., Any]]) -> Block:
+    """Imports of all functions of modules among these."""
+    found: dict[str, set[str]] = {}
+    for fn in functions:
+        if not called(fn).startswith("np."):
+            found.setdefault(fn.__module__, set()).add(fn.__name__)
+    return tuple(Import(module=module, names=tuple(sorted(found[module]))) for module in sorted(found))

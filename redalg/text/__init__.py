@@ -1,0 +1,1 @@
+"""Graphs, tables and formulas as text and LaTeX."""

@@ -1,0 +1,1 @@
+"""Why there is no form: refusals and their witnesses, numbers that anyone can recompute."""

@@ -1,0 +1,252 @@
+"""Evaluate graph nodes exactly over named axes: NumPy arrays of objects, one dimension per axis.
+
+A value is a pair (array, axes), the axes sorted by name. The extra axis `STREAM` sorts before all others and numbers
+the streams that are evaluated side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from redalg.algebra.work import spend
+from redalg.graph.masked import is_statistic
+from redalg.graph.node import COMPARISONS, UNARY, Node, walk
+from redalg.verdicts import numbers as scalar
+from redalg.verdicts.numbers import NAN, Number, Numbers
+
+STREAM = "\0"
+Value = tuple[np.ndarray, tuple[str, ...]]
+
+
+class Unsupported(ArithmeticError):
+    """The graph holds an operation that these numbers do not model."""
+
+
+def _object(items: Any) -> np.ndarray:
+    array = np.empty(len(items), dtype=object)
+    array[:] = items
+    return array
+
+
+def vectorised(f: Callable[..., Any], arguments: int) -> Callable[..., np.ndarray]:
+    """f applied to every entry; the result is an object array also where it has no dimension."""
+    ufunc = np.frompyfunc(f, arguments, 1)
+
+    def apply(*arrays: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):  # NaN marks what is not decided
+            result = ufunc(*arrays)
+        if isinstance(result, np.ndarray):
+            return result
+        boxed = np.empty((), dtype=object)
+        boxed[()] = result
+        return boxed
+
+    return apply
+
+
+_PLUS, _TIMES = vectorised(scalar.plus, 2), vectorised(scalar.times, 2)
+_FOLDS = {
+    "sum": np.frompyfunc(scalar.plus, 2, 1),
+    "prod": np.frompyfunc(scalar.times, 2, 1),
+    "max": np.frompyfunc(lambda a, b: scalar.extremum("maximum", a, b), 2, 1),
+    "min": np.frompyfunc(lambda a, b: scalar.extremum("minimum", a, b), 2, 1),
+    "all": np.frompyfunc(scalar.conjunction, 2, 1),
+    "any": np.frompyfunc(scalar.disjunction, 2, 1),
+}
+_EMPTY: dict[str, Number] = {
+    "sum": Fraction(0),
+    "prod": Fraction(1),
+    "max": -math.inf,
+    "min": math.inf,
+    "all": True,
+    "any": False,
+}
+
+
+def align(value: Value, axes: tuple[str, ...]) -> np.ndarray:
+    """The array with a dimension of length one for every axis it lacks."""
+    array, own = value
+    return array[tuple(slice(None) if a in own else None for a in axes)]
+
+
+def joint_axes(values: list[Value]) -> tuple[str, ...]:
+    return tuple(sorted({a for _, axes in values for a in axes}))
+
+
+class Evaluation:
+    """Values of nodes on given leaves.
+
+    `leaves[name]` is a value, its axes in any order; `lengths` are the lengths of arrays along each axis, `sizes` what
+    `size(axis)` means, `first` the position `index` starts from.
+    """
+
+    def __init__(
+        self,
+        leaves: dict[str, Value],
+        lengths: dict[str, int],
+        sizes: dict[str, int],
+        first: dict[str, int],
+        numbers: Numbers,
+        memo: dict[Node, Value] | None = None,
+        places: dict[str, list[int]] | None = None,
+    ) -> None:
+        self.leaves, self.lengths, self.sizes, self.first, self.numbers = leaves, lengths, sizes, first, numbers
+        self.memo: dict[Node, Value] = dict(memo or {})
+        self.places = places or {}  # axes along which only some positions are held
+
+    def value(self, root: Node) -> Value:
+        """The value of a node; raises `Unsupported` or `NeedsEnclosures`."""
+        for node in walk(root, done=self.memo):
+            self.memo[node] = found = self._compute(node)
+            spend((1 + found[0].size) * self.numbers.price)
+        return self.memo[root]
+
+    def _compute(self, node: Node) -> Value:
+        op = node.op
+        if not node.args:
+            return self._leaf(node)
+        args = [self.memo[a] for a in node.args]
+        if op == "reduce":
+            return self._reduce(node, args[0])
+        axes = joint_axes(args)
+        arrays = [align(a, axes) for a in args]
+        if op == "exp" and node.args[0].op == "add":
+            return self._exp_of_sum(node, args[0])
+        return self._pointwise(node)(*arrays), axes
+
+    def _pointwise(self, node: Node) -> Callable[..., np.ndarray]:
+        op, numbers = node.op, self.numbers
+        if op in ("add", "mul"):
+            step = _PLUS if op == "add" else _TIMES
+            return lambda *a: _chain(step, a)
+        if op == "pow":
+            return vectorised(lambda b, e: scalar.power(b, e, numbers), 2)
+        if op in UNARY:
+            return vectorised(lambda x: scalar.unary(op, x, numbers), 1)
+        if op in ("maximum", "minimum"):
+            return lambda *a: _chain(vectorised(lambda x, y: scalar.extremum(op, x, y), 2), a)
+        if op == "where":
+            return vectorised(scalar.select, 3)
+        if op in COMPARISONS:
+            return vectorised(lambda a, b: scalar.compare(op, a, b), 2)
+        if op in ("and", "or"):
+            step = vectorised(scalar.conjunction if op == "and" else scalar.disjunction, 2)
+            return lambda *a: _chain(step, a)
+        if op == "not":
+            return vectorised(scalar.negation, 1)
+        if op == "cast":
+            return vectorised(lambda x: scalar.cast(node.attr, x), 1)
+        raise Unsupported(f"the operation {op}")
+
+    def _exp_of_sum(self, node: Node, total: Value) -> Value:
+        """exp(u - max u) is 0 where u is -inf, whatever the statistics are unless NaN comes in."""
+        array, axes = total
+        terms = [t for t in node.args[0].args if not is_statistic(t, node.axes)]
+        exponential = vectorised(lambda x: scalar.unary("exp", x, self.numbers), 1)(array)
+        if len(terms) == len(node.args[0].args) or not any(isinstance(x, float) for x in array.flat):
+            return exponential, axes
+        others = [t for t in node.args[0].args if t not in terms]
+
+        def vanish(e: Number, *values: Number) -> Number:
+            elements = [v for v in values[: len(terms)] if isinstance(v, float)]
+            masked = -math.inf in elements and math.inf not in elements
+            return Fraction(0) if masked and not any(map(scalar.is_nan, values)) else e
+
+        values = [align(self.memo[t], axes) for t in (*terms, *others)]
+        return vectorised(vanish, 1 + len(values))(exponential, *values), axes
+
+    def _leaf(self, node: Node) -> Value:
+        op = node.op
+        if op in ("tensor", "state"):
+            array, own = self.leaves[node.attr.name]
+            order = sorted(range(len(own)), key=own.__getitem__)
+            return array.transpose(order), tuple(own[i] for i in order)
+        if op == "index":
+            start = self.first.get(node.attr, 0)
+            places = self.places.get(node.attr) or range(start, start + self.lengths[node.attr])
+            return _object([Fraction(i) for i in places]), (node.attr,)
+        constant = {
+            "const": lambda: node.attr,
+            "true": lambda: True,
+            "false": lambda: False,
+            "size": lambda: Fraction(self.sizes[node.attr]),
+            "special": lambda: scalar.special(node.attr, self.numbers),
+        }[op]()
+        boxed = np.empty((), dtype=object)
+        boxed[()] = constant
+        return boxed, ()
+
+    def rows(self, node: Node, body: Value) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The body with the reduced axes flattened (row-major) into a last dimension; and the axes that remain."""
+        reduced = node.attr.axes
+        rest = tuple(a for a in body[1] if a not in reduced)
+        have = [a for a in reduced if a in body[1]]
+        array = np.moveaxis(body[0], [body[1].index(a) for a in have], range(-len(have), 0)) if have else body[0]
+        lengths = [self.lengths[a] for a in reduced]
+        index = (slice(None),) * len(rest) + tuple(slice(None) if a in have else None for a in reduced)
+        full = np.broadcast_to(array[index], (*array.shape[: len(rest)], *lengths))
+        return full.reshape(*array.shape[: len(rest)], math.prod(lengths)), rest
+
+    def _reduce(self, node: Node, body: Value) -> Value:
+        kind = node.attr.kind
+        array, rest = self.rows(node, body)
+        if kind in _FOLDS:
+            if array.shape[-1] == 0:
+                return np.full(array.shape[:-1], _EMPTY[kind], dtype=object), rest
+            with np.errstate(all="ignore"):
+                folded = _FOLDS[kind].reduce(array, axis=-1)
+            return np.asarray(folded, dtype=object).reshape(array.shape[:-1]), rest
+        if kind in ("argmax", "argmin"):
+            ranked = rank_rows(array, 1, "maximum" if kind == "argmax" else "minimum")
+            return ranked[1][..., 0], rest
+        if kind.startswith("topk"):
+            k, axis = node.attr.extra
+            if array.shape[-1] < k:
+                raise Unsupported("a top-k of fewer elements")
+            values, places = rank_rows(array, k, "maximum")
+            axes = (*rest, axis)
+            order = sorted(range(len(axes)), key=axes.__getitem__)
+            chosen = values if kind == "topk_values" else places
+            return chosen.transpose(order), tuple(axes[i] for i in order)
+        raise Unsupported(f"the reduction {kind}")
+
+
+def _chain(step: Callable[..., np.ndarray], arrays: tuple[np.ndarray, ...]) -> np.ndarray:
+    result = arrays[0]
+    for array in arrays[1:]:
+        result = step(result, array)
+    return result
+
+
+def rank_rows(array: np.ndarray, k: int, op: str) -> tuple[np.ndarray, np.ndarray]:
+    """The k best entries of every row with their positions, lowest position first among equals; NaN if undecided."""
+    shape = (*array.shape[:-1], k)
+    values, places = np.empty(shape, dtype=object), np.empty(shape, dtype=object)
+    for at in np.ndindex(*array.shape[:-1]):
+        row = list(enumerate(array[at]))
+        for slot in range(k):
+            best = _best(row, op)
+            if best is None:
+                values[(*at, slot)] = (-math.inf if op == "maximum" else math.inf) if not row else NAN
+                places[(*at, slot)] = Fraction(-1) if not row else NAN
+                continue
+            row.remove(best)
+            values[(*at, slot)], places[(*at, slot)] = best[1], Fraction(best[0])
+    return values, places
+
+
+def _best(row: list[tuple[int, Number]], op: str) -> tuple[int, Number] | None:
+    wanted = 1 if op == "maximum" else -1
+    best = row[0] if row else None
+    for item in row[1:]:
+        sign = scalar.order(item[1], best[1])  # type: ignore[index]
+        if sign is None:
+            return None
+        if sign == wanted:
+            best = item
+    return None if best is None or scalar.is_nan(best[1]) else best
