@@ -1,0 +1,126 @@
+"""A spec and a plan of it over many independent data at once: every tensor gets one more axis.
+
+What runs a plan does so for all data in the calls that it takes for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import replace
+
+from redalg.graph.node import Decl, Node, leaves, rebuild, walk
+from redalg.graph.plan import Anchor, Output, PassPlan, Plan, Slot
+from redalg.language.spec import Spec
+
+Read = Callable[[Node], Node]
+
+
+def free_axis(spec: Spec, plan: Plan) -> str:
+    """A name that no axis has."""
+    taken = {*spec.axes, *(a for n in _nodes(plan) for leaf in leaves(n, "state", "tensor") for a in leaf.attr.axes)}
+    return next(name for name in (f"case{k}" for k in range(len(taken) + 1)) if name not in taken)
+
+
+def batched(spec: Spec, plan: Plan, axis: str) -> tuple[Spec, Plan]:
+    """Both with `axis` as the first one of every tensor, and of all that depends on one."""
+    read = _reader(axis, _dependent(plan))
+    outputs = {name: read(node) for name, node in spec.outputs.items()}
+    order = {n: (axis, *spec.output_axes[n]) for n, node in outputs.items() if axis in node.axes}
+    over = Spec.from_nodes(outputs, tensors=[_longer(d, axis) for d in spec.tensors], order=order, empty=spec.empty)
+    return over, replace(
+        plan,
+        passes=tuple(_pass(p, axis, read) for p in plan.passes),
+        outputs=tuple(_along(o.map(read), axis) for o in plan.outputs),
+        obligations=(),
+        known=tuple((read(a), read(b)) for a, b in plan.known),
+    )
+
+
+def over(spec: Spec, axis: str, names: Collection[str]) -> Spec:
+    """The spec in which the named tensors, and what depends on them, have `axis` as their first one."""
+    mapped = {d.name for d in spec.tensors if (d.array or d.name) in names}
+    done: dict[Node, Node] = {}
+    for n in walk(*spec.outputs.values()):
+        longer = n.op == "tensor" and n.attr.name in mapped
+        done[n] = Node("tensor", (), _longer(n.attr, axis)) if longer else rebuild(n, tuple(done[a] for a in n.args))
+    read = done.__getitem__
+    outputs = {name: read(node) for name, node in spec.outputs.items()}
+    order = {n: ([axis] if axis in node.axes else []) + [*spec.output_axes[n]] for n, node in outputs.items()}
+    tensors = [_longer(d, axis) if d.name in mapped else d for d in spec.tensors]
+    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty)
+
+
+def _longer(decl: Decl, axis: str) -> Decl:
+    return replace(decl, axes=(axis, *decl.axes))
+
+
+def _reader(axis: str, dependent: set[str]) -> Read:
+    done: dict[Node, Node] = {}
+
+    def read(root: Node) -> Node:
+        for node in walk(root, done=done):
+            if node.op == "tensor" or node.op == "state" and _owner(node) in dependent:
+                done[node] = Node(node.op, (), _longer(node.attr, axis))
+            else:
+                args = tuple(done[a] for a in node.args)
+                done[node] = node if args == node.args else Node(node.op, args, node.attr)  # evaluated as it stands
+        return done[root]
+
+    return read
+
+
+def _pass(p: PassPlan, axis: str, read: Read) -> PassPlan:
+    def anchor(a: Anchor) -> Anchor:
+        return replace(a.map(read), axes=read(a.leaf).attr.axes)
+
+    def slot(s: Slot) -> Slot:
+        return replace(s.map(read), axes=(axis, *s.axes) if axis in read(s.leaf()).axes else s.axes)
+
+    exports = tuple((name, read(node)) for name, node in p.exports)
+    return replace(p, anchors=tuple(map(anchor, p.anchors)), slots=tuple(map(slot, p.slots)), exports=exports)
+
+
+def _along(o: Output, axis: str) -> Output:
+    return replace(o, axes=(axis, *o.axes)) if axis in o.guarded.axes else o
+
+
+# --- what depends on a tensor ---------------------------------------------------------------------------------------
+
+
+def _owner(leaf: Node) -> str:
+    """The anchor that a shift belongs to; else the leaf's own name."""
+    return str(leaf.attr.name).removeprefix("shift:")
+
+
+def _dependent(plan: Plan) -> set[str]:
+    """Names of anchors, of parts of slots and of exports: a position of constants is the only one that is not."""
+    sources = dict(_sources(plan))
+    found: set[str] = set()
+    while True:
+        more = {n for n, nodes in sources.items() if n not in found and any(_depends(x, found) for x in nodes)}
+        if not more:
+            return found
+        found |= more
+
+
+def _depends(node: Node, found: set[str]) -> bool:
+    return any(leaf.op == "tensor" or _owner(leaf) in found for leaf in leaves(node, "tensor", "state"))
+
+
+def _sources(plan: Plan) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    for p in plan.passes:
+        for a in p.anchors:
+            yield a.name, (a.generator, a.source)
+        for s in p.slots:
+            for part in s.parts:
+                yield part, (*s.lift, *(m.coefficient for m in s.moves))
+        for name, node in p.exports:
+            yield name, (node,)
+
+
+def _nodes(plan: Plan) -> Iterable[Node]:
+    yield from (n for _, nodes in _sources(plan) for n in nodes)
+    yield from (o.guarded for o in plan.outputs)
+
+
+__all__ = ["batched", "free_axis", "over"]

@@ -1,0 +1,339 @@
+"""What a form gives where one element is infinite: what the definition gives, or NaN under a named assumption.
+
+A form is an identity of real functions. Where a stage value is infinite its sides may differ: Σ(x-a)(y-b) is NaN where
+a is infinite, and expanded about anchors it may be infinite; a maximum that a stage value was pulled out of is -oo
+where the definition has oo - oo. So every form is run on short streams, in pieces, with one infinity or NaN at every
+place along them, among numbers that are the same for every spec, of either sign, zeros, and infinities in the other
+tensors. An output that is a number there, and another one than the definition's, is given a guard: it is NaN (a
+position is -1, or the first where the definition takes that of a NaN) unless the stage values its stages read are
+finite. One that is NaN where the definition is a number is said to assume finite stage values. All these data are run
+together, along one more axis (`redalg.laws.batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.algebra.work import INFINITIES, within
+from redalg.errors import RedalgError
+from redalg.graph import node as g
+from redalg.graph.intervals import admits, is_interval, moved_array
+from redalg.graph.masked import finite, new_axes
+from redalg.graph.node import Decl, Node
+from redalg.graph.plan import COUNT
+from redalg.laws.batch import batched, free_axis
+from redalg.numeric.definition import reference
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+    from redalg.graph.plan import Plan
+    from redalg.language.spec import Spec
+
+LENGTH = 4  # of the streamed axis; axes of their own have 2
+LEVELS = 3  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
+INFINITE = (np.inf, -np.inf)
+PATTERNS = (-1, -1, -1, -1, -2, 1, 0)  # of bits of a place: which of some numbers beside an infinity are negative
+Beside = tuple[
+    int, int, int
+]  # which numbers, a sign of all of them, and every how many of them is 0 (0: none, or `OTHERS`)
+NUMBERS: tuple[Beside, ...] = tuple((which, sign, 0) for which in range(len(PATTERNS)) for sign in (1, -1))
+OTHERS = -1  # every element of the other tensors is 0
+ZEROS = (1, 2, OTHERS)
+BESIDE = (
+    *NUMBERS,
+    *((which, sign, zeros) for which in (0, -1) for zeros in ZEROS for sign in (1, -1)),
+)  # oo·0 is NaN wherever it stands
+FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
+UNCHECKED = (
+    FINITE[0],
+    "every element is finite; else NaN: to look at the form at infinities takes more than a budget of "
+    f"{INFINITIES} operations",
+)
+GOLDEN = 1.618033988749895  # its multiples lie evenly between whole numbers
+VECTOR = 64  # elements that cost as much as an operation
+Arrays = dict[str, Any]
+_Place = tuple[tuple[Any, ...], Any]  # an index of a tensor, and what lies there
+_Case = tuple[Beside, dict[str, _Place]]  # what is finite, and tensor -> (place, value)
+
+
+# --- guards ----------------------------------------------------------------------------------------------------------
+
+
+def guard(node: Node, axis: tuple[str, ...], level: int, held: Callable[[Node], bool]) -> tuple[Node, Node]:
+    """(condition, value otherwise) of an output: which values of its stages have to be finite.
+
+    Level 1: those that other stages read. Level 2: all of them. Level 3: every element of every tensor. A stage that
+    has no form and cancels is not `held`, and cannot be asked.
+    """
+    stages = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and n.attr.kind not in g.POSITIONS]
+    stages = [s for s in stages if held(s)]
+    asked = _read_by_others(stages, node) if level == 1 else stages
+    values = [s for s in asked if not s.is_boolean and s.attr.kind != "monoid"]
+    if level == 3:
+        conditions = [(c, c.axes) for c in _finite_elements(node, axis)]
+    else:
+        conditions = [(_usable(_as_read(v, node), level), v.axes) for v in values]
+    whole = g.logical("and", *(_over(c, axes - node.axes) for c, axes in conditions))
+    return whole, _otherwise(node, axis, values)
+
+
+def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
+    below = [set(g.walk(*t.args)) for t in g.walk(node) if t.op == "reduce"]
+    return [s for s in stages if any(s in nodes for nodes in below)]
+
+
+def _finite_elements(node: Node, axis: tuple[str, ...]) -> list[Node]:
+    tensors = [n for n in g.leaves(node) if not n.attr.domain & {"bool", "integer", "complex"}]
+    return [g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t) for t in tensors]
+
+
+def _usable(value: Node, level: int) -> Node:
+    """Finite; an extremum may be the identity of its monoid at first: then all its elements are."""
+    if level == 1 and value.op == "reduce" and value.attr.kind in ("max", "min"):
+        return g.compare("lt", value, g.INF) if value.attr.kind == "max" else g.compare("lt", g.NEG_INF, value)
+    return finite(value)
+
+
+def _as_read(value: Node, node: Node) -> Node:
+    """A sum that is only read as a mean as that mean: it need not be held as a sum, too."""
+    inverse = g.power(COUNT, -1)
+    readers = [n for n in g.walk(node) if value in n.args]
+    return g.mul(value, inverse) if readers and all(n.op == "mul" and inverse in n.args for n in readers) else value
+
+
+def _over(condition: Node, axes: frozenset[str]) -> Node:
+    return g.reduction("all", tuple(sorted(axes)), condition) if axes else condition
+
+
+def is_position(node: Node) -> bool:
+    return node.op == "reduce" and node.attr.kind in g.POSITIONS
+
+
+def _otherwise(node: Node, axis: tuple[str, ...], values: list[Node]) -> Node:
+    """NaN; no position, or the first ones (of elements that are all alike) where a NaN makes every element one."""
+    if not is_position(node):
+        return g.special("nan")
+    entering = _calculated(node.args[0])
+    broken = [Node("ne", (v, v)) for v in values if v in entering and not v.axes - node.axes]
+    first = Node("reduce", (g.ZERO,), g.Reduce(node.attr.kind, axis, node.attr.extra))
+    return g.where(g.logical("or", *broken), first, g.MINUS_ONE) if broken else g.MINUS_ONE
+
+
+def _calculated(root: Node) -> set[Node]:
+    """Nodes whose NaN is the root's: conditions and what they select among are not."""
+    found: set[Node] = set()
+    stack = [root]
+    while stack:
+        n = stack.pop()
+        if n not in found and not n.is_boolean:
+            found.add(n)
+            stack.extend(() if n.op in ("where", "reduce") else n.args)
+    return found
+
+
+def assuming(plan: Plan, assumption: tuple[str, str]) -> Plan:
+    """The plan under one more named assumption."""
+    known = dict(plan.assumptions)
+    return plan if assumption[0] in known else replace(plan, assumptions=(*plan.assumptions, assumption))
+
+
+# --- finding where they are needed -----------------------------------------------------------------------------------
+
+
+def differences(form: Form) -> dict[str, str]:
+    """Output -> "number" where the form is another number than the definition, else "nan" where it alone is NaN.
+
+    Raises: Exhausted where comparing them would take too many operations.
+    """
+    spec, axis = form.spec, form.plan.axis
+    if not axis or not form.plan.passes or any("complex" in d.domain for d in spec.tensors):
+        return {}
+    lists = new_axes(*spec.outputs.values())
+    sizes = {**dict.fromkeys((a for d in spec.tensors for a in d.axes), 2), **lists}
+    sizes[axis[0]] = LENGTH // 2 ** (len(axis) - 1)
+    cases = list(_cases(spec, axis, sizes))
+    if not cases:  # nothing but integers and conditions
+        return {}
+    within(_cost(form, sizes, len(cases)), INFINITIES, "operations on infinite elements")
+    over, plan = batched(spec, form.plan, free_axis(spec, form.plan))
+    with np.errstate(all="ignore"):
+        return _compared(form, replace(form, spec=over, plan=plan), sizes, cases)
+
+
+def _compared(form: Form, over: Form, sizes: dict[str, int], cases: list[Any]) -> dict[str, str]:
+    """What differs in these cases, computed together; integers beyond int64 are refused, there as in every call."""
+    spec, patterns = form.spec, "cast_commutes" in form.assumptions  # numbers of such forms differ by rounding anyway
+    arrays, found = _arrays(spec, sizes, cases), dict[str, str]()
+    try:
+        wanted = _named(over.spec, reference(over.spec, **arrays))
+        results = list(_results(over, arrays, sizes[form.plan.axis[0]]))
+    except RedalgError:
+        middle = len(cases) // 2
+        halves = [_compared(form, over, sizes, part) for part in (cases[:middle], cases[middle:]) if middle]
+        return {name: max(h.get(name, "") for h in halves) for half in halves for name in half}  # "number" over "nan"
+    for got in results:
+        for name, value in got.items():
+            kind = _difference(value, wanted[name], patterns, is_position(spec.outputs[name]))
+            if kind and found.get(name) != "number":
+                found[name] = kind
+    return found
+
+
+def _cost(form: Form, sizes: Mapping[str, int], cases: int) -> int:
+    """Operations: of the definition, and of the form in three divisions of the stream."""
+    slots = [s for p in form.plan.passes for s in p.slots]
+    nodes = list(g.walk(*form.spec.outputs.values(), *(n for s in slots for n in s.lift)))
+    volume = max(prod(sizes.get(a, 2) for a in n.axes) for n in nodes)
+    return (len(nodes) + 10 * len(slots)) * (1 + volume * cases // VECTOR)
+
+
+def _cases(spec: Spec, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[_Case]:
+    """One infinity or NaN, at every place along the stream of every tensor, and nothing else in one of them:
+    infinities of either sign, of both, and NaN. What is beside an infinity has either sign, or is 0, or (at a place of
+    the other tensors) infinite."""
+    for which, beside in ((_infinite, BESIDE), (_broken, NUMBERS[:2])):
+        for batch in _batches(spec):
+            places = [list(which(d, axis, sizes)) for d in batch]
+            for step, numbers in product(range(max(map(len, places))), beside):
+                at = {d.name: found[step] for d, found in zip(batch, places, strict=True) if step < len(found)}
+                yield numbers, at
+    for batch in _batches(spec):
+        for numbers, value, other, last in product(NUMBERS[:2], INFINITE, INFINITE, (0, -1)):
+            at = {d.name: (_places(d, axis, sizes)[last], other) for d in _drawn(spec) if _admitted(d, other)}
+            yield numbers, at | {d.name: ((...,), value) for d in batch if _admitted(d, value)}
+
+
+def _arrays(spec: Spec, sizes: Mapping[str, int], cases: Sequence[_Case]) -> Arrays:
+    """The tensors of all cases, one after the other along their first axis."""
+    arrays = {}
+    for k, t in enumerate(spec.tensors):
+        shape = [sizes[a] for a in t.axes]
+        kinds = {beside: _numbers(t, shape, k, beside) for beside in BESIDE}
+        own = {beside: (0, beside[1], 0) if beside[2] == OTHERS else beside for beside in BESIDE}
+        arrays[t.name] = np.stack([kinds[own[beside] if t.name in places else beside] for beside, places in cases])
+    for number, (_, places) in enumerate(cases):
+        for name, (at, value) in places.items():
+            arrays[name][(number, *at)] = value
+    return arrays
+
+
+def _batches(spec: Spec) -> Iterator[list[Decl]]:
+    """Tensors that no output reads together are made infinite together: the work does not grow with both."""
+    group: dict[str, list[str]] = {}
+    for node in spec.outputs.values():
+        names = [leaf.attr.name for leaf in g.leaves(node)]
+        joined = list(dict.fromkeys(x for n in names for x in (n, *group.get(n, ()))))
+        group |= dict.fromkeys(joined, joined)
+    drawn = {d.name: d for d in _drawn(spec)}
+    held = [[drawn[n] for n in names if n in drawn] for names in {id(v): v for v in group.values()}.values()]
+    for number in range(max(map(len, held), default=0)):
+        yield [names[number] for names in held if number < len(names)]
+
+
+def _drawn(spec: Spec) -> list[Decl]:
+    """The tensors that may hold infinities."""
+    return [d for d in spec.tensors if not d.domain & {"bool", "integer"}]
+
+
+def _admitted(d: Decl, value: float) -> bool:
+    """Whether a declared domain, which is taken at its word, has an infinity."""
+    if value < 0 and d.domain & {"positive", "nonnegative"}:
+        return False
+    return not is_interval(d.domain) or admits(d.domain, value)
+
+
+def _places(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """The places of one tensor along the stream."""
+    steps = range(sizes[axis[0]]) if axis[0] in d.axes else (0,)
+    return [tuple(j if a == axis[0] else 0 for a in d.axes) for j in steps]
+
+
+def _infinite(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[_Place]:
+    """Where one tensor is made infinite, and with which sign."""
+    values = [v for v in INFINITE if _admitted(d, v)]
+    yield from product(_places(d, axis, sizes), values)
+    if axis[0] in d.axes:
+        along = np.arange(sizes[axis[0]]).reshape([-1 if a == axis[0] else 1 for a in d.axes])
+        both = [np.where(along % 2, np.inf, -np.inf)] if len(values) == len(INFINITE) else []
+        yield from (((...,), value) for value in (*values, *both, np.nan))
+
+
+def _broken(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[_Place]:
+    """Where one tensor is made NaN: a position is that of the NaN, or the first where a stage value is NaN."""
+    yield from ((at, np.nan) for at in _places(d, axis, sizes))
+
+
+def _numbers(decl: Decl, shape: list[int], number: int, beside: Beside) -> np.ndarray:
+    """The finite elements of the tensor of this number: no two alike, so that what rounding decides is not judged;
+    and zeros, where its domain has 0."""
+    (which, sign, zeros), domain, count = beside, decl.domain, prod(shape)
+    at = np.arange(count) + 1 + count * (which % len(PATTERNS))
+    ones = np.array([((k + number) & PATTERNS[which]).bit_count() % 2 for k in range(count)], dtype=int).reshape(shape)
+    if "bool" in domain:
+        return np.asarray(ones == (sign < 0))
+    signs = 1 if domain & {"positive", "nonnegative"} else sign * (1 - 2 * ones)
+    if "integer" in domain:
+        found = np.asarray((1 + (5 * at + 3 * number) % 8).reshape(shape) * signs)
+    else:
+        spread = (at * at * GOLDEN + number * (GOLDEN - 1) / 3) % 1  # of squares: equal steps would add up to 0
+        found = np.asarray((0.25 + 1.75 * spread.reshape(shape)) * signs)
+    found = np.asarray(moved_array(domain, found))
+    if zeros and "positive" not in domain and (not is_interval(domain) or admits(domain, 0)):
+        found[(np.indices(shape).sum(axis=0) + number) % zeros == 0] = 0
+    return found
+
+
+def _named(spec: Spec, result: Any) -> dict[str, Any]:
+    return result if isinstance(result, dict) else {next(iter(spec.outputs)): result}
+
+
+def _results(form: Form, arrays: Arrays, length: int) -> Iterator[dict[str, Any]]:
+    """The whole stream at once, and in pieces: two accumulators merged where one pass suffices."""
+    axis, spec = form.plan.axis[0], form.spec
+    streamed = {d.name: d.axes.index(axis) for d in spec.tensors if axis in d.axes}
+    bound = {k: v for k, v in arrays.items() if k not in streamed}
+    inner = int(np.prod([2 for _ in form.plan.axis[1:]], dtype=int))
+
+    def piece(start: int, stop: int) -> Arrays:
+        return {k: arrays[k][(slice(None),) * at + (slice(start, stop),)] for k, at in streamed.items()}
+
+    for cuts in ((0, length), (0, 1, length), (0, length - 1, length)):
+        parts = list(zip(cuts, cuts[1:], strict=False))
+        total = form.accumulator(start=0, **bound)
+        for number in range(len(form.plan.passes)):
+            if number:
+                total.next_pass(start=0)
+                for start, stop in parts:
+                    total.update(**piece(start, stop))
+                continue
+            total.update(**piece(*parts[0]))
+            for start, stop in parts[1:]:
+                other = form.accumulator(start=start * inner, **bound)
+                other.update(**piece(start, stop))
+                total.merge(other)
+        yield _read(form, total, piece(0, length))
+
+
+def _read(form: Form, total: Any, chunk: Arrays) -> dict[str, Any]:
+    kept = [o.name for o in form.plan.outputs if o.keeps_axis]
+    found = {} if len(kept) == len(form.plan.outputs) else _named(form.spec, total.result())
+    applied = _named(form.spec, total.apply(start=0, **chunk)) if kept else {}
+    return {**found, **{k: v for k, v in applied.items() if k in kept}}
+
+
+def _difference(got: Any, wanted: Any, patterns: bool, position: bool) -> str | None:
+    a, b = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
+    if np.asarray(got).dtype.kind in "bi":  # a condition or a count has no NaN: it is said, and -1 is no position
+        other = (a != b) & (a != -1)
+        return "number" if position and other.any() else "nan" if (a != b).any() else None
+    close = np.abs(a - b) <= 1e-6 * (1 + np.abs(b))
+    same = (a == b) | (np.isnan(a) & np.isnan(b)) | close | (np.isfinite(a) & np.isfinite(b) & patterns)
+    if same.all():
+        return None
+    return "number" if (~same & ~np.isnan(a)).any() else "nan"
