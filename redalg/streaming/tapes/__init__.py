@@ -1,0 +1,1 @@
+"""Straight-line programs: graphs as printed functions of array operations, and the few functions these call."""
