@@ -1,0 +1,1 @@
+"""Derivatives of specs as specs: reverse and forward mode (`reverse`, `tangent`), and both as callables (`calls`)."""

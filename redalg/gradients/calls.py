@@ -1,0 +1,396 @@
+"""`Spec.vjp` and `Spec.jvp`: derivatives as specs, and as callables that derive, run and hand over what was saved."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from fractions import Fraction
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from redalg.api import derive_incremental
+from redalg.engine.normalise import axes_of
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.gradients.invariance import detached, restored
+from redalg.gradients.readings import along, readings
+from redalg.gradients.refusals import ASSUMPTIONS
+from redalg.gradients.reverse import adjoints
+from redalg.gradients.saved import Saved, Stages, reused
+from redalg.gradients.sums import Adjoint, factored
+from redalg.gradients.tangent import tangents
+from redalg.graph import node as g
+from redalg.graph.masked import masked_row
+from redalg.graph.node import Decl, Node
+from redalg.language.spec import Spec
+from redalg.laws.laws import InternalError
+from redalg.numeric.binding import bind
+
+PASSES = 8  # over the data, at most: a derivative may read stage values of stage values
+DISCRETE = frozenset({"bool", "integer", "complex"})
+Names = str | Iterable[str] | None
+
+
+class _Derivative:
+    """What both modes do to run the specs of a derivative."""
+
+    @cached_property
+    def _prepared(self) -> dict[tuple[Spec, str | None], Any]:
+        """Compiled forms by spec and target: what a kind of call needs is prepared once."""
+        return {}
+
+    def _call(self, form: Form, target: str | None, arrays: Mapping[str, Any]) -> Any:
+        key = form.spec, target
+        if key not in self._prepared:
+            self._prepared[key] = form.compile(target)
+        return self._prepared[key](**arrays)
+
+
+class Vjp(_Derivative):
+    """The reverse-mode derivative of a spec: ``specs`` by tensor, ``forward`` with what they read saved.
+
+    With cotangents ȳ of the outputs, the gradient of a tensor T is Σ ȳ·∂y/∂T over all outputs and their elements; it
+    has the axes of T. `specs` are ordinary specs over the tensors of the original one, over the cotangents (tensors
+    ``grad_<output>``) and over saved values; tensors whose gradients stream alike share one. An axis that a gradient
+    does not vary along is not in its spec, and a gradient that is 0 has none; a call gives both in full.
+
+    Conventions: an extremum passes its cotangent to the lowest position of its ties, `maximum` shares it among equal
+    arguments, abs'(0) = relu'(0) = sign'(0) = 0, rounding to integers has slope 0, `where` differentiates what it
+    selects, rows filled by ``empty=`` pass on 0. A stage value that a result provably does not depend on (a maximum
+    that only shifts exponents, the mean in a variance) passes on nothing.
+
+    A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
+    `Form.compile`, and gives {tensor: gradient}; outputs without a cotangent count as 0.
+
+    Raises: RedalgError for what has no derivative, and what `ra.derive_incremental` raises when a call derives.
+
+    >>> import numpy as np, redalg as ra
+    >>> spec = ra.parse("m = max[j](x[j]); return lse = m + log(sum[j](exp(x[j] - m)))")
+    >>> g = spec.vjp()
+    >>> print(g.specs["x"])
+    tensors x[j], grad_lse, max1, sum1; grad_x = grad_lse * exp(x[j] - max1) / sum1; return grad_x
+    >>> g(x=np.array([0.0, 0.0]), cotangents={"lse": 1.0}, target="numpy")
+    {'x': array([0.5, 0.5])}
+    """
+
+    def __init__(self, spec: Spec, wrt: Names = None, given: Names = "all", assume: Iterable[str] = ()) -> None:
+        self.where, self.spec = "spec.vjp", spec
+        assume = _assumed(assume, self.where)
+        self._stages, self._readings = Stages(spec), readings(spec)
+        self.wrt = _wanted(spec, wrt, self.where)
+        outputs = [n for n, node in spec.outputs.items() if not _is_discrete(node)]
+        self.cotangents = {n: self._stages.fresh(f"grad_{n}") for n in outputs}
+        nodes = self._gradients("all", assume)
+        kept = self._named(given)
+        if kept is not None:
+            nodes = self._gradients(kept, assume)
+        self._saved = self._read(nodes.values())
+        self.forward = self._with_saved()
+        self.specs: Mapping[str, Spec] = MappingProxyType(self._shared(nodes))
+
+    # --- specs ---
+
+    def _gradients(self, kept: Collection[str] | str, assume: Collection[str]) -> dict[str, Node]:
+        """Tensor -> its gradient; saved values are read where their names are kept ("all": everywhere)."""
+        spec = self.spec
+        written, held = detached(list(spec.outputs.values()), self.where, assume)
+        saved = self._stages.outputs().items()
+        outputs = {written[n]: s for n, s in saved if kept == "all" or s.name in kept}
+
+        def read(node: Node) -> Node:
+            return outputs[node].leaf if node in outputs else node
+
+        cotangents: dict[Node, Adjoint] = {}
+        for name, tensor in self.cotangents.items():
+            node = spec.outputs[name]
+            part = Adjoint({frozenset(): g.tensor(tensor, spec.output_axes[name])})
+            if name in spec.empty:
+                part = part.where(g.negate(masked_row(node)))
+            cotangents.setdefault(written[node], Adjoint()).add(part)
+        leaves = {Node("tensor", (), d): d for name in self.wrt for d in self._readings[self.wrt[name]]}
+        found = adjoints(cotangents, list(leaves), read, self._stages.reduced, self.where, assume)
+        beside = {Node("tensor", (), d) for d in (s.leaf.attr for s in outputs.values())}
+        beside |= {g.tensor(t, spec.output_axes[n]) for n, t in self.cotangents.items()}
+        nodes = {}
+        for name, own in self.wrt.items():
+            parts = [along(found[leaf].node, d, own, spec) for leaf, d in leaves.items() if (d.array or d.name) == name]
+            whole = reused(factored(g.add(*parts), beside), outputs)
+            nodes[name] = self._reading(restored(whole, held), beside, kept)
+        return nodes
+
+    def _reading(self, root: Node, beside: Set[Node], kept: Collection[str] | str) -> Node:
+        """The node with saved stage values in the place of what they are; lengths of axes that no tensor has, too."""
+        root = self._stages.averaged(root, beside)
+        found = self._stages.within(root, beside)
+        read = g.substitute(root, {n: s.leaf for n, s in found.items() if kept == "all" or s.name in kept})
+        if any(n.attr not in _axes(read) for n in g.walk(read) if n.op == "index"):
+            read = root  # whose tensors say how long the axis is
+        lengths = {n for n in g.walk(read) if n.op == "size" and n.attr not in _axes(read)}
+        return g.substitute(read, {n: self._stages.size(n.attr).leaf for n in lengths})
+
+    def _named(self, given: Names) -> Collection[str] | None:
+        """The names of what is saved; None for everything."""
+        if given is None or given == "all":
+            return None
+        names = given.replace(",", " ").split() if isinstance(given, str) else list(given)
+        known = sorted({s.name for s in self._stages.saved.values()})
+        for name in names:
+            if name not in known:
+                fix = 'given="all", given=(), or some of these'
+                raise RedalgError(f"given={name!r}", self.where, f"what can be saved is {', '.join(known)}", fix)
+        return names
+
+    def _read(self, nodes: Iterable[Node]) -> list[Saved]:
+        leaves = {leaf for n in nodes for leaf in g.leaves(n)}
+        return [s for s in self._stages.saved.values() if s.leaf in leaves]
+
+    def _with_saved(self) -> Spec:
+        spec = self.spec
+        more = {s.name: s for s in self._saved if s.name not in spec.outputs}
+        outputs = {**spec.outputs, **{name: s.node for name, s in more.items()}}
+        order = {**spec.output_axes, **{name: s.leaf.attr.axes for name, s in more.items()}}
+        return Spec.from_nodes(outputs, tensors=spec.tensors, order=order, empty=spec.empty)
+
+    def _shared(self, nodes: Mapping[str, Node]) -> dict[str, Spec]:
+        """Gradients that stream over the same axes in one spec."""
+        groups: dict[Any, dict[str, Node]] = {}
+        for name, node in nodes.items():
+            if not g.is_const(node, 0):
+                groups.setdefault(tuple(axes_of([node], _axes(node))), {})[name] = node
+        found: dict[str, Spec] = {}
+        for group in groups.values():
+            order = {f"grad_{n}": [a for a in self.wrt[n].axes if a in node.axes] for n, node in group.items()}
+            empty = dict.fromkeys(order, Fraction(0)) if set(self.cotangents) <= set(self.spec.empty) else {}
+            outputs = {f"grad_{n}": node for n, node in group.items()}
+            made = Spec.from_nodes(outputs, tensors=_in_order(self.spec, outputs.values()), order=order, empty=empty)
+            found |= dict.fromkeys(group, made)
+        return {name: found[name] for name in nodes if name in found}
+
+    # --- calls ---
+
+    @cached_property
+    def forms(self) -> Mapping[Spec, Form]:
+        """The forms of `forward` and of every spec."""
+        return {spec: derived(spec) for spec in dict.fromkeys((self.forward, *self.specs.values()))}
+
+    def __call__(self, *, cotangents: Mapping[str, Any], target: str | None = None, **arrays: Any) -> dict[str, Any]:
+        for name in cotangents:
+            if name not in self.cotangents:
+                known = f"outputs with a derivative are {', '.join(self.cotangents)}"
+                raise RedalgError(f"a cotangent of {name!r}", "g(…, cotangents=…)", known, "leave it out")
+        bind(self.spec, arrays, where="g(…)")
+
+        def run(form: Form, given: Mapping[str, Any]) -> Any:
+            return self._call(form, target, given)
+
+        values = _by_name(self.forward, self._run(self.forward, run, arrays))
+        return self.pulled(arrays, values, cotangents, run)
+
+    def pulled(
+        self,
+        arrays: Mapping[str, Any],
+        values: Mapping[str, Any],
+        cotangents: Mapping[str, Any],
+        run: Callable[[Form, Mapping[str, Any]], Any],
+    ) -> dict[str, Any]:
+        """The gradients, from the values of `forward`, which ran before; `run` runs a form."""
+        held = {s.leaf.attr.name: values[s.name] for s in self._saved}
+        held |= {t: cotangents.get(n, _zeros(values[n])) for n, t in self.cotangents.items()}
+        found: dict[str, Any] = {}
+        for spec in dict.fromkeys(self.specs.values()):
+            found |= _by_name(spec, self._run(spec, run, {**arrays, **held}))
+        zeros = {n: _zeros(arrays[n]) for n in self.wrt if f"grad_{n}" not in found}
+        own = {n: self.stretched(n, found[f"grad_{n}"], arrays[n]) for n in self.wrt if n not in zeros}
+        return {n: zeros[n] if n in zeros else own[n] for n in self.wrt}
+
+    def _run(self, spec: Spec, run: Callable[[Form, Mapping[str, Any]], Any], arrays: Mapping[str, Any]) -> Any:
+        return run(self.forms[spec], _read_by(spec, arrays))
+
+    def stretched(self, name: str, value: Any, like: Any) -> Any:
+        """A gradient along every axis of its tensor."""
+        axes = self.specs[name].output_axes[f"grad_{name}"]
+        return _stretched(value, axes, dict(zip(self.wrt[name].axes, np.shape(like), strict=True)))
+
+    def __repr__(self) -> str:
+        return f"<gradients of {', '.join(self.wrt)} for {', '.join(self.cotangents)}>"
+
+
+class Jvp(_Derivative):
+    """The forward-mode derivative of a spec: how its outputs change as tensors change along tangents.
+
+    With tangents ẋ of the tensors, the tangent of an output y is Σ ∂y/∂x·ẋ over all tensors and their elements.
+    ``specs`` has one spec, of all tangents, over the tensors and over ``tangent_<tensor>``. A call
+    ``g(x=…, tangents={"x": …}, target=None)`` gives {output: tangent}; tensors without a tangent stay. Conventions
+    and errors are those of `Vjp`.
+
+    >>> import numpy as np, redalg as ra
+    >>> g = ra.parse("return y = sum[j](x[j]**2)").jvp()
+    >>> print(g.spec)
+    tensors x[j], tangent_x[j]; sum1 = sum[j](tangent_x[j] * x[j]); tangent_y = 2 * sum1; return tangent_y
+    >>> g(x=np.array([1.0, 2.0]), tangents={"x": np.array([1.0, 1.0])}, target="numpy")
+    {'y': array(6.)}
+    """
+
+    def __init__(self, spec: Spec, wrt: Names = None, assume: Iterable[str] = ()) -> None:
+        where = "spec.jvp"
+        assume, stages, self.primal = _assumed(assume, where), Stages(spec), spec
+        self.wrt = _wanted(spec, wrt, where)
+        self.tangents = {name: stages.fresh(f"tangent_{name}") for name in self.wrt}
+        seeds: dict[Node, Node] = {}
+        for name, own in self.wrt.items():
+            made = Decl(self.tangents[name], own.axes)
+            seeds[Node("tensor", (), own)] = Node("tensor", (), made)
+            for d in readings(spec)[own][1:]:
+                other = Decl("_".join((made.name, *d.axes)), d.axes, frozenset(), made.name)
+                seeds[Node("tensor", (), d)] = Node("tensor", (), other)
+        outputs = {n: node for n, node in spec.outputs.items() if not _is_discrete(node)}
+        written, held = detached(list(outputs.values()), where, assume)
+        found = tangents(written.values(), seeds, where, assume)
+        self.results = {n: f"tangent_{n}" for n in outputs}
+        nodes = {n: _unless_empty(spec, n, restored(found[written[node]], held)) for n, node in outputs.items()}
+        moved = {n: node for n, node in nodes.items() if not g.is_const(node, 0)}
+        order = {self.results[n]: [a for a in spec.output_axes[n] if a in node.axes] for n, node in moved.items()}
+        made_of = {self.results[n]: node for n, node in moved.items()}
+        tensors = _in_order(spec, made_of.values())
+        self.spec: Spec | None = Spec.from_nodes(made_of, tensors=tensors, order=order) if moved else None
+        self.specs: Mapping[str, Spec] = MappingProxyType(dict.fromkeys(moved, self.spec) if self.spec else {})
+
+    @cached_property
+    def form(self) -> Form | None:
+        return None if self.spec is None else derived(self.spec)
+
+    def __call__(self, *, tangents: Mapping[str, Any], target: str | None = None, **arrays: Any) -> dict[str, Any]:
+        for name in tangents:
+            if name not in self.tangents:
+                known = f"tensors with a tangent are {', '.join(self.tangents)}"
+                raise RedalgError(
+                    f"a tangent of {name!r}", "g(…, tangents=…)", known, "leave it out, or add it to wrt="
+                )
+        sizes = bind(self.primal, arrays, where="g(…)").sizes
+        found: dict[str, Any] = {}
+        if self.spec is not None and self.form is not None:
+            held = {t: tangents.get(n, _zeros(arrays[n])) for n, t in self.tangents.items()}
+            given = _read_by(self.spec, {**arrays, **held})
+            found = _by_name(self.spec, self._call(self.form, target, given))
+        like = next(iter(arrays.values()), 0.0)
+        return {n: self._full(n, found.get(result), sizes, like) for n, result in self.results.items()}
+
+    def _full(self, name: str, value: Any, sizes: Mapping[str, int], like: Any) -> Any:
+        """A tangent along every axis of its output."""
+        lengths = {a: sizes[a] for a in self.primal.output_axes[name]}
+        if value is None or self.spec is None:
+            return _stretched(_zero(like), (), lengths)
+        return _stretched(value, self.spec.output_axes[self.results[name]], lengths)
+
+    def __repr__(self) -> str:
+        return f"<tangents of {', '.join(self.results)} along {', '.join(self.tangents)}>"
+
+
+def derived(spec: Spec) -> Form:
+    """The form over the first axis that there is one for, with as many passes as it takes."""
+    candidates = axes_of(spec.outputs.values(), {a for d in spec.tensors for a in d.axes})
+    refusal: RedalgError | None = None
+    for axis in (*candidates,) or (None,):
+        try:
+            return derive_incremental(spec, axis, max_passes=PASSES)
+        except InternalError:
+            raise
+        except RedalgError as found:
+            refusal = refusal or found
+    assert refusal is not None
+    raise refusal
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def _assumed(assume: Iterable[str], where: str) -> frozenset[str]:
+    found = frozenset({assume} if isinstance(assume, str) else assume)
+    for name in sorted(found - set(ASSUMPTIONS)):
+        known = f"known assumptions are {', '.join(ASSUMPTIONS)}"
+        raise RedalgError(f"assumption {name!r}", where, known, "leave it out, or check the spelling")
+    return found
+
+
+def _wanted(spec: Spec, wrt: Names, where: str) -> dict[str, Decl]:
+    """The tensors to differentiate by, in the spec's order: those named, or all that hold real numbers."""
+    own = {d.name: d for d in spec.tensors if not d.array}
+    smooth = [n for n, d in own.items() if not d.domain & DISCRETE]
+    if wrt is None:
+        return {n: own[n] for n in smooth}
+    names = wrt.replace(",", " ").split() if isinstance(wrt, str) else list(wrt)
+    for name in names:
+        if name not in own:
+            known = f"the tensors are {', '.join(own)}"
+            raise RedalgError(f"wrt={name!r}", where, known, "name a tensor of the spec")
+        if name not in smooth:
+            why = f"{name} is declared {', '.join(sorted(own[name].domain & DISCRETE))}"
+            raise RedalgError(f"wrt={name!r}", where, why, "name tensors of real numbers")
+    return {n: own[n] for n in own if n in names}
+
+
+def _is_discrete(node: Node) -> bool:
+    return node.is_boolean or node.op == "reduce" and node.attr.kind in g.POSITIONS
+
+
+def _unless_empty(spec: Spec, name: str, tangent: Node) -> Node:
+    if name not in spec.empty:
+        return tangent
+    return g.where(masked_row(spec.outputs[name]), g.ZERO, tangent)
+
+
+def _in_order(spec: Spec, nodes: Iterable[Node]) -> list[Decl]:
+    """The tensors that nodes read: those of the spec in its order, then the others as they are met."""
+    read = list(dict.fromkeys(leaf.attr for n in nodes for leaf in g.leaves(n)))
+    return [*(d for d in spec.tensors if d in read), *(d for d in read if d not in spec.tensors)]
+
+
+def _axes(node: Node) -> set[str]:
+    return {a for leaf in g.leaves(node) for a in leaf.attr.axes}
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def _read_by(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    names = {d.array or d.name for d in spec.tensors}
+    return {k: v for k, v in arrays.items() if k in names}
+
+
+def _by_name(spec: Spec, result: Any) -> dict[str, Any]:
+    return result if isinstance(result, dict) else {next(iter(spec.outputs)): result}
+
+
+def _zeros(like: Any) -> Any:
+    """Zeros of the same kind, place and shape."""
+    if isinstance(like, (int, float)):
+        return 0.0
+    return _library(like).zeros_like(like)
+
+
+def _zero(like: Any) -> Any:
+    """One zero of the same kind and place."""
+    return like.new_zeros(()) if hasattr(like, "new_zeros") else _library(like).zeros((), getattr(like, "dtype", float))
+
+
+def _stretched(value: Any, axes: Sequence[str], lengths: Mapping[str, int]) -> Any:
+    """The value repeated along axes that it lacks, in memory of its own."""
+    if len(axes) == len(lengths):
+        return value
+    library = _library(value)
+    shape = tuple(n if a in axes else 1 for a, n in lengths.items())
+    repeated = library.broadcast_to(value.reshape(shape), tuple(lengths.values()))
+    return repeated.clone() if hasattr(repeated, "clone") else library.array(repeated)
+
+
+def _library(array: Any) -> Any:
+    name = type(array).__module__.partition(".")[0]
+    if name in ("jax", "jaxlib"):
+        return sys.modules["jax"].numpy
+    return sys.modules[name] if name in ("torch", "cupy") else np
+
+
+__all__ = ["Jvp", "Vjp"]

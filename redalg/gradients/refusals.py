@@ -1,0 +1,40 @@
+"""What has no derivative, as errors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from redalg.errors import RedalgError
+from redalg.graph.node import Node
+from redalg.text.nodes import short
+
+STRAIGHT_THROUGH = "straight_through"
+ASSUMPTIONS = (STRAIGHT_THROUGH,)
+
+
+def check_differentiable(n: Node, where: str, assume: Collection[str]) -> None:
+    """Raises: RedalgError for a user's monoid, a rounding that is not taken as the identity, and complex numbers."""
+    if n.op == "reduce" and n.attr.kind == "monoid":
+        raise RedalgError(
+            f"a derivative through {short(n)}",
+            where,
+            "a user's monoid says how values are combined, and nothing of its derivative",
+            "write the reduction with sum, prod, max, min or topk, or leave what it reads out of wrt",
+        )
+    if n.op == "cast" and STRAIGHT_THROUGH not in assume:
+        raise RedalgError(
+            f"a derivative through {short(n)}",
+            where,
+            "a rounding is constant between its jumps: its derivative is 0 wherever there is one",
+            f"assume={{{STRAIGHT_THROUGH!r}}} to differentiate what is rounded in its place",
+        )
+    if n.op in ("conj", "re", "im"):
+        raise RedalgError(
+            f"a derivative through {short(n)}",
+            where,
+            "derivatives are those of functions of real numbers",
+            "write real and imaginary parts as tensors of their own",
+        )
+
+
+__all__ = ["ASSUMPTIONS", "STRAIGHT_THROUGH", "check_differentiable"]

@@ -1,0 +1,131 @@
+"""What a forward pass hands to a backward pass: outputs and stage values by name, finalised, never parts of a state.
+
+A stage value is a reduction that lacks the axes which the outermost reductions of the spec run over. Sums about moving
+anchors depend on the path that was taken; what they are finalised to does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass
+
+from redalg.engine.normalise import axes_of
+from redalg.graph import node as g
+from redalg.graph.node import Node
+from redalg.language.spec import Spec
+from redalg.text.nodes import bindings
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A value of the forward pass: its name there, the node, and the tensor that a backward pass reads it as."""
+
+    name: str
+    node: Node
+    leaf: Node
+
+
+class Stages:
+    """The values of a spec that can be saved, each under one name."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        known = {a for d in spec.tensors for a in d.axes}
+        self.reduced = list(dict.fromkeys(a for axes in axes_of(spec.outputs.values(), known) for a in axes))
+        self.means = {_bare(n) for n in g.walk(*spec.outputs.values()) if self._is_mean(n)}
+        self.taken = {d.name for d in spec.tensors} | set(spec.outputs)
+        self.names = {node: name for name, node in bindings(spec)}
+        self.saved: dict[Node, Saved] = {}
+
+    def outputs(self) -> dict[Node, Saved]:
+        """The outputs that take a reduction to compute."""
+        found = {}
+        for name, node in self.spec.outputs.items():
+            if not node.is_boolean and any(n.op == "reduce" for n in g.walk(node)):
+                leaf = self.fresh(name) if name in {d.name for d in self.spec.tensors} else name
+                found[node] = self.saved.setdefault(node, Saved(name, node, g.tensor(leaf, self._axes(node))))
+        return found
+
+    def averaged(self, root: Node, given: Set[Node]) -> Node:
+        """The node with products that hold every factor of a mean of the spec as products of it."""
+        stages = {n for n in g.walk(root) if self._is_stage(n) and given.isdisjoint(g.leaves(n))}
+        return regrouped(root, {n: n for n in self.means}, stages)
+
+    def within(self, root: Node, given: Set[Node]) -> dict[Node, Saved]:
+        """The stage values in a node that reads none of the `given` leaves: outermost first, nothing inside one."""
+        found: dict[Node, Saved] = {}
+        beside = {n for n in g.walk(root) if not given.isdisjoint(g.leaves(n))}
+        stack, seen = [root], {root}
+        while stack:
+            n = stack.pop()
+            if n not in beside and (self._is_mean(n) and _bare(n) in self.means or self._is_stage(n)):
+                found[n] = self._named(n)
+                continue
+            fresh = [a for a in n.args if a not in seen]
+            seen.update(fresh)
+            stack.extend(fresh)
+        return found
+
+    def size(self, axis: str) -> Saved:
+        """The length of an axis that no tensor of a backward pass has."""
+        return self._named(Node("size", (), axis), f"size_{axis}", ("integer", "nonnegative"))
+
+    def _is_stage(self, n: Node) -> bool:
+        return n.op == "reduce" and n.axes.isdisjoint(self.reduced) and bool(g.leaves(n))
+
+    def _is_mean(self, n: Node) -> bool:
+        """A stage that is a sum, divided by how many elements it has."""
+        sums = [a for a in n.args if self._is_stage(a) and a.attr.kind == "sum"] if n.op == "mul" else []
+        rest = [a for a in n.args if a not in sums and a.op != "const"]
+        return len(sums) == 1 and bool(rest) and all(a.op == "pow" and a.args[0].op == "size" for a in rest)
+
+    def _named(self, n: Node, stem: str = "", domain: Iterable[str] = ()) -> Saved:
+        if n not in self.saved:
+            name = None if stem or n.op == "mul" else self.names.get(n)
+            if name is None or name in self.taken:
+                name = self.fresh(stem or ("mean1" if n.op == "mul" else f"{n.attr.kind}1"))
+            self.taken.add(name)
+            leaf = g.tensor(name, self._axes(n), domain or _domain(n))
+            self.saved[n] = Saved(name, n, leaf)
+        return self.saved[n]
+
+    def fresh(self, stem: str) -> str:
+        """The first of stem, stem_2, stem_3 … that nothing is called."""
+        names: Iterator[str] = (stem if k == 1 else f"{stem}_{k}" for k in range(1, len(self.taken) + 2))
+        found = next(name for name in names if name not in self.taken)
+        self.taken.add(found)
+        return found
+
+    def _axes(self, node: Node) -> tuple[str, ...]:
+        order = dict.fromkeys((*self.spec.axes, *sorted(node.axes)))
+        return tuple(a for a in order if a in node.axes)
+
+
+def _domain(n: Node) -> tuple[str, ...]:
+    if n.is_boolean:
+        return ("bool",)
+    return ("integer",) if n.op == "reduce" and n.attr.kind in g.POSITIONS else ()
+
+
+def _bare(product: Node) -> Node:
+    """A product without its number."""
+    return g.mul(*(a for a in product.args if a.op != "const"))
+
+
+def regrouped(root: Node, products: Mapping[Node, Node], closed: Collection[Node] = ()) -> Node:
+    """The node, in which products that hold every factor of one of these read what stands for it; but in `closed`."""
+    mapping: dict[Node, Node] = {}
+    for n in g.walk(root, done=closed):
+        for product, leaf in products.items() if n.op == "mul" and n not in products else ():
+            if set(product.args) <= set(n.args):
+                rest = tuple(a for a in n.args if a not in product.args)
+                mapping[n] = Node("mul", (*rest, leaf)) if rest else leaf
+    return g.substitute(root, {n: n for n in closed} | mapping, raw=True) if mapping else root
+
+
+def reused(root: Node, outputs: Mapping[Node, Saved]) -> Node:
+    """Products that hold every factor of an output read that output."""
+    return regrouped(root, {n: s.leaf for n, s in outputs.items() if n.op == "mul"})
+
+
+__all__ = ["Saved", "Stages", "reused"]

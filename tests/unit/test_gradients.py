@@ -1,0 +1,220 @@
+"""`Spec.vjp` and `Spec.jvp`: conventions at kinks, ties, zeros and masks, what is saved, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.errors import RedalgError
+from redalg.gradients import tangent
+
+INF = np.inf
+
+
+def gradient(text: str, cotangent: Any = 1.0, **arrays: Any) -> dict[str, Any]:
+    """Both ways: with saved values, and with all of them computed again."""
+    spec = ra.parse(text)
+    given = {k: np.asarray(v, float) if np.asarray(v).dtype.kind == "f" else np.asarray(v) for k, v in arrays.items()}
+    found = [spec.vjp(given=g)(**given, cotangents={"y": cotangent}, target="numpy") for g in ("all", ())]
+    for name, value in found[0].items():
+        np.testing.assert_allclose(found[1][name], value, 1e-14, 1e-15, err_msg=name)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "slopes"),
+    [("abs(x[j])", [-1, 0, 0, 1]), ("relu(x[j])", [0, 0, 0, 1]), ("floor(x[j])*x[j]", [-2, 0, 0, 2]),
+     ("maximum(x[j], 0)", [0, 0.5, 0.5, 1]), ("sign(x[j])", [0, 0, 0, 0]), ("x[j]**2", [-4, 0, 0, 4])],
+)  # fmt: skip
+def test_slopes_at_kinks(body: str, slopes: list[float]) -> None:
+    assert gradient(f"return y = sum[j]({body})", x=[-2.0, -0.0, 0.0, 2.0])["x"].tolist() == slopes
+
+
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_the_first_of_several_equal_elements_gets_all(kind: str) -> None:
+    assert gradient(f"return y = {kind}[j](x[j])", 3.0, x=[1.0, 2.0, 2.0, 1.0])["x"].tolist() == [
+        3.0 * (j == (1 if kind == "max" else 0)) for j in range(4)
+    ]
+    assert gradient(f"return y = {kind}[j](x[j])", 3.0, x=[2.0])["x"].tolist() == [3.0]
+
+
+def test_extrema_over_composite_axes_count_places_row_by_row() -> None:
+    spec = ra.parse("return y = max[i,j](x[i,j])")
+    x = np.array([[1.0, 5.0, 2.0], [5.0, 0.0, 5.0]])
+    got = spec.vjp()(x=x, cotangents={"y": 2.0}, target="numpy")["x"]
+    assert got.tolist() == [[0, 2, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("x", "slopes"),
+    [([2.0, 3, 4], [12, 8, 6]), ([2, 0.0, 4], [0, 8, 0]), ([0.0, 0, 4], [0, 0, 0]), ([0.0], [1]), ([-0.0, 5], [5, 0])],
+)
+def test_products_with_zeros(x: list[float], slopes: list[float]) -> None:
+    assert gradient("return y = prod[j](x[j])", x=x)["x"].tolist() == slopes
+
+
+def test_a_list_of_the_largest_sends_each_cotangent_back() -> None:
+    got = gradient("return y = topk[j:2:k](x[i,j]).values", np.array([[1.0, 10.0]]), x=[[3.0, 7.0, 3.0, 1.0]])
+    assert got["x"].tolist() == [[10.0, 1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "slopes"),
+    [
+        ("return y = sum[j](where(x[j] > 0, log(x[j]), 0))", [-1.0, 0.0, 2.0], [0, 0, 0.5]),
+        ("return y = sum[j](where(x[j] == 0, 0, 1/x[j]))", [0.0, 2.0], [0, -0.25]),
+        ("return y = sum[j](where(x[j] > 0, sqrt(x[j])*x[j], -x[j]))", [0.0, 4.0, -3.0], [-1, 3, -1]),
+        ("s = sum[j](where(x[j] > 0, sqrt(x[j]), 0)); return y = where(s > 0, log(s), s)", [-1.0, 0.0], [0, 0]),
+    ],
+)
+def test_what_is_left_out_has_no_slope_however_steep(text: str, x: list[float], slopes: list[float]) -> None:
+    """JAX and PyTorch multiply by 0 here, and give NaN."""
+    assert gradient(text, x=x)["x"].tolist() == slopes
+
+
+ATTENTION = (
+    "tensors q[i,d], k[j,d], v[j,e], ok[i,j] bool; s = where(ok[i,j], sum[d](q[i,d]*k[j,d]), -oo); m = max[j](s);"
+    "p = exp(s - m); empty y = 0; return y = sum[j](p*v[j,e])/sum[j](p)"
+)
+
+
+def test_rows_without_a_valid_element_pass_nothing_on() -> None:
+    rng = np.random.default_rng(1)
+    q, k, v = (rng.normal(size=(3, 2)) for _ in range(3))
+    ok = np.array([[True, False, True], [False, False, False], [False, True, False]])
+    cotangent = rng.normal(size=(3, 2))
+    got = gradient(ATTENTION, cotangent, q=q, k=k, v=v, ok=ok)
+    assert all(np.isfinite(a).all() for a in got.values()) and not got["q"][1].any()
+    some = [0, 2]
+    np.testing.assert_array_equal(gradient(ATTENTION, cotangent[some], q=q[some], k=k, v=v, ok=ok[some])["k"], got["k"])
+    tangent = ra.parse(ATTENTION).jvp()(q=q, k=k, v=v, ok=ok, tangents={"q": q, "v": v}, target="numpy")["y"]
+    assert np.isfinite(tangent).all() and not tangent[1].any()
+
+
+def test_a_maximum_that_only_anchors_is_not_differentiated() -> None:
+    """No position is looked for, and one reading of the data does for the sums."""
+    softmax = ra.parse("m = max[j](x[i,j]); p = exp(x[i,j] - m); return y = p/sum[j](p)")
+    for given in ("all", ()):
+        assert "argmax" not in str(softmax.vjp(given=given).specs["x"])
+    assert "argmax" not in str(softmax.jvp().spec)
+    assert "argmax" in str(ra.parse("m = max[j](x[j]); return y = sum[j](x[j] - m)").vjp().specs["x"])
+
+
+def test_a_variance_does_not_depend_on_its_mean() -> None:
+    norm = ra.parse("u = mean[j](x[i,j]); v = mean[j]((x[i,j] - u)**2); return y = (x[i,j] - u)/sqrt(v + 1/1000)")
+    gradients = norm.vjp()
+    assert gradients.specs["x"] is not None and ra.derive_incremental(gradients.specs["x"], axis="j").passes == (1, 2)
+    assert sorted(n for n in gradients.forward.outputs if n != "y") == ["mean1", "mean1_2"]
+
+
+def test_what_is_saved_is_named_and_chosen() -> None:
+    lse = ra.parse("m = max[j](x[j]); return lse = m + log(sum[j](exp(x[j] - m)))")
+    assert list(lse.vjp().forward.outputs) == ["lse", "max1", "sum1"]
+    assert list(lse.vjp(given="max1").forward.outputs) == ["lse", "max1"]
+    assert list(lse.vjp(given=()).forward.outputs) == ["lse"]
+    with pytest.raises(RedalgError, match=r"given='median'[\s\S]*max1, sum1"):
+        lse.vjp(given=["median"])
+
+
+def test_gradients_that_stream_alike_share_a_spec() -> None:
+    specs = ra.parse(ATTENTION).vjp().specs
+    assert specs["k"] is specs["v"] is not specs["q"]
+
+
+def test_one_tensor_read_along_two_axes() -> None:
+    spec, rng = ra.parse("return y = sum[j](x[j,a]*x[j,b]*w[a])"), np.random.default_rng(2)
+    x, w, c = rng.normal(size=(4, 3)), rng.normal(size=3), rng.normal(size=(3, 3))
+    got = spec.vjp()(x=x, w=w, cotangents={"y": c}, target="numpy")
+    np.testing.assert_allclose(got["x"], (x * 1) @ (w[:, None] * c).T + x @ (w[:, None] * c), 1e-13)
+    np.testing.assert_allclose(got["w"], ((x.T @ x) * c).sum(1), 1e-13)
+    moved = spec.jvp()(x=x, w=w, tangents={"x": x}, target="numpy")["y"]
+    np.testing.assert_allclose(moved, 2 * w[:, None] * (x.T @ x), 1e-13)
+
+
+def test_what_does_not_depend_is_zero_and_what_is_alike_is_repeated() -> None:
+    spec = ra.parse("return y = sum[j](x[i,j]) + sum[j](sign(z[j]))")
+    got = spec.vjp()(x=np.ones((2, 3)), z=np.ones(3), cotangents={"y": np.array([1.0, 4.0])}, target="numpy")
+    assert got["x"].tolist() == [[1.0] * 3, [4.0] * 3] and got["z"].tolist() == [0.0] * 3
+    moved = spec.jvp(wrt="z")(x=np.ones((2, 3)), z=np.ones(3), tangents={"z": np.ones(3)}, target="numpy")
+    assert moved["y"].tolist() == [0.0, 0.0]
+    nothing = spec.jvp(wrt="z")(x=np.ones((2, 0)), z=np.ones(0), tangents={"z": np.ones(0)}, target="numpy")
+    assert nothing["y"].tolist() == [0.0, 0.0]
+
+
+def test_what_is_not_shown_is_differentiated_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Showing that nothing depends on a stage value has a budget; the derivative is the same without."""
+    softmax, x = ra.parse("m = max[j](x[j]); p = exp(x[j] - m); return y = p/sum[j](p)"), np.array([1.0, 3.0, 2.0])
+    shown = softmax.vjp(given=())
+    monkeypatch.setattr(tangent, "INVARIANCE", 0)
+    blind = softmax.vjp(given=())
+    assert "argmax" in str(blind.specs["x"]) and "argmax" not in str(shown.specs["x"])
+    found = [g(x=x, cotangents={"y": x**2}, target="numpy")["x"] for g in (shown, blind)]
+    np.testing.assert_allclose(*found, 1e-13)
+
+
+def test_a_product_of_many_sums_is_differentiated() -> None:
+    factors = "*".join(f"(x[j] - m + {k}*w)" for k in range(1, 8))
+    spec, rng = ra.parse(f"m = max[j](x[j]); return y = sum[j]({factors})"), np.random.default_rng(3)
+    x, w, d, h = rng.uniform(-1, 1, 5), np.array(0.5), rng.uniform(-1, 1, 5), 1e-6
+    slope = (ra.reference(spec, x=x + h * d, w=w) - ra.reference(spec, x=x - h * d, w=w)) / (2 * h)
+    got = spec.vjp(wrt="x")(x=x, w=w, cotangents={"y": 1.0}, target="numpy")["x"] @ d
+    np.testing.assert_allclose(got, slope, 1e-6)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2])
+def test_short_axes(length: int) -> None:
+    got = gradient("return y = sum[j](x[j]**3)", x=np.arange(1.0, 1 + length))
+    assert got["x"].tolist() == [3 * (j + 1.0) ** 2 for j in range(length)]
+
+
+def test_outputs_without_a_cotangent_count_as_zero() -> None:
+    spec = ra.parse("return a = sum[j](x[j]), b = sum[j](x[j]**2)")
+    x = np.array([1.0, 3.0])
+    assert spec.vjp()(x=x, cotangents={"b": 1.0}, target="numpy")["x"].tolist() == [2.0, 6.0]
+    assert spec.vjp()(x=x, cotangents={}, target="numpy")["x"].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("return y = sum[j](x[j])", {"wrt": "z"}, "the tensors are x"),
+        ("tensors k[j] integer; return y = sum[j](k[j])", {"wrt": "k"}, "declared integer"),
+        ("return y = sum[j](cast(x[j], int8))", {}, "straight_through"),
+        ("return y = sum[j](x[j])", {"assume": "smooth"}, "known assumptions"),
+        ("monoid f = (a0*b0,) identity (1,); return y = reduce[j:f](x[j])", {}, "a user's monoid"),
+    ],
+)
+def test_refusals_have_four_parts(text: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(RedalgError, match=said) as refusal:
+        ra.parse(text).vjp(**options)
+    assert all(part in str(refusal.value) for part in ("refused: ", "where: ", "why: ", "try: "))
+
+
+def test_calls_name_what_they_get() -> None:
+    spec = ra.parse("return y = sum[j](x[j]), at = argmax[j](x[j])")
+    x = np.ones(2)
+    with pytest.raises(RedalgError, match=r"cotangent of 'at'[\s\S]*outputs with a derivative are y"):
+        spec.vjp()(x=x, cotangents={"at": 1})
+    with pytest.raises(RedalgError, match="tangent of 'y'"):
+        spec.jvp()(x=x, tangents={"y": x})
+    with pytest.raises(RedalgError, match="a call without"):
+        spec.vjp()(cotangents={"y": 1.0})
+
+
+def test_what_is_cast_passes_straight_through_where_that_is_assumed() -> None:
+    spec = ra.parse("return y = sum[j](cast(x[j]*3, int8)*x[j])")
+    got = spec.vjp(assume={"straight_through"})(x=np.array([0.5]), cotangents={"y": 1.0}, target="numpy")
+    assert got["x"].tolist() == [2.0 + 3 * 0.5]  # 1.5 is rounded to 2
+
+
+def test_arrays_of_other_libraries_come_back() -> None:
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.asarray(np.array([[1.0, 2.0]], np.float32))
+    got = ra.parse("return y = sum[j](x[i,j]*w[j])").vjp()(
+        x=x, w=x[0], cotangents={"y": jax.numpy.ones(1, np.float32)}, target="cpu"
+    )
+    assert all(isinstance(g, jax.Array) and g.dtype == np.float32 for g in got.values())
+    assert got["w"].tolist() == [1.0, 2.0]
