@@ -1,0 +1,353 @@
+"""A form as a PyTorch operator: autograd by its derived derivative, `torch.compile` without a graph break, vmap.
+
+Three operators stand behind one name. ``ns::name`` gives the outputs, ``ns::name_saved`` the outputs and what a
+backward pass reads (`redalg.gradients.calls.Vjp.forward`), ``ns::name_backward`` the gradients. They are functional,
+their shapes and dtypes follow from the spec, and what a call does beside them is to look whether a gradient is wanted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from redalg.api import derive_incremental
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.gradients.calls import Vjp
+from redalg.graph.masked import new_axes
+from redalg.language.spec import Spec
+from redalg.laws.batch import free_axis, over
+from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
+from redalg.numeric.dtypes import flows
+
+torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+_MADE: dict[str, TorchOp] = {}
+_LIBRARIES: dict[str, Any] = {}
+NARROW = {"bfloat16": BFLOAT16_BITS}
+
+
+class TorchOp:
+    """``op(Q, K, V)`` or ``op(Q=…, …)``: tensors in the spec's order; a tensor, or a tuple in the order of outputs.
+
+    Scalars are 0-d tensors or numbers. CPU tensors run the CPU target, CUDA tensors the CUDA target. Results are
+    contiguous. Gradients are those of `Vjp`, of any order: a backward pass that is itself differentiated runs as
+    operators of the derivative's specs. `vmap` derives the spec with one more axis.
+
+    >>> op = ra.derive_incremental(ra.catalog["softmax"]).torch_op("mylib::softmax")        # doctest: +SKIP
+    >>> x = torch.zeros(2, 3, requires_grad=True)                                           # doctest: +SKIP
+    >>> op(x)[:, 0].sum().backward()                                                        # doctest: +SKIP
+    """
+
+    def __init__(self, form: Form, name: str) -> None:
+        self.form, self.name = form, name
+        self.tensors = [d for d in form.spec.tensors if not d.array]
+        self.derivative = _derivative(form.spec)
+        self._compiled: dict[tuple[Spec, str], Any] = {}
+        self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
+        self._function = self._applied()
+        count, vjp = len(self.tensors), self.vjp
+        self.plain = self._defined("", count, self._run_plain, self._fake_plain, self._batched_plain)
+        if vjp is None or not vjp.wrt:
+            return
+        self.with_saved = self._defined("_saved", count, self._run_saved, self._fake_saved, self._batched_saved)
+        count += len(vjp.forward.outputs) + len(vjp.cotangents)
+        self.backward = self._defined(
+            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward
+        )
+        torch.library.register_autograd(f"{name}_saved", self._pull, setup_context=self._keep)
+        torch.library.register_autograd(name, self._pull_again, setup_context=self._keep_tensors)
+
+    @property
+    def spec(self) -> Spec:
+        return self.form.spec
+
+    @property
+    def outputs(self) -> list[str]:
+        return list(self.form.spec.outputs)
+
+    @property
+    def vjp(self) -> Vjp | None:
+        return self.derivative if isinstance(self.derivative, Vjp) else None
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        arrays = self._ordered(given, named)
+        if torch.is_grad_enabled() and any(a.requires_grad for a in arrays):
+            if isinstance(self.derivative, RedalgError):
+                raise self.derivative
+            differentiable = self.with_saved if torch.compiler.is_compiling() else self._function.apply
+            found = differentiable(*arrays)[: len(self.outputs)]
+        else:
+            found = self.plain(*arrays)
+        return found[0] if len(self.outputs) == 1 else tuple(found)
+
+    def __repr__(self) -> str:
+        return f"<torch operator {self.name} of {', '.join(self.outputs)}>"
+
+    def _applied(self) -> Any:
+        """The same derivative around the operators, which the transforms of `torch.func` want, and which costs less."""
+        op = self
+
+        class Apply(torch.autograd.Function):
+            generate_vmap_rule = True
+
+            @staticmethod
+            def forward(*arrays: Any) -> Any:
+                return tuple(op.with_saved(*arrays))
+
+            @staticmethod
+            def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+                op._keep(ctx, inputs, output)
+
+            @staticmethod
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                return op._pull(ctx, gradients)
+
+        return Apply
+
+    # --- definition --------------------------------------------------------------------------------------------------
+
+    def _defined(self, suffix: str, count: int, run: Callable[..., Any], fake: Any, batched: Any) -> Any:
+        """One operator; its arguments are numbered, since names of tensors may be words of the schema."""
+        namespace, short = f"{self.name}{suffix}".split("::")
+        library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
+        library.define(f"{short}({', '.join(f'Tensor a{k}' for k in range(count))}) -> Tensor[]")
+        for key in ("CPU", "CUDA"):
+            library.impl(short, run, key)
+        torch.library.register_fake(f"{namespace}::{short}", fake, lib=library)
+        torch.library.register_vmap(f"{namespace}::{short}", batched, lib=library)
+        return getattr(getattr(torch.ops, namespace), short).default
+
+    def _ordered(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        names = [d.name for d in self.tensors]
+        arrays = dict(zip(names, given, strict=False)) | dict(named)
+        if len(given) + len(named) != len(names) or set(arrays) != set(names):
+            got = f"{len(given)} tensors, and {', '.join(named) or 'none'} by name"
+            raise RedalgError(got, self.name, f"it takes {', '.join(map(str, self.tensors))}", "pass each once")
+        like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), torch.zeros(()))
+        floats = next((a.dtype for a in arrays.values() if isinstance(a, torch.Tensor) and a.is_floating_point()), None)
+        found = []
+        for d in self.tensors:  # a number is of the tensors' dtype, as it is for PyTorch
+            a = arrays[d.name]
+            dtype = None if d.domain & {"integer", "bool"} else floats
+            found.append(a if isinstance(a, torch.Tensor) else torch.as_tensor(a, dtype=dtype, device=like.device))
+        return found
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    def _run_plain(self, *arrays: Any) -> list[Any]:
+        return self._results(self.form, arrays)
+
+    def _run_saved(self, *arrays: Any) -> list[Any]:
+        assert self.vjp is not None
+        return self._results(self.vjp.forms[self.vjp.forward], arrays)
+
+    def _run_backward(self, *arrays: Any) -> list[Any]:
+        assert self.vjp is not None
+        names = [d.name for d in self.tensors]
+        own, kept, cotangents = _parted(arrays, len(names), len(self.vjp.forward.outputs))
+        values = dict(zip(self.vjp.forward.outputs, (a.detach() for a in kept), strict=True))
+        pulled = dict(zip(self.vjp.cotangents, (a.detach() for a in cotangents), strict=True))
+        held = dict(zip(names, (a.detach() for a in own), strict=True))
+        found = self.vjp.pulled(held, values, pulled, self._run)
+        return [_contiguous(found[n]).to(a.dtype) for n, a in zip(names, own, strict=True) if n in self.vjp.wrt]
+
+    def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
+        found = self._run(form, {d.name: a.detach() for d, a in zip(self.tensors, arrays, strict=True)})
+        return list(found.values()) if isinstance(found, dict) else [found]
+
+    def _run(self, form: Form, arrays: Mapping[str, Any]) -> Any:
+        """On the device of the tensors; by NumPy what the CPU target has no kernel for."""
+        target = "cuda" if any(a.is_cuda for a in arrays.values()) else "cpu"
+        run = self._compiled.get((form.spec, target))
+        if run is not None:
+            return run(**arrays)
+        run = form.compile(target)
+        try:
+            found = run(**arrays)
+        except RedalgError:
+            if target == "cuda":
+                raise
+            run = form.compile("numpy")
+            found = run(**arrays)
+        self._compiled[form.spec, target] = run
+        return found
+
+    # --- shapes ------------------------------------------------------------------------------------------------------
+
+    def _fake_plain(self, *arrays: Any) -> list[Any]:
+        return self._shaped(self.spec, arrays)
+
+    def _fake_saved(self, *arrays: Any) -> list[Any]:
+        assert self.vjp is not None
+        return self._shaped(self.vjp.forward, arrays)
+
+    def _fake_backward(self, *arrays: Any) -> list[Any]:
+        assert self.vjp is not None
+        own = zip(self.tensors, arrays, strict=False)
+        return [a.new_empty(a.shape) for d, a in own if d.name in self.vjp.wrt]
+
+    def _shaped(self, spec: Spec, arrays: Sequence[Any]) -> list[Any]:
+        sizes: dict[str, Any] = dict(new_axes(*spec.outputs.values()))
+        for d, a in zip(self.tensors, arrays, strict=True):
+            if a.dim() != len(d.axes):
+                raise RedalgError(f"{d} of {a.dim()} dimensions", self.name, f"it has {len(d.axes)}", "pass its axes")
+            sizes |= dict(zip(d.axes, a.shape, strict=True))
+        dtypes = {d.name: _numpy_dtype(a.dtype) for d, a in zip(self.tensors, arrays, strict=True)}
+        dtypes |= {d.name: dtypes[d.array] for d in spec.tensors if d.array}
+        found = flows(spec.outputs.values(), dtypes)
+        return [
+            arrays[0].new_empty([sizes[a] for a in spec.output_axes[n]], dtype=_torch_dtype(found[node].dtype))
+            for n, node in spec.outputs.items()
+        ]
+
+    # --- autograd ----------------------------------------------------------------------------------------------------
+
+    def _keep(self, ctx: Any, inputs: Any, output: Any) -> None:
+        assert self.vjp is not None
+        ctx.save_for_backward(*inputs, *output)
+        integers = [o for o in output if not o.dtype.is_floating_point]
+        ctx.mark_non_differentiable(*integers, *output[len(self.outputs) :])
+        ctx.set_materialize_grads(False)
+
+    def _keep_tensors(self, ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.mark_non_differentiable(*(o for o in output if not o.dtype.is_floating_point))
+
+    def _pull_again(self, ctx: Any, gradients: Any) -> Any:
+        """Of the operator that saves nothing, where somebody differentiates it by name."""
+        with torch.enable_grad():
+            own = [a.detach().requires_grad_(a.is_floating_point()) for a in ctx.saved_tensors]
+            found = self.with_saved(*own)[: len(self.outputs)]
+        pairs = [(o, p) for o, p in zip(found, gradients, strict=True) if p is not None and o.requires_grad]
+        wanted = [a for a in own if a.requires_grad]
+        pulled = iter(torch.autograd.grad([o for o, _ in pairs], wanted, [p for _, p in pairs], allow_unused=True))
+        return tuple(next(pulled) if a.requires_grad else None for a in own)
+
+    def _pull(self, ctx: Any, gradients: Any) -> Any:
+        """The gradients of the tensors, None for those of whole numbers."""
+        assert self.vjp is not None
+        own, kept, _ = _parted(ctx.saved_tensors, len(self.tensors), len(self.vjp.forward.outputs))
+        pulled = []
+        for name, value, gradient in zip(self.outputs, kept, gradients, strict=False):
+            if name in self.vjp.cotangents:
+                pulled.append(torch.zeros_like(value) if gradient is None else gradient)
+        if torch.is_grad_enabled():
+            found = self._differentiable(own, pulled)
+        else:
+            found = dict(zip(self.vjp.wrt, self.backward(*own, *kept, *pulled), strict=True))
+        return tuple(
+            found.get(d.name) if a.is_floating_point() else None for d, a in zip(self.tensors, own, strict=True)
+        )
+
+    def _differentiable(self, own: Sequence[Any], pulled: Sequence[Any]) -> dict[str, Any]:
+        """Gradients that are differentiated again: operators of the specs that read nothing saved."""
+        assert self.vjp is not None
+        again = Vjp(self.spec, list(self.vjp.wrt), given=())
+        arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
+        held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
+        found: dict[str, Any] = {n: torch.zeros_like(arrays[n]) for n in again.wrt}
+        for number, spec in enumerate(dict.fromkeys(again.specs.values())):
+            op = self._related.get(spec)
+            if op is None:
+                op = self._related[spec] = torch_op(again.forms[spec], f"{self.name}_grad{number}")
+            results = op(**{d.name: held[d.name] for d in op.tensors})
+            for name, value in zip(op.outputs, results if len(op.outputs) > 1 else [results], strict=True):
+                own_name = name.removeprefix("grad_")
+                found[own_name] = again.stretched(own_name, value, arrays[own_name])
+        return found
+
+    # --- vmap --------------------------------------------------------------------------------------------------------
+
+    def _mapped_over(self, form: Form, places: Sequence[int | None]) -> TorchOp:
+        """The operator of the form's spec, in which tensors that are mapped over have one more axis, the first."""
+        key = form.spec, tuple(p is not None for p in places)
+        op = self._related.get(key)
+        if op is None:
+            mapped = {d.name for d, p in zip(self.tensors, places, strict=True) if p is not None}
+            longer = over(form.spec, free_axis(form.spec, form.plan), mapped)
+            made = derive_incremental(longer, form.plan.axis or None, max_passes=len(form.plan.passes) or 1)
+            op = self._related[key] = torch_op(made, f"redalg::spec_{longer.digest}")
+        return op
+
+    def _batched_plain(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
+        op = self._mapped_over(self.form, places)
+        return op.plain(*_moved(arrays, places)), _longer(op.spec, self.spec)
+
+    def _batched_saved(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
+        assert self.vjp is not None
+        op = self._mapped_over(self.vjp.forms[self.vjp.forward], places)
+        return op.plain(*_moved(arrays, places)), _longer(op.spec, self.vjp.forward)
+
+    def _batched_backward(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
+        """Every tensor is taken as mapped over: what is the same for all has a gradient for each."""
+        repeated = [
+            a.expand(info.batch_size, *a.shape) if p is None else a.movedim(p, 0)
+            for a, p in zip(arrays, places, strict=True)
+        ]
+        own = repeated[: len(self.tensors)]
+        op = self._mapped_over(self.form, [0] * len(own))
+        kept = op.with_saved(*own)
+        pulled = repeated[len(repeated) - len(op.vjp.cotangents if op.vjp else ()) :]
+        return op.backward(*own, *kept, *pulled), [0] * len(op.vjp.wrt if op.vjp else ())
+
+
+def _moved(arrays: Sequence[Any], places: Sequence[int | None]) -> list[Any]:
+    return [a if p is None else a.movedim(p, 0) for a, p in zip(arrays, places, strict=True)]
+
+
+def _longer(mapped: Spec, spec: Spec) -> list[int | None]:
+    """Where the results of a mapped spec have the axis that was mapped over: first, or nowhere."""
+    pairs = zip(mapped.output_axes.values(), spec.output_axes.values(), strict=True)
+    return [0 if len(new) > len(old) else None for new, old in pairs]
+
+
+def torch_op(form: Form, name: str) -> TorchOp:
+    """The operator of a form under a name ``namespace::name``; the same form under the same name is the same operator.
+
+    Raises: RedalgError for a name that is not of this kind, or that another form has, and without PyTorch.
+    """
+    if torch is None:
+        raise RedalgError(f"the name {name!r}", "form.torch_op", "PyTorch cannot be imported", "pip install torch")
+    namespace, _, short = name.partition("::")
+    if not namespace.isidentifier() or not short.isidentifier():
+        raise RedalgError(f"the name {name!r}", "form.torch_op", "operators are named in a namespace", '"mylib::name"')
+    made = _MADE.get(name)
+    if made is None:
+        made = _MADE[name] = TorchOp(form, name)
+    elif (made.form.spec, made.form.plan) != (form.spec, form.plan):
+        why = f"it is the operator of {made.form.spec}"
+        raise RedalgError(f"the name {name!r}", "form.torch_op", why, "take another name for another form")
+    return made
+
+
+def _derivative(spec: Spec) -> Vjp | RedalgError:
+    """Or why the spec has none: then a call refuses tensors that require a gradient."""
+    try:
+        return Vjp(spec)
+    except RedalgError as refusal:
+        return refusal
+
+
+def _parted(arrays: Sequence[Any], first: int, second: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
+    return arrays[:first], arrays[first : first + second], arrays[first + second :]
+
+
+def _contiguous(array: Any) -> Any:
+    return array.contiguous() if isinstance(array, torch.Tensor) else torch.as_tensor(array)
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype:
+    name = str(dtype).removeprefix("torch.")
+    return NARROW.get(name) or np.dtype("float32" if name in NARROW_ONLY else name)
+
+
+def _torch_dtype(dtype: np.dtype) -> Any:
+    return torch.bfloat16 if dtype == BFLOAT16_BITS else getattr(torch, dtype.name)
+
+
+__all__ = ["TorchOp", "torch_op"]
