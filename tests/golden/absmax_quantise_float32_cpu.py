@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import abs_f32, max_nan_f32, round_int8_f32
-from redalg.kernels.cpu_memory import (
+from redalg.kernels.cpu.math.functions import abs_f32, max_nan_f32, round_int8_f32
+from redalg.kernels.cpu.memory import (
     drained, load_float32, pointer_float32, stack_float32, store_float32, stream_float32
 )
 

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import abs_f32, max_nan_f32, round_int8_f32
-from redalg.kernels.intrinsics import load_float32x4, shfl_xor_f32, store_float32, store_float32x4
+from redalg.kernels.cuda.intrinsics.math import abs_f32, max_nan_f32, round_int8_f32
+from redalg.kernels.cuda.intrinsics import load_float32x4, shfl_xor_f32, store_float32, store_float32x4
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -22,6 +22,13 @@ def q_scale_kernel(x, q, scale, q_s0, scale_s0, size_j, x_s0):
     scale = 1/127 * max1
     return q, scale
     """
+    # Grid: block b computes a row (indices i), number b.
+    # Block: 256 threads; 256 threads share a row.
+    # Loop nest: a thread loads its 16 elements once, in loads of 4, and keeps them in registers; every
+    #   reduction over the whole row, one after the other; then results of every element.
+    # Shared memory: 32 bytes (max_abs_x_b_warps 32).
+    # Barriers: __syncthreads once.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
     i_i = row
@@ -29,6 +36,7 @@ def q_scale_kernel(x, q, scale, q_s0, scale_s0, size_j, x_s0):
     x_row = i_i * x_s0
     q_row = i_i * q_s0
     scale_row = i_i * scale_s0
+    # The row to registers; all of it is under way before anything waits.
     first = t * VECTOR
     x_tile = cuda.local.array(TILE, np.float32)
     for v in range(4):
@@ -43,19 +51,24 @@ def q_scale_kernel(x, q, scale, q_s0, scale_s0, size_j, x_s0):
             for c in range(VECTOR):
                 k = v * VECTOR + c
                 max_abs_x_b = max_nan_f32(max_abs_x_b, abs_f32(x_tile[k]))
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         max_abs_x_b = max_nan_f32(max_abs_x_b, shfl_xor_f32(max_abs_x_b, 1 << step))
     max_abs_x_b_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
         max_abs_x_b_warps[t // 32] = max_abs_x_b
     cuda.syncthreads()
     max_abs_x_b = max_abs_x_b_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         max_abs_x_b = max_nan_f32(max_abs_x_b, shfl_xor_f32(max_abs_x_b, 1 << step))
+    # Results of the row.
     if t == 0:
         t1 = max_abs_x_b / f32(127)
         store_float32(scale, scale_row, t1)
     t2 = f32(127) / max_abs_x_b
+    # Results of every element.
     q_part = cuda.local.array(VECTOR, np.float32)
     for v in range(4):
         j = first + v * 1024

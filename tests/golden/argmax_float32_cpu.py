@@ -1,11 +1,11 @@
-# argmax of float32, i=3, j=1000000; cpu, rows in pieces, shared out among threads; their states are merged in the order of the stream
+# argmax of float32, i=3, j=1000000; cpu, rows in splits, shared out among threads; their states are merged in the order of the stream
 # Written by `make golden`.
 
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import max_nan_f32
-from redalg.kernels.cpu_memory import (
+from redalg.kernels.cpu.math.functions import max_nan_f32
+from redalg.kernels.cpu.memory import (
     load_float32, load_int64, pointer_float32, pointer_int64, store_float32, store_int64
 )
 
@@ -20,12 +20,14 @@ def combine(argmax_x_value, argmax_x, argmax_x_value_b, argmax_x_b):
     """The state of a stream, followed by another's."""
     t1 = (
         (argmax_x_value_b > argmax_x_value)
-        | (argmax_x_value_b != argmax_x_value_b) & (argmax_x_value == argmax_x_value)
+        | ((argmax_x_value_b != argmax_x_value_b) & (argmax_x_value == argmax_x_value))
         | (
-            (argmax_x_value_b == argmax_x_value)
-            | (argmax_x_value_b != argmax_x_value_b) & (argmax_x_value != argmax_x_value)
-        )
+            (
+                (argmax_x_value_b == argmax_x_value)
+                | ((argmax_x_value_b != argmax_x_value_b) & (argmax_x_value != argmax_x_value))
+            )
             & (argmax_x_b < argmax_x)
+        )
     )
     argmax_x_value_new = argmax_x_value_b if t1 else argmax_x_value
     argmax_x_new = argmax_x_b if t1 else argmax_x
@@ -36,7 +38,7 @@ def combine(argmax_x_value, argmax_x, argmax_x_value_b, argmax_x_b):
 def position_fold(
     x, position, position_s0, argmax_x_parts, argmax_x_value_parts, size_j, span, x_s0, low, high
 ):
-    """position along j; the state of every piece of a row.
+    """position along j; the state of every split of a row.
 
     position = argmax[j](x[i,j])
     return position
@@ -45,15 +47,15 @@ def position_fold(
     argmax_x_parts = pointer_int64(argmax_x_parts)
     argmax_x_value_parts = pointer_float32(argmax_x_value_parts)
     length = size_j
-    pieces = (length + span - 1) // span
+    splits = (length + span - 1) // span
     for job in range(low, high):
-        row = job // pieces
-        piece = job % pieces
+        row = job // splits
+        split = job % splits
         i_i = row
         x_row = i_i * x_s0
         argmax_x_value = -INF
         argmax_x = MISSING
-        first = piece * span
+        first = split * span
         stop = min(first + span, length)
         while first < stop:
             count = min(TILE, stop - first)
@@ -75,12 +77,14 @@ def position_fold(
                 argmax_x_b = first + i64(nearest)
             t3 = (
                 (argmax_x_value_b > argmax_x_value)
-                | (argmax_x_value_b != argmax_x_value_b) & (argmax_x_value == argmax_x_value)
+                | ((argmax_x_value_b != argmax_x_value_b) & (argmax_x_value == argmax_x_value))
                 | (
-                    (argmax_x_value_b == argmax_x_value)
-                    | (argmax_x_value_b != argmax_x_value_b) & (argmax_x_value != argmax_x_value)
-                )
+                    (
+                        (argmax_x_value_b == argmax_x_value)
+                        | ((argmax_x_value_b != argmax_x_value_b) & (argmax_x_value != argmax_x_value))
+                    )
                     & (argmax_x_b < argmax_x)
+                )
             )
             argmax_x_value_new = argmax_x_value_b if t3 else argmax_x_value
             argmax_x_new = argmax_x_b if t3 else argmax_x
@@ -95,7 +99,7 @@ def position_fold(
 def position_merge(
     x, position, position_s0, argmax_x_parts, argmax_x_value_parts, size_j, span, x_s0, low, high
 ):
-    """position along j; the states of a row's pieces, merged.
+    """position along j; the states of a row's splits, merged.
 
     position = argmax[j](x[i,j])
     return position
@@ -104,15 +108,15 @@ def position_merge(
     argmax_x_parts = pointer_int64(argmax_x_parts)
     argmax_x_value_parts = pointer_float32(argmax_x_value_parts)
     length = size_j
-    pieces = (length + span - 1) // span
+    splits = (length + span - 1) // span
     for row in range(low, high):
         i_i = row
         position_row = i_i * position_s0
-        home = row * pieces
+        home = row * splits
         argmax_x_value = load_float32(argmax_x_value_parts, home)
         argmax_x = load_int64(argmax_x_parts, home)
-        for piece in range(1, pieces):
-            argmax_x_value_b = load_float32(argmax_x_value_parts, (home + piece))
-            argmax_x_b = load_int64(argmax_x_parts, (home + piece))
+        for split in range(1, splits):
+            argmax_x_value_b = load_float32(argmax_x_value_parts, home + split)
+            argmax_x_b = load_int64(argmax_x_parts, home + split)
             argmax_x_value, argmax_x = combine(argmax_x_value, argmax_x, argmax_x_value_b, argmax_x_b)
         store_int64(position, position_row, argmax_x)

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import max_nan_f32
-from redalg.kernels.intrinsics import (
+from redalg.kernels.cuda.intrinsics.math import max_nan_f32
+from redalg.kernels.cuda.intrinsics import (
     cluster_sync, dsm_load_u64, key_of, key_place, load_float32x4, shfl_down_u64, shfl_idx_u64, store_int64
 )
 
@@ -31,17 +31,26 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     position = argmax[j](x[i,j])
     return position
     """
+    # Grid: 4 consecutive blocks share a row (indices i); they are a cluster, each with a part of j, and
+    #   trade states by distributed shared memory.
+    # Block: 256 threads; 256 threads share a row.
+    # Loop nest: for tiles of 4096 elements, 16 of a thread, in loads of 4: fold into the thread's state
+    #   (argmax_x_key); then the states are merged.
+    # Shared memory: 72 bytes (argmax_x_key_warps 64, argmax_x_key_blocks 8).
+    # Barriers: __syncthreads once, barrier of the cluster at 2 places.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
-    piece = cuda.blockIdx.x % 4
+    split = cuda.blockIdx.x % 4
     row = i64(cuda.blockIdx.x // 4)
     i_i = row
     length = size_j
     x_row = i_i * x_s0
     position_row = i_i * position_s0
+    # The state of no element; each thread folds its own elements into a state of its own.
     argmax_x_key = NONE
-    share = (length + 16383) // 16384 * 4096  # per piece, in whole tiles
-    low = piece * share
-    stop = min(low + share, length)
+    chunk = (length + 16383) // 16384 * 4096  # per split, in whole tiles
+    low = split * chunk
+    stop = min(low + chunk, length)
     first = low + t * VECTOR
     while first < stop:
         x_tile = cuda.local.array(TILE, np.float32)
@@ -82,10 +91,12 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
         argmax_x_key_new = max(argmax_x_key, argmax_x_key_b)
         argmax_x_key = argmax_x_key_new
         first += THREADS * TILE
+    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 32:
         argmax_x_key = combine(argmax_x_key, shfl_down_u64(argmax_x_key, step))
         step *= 2
+    # Block merge: the states of a row's 8 warps by shared memory; every warp merges all of them.
     argmax_x_key_warps = cuda.shared.array(8, np.uint64)
     if t % 32 == 0:
         argmax_x_key_warps[t // 32] = argmax_x_key
@@ -94,10 +105,12 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
         argmax_x_key = argmax_x_key_warps[t % 32]
     else:
         argmax_x_key = NONE
+    # Warp merge: a tree over 8 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 8:
         argmax_x_key = combine(argmax_x_key, shfl_down_u64(argmax_x_key, step))
         step *= 2
+    # Cluster merge: every block reads the states of all 4 by distributed shared memory.
     argmax_x_key_blocks = cuda.shared.array(1, np.uint64)
     if t == 0:
         argmax_x_key_blocks[0] = argmax_x_key
@@ -106,12 +119,16 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
         argmax_x_key = dsm_load_u64(argmax_x_key_blocks, 0, t % 32)
     else:
         argmax_x_key = NONE
+    # Warp merge: a tree over 4 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 4:
         argmax_x_key = combine(argmax_x_key, shfl_down_u64(argmax_x_key, step))
         step *= 2
+    # The row's state to all of its lanes.
     argmax_x_key = shfl_idx_u64(argmax_x_key, 0)
-    if t == 0 and piece == 0:
+    # Results of the row.
+    if t == 0 and split == 0:
         t1 = key_place(argmax_x_key)
         store_int64(position, position_row, t1)
+    # Shared memory stays as it is until nobody reads it any more.
     cluster_sync()

@@ -1,18 +1,18 @@
-# attention of float32, h=16, i=1024, j=1000, d=64, e=64; cuda, Schedule(threads=32, rows=4, vector=1, tile=2, lanes=2)
+# attention of float32, h=16, i=1024, j=1000, d=64, e=64; cuda, Schedule(threads=32, rows=4, vector=1, tile=2, columns_per_thread=2)
 # Written by `make golden`.
 
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import exp_f32, max_nan_f32
-from redalg.kernels.intrinsics import load_float32, shfl_idx_f32, shfl_xor_f32, store_float32
+from redalg.kernels.cuda.intrinsics.math import exp_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import load_float32, shfl_idx_f32, shfl_xor_f32, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
 THREADS = 32
 ROWS = 4
 TILE = 2
-LANES = 2
+COLUMNS = 2
 
 
 @cuda.jit
@@ -30,6 +30,13 @@ def O_kernel(
     O = sum3 / sum2
     return O
     """
+    # Grid: block b computes 4 rows (indices h, i), from 4 * b on.
+    # Block: 128 threads; 32 threads share a row, 4 rows side by side; columns (e) are shared out among
+    #   the threads, 2 to each.
+    # Loop nest: for tiles of 64 elements, 2 of a thread: fold into the thread's state (max_u, sum_V_exp,
+    #   sum_exp); then the states are merged.
+    # Shared memory: none.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x % THREADS
     r = cuda.threadIdx.x // THREADS
     row = i64(cuda.blockIdx.x) * ROWS + r
@@ -44,8 +51,8 @@ def O_kernel(
     V_row = i_h * V_s0
     O_row = i_h * O_s0 + i_i * O_s1
     max_u = -INF
-    sum_V_exp = cuda.local.array(LANES, np.float32)
-    for m in range(LANES):
+    sum_V_exp = cuda.local.array(COLUMNS, np.float32)
+    for m in range(COLUMNS):
         sum_V_exp[m] = f32(0)
     sum_exp = f32(0)
     base = i64(0)
@@ -65,17 +72,19 @@ def O_kernel(
                     )
                 value1_tile[k] = t1
                 max_u_b = max_nan_f32(max_u_b, t1)
+        # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
         for step in range(5):
             max_u_b = max_nan_f32(max_u_b, shfl_xor_f32(max_u_b, 1 << step))
         max_u_new = max_nan_f32(max_u, max_u_b)
         t2 = max_u_new - max_u
-        move_A_u = f32(0) if (max_u == max_u_new) else t2
-        t3 = f32(0) if (max_u_new == -INF) else max_u_new
+        move_A_u = f32(0) if max_u == max_u_new else t2
+        t3 = f32(0) if max_u_new == -INF else max_u_new
         sum_exp_b = f32(0)
         for k in range(TILE):
             at = first + k * 32
             if at < length:
                 sum_exp_b = sum_exp_b + exp_f32(value1_tile[k] - t3)
+        # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
         for step in range(5):
             sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
         value2_tile = cuda.local.array(TILE, np.float32)
@@ -83,33 +92,33 @@ def O_kernel(
             at = first + k * 32
             if at < length:
                 value2_tile[k] = exp_f32(value1_tile[k] - t3)
-        sum_V_exp_b = cuda.local.array(LANES, np.float32)
-        for m in range(LANES):
+        sum_V_exp_b = cuda.local.array(COLUMNS, np.float32)
+        for m in range(COLUMNS):
             sum_V_exp_b[m] = f32(0)
         for owner in range(THREADS):
             for k in range(TILE):
                 at = base + owner + k * THREADS
                 if at < length:
-                    told1 = shfl_idx_f32(value2_tile[k], owner)
-                    for m in range(LANES):
-                        lane = min(t + m * THREADS, size_e - 1)
-                        i_e = lane
+                    element1 = shfl_idx_f32(value2_tile[k], owner)
+                    for m in range(COLUMNS):
+                        column = min(t + m * THREADS, size_e - 1)
+                        i_e = column
                         sum_V_exp_b[m] = (
-                            sum_V_exp_b[m] + load_float32(V, V_row + at * V_s1 + i_e * V_s2) * told1
+                            sum_V_exp_b[m] + load_float32(V, V_row + at * V_s1 + i_e * V_s2) * element1
                         )
-        sum_V_exp_new = cuda.local.array(LANES, np.float32)
+        sum_V_exp_new = cuda.local.array(COLUMNS, np.float32)
         t4 = exp_f32(-move_A_u)
-        for m in range(LANES):
+        for m in range(COLUMNS):
             sum_V_exp_new[m] = t4 * sum_V_exp[m] + sum_V_exp_b[m]
         sum_exp_new = t4 * sum_exp + sum_exp_b
         max_u = max_u_new
-        for m in range(LANES):
+        for m in range(COLUMNS):
             sum_V_exp[m] = sum_V_exp_new[m]
         sum_exp = sum_exp_new
         base += THREADS * TILE
     t5 = f32(1) / sum_exp
-    for m in range(LANES):
-        lane = min(t + m * THREADS, size_e - 1)
-        i_e = lane
+    for m in range(COLUMNS):
+        column = min(t + m * THREADS, size_e - 1)
+        i_e = column
         if live and t + m * THREADS < size_e:
             store_float32(O, O_row + i_e * O_s2, t5 * sum_V_exp[m])

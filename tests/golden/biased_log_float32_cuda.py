@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import log_f32, max_nan_f32
-from redalg.kernels.intrinsics import load_float32x4, store_float32x4
+from redalg.kernels.cuda.intrinsics.math import log_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import load_float32x4, store_float32x4
 
 f32, i64 = np.float32, np.int64
 THREADS = 32
@@ -21,6 +21,11 @@ def y_kernel(x, b, y, size_i, size_j, x_s0, y_s0):
     y = log(relu(x[i,j] + b[j]))
     return y
     """
+    # Grid: block b computes 4 rows (indices i), from 4 * b on.
+    # Block: 128 threads; 32 threads share a row, 4 rows side by side.
+    # Loop nest: for tiles of 128 elements, 4 of a thread, in loads of 4: every element by itself.
+    # Shared memory: none.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x % THREADS
     r = cuda.threadIdx.x // THREADS
     row = i64(cuda.blockIdx.x) * ROWS + r
@@ -30,6 +35,7 @@ def y_kernel(x, b, y, size_i, size_j, x_s0, y_s0):
     length = size_j
     x_row = i_i * x_s0
     y_row = i_i * y_s0
+    # Results of every element.
     if live:
         first = t * VECTOR
         while first < length:

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import is_finite_f32
-from redalg.kernels.intrinsics import load_float32, store_float32
+from redalg.kernels.cuda.intrinsics.math import is_finite_f32
+from redalg.kernels.cuda.intrinsics import load_float32, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -23,20 +23,20 @@ def combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b):
         return n_b, A_x_b, avg_x_b
     n_new = n + n_b
     t1 = A_x - A_x_b
-    t2 = avg_x_b - (f32(0) if (A_x_b == A_x) else t1)
-    share_b = f32(n_b) / f32(n_new)
-    avg_x_seen = avg_x + (t2 - avg_x) * share_b
-    avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - share_b) + t2 * share_b
+    t2 = avg_x_b - (f32(0) if A_x_b == A_x else t1)
+    fraction_b = f32(n_b) / f32(n_new)
+    avg_x_seen = avg_x + (t2 - avg_x) * fraction_b
+    avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - fraction_b) + t2 * fraction_b
     A_x_seen = avg_x_seen + A_x
-    A_x_new = A_x_seen if ((-INF < A_x_seen) & (A_x_seen < INF)) else A_x
+    A_x_new = A_x_seen if (-INF < A_x_seen) & (A_x_seen < INF) else A_x
     t3 = A_x_new - A_x
-    move_A_x = f32(0) if (A_x_new == A_x) else t3
+    move_A_x = f32(0) if A_x_new == A_x else t3
     t4 = A_x_new - A_x_b
-    move_A_x_b = f32(0) if (A_x_b == A_x_new) else t4
+    move_A_x_b = f32(0) if A_x_b == A_x_new else t4
     t5 = avg_x - move_A_x
     t6 = avg_x_b - move_A_x_b
-    avg_x_new = t5 + (t6 - t5) * share_b
-    avg_x_new = avg_x_new if is_finite_f32(avg_x_new) else t5 * (f32(1) - share_b) + t6 * share_b
+    avg_x_new = t5 + (t6 - t5) * fraction_b
+    avg_x_new = avg_x_new if is_finite_f32(avg_x_new) else t5 * (f32(1) - fraction_b) + t6 * fraction_b
     return n_new, A_x_new, avg_x_new
 
 
@@ -48,6 +48,14 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
     m = sum1 / size[i]
     return m
     """
+    # Grid: block b computes 32 rows (indices j), from 32 * b on.
+    # Block: 256 threads; 8 threads share a row, 32 rows side by side; neighbouring threads have
+    #   neighbouring rows, so that loads across rows are coalesced.
+    # Loop nest: for tiles of 64 elements, 8 of a thread: fold into the thread's state (A_x, avg_x); then
+    #   the states are merged.
+    # Shared memory: 4096 bytes (n_threads 2048, A_x_threads 1024, avg_x_threads 1024).
+    # Barriers: __syncthreads at 2 places.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x // ROWS
     r = cuda.threadIdx.x % ROWS
     row = i64(cuda.blockIdx.x) * ROWS + r
@@ -57,6 +65,7 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
     length = size_i
     x_row = i_j * x_s1
     m_row = i_j * m_s0
+    # The state of no element; each thread folds its own elements into a state of its own.
     A_x = f32(0)
     avg_x = f32(0)
     n = i64(0)
@@ -77,7 +86,7 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
                 avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
         avg_x_first = avg_x_first_sum / f32(n_b)
         A_x_seen_b = avg_x_first + A_x_first
-        A_x_b = A_x_seen_b if ((-INF < A_x_seen_b) & (A_x_seen_b < INF)) else A_x_first
+        A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
         avg_x_b_sum = f32(0)
         for k in range(TILE):
             at = first + k * 8
@@ -86,6 +95,7 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
         avg_x_b = avg_x_b_sum / f32(n_b)
         n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
         first += THREADS * TILE
+    # Block merge: a tree over the 8 threads of a row, which lie in different warps.
     n_threads = cuda.shared.array(256, np.int64)
     A_x_threads = cuda.shared.array(256, np.float32)
     avg_x_threads = cuda.shared.array(256, np.float32)
@@ -107,6 +117,7 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
         step *= 2
     A_x = A_x_threads[r]
     avg_x = avg_x_threads[r]
+    # Results of the row.
     if t == 0 and live:
         t1 = A_x + avg_x
         store_float32(m, m_row, t1)

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import exp_f32, max_nan_f32
-from redalg.kernels.cpu_memory import (
+from redalg.kernels.cpu.math.functions import exp_f32, max_nan_f32
+from redalg.kernels.cpu.memory import (
     load_bfloat16, pointer_bfloat16, prefetch, stack_float32, store_stream_bfloat16
 )
 
@@ -36,18 +36,18 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
     sum_exp_b = stack_float32(BLOCK)
     sum_exp_new = stack_float32(BLOCK)
     for unit in range(low, high):
-        lanes = size_j
-        blocks = (lanes + BLOCK - 1) // BLOCK
+        columns = size_j
+        blocks = (columns + BLOCK - 1) // BLOCK
         origin = unit % blocks * BLOCK
-        LANES = min(BLOCK, lanes - origin)
-        for m in range(LANES):
+        COLUMNS = min(BLOCK, columns - origin)
+        for m in range(COLUMNS):
             max_x[m] = -INF
-        for m in range(LANES):
+        for m in range(COLUMNS):
             sum_exp[m] = f32(0)
         first = i64(0)
         while first < length:
             count = min(TILE, length - first)
-            for m in range(LANES):
+            for m in range(COLUMNS):
                 max_x_b[m] = -INF
             unrolled = count // 4 * 4
             for k in range(0, unrolled, 4):
@@ -59,29 +59,29 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
                 at_u2 = first + k_u2
                 k_u3 = k + 3
                 at_u3 = first + k_u3
-                for m in range(0, LANES, 32):
-                    lane = origin + m
-                    prefetch(x, (first + k + 8) * x_s0 + lane)
-                    prefetch(x, (first + k + 9) * x_s0 + lane)
-                    prefetch(x, (first + k + 10) * x_s0 + lane)
-                    prefetch(x, (first + k + 11) * x_s0 + lane)
-                for m in range(LANES):
-                    lane = origin + m
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u0 * x_s0 + lane))
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u1 * x_s0 + lane))
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u2 * x_s0 + lane))
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u3 * x_s0 + lane))
+                for m in range(0, COLUMNS, 32):
+                    column = origin + m
+                    prefetch(x, (first + k + 8) * x_s0 + column)
+                    prefetch(x, (first + k + 9) * x_s0 + column)
+                    prefetch(x, (first + k + 10) * x_s0 + column)
+                    prefetch(x, (first + k + 11) * x_s0 + column)
+                for m in range(COLUMNS):
+                    column = origin + m
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u0 * x_s0 + column))
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u1 * x_s0 + column))
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u2 * x_s0 + column))
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at_u3 * x_s0 + column))
             for k in range(unrolled, count):
                 at = first + k
-                for m in range(LANES):
-                    lane = origin + m
-                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at * x_s0 + lane))
-            for m in range(LANES):
+                for m in range(COLUMNS):
+                    column = origin + m
+                    max_x_b[m] = max_nan_f32(max_x_b[m], load_bfloat16(x, at * x_s0 + column))
+            for m in range(COLUMNS):
                 max_x_new[m] = max_nan_f32(max_x[m], max_x_b[m])
-            for m in range(LANES):
+            for m in range(COLUMNS):
                 t1 = max_x_new[m] - max_x[m]
-                move_A_x[m] = f32(0) if (max_x_new[m] == max_x[m]) else t1
-            for m in range(LANES):
+                move_A_x[m] = f32(0) if max_x_new[m] == max_x[m] else t1
+            for m in range(COLUMNS):
                 sum_exp_b[m] = f32(0)
             unrolled = count // 4 * 4
             for k in range(0, unrolled, 4):
@@ -93,52 +93,52 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
                 at_u2 = first + k_u2
                 k_u3 = k + 3
                 at_u3 = first + k_u3
-                for m in range(LANES):
-                    lane = origin + m
+                for m in range(COLUMNS):
+                    column = origin + m
                     t2 = max_x_new[m]
                     sum_exp_b[m] = (
                         sum_exp_b[m]
                         + exp_f32(
-                            load_bfloat16(x, at_u0 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                            load_bfloat16(x, at_u0 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
                         )
                     )
                     t2 = max_x_new[m]
                     sum_exp_b[m] = (
                         sum_exp_b[m]
                         + exp_f32(
-                            load_bfloat16(x, at_u1 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                            load_bfloat16(x, at_u1 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
                         )
                     )
                     t2 = max_x_new[m]
                     sum_exp_b[m] = (
                         sum_exp_b[m]
                         + exp_f32(
-                            load_bfloat16(x, at_u2 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                            load_bfloat16(x, at_u2 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
                         )
                     )
                     t2 = max_x_new[m]
                     sum_exp_b[m] = (
                         sum_exp_b[m]
                         + exp_f32(
-                            load_bfloat16(x, at_u3 * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                            load_bfloat16(x, at_u3 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
                         )
                     )
             for k in range(unrolled, count):
                 at = first + k
-                for m in range(LANES):
-                    lane = origin + m
+                for m in range(COLUMNS):
+                    column = origin + m
                     t2 = max_x_new[m]
                     sum_exp_b[m] = (
                         sum_exp_b[m]
                         + exp_f32(
-                            load_bfloat16(x, at * x_s0 + lane) - (f32(0) if (-INF == max_x_new[m]) else t2)
+                            load_bfloat16(x, at * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
                         )
                     )
-            for m in range(LANES):
+            for m in range(COLUMNS):
                 sum_exp_new[m] = sum_exp[m] * exp_f32(-move_A_x[m]) + sum_exp_b[m]
-            for m in range(LANES):
+            for m in range(COLUMNS):
                 max_x[m] = max_x_new[m]
-            for m in range(LANES):
+            for m in range(COLUMNS):
                 sum_exp[m] = sum_exp_new[m]
             first += TILE
         first = i64(0)
@@ -146,15 +146,15 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
             count = min(TILE, length - first)
             for k in range(count):
                 at = first + k
-                for m in range(0, LANES, 32):
-                    lane = origin + m
-                    prefetch(x, (first + k + 8) * x_s0 + lane)
-                for m in range(LANES):
-                    lane = origin + m
+                for m in range(0, COLUMNS, 32):
+                    column = origin + m
+                    prefetch(x, (first + k + 8) * x_s0 + column)
+                for m in range(COLUMNS):
+                    column = origin + m
                     t3 = max_x[m]
                     store_stream_bfloat16(
-                        y, at * y_s0 + lane,
-                        exp_f32(load_bfloat16(x, at * x_s0 + lane) - (f32(0) if (-INF == max_x[m]) else t3))
+                        y, at * y_s0 + column,
+                        exp_f32(load_bfloat16(x, at * x_s0 + column) - (f32(0) if -INF == max_x[m] else t3))
                         / sum_exp[m]
                     )
             first += TILE

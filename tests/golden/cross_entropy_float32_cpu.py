@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import exp_f32, log_f32, max_nan_f32
-from redalg.kernels.cpu_memory import load_float32, load_int64, pointer_float32, pointer_int64, store_float32
+from redalg.kernels.cpu.math.functions import exp_f32, log_f32, max_nan_f32
+from redalg.kernels.cpu.memory import load_float32, load_int64, pointer_float32, pointer_int64, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -44,16 +44,16 @@ def loss_rows(x, t, loss, loss_s0, size_j, t_s0, x_s0, low, high):
                 max_x_b = max_nan_f32(max_x_b, load_float32(x, x_row + at))
             max_x_new = max_nan_f32(max_x, max_x_b)
             t1 = max_x_new - max_x
-            move_A_x = f32(0) if (max_x == max_x_new) else t1
+            move_A_x = f32(0) if max_x == max_x_new else t1
             t2 = load_int64(t, t_row)
-            t3 = f32(0) if (max_x_new == -INF) else max_x_new
+            t3 = f32(0) if max_x_new == -INF else max_x_new
             sum_exp_b = f32(0)
             sum_if_t_x_b = f32(0)
             for k in range(count):
                 at = first + k
                 t4 = load_float32(x, x_row + at)
                 sum_exp_b = sum_exp_b + exp_f32(t4 - t3)
-                sum_if_t_x_b = sum_if_t_x_b + (t4 if (t2 == at) else f32(0))
+                sum_if_t_x_b = sum_if_t_x_b + (t4 if t2 == at else f32(0))
             sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b
             sum_if_t_x_new = sum_if_t_x + sum_if_t_x_b
             max_x = max_x_new

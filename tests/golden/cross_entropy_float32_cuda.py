@@ -4,8 +4,10 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import exp_f32, log_f32, max_nan_f32
-from redalg.kernels.intrinsics import load_float32, load_int64, shfl_down_f32, shfl_idx_f32, store_float32
+from redalg.kernels.cuda.intrinsics.math import exp_f32, log_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import (
+    load_float32, load_int64, shfl_down_f32, shfl_idx_f32, store_float32
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -18,9 +20,9 @@ def combine(max_x, sum_exp, max_x_b, sum_exp_b):
     """The state of a stream, followed by another's."""
     max_x_new = max_nan_f32(max_x, max_x_b)
     t1 = max_x_new - max_x
-    move_A_x = f32(0) if (max_x == max_x_new) else t1
+    move_A_x = f32(0) if max_x == max_x_new else t1
     t2 = max_x_new - max_x_b
-    move_A_x_b = f32(0) if (max_x_b == max_x_new) else t2
+    move_A_x_b = f32(0) if max_x_b == max_x_new else t2
     sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b * exp_f32(-move_A_x_b)
     return max_x_new, sum_exp_new
 
@@ -36,6 +38,13 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
     loss = log(sum2) + max1 - sum1
     return loss
     """
+    # Grid: block b computes a row (indices i), number b.
+    # Block: 512 threads; 512 threads share a row.
+    # Loop nest: for tiles of 4096 elements, 8 of a thread: fold into the thread's state (max_x, sum_exp);
+    #   then the states are merged.
+    # Shared memory: 128 bytes (max_x_warps 64, sum_exp_warps 64).
+    # Barriers: __syncthreads once.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
     i_i = row
@@ -44,6 +53,7 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
     x_row = i_i * x_s0
     x_row2 = i_i * x_s0
     loss_row = i_i * loss_s0
+    # The state of no element; each thread folds its own elements into a state of its own.
     max_x = -INF
     sum_exp = f32(0)
     first = t
@@ -60,8 +70,8 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
                 max_x_b = max_nan_f32(max_x_b, x_tile[k])
         max_x_new = max_nan_f32(max_x, max_x_b)
         t1 = max_x_new - max_x
-        move_A_x = f32(0) if (max_x == max_x_new) else t1
-        t2 = f32(0) if (max_x_new == -INF) else max_x_new
+        move_A_x = f32(0) if max_x == max_x_new else t1
+        t2 = f32(0) if max_x_new == -INF else max_x_new
         sum_exp_b = f32(0)
         for k in range(TILE):
             at = first + k * 512
@@ -71,10 +81,12 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
         max_x = max_x_new
         sum_exp = sum_exp_new
         first += THREADS * TILE
+    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 32:
         max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
+    # Block merge: the states of a row's 16 warps by shared memory; every warp merges all of them.
     max_x_warps = cuda.shared.array(16, np.float32)
     sum_exp_warps = cuda.shared.array(16, np.float32)
     if t % 32 == 0:
@@ -87,12 +99,15 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
     else:
         max_x = -INF
         sum_exp = f32(0)
+    # Warp merge: a tree over 16 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 16:
         max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
+    # The row's state to all of its lanes.
     max_x = shfl_idx_f32(max_x, 0)
     sum_exp = shfl_idx_f32(sum_exp, 0)
+    # Results of the row.
     if t == 0:
         i_j_at = load_int64(t_, t__row)
         t3 = f32(0)

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import is_finite_f32, sqrt_f32
-from redalg.kernels.cpu_memory import (
+from redalg.kernels.cpu.math.functions import is_finite_f32, sqrt_f32
+from redalg.kernels.cpu.memory import (
     drained, load_bfloat16, pointer_bfloat16, stack_bfloat16, stack_float32, store_bfloat16, stream_bfloat16
 )
 
@@ -50,7 +50,7 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
             avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
         avg_x_first = avg_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + avg_x_first
-        A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+        A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_x_b_sum = f32(0)
         avg_x2_b_sum = f32(0)
         for k in range(count):

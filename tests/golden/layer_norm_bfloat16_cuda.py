@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import is_finite_f32, sqrt_f32
-from redalg.kernels.intrinsics import load_bfloat16, load_bfloat16x8, shfl_xor_f32, store_bfloat16x8
+from redalg.kernels.cuda.intrinsics.math import is_finite_f32, sqrt_f32
+from redalg.kernels.cuda.intrinsics import load_bfloat16, load_bfloat16x8, shfl_xor_f32, store_bfloat16x8
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -24,6 +24,14 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
     y = weight[j] * t1 / sqrt(eps + sum2 / size[j]) + bias[j]
     return y
     """
+    # Grid: block b computes a row (indices i), number b.
+    # Block: 256 threads; 256 threads share a row.
+    # Loop nest: a thread loads its 16 elements once, in loads of 8, and keeps them in registers; every
+    #   reduction over the whole row, one after the other; then results of every element.
+    # Shared memory: 96 bytes (avg_x_first_sum_warps 32, avg_x_b_sum_warps 32,
+    #   avg_x2_b_sum_warps 32).
+    # Barriers: __syncthreads at 2 places.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
     i_i = row
@@ -31,6 +39,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
     x_row = i_i * x_s0
     y_row = i_i * y_s0
     n_b = length
+    # The row to registers; all of it is under way before anything waits.
     first = t * VECTOR
     x_tile = cuda.local.array(TILE, np.float32)
     for v in range(2):
@@ -51,18 +60,21 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
             for c in range(VECTOR):
                 k = v * VECTOR + c
                 avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
     avg_x_first_sum_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
         avg_x_first_sum_warps[t // 32] = avg_x_first_sum
     cuda.syncthreads()
     avg_x_first_sum = avg_x_first_sum_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         avg_x_first_sum = avg_x_first_sum + shfl_xor_f32(avg_x_first_sum, 1 << step)
     avg_x_first = avg_x_first_sum / f32(n_some)
     A_x_seen_b = A_x_first + avg_x_first
-    A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+    A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
     avg_x_b_sum = f32(0)
     avg_x2_b_sum = f32(0)
     for v in range(2):
@@ -73,23 +85,27 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
                 t1 = x_tile[k] - A_x_b
                 avg_x_b_sum = avg_x_b_sum + t1
                 avg_x2_b_sum = avg_x2_b_sum + t1 * t1
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         avg_x_b_sum = avg_x_b_sum + shfl_xor_f32(avg_x_b_sum, 1 << step)
         avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
     avg_x_b_sum_warps = cuda.shared.array(8, np.float32)
     avg_x2_b_sum_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
         avg_x_b_sum_warps[t // 32] = avg_x_b_sum
         avg_x2_b_sum_warps[t // 32] = avg_x2_b_sum
     cuda.syncthreads()
     avg_x_b_sum = avg_x_b_sum_warps[t % 8]
     avg_x2_b_sum = avg_x2_b_sum_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         avg_x_b_sum = avg_x_b_sum + shfl_xor_f32(avg_x_b_sum, 1 << step)
         avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
     avg_x_b = avg_x_b_sum / f32(n_b)
     avg_x2_b = avg_x2_b_sum / f32(n_b)
     t2 = f32(1) / sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
+    # Results of every element.
     y_part = cuda.local.array(VECTOR, np.float32)
     weight_part = cuda.local.array(8, np.float32)
     bias_part = cuda.local.array(8, np.float32)

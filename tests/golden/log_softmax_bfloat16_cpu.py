@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import exp_f32, log_f32, max_nan_f32
-from redalg.kernels.cpu_memory import (
+from redalg.kernels.cpu.math.functions import exp_f32, log_f32, max_nan_f32
+from redalg.kernels.cpu.memory import (
     drained, load_bfloat16, pointer_bfloat16, stack_bfloat16, stack_float32, store_bfloat16, stream_bfloat16
 )
 
@@ -46,8 +46,8 @@ def y_rows(x, y, size_j, x_s0, y_s0, y_s1, low, high):
                 max_x_b = max_nan_f32(max_x_b, x_tile[k])
             max_x_new = max_nan_f32(max_x, max_x_b)
             t1 = max_x_new - max_x
-            move_A_x = f32(0) if (max_x == max_x_new) else t1
-            t2 = f32(0) if (max_x_new == -INF) else max_x_new
+            move_A_x = f32(0) if max_x == max_x_new else t1
+            t2 = f32(0) if max_x_new == -INF else max_x_new
             sum_exp_b = f32(0)
             for k in range(count):
                 sum_exp_b = sum_exp_b + exp_f32(x_tile[k] - t2)

@@ -1,12 +1,12 @@
-# log_softmax of bfloat16, i=4096, j=65536; cuda, Schedule(threads=512, rows=1, vector=8, tile=32, exact=True, persistent=True, room=65536, lead=3)
+# log_softmax of bfloat16, i=4096, j=65536; cuda, Schedule(threads=512, rows=1, vector=8, tile=32, exact=True, persistent=True, prefetch=65536, prefetch_distance=3)
 # Written by `make golden`.
 
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import exp_f32, fast_exp_f32, fast_log_f32, max_nan_f32
-from redalg.kernels.intrinsics import (
-    copies_left_3, copies_sent, copy_bfloat16x8, load_shared_bfloat16x8, shfl_down_f32, shfl_idx_f32,
+from redalg.kernels.cuda.intrinsics.math import exp_f32, fast_exp_f32, fast_log_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import (
+    copy_bfloat16x8, cp_async_commit, cp_async_wait_3, load_shared_bfloat16x8, shfl_down_f32, shfl_idx_f32,
     store_stream_bfloat16x8
 )
 
@@ -18,13 +18,13 @@ VECTOR = 8
 
 
 @cuda.jit(device=True)
-def bring(row, first, spot, x, x_room, x_s0):
+def prefetch_tile(row, first, smem_index, x, x_shared, x_s0):
     """Start to copy this thread's elements of a tile to shared memory."""
     i_i = row
     x_row = i_i * x_s0
     for v in range(4):
         j = first + v * 4096
-        copy_bfloat16x8(x_room, spot + v * 4096, x, x_row + j)
+        copy_bfloat16x8(x_shared, smem_index + v * 4096, x, x_row + j)
 
 
 @cuda.jit(device=True)
@@ -32,54 +32,67 @@ def combine(max_x, sum_exp, max_x_b, sum_exp_b):
     """The state of a stream, followed by another's."""
     max_x_new = max_nan_f32(max_x, max_x_b)
     t1 = max_x_new - max_x
-    move_A_x = f32(0) if (max_x == max_x_new) else t1
+    move_A_x = f32(0) if max_x == max_x_new else t1
     t2 = max_x_new - max_x_b
-    move_A_x_b = f32(0) if (max_x_b == max_x_new) else t2
+    move_A_x_b = f32(0) if max_x_b == max_x_new else t2
     sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b * exp_f32(-move_A_x_b)
     return max_x_new, sum_exp_new
 
 
 @cuda.jit
 def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
-    """y along j; 512 threads per row, brought to shared memory ahead and walked in tiles.
+    """y along j; 512 threads per row, prefetched to shared memory and walked in tiles.
 
     max1 = max[j](x[i,j])
     sum1 = sum[j](exp(x[i,j] - max1))
     y = x[i,j] - max1 - log(sum1)
     return y
     """
+    # Grid: persistent; a block takes one row (indices i) after another.
+    # Block: 512 threads; 512 threads share a row.
+    # Loop nest: for tiles of 16384 elements, 32 of a thread, in loads of 8: fold into the thread's state
+    #   (max_x, sum_exp); then the states are merged; then for tiles of 16384 elements, 32 of a thread, in
+    #   loads of 8: results of every element; meanwhile cp.async brings the next row and 3 tiles beyond it
+    #   to shared memory.
+    # Shared memory: 229504 bytes (229376 of prefetched rows, max_x_warps 64, sum_exp_warps 64).
+    # Barriers: __syncthreads at 2 places.
     group = i64(cuda.blockIdx.x)
-    between = i64(cuda.gridDim.x)
+    group_stride = i64(cuda.gridDim.x)
     groups = size_i
+    # Prologue of the pipeline: the first row to shared memory.
     t = cuda.threadIdx.x
-    x_room = cuda.shared.array(0, np.uint16, 16)
+    x_shared = cuda.shared.array(0, np.uint16, 16)
     length = size_j
-    mine = t * VECTOR
-    turn = 0
+    ring_thread = t * VECTOR
+    ring_row = 0
     for k in range(7):
-        coming = group + k // 4 * between
+        prefetch_group = group + k // 4 * group_stride
         first = k % 4 * (THREADS * TILE) + t * VECTOR
-        if coming < groups:
-            bring(coming, first, mine + k * (THREADS * TILE), x, x_room, x_s0)
-        copies_sent()
+        if prefetch_group < groups:
+            prefetch_tile(prefetch_group, first, ring_thread + k * (THREADS * TILE), x, x_shared, x_s0)
+        cp_async_commit()
     while group < groups:
+        # Which row, which of its threads, and where the row begins in memory.
         row = i64(group)
         i_i = row
         y_row = i_i * y_s0
-        copies_left_3()
+        # cp.async.wait_group: this thread's elements are there; it reads only what it copied, so no barrier
+        #   is needed.
+        cp_async_wait_3()
+        # The state of no element; each thread folds its own elements into a state of its own.
         max_x = -INF
         sum_exp = f32(0)
         first = t * VECTOR
-        slot = turn
+        ring_tile = ring_row
         while first < length:
-            spot = slot + mine
+            smem_index = ring_tile + ring_thread
             x_tile = cuda.local.array(TILE, np.float32)
             for v in range(4):
                 k = v * VECTOR
                 (
                     x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],
                     x_tile[k + 6], x_tile[k + 7]
-                ) = load_shared_bfloat16x8(x_room, spot + v * 4096)
+                ) = load_shared_bfloat16x8(x_shared, smem_index + v * 4096)
             max_x_b = -INF
             for v in range(4):
                 for c in range(VECTOR):
@@ -87,8 +100,8 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
                     max_x_b = max_nan_f32(max_x_b, x_tile[k])
             max_x_new = max_nan_f32(max_x, max_x_b)
             t1 = max_x_new - max_x
-            move_A_x = f32(0) if (max_x == max_x_new) else t1
-            t2 = f32(0) if (max_x_new == -INF) else max_x_new
+            move_A_x = f32(0) if max_x == max_x_new else t1
+            t2 = f32(0) if max_x_new == -INF else max_x_new
             sum_exp_b = f32(0)
             for v in range(4):
                 for c in range(VECTOR):
@@ -97,12 +110,14 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
             sum_exp_new = sum_exp * fast_exp_f32(-move_A_x) + sum_exp_b
             max_x = max_x_new
             sum_exp = sum_exp_new
-            slot = slot + 16384 if slot + 16384 < 114688 else slot - 98304
+            ring_tile = ring_tile + 16384 if ring_tile + 16384 < 114688 else ring_tile - 98304
             first += THREADS * TILE
+        # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
         step = 1
         while step < 32:
             max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
             step *= 2
+        # Block merge: the states of a row's 16 warps by shared memory; every warp merges all of them.
         max_x_warps = cuda.shared.array(16, np.float32)
         sum_exp_warps = cuda.shared.array(16, np.float32)
         if t % 32 == 0:
@@ -115,32 +130,36 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
         else:
             max_x = -INF
             sum_exp = f32(0)
+        # Warp merge: a tree over 16 lanes by shuffles; lane 0 has the state of all, in order.
         step = 1
         while step < 16:
             max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
             step *= 2
+        # The row's state to all of its lanes.
         max_x = shfl_idx_f32(max_x, 0)
         sum_exp = shfl_idx_f32(sum_exp, 0)
         t3 = fast_log_f32(sum_exp)
+        # Results of every element.
         first = t * VECTOR
-        slot = turn
+        ring_tile = ring_row
         while first < length:
-            spot = slot + mine
+            smem_index = ring_tile + ring_thread
             x_tile = cuda.local.array(TILE, np.float32)
             for v in range(4):
                 k = v * VECTOR
                 (
                     x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],
                     x_tile[k + 6], x_tile[k + 7]
-                ) = load_shared_bfloat16x8(x_room, spot + v * 4096)
-            coming = group + between
-            further = first + 49152
-            if further >= length:
-                coming += between
-                further -= 65536
-            if coming < groups:
-                bring(coming, further, spot, x, x_room, x_s0)
-            copies_sent()
+                ) = load_shared_bfloat16x8(x_shared, smem_index + v * 4096)
+            # This tile has been read for the last time: cp.async of a later row's takes its place.
+            prefetch_group = group + group_stride
+            prefetch_first = first + 49152
+            if prefetch_first >= length:
+                prefetch_group += group_stride
+                prefetch_first -= 65536
+            if prefetch_group < groups:
+                prefetch_tile(prefetch_group, prefetch_first, smem_index, x, x_shared, x_s0)
+            cp_async_commit()
             y_part = cuda.local.array(VECTOR, np.float32)
             for v in range(4):
                 j = first + v * 4096
@@ -151,8 +170,9 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
                     y, y_row + j,
                     (y_part[0], y_part[1], y_part[2], y_part[3], y_part[4], y_part[5], y_part[6], y_part[7])
                 )
-            slot = slot + 16384 if slot + 16384 < 114688 else slot - 98304
+            ring_tile = ring_tile + 16384 if ring_tile + 16384 < 114688 else ring_tile - 98304
             first += THREADS * TILE
+        # Shared memory stays as it is until nobody reads it any more.
         cuda.syncthreads()
-        turn = turn + 65536 if turn + 65536 < 114688 else turn - 49152
-        group += between
+        ring_row = ring_row + 65536 if ring_row + 65536 < 114688 else ring_row - 49152
+        group += group_stride

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import exp_f32, log_f32, max_nan_f32
-from redalg.kernels.intrinsics import (
+from redalg.kernels.cuda.intrinsics.math import exp_f32, log_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import (
     atomic_inc_acq_rel, fence_gpu, load_float32x4, load_relaxed_float32, shfl_down_f32, shfl_idx_f32,
     store_float32, store_uint32
 )
@@ -23,9 +23,9 @@ def combine(max_x, sum_exp, max_x_b, sum_exp_b):
     """The state of a stream, followed by another's."""
     max_x_new = max_nan_f32(max_x, max_x_b)
     t1 = max_x_new - max_x
-    move_A_x = f32(0) if (max_x == max_x_new) else t1
+    move_A_x = f32(0) if max_x == max_x_new else t1
     t2 = max_x_new - max_x_b
-    move_A_x_b = f32(0) if (max_x_b == max_x_new) else t2
+    move_A_x_b = f32(0) if max_x_b == max_x_new else t2
     sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b * exp_f32(-move_A_x_b)
     return max_x_new, sum_exp_new
 
@@ -39,18 +39,28 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     y = log(sum1) + max1
     return y
     """
+    # Grid: 44 consecutive blocks share a row (indices i); each has a split of j, leaves its state in
+    #   scratch, and the last to finish merges.
+    # Block: 256 threads; 256 threads share a row.
+    # Loop nest: for tiles of 4096 elements, 16 of a thread, in loads of 4: fold into the thread's state
+    #   (max_x, sum_exp); then the states are merged.
+    # Shared memory: 136 bytes (max_x_warps 32, sum_exp_warps 32, arrived 8, max_x_warps 32,
+    #   sum_exp_warps 32).
+    # Barriers: __syncthreads at 5 places.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
-    piece = cuda.blockIdx.x % 44
+    split = cuda.blockIdx.x % 44
     row = i64(cuda.blockIdx.x // 44)
     i_i = row
     length = size_j
     x_row = i_i * x_s0
     y_row = i_i * y_s0
+    # The state of no element; each thread folds its own elements into a state of its own.
     max_x = -INF
     sum_exp = f32(0)
-    share = (length + 180223) // 180224 * 4096  # per piece, in whole tiles
-    low = piece * share
-    stop = min(low + share, length)
+    chunk = (length + 180223) // 180224 * 4096  # per split, in whole tiles
+    low = split * chunk
+    stop = min(low + chunk, length)
     first = low + t * VECTOR
     while first < stop:
         x_tile = cuda.local.array(TILE, np.float32)
@@ -68,8 +78,8 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
                     max_x_b = max_nan_f32(max_x_b, x_tile[k])
         max_x_new = max_nan_f32(max_x, max_x_b)
         t1 = max_x_new - max_x
-        move_A_x = f32(0) if (max_x == max_x_new) else t1
-        t2 = f32(0) if (max_x_new == -INF) else max_x_new
+        move_A_x = f32(0) if max_x == max_x_new else t1
+        t2 = f32(0) if max_x_new == -INF else max_x_new
         sum_exp_b = f32(0)
         for v in range(4):
             j = first + v * 1024
@@ -81,10 +91,12 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         max_x = max_x_new
         sum_exp = sum_exp_new
         first += THREADS * TILE
+    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 32:
         max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
+    # Block merge: the states of a row's 8 warps by shared memory; every warp merges all of them.
     max_x_warps = cuda.shared.array(8, np.float32)
     sum_exp_warps = cuda.shared.array(8, np.float32)
     if t % 32 == 0:
@@ -97,13 +109,16 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     else:
         max_x = -INF
         sum_exp = f32(0)
+    # Warp merge: a tree over 8 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 8:
         max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
+    # The state of this split to scratch, one of 44 of the row.
     if t == 0:
-        store_float32(max_x_parts, row * SPLIT + piece, max_x)
-        store_float32(sum_exp_parts, row * SPLIT + piece, sum_exp)
+        store_float32(max_x_parts, row * SPLIT + split, max_x)
+        store_float32(sum_exp_parts, row * SPLIT + split, sum_exp)
+    # A fence before the counter: who finds it full sees the states of all splits. The last block goes on.
     fence_gpu()
     cuda.syncthreads()
     arrived = cuda.shared.array(1, np.int64)
@@ -115,6 +130,7 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     if cuda.threadIdx.x == 0:
         store_uint32(counter, cuda.blockIdx.x // SPLIT, 0)
     fence_gpu()
+    # The states of all splits, in the order of the stream: a few to each thread, then as above.
     low = t * SPLIT // THREADS
     stop = (t + 1) * SPLIT // THREADS
     max_x = -INF
@@ -124,11 +140,13 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         sum_exp_b = load_relaxed_float32(sum_exp_parts, row * SPLIT + low)
         max_x, sum_exp = combine(max_x, sum_exp, max_x_b, sum_exp_b)
         low += 1
+    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 32:
         max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
     cuda.syncthreads()
+    # Block merge: the states of a row's 8 warps by shared memory; every warp merges all of them.
     max_x_warps = cuda.shared.array(8, np.float32)
     sum_exp_warps = cuda.shared.array(8, np.float32)
     if t % 32 == 0:
@@ -141,12 +159,15 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     else:
         max_x = -INF
         sum_exp = f32(0)
+    # Warp merge: a tree over 8 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 8:
         max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
         step *= 2
+    # The row's state to all of its lanes.
     max_x = shfl_idx_f32(max_x, 0)
     sum_exp = shfl_idx_f32(sum_exp, 0)
+    # Results of the row.
     if t == 0:
         t3 = log_f32(sum_exp) + max_x
         store_float32(y, y_row, t3)

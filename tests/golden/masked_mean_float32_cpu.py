@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import is_finite_f32
-from redalg.kernels.cpu_memory import (
+from redalg.kernels.cpu.math.functions import is_finite_f32
+from redalg.kernels.cpu.memory import (
     load_bool, load_float32, pointer_bool, pointer_float32, stack_bool, store_float32
 )
 
@@ -54,7 +54,7 @@ def m_rows(x, k_, m, k__s0, m_s0, size_j, x_s0, low, high):
             sum_k_b = sum_k_b + t2
         avg_k_x_first = avg_k_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + f32(n_b) * avg_k_x_first / f32(sum_k_first)
-        A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+        A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_k_x_b_sum = f32(0)
         for k in range(count):
             at = first + k

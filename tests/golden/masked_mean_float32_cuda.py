@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import is_finite_f32
-from redalg.kernels.intrinsics import load_boolx2, load_float32x2, store_float32
+from redalg.kernels.cuda.intrinsics.math import is_finite_f32
+from redalg.kernels.cuda.intrinsics import load_boolx2, load_float32x2, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -23,24 +23,24 @@ def combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b):
         return n_b, A_x_b, avg_k_x_b, sum_k_b
     n_new = n + n_b
     t1 = A_x - A_x_b
-    t2 = avg_k_x_b - f32(sum_k_b) * (f32(0) if (A_x == A_x_b) else t1) / f32(n_b)
-    share_b = f32(n_b) / f32(n_new)
-    avg_k_x_seen = avg_k_x + (t2 - avg_k_x) * share_b
+    t2 = avg_k_x_b - f32(sum_k_b) * (f32(0) if A_x == A_x_b else t1) / f32(n_b)
+    fraction_b = f32(n_b) / f32(n_new)
+    avg_k_x_seen = avg_k_x + (t2 - avg_k_x) * fraction_b
     avg_k_x_seen = (
-        avg_k_x_seen if is_finite_f32(avg_k_x_seen) else avg_k_x * (f32(1) - share_b) + t2 * share_b
+        avg_k_x_seen if is_finite_f32(avg_k_x_seen) else avg_k_x * (f32(1) - fraction_b) + t2 * fraction_b
     )
     sum_k_seen = sum_k + sum_k_b
     t3 = A_x + f32(n_new) * avg_k_x_seen / f32(sum_k_seen)
-    A_x_seen = A_x if (0 == sum_k_seen) else t3
-    A_x_new = A_x_seen if ((A_x_seen < INF) & (-INF < A_x_seen)) else A_x
+    A_x_seen = A_x if 0 == sum_k_seen else t3
+    A_x_new = A_x_seen if (A_x_seen < INF) & (-INF < A_x_seen) else A_x
     t4 = A_x_new - A_x
-    move_A_x = f32(0) if (A_x_new == A_x) else t4
+    move_A_x = f32(0) if A_x_new == A_x else t4
     t5 = A_x_new - A_x_b
-    move_A_x_b = f32(0) if (A_x_new == A_x_b) else t5
+    move_A_x_b = f32(0) if A_x_new == A_x_b else t5
     t6 = avg_k_x - f32(sum_k) * move_A_x / f32(n)
     t7 = avg_k_x_b - f32(sum_k_b) * move_A_x_b / f32(n_b)
-    avg_k_x_new = t6 + (t7 - t6) * share_b
-    avg_k_x_new = avg_k_x_new if is_finite_f32(avg_k_x_new) else t6 * (f32(1) - share_b) + t7 * share_b
+    avg_k_x_new = t6 + (t7 - t6) * fraction_b
+    avg_k_x_new = avg_k_x_new if is_finite_f32(avg_k_x_new) else t6 * (f32(1) - fraction_b) + t7 * fraction_b
     sum_k_new = sum_k + sum_k_b
     return n_new, A_x_new, avg_k_x_new, sum_k_new
 
@@ -55,6 +55,12 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
     m = sum1 / sum2
     return m
     """
+    # Grid: block b computes 128 rows (indices i), from 128 * b on.
+    # Block: 128 threads; a thread has a row of its own, 128 rows side by side.
+    # Loop nest: for tiles of 6 elements, 6 of a thread, in loads of 2: fold into the thread's state (A_x,
+    #   avg_k_x, sum_k); then the states are merged.
+    # Shared memory: none.
+    # Which row, which of its threads, and where the row begins in memory.
     r = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x) * ROWS + r
     live = row < size_i
@@ -64,6 +70,7 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
     x_row = i_i * x_s0
     k__row = i_i * k__s0
     m_row = i_i * m_s0
+    # The state of no element; each thread folds its own elements into a state of its own.
     A_x = f32(0)
     avg_k_x = f32(0)
     sum_k = i64(0)
@@ -96,7 +103,7 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
                     sum_k_b = sum_k_b + t2
         avg_k_x_first = avg_k_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + f32(n_b) * avg_k_x_first / f32(sum_k_first)
-        A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+        A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_k_x_b_sum = f32(0)
         for v in range(3):
             j = first + v * 2
@@ -109,6 +116,7 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
         n, A_x, avg_k_x, sum_k = combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b)
         first += TILE
     n = length
+    # Results of the row.
     if live:
         t4 = A_x + f32(n) * (avg_k_x / f32(sum_k))
         store_float32(m, m_row, t4)

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import exp_f32, max_nan_f32
-from redalg.kernels.cpu_memory import (
+from redalg.kernels.cpu.math.functions import exp_f32, max_nan_f32
+from redalg.kernels.cpu.memory import (
     load_float32, pointer_float32, pointer_int64, stack_float32, stack_int64, store_float32, store_int64
 )
 
@@ -20,12 +20,12 @@ def insert_top2(values, places, value, place):
     i = 2
     while (
         i > 0
-        and (
-            (value > values[i - 1])
-            | (value != value) & (values[i - 1] == values[i - 1])
-            | ((value == values[i - 1]) | (value != value) & (values[i - 1] != values[i - 1]))
+        and (value > values[i - 1])
+            | ((value != value) & (values[i - 1] == values[i - 1]))
+            | (
+                ((value == values[i - 1]) | ((value != value) & (values[i - 1] != values[i - 1])))
                 & (place < places[i - 1])
-        )
+            )
     ):
         if i < 2:
             values[i] = values[i - 1]
@@ -91,7 +91,7 @@ def gates_experts_rows(
             t3 = load_float32(x, x_row + at)
             at = first + k
             insert_top2(topk_x_values_b, topk_x_indices_b, t3, i64(at))
-        t4 = f32(0) if (max_x_b == -INF) else max_x_b
+        t4 = f32(0) if max_x_b == -INF else max_x_b
         sum_exp_b = f32(0)
         for k in range(count):
             at = first + k
@@ -100,17 +100,17 @@ def gates_experts_rows(
         t6 = -max_x_b == -max_x_b
         for i_j_top in range(2):
             t7 = exp_f32(topk_x_values_b[i_j_top] - max_x_b)
-            t8 = t5 * (f32(0) if (t6 & (topk_x_values_b[i_j_top] == -INF)) else t7)
+            t8 = t5 * (f32(0) if t6 & (topk_x_values_b[i_j_top] == -INF) else t7)
             store_float32(
                 gates, gates_row + i_j_top * gates_s1,
-                (-INF)
-                if ((-1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top]) < 0)
+                -INF
+                if (-1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top]) < 0
                 else t8
             )
         t9 = (max_x_b < INF) & (sum_exp_b < INF) & (-INF < sum_exp_b)
         t10 = (max_x_b != max_x_b) | (sum_exp_b != sum_exp_b)
         for i_j_top in range(2):
-            t11 = (-1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top])
-            t12 = i_j_top if (i_j_top < n_b) else (-1)
-            t13 = t12 if t10 else (-1)
+            t11 = -1 if topk_x_indices_b[i_j_top] == MISSING else topk_x_indices_b[i_j_top]
+            t12 = i_j_top if i_j_top < n_b else -1
+            t13 = t12 if t10 else -1
             store_int64(experts, experts_row + i_j_top * experts_s1, t11 if t9 else t13)

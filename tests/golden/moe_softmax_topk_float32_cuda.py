@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import exp_f32, max_nan_f32
-from redalg.kernels.intrinsics import (
+from redalg.kernels.cuda.intrinsics.math import exp_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import (
     key_of, key_place, key_value, load_float32, load_float32x4, shfl_xor_f32, shfl_xor_some_u64,
     store_float32, store_int64
 )
@@ -32,6 +32,13 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
     experts = topk[j:2:j_top](t2).indices
     return gates, experts
     """
+    # Grid: block b computes 4 rows (indices i), from 4 * b on.
+    # Block: 128 threads; 32 threads share a row, 4 rows side by side.
+    # Loop nest: a thread loads its 4 elements once, in loads of 4, and keeps them in registers; every
+    #   reduction over the whole row, one after the other.
+    # Shared memory: 1104 bytes (topk_x_key_b_top 64, candidates 1024, counts 16).
+    # Barriers: __syncwarp at 3 places.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x % THREADS
     r = cuda.threadIdx.x // THREADS
     row = i64(cuda.blockIdx.x) * ROWS + r
@@ -43,6 +50,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
     gates_row = i_i * gates_s0
     experts_row = i_i * experts_s0
     n_b = length
+    # The row to registers; all of it is under way before anything waits.
     first = t * VECTOR
     x_tile = cuda.local.array(TILE, np.float32)
     for v in range(1):
@@ -59,8 +67,11 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
                 at = j + c
                 max_x_b = max_nan_f32(max_x_b, x_tile[k])
     topk_x_key_b = max_x_b  # the largest value of this thread
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
+    # The 2 largest: no element below the smallest of 2 groups' maxima is one of them; the others are
+    #   gathered in shared memory as keys, where each counts how many are larger: its rank.
     topk_x_key_b_top = cuda.shared.array(8, np.uint64)
     candidates = cuda.shared.array(128, np.uint64)
     counts = cuda.shared.array(4, np.int32)
@@ -81,7 +92,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
             for c in range(VECTOR):
                 k = v * VECTOR + c
                 at = j + c
-                if not x_tile[k] < topk_x_key_b:  # NaN comes first
+                if not (x_tile[k] < topk_x_key_b):  # NaN comes first
                     mask = u32(mask | (1 << k))
     while mask != 0:
         k = cuda.ffs(mask) - 1
@@ -116,7 +127,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
                 topk_x_key_b_top[r * K + i] = largest
             last = largest
     cuda.syncwarp()
-    t3 = f32(0) if (max_x_b == -INF) else max_x_b
+    t3 = f32(0) if max_x_b == -INF else max_x_b
     sum_exp_b = f32(0)
     for v in range(1):
         j = first + v * 128
@@ -124,24 +135,26 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
             for c in range(VECTOR):
                 k = v * VECTOR + c
                 sum_exp_b = sum_exp_b + exp_f32(x_tile[k] - t3)
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
+    # Results of the row.
     if t < 2 and live:
         t4 = f32(1) / sum_exp_b
         t5 = -max_x_b == -max_x_b
         i_j_top = t
         t6 = key_value(topk_x_key_b_top[r * K + i_j_top])
         t7 = exp_f32(t6 - max_x_b)
-        t8 = t4 * (f32(0) if (t5 & (t6 == -INF)) else t7)
+        t8 = t4 * (f32(0) if t5 & (t6 == -INF) else t7)
         store_float32(
             gates, gates_row + i_j_top * gates_s1,
-            (-INF) if (key_place(topk_x_key_b_top[r * K + i_j_top]) < 0) else t8
+            -INF if key_place(topk_x_key_b_top[r * K + i_j_top]) < 0 else t8
         )
     if t < 2 and live:
         t9 = (max_x_b < INF) & (sum_exp_b < INF) & (-INF < sum_exp_b)
         t10 = (max_x_b != max_x_b) | (sum_exp_b != sum_exp_b)
         i_j_top = t
         t11 = key_place(topk_x_key_b_top[r * K + i_j_top])
-        t12 = i_j_top if (i_j_top < n_b) else (-1)
-        t13 = t12 if t10 else (-1)
+        t12 = i_j_top if i_j_top < n_b else -1
+        t13 = t12 if t10 else -1
         store_int64(experts, experts_row + i_j_top * experts_s1, t11 if t9 else t13)

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import exp_f32, max_nan_f32
-from redalg.kernels.intrinsics import load_float32x4, shfl_xor_f32, store_float32x4
+from redalg.kernels.cuda.intrinsics.math import exp_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import load_float32x4, shfl_xor_f32, store_float32x4
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -23,12 +23,20 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
     y = t1 / sum1
     return y
     """
+    # Grid: block b computes a row (indices i), number b.
+    # Block: 256 threads; 256 threads share a row.
+    # Loop nest: a thread loads its 16 elements once, in loads of 4, and keeps them in registers; every
+    #   reduction over the whole row, one after the other; then results of every element.
+    # Shared memory: 64 bytes (max_x_b_warps 32, sum_exp_b_warps 32).
+    # Barriers: __syncthreads at 2 places.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
     i_i = row
     length = size_j
     x_row = i_i * x_s0
     y_row = i_i * y_s0
+    # The row to registers; all of it is under way before anything waits.
     first = t * VECTOR
     x_tile = cuda.local.array(TILE, np.float32)
     for v in range(4):
@@ -43,16 +51,19 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
             for c in range(VECTOR):
                 k = v * VECTOR + c
                 max_x_b = max_nan_f32(max_x_b, x_tile[k])
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
     max_x_b_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
         max_x_b_warps[t // 32] = max_x_b
     cuda.syncthreads()
     max_x_b = max_x_b_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         max_x_b = max_nan_f32(max_x_b, shfl_xor_f32(max_x_b, 1 << step))
-    t1 = f32(0) if (max_x_b == -INF) else max_x_b
+    t1 = f32(0) if max_x_b == -INF else max_x_b
     sum_exp_b = f32(0)
     value1_tile = cuda.local.array(TILE, np.float32)
     for v in range(4):
@@ -62,16 +73,20 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
                 k = v * VECTOR + c
                 value1_tile[k] = exp_f32(x_tile[k] - t1)
                 sum_exp_b = sum_exp_b + value1_tile[k]
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
     sum_exp_b_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
         sum_exp_b_warps[t // 32] = sum_exp_b
     cuda.syncthreads()
     sum_exp_b = sum_exp_b_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
     for step in range(3):
         sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
     t2 = f32(1) / sum_exp_b
+    # Results of every element.
     y_part = cuda.local.array(VECTOR, np.float32)
     for v in range(4):
         j = first + v * 1024

@@ -4,8 +4,8 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu_math import is_finite_f32
-from redalg.kernels.cpu_memory import load_float32, pointer_float32, store_float32
+from redalg.kernels.cpu.math.functions import is_finite_f32
+from redalg.kernels.cpu.memory import load_float32, pointer_float32, store_float32
 
 f32 = np.float32
 INF = f32(np.inf)
@@ -38,7 +38,7 @@ def var_rows(x, var, size_j, var_s0, x_s0, low, high):
             avg_x_first_sum = avg_x_first_sum + (load_float32(x, x_row + at) - A_x_first)
         avg_x_first = avg_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + avg_x_first
-        A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+        A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_x_b_sum = f32(0)
         avg_x2_b_sum = f32(0)
         for k in range(count):

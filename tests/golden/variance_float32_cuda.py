@@ -4,8 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.gpu_math import is_finite_f32
-from redalg.kernels.intrinsics import (
+from redalg.kernels.cuda.intrinsics.math import is_finite_f32
+from redalg.kernels.cuda.intrinsics import (
     load_float32x4, shfl_down_f32, shfl_down_i64, shfl_idx_f32, store_float32
 )
 
@@ -26,26 +26,26 @@ def combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b):
         return n_b, A_x_b, avg_x_b, avg_x2_b
     n_new = n + n_b
     t1 = A_x - A_x_b
-    t2 = avg_x_b - (f32(0) if (A_x == A_x_b) else t1)
-    share_b = f32(n_b) / f32(n_new)
-    avg_x_seen = avg_x + (t2 - avg_x) * share_b
-    avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - share_b) + t2 * share_b
+    t2 = avg_x_b - (f32(0) if A_x == A_x_b else t1)
+    fraction_b = f32(n_b) / f32(n_new)
+    avg_x_seen = avg_x + (t2 - avg_x) * fraction_b
+    avg_x_seen = avg_x_seen if is_finite_f32(avg_x_seen) else avg_x * (f32(1) - fraction_b) + t2 * fraction_b
     A_x_seen = A_x + avg_x_seen
-    A_x_new = A_x_seen if ((A_x_seen < INF) & (-INF < A_x_seen)) else A_x
+    A_x_new = A_x_seen if (A_x_seen < INF) & (-INF < A_x_seen) else A_x
     t3 = A_x_new - A_x
-    move_A_x = f32(0) if (A_x_new == A_x) else t3
+    move_A_x = f32(0) if A_x_new == A_x else t3
     t4 = A_x_new - A_x_b
-    move_A_x_b = f32(0) if (A_x_new == A_x_b) else t4
+    move_A_x_b = f32(0) if A_x_new == A_x_b else t4
     t5 = avg_x - move_A_x
     t6 = avg_x_b - move_A_x_b
-    avg_x_new = t5 + (t6 - t5) * share_b
-    avg_x_new = avg_x_new if is_finite_f32(avg_x_new) else t5 * (f32(1) - share_b) + t6 * share_b
+    avg_x_new = t5 + (t6 - t5) * fraction_b
+    avg_x_new = avg_x_new if is_finite_f32(avg_x_new) else t5 * (f32(1) - fraction_b) + t6 * fraction_b
     t7 = -move_A_x
     t8 = t7 * t7 + avg_x2 - f32(2) * avg_x * move_A_x
     t9 = -move_A_x_b
     t10 = t9 * t9 + avg_x2_b - f32(2) * avg_x_b * move_A_x_b
-    avg_x2_new = t8 + (t10 - t8) * share_b
-    avg_x2_new = avg_x2_new if is_finite_f32(avg_x2_new) else t8 * (f32(1) - share_b) + t10 * share_b
+    avg_x2_new = t8 + (t10 - t8) * fraction_b
+    avg_x2_new = avg_x2_new if is_finite_f32(avg_x2_new) else t8 * (f32(1) - fraction_b) + t10 * fraction_b
     return n_new, A_x_new, avg_x_new, avg_x2_new
 
 
@@ -58,6 +58,12 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
     var = sum2 / size[j]
     return var
     """
+    # Grid: block b computes 4 rows (indices i), from 4 * b on.
+    # Block: 128 threads; 32 threads share a row, 4 rows side by side.
+    # Loop nest: for tiles of 256 elements, 8 of a thread, in loads of 4: fold into the thread's state (A_x,
+    #   avg_x, avg_x2); then the states are merged.
+    # Shared memory: none.
+    # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x % THREADS
     r = cuda.threadIdx.x // THREADS
     row = i64(cuda.blockIdx.x) * ROWS + r
@@ -67,6 +73,7 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
     length = size_j
     x_row = i_i * x_s0
     var_row = i_i * var_s0
+    # The state of no element; each thread folds its own elements into a state of its own.
     A_x = f32(0)
     avg_x = f32(0)
     avg_x2 = f32(0)
@@ -91,7 +98,7 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
                     avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
         avg_x_first = avg_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + avg_x_first
-        A_x_b = A_x_seen_b if ((A_x_seen_b < INF) & (-INF < A_x_seen_b)) else A_x_first
+        A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_x_b_sum = f32(0)
         avg_x2_b_sum = f32(0)
         for v in range(2):
@@ -106,6 +113,7 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
         avg_x2_b = avg_x2_b_sum / f32(n_b)
         n, A_x, avg_x, avg_x2 = combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b)
         first += THREADS * TILE
+    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
     step = 1
     while step < 32:
         n, A_x, avg_x, avg_x2 = combine(
@@ -113,8 +121,10 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
             shfl_down_f32(avg_x, step), shfl_down_f32(avg_x2, step)
         )
         step *= 2
+    # The row's state to all of its lanes.
     avg_x = shfl_idx_f32(avg_x, 0)
     avg_x2 = shfl_idx_f32(avg_x2, 0)
+    # Results of the row.
     if t == 0 and live:
         t2 = avg_x2 - avg_x * avg_x
         store_float32(var, var_row, t2)

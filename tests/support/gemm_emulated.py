@@ -1,0 +1,154 @@
+"""Printed matrix products run by emulation (`redalg.kernels.emulate.run`): every thread of the grid.
+
+What prepares an operand in the same launch runs too: rows of scratch appear while tiles wait for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from redalg.kernels.emulate.arguments import Arguments
+from redalg.kernels.emulate.math import NARROW, narrowed, widened
+from redalg.kernels.emulate.memory import CELL, Numbers, Pointer
+from redalg.kernels.emulate.run import run
+from redalg.kernels.emulate.tiles import TensorMap, TensorMaps
+from redalg.kernels.gemm.prologue import PARTS
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.launch.planned import Map, Planned
+
+
+def stored(x: Any, dtype: str) -> Any:
+    """Numbers as cells of memory."""
+    return narrowed(np.asarray(x, np.float32), dtype, np.float32) if dtype in NARROW else np.asarray(x, CELL[dtype])
+
+
+def memory(x: Any) -> Any:
+    """An array as it lies in memory: one whose last two axes are exchanged, as it was before."""
+    return x if x.flags.c_contiguous else np.swapaxes(x, -1, -2)
+
+
+def first_rows(planned: Planned) -> int:
+    """Rows that a warpgroup prepares at a time."""
+    found = re.search(r"^PROLOGUE_ROWS = (\d+)$", planned.module.source, re.MULTILINE)
+    assert found is not None
+    return int(found.group(1))
+
+
+@dataclass
+class Product:
+    """One launch. `cells`: operands as they lie in memory, logical axes; numbers by value. Scratch starts as NaN."""
+
+    planned: Planned
+    cells: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        planned = self.planned
+        self.operands = {o.name: o for o in (*planned.program.operands, *(o for o, _ in planned.scratch.values()))}
+        # what is handed on beside the operands of the product: results of what runs inside
+        inside = {r.name: r for made in planned.inside for r in made.program.results}
+        self.views = {n: view for n, (_, view) in planned.scratch.items()}
+        self.views |= {n: View.contiguous(planned.shapes[n]) for n in inside if n not in self.views}
+        kinds = {n: o.dtype for n, (o, _) in planned.scratch.items()} | {n: r.dtype for n, r in inside.items()}
+        self.scratch = {n: self.fresh(view, kinds[n]) for n, view in self.views.items()}
+        self.kinds = kinds
+        params = {p.name for p in planned.module.params}
+        own = [r for r in planned.program.results if r.name in params and r.name not in self.scratch]
+        self.results = {r.name: np.full(planned.shapes[r.name], np.nan, np.float32) for r in own}
+        self.dtypes = {r.name: r.dtype for r in own}
+        self.finished = np.zeros(PARTS + 1, np.int32)
+
+    @staticmethod
+    def fresh(view: View, dtype: str) -> Any:
+        cell = CELL[dtype]
+        return np.full(max(1, view.shape[0] * view.strides[0]) * cell.itemsize, 0xFF, np.uint8).view(cell)
+
+    def fill(self, name: str, x: Any) -> None:
+        """Scratch that a launch before this one has filled."""
+        self.seen(name)[...] = stored(x, self.kinds[name]).reshape(self.views[name].shape)
+
+    def seen(self, name: str) -> Any:
+        """An operand with its logical shape."""
+        if name not in self.scratch:
+            return self.cells[name]
+        view, flat = self.views[name], self.scratch[name]
+        return np.lib.stride_tricks.as_strided(flat, view.shape, [s * flat.itemsize for s in view.strides])
+
+    def map(self, m: Map) -> TensorMap:
+        operand = self.operands[m.operand]
+        turned = np.transpose(self.seen(m.operand), [operand.axes.index(a) for a in reversed(m.axes)])
+        return TensorMap(turned, operand.dtype, m.rows)
+
+    def arguments(self) -> Arguments:
+        kinds = {o.name: o.dtype for made in (self.planned, *self.planned.inside) for o in made.program.operands}
+        arrays = {n: x for n, x in self.cells.items() if np.ndim(x)}
+        made = {n: Pointer(x, dtype=self.kinds[n]) for n, x in self.scratch.items()}
+        pointers = {n: Pointer(memory(x), dtype=kinds[n]) for n, x in arrays.items() if n in kinds}
+        strides = {n: [s // x.itemsize for s in x.strides] for n, x in arrays.items()}
+        strides |= {n: view.strides for n, view in self.views.items()}
+        shapes = {n: View.contiguous(s).strides for n, s in self.planned.shapes.items()}
+        return Arguments(
+            {**self.cells, **pointers, **made},
+            {**{n: Numbers(x, self.dtypes[n], once=True) for n, x in self.results.items()}, **made},
+            {"finished": Pointer(self.finished)},
+            self.planned.sizes,
+            self.planned.fixed,
+            strides,
+            {**shapes, **{n: v.strides for n, v in self.planned.results.items()}},
+            TensorMaps(tuple(self.map(m) for m in self.planned.maps)),
+        )
+
+    def run(self, seed: int = 0) -> dict[str, Any]:
+        """The results as numbers. A counter that is left is an error, where something waited for it."""
+        g = self.planned.geometry
+        together = g.blocks if self.planned.inside else g.cluster
+        run(self.planned.module, self.arguments(), g.blocks, g.threads, g.cluster, together, seed)
+        assert not self.finished[self.counters()].any(), "a counter is left"
+        return {n: np.asarray(x, np.float64) for n, x in self.results.items()}
+
+    def counters(self) -> list[int]:
+        """Those of the parts that have rows, and the one of blocks that wait no more."""
+        if not self.planned.inside:
+            return [PARTS]
+        groups = self.planned.fixed["row_groups"]
+        span = -(-groups // (workers(self.planned) * PARTS)) * workers(self.planned)
+        return [*(part for part in range(PARTS) if part * span < groups), PARTS]
+
+
+def workers(planned: Planned) -> int:
+    """Warpgroups of the grid, which prepare rows."""
+    return planned.geometry.blocks * planned.geometry.threads // 128
+
+
+def product_of(planned: Planned, given: Mapping[str, Any]) -> Product:
+    """A launch with these numbers for operands; scratch is filled where nothing in the launch does it."""
+    kinds = {o.name: o.dtype for made in (planned, *planned.inside, *planned.before) for o in made.program.operands}
+    cells = {n: stored(x, kinds[n]) if np.ndim(x) else x for n, x in given.items() if n in kinds}
+    cells = {n: x for n, x in cells.items() if n not in planned.scratch}
+    product = Product(planned, cells)
+    for n in planned.scratch if not planned.inside else ():
+        product.fill(n, given[n])
+    return product
+
+
+def prepared(planned: Planned, cells: Mapping[str, Any], parts: int = PARTS, seed: int = 0) -> dict[str, Any]:
+    """What is in scratch and results, as cells, when the first parts are prepared and nothing else; the counters."""
+    source = planned.module.source.replace("for part in range(PARTS):", f"for part in range({parts}):", 1)
+    call = re.search(r"    prologue\(\s*warpgroup, .*?\)\n", source, re.DOTALL)
+    assert call is not None and parts <= PARTS
+    source = f"{source[: call.end()]}    return\n{source[call.end() :]}"
+    product, module = Product(planned, cells), replace(planned.module, source=source)
+    g = planned.geometry
+    run(module, product.arguments(), g.blocks, g.threads, g.cluster, g.blocks, seed)
+    return {**product.scratch, "finished": product.finished}
+
+
+def numbers(product: Product, name: str) -> Any:
+    """What scratch holds."""
+    cells = product.seen(name)
+    dtype = product.kinds[name]
+    return np.asarray(widened(np.ascontiguousarray(cells), dtype) if dtype in NARROW else cells, np.float64)

@@ -1,0 +1,28 @@
+"""The dozen specs of the catalog that the fast suite runs; the deep suite runs the others.
+
+Together they have every kind of slot, every kind and policy of an anchor and every way to end that the catalog has
+(`tests/deep/catalog/test_sample.py` derives the catalog and holds this).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+import redalg as ra
+
+SAMPLE = frozenset(
+    """
+    softmax attention variance nearest_neighbour absmax_int8_gemm layer_norm_gemm moe_softmax_topk argmax geometric_mean
+    two_norm_safe cross_entropy kurtosis
+    """.split()
+)
+
+
+def by_name(names: Iterable[str] | None = None) -> pytest.MarkDecorator:
+    """Parametrises a test by `name`, of the whole catalog if none are given: all but the sample is marked as deep."""
+    given = sorted(ra.catalog) if names is None else list(names)
+    return pytest.mark.parametrize(
+        "name", [pytest.param(n, marks=() if n in SAMPLE else pytest.mark.deep) for n in given]
+    )

@@ -1,0 +1,197 @@
+"""`check_equivalence` finds what one call on a fresh contiguous array does not show, and lengths past a block."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.errors import RedalgError
+from redalg.testing import NotEquivalent, check_equivalence
+from redalg.testing.adversarial import LONG
+from redalg.testing.calling import LAYOUTS, laid_out, same_bits
+
+X, W = ra.tensors("x[i,j] w[j]")
+MEAN = ra.mean(X, "j")
+SPREAD = ra.Spec(v=ra.mean((X - MEAN) ** 2, "j"))
+WEIGHTED = ra.Spec(total=ra.sum(X * W, "j"), top=ra.max(X, "j"))
+LSE = ra.Spec(y=ra.logsumexp(X, "j"))
+
+
+def spread(x: Any) -> Any:
+    return np.mean((x - x.mean(axis=1, keepdims=True)) ** 2, axis=1)
+
+
+def weighted(x: Any, w: Any) -> Any:
+    return (x * w).sum(axis=1), x.max(axis=1, initial=-np.inf)
+
+
+def why(spec: Any, implementation: Callable[..., Any], **options: Any) -> str:
+    with pytest.raises(NotEquivalent) as refusal:
+        check_equivalence(spec, implementation, **({"kinds": ["ordinary"], "long": ()} | options))
+    assert refusal.value.arrays.keys() == {d.name for d in spec.tensors}
+    return refusal.value.why
+
+
+def test_arguments_may_not_be_written_to() -> None:
+    def in_place(x: Any) -> Any:
+        x -= x.mean(axis=1, keepdims=True)
+        return (x * x).mean(axis=1)
+
+    def last_element(x: Any, w: Any) -> Any:
+        found = weighted(x, w)
+        w[-1:] = 0
+        return found
+
+    def sorted_in_place(x: Any) -> Any:
+        x.sort(axis=1)
+        return spread(x)
+
+    assert "wrote to its argument x" in why(SPREAD, in_place) and "argument x" in why(SPREAD, sorted_in_place)
+    assert "wrote to its argument w" in why(WEIGHTED, last_element)
+    restored = lambda x: (x.sort(axis=1), spread(x))[1] if x.shape[1] < 17 else spread(x)  # noqa: E731
+    assert "argument x" in why(SPREAD, restored)
+    torch = pytest.importorskip("torch")
+    centred = lambda x: x.sub_(x.mean(1, keepdim=True)).pow(2).mean(1)  # noqa: E731
+    assert "argument x" in why(SPREAD, centred, convert=torch.from_numpy)
+
+
+@pytest.mark.parametrize("period", [2, 5, 97, 151])
+@pytest.mark.parametrize("wrong", ["other", "last bit", "raises", "shape"])
+def test_calls_may_not_depend_on_calls_before(period: int, wrong: str) -> None:
+    count = itertools.count(1)
+
+    def sometimes(x: Any) -> Any:
+        found = spread(x)
+        if next(count) % period:
+            return found
+        if wrong == "raises":
+            raise ValueError("busy")
+        return {"other": found + 1, "last bit": np.nextafter(found, np.inf), "shape": found[:-1]}[wrong]
+
+    text = why(SPREAD, sometimes)
+    assert "busy" in text or "call " in text or "bound" in text or "shape" in text
+    steady = check_equivalence(SPREAD, spread, kinds=["ordinary"], long=(), calls=700)
+    assert steady.calls > 700
+
+
+def test_results_may_not_lie_in_memory_of_a_later_call() -> None:
+    kept: dict[int, Any] = {}
+
+    def buffered(x: Any) -> Any:
+        out = kept.setdefault(len(x), np.empty(len(x)))
+        out[...] = spread(x)
+        return out
+
+    assert "wrote to the result of an earlier one" in why(SPREAD, buffered)
+    cached: dict[Any, Any] = {}
+    by_shape = lambda x: cached.setdefault(x.shape, spread(x))  # noqa: E731
+    assert why(SPREAD, by_shape)
+    running = np.zeros(())
+
+    def accumulates(x: Any) -> Any:
+        nonlocal running
+        running = running + x.sum() * 2.0**-60
+        return spread(x) + running * 0
+
+    assert check_equivalence(SPREAD, accumulates, kinds=["ordinary"], long=()).worst <= 1
+
+
+@pytest.mark.parametrize(
+    "implementation, layout",
+    [
+        (lambda x: spread(x.ravel(order="K").reshape(x.shape)), "fortran"),
+        (lambda x: spread(np.ndarray(x.shape, x.dtype, x.base if x.base is not None else x.tobytes())), "strided"),
+        (lambda x: spread(x if x.strides[-1] > 0 else x[:, ::-1] + x), "reversed"),
+        (lambda x: spread(x) if x.flags.aligned else spread(x) + 1, "unaligned"),
+    ],
+)
+def test_the_layout_of_an_array_may_not_matter(implementation: Callable[..., Any], layout: str) -> None:
+    assert f"({layout} arrays)" in why(SPREAD, implementation, layouts=[layout])
+    assert "arrays)" in why(SPREAD, implementation)
+    assert check_equivalence(SPREAD, implementation, kinds=["ordinary"], layouts="contiguous", long=()).worst <= 1
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_layout_keeps_the_numbers(layout: str) -> None:
+    for array in (np.arange(24.0).reshape(2, 3, 4), np.zeros((0, 3)), np.array(5.0), np.arange(7) > 3, np.arange(3)):
+        moved = laid_out(array, layout)
+        assert same_bits(moved, array) and not np.shares_memory(moved, array)
+    moved = laid_out(np.arange(12.0).reshape(3, 4), layout)
+    expected = {"fortran": (8, 24), "strided": (128, 16), "reversed": (-32, -8)}.get(layout, (32, 8))
+    assert moved.strides == expected and moved.flags.aligned == (layout != "unaligned")
+
+
+def test_bits_are_compared_and_a_nan_is_a_nan() -> None:
+    payload = np.array([0x7FF8000000000001, 0xFFF8000000000000], np.uint64).view(float)
+    assert same_bits(payload, np.array([np.nan, np.nan])) and not same_bits(np.array(0.0), np.array(-0.0))
+    assert not same_bits(np.zeros(2), np.zeros((2, 1))) and not same_bits(np.zeros(2), np.zeros(2, "f4"))
+    assert not same_bits(np.array([2**60]), np.array([2**60 + 1]))
+
+
+@pytest.mark.parametrize("block", [64, 1024])
+def test_lengths_past_a_block_and_around_it(block: int) -> None:
+    only_whole = lambda x: spread(x[:, : max(block, x.shape[1] // block * block)])  # noqa: E731
+    one_too_many = lambda x: spread(x) + (x.shape[1] == block - 1)  # noqa: E731
+    first = lambda x: spread(x[:, :block])  # noqa: E731
+    lengths = (block - 1, block, block + 1)
+    for wrong in (only_whole, first, one_too_many):
+        assert "bound" in why(SPREAD, wrong, long=lengths, sizes={"j": (1, 2)})
+    assert {block - 1, block + 1} <= set(LONG)
+    report = check_equivalence(SPREAD, spread, kinds=["ordinary"], sizes={"j": (1, 2)}, long=lengths)
+    assert report.worst <= 1 and report.cases == 5
+
+
+def test_default_lengths_go_to_thousands_and_failures_are_named_by_shape() -> None:
+    text = why(SPREAD, lambda x: spread(x[:, :2000]), long=None)
+    assert "x = float64 of shape (1, 2001)" in text
+
+
+@pytest.mark.parametrize(
+    "implementation, text",
+    [
+        (lambda x: spread(x) + 0j, "complex128"),
+        (lambda x: spread(x).astype(str), "<U"),
+        (lambda x: spread(x).astype(object), "object"),
+        (lambda x: spread(x)[:, None], "shape"),
+        (lambda x: spread(x).astype("float32"), "bound"),
+        (lambda x: (spread(x),), "shape"),
+        (lambda x: {}, "KeyError"),
+        (lambda x: None, "dtype"),
+    ],
+)
+def test_results_of_another_dtype_or_shape(implementation: Callable[..., Any], text: str) -> None:
+    assert text in why(SPREAD, implementation)
+
+
+def test_the_order_of_kept_axes() -> None:
+    z = ra.tensors("z[i,k,j]")
+    spec = ra.Spec(s=ra.sum(z, "j"))
+    assert why(spec, lambda z: z.sum(axis=2).T)  # whatever the smallest input is: as long along i as along k, or not
+    assert "shape" in why(spec, lambda z: z.sum(axis=2).T, sizes={"i": 2, "k": 3})
+    top = ra.topk(X, 2, "j")
+    values = ra.Spec(v=top.values)
+
+    def two(x: Any) -> Any:
+        return -np.sort(-np.concatenate([x, np.full((len(x), 2), -np.inf)], axis=1), axis=1)[:, :2]
+
+    assert check_equivalence(values, two, kinds=["ordinary", "ties"], long=()).worst <= 1
+    assert why(values, lambda x: two(x)[:, ::-1]) and why(values, lambda x: two(x).T)
+
+
+def test_a_difference_that_does_not_come_back_is_told_as_that() -> None:
+    count = itertools.count(1)
+    once = lambda x: spread(x) + (next(count) == 7)  # noqa: E731
+    assert why(SPREAD, once).endswith(", but not when it was called again")
+    assert "again" not in why(SPREAD, lambda x: spread(x) + 1)
+
+
+@pytest.mark.parametrize("options", [{"layouts": "sparse"}, {"long": (-1,)}, {"long": (2.5,)}])
+def test_what_does_not_exist_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(RedalgError) as refusal:
+        check_equivalence(SPREAD, spread, **options)
+    assert not isinstance(refusal.value, NotEquivalent) and refusal.value.fix
