@@ -1,0 +1,1 @@
+"""Accuracy of derived forms and of published updates, against exact values."""

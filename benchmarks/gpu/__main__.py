@@ -1,0 +1,5 @@
+"""Run `python -m benchmarks.gpu`."""
+
+from benchmarks.gpu.kernels import main
+
+raise SystemExit(main())

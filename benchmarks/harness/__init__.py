@@ -1,0 +1,1 @@
+"""What the benchmarks share: timing with checks, fresh processes, operations, the specs to be refused."""
