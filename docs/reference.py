@@ -19,14 +19,14 @@ NAMESPACES = ("redalg", "redalg.testing", "redalg.proofs", "redalg.pictures", "r
 MODULES = {"display", "explore", "pictures"}  # names of the package that have pages of their own
 HANDED_OUT = {  # page -> classes that no call of a user's names, each with the call that gives one
     "redalg": {
-        "redalg.compiled.Run": 'form.compile("numpy")',
-        "redalg.kernels.cpu_run.CpuRun": 'form.compile("cpu")',
-        "redalg.kernels.cuda_run.CudaRun": 'form.compile("cuda")',
-        "redalg.witness.Witness": "verdict.witness",
+        "redalg.run.Run": 'form.compile("numpy")',
+        "redalg.kernels.cpu.run.CpuRun": 'form.compile("cpu")',
+        "redalg.kernels.cuda.run.CudaRun": 'form.compile("cuda")',
+        "redalg.verdicts.witness.Witness": "verdict.witness",
         "redalg.kernels.traffic.Traffic": "ra.traffic(spec, sizes)",
     },
     "redalg.proofs": {
-        "redalg.proofs.check.Report": "form.certificate.verify()",
+        "redalg.proofs.checker.check.Report": "form.certificate.verify()",
     },
 }
 
@@ -41,6 +41,20 @@ OWN = {
 >>> masked = ra.where(k > 0, s, -ra.oo)
 >>> ra.reference(ra.Spec(m=ra.max(masked, "j")), k=[0.0, 1.0], s=[7.0, 5.0])
 array(5.)
+""",
+    "inf": """Infinity, the same as ``oo``; the text grammar has both words.
+
+>>> import redalg as ra
+>>> x = ra.tensors("x[j]")
+>>> ra.reference(ra.Spec(m=ra.norm(x, "j", p=ra.inf)), x=[3.0, -4.0])
+array(4.)
+""",
+    "nan": """No number: what a selection gives where there is no value.
+
+>>> import redalg as ra
+>>> x = ra.tensors("x[j]")
+>>> ra.reference(ra.Spec(y=ra.where(x > 0, x, ra.nan)), x=[1.0, -1.0])
+array([ 1., nan])
 """,
 }
 
