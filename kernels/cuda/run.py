@@ -17,6 +17,7 @@ from redalg.kernels.cuda.counters import Counters
 from redalg.kernels.cuda.integers import looking
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
+from redalg.kernels.cuda.quick import MISS, Quickly
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.ir.schedule import current
@@ -103,11 +104,19 @@ class CudaRun(Shown):
         self.looks = True  # at integers that might leave int64
         self._once = Once()
         self._last: Ready | None = None
+        self._quickly = Quickly()
 
     def __reduce__(self) -> Any:
         return CudaRun, (self.form, self.requested, self.deterministic, self.dump_after)
 
     def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        if out is None and stream is None:
+            try:
+                found = self._quickly(arrays)
+            except NotLaunched:  # which the general way handles
+                found = MISS
+            if found is not MISS:
+                return found
         if self._aliased:
             arrays = dict(with_readings(self.form.spec.tensors, arrays))
         try:
@@ -121,13 +130,17 @@ class CudaRun(Shown):
             ready = self._prepared(arrays, stream)
             given = [arrays[name] for name in self._names]
         try:
-            return ready(given, out, stream)
+            found = ready(given, out, stream)
         except NotLaunched as error:
             return self._with_next(ready, error, out, stream, arrays)
+        if not self._aliased:
+            self._quickly.remember(ready, arrays)
+        return found
 
     def _with_next(self, ready: Ready, error: NotLaunched, out: Any, stream: Any, arrays: Mapping[str, Any]) -> Any:
         """The call by the next plan, where the device refused to launch one that nobody asked for by name."""
         self._require_others(error)
+        self._quickly = Quickly()
         self._refused[ready.key].append(error)
         self._ready.pop(ready.key, None)
         return self(out=out, stream=stream, **arrays)

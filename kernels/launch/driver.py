@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir.program import Module, Param
@@ -123,12 +123,17 @@ _thread = threading.local()
 
 def activate(device: int) -> None:
     """Make the device's primary context current in this thread; with one device, it stays so."""
-    if getattr(_thread, "only", None) == device:
+    if is_only(device):
         return
     from cuda.bindings import driver
 
     _thread.only = device if checked(driver.cuDeviceGetCount()) == 1 else None
     checked(driver.cuCtxSetCurrent(_context(device)), "cuCtxSetCurrent")
+
+
+def is_only(device: int) -> bool:
+    """Whether the device is the only one, and its context current in this thread."""
+    return getattr(_thread, "only", None) == device
 
 
 @lru_cache(maxsize=64)
@@ -299,6 +304,14 @@ def launched(result: Any, what: str) -> Any:
         raise
 
 
+class Prepared(NamedTuple):
+    """A launch whose arguments are put into `slots`, in order, before ``launch(stream)``, which gives the error."""
+
+    slots: list[Any]
+    launch: Callable[[int], Any]
+    kept: Any  # what the driver reads
+
+
 class Launch:
     """A loaded kernel with its arguments packed once; a call only puts pointers and numbers in their places.
 
@@ -316,12 +329,23 @@ class Launch:
         self._values = [_initial(p, fixed) for p in module.params]
         self._local = threading.local()
 
-    def _buffers(self) -> tuple[list[Any], Any, Any]:
+    def prepared(self) -> Prepared:
+        """A launch with buffers of its own, for one thread."""
         values = [type(v)(v.value) for v in self._values]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
-        self._local.made = made = ([values[i] for i in self.slots], values, pointers)
-        self._local.config = self._config()
-        return made
+        function, buffer, shared = self.function, ctypes.addressof(pointers), self.module.shared
+        blocks, threads = self.geometry.blocks, self.geometry.threads
+        config = self._config() if self.geometry.cluster > 1 or self.geometry.waiting > 1 else None
+
+        def launch(stream: int) -> Any:
+            return _LAUNCH(function, blocks, 1, 1, threads, 1, 1, shared, stream, buffer, 0)
+
+        def launch_together(stream: int) -> Any:
+            config.hStream = stream
+            return _LAUNCH_EX(config, function, buffer, 0)
+
+        found = launch if config is None else launch_together
+        return Prepared([values[i] for i in self.slots], found, (values, pointers))
 
     def _config(self) -> Any:
         from cuda.bindings import driver
@@ -347,20 +371,19 @@ class Launch:
 
     def __call__(self, given: Sequence[Any], stream: int) -> None:
         """`given`: addresses and numbers for `slots`, in order."""
-        local = self._local
-        made = getattr(local, "made", None) or self._buffers()
-        for place, value in zip(made[0], given, strict=True):
+        made = getattr(self._local, "made", None)
+        if made is None:
+            made = self._local.made = self.prepared()
+        for place, value in zip(made.slots, given, strict=True):
             place.value = value
-        g = self.geometry
-        if g.cluster > 1 or g.waiting > 1:
-            local.config.hStream = stream
-            error = _LAUNCH_EX(local.config, self.function, ctypes.addressof(made[2]), 0)
-        else:
-            error = _LAUNCH(
-                self.function, g.blocks, 1, 1, g.threads, 1, 1, self.module.shared, stream, ctypes.addressof(made[2]), 0
-            )
+        error = made.launch(stream)
         if error[0]:
-            launched(error, f"launching {self.module.entry} with {g.blocks} blocks of {g.threads} threads")
+            self.failed(error)
+
+    def failed(self, error: Any) -> None:
+        """Raises: NotLaunched or RedalgError, as `launched`."""
+        g = self.geometry
+        launched(error, f"launching {self.module.entry} with {g.blocks} blocks of {g.threads} threads")
 
 
 def _running(function: Any, g: Geometry, module: Module) -> int:

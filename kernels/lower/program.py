@@ -20,7 +20,7 @@ from redalg.kernels.lower.first_positions import from_zero
 from redalg.kernels.lower.masked import guard
 from redalg.kernels.lower.passes import PassLowering, attained_sums, bounds
 from redalg.numeric.array_origin import BFLOAT16_BITS
-from redalg.numeric.dtypes import Flow, accumulation_dtype, flows
+from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.masked import with_masked
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def typed(draft: ProgramDraft) -> None:
     """
     spec = draft.form.spec
     known = {name: _numpy(name, dtype) for name, dtype in draft.dtypes.items()}
-    found = flows(spec.outputs.values(), known)
-    outputs = {name: found[node] for name, node in spec.outputs.items()}
+    outputs = output_flows(spec, known)
     _refuse_complex(outputs, known)
     draft.flows, draft.real = outputs, accumulation_dtype(outputs.values(), known).name
     draft.operands = tuple(_operand(t.name, t.axes, known[t.name]) for t in spec.tensors)
