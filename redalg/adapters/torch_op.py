@@ -22,7 +22,7 @@ from redalg.graph.masked import new_axes
 from redalg.language.spec import Spec
 from redalg.laws.batch import free_axis, over
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
-from redalg.numeric.dtypes import flows
+from redalg.numeric.dtypes import output_flows
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
@@ -199,10 +199,10 @@ class TorchOp:
             sizes |= dict(zip(d.axes, a.shape, strict=True))
         dtypes = {d.name: _numpy_dtype(a.dtype) for d, a in zip(self.tensors, arrays, strict=True)}
         dtypes |= {d.name: dtypes[d.array] for d in spec.tensors if d.array}
-        found = flows(spec.outputs.values(), dtypes)
+        found = output_flows(spec, dtypes)
         return [
-            arrays[0].new_empty([sizes[a] for a in spec.output_axes[n]], dtype=_torch_dtype(found[node].dtype))
-            for n, node in spec.outputs.items()
+            arrays[0].new_empty([sizes[a] for a in spec.output_axes[n]], dtype=_torch_dtype(found[n].dtype))
+            for n in spec.outputs
         ]
 
     # --- autograd ----------------------------------------------------------------------------------------------------

@@ -152,7 +152,8 @@ class Vjp(_Derivative):
         more = {s.name: s for s in self._saved if s.name not in spec.outputs}
         outputs = {**spec.outputs, **{name: s.node for name, s in more.items()}}
         order = {**spec.output_axes, **{name: s.leaf.attr.axes for name, s in more.items()}}
-        return Spec.from_nodes(outputs, tensors=spec.tensors, order=order, empty=spec.empty)
+        wide = (*spec.wide, *more)  # an error of a maximum or of a norm is an error of every gradient
+        return Spec.from_nodes(outputs, tensors=spec.tensors, order=order, empty=spec.empty, wide=wide)
 
     def _shared(self, nodes: Mapping[str, Node]) -> dict[str, Spec]:
         """Gradients that stream over the same axes in one spec."""
@@ -210,9 +211,10 @@ class Vjp(_Derivative):
         return run(self.forms[spec], _read_by(spec, arrays))
 
     def stretched(self, name: str, value: Any, like: Any) -> Any:
-        """A gradient along every axis of its tensor."""
+        """A gradient along every axis of its tensor, and in its format where that is of 16 bits or fewer."""
         axes = self.specs[name].output_axes[f"grad_{name}"]
-        return _stretched(value, axes, dict(zip(self.wrt[name].axes, np.shape(like), strict=True)))
+        whole = _stretched(value, axes, dict(zip(self.wrt[name].axes, np.shape(like), strict=True)))
+        return _rounded(whole, like)
 
     def __repr__(self) -> str:
         return f"<gradients of {', '.join(self.wrt)} for {', '.join(self.cotangents)}>"
@@ -384,6 +386,16 @@ def _stretched(value: Any, axes: Sequence[str], lengths: Mapping[str, int]) -> A
     shape = tuple(n if a in axes else 1 for a, n in lengths.items())
     repeated = library.broadcast_to(value.reshape(shape), tuple(lengths.values()))
     return repeated.clone() if hasattr(repeated, "clone") else library.array(repeated)
+
+
+def _rounded(value: Any, like: Any) -> Any:
+    """Rounded once to the narrow format of a tensor: what is saved of the forward pass is float32 beside it."""
+    dtype = getattr(like, "dtype", None)
+    if dtype is None or dtype.itemsize > 2 or dtype == value.dtype or getattr(dtype, "kind", "f") in "biu":
+        return value
+    if not hasattr(dtype, "is_floating_point"):
+        return value.astype(dtype)
+    return value.to(dtype) if dtype.is_floating_point else value
 
 
 def _library(array: Any) -> Any:

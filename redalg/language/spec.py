@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,8 @@ class Spec(Shown):
     * `tensors`: the tensors in order (default: order of declaration). Output axes follow first appearance there.
     * `order`: ``{"O": "i h e"}`` overrides the axes of an output.
     * `empty`: ``{"O": 0}`` is the value of an output where no element is valid (all masked, or none at all).
+    * `wide`: ``("lse",)`` names outputs of at least float32 where tensors have 16 bits or fewer (statistics, which
+      lose by that what the results have).
 
     Frozen, hashable, picklable; ``parse(str(spec)) == spec``.
 
@@ -50,11 +52,12 @@ class Spec(Shown):
     w*tanh(x)
     """
 
-    __slots__ = ("outputs", "tensors", "output_axes", "empty", "axes", "digest", "_expressions")
+    __slots__ = ("outputs", "tensors", "output_axes", "empty", "wide", "axes", "digest", "_expressions")
     outputs: Mapping[str, Node]
     tensors: tuple[Decl, ...]
     output_axes: Mapping[str, tuple[str, ...]]
     empty: Mapping[str, Number]
+    wide: tuple[str, ...]
     axes: tuple[str, ...]
     digest: str
     _expressions: Mapping[str, Any] | None
@@ -65,6 +68,7 @@ class Spec(Shown):
         tensors: Sequence[Any] | None = None,
         order: Mapping[str, Any] | None = None,
         empty: Mapping[str, Any] | None = None,
+        wide: Iterable[str] = (),
         **outputs: Any,
     ) -> None:
         if unnamed:
@@ -81,7 +85,8 @@ class Spec(Shown):
         for name, expr in outputs.items():
             check_name(name, "output", "ra.Spec")
             nodes[name] = settle(to_node(operand(expr, f"output {name!r} of ra.Spec")))
-        self._fill(nodes, _ordered_tensors(nodes, tensors), order or {}, _empty_values(empty or {}, nodes))
+        values, wide = _empty_values(empty or {}, nodes), _wide(wide, nodes)
+        self._fill(nodes, _ordered_tensors(nodes, tensors), order or {}, values, wide)
 
     def _fill(
         self,
@@ -89,6 +94,7 @@ class Spec(Shown):
         tensors: tuple[Decl, ...],
         order: Mapping[str, Any],
         empty: Mapping[str, Number],
+        wide: tuple[str, ...],
     ) -> None:
         check_declarations(tensors)
         roots = tuple(nodes.values())
@@ -102,6 +108,7 @@ class Spec(Shown):
         put(self, "axes", axes)
         put(self, "output_axes", MappingProxyType(_output_axes(nodes, axes, order)))
         put(self, "empty", MappingProxyType(dict(empty)))
+        put(self, "wide", wide)
         put(self, "digest", self._digest())
         put(self, "_expressions", None)
 
@@ -113,10 +120,11 @@ class Spec(Shown):
         tensors: Sequence[Decl] | None = None,
         order: Mapping[str, Any] | None = None,
         empty: Mapping[str, Number] | None = None,
+        wide: Iterable[str] = (),
     ) -> Spec:
         """A spec straight from graph nodes, which are kept as they are."""
         spec = cls.__new__(cls)
-        spec._fill(outputs, _ordered_tensors(outputs, tensors), order or {}, empty or {})
+        spec._fill(outputs, _ordered_tensors(outputs, tensors), order or {}, empty or {}, _wide(wide, outputs))
         return spec
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -165,7 +173,8 @@ class Spec(Shown):
     def _digest(self) -> str:
         parts = [(n, node.digest.hex(), self.output_axes[n]) for n, node in self.outputs.items()]
         decls = [(t.name, t.axes, sorted(t.domain)) for t in self.tensors]
-        text = repr((parts, decls, sorted((n, str(v)) for n, v in self.empty.items())))
+        wide = [self.wide] if self.wide else []
+        text = repr((parts, decls, sorted((n, str(v)) for n, v in self.empty.items()), *wide))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -181,7 +190,7 @@ class Spec(Shown):
             at[n] = len(rows)
             rows.append((n.op, tuple(at[a] for a in n.args), n.attr))
         roots = {name: at[n] for name, n in self.outputs.items()}
-        return _unpickled, (tuple(rows), roots, self.tensors, dict(self.output_axes), dict(self.empty))
+        return _unpickled, (tuple(rows), roots, self.tensors, dict(self.output_axes), dict(self.empty), self.wide)
 
     def __str__(self) -> str:
         return spec_text(self)
@@ -193,11 +202,12 @@ class Spec(Shown):
         return spec_latex(self)
 
 
-def _unpickled(rows: Any, roots: dict[str, int], tensors: Any, order: Any, empty: Any) -> Spec:
+def _unpickled(rows: Any, roots: dict[str, int], tensors: Any, order: Any, empty: Any, wide: Any = ()) -> Spec:
     nodes: list[Node] = []
     for op, args, attr in rows:
         nodes.append(Node(op, tuple(nodes[i] for i in args), attr))
-    return Spec.from_nodes({n: nodes[i] for n, i in roots.items()}, tensors=tensors, order=order, empty=empty)
+    outputs = {n: nodes[i] for n, i in roots.items()}
+    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, wide=wide)
 
 
 def _ordered_tensors(outputs: Mapping[str, Node], given: Sequence[Any] | None) -> tuple[Decl, ...]:
@@ -261,6 +271,16 @@ def _listed(value: Any, where: str) -> Sequence[Any]:
     if isinstance(value, (tuple, list)):
         return value
     raise RedalgError(f"{value!r}", where, "the axes are named by a string or a list", 'write order={"O": "i h e"}')
+
+
+def _wide(names: Iterable[str], nodes: Mapping[str, Node]) -> tuple[str, ...]:
+    """The outputs to keep wide, in their order."""
+    named = (names,) if isinstance(names, str) else names
+    found = set(named) if isinstance(named, Iterable) else {named}
+    for name in sorted(found - set(nodes), key=str):
+        where = f"wide={names!r} of ra.Spec"
+        raise RedalgError(f"the output {name!r}", where, f"the outputs are {list(nodes)}", "name outputs")
+    return tuple(n for n in nodes if n in found)
 
 
 def _empty_values(empty: Mapping[str, Any], nodes: Mapping[str, Node]) -> dict[str, Number]:

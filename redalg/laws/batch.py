@@ -26,7 +26,8 @@ def batched(spec: Spec, plan: Plan, axis: str) -> tuple[Spec, Plan]:
     read = _reader(axis, _dependent(plan))
     outputs = {name: read(node) for name, node in spec.outputs.items()}
     order = {n: (axis, *spec.output_axes[n]) for n, node in outputs.items() if axis in node.axes}
-    over = Spec.from_nodes(outputs, tensors=[_longer(d, axis) for d in spec.tensors], order=order, empty=spec.empty)
+    tensors = [_longer(d, axis) for d in spec.tensors]
+    over = Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, wide=spec.wide)
     return over, replace(
         plan,
         passes=tuple(_pass(p, axis, read) for p in plan.passes),
@@ -47,7 +48,7 @@ def over(spec: Spec, axis: str, names: Collection[str]) -> Spec:
     outputs = {name: read(node) for name, node in spec.outputs.items()}
     order = {n: ([axis] if axis in node.axes else []) + [*spec.output_axes[n]] for n, node in outputs.items()}
     tensors = [_longer(d, axis) if d.name in mapped else d for d in spec.tensors]
-    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty)
+    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, wide=spec.wide)
 
 
 def _longer(decl: Decl, axis: str) -> Decl:

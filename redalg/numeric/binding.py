@@ -24,7 +24,7 @@ from redalg.errors import RedalgError
 from redalg.graph.masked import new_axes
 from redalg.graph.node import Decl
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY, Origin, declared_dtype, origin_of, to_numpy
-from redalg.numeric.dtypes import Flow, accumulation_dtype, flows
+from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -101,8 +101,7 @@ def bind_arrays(
 
 def result_flows(spec: Spec, bound: Bound) -> dict[str, Flow]:
     """For each output its kind and, as ``.dtype``, the dtype of its result."""
-    found = flows(spec.outputs.values(), bound.dtypes)
-    return {name: found[node] for name, node in spec.outputs.items()}
+    return output_flows(spec, bound.dtypes)
 
 
 def result_dtype(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, np.dtype]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from redalg.graph.formats import FLOATS
 from redalg.graph.node import BOOLEAN, POSITIONS, Node, state, walk
+
+if TYPE_CHECKING:
+    from redalg.language.spec import Spec
 
 _ORDER = "bifc"
 _SAME = frozenset({"conj", "sign", "relu", "floor", "ceil", "abs", "re", "im"})
@@ -76,6 +79,22 @@ def flows(nodes: Iterable[Node], tensors: Mapping[str, np.dtype | type | None]) 
     for node in walk(*nodes):
         found[node] = _flow(node, [found[a] for a in node.args], tensors)
     return found
+
+
+def output_flows(spec: Spec, tensors: Mapping[str, np.dtype | type | None]) -> dict[str, Flow]:
+    """The flow of every output by name; those that the spec keeps wide have at least float32.
+
+    >>> from redalg.language.grammar import parse
+    >>> spec = parse("wide s; return y = x[i], s = sum[i](x[i])")
+    >>> [str(flow.dtype) for flow in output_flows(spec, {"x": np.dtype("float16")}).values()]
+    ['float16', 'float32']
+    """
+    found = flows(spec.outputs.values(), tensors)
+    return {n: _widened(found[node]) if n in spec.wide else found[node] for n, node in spec.outputs.items()}
+
+
+def _widened(flow: Flow) -> Flow:
+    return Flow("f", frozenset({np.dtype(np.float32)})) if flow.kind == "f" and flow.dtype.itemsize < 4 else flow
 
 
 def _flow(node: Node, args: list[Flow], tensors: Mapping[str, Any]) -> Flow:

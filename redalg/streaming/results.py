@@ -11,7 +11,7 @@ from redalg.errors import RedalgError
 from redalg.graph.plan import COUNT, given
 from redalg.numeric.binding import Bound
 from redalg.numeric.definition import reference
-from redalg.numeric.dtypes import accumulation_dtype, flows
+from redalg.numeric.dtypes import accumulation_dtype, output_flows
 from redalg.streaming.machine import Machine
 from redalg.streaming.passes import applied, exported
 from redalg.streaming.state import State
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
 
 def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
     """The dtype inexact arithmetic is done in."""
-    found = flows(spec.outputs.values(), dtypes)
-    return accumulation_dtype([found[node] for node in spec.outputs.values()], dtypes)
+    return accumulation_dtype(output_flows(spec, dtypes).values(), dtypes)
 
 
 def output_dtypes(a: Accumulator, now: Snapshot | None = None) -> dict[str, np.dtype]:
     spec, chunks = a.form.spec, (now or a._now).dtypes or {}
     kind = tuple(chunks.items())
     if kind not in a._results:
-        found = flows(spec.outputs.values(), {**a._bound.dtypes, **chunks})
-        a._results = {kind: {name: found[node].dtype for name, node in spec.outputs.items()}}
+        found = output_flows(spec, {**a._bound.dtypes, **chunks})
+        a._results = {kind: {name: flow.dtype for name, flow in found.items()}}
     return a._results[kind]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from redalg.graph.node import Decl
 from redalg.graph.plan import Plan, given
 from redalg.language.spec import Spec
-from redalg.numeric.dtypes import flows
+from redalg.numeric.dtypes import output_flows
 from redalg.source.builder import Builder
 from redalg.source.compiled import imports
 from redalg.source.names import operand_name, spelled
@@ -118,8 +118,8 @@ class _Module:
         assert isinstance(finale.tape, Tape)
         self.calls |= {Finale: None, Result: None}
         outputs = ", ".join(f"Result({o.name!r}, {o.axes!r}, {self._empty(o.empty)})" for o in finale.outputs)
-        found = flows(self.spec.outputs.values(), self.dtypes)
-        dtypes = {o.name: found[self.spec.outputs[o.name]].dtype for o in finale.outputs}
+        found = output_flows(self.spec, self.dtypes)
+        dtypes = {o.name: found[o.name].dtype for o in finale.outputs}
         typed = ", ".join(f"{name!r}: np.{dtype.type.__name__}" for name, dtype in dtypes.items())
         return f"Finale({self._called(finale.tape)}, ({outputs},), {finale.conditions!r}), {{{typed}}}"
 
