@@ -1,8 +1,8 @@
 """Calls of a kind that was prepared before, as straight-line Python: guards, an allocation for each result, a launch.
 
 A call that passes the guards is launched with the arguments its kind has in the general way (`Ready._go`); what any
-guard refuses goes that way. Written for tensors of PyTorch and one kernel whose arguments are addresses and numbers:
-no scratch, nothing computed before or after, integers that cannot leave int64.
+guard refuses goes that way. Written for tensors of PyTorch and kernels that nothing is computed before, of integers
+that cannot leave int64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MISS = object()  # of a call that a guard refuses
 Quick = Callable[[Mapping[str, Any]], Any]
-_ROLES = frozenset({"operand", "result", "number"})
+SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integers; the bits are the same
 _NUMBER = {float: "{0}.__class__ is float", bool: "{0}.__class__ is bool", int: "{0}.__class__ is int and L <= {0} < H"}
 
 
@@ -51,63 +51,97 @@ class Quickly:
 
 
 def _written(ready: Ready, arrays: Mapping[str, Any]) -> Quick | None:
-    """The function for calls like this one; None where there is more to do than to launch one kernel."""
-    launch, names = ready.launch, ready.run._names
-    alone = ready.second is None and not ready.before and not ready.planned.scratch and ready.looking is None
-    if ready.framework is not TORCH or not isinstance(launch, driver.Launch) or not alone or ready.zero_length:
-        return None
-    if len(arrays) != len(names) or any(role not in _ROLES for role, _ in ready._order):
+    """The function for calls like this one; None where there is more to do than to launch."""
+    names = ready.run._names
+    if ready.framework is not TORCH or len(arrays) != len(names) or not _is_launched(ready):
         return None
     given = [arrays[n] for n in names]
-    if any(a.__class__ not in _NUMBER and a.__class__.__name__ != "Tensor" for a in given):
-        return None  # subclasses may mean something of their own
-    if any(a.__class__ not in _NUMBER and TORCH.enter(a) is not a for a in given):
-        return None  # the kernel read a copy
-    place, local = launch.prepared(), {"MISS": MISS, "L": -(1 << 63), "H": 1 << 63}
-    local |= {
-        "stream": TORCH.stream,
-        "launch": place.launch,
-        "failed": launch.failed,
-        "kept": place.kept,
-        "activate": driver.activate,
-    }
-    lines = ["def quick(arrays):", f"    if len(arrays) != {len(names)}:", "        return MISS"]
+    tensors = [a for a in given if a.__class__ not in _NUMBER]
+    if any(a.__class__.__name__ != "Tensor" or TORCH.enter(a) is not a for a in tensors):
+        return None  # subclasses may mean something of their own, and of some the kernel reads a copy
+    local = {"MISS": MISS, "L": -(1 << 63), "H": 1 << 63, "stream": TORCH.stream, "activate": driver.activate}
+    lines = [f"if len(arrays) != {len(names)}:", "    return MISS"]
     for k, (name, a) in enumerate(zip(names, given, strict=True)):
         lines += _guarded(k, name, a, ready, local)
-    lines += [f"    activate({ready.device})"] if not driver.is_only(ready.device) else []
-    for k in range(len(ready.outputs)):
-        lines.append(f"    r{k} = {_allocated(k, given, ready, local)}")
-    for slot, (role, at) in enumerate(ready._order):
-        local[f"s{slot}"] = place.slots[slot]
-        value = {"operand": f"p{at}", "number": f"a{at}", "result": f"r{at}.data_ptr()"}[role]
-        lines.append(f"    s{slot}.value = {value}")
-    lines += [f"    error = launch(stream({ready.device}))", "    if error[0]:", "        failed(error)"]
-    found = ", ".join(f"{o[0]!r}: r{k}" for k, o in enumerate(ready.outputs))
-    lines.append("    return r0" if ready.run._single else f"    return {{{found}}}")
-    exec(compile("\n".join(lines), "<a prepared call>", "exec"), local)
+    lines += _body(given, ready, local)
+    text = "".join(f"    {line}\n" for line in lines)
+    exec(compile(f"def quick(arrays):\n{text}", "<a prepared call>", "exec"), local)
     quick: Quick = local["quick"]  # type: ignore[assignment]
     return quick
+
+
+def _body(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]:
+    """Lines that take memory for the results, launch, and return."""
+    lines = [] if driver.is_only(ready.device) else [f"activate({ready.device})"]
+    lines.append(f"where = stream({ready.device})")
+    for k in range(len(ready.outputs)):
+        lines.append(f"r{k} = {_allocated(k, given, ready, local)}")
+    values = []
+    for slot, (role, at) in enumerate(ready._order):
+        before, value = _value(slot, role, at, given, ready, local)
+        lines += before
+        values.append(value)
+    for word, launch in (("first", ready.launch), ("second", ready.second)):
+        if launch is not None:
+            lines += _launched(word, launch, values, local)
+    found = ", ".join(f"{o[0]!r}: r{k}" for k, o in enumerate(ready.outputs))
+    return [*lines, "return r0" if len(ready.outputs) == 1 else f"return {{{found}}}"]
+
+
+def _is_launched(ready: Ready) -> bool:
+    """Whether a call is one kernel, and perhaps one that merges what it left; nothing before, nothing on the host."""
+    kernels = [k for k in (ready.launch, ready.second) if k is not None]
+    apart = ready.before or ready.planned.scratch or ready.looking is not None or ready.zero_length
+    return bool(kernels) and all(isinstance(k, driver.Launch) for k in kernels) and not apart
+
+
+def _launched(word: str, launch: Any, values: list[str], local: dict[str, Any]) -> list[str]:
+    """Lines that put the arguments in their places and launch."""
+    place = launch.prepared()
+    slots = {f"{word}{k}": slot for k, slot in enumerate(place.slots)}
+    local |= {**slots, word: place.launch, f"{word}_failed": launch.failed, f"{word}_kept": place.kept}
+    lines = [f"{slot}.value = {value}" for slot, value in zip(slots, values, strict=True)]
+    return [*lines, f"error = {word}(where)", "if error[0]:", f"    {word}_failed(error)"]
+
+
+def _value(
+    slot: int, role: str, at: Any, given: list[Any], ready: Ready, local: dict[str, Any]
+) -> tuple[list[str], str]:
+    """An argument as an expression, and lines that come before."""
+    if role == "operand":
+        return [], f"p{at}"
+    if role == "number":
+        return [], f"a{at}"
+    if role == "result":
+        return [], f"r{at}.data_ptr()"
+    if role == "maps":
+        assert ready.maps is not None
+        local["maps"] = ready.maps.at
+        every = [f"p{i}" if i < len(given) else f"r{i - len(given)}.data_ptr()" for i in at]
+        return [], f"maps(({', '.join(every)},))"
+    if role == "counters":
+        assert ready.counters is not None
+        local["counters"] = ready.counters.at
+        return [f"v{slot} = counters(where)"], f"v{slot}"
+    count, dtype = at
+    local |= {"clear": driver.clear, f"W{slot}": getattr(sys.modules["torch"], SCRATCH.get(dtype, dtype))}
+    like = next(n for n, a in enumerate(given) if a.__class__ not in _NUMBER)
+    lines = [f"k{slot} = a{like}.new_empty(({count},), dtype=W{slot})", f"v{slot} = k{slot}.data_ptr()"]
+    return [*lines, *([f"clear(v{slot}, {count}, where)"] if dtype == "uint32" else [])], f"v{slot}"
 
 
 def _guarded(k: int, name: str, a: Any, ready: Ready, local: dict[str, Any]) -> list[str]:
     """Lines that refuse an argument of another kind than the one this call had."""
     x = f"a{k}"
     local |= {f"C{k}": a.__class__}
-    lines = [f"    {x} = arrays[{name!r}]"]
+    lines = [f"{x} = arrays[{name!r}]"]
     if a.__class__ in _NUMBER:
-        return [*lines, f"    if not ({_NUMBER[a.__class__].format(x)}):", "        return MISS"]
+        return [*lines, f"if not ({_NUMBER[a.__class__].format(x)}):", "    return MISS"]
     local |= {f"S{k}": a.shape, f"T{k}": a.stride(), f"D{k}": a.dtype}
     kind = f"{x}.__class__ is C{k} and {x}.dtype is D{k} and {x}.shape == S{k} and {x}.stride() == T{k}"
     state = f"{x}.get_device() == {ready.device} and not {x}.requires_grad and not {x}.is_neg()"
-    aligned = f"p{k} & 15 == {a.data_ptr() & 15}"
-    return [
-        *lines,
-        f"    if not ({kind} and {state}):",
-        "        return MISS",
-        f"    p{k} = {x}.data_ptr()",
-        f"    if not {aligned}:",
-        "        return MISS",
-    ]
+    lines += [f"if not ({kind} and {state}):", "    return MISS", f"p{k} = {x}.data_ptr()"]
+    return [*lines, f"if p{k} & 15 != {a.data_ptr() & 15}:", "    return MISS"]
 
 
 def _allocated(k: int, given: list[Any], ready: Ready, local: dict[str, Any]) -> str:
@@ -129,4 +163,4 @@ def _allocated(k: int, given: list[Any], ready: Ready, local: dict[str, Any]) ->
     return f"a{tensors[0]}.new_empty(R{k}, dtype=E{k})"
 
 
-__all__ = ["MISS", "Quickly"]
+__all__ = ["MISS", "SCRATCH", "Quickly"]

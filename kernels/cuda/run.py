@@ -17,7 +17,7 @@ from redalg.kernels.cuda.counters import Counters
 from redalg.kernels.cuda.integers import looking
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
-from redalg.kernels.cuda.quick import MISS, Quickly
+from redalg.kernels.cuda.quick import MISS, SCRATCH, Quickly
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.ir.schedule import current
@@ -96,7 +96,6 @@ class CudaRun(Shown):
         self.dump_after = dump_after
         self._names = tuple(t.name for t in form.spec.tensors)
         self._aliased = any(t.array for t in form.spec.tensors)
-        self._single = len(form.spec.outputs) == 1
         self._ready: dict[Any, Ready] = {}
         self._refused: dict[Any, list[NotLaunched]] = defaultdict(
             list
@@ -349,7 +348,7 @@ class Ready:
         if f is NUMPY:
             made = self._home(made, out)
         f.finish()
-        if self.run._single:
+        if len(made) == 1:
             return made[0]
         return {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
 
@@ -397,7 +396,7 @@ class Ready:
                 assert self.counters is not None
                 values.append(self.counters.at(where))
             else:
-                kept.append(f.empty((at[0],), _SCRATCH.get(at[1], at[1]), like))
+                kept.append(f.empty((at[0],), SCRATCH.get(at[1], at[1]), like))
                 values.append(pointer(kept[-1]))
                 if at[1] == "uint32":
                     driver.clear(values[-1], at[0], where)
@@ -486,9 +485,6 @@ def _plan_after(
 
 def _view(framework: Framework, array: Any) -> View:
     return View(tuple(array.shape), framework.strides(array), alignment(framework.pointer(array)))
-
-
-_SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integers; the bits are the same
 
 
 def _is_number(x: Any) -> bool:

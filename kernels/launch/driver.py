@@ -335,16 +335,17 @@ class Launch:
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
         function, buffer, shared = self.function, ctypes.addressof(pointers), self.module.shared
         blocks, threads = self.geometry.blocks, self.geometry.threads
-        config = self._config() if self.geometry.cluster > 1 or self.geometry.waiting > 1 else None
+        together = self.geometry.cluster > 1 or self.geometry.waiting > 1
+        config = self._config() if together else None
 
         def launch(stream: int) -> Any:
             return _LAUNCH(function, blocks, 1, 1, threads, 1, 1, shared, stream, buffer, 0)
 
-        def launch_together(stream: int) -> Any:
+        def launch_together(stream: int, config: Any = config) -> Any:
             config.hStream = stream
             return _LAUNCH_EX(config, function, buffer, 0)
 
-        found = launch if config is None else launch_together
+        found = launch_together if together else launch
         return Prepared([values[i] for i in self.slots], found, (values, pointers))
 
     def _config(self) -> Any:

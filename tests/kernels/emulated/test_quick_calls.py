@@ -14,9 +14,11 @@ import pytest
 
 import redalg as ra
 from redalg.kernels.cuda import quick
+from redalg.kernels.cuda.counters import Counters
 from redalg.kernels.cuda.run import CudaRun
 from redalg.kernels.launch import driver
 from redalg.kernels.schedule.target import H200
+from redalg.kernels.tile.tensor_maps import TensorMaps
 from tests.support import gpu_standins
 from tests.support.forms import Forms
 from tests.support.gpu_standins import BASE, Place, Tensor
@@ -28,6 +30,13 @@ SPECS = {
     "row weights": ra.parse("return y = x[i,j] * w[j] / max[j](abs(x[i,j]))"),
 }
 NUMBERS = {"eps": 0.5, "k": 3}
+LONG = {  # kernels with scratch, counters, descriptors of tensors, several launches
+    "split": (ra.catalog["logsumexp"], {"i": 1, "j": 1 << 22}, "float32"),
+    "waiting": (ra.catalog["softmax"], {"i": 2, "j": 1 << 21}, "float32"),
+    "attention": (ra.catalog["attention"], {"h": 16, "i": 512, "j": 1024, "d": 128, "e": 128}, "bfloat16"),
+    "decoding": (ra.catalog["attention"], {"h": 4, "i": 1, "j": 1 << 15, "d": 128, "e": 128}, "bfloat16"),
+    "columns": (ra.catalog["batch_norm"], None, "float32"),
+}
 
 
 class Launched(NamedTuple):
@@ -67,6 +76,10 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
         counts[id(module)] = len(module.params)
         return id(module)
 
+    def launch_together(config: Any, function: int, buffer: int, _: int) -> Any:
+        grid = config.gridDimX, 1, 1, config.blockDimX, 1, 1, config.sharedMemBytes, int(config.hStream)
+        return launch(function, *grid, buffer, 0)
+
     def launch(function: int, blocks: int, _y: int, _z: int, threads: int, *rest: Any) -> Any:
         stream, buffer = rest[3], rest[4]
         places = (ctypes.c_void_p * counts[function]).from_address(buffer)
@@ -74,7 +87,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
         found.append(Launched(function, blocks, threads, stream, values))
         return (0,)
 
-    dtypes = {n: gpu_standins.Dtype(n) for n in ("float32", "float16", "bfloat16", "int64", "bool")}
+    dtypes = {n: gpu_standins.Dtype(n) for n in ("float32", "float64", "float16", "bfloat16", "int32", "int64", "bool")}
     torch = SimpleNamespace(
         empty=fresh,
         empty_like=lambda x: fresh(x.shape, x.dtype),
@@ -88,6 +101,11 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
     monkeypatch.setattr(driver, "target_of", lambda device: H200)
     monkeypatch.setattr(driver, "_loaded", loaded)
     monkeypatch.setattr(driver, "_LAUNCH", launch)
+    monkeypatch.setattr(driver, "_LAUNCH_EX", launch_together)
+    monkeypatch.setattr(driver, "_running", lambda function, geometry, module: geometry.blocks)
+    monkeypatch.setattr(driver, "clear", lambda at, count, stream: found.append(Launched(0, count, 0, stream, (at,))))
+    monkeypatch.setattr(Counters, "at", lambda self, stream: 1000 + stream)
+    monkeypatch.setattr(TensorMaps, "_written", lambda self, pointers: SimpleNamespace(address=hash(pointers) >> 8))
     return found
 
 
@@ -142,6 +160,33 @@ def test_a_second_call_launches_what_a_first_one_does(
     for first, other in zip(_tensors(results[0]), _tensors(results[2]), strict=True):
         assert (first.shape, first.dtype, first.at) == (other.shape, other.dtype, other.at)
     assert type(results[0]) is type(results[2]) and (not isinstance(results[0], dict) or [*results[0]] == [*results[2]])
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_so_does_one_that_takes_scratch_counters_maps_or_two_launches(
+    name: str, launches: list[Launched], hits: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "is_only", lambda device: True)
+    spec, sizes, dtype = LONG[name]
+    entry = ra.catalog.entry(next(n for n in ra.catalog if ra.catalog[n] == spec))
+    shapes = {n: np.shape(a) for n, a in entry.sample(1).items()} if sizes is None else {}
+    run, counts = CudaRun(ra.derive_incremental(spec, entry.axis)), []
+    for number in range(3):
+        MADE.clear()
+        at, arrays = BASE + (number % 2 << 36), {}
+        for k, d in enumerate(spec.tensors):
+            shape = shapes[d.name] if sizes is None else tuple(sizes[a] for a in d.axes)
+            arrays[d.name] = On(shape, dtype, at=at + (k << 30)) if shape else 0.25
+        run(**arrays)
+        counts.append(len(launches))
+    assert hits == [False, True, True]
+    each = counts[0]
+    first, second, third = launches[:each], launches[each : 2 * each], launches[2 * each :]
+    assert first == third and len(second) == each
+    assert [(x.kernel, x.blocks, x.threads, x.stream) for x in first] == [
+        (x.kernel, x.blocks, x.threads, x.stream) for x in second
+    ]
+    assert first != second
 
 
 def _tensors(result: Any) -> list[On]:
