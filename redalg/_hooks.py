@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redalg.adapters.jax_op import JaxOp
     from redalg.adapters.torch_op import TorchOp
     from redalg.errors import NotDecomposable
     from redalg.form import Form
@@ -109,6 +110,12 @@ def torch_op(form: Form, name: str) -> TorchOp:
     from redalg.adapters.torch_op import torch_op
 
     return torch_op(form, name)
+
+
+def jax_op(form: Form) -> JaxOp:
+    from redalg.adapters.jax_op import jax_op
+
+    return jax_op(form)
 
 
 def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:

@@ -28,6 +28,7 @@ from redalg.shown import Shown
 from redalg.streaming import Accumulator
 
 if TYPE_CHECKING:
+    from redalg.adapters.jax_op import JaxOp
     from redalg.adapters.torch_op import TorchOp
     from redalg.language.spec import Spec
     from redalg.proofs.certificate import Certificate
@@ -273,6 +274,20 @@ class Form(Shown):
         >>> op(torch.zeros(2, 3, requires_grad=True)).sum().backward()                          # doctest: +SKIP
         """
         return _hooks.torch_op(self, name)
+
+    def jax(self) -> JaxOp:
+        """The form as a JAX function: ``op(Q, K, V)`` gives an array, or a tuple, under `jit`, `vmap` and `grad`.
+
+        Reverse mode of any order by `Spec.vjp`. The kernels run on the host, by `jax.pure_callback`.
+
+        Raises: RedalgError without JAX.
+
+        >>> import redalg as ra
+        >>> op = ra.derive_incremental(ra.catalog["softmax"]).jax()                             # doctest: +SKIP
+        >>> jax.grad(lambda x: op(x)[0, 0])(jnp.zeros((1, 2))).tolist()                         # doctest: +SKIP
+        [[0.25, -0.25]]
+        """
+        return _hooks.jax_op(self)
 
     def _best_target(self) -> str:
         """A GPU if one can be used, else generated code for the CPU; NumPy for complex numbers."""

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from redalg.api import derive_incremental
+from redalg.adapters.operands import by_name, derivative, longer_outputs, mapped_form, own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
 from redalg.graph.masked import new_axes
 from redalg.language.spec import Spec
-from redalg.laws.batch import free_axis, over
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
 from redalg.numeric.dtypes import output_flows
 
@@ -45,8 +44,8 @@ class TorchOp:
 
     def __init__(self, form: Form, name: str) -> None:
         self.form, self.name = form, name
-        self.tensors = [d for d in form.spec.tensors if not d.array]
-        self.derivative = _derivative(form.spec)
+        self.tensors = own_tensors(form.spec)
+        self.derivative = derivative(form.spec)
         self._compiled: dict[tuple[Spec, str], Any] = {}
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
         self._function = self._applied()
@@ -123,11 +122,7 @@ class TorchOp:
         return getattr(getattr(torch.ops, namespace), short).default
 
     def _ordered(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
-        names = [d.name for d in self.tensors]
-        arrays = dict(zip(names, given, strict=False)) | dict(named)
-        if len(given) + len(named) != len(names) or set(arrays) != set(names):
-            got = f"{len(given)} tensors, and {', '.join(named) or 'none'} by name"
-            raise RedalgError(got, self.name, f"it takes {', '.join(map(str, self.tensors))}", "pass each once")
+        arrays = by_name(self.tensors, given, named, self.name)
         like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), torch.zeros(()))
         floats = next((a.dtype for a in arrays.values() if isinstance(a, torch.Tensor) and a.is_floating_point()), None)
         found = []
@@ -269,9 +264,8 @@ class TorchOp:
         op = self._related.get(key)
         if op is None:
             mapped = {d.name for d, p in zip(self.tensors, places, strict=True) if p is not None}
-            longer = over(form.spec, free_axis(form.spec, form.plan), mapped)
-            made = derive_incremental(longer, form.plan.axis or None, max_passes=len(form.plan.passes) or 1)
-            op = self._related[key] = torch_op(made, f"redalg::spec_{longer.digest}")
+            made = mapped_form(form, mapped)
+            op = self._related[key] = torch_op(made, f"redalg::spec_{made.spec.digest}")
         return op
 
     def _batched_plain(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
@@ -302,8 +296,7 @@ def _moved(arrays: Sequence[Any], places: Sequence[int | None]) -> list[Any]:
 
 def _longer(mapped: Spec, spec: Spec) -> list[int | None]:
     """Where the results of a mapped spec have the axis that was mapped over: first, or nowhere."""
-    pairs = zip(mapped.output_axes.values(), spec.output_axes.values(), strict=True)
-    return [0 if len(new) > len(old) else None for new, old in pairs]
+    return [0 if longer else None for longer in longer_outputs(mapped, spec)]
 
 
 def torch_op(form: Form, name: str) -> TorchOp:
@@ -323,14 +316,6 @@ def torch_op(form: Form, name: str) -> TorchOp:
         why = f"it is the operator of {made.form.spec}"
         raise RedalgError(f"the name {name!r}", "form.torch_op", why, "take another name for another form")
     return made
-
-
-def _derivative(spec: Spec) -> Vjp | RedalgError:
-    """Or why the spec has none: then a call refuses tensors that require a gradient."""
-    try:
-        return Vjp(spec)
-    except RedalgError as refusal:
-        return refusal
 
 
 def _parted(arrays: Sequence[Any], first: int, second: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:

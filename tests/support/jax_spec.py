@@ -12,6 +12,7 @@ from redalg.graph.masked import new_axes
 from redalg.graph.node import Node
 
 Named = tuple[Any, tuple[str, ...]]  # an array, and its axes
+Arrays = dict[str, Any]
 
 
 def outputs(spec: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,3 +91,29 @@ class Evaluation:
             held = order if kind == "topk_indices" else self.np.take_along_axis(array, order, axis=-1)
             return held, (*own, axis)
         return getattr(self.np, kind)(array, axis=-1), own
+
+
+def drawn(spec: Any, rng: np.random.Generator) -> Arrays:
+    """Away from ties, kinks and poles, with probability one; axes of different lengths."""
+    lengths = {a: 3 + k % 3 for k, a in enumerate(spec.axes)}
+    arrays: Arrays = {}
+    for d in spec.tensors:
+        shape = [lengths[a] for a in d.axes]
+        if "bool" in d.domain:
+            arrays[d.name] = rng.random(shape) < 0.7
+        elif "integer" in d.domain:
+            arrays[d.name] = rng.integers(0, 3, shape)
+        elif d.domain & {"positive", "nonnegative"} or any(w.startswith(("above", "below")) for w in d.domain):
+            arrays[d.name] = rng.uniform(0.25, 0.75, shape)
+        else:
+            arrays[d.name] = rng.uniform(-1.5, 1.5, shape)
+    return {d.name: arrays[d.name] for d in spec.tensors if not d.array}
+
+
+def close(got: Any, want: Any, what: object) -> None:
+    got, want = np.asarray(got), np.asarray(want)
+    assert got.shape == want.shape, what
+    known = np.isfinite(want)  # JAX multiplies what a `where` leaves out by 0
+    bound = 1e-9 * (1 + np.abs(want).max(initial=0, where=known))
+    np.testing.assert_allclose(got[known], want[known], 1e-9, bound, err_msg=str(what))
+    assert np.isfinite(got).all() or not known.all(), what

@@ -13,6 +13,7 @@ from redalg.errors import RedalgError
 from redalg.testing.generator import generate
 from redalg.testing.running import named
 from tests.support import jax_spec
+from tests.support.jax_spec import close, drawn
 
 jax = pytest.importorskip("jax")
 ROUNDED = {"fp8_quantise", "absmax_int8_gemm", "fp8_per_token_gemm", "zero_point_int8_gemm", "ternary_quantise"}
@@ -20,32 +21,6 @@ DISCRETE = {"argmax", "argmax_magnitude", "three_sigma_outlier"}
 NAMES = sorted(n for n in ra.catalog if not any("complex" in d.domain for d in ra.catalog[n].tensors))
 GENERATED = 30
 Arrays = dict[str, Any]
-
-
-def drawn(spec: Any, rng: np.random.Generator) -> Arrays:
-    """Away from ties, kinks and poles, with probability one; axes of different lengths."""
-    lengths = {a: 3 + k % 3 for k, a in enumerate(spec.axes)}
-    arrays: Arrays = {}
-    for d in spec.tensors:
-        shape = [lengths[a] for a in d.axes]
-        if "bool" in d.domain:
-            arrays[d.name] = rng.random(shape) < 0.7
-        elif "integer" in d.domain:
-            arrays[d.name] = rng.integers(0, 3, shape)
-        elif d.domain & {"positive", "nonnegative"} or any(w.startswith(("above", "below")) for w in d.domain):
-            arrays[d.name] = rng.uniform(0.25, 0.75, shape)
-        else:
-            arrays[d.name] = rng.uniform(-1.5, 1.5, shape)
-    return {d.name: arrays[d.name] for d in spec.tensors if not d.array}
-
-
-def close(got: Any, want: Any, what: object) -> None:
-    got, want = np.asarray(got), np.asarray(want)
-    assert got.shape == want.shape, what
-    known = np.isfinite(want)  # JAX multiplies what a `where` leaves out by 0
-    bound = 1e-9 * (1 + np.abs(want).max(initial=0, where=known))
-    np.testing.assert_allclose(got[known], want[known], 1e-9, bound, err_msg=str(what))
-    assert np.isfinite(got).all() or not known.all(), what
 
 
 def compare(spec: Any, seed: int) -> None:

@@ -1,0 +1,320 @@
+"""A form as a JAX function: under `jit`, `vmap` and `grad`, by a host callback.
+
+The kernels run on the host through `jax.pure_callback`. A foreign function (FFI) would save the callback's way through
+Python, about 0.1 ms a call, but a call of a form chooses its kernel by the shapes and strides that it meets, and that
+choice is Python. Arrays on an accelerator are copied to the host and back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from redalg.adapters.operands import by_name, derivative, longer_outputs, mapped_form, own_tensors
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.gradients.calls import Vjp
+from redalg.language.spec import Spec
+from redalg.numeric.array_origin import NARROW_ONLY
+from redalg.numeric.binding import Bound, bind
+from redalg.numeric.dtypes import flows, promote
+
+jax: Any = importlib.import_module("jax") if importlib.util.find_spec("jax") else None
+
+WHERE = "the call of form.jax()"
+X64 = 'jax.config.update("jax_enable_x64", True)'
+Dtypes = tuple[np.dtype | None, ...]  # of results; None: what the spec gives
+
+
+class JaxOp:
+    """``op(Q, K, V)`` or ``op(Q=…, …)``: arrays in the spec's order; an array, or a tuple in the order of outputs.
+
+    Scalars are 0-d arrays or numbers. Shapes and dtypes of results follow from the spec when a call is traced.
+    Gradients (`jax.grad`, `jax.vjp`, `jax.jacrev`) are those of `Vjp`, of any order; forward mode (`jax.jvp`,
+    `jax.jacfwd`, `jax.hessian`) is refused by JAX, as for every `jax.custom_vjp`: a Hessian is
+    ``jax.jacrev(jax.grad(f))``. `vmap` derives the spec with one more axis. Without ``jax_enable_x64`` results in
+    float64 are refused, results in int64 come as int32 (the call fails where one does not fit), and stage values that
+    are saved for the gradient are float32.
+
+    Raises: RedalgError, when traced, for arrays that do not fit the spec, for 64-bit numbers that JAX would cut, and,
+    when differentiated, for a spec without a derivative.
+
+    >>> op = ra.derive_incremental(ra.catalog["logsumexp"]).jax()                             # doctest: +SKIP
+    >>> jax.jit(jax.grad(op))(jnp.zeros(2)).tolist()                                          # doctest: +SKIP
+    [0.5, 0.5]
+    """
+
+    def __init__(self, form: Form, dtypes: Dtypes | None = None) -> None:
+        self.form, self.tensors = form, own_tensors(form.spec)
+        self._dtypes = dtypes or (None,) * len(form.spec.outputs)
+        self._calls: dict[Any, _Call] = {}
+        self._again: dict[Any, JaxOp] = {}  # of the derivative's specs
+        self._op = jax.custom_vjp(self._plain)
+        self._op.defvjp(self._with_residuals, self._pull)
+        self._saved = jax.custom_vjp(self._with_values)
+        self._saved.defvjp(self._with_residuals_and_values, self._pull)
+        self._gradients = jax.custom_vjp(self._from_saved)
+        self._gradients.defvjp(self._from_saved_kept, self._pull_again)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        found = self._op(*self._admitted(by_name(self.tensors, given, named, WHERE)))
+        return found[0] if len(found) == 1 else found
+
+    def __repr__(self) -> str:
+        return f"<JAX function of {', '.join(self.form.spec.outputs)}>"
+
+    @cached_property
+    def _derivative(self) -> Vjp | RedalgError:
+        return derivative(self.form.spec)
+
+    @property
+    def _vjp(self) -> Vjp:
+        if isinstance(self._derivative, RedalgError):
+            raise self._derivative
+        return self._derivative
+
+    # --- arguments ---------------------------------------------------------------------------------------------------
+
+    def _admitted(self, arrays: Mapping[str, Any]) -> list[Any]:
+        """As JAX's arrays; a number is of the dtype of the arrays beside it, as it is for JAX."""
+        held = {d.name: _array(d, arrays[d.name]) for d in self.tensors}
+        floats = promote(np.dtype(a.dtype) for a in held.values() if _is_float(a) and not a.weak_type)
+        for d in self.tensors:
+            if held[d.name].weak_type and floats is not None and not d.domain & {"integer", "bool", "complex"}:
+                held[d.name] = held[d.name].astype(floats)
+        return list(held.values())
+
+    def _call(self, form: Form, dtypes: Dtypes) -> _Call:
+        key = form.spec, dtypes
+        if key not in self._calls:
+            self._calls[key] = _Call(form, dtypes)
+        return self._calls[key]
+
+    # --- forward -----------------------------------------------------------------------------------------------------
+
+    def _plain(self, *arrays: Any) -> Any:
+        return self._call(self.form, self._dtypes)(*arrays)
+
+    def _with_values(self, *arrays: Any) -> Any:
+        """The outputs, and what the gradient reads, narrowed to what JAX holds."""
+        forward = self._vjp.forward
+        read = bound_to(forward, dict(zip((d.name for d in self.tensors), arrays, strict=True)))
+        saved = [jax.dtypes.canonicalize_dtype(t) for t in list(_dtypes(forward, read))[len(self._dtypes) :]]
+        return self._call(self._vjp.forms[forward], (*self._dtypes, *saved))(*arrays)
+
+    def _with_residuals(self, *arrays: Any) -> Any:
+        values = self._saved(*arrays)
+        return values[: len(self.form.spec.outputs)], (arrays, values)
+
+    def _with_residuals_and_values(self, *arrays: Any) -> Any:
+        values = self._saved(*arrays)
+        return values, (arrays, values)
+
+    # --- reverse mode ------------------------------------------------------------------------------------------------
+
+    def _pull(self, kept: Any, cotangents: Sequence[Any]) -> Any:
+        """The gradients of the arrays, None for those of whole numbers. Nothing is said of cotangents of what was
+        saved: they are 0, since `_pull_again` gives derivatives along the arrays and the cotangents alone."""
+        own, values = kept
+        of = dict(zip(self._vjp.forward.outputs, zip(values, cotangents, strict=False), strict=False))
+        pulled = tuple(_real(*of[n]) for n in self._vjp.cotangents)
+        found = dict(zip(self._vjp.wrt, self._gradients(own, values, pulled), strict=True))
+        return tuple(found.get(d.name) if _is_float(a) else None for d, a in zip(self.tensors, own, strict=True))
+
+    def _from_saved(self, own: Sequence[Any], values: Sequence[Any], pulled: Sequence[Any]) -> Any:
+        """One gradient for each of `Vjp.wrt`, of the dtype of its array."""
+        vjp = self._vjp
+        arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
+
+        def run(form: Form, held: Mapping[str, Any]) -> Any:
+            call = self._call(form, _own_dtypes(form.spec, arrays))
+            return dict(zip(form.spec.outputs, call(*(held[d.name] for d in call.tensors)), strict=True))
+
+        named = dict(zip(vjp.forward.outputs, values, strict=True))
+        found = vjp.pulled(arrays, named, dict(zip(vjp.cotangents, pulled, strict=True)), run)
+        return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in vjp.wrt)
+
+    def _from_saved_kept(self, own: Any, values: Any, pulled: Any) -> Any:
+        return self._gradients(own, values, pulled), (own, pulled)
+
+    def _pull_again(self, kept: Any, cotangents: Any) -> Any:
+        """Through gradients that read nothing saved: what was saved depends on the arrays, and counts with them."""
+        own, pulled = kept
+        of_own, of_pulled = jax.vjp(self._differentiable, own, pulled)[1](cotangents)
+        return of_own, None, of_pulled
+
+    def _differentiable(self, own: Sequence[Any], pulled: Sequence[Any]) -> Any:
+        """The gradients as functions of JAX once more."""
+        again = self._read_anew
+        arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
+        held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
+        found = {n: jax.numpy.zeros_like(arrays[n]) for n in again.wrt}
+        for spec in dict.fromkeys(again.specs.values()):
+            op = self._op_of(again.forms[spec], _own_dtypes(spec, arrays))
+            for name, value in zip(spec.outputs, op._op(*(held[d.name] for d in op.tensors)), strict=True):
+                of = name.removeprefix("grad_")
+                found[of] = again.stretched(of, value, arrays[of])
+        return tuple(found[n].astype(_gradient_dtype(arrays[n])) for n in again.wrt)
+
+    @cached_property
+    def _read_anew(self) -> Vjp:
+        return Vjp(self.form.spec, list(self._vjp.wrt), given=())
+
+    def _op_of(self, form: Form, dtypes: Dtypes) -> JaxOp:
+        key = form.spec, dtypes
+        if key not in self._again:
+            self._again[key] = JaxOp(form, dtypes)
+        return self._again[key]
+
+
+class _Call:
+    """A form as a callback, which `vmap` replaces by that of the spec with one more axis."""
+
+    def __init__(self, form: Form, dtypes: Dtypes) -> None:
+        self.form, self.dtypes, self.tensors = form, dtypes, own_tensors(form.spec)
+        self._runs: list[Any] = []
+        self._mapped: dict[frozenset[str], _Call] = {}
+        self._hosts: dict[Dtypes, Callable[..., Any]] = {}  # the same function for the same kind: JAX compares them
+        self._mapping = jax.custom_batching.custom_vmap(self._callback)
+        self._mapping.def_vmap(self._batched)
+
+    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+        return tuple(self._mapping(*arrays))
+
+    def _callback(self, *arrays: Any) -> Any:
+        """Shapes and dtypes are settled here, once for every trace."""
+        spec = self.form.spec
+        bound = bound_to(spec, dict(zip((d.name for d in self.tensors), arrays, strict=True)))
+        dtypes = tuple(
+            _held(name, wanted or own)
+            for name, wanted, own in zip(spec.outputs, self.dtypes, _dtypes(spec, bound), strict=True)
+        )
+        shapes = [tuple(bound.sizes[a] for a in axes) for axes in spec.output_axes.values()]
+        wanted = [jax.ShapeDtypeStruct(s, t) for s, t in zip(shapes, dtypes, strict=True)]
+        host = self._hosts.setdefault(dtypes, partial(self._on_host, dtypes))
+        return tuple(jax.pure_callback(host, wanted, *arrays))
+
+    def _on_host(self, dtypes: Dtypes, *arrays: Any) -> list[np.ndarray]:
+        found = self._run({d.name: np.asarray(a) for d, a in zip(self.tensors, arrays, strict=True)})
+        named = found if isinstance(found, dict) else dict.fromkeys(self.form.spec.outputs, found)
+        return [
+            _fitted(name, np.asarray(named[name]), t) for name, t in zip(self.form.spec.outputs, dtypes, strict=True)
+        ]
+
+    def _run(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """By NumPy what the CPU target has no kernel for."""
+        if self._runs:
+            return self._runs[0](**arrays)
+        run = self.form.compile("cpu")
+        try:
+            found = run(**arrays)
+        except RedalgError:
+            run = self.form.compile("numpy")
+            found = run(**arrays)
+        self._runs.append(run)
+        return found
+
+    def _batched(self, length: int, mapped: Sequence[bool], *arrays: Any) -> Any:
+        names = frozenset(d.name for d, m in zip(self.tensors, mapped, strict=True) if m)
+        if names not in self._mapped:
+            self._mapped[names] = _Call(mapped_form(self.form, names), self.dtypes)
+        call = self._mapped[names]
+        return call(*arrays), tuple(longer_outputs(call.form.spec, self.form.spec))
+
+
+def jax_op(form: Form) -> JaxOp:
+    """The form as a JAX function. Raises: RedalgError without JAX."""
+    if jax is None:
+        raise RedalgError("a JAX function", "form.jax", "JAX cannot be imported", "pip install jax")
+    return JaxOp(form)
+
+
+def bound_to(spec: Spec, arrays: Mapping[str, Any]) -> Bound:
+    """The lengths of the axes and the dtypes of traced arrays: stand-ins of their shapes are validated, of no size."""
+    dtypes = {n: np.dtype(a.dtype) for n, a in arrays.items()}
+    plain = {n: np.dtype(np.float32) if t.name in NARROW_ONLY else t for n, t in dtypes.items()}
+    stands = {n: np.broadcast_to(np.zeros((), plain[n]), np.shape(a)) for n, a in arrays.items()}
+    bound = bind(spec, stands, where=WHERE)
+    known = {d.name: dtypes[d.array or d.name] for d in spec.tensors}
+    return Bound(bound.arrays, bound.sizes, known, bound.origin)
+
+
+def _dtypes(spec: Spec, bound: Bound) -> list[np.dtype]:
+    found = flows(spec.outputs.values(), bound.dtypes)
+    return [found[node].dtype for node in spec.outputs.values()]
+
+
+def _own_dtypes(spec: Spec, arrays: Mapping[str, Any]) -> Dtypes:
+    """A gradient is of the dtype of its tensor."""
+    return tuple(_gradient_dtype(arrays[n.removeprefix("grad_")]) for n in spec.outputs)
+
+
+def _gradient_dtype(array: Any) -> np.dtype:
+    return np.dtype(array.dtype) if _is_float(array) else np.dtype(np.float32)  # of whole numbers: left out
+
+
+def _is_float(array: Any) -> bool:
+    return bool(jax.numpy.issubdtype(array.dtype, jax.numpy.floating))
+
+
+def _real(value: Any, cotangent: Any) -> Any:
+    """Results of whole numbers have no cotangent."""
+    return jax.numpy.zeros_like(value) if cotangent.dtype == jax.dtypes.float0 else cotangent
+
+
+# --- numbers of 64 bits ----------------------------------------------------------------------------------------------
+
+
+def _array(decl: Any, given: Any) -> Any:
+    """As an array of JAX; refused where that would cut it."""
+    if isinstance(given, np.ndarray | np.generic):
+        _uncut(decl, np.asarray(given))
+    elif not isinstance(given, jax.Array | bool | int | float | complex | list | tuple):
+        why, fix = "it is no array of JAX or NumPy", "pass jax.numpy.asarray(…)"
+        raise RedalgError(f"{decl} given as {type(given).__name__}", WHERE, why, fix)
+    try:
+        return jax.numpy.asarray(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        what = f"{decl} given as {type(given).__name__}"
+        raise RedalgError(what, WHERE, str(error).splitlines()[0], "pass an array of numbers") from error
+
+
+def _uncut(decl: Any, array: np.ndarray) -> None:
+    """Integers that fit are whole in fewer bits; floats are refused by their dtype, whatever they hold."""
+    if array.dtype.kind not in "biufc" and array.dtype.name not in NARROW_ONLY:
+        raise RedalgError(f"{decl} with dtype {array.dtype}", WHERE, "it does not hold numbers", "pass numbers")
+    narrow = jax.dtypes.canonicalize_dtype(array.dtype)
+    if narrow == array.dtype or array.dtype.kind in "iu" and _fits(array, narrow):
+        return
+    why = f"without jax_enable_x64, JAX would cut it to {narrow.name}"
+    raise RedalgError(f"{decl} with dtype {array.dtype.name}", WHERE, why, f"{X64}, or pass it as {narrow.name}")
+
+
+def _held(name: str, dtype: np.dtype) -> np.dtype:
+    """The dtype of a result in JAX: int64 is checked when it is there, other numbers are not cut."""
+    narrow = np.dtype(jax.dtypes.canonicalize_dtype(dtype))
+    if narrow == dtype or dtype.kind in "iu":
+        return narrow
+    why = f"the spec gives {dtype.name} for these dtypes, which JAX without jax_enable_x64 would cut to {narrow.name}"
+    raise RedalgError(f"the result {name}", WHERE, why, f"{X64}, or pass all tensors in {narrow.name}")
+
+
+def _fitted(name: str, array: np.ndarray, dtype: np.dtype | None) -> np.ndarray:
+    if dtype is None or array.dtype == dtype:
+        return array
+    if dtype.kind in "iu" and not _fits(array, dtype):
+        raise RedalgError(f"the result {name}", WHERE, f"it holds a number that {dtype.name} does not", X64)
+    return array.astype(dtype)
+
+
+def _fits(array: np.ndarray, dtype: np.dtype) -> bool:
+    range_of = np.iinfo(dtype)
+    return not array.size or bool(range_of.min <= array.min() and array.max() <= range_of.max)
+
+
+__all__ = ["JaxOp", "jax_op"]

@@ -1,0 +1,52 @@
+"""What adapters of frameworks share: arguments by place and by name, the derivative or its refusal, mapped forms."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from redalg.api import derive_incremental
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.gradients.calls import Vjp
+from redalg.graph.node import Decl
+from redalg.language.spec import Spec
+from redalg.laws.batch import free_axis, over
+
+
+def own_tensors(spec: Spec) -> list[Decl]:
+    """The tensors that a caller passes, in the spec's order: other readings of a tensor are not passed again."""
+    return [d for d in spec.tensors if not d.array]
+
+
+def by_name(tensors: Sequence[Decl], given: Sequence[Any], named: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """One argument for every tensor, in the spec's order, passed by place or by name."""
+    names = [d.name for d in tensors]
+    arrays = dict(zip(names, given, strict=False)) | dict(named)
+    if len(given) + len(named) != len(names) or set(arrays) != set(names):
+        got = f"{len(given)} tensors, and {', '.join(named) or 'none'} by name"
+        raise RedalgError(got, where, f"it takes {', '.join(map(str, tensors))}", "pass each once")
+    return {n: arrays[n] for n in names}
+
+
+def derivative(spec: Spec) -> Vjp | RedalgError:
+    """Or why the spec has none: then a call refuses to be differentiated."""
+    try:
+        return Vjp(spec)
+    except RedalgError as refusal:
+        return refusal
+
+
+def mapped_form(form: Form, names: Collection[str]) -> Form:
+    """The form of the spec in which the named tensors, and what depends on them, have one more axis, the first."""
+    longer = over(form.spec, free_axis(form.spec, form.plan), names)
+    return derive_incremental(longer, form.plan.axis or None, max_passes=len(form.plan.passes) or 1)
+
+
+def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
+    """Which results of a mapped spec have the axis that was mapped over (it is their first)."""
+    pairs = zip(mapped.output_axes.values(), spec.output_axes.values(), strict=True)
+    return [len(new) > len(old) for new, old in pairs]
+
+
+__all__ = ["by_name", "derivative", "longer_outputs", "mapped_form", "own_tensors"]
