@@ -21,8 +21,8 @@ from redalg.form import Form
 from redalg.gradients.calls import Vjp
 from redalg.language.spec import Spec
 from redalg.numeric.array_origin import NARROW_ONLY
-from redalg.numeric.binding import Bound, bind
-from redalg.numeric.dtypes import flows, promote
+from redalg.numeric.binding import Bound, bind, result_flows
+from redalg.numeric.dtypes import promote
 
 jax: Any = importlib.import_module("jax") if importlib.util.find_spec("jax") else None
 
@@ -245,8 +245,7 @@ def bound_to(spec: Spec, arrays: Mapping[str, Any]) -> Bound:
 
 
 def _dtypes(spec: Spec, bound: Bound) -> list[np.dtype]:
-    found = flows(spec.outputs.values(), bound.dtypes)
-    return [found[node].dtype for node in spec.outputs.values()]
+    return [flow.dtype for flow in result_flows(spec, bound).values()]
 
 
 def _own_dtypes(spec: Spec, arrays: Mapping[str, Any]) -> Dtypes:
