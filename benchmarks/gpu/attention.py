@@ -33,7 +33,8 @@ def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--report", type=Path)
-    parser.add_argument("--only", default="*")
+    parser.add_argument("--only", default="*", help="cells whose name matches (several: semicolon)")
+    parser.add_argument("--contenders", default="*", help="who takes part, as 'ours*'; a line names who did")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     options = parser.parse_args(words)
@@ -45,16 +46,16 @@ def main(words: list[str] | None = None) -> None:
         {json.loads(line)["cell"] for line in options.out.read_text().splitlines()} if options.out.exists() else set()
     )
     for name, make in (CELLS | TYPES | PRODUCTS).items():
-        if name in done or not fnmatch.fnmatch(name, options.only):
+        if name in done or not any(fnmatch.fnmatch(name, one.strip()) for one in options.only.split(";")):
             continue
         begin = time.time()
-        for line in _lines(name, make, options.seconds, options.rounds):
+        for line in _lines(name, make, options):
             with options.out.open("a") as f:
                 f.write(json.dumps(line | stamp()) + "\n")
             print(json.dumps(line), f"{time.time() - begin:.0f} s", flush=True)
 
 
-def _lines(name: str, make: Callable[[], Contenders], seconds: float, rounds: int) -> Iterator[dict[str, Any]]:
+def _lines(name: str, make: Callable[[], Contenders], options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The one line of a cell; a cell that cannot be made says why."""
     import torch
 
@@ -63,11 +64,13 @@ def _lines(name: str, make: Callable[[], Contenders], seconds: float, rounds: in
         cell = make()
         calls, wrong = {}, {}
         for who, call in cell.calls.items():
+            if not fnmatch.fnmatch(who, options.contenders):
+                continue
             error = 0.0 if who in CEILINGS else _checked(call, cell)
             (calls if isinstance(error, float) and error <= cell.bound else wrong)[who] = call
             if who in wrong:
                 print(f"{name}: {who} is not timed: {error}", flush=True)
-        times, states = race(calls, seconds, rounds)
+        times, states = race(calls, options.seconds, options.rounds)
     except Exception as problem:  # a peer that is not there, memory that is not there
         yield {"cell": name, "failed": repr(problem)[:300], **conditions()}
         return
