@@ -108,6 +108,8 @@ class Conditions(Maps):
         s = self.decide(p)
         if s == signs.POS or not s & signs.POS:
             return po.const(int(s == signs.POS))
+        if not s & signs.NEG:  # strictly inside an extremum is not at it
+            return self.negated(self._null(p))
         c = po.content(p)
         p = {m: po.number(x / c) for m, x in p.items()}
         return po.gen(self.keyed("pos", p, None, (p,), self.axes(p), signs.NONNEG))

@@ -88,9 +88,10 @@ def _check_stage(
 
 
 def _reads_result(g: Term, axis: set[str]) -> bool:
-    """Whether a result over the axis is read, other than in the tie of an element with its extremum.
+    """Whether a result over the axis is read, other than in the comparison of an element with its extremum.
 
-    The tie moves with the extremum (theory, section 3.4), so a result may stand on one side of an equation.
+    What is tied with the extremum, or strictly inside it, moves with it (theory, section 3.4), so a result may stand on
+    one side of a comparison.
     """
     seen: set[Term] = set()
     stack = [g]
@@ -101,7 +102,7 @@ def _reads_result(g: Term, axis: set[str]) -> bool:
         seen.add(t)
         if t.op == "reduce" and axis & set(t.attr.axes):
             return True
-        tied = t.op == "eq" and any(a.axes & axis for a in t.args)
+        tied = t.op in ("eq", "ne", "lt") and any(a.axes & axis for a in t.args)
         stack += [a for a in t.args if not (tied and a.op == "reduce" and axis & set(a.attr.axes))]
     return False
 

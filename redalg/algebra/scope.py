@@ -22,11 +22,20 @@ class Centring(Protocol):
     def element(self, node: Node, stage: Node | None) -> Poly | None: ...
     def deviation(self, node: Node, stage: Node | None) -> Poly | None: ...
     def factor(self, node: Node, stage: Node | None) -> Node | None: ...
-    def tie(self, element: Node, stage: Node) -> Node | None: ...
+    def tie(self, element: Node, stage: Node, op: str) -> Node: ...
     def cast(self, dtype: str, element: Poly, context: Poly) -> Poly | None: ...
     def is_centred(self, node: Node) -> bool: ...
     def is_active(self) -> bool: ...
     def moves(self, p: Poly) -> bool: ...
+
+
+def beside(op: str, element: Node, extremum: Node, kind: str) -> Node:
+    """How an element lies to an extremum over it: at it ("eq"), strictly inside ("lt"), or not at it ("ne").
+
+    The extremum is NaN if an element is: then nothing is at it or inside, and everything is not at it.
+    """
+    pair = (element, extremum) if op != "lt" or kind == "max" else (extremum, element)
+    return Node(op, pair)
 
 
 class NoCentring:
@@ -45,8 +54,8 @@ class NoCentring:
     def factor(self, node: Node, stage: Node | None) -> Node | None:
         return None
 
-    def tie(self, element: Node, stage: Node) -> Node | None:
-        gen = Node("eq", (element, stage))
+    def tie(self, element: Node, stage: Node, op: str) -> Node:
+        gen = beside(op, element, stage, stage.attr.kind)
         self.ties[gen] = (element, stage)
         return gen
 

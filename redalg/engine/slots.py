@@ -16,7 +16,7 @@ from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
 from redalg.algebra.work import MOVES, SLOTS, within
 from redalg.engine.anchors import ratios
-from redalg.engine.anchors.centred import AnchorSite, label, unscaled
+from redalg.engine.anchors.centred import BESIDE, AnchorSite, label, unscaled
 from redalg.engine.anchors.choices import Choice, TargetChoice
 from redalg.engine.anchors.measured import Measured
 from redalg.engine.anchors.policy import mask_of, normalised
@@ -149,7 +149,7 @@ class SlotBackend(Measured):
     def _word(self, gen: Node, p: Fraction) -> str:
         found = self.role_of(gen)
         base, role = (found[0].choice.generator, found[1]) if found else (gen, "")
-        word = {"exponent": "exp", "tie": "tie"}.get(role, "") or label(base)
+        word = "exp" if role == "exponent" else role if role in BESIDE.values() else label(base)
         return word + (str(p) if p != 1 and p.denominator == 1 and p > 0 and role != "exponent" else "")
 
     def slot(
@@ -253,8 +253,8 @@ class SlotBackend(Measured):
         one: Mono = ((gen, p),)
         if role == "exponent":
             return [(one, g.fn("exp", g.mul(g.const(-p), h)))]
-        if role == "tie":
-            return [(one, g.where(g.compare("eq", h, g.ZERO), g.ONE, g.ZERO))]
+        if role in BESIDE.values():
+            return self._image_beside(gen, role, h, names)
         if role == "scale":
             return [(one, g.power(h, times(p, self.degree_of(gen))))]
         if role == "growth":  # e^(u-A') - 1 = e^-h·(e^(u-A) - 1) + (e^-h - 1)
@@ -276,6 +276,24 @@ class SlotBackend(Measured):
             power: Mono = ((gen, Fraction(i)),) if i else ()
             out.append((power, g.mul(g.const(comb(k, i)), g.power(ratio, i), g.power(g.neg(h), k - i))))
         return out
+
+    def _image_beside(self, gen: Node, role: str, h: Node, names: dict[str, str]) -> list[tuple[Mono, Node]]:
+        """Ties stay ties while the extremum stays; when another one comes they flow into what is strictly inside.
+
+        To a NaN no element is tied, and none lies inside.
+        """
+        plain = g.rename_axes(gen, {v: k for k, v in names.items()})
+        tie: Mono = ((g.rename_axes(self.tied[plain], names), Fraction(1)),)
+        own: Mono = ((gen, Fraction(1)),)
+        if role == "tie":
+            return [(own, g.where(g.compare("eq", h, g.ZERO), g.ONE, g.ZERO))]
+        if role == "apart":
+            return [(own, g.ONE), (tie, g.where(Node("ne", (h, g.ZERO)), g.ONE, g.ZERO))]
+        outward = (g.ZERO, h) if role == "below" else (h, g.ZERO)
+        return [
+            (own, g.where(g.compare("le", *outward), g.ONE, g.ZERO)),
+            (tie, g.where(g.compare("lt", *outward), g.ONE, g.ZERO)),
+        ]
 
     def anchors(self, separator: Separator, emit: Callable[[Node], Node]) -> list[Anchor]:
         """The anchors in use, with target or shift over slots."""

@@ -245,7 +245,8 @@ class _Combination:
             else:
                 source = self._source(step, move, side)
                 if move.coefficient is not None:
-                    source = self.call(join.term, f"c{move.coefficient}", source, shifts)
+                    how, last = (join.times, "True") if move.selects else (join.term, shifts)
+                    source = self.call(how, f"c{move.coefficient}", source, last)
                 self._plus(source, step.inexact, first)
             first = False
         if first:

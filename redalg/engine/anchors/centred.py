@@ -12,11 +12,15 @@ from dataclasses import dataclass, field
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Poly
+from redalg.algebra.scope import beside
 from redalg.engine.anchors.choices import Choice, Choices, TargetChoice
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.graph.plan import UnitAnchor
 
+# The roles of elements at an extremum, strictly inside it, and not at it.
+BESIDE = {("eq", "max"): "tie", ("eq", "min"): "tie", ("lt", "max"): "below", ("lt", "min"): "above"}
+BESIDE |= {("ne", "max"): "apart", ("ne", "min"): "apart"}
 # What stands behind the name of a slot or an anchor: the sides of a combine, parts, values on the way to another.
 ENDINGS = re.compile(r"_(a|b|new|other|best|some|start|values?|indices|(seen|first)\d*)$")
 
@@ -41,6 +45,7 @@ class Centred:
     separator_poly: Callable[[Node], Poly] = lambda _: Poly()
     sites: dict[int, AnchorSite] = field(default_factory=dict)
     centred: dict[Node, tuple[AnchorSite, str]] = field(default_factory=dict)  # generator -> (anchor, role)
+    tied: dict[Node, Node] = field(default_factory=dict)  # how elements lie to an extremum -> the event that they tie
     names: set[str] = field(default_factory=set)  # taken: the count, the spec's tensors, what has been named so far
 
     # --- names and axes ---
@@ -108,10 +113,12 @@ class Centred:
             self.centred[gen] = (site, "power")
         return nf.generator(gen) + value
 
-    def tie(self, element: Node, stage: Node) -> Node | None:
+    def tie(self, element: Node, stage: Node, op: str) -> Node:
         site = self.site(self.choices.ties[element, stage])
-        gen = g.compare("eq", element, site.leaf)
-        self.centred[gen] = (site, "tie")
+        kind = stage.attr.kind
+        gen, tie = beside(op, element, site.leaf, kind), beside("eq", element, site.leaf, kind)
+        self.centred |= {tie: (site, "tie"), gen: (site, BESIDE[op, kind])}
+        self.tied |= {tie: tie, gen: tie}
         return gen
 
     def cast(self, dtype: str, element: Poly, context: Poly) -> Poly | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Poly
@@ -14,6 +14,16 @@ from redalg.graph.masked import finite
 from redalg.graph.node import Node
 
 ENTIRE = frozenset({"add", "mul", "abs", "relu", "exp", "maximum", "minimum"})  # numbers wherever their arguments are
+
+
+class Beside(NamedTuple):
+    """A comparison of an element with the extremum over it; `tied`: it holds of what is at the extremum, else of what
+    lies strictly inside."""
+
+    gap: Node
+    element: Node
+    extremum: Node
+    tied: bool
 
 
 class Conditions:
@@ -39,9 +49,9 @@ class Conditions:
             return self._all(c.args)
         if c.op == "or":
             first, rest = c.args[0], g.logical("or", *c.args[1:])
-            return self._indicator(first) + (nf.constant(1) - self._indicator(first)) * self._indicator(rest)
+            return self._indicator(first) + self._indicator(g.negate(first)) * self._indicator(rest)
         if c.op in ("not", "ne"):
-            return nf.constant(1) - self._indicator(g.negate(c))
+            return self._otherwise(g.negate(c))
         if c.op in ("eq", "lt", "le"):
             return self._comparison(c)
         return nf.generator(c)
@@ -51,6 +61,29 @@ class Conditions:
         for c in conditions:
             product = product * self._indicator(c)
         return product
+
+    def _otherwise(self, c: Node) -> Poly:
+        """[not c]: 1 - [c]; at an extremum what its ties leave, which no sum over all elements gives to the digit."""
+        found = self._beside(c) if c.op in ("eq", "lt", "le") and self.scope.mixed(c) else None
+        if found is None:
+            return nf.constant(1) - self._indicator(c)
+        if found.tied:
+            return self._event(found, "ne")
+        number, broken = self._ordered(found.gap), self._ordered(found.gap, broken=True)  # no order holds of a NaN
+        return number * self._event(found, "eq") + broken
+
+    def _beside(self, c: Node) -> Beside | None:
+        """A comparison that an extremum over the elements leaves open."""
+        gap = g.sub(c.args[1], c.args[0])
+        s = self.signs.of(gap)
+        pair = None if c.args[0] is c.args[1] or _decide(c.op, s) is not None else self._tie(gap)
+        if pair is None:
+            return None
+        tied = c.op == "eq" or c.op == "le" and not s & POS
+        return Beside(gap, *pair, tied) if tied or c.op == "lt" and not s & NEG else None
+
+    def _event(self, found: Beside, op: str) -> Poly:
+        return nf.generator(self.centring.tie(found.element, found.extremum, op))
 
     def _comparison(self, c: Node) -> Poly:
         a, b = c.args
@@ -62,12 +95,10 @@ class Conditions:
         if verdict is not None:
             self.trace.rule("a comparison is decided by an order fact")
             return self._ordered(gap) if verdict else nf.constant(0)
-        tie = self._tie(gap)
-        if tie is not None and (c.op == "eq" or not s & NEG or not s & POS):
-            equal = nf.generator(tie)
+        found = self._beside(c)
+        if found is not None:
             self.trace.rule("a comparison with an extremum is a tie test")
-            strict = self._ordered(gap) - equal
-            return equal if c.op == "eq" or (c.op == "le" and not s & POS) else strict
+            return self._event(found, "eq" if found.tied else "lt")
         pair = self.rank_one(self.poly(gap))
         if pair is None:
             return nf.generator(c)
@@ -86,24 +117,29 @@ class Conditions:
             product = product * nf.generator(g.compare("eq", part, part))
         return product
 
-    def _ordered(self, gap: Node) -> Poly:
-        """[no NaN]: the comparison with an extremum holds for numbers, and the extremum is NaN if an element is."""
+    def _ordered(self, gap: Node, broken: bool = False) -> Poly:
+        """[no NaN]: the comparison with an extremum holds for numbers, and the extremum is NaN if an element is.
+
+        `broken`: the opposite.
+        """
         extrema = [n for n in linear(gap) if n.op == "reduce" and n.attr.kind in ("max", "min")]
+        stages = [n for n in extrema if self.scope.is_stage(n)]
+        if broken:
+            return nf.generator(g.logical("or", *(Node("ne", (n, n)) for n in stages)))
         product = nf.constant(1)
-        for stage in extrema:
-            if self.scope.is_stage(stage):
-                product = product * nf.generator(Node("eq", (stage, stage)))
+        for stage in stages:
+            product = product * nf.generator(Node("eq", (stage, stage)))
         return product
 
-    def _tie(self, gap: Node) -> Node | None:
-        """gap = q·(extremum - its element): the generator of the event "the element is the extremum"."""
+    def _tie(self, gap: Node) -> tuple[Node, Node] | None:
+        """gap = q·(extremum - its element): the element and its extremum."""
         terms = linear(gap)
         for b in self.signs.bounds:
             q = terms.get(b.extremum)
             if q and b.mask is None and self.scope.is_stage(b.extremum) and b.extremum.args[0] in (b.lesser, b.greater):
                 element = b.extremum.args[0]
                 if g.sub(gap, g.mul(g.const(q), g.sub(b.extremum, element))) is g.ZERO and not self.scope.uses(element):
-                    return self.centring.tie(element, b.extremum)
+                    return element, b.extremum
         return None
 
     def _signs_of_product(self, op: str, x: Node, h: Node) -> Poly:
@@ -111,7 +147,8 @@ class Conditions:
             return nf.generator(_against_zero(a, x)) * nf.generator(_against_zero(b, h))
 
         x_is_0, h_is_0 = (nf.generator(_against_zero("eq", t)) for t in (x, h))  # 0 times what is no number is NaN
-        zero = x_is_0 * nf.generator(finite(h)) + h_is_0 * (nf.generator(finite(x)) - x_is_0)
+        h_is_not = g.logical("and", finite(h), _against_zero("ne", h))
+        zero = x_is_0 * nf.generator(h_is_not) + h_is_0 * nf.generator(finite(x))
         if op == "eq":
             return zero
         positive = both("gt", "gt") + both("lt", "lt")
