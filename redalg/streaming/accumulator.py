@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -52,7 +52,7 @@ class Accumulator:
     >>> form = ra.derive_incremental(ra.Spec(v=ra.mean((x - ra.mean(x, "j")) ** 2, "j")))
     >>> a, b = form.accumulator(), form.accumulator()
     >>> a.update(x=[1.0, 2.0]); b.update(x=[4.0])
-    >>> a.merge(b); a.count, a.result()
+    >>> a.merge(b).count, a.result()
     (3, array(1.55555556))
     >>> twin = a.copy(); twin.update(x=[0.0]); a.count, twin.count
     (3, 4)
@@ -162,8 +162,11 @@ class Accumulator:
         dtypes, origin = _same(now.dtypes, found.dtypes), _same(now.origin, checks.origin_of(found))
         return replace(now, pieces=after, sizes=sizes, span=span, dtypes=dtypes, origin=origin)
 
-    def merge(self, other: Accumulator) -> None:
-        """Take in another accumulator's elements, in place; `other` is left untouched (an unplaced one may be self)."""
+    def merge(self, other: Accumulator) -> Self:
+        """Take in another accumulator's elements, in place; `other` is left untouched (an unplaced one may be self).
+
+        Returns: this accumulator.
+        """
         if not isinstance(other, Accumulator):
             raise checks.no_accumulator(other)
         checks.mergeable(self, other)
@@ -178,6 +181,24 @@ class Accumulator:
                 pieces = mine.pieces.joined(engine, theirs.pieces, mine.span, theirs.span)
         origin = mine.origin or theirs.origin
         self._now = self._readable(replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin))
+        return self
+
+    def __add__(self, other: object) -> Accumulator:
+        """A new accumulator with the elements of both; unplaced ones mean this stream followed by the other.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return y = max[j](x[j])"))
+        >>> parts = [form.accumulator() for _ in range(3)]
+        >>> for part, chunk in zip(parts, ([1.0], [5.0, 2.0], [])):
+        ...     part.update(x=chunk)
+        >>> (parts[0] + parts[1]).result(), sum(parts).count, parts[0].count
+        (array(5.), 3, 1)
+        """
+        return self.copy().merge(other) if isinstance(other, Accumulator) else NotImplemented
+
+    def __radd__(self, other: object) -> Accumulator:
+        """0 + a is a copy of a, so that `sum` adds accumulators."""
+        return self.copy() if type(other) is int and other == 0 else NotImplemented
 
     def _readable(self, after: Snapshot) -> Snapshot:
         """The snapshot, if its integer results are in int64. Raises: RedalgError if not: nothing has changed then."""
