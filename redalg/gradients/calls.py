@@ -71,7 +71,7 @@ class Vjp(_Derivative):
     >>> spec = ra.parse("m = max[j](x[j]); return lse = m + log(sum[j](exp(x[j] - m)))")
     >>> g = spec.vjp()
     >>> print(g.specs["x"])
-    tensors x[j], grad_lse, max1, sum1; grad_x = grad_lse * exp(x[j] - max1) / sum1; return grad_x
+    tensors x[j], grad_lse, max1, sum1; grad_x = grad_lse * exp(x[j] - max1) / sum1; dtype grad_x = x; return grad_x
     >>> g(x=np.array([0.0, 0.0]), cotangents={"lse": 1.0}, target="numpy")
     {'x': array([0.5, 0.5])}
     """
@@ -152,8 +152,9 @@ class Vjp(_Derivative):
         more = {s.name: s for s in self._saved if s.name not in spec.outputs}
         outputs = {**spec.outputs, **{name: s.node for name, s in more.items()}}
         order = {**spec.output_axes, **{name: s.leaf.attr.axes for name, s in more.items()}}
-        wide = (*spec.wide, *more)  # an error of a maximum or of a norm is an error of every gradient
-        return Spec.from_nodes(outputs, tensors=spec.tensors, order=order, empty=spec.empty, wide=wide)
+        # An error of a maximum or of a norm is an error of every gradient.
+        dtypes = {**spec.dtypes, **dict.fromkeys(more, "float32")}
+        return Spec.from_nodes(outputs, tensors=spec.tensors, order=order, empty=spec.empty, dtypes=dtypes)
 
     def _shared(self, nodes: Mapping[str, Node]) -> dict[str, Spec]:
         """Gradients that stream over the same axes in one spec."""
@@ -166,9 +167,25 @@ class Vjp(_Derivative):
             order = {f"grad_{n}": [a for a in self.wrt[n].axes if a in node.axes] for n, node in group.items()}
             empty = dict.fromkeys(order, Fraction(0)) if set(self.cotangents) <= set(self.spec.empty) else {}
             outputs = {f"grad_{n}": node for n, node in group.items()}
-            made = Spec.from_nodes(outputs, tensors=_in_order(self.spec, outputs.values()), order=order, empty=empty)
+            tensors = _in_order(self.spec, outputs.values())
+            formats = {f"grad_{n}": self._format(n, node) for n, node in group.items()}
+            dtypes = {
+                n: word for n, word in formats.items() if word and any(s.leaf.attr in tensors for s in self._saved)
+            }
+            made = Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, dtypes=dtypes)
             found |= dict.fromkeys(group, made)
         return {name: found[name] for name in nodes if name in found}
+
+    def _format(self, name: str, node: Node) -> str | None:
+        """What has the format of a gradient, beside saved values that may be wider: its tensor, or else a cotangent.
+
+        Values of the tensor flow into an output whose cotangent it reads, so that no digit is lost by that.
+        """
+        read = {leaf.attr.name for leaf in g.leaves(node)}
+        if name in read:
+            return name
+        own = (t for n, t in self.cotangents.items() if t in read and n not in self.spec.dtypes)
+        return next(own, None)
 
     # --- calls ---
 

@@ -6,7 +6,7 @@ r"""Specs from text: a grammar read by recursive descent; text is never evaluate
     statement = NAME "=" expr
               | "tensors" decl {"," decl}                    declared order and domains
               | "monoid" NAME "=" group "identity" group ["commutative"] {"action" NAME "=" group}
-              | "order" NAME "=" {AXIS}  |  "empty" NAME "=" expr  |  "wide" {NAME}
+              | "order" NAME "=" {AXIS}  |  "empty" NAME "=" expr  |  "dtype" NAME "=" NAME
               | "return" NAME ["=" expr] {"," NAME ["=" expr]}
     decl      = NAME ["[" AXIS {"," AXIS} "]"] {DOMAIN | "between" "(" expr "," expr ")"}
     group     = expr | "(" expr "," {expr ","} ")"           over a0, a1, … and b0, b1, …, actions over a0, … and h
@@ -56,7 +56,7 @@ def parse(text: str) -> Spec:
 class _Parser(Expressions):
     order: dict[str, list[str]] = field(default_factory=dict)
     empty: dict[str, Any] = field(default_factory=dict)
-    wide: list[str] = field(default_factory=list)
+    dtypes: dict[str, str] = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)
 
     def spec(self) -> Spec:
@@ -70,7 +70,7 @@ class _Parser(Expressions):
         if self.next.kind != "end":
             raise self.unexpected("`return` is the last statement")
         used = list(self.tensors.values())
-        return Spec(tensors=used, order=self.order, empty=self.empty, wide=self.wide, **self.outputs)
+        return Spec(tensors=used, order=self.order, empty=self.empty, dtypes=self.dtypes, **self.outputs)
 
     def statement(self) -> None:
         if self.next.kind == "end":
@@ -81,7 +81,7 @@ class _Parser(Expressions):
         name = self.kind("name", "a statement")
         if name == "return":
             return self.returned()
-        if name in ("tensors", "monoid", "order", "empty", "wide") and self.next.kind == "name":
+        if name in ("tensors", "monoid", "order", "empty", "dtype") and self.next.kind == "name":
             return getattr(self, f"{name}_statement")()
         if name in RESERVED or name in self.tensors or name in self.bound:
             raise self.error(at, f"the name {name!r}", *self.taken(name))
@@ -136,9 +136,10 @@ class _Parser(Expressions):
         self.need("=")
         self.empty[name] = self.expression()
 
-    def wide_statement(self) -> None:
-        while self.next.kind == "name" or self.take(","):
-            self.wide.append(self.kind("name", "an output"))
+    def dtype_statement(self) -> None:
+        name = self.kind("name", "an output")
+        self.need("=")
+        self.dtypes[name] = self.kind("name", "a format or a tensor")
 
     def monoid_statement(self) -> None:
         at = self.next.at

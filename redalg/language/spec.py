@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from redalg.gradients.calls import Jvp, Vjp
 
 Number = Fraction | float
+AT_LEAST = ("float32", "float64")
 
 
 class Spec(Shown):
@@ -35,8 +36,8 @@ class Spec(Shown):
     * `tensors`: the tensors in order (default: order of declaration). Output axes follow first appearance there.
     * `order`: ``{"O": "i h e"}`` overrides the axes of an output.
     * `empty`: ``{"O": 0}`` is the value of an output where no element is valid (all masked, or none at all).
-    * `wide`: ``("lse",)`` names outputs of at least float32 where tensors have 16 bits or fewer (statistics, which
-      lose by that what the results have).
+    * `dtypes`: ``{"lse": "float32"}``: of at least this format where it would have fewer bits (float32, float64), or
+      ``{"grad_x": "x"}``: of that tensor's, where it is one of floats. Other outputs have NumPy's result type.
 
     Frozen, hashable, picklable; ``parse(str(spec)) == spec``.
 
@@ -52,12 +53,12 @@ class Spec(Shown):
     w*tanh(x)
     """
 
-    __slots__ = ("outputs", "tensors", "output_axes", "empty", "wide", "axes", "digest", "_expressions")
+    __slots__ = ("outputs", "tensors", "output_axes", "empty", "dtypes", "axes", "digest", "_expressions")
     outputs: Mapping[str, Node]
     tensors: tuple[Decl, ...]
     output_axes: Mapping[str, tuple[str, ...]]
     empty: Mapping[str, Number]
-    wide: tuple[str, ...]
+    dtypes: Mapping[str, str]
     axes: tuple[str, ...]
     digest: str
     _expressions: Mapping[str, Any] | None
@@ -68,12 +69,12 @@ class Spec(Shown):
         tensors: Sequence[Any] | None = None,
         order: Mapping[str, Any] | None = None,
         empty: Mapping[str, Any] | None = None,
-        wide: Iterable[str] = (),
+        dtypes: Mapping[str, str] | None = None,
         **outputs: Any,
     ) -> None:
         if unnamed:
             raise RedalgError(f"{unnamed[0]} without a name", "ra.Spec", "outputs are named", "ra.Spec(y=…)")
-        for option, value in (("order", order), ("empty", empty)):
+        for option, value in (("order", order), ("empty", empty), ("dtypes", dtypes)):
             if value is not None and not isinstance(value, Mapping):
                 why = f"it is not a dict by output ({option} is an argument, not a name for an output)"
                 raise RedalgError(f"{option}={value!r}", "ra.Spec", why, f'{option}={{"O": …}}')
@@ -85,8 +86,9 @@ class Spec(Shown):
         for name, expr in outputs.items():
             check_name(name, "output", "ra.Spec")
             nodes[name] = settle(to_node(operand(expr, f"output {name!r} of ra.Spec")))
-        values, wide = _empty_values(empty or {}, nodes), _wide(wide, nodes)
-        self._fill(nodes, _ordered_tensors(nodes, tensors), order or {}, values, wide)
+        self._fill(
+            nodes, _ordered_tensors(nodes, tensors), order or {}, _empty_values(empty or {}, nodes), dtypes or {}
+        )
 
     def _fill(
         self,
@@ -94,7 +96,7 @@ class Spec(Shown):
         tensors: tuple[Decl, ...],
         order: Mapping[str, Any],
         empty: Mapping[str, Number],
-        wide: tuple[str, ...],
+        dtypes: Mapping[str, str],
     ) -> None:
         check_declarations(tensors)
         roots = tuple(nodes.values())
@@ -108,7 +110,7 @@ class Spec(Shown):
         put(self, "axes", axes)
         put(self, "output_axes", MappingProxyType(_output_axes(nodes, axes, order)))
         put(self, "empty", MappingProxyType(dict(empty)))
-        put(self, "wide", wide)
+        put(self, "dtypes", MappingProxyType(_dtypes(dtypes, nodes, tensors)))
         put(self, "digest", self._digest())
         put(self, "_expressions", None)
 
@@ -120,11 +122,11 @@ class Spec(Shown):
         tensors: Sequence[Decl] | None = None,
         order: Mapping[str, Any] | None = None,
         empty: Mapping[str, Number] | None = None,
-        wide: Iterable[str] = (),
+        dtypes: Mapping[str, str] | None = None,
     ) -> Spec:
         """A spec straight from graph nodes, which are kept as they are."""
         spec = cls.__new__(cls)
-        spec._fill(outputs, _ordered_tensors(outputs, tensors), order or {}, empty or {}, _wide(wide, outputs))
+        spec._fill(outputs, _ordered_tensors(outputs, tensors), order or {}, empty or {}, dtypes or {})
         return spec
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -173,8 +175,8 @@ class Spec(Shown):
     def _digest(self) -> str:
         parts = [(n, node.digest.hex(), self.output_axes[n]) for n, node in self.outputs.items()]
         decls = [(t.name, t.axes, sorted(t.domain)) for t in self.tensors]
-        wide = [self.wide] if self.wide else []
-        text = repr((parts, decls, sorted((n, str(v)) for n, v in self.empty.items()), *wide))
+        more = [sorted(self.dtypes.items())] if self.dtypes else []
+        text = repr((parts, decls, sorted((n, str(v)) for n, v in self.empty.items()), *more))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __eq__(self, other: object) -> bool:
@@ -190,7 +192,14 @@ class Spec(Shown):
             at[n] = len(rows)
             rows.append((n.op, tuple(at[a] for a in n.args), n.attr))
         roots = {name: at[n] for name, n in self.outputs.items()}
-        return _unpickled, (tuple(rows), roots, self.tensors, dict(self.output_axes), dict(self.empty), self.wide)
+        return _unpickled, (
+            tuple(rows),
+            roots,
+            self.tensors,
+            dict(self.output_axes),
+            dict(self.empty),
+            dict(self.dtypes),
+        )
 
     def __str__(self) -> str:
         return spec_text(self)
@@ -202,12 +211,12 @@ class Spec(Shown):
         return spec_latex(self)
 
 
-def _unpickled(rows: Any, roots: dict[str, int], tensors: Any, order: Any, empty: Any, wide: Any = ()) -> Spec:
+def _unpickled(rows: Any, roots: dict[str, int], tensors: Any, order: Any, empty: Any, dtypes: Any = None) -> Spec:
     nodes: list[Node] = []
     for op, args, attr in rows:
         nodes.append(Node(op, tuple(nodes[i] for i in args), attr))
     outputs = {n: nodes[i] for n, i in roots.items()}
-    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, wide=wide)
+    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, dtypes=dtypes)
 
 
 def _ordered_tensors(outputs: Mapping[str, Node], given: Sequence[Any] | None) -> tuple[Decl, ...]:
@@ -273,14 +282,17 @@ def _listed(value: Any, where: str) -> Sequence[Any]:
     raise RedalgError(f"{value!r}", where, "the axes are named by a string or a list", 'write order={"O": "i h e"}')
 
 
-def _wide(names: Iterable[str], nodes: Mapping[str, Node]) -> tuple[str, ...]:
-    """The outputs to keep wide, in their order."""
-    named = (names,) if isinstance(names, str) else names
-    found = set(named) if isinstance(named, Iterable) else {named}
-    for name in sorted(found - set(nodes), key=str):
-        where = f"wide={names!r} of ra.Spec"
-        raise RedalgError(f"the output {name!r}", where, f"the outputs are {list(nodes)}", "name outputs")
-    return tuple(n for n in nodes if n in found)
+def _dtypes(dtypes: Mapping[str, str], nodes: Mapping[str, Node], tensors: Sequence[Decl]) -> dict[str, str]:
+    """What outputs are rounded to, in their order."""
+    own = [t.name for t in tensors if not t.array]
+    for name, word in dtypes.items():
+        where = f"dtypes={{{name!r}: {word!r}}} of ra.Spec"
+        if name not in nodes:
+            raise RedalgError(f"the output {name!r}", where, f"the outputs are {list(nodes)}", "name an output")
+        if word not in (*own, *AT_LEAST) or word in own and word in AT_LEAST:
+            why = f"it is neither one of {', '.join(AT_LEAST)} nor one of the tensors, {', '.join(own)}"
+            raise RedalgError(f"the dtype {word!r}", where, why, f'dtypes={{{name!r}: "float32"}}')
+    return {n: dtypes[n] for n in nodes if n in dtypes}
 
 
 def _empty_values(empty: Mapping[str, Any], nodes: Mapping[str, Node]) -> dict[str, Number]:

@@ -27,7 +27,7 @@ def batched(spec: Spec, plan: Plan, axis: str) -> tuple[Spec, Plan]:
     outputs = {name: read(node) for name, node in spec.outputs.items()}
     order = {n: (axis, *spec.output_axes[n]) for n, node in outputs.items() if axis in node.axes}
     tensors = [_longer(d, axis) for d in spec.tensors]
-    over = Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, wide=spec.wide)
+    over = Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, dtypes=spec.dtypes)
     return over, replace(
         plan,
         passes=tuple(_pass(p, axis, read) for p in plan.passes),
@@ -48,7 +48,7 @@ def over(spec: Spec, axis: str, names: Collection[str]) -> Spec:
     outputs = {name: read(node) for name, node in spec.outputs.items()}
     order = {n: ([axis] if axis in node.axes else []) + [*spec.output_axes[n]] for n, node in outputs.items()}
     tensors = [_longer(d, axis) if d.name in mapped else d for d in spec.tensors]
-    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, wide=spec.wide)
+    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=spec.empty, dtypes=spec.dtypes)
 
 
 def _longer(decl: Decl, axis: str) -> Decl:

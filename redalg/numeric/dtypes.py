@@ -82,19 +82,25 @@ def flows(nodes: Iterable[Node], tensors: Mapping[str, np.dtype | type | None]) 
 
 
 def output_flows(spec: Spec, tensors: Mapping[str, np.dtype | type | None]) -> dict[str, Flow]:
-    """The flow of every output by name; those that the spec keeps wide have at least float32.
+    """The flow of every output by name, with the formats that the spec names.
 
     >>> from redalg.language.grammar import parse
-    >>> spec = parse("wide s; return y = x[i], s = sum[i](x[i])")
+    >>> spec = parse("dtype s = float32; return y = x[i], s = sum[i](x[i])")
     >>> [str(flow.dtype) for flow in output_flows(spec, {"x": np.dtype("float16")}).values()]
     ['float16', 'float32']
     """
     found = flows(spec.outputs.values(), tensors)
-    return {n: _widened(found[node]) if n in spec.wide else found[node] for n, node in spec.outputs.items()}
+    return {n: _as_named(found[node], spec.dtypes.get(n), tensors) for n, node in spec.outputs.items()}
 
 
-def _widened(flow: Flow) -> Flow:
-    return Flow("f", frozenset({np.dtype(np.float32)})) if flow.kind == "f" and flow.dtype.itemsize < 4 else flow
+def _as_named(flow: Flow, word: str | None, tensors: Mapping[str, np.dtype | type | None]) -> Flow:
+    """Of at least a format, or of a tensor's; what is no real number of floats stays."""
+    if word is None or flow.kind != "f":
+        return flow
+    named = tensors.get(word, None) if word in tensors else np.dtype(word)
+    if not isinstance(named, np.dtype) or named.kind in "biuc":
+        return flow
+    return flow if word not in tensors and flow.dtype.itemsize >= named.itemsize else Flow("f", frozenset({named}))
 
 
 def _flow(node: Node, args: list[Flow], tensors: Mapping[str, Any]) -> Flow:

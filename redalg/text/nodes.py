@@ -242,7 +242,7 @@ def spec_text(spec: Spec) -> str:
     default = {n: tuple(a for a in spec.axes if a in node.axes) for n, node in spec.outputs.items()}
     lines += [f"order {n} = {' '.join(axes)}" for n, axes in spec.output_axes.items() if axes != default[n]]
     lines += [f"empty {n} = {_empty_text(v)}" for n, v in spec.empty.items()]
-    lines += [f"wide {' '.join(spec.wide)}"] if spec.wide else []
+    lines += [f"dtype {n} = {word}" for n, word in spec.dtypes.items()]
     lines.append("return " + ", ".join(items))
     if any(t.domain for t in spec.tensors) or spec.tensors != tuple(writer.read):
         lines.insert(0, "tensors " + ", ".join(f"{t} {domain_text(t.domain)}".rstrip() for t in spec.tensors))

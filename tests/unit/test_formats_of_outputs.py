@@ -16,7 +16,7 @@ TEXT = (
     "m = max[j](x[i,j]); p = exp(x[i,j] - m); s = sum[j](p); "
     "{}return y = p / s, lse = m + log(s), at = argmax[j](x[i,j])"
 )
-SPEC = ra.parse(TEXT.format("wide lse; "))
+SPEC = ra.parse(TEXT.format("dtype lse = float32; "))
 NARROW = [np.float16, ml_dtypes.bfloat16]
 KINDS = [*NARROW, np.float32, np.float64, np.int8, np.int32]
 
@@ -26,20 +26,39 @@ def given(dtype: Any, rows: int = 3, length: int = 37) -> np.ndarray:
 
 
 def test_text_pickles_and_digests_hold_what_is_wide() -> None:
-    assert "wide lse" in str(SPEC) and ra.parse(str(SPEC)) == SPEC
-    assert pickle.loads(pickle.dumps(SPEC)) == SPEC and pickle.loads(pickle.dumps(SPEC)).wide == ("lse",)
+    assert "dtype lse = float32" in str(SPEC) and ra.parse(str(SPEC)) == SPEC
+    assert pickle.loads(pickle.dumps(SPEC)) == SPEC and pickle.loads(pickle.dumps(SPEC)).dtypes == {"lse": "float32"}
     assert ra.parse(TEXT.format("")) != SPEC
-    assert ra.Spec(wide="lse", **SPEC.expressions) == ra.Spec(wide=["lse"], **SPEC.expressions)
+    assert ra.Spec(dtypes={"lse": "float32"}, **SPEC.expressions) == SPEC
     with pytest.raises(ra.RedalgError, match="word of the grammar"):
-        ra.parse("wide = sum[j](x[j]); return wide")
+        ra.parse("dtype = sum[j](x[j]); return dtype")
 
 
-@pytest.mark.parametrize("wide", [("y", "z"), "", [1], 3])
-def test_what_is_no_output_is_refused(wide: Any) -> None:
-    if wide == "":
-        wide = ("",)
-    with pytest.raises(ra.RedalgError, match="the outputs are"):
-        ra.Spec(wide=wide, **SPEC.expressions)
+@pytest.mark.parametrize(
+    "dtypes", [{"y": "z"}, {"z": "float32"}, {"y": "float16"}, {"y": ""}, {1: "x"}, {"y": 1}, {"y": "y"}, "y", ["y"]]
+)
+def test_what_is_no_output_tensor_or_format_is_refused(dtypes: Any) -> None:
+    with pytest.raises(ra.RedalgError, match="the outputs are|nor one of the tensors|not a dict by output"):
+        ra.Spec(dtypes=dtypes, **SPEC.expressions)
+
+
+@pytest.mark.parametrize("target", ["reference", "numpy", "cpu"])
+@pytest.mark.parametrize("y", [np.float16, np.float32, np.float64, np.int32])
+@pytest.mark.parametrize("x", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int32])
+def test_an_output_of_a_tensors_format(x: Any, y: Any, target: str) -> None:
+    spec = ra.parse(
+        "dtype a = x; dtype b = float64; return a = x[j]/(1 + sum[j](y[j]**2)), b = sum[j](x[j]*y[j]), n = size[j]"
+    )
+    given = {"x": np.arange(7).astype(x), "y": np.arange(7).astype(y)}
+    plain = ra.reference(ra.parse(str(spec).replace("dtype a = x; ", "").replace("dtype b = float64; ", "")), **given)
+    run = ra.derive_incremental(spec, max_passes=2).compile(target) if target != "reference" else None
+    found = run(**given) if run else ra.reference(spec, **given)
+    kinds = {n: np.asarray(v).dtype for n, v in found.items()}
+    assert kinds["n"] == np.int64 and kinds["b"] == (np.int64 if plain["b"].dtype == np.int64 else np.float64)
+    assert kinds["a"] == (plain["a"].dtype if x is np.int32 else x)
+    assert np.array_equal(found["a"], plain["a"].astype(kinds["a"])) or np.allclose(
+        found["a"].astype(float), plain["a"].astype(float), rtol=2 * float(ml_dtypes.finfo(kinds["a"]).eps)
+    )
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=lambda d: np.dtype(d).name)
@@ -80,7 +99,7 @@ def test_gradients_of_narrow_tensors_read_wide_statistics(dtype: Any, target: st
     arrays["V"] = rng.standard_normal((2, 33, 8)).astype(dtype)
     cotangent = rng.standard_normal((2, 9, 8)).astype(dtype)
     g = ra.catalog["attention"].vjp()
-    assert set(g.forward.wide) == set(g.forward.outputs) - {"O"}
+    assert set(g.forward.dtypes) == set(g.forward.outputs) - {"O"}
     exact = g(
         **{n: a.astype(np.float64) for n, a in arrays.items()},
         cotangents={"O": cotangent.astype(np.float64)},
