@@ -169,9 +169,8 @@ class Vjp(_Derivative):
             outputs = {f"grad_{n}": node for n, node in group.items()}
             tensors = _in_order(self.spec, outputs.values())
             formats = {f"grad_{n}": self._format(n, node) for n, node in group.items()}
-            dtypes = {
-                n: word for n, word in formats.items() if word and any(s.leaf.attr in tensors for s in self._saved)
-            }
+            wider = any(s.leaf.attr in tensors for s in self._saved if s.name not in self.spec.outputs)
+            dtypes = {n: word for n, word in formats.items() if word and wider}
             made = Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, dtypes=dtypes)
             found |= dict.fromkeys(group, made)
         return {name: found[name] for name in nodes if name in found}
