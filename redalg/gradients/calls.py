@@ -83,7 +83,8 @@ class Vjp(_Derivative):
         self.wrt = _wanted(spec, wrt, self.where)
         outputs = [n for n, node in spec.outputs.items() if not _is_discrete(node)]
         self.cotangents = {n: self._stages.fresh(f"grad_{n}") for n in outputs}
-        nodes = self._gradients("all", assume)
+        nodes, alone = self._gradients("all", assume), self._gradients("stages", assume)
+        nodes = self._lightest(nodes, alone)
         kept = self._named(given)
         if kept is not None:
             nodes = self._gradients(kept, assume)
@@ -94,7 +95,8 @@ class Vjp(_Derivative):
     # --- specs ---
 
     def _gradients(self, kept: Collection[str] | str, assume: Collection[str]) -> dict[str, Node]:
-        """Tensor -> its gradient; saved values are read where their names are kept ("all": everywhere)."""
+        """Tensor -> its gradient; saved values are read where their names are kept ("all": everywhere; "stages":
+        stage values everywhere, outputs nowhere)."""
         spec = self.spec
         written, held = detached(list(spec.outputs.values()), self.where, assume)
         saved = self._stages.outputs().items()
@@ -125,11 +127,40 @@ class Vjp(_Derivative):
         """The node with saved stage values in the place of what they are; lengths of axes that no tensor has, too."""
         root = self._stages.averaged(root, beside)
         found = self._stages.within(root, beside)
-        read = g.substitute(root, {n: s.leaf for n, s in found.items() if kept == "all" or s.name in kept})
+        read = g.substitute(root, {n: s.leaf for n, s in found.items() if kept in ("all", "stages") or s.name in kept})
         if any(n.attr not in _axes(read) for n in g.walk(read) if n.op == "index"):
             read = root  # whose tensors say how long the axis is
         lengths = {n for n in g.walk(read) if n.op == "size" and n.attr not in _axes(read)}
         return g.substitute(read, {n: self._stages.size(n.attr).leaf for n in lengths})
+
+    def _lightest(self, nodes: Mapping[str, Node], alone: Mapping[str, Node]) -> dict[str, Node]:
+        """Of gradients that stream alike, those that read less: with the outputs, or without them."""
+        found = dict(nodes)
+        for names in self._alike(nodes):
+            if self._is_lighter([alone[n] for n in names], [nodes[n] for n in names]):
+                found |= {n: alone[n] for n in names}
+        return found
+
+    def _is_lighter(self, alone: Sequence[Node], nodes: Sequence[Node]) -> bool:
+        """Whether gradients without the outputs read an output less, for no more reductions and no tensor of its size.
+
+        RMSNorm's read x in any case, softmax's either x or y, attention's would stream once more.
+        """
+        outputs = {s.leaf for s in self._stages.outputs().values()}
+        read, own = ({leaf for n in roots for leaf in g.leaves(n)} for roots in (nodes, alone))
+        spared, more = read & outputs, own - read
+        if not spared or any(not leaf.axes < output.axes for leaf in more for output in spared):
+            return False
+        count, before = (sum(n.op == "reduce" for n in g.walk(*roots)) for roots in (alone, nodes))
+        return count <= before
+
+    def _alike(self, nodes: Mapping[str, Node]) -> list[list[str]]:
+        """The tensors whose gradients stream over the same axes; of those whose gradient is 0, none."""
+        groups: dict[Any, list[str]] = {}
+        for name, node in nodes.items():
+            if not g.is_const(node, 0):
+                groups.setdefault(tuple(axes_of([node], _axes(node))), []).append(name)
+        return list(groups.values())
 
     def _named(self, given: Names) -> Collection[str] | None:
         """The names of what is saved; None for everything."""
@@ -158,12 +189,9 @@ class Vjp(_Derivative):
 
     def _shared(self, nodes: Mapping[str, Node]) -> dict[str, Spec]:
         """Gradients that stream over the same axes in one spec."""
-        groups: dict[Any, dict[str, Node]] = {}
-        for name, node in nodes.items():
-            if not g.is_const(node, 0):
-                groups.setdefault(tuple(axes_of([node], _axes(node))), {})[name] = node
         found: dict[str, Spec] = {}
-        for group in groups.values():
+        for names in self._alike(nodes):
+            group = {n: nodes[n] for n in names}
             order = {f"grad_{n}": [a for a in self.wrt[n].axes if a in node.axes] for n, node in group.items()}
             empty = dict.fromkeys(order, Fraction(0)) if set(self.cotangents) <= set(self.spec.empty) else {}
             outputs = {f"grad_{n}": node for n, node in group.items()}

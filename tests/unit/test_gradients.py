@@ -218,3 +218,23 @@ def test_arrays_of_other_libraries_come_back() -> None:
     )
     assert all(isinstance(g, jax.Array) and g.dtype == np.float32 for g in got.values())
     assert got["w"].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "wrt", "reads", "not_"),
+    [  # an output is read where that spares a tensor of its size or a pass, and nowhere else
+        ("return y = w[j]*x[i,j]/sqrt(mean[j](x[i,j]**2))", "x", "x w", "y"),
+        ("return r = a[k,n]*g[n]/(1 + sum[n](abs(a[k,n])))", "a", "a", "r"),
+        ("m = max[j](x[i,j]); p = exp(x[i,j] - m); return y = p/sum[j](p)", "x", "y", "x"),
+        (
+            "s = sum[d](q[i,d]*k[j,d]); m = max[j](s); p = exp(s - m); return o = sum[j](p*v[j,e])/sum[j](p)",
+            "q",
+            "o",
+            "",
+        ),
+        ("return l = log(sum[j](exp(x[i,j])))", "x", "x", ""),
+    ],
+)
+def test_outputs_are_read_where_that_spares_reading(text: str, wrt: str, reads: str, not_: str) -> None:
+    tensors = {d.name for d in ra.parse(text).vjp().specs[wrt].tensors}
+    assert set(reads.split()) <= tensors and tensors.isdisjoint(not_.split())
