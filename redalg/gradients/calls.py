@@ -49,6 +49,12 @@ class _Derivative:
         return self._prepared[key](**arrays)
 
 
+class _Forms(dict[Spec, Form]):
+    def __missing__(self, spec: Spec) -> Form:
+        self[spec] = derived(spec)
+        return self[spec]
+
+
 class Vjp(_Derivative):
     """The reverse-mode derivative of a spec: ``specs`` by tensor, ``forward`` with what they read saved.
 
@@ -218,8 +224,23 @@ class Vjp(_Derivative):
 
     @cached_property
     def forms(self) -> Mapping[Spec, Form]:
-        """The forms of `forward` and of every spec."""
-        return {spec: derived(spec) for spec in dict.fromkeys((self.forward, *self.specs.values()))}
+        """The forms of `forward` and of every spec, each derived when it is asked for."""
+        return _Forms()
+
+    def only(self, names: Iterable[str]) -> list[Spec]:
+        """The specs of some gradients: those that share a spec with others are alone in theirs."""
+        wanted, found = frozenset(names), []
+        for spec in dict.fromkeys(self.specs[n] for n in self.wrt if n in wanted and n in self.specs):
+            key = wanted, spec
+            if key not in self._parts:
+                self._parts[key] = _with_outputs(spec, [n for n in spec.outputs if n.removeprefix("grad_") in wanted])
+            found.append(self._parts[key])
+        return found
+
+    @cached_property
+    def _parts(self) -> dict[tuple[frozenset[str], Spec], Spec]:
+        """Specs with some of their outputs."""
+        return {}
 
     def __call__(self, *, cotangents: Mapping[str, Any], target: str | None = None, **arrays: Any) -> dict[str, Any]:
         for name in cotangents:
@@ -240,16 +261,19 @@ class Vjp(_Derivative):
         values: Mapping[str, Any],
         cotangents: Mapping[str, Any],
         run: Callable[[Form, Mapping[str, Any]], Any],
+        wanted: Sequence[str] | None = None,
     ) -> dict[str, Any]:
-        """The gradients, from the values of `forward`, which ran before; `run` runs a form."""
+        """The gradients (`wanted`: of which tensors), from the values of `forward`, which ran before; `run` runs a
+        form."""
+        names = list(self.wrt) if wanted is None else list(wanted)
         held = {s.leaf.attr.name: values[s.name] for s in self._saved}
         held |= {t: cotangents.get(n, _zeros(values[n])) for n, t in self.cotangents.items()}
         found: dict[str, Any] = {}
-        for spec in dict.fromkeys(self.specs.values()):
+        for spec in self.only(names):
             found |= _by_name(spec, self._run(spec, run, {**arrays, **held}))
-        zeros = {n: _zeros(arrays[n]) for n in self.wrt if f"grad_{n}" not in found}
-        own = {n: self.stretched(n, found[f"grad_{n}"], arrays[n]) for n in self.wrt if n not in zeros}
-        return {n: zeros[n] if n in zeros else own[n] for n in self.wrt}
+        zeros = {n: _zeros(arrays[n]) for n in names if f"grad_{n}" not in found}
+        own = {n: self.stretched(n, found[f"grad_{n}"], arrays[n]) for n in names if n not in zeros}
+        return {n: zeros[n] if n in zeros else own[n] for n in names}
 
     def _run(self, spec: Spec, run: Callable[[Form, Mapping[str, Any]], Any], arrays: Mapping[str, Any]) -> Any:
         return run(self.forms[spec], _read_by(spec, arrays))
@@ -380,6 +404,19 @@ def _wanted(spec: Spec, wrt: Names, where: str) -> dict[str, Decl]:
 
 def _is_discrete(node: Node) -> bool:
     return node.is_boolean or node.op == "reduce" and node.attr.kind in g.POSITIONS
+
+
+def _with_outputs(spec: Spec, names: Sequence[str]) -> Spec:
+    """The spec with some of its outputs, and the tensors that these read."""
+    if len(names) == len(spec.outputs):
+        return spec
+    outputs = {n: spec.outputs[n] for n in names}
+    read = {leaf.attr for node in outputs.values() for leaf in g.leaves(node)}
+    order = {n: spec.output_axes[n] for n in names}
+    empty = {n: x for n, x in spec.empty.items() if n in outputs}
+    dtypes = {n: word for n, word in spec.dtypes.items() if n in outputs}
+    tensors = [d for d in spec.tensors if d in read]
+    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, dtypes=dtypes)
 
 
 def _unless_empty(spec: Spec, name: str, tangent: Node) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -238,3 +239,23 @@ def test_arrays_of_other_libraries_come_back() -> None:
 def test_outputs_are_read_where_that_spares_reading(text: str, wrt: str, reads: str, not_: str) -> None:
     tensors = {d.name for d in ra.parse(text).vjp().specs[wrt].tensors}
     assert set(reads.split()) <= tensors and tensors.isdisjoint(not_.split())
+
+
+def test_some_gradients_are_computed_alone() -> None:
+    rng = np.random.default_rng(5)
+    g = ra.catalog["layer_norm"].vjp()
+    arrays = {"x": rng.standard_normal((3, 5)), "weight": rng.standard_normal(5), "bias": rng.standard_normal(5)}
+    arrays, cotangents = arrays | {"eps": 0.25}, {"y": rng.standard_normal((3, 5))}
+    whole = g(**arrays, cotangents=cotangents, target="numpy")
+    values = g.forms[g.forward].compile("numpy")(**arrays)
+    for wanted in ([], ["weight"], ["bias", "x"], ["eps"], [*g.wrt]):
+        ran: list[ra.Spec] = []
+
+        def run(form: ra.Form, given: Mapping[str, Any]) -> Any:
+            ran.append(form.spec)
+            return form.compile("numpy")(**given)
+
+        found = g.pulled(arrays, values, cotangents, run, wanted)
+        assert list(found) == wanted and {n for s in ran for n in s.outputs} == {f"grad_{n}" for n in wanted}
+        for name, value in found.items():
+            np.testing.assert_allclose(value, whole[name], rtol=1e-12)
