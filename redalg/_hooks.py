@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from redalg.language.spec import Spec
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.refusals.document import Refusal
+    from redalg.streaming.accumulator import Accumulator
 
 
 # --- displays --------------------------------------------------------------------------------------------------------
@@ -50,6 +51,27 @@ def latex(form: Form) -> str:
     from redalg.display.forms import form_latex
 
     return form_latex(form)
+
+
+# --- states as data --------------------------------------------------------------------------------------------------
+
+
+def state_bytes(accumulator: Accumulator) -> bytes:
+    from redalg.encoding.portable import to_bytes
+
+    return to_bytes(accumulator)
+
+
+def state_dict(accumulator: Accumulator) -> dict[str, Any]:
+    from redalg.encoding.portable import to_dict
+
+    return to_dict(accumulator)
+
+
+def state_arrow(accumulator: Accumulator) -> Any:
+    from redalg.encoding.portable import to_arrow
+
+    return to_arrow(accumulator)
 
 
 # --- expressions -----------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from redalg import _hooks
 from redalg.algebra import state as symbolic
 from redalg.algebra.polynomial import may_be_complex
 from redalg.algebra.transport import combine_nodes, correction
+from redalg.encoding import portable
 from redalg.engine.lean import lean_plan
 from redalg.errors import RedalgError
 from redalg.explain import explanation
@@ -223,6 +224,32 @@ class Form(Shown):
         array([ 3., 30.])
         """
         return Accumulator(self, bound, start=start, deterministic=deterministic)
+
+    def from_bytes(self, blob: bytes) -> Accumulator:
+        """The accumulator that `Accumulator.to_bytes` saved, of this form.
+
+        Raises: RedalgError for bytes that are no state or were changed, for a version that is too old or too new, and
+        for the state of another spec or form.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return y = max[j](x[j])"))
+        >>> acc = form.accumulator()
+        >>> acc.update(x=[1.0, 7.0])
+        >>> (form.from_bytes(acc.to_bytes()) + acc).count
+        4
+        """
+        return portable.from_bytes(self, blob)
+
+    def from_state_dict(self, state: Mapping[str, Any]) -> Accumulator:
+        """The accumulator of a `Accumulator.state_dict`, or of what `np.load` or `torch.load` made of it.
+
+        Raises: RedalgError as `from_bytes`.
+        """
+        return portable.from_dict(self, state)
+
+    def from_arrow(self, batch: Any) -> Accumulator:
+        """The accumulator of a row that `Accumulator.to_arrow` made. Raises: RedalgError as `from_bytes`."""
+        return portable.from_arrow(self, batch)
 
     def compile(
         self,

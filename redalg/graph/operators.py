@@ -94,6 +94,7 @@ class UserMonoid(Protocol):
     """What the engine and its backends ask of a `redalg.Monoid`."""
 
     name: str
+    digest: str
     width: int
     commutative: bool
     combined: tuple[Node, ...]

@@ -175,14 +175,14 @@ def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
     elif exact and array.dtype.hasobject:
         return _exact_array(decl, array, where), np.dtype(np.float64)
     else:
-        _check_kind(decl, array.dtype.kind, name, where)
+        check_kind(decl, array.dtype.kind, name, where)
         dtype = array.dtype
     _check_width(decl, array, where)
     return np.asarray(array), dtype
 
 
 def _python_number(decl: Decl, given: Any, where: str, exact: bool) -> Any:
-    _check_kind(decl, "b" if isinstance(given, bool) else _PYTHON_KINDS[_plain(given)], type(given).__name__, where)
+    check_kind(decl, "b" if isinstance(given, bool) else _PYTHON_KINDS[_plain(given)], type(given).__name__, where)
     if not exact and isinstance(given, int) and not _SMALLEST <= given <= _LARGEST:
         why = f"integers are computed in int64, and it is {given}"
         raise RedalgError(f"{decl} given as an int", where, why, f"pass float({decl.name})")
@@ -224,7 +224,8 @@ def _not_an_array(decl: Decl, given: Any, where: str, why: str) -> RedalgError:
     return RedalgError(f"{decl} given as {type(given).__name__}", where, why, "pass an array of numbers")
 
 
-def _check_kind(decl: Decl, kind: str, name: str, where: str) -> None:
+def check_kind(decl: Decl, kind: str, name: str, where: str) -> None:
+    """Raises: RedalgError for numbers of a kind (b, i, u, f, c) that a tensor of this domain does not take."""
     declared = next((word for word in ("bool", "integer", "complex") if word in decl.domain), "real")
     taken, fix = _TAKEN[declared]
     if kind not in taken:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from redalg import _hooks
 from redalg.graph.plan import given
 from redalg.numeric.binding import Bound
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
@@ -213,12 +214,17 @@ class Accumulator:
 
     def copy(self) -> Accumulator:
         """An independent accumulator with the same state (states are never modified, so nothing is copied)."""
-        twin = object.__new__(Accumulator)
-        twin.form, twin._bound, twin._now = self.form, self._bound, self._now
-        twin._ready()
-        return twin
+        return self.of(self.form, self._bound, self._now)
 
     __copy__ = copy
+
+    @staticmethod
+    def of(form: Form, bound: Bound, now: Snapshot) -> Accumulator:
+        """An accumulator that holds what another one held."""
+        twin = object.__new__(Accumulator)
+        twin.form, twin._bound, twin._now = form, bound, now
+        twin._ready()
+        return twin
 
     def next_pass(self, start: int | None = None) -> None:
         """Go on to the next pass of a plan: keep what it needs of this one, and start reading the stream again.
@@ -269,6 +275,37 @@ class Accumulator:
         found = checks.chunk(self._layout, self._now, chunks, "Accumulator.apply")
         with np.errstate(all="ignore"):
             return results.rows(self, found, checks.row_start(self, start))
+
+    # --- as data -------------------------------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """What is held, bound tensors included, as bytes that `Form.from_bytes` reads on any machine.
+
+        Versioned, little-endian, checksummed, without pickle; the digests of spec and form are in it.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return y = mean[j](x[j])"))
+        >>> acc = form.accumulator()
+        >>> acc.update(x=[1.0, 2.0])
+        >>> blob = acc.to_bytes()
+        >>> form.from_bytes(blob).result()
+        array(1.5)
+        """
+        return _hooks.state_bytes(self)
+
+    def state_dict(self) -> dict[str, Array]:
+        """The same as a flat dict of arrays, for `np.savez` and `torch.save`; `Form.from_state_dict` reads it.
+
+        All of it but the arrays is in the entry ``"redalg"``, a vector of bytes.
+        """
+        return _hooks.state_dict(self)
+
+    def to_arrow(self) -> Any:
+        """The same as an Arrow record batch of one row (extra ``arrow``); `Form.from_arrow` reads it.
+
+        Raises: RedalgError without pyarrow.
+        """
+        return _hooks.state_arrow(self)
 
     # --- what is held --------------------------------------------------------------------------------------------
 

@@ -111,6 +111,8 @@ class Snapshot:
     exports: dict[str, Any] = field(default_factory=dict)
     expected: int | None = None  # elements the first pass saw
     origin: Origin | None = None
+    nulls: str = "propagate"  # what becomes of missing elements
+    ids: frozenset[str] = frozenset()  # names of the parts that were merged
 
 
 SMALL = 256  # elements of a chunk that numbers are faster for than arrays
