@@ -14,7 +14,7 @@ def spec_digest(spec: Spec) -> str:
     outputs = sorted((name, node.digest.hex(), spec.output_axes[name]) for name, node in spec.outputs.items())
     decls = sorted((d.name, d.axes, sorted(d.domain), d.array or "") for d in spec.tensors)
     empty = sorted((name, str(value)) for name, value in spec.empty.items())
-    return _digest((outputs, decls, empty, sorted(spec.wide)))
+    return _digest((outputs, decls, empty, sorted(spec.dtypes.items())))
 
 
 def form_digest(plan: Plan) -> str:
