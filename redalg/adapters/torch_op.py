@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from redalg.adapters.operands import by_name, derivative, longer_outputs, mapped_form, own_tensors
+from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
+from redalg.adapters.torch_modes import carry_tangents, undisturbed
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
@@ -37,6 +39,11 @@ class TorchOp:
     contiguous. Gradients are those of `Vjp`, of any order: a backward pass that is itself differentiated runs as
     operators of the derivative's specs. `vmap` derives the spec with one more axis.
 
+    Under `torch.autocast`, what PyTorch does on GPUs to operators of the kind, and the kind is read off the spec: with
+    a product of matrices (`redalg.adapters.precision.contracts`) it takes its floats in the autocast type, and results
+    whose last stage is another one (the loss of a linear head) come in float32; other reductions (norms, softmax,
+    losses) take float32; specs without a reduction run in the types they meet. float64 stays float64.
+
     >>> op = ra.derive_incremental(ra.catalog["softmax"]).torch_op("mylib::softmax")        # doctest: +SKIP
     >>> x = torch.zeros(2, 3, requires_grad=True)                                           # doctest: +SKIP
     >>> op(x)[:, 0].sum().backward()                                                        # doctest: +SKIP
@@ -46,9 +53,10 @@ class TorchOp:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
         self.derivative = derivative(form.spec)
-        self._compiled: dict[tuple[Spec, str], Any] = {}
+        self._compiled: dict[Any, Any] = {}
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
-        self._function = self._applied()
+        self._function, self._direct = self._applied(), self._applied_directly()
+        self._mixed = self._mixed_precision()
         count, vjp = len(self.tensors), self.vjp
         self.plain = self._defined("", count, self._run_plain, self._fake_plain, self._batched_plain)
         if vjp is None or not vjp.wrt:
@@ -74,18 +82,58 @@ class TorchOp:
         return self.derivative if isinstance(self.derivative, Vjp) else None
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        arrays = self._ordered(given, named)
+        arrays: Sequence[Any] = given
+        if named or len(given) != len(self.tensors) or not all(isinstance(a, torch.Tensor) for a in given):
+            arrays = self._ordered(given, named)
+        if self._mixed is not None:
+            device = "cpu" if arrays[0].is_cpu else arrays[0].device.type
+            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+                op, narrow = self._mixed
+                dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
+                return op._called([_cast(a, device, dtype) for a in arrays])
+        return self._called(arrays)
+
+    def _called(self, arrays: Sequence[Any]) -> Any:
+        quiet = undisturbed(arrays)
+        if not quiet and carry_tangents(arrays):
+            why, fix = (
+                "operators have no forward mode, and dropping tangents would be wrong",
+                "spec.jvp, or reverse mode",
+            )
+            raise RedalgError("a tensor with a tangent", self.name, why, fix)
         if torch.is_grad_enabled() and any(a.requires_grad for a in arrays):
-            if isinstance(self.derivative, RedalgError):
-                raise self.derivative
-            differentiable = self.with_saved if torch.compiler.is_compiling() else self._function.apply
-            found = differentiable(*arrays)[: len(self.outputs)]
+            found = self._differentiable_results(arrays, quiet)[: len(self.outputs)]
         else:
-            found = self.plain(*arrays)
-        return found[0] if len(self.outputs) == 1 else tuple(found)
+            found = self._run_plain(*arrays) if quiet else self.plain(*arrays)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _differentiable_results(self, arrays: Sequence[Any], quiet: bool) -> Any:
+        if isinstance(self.derivative, RedalgError):
+            raise self.derivative
+        if quiet:
+            return self._direct.apply(*arrays)
+        differentiable = self.with_saved if torch.compiler.is_compiling() else self._function.apply
+        return differentiable(*arrays)
 
     def __repr__(self) -> str:
         return f"<torch operator {self.name} of {', '.join(self.outputs)}>"
+
+    def _mixed_precision(self) -> tuple[TorchOp, bool] | None:
+        """The operator under autocast, and whether its operands are narrow; None for one that it leaves alone.
+
+        For narrow operands it is of the same form, but for results that keep float32.
+        """
+        spec = self.spec
+        if not multiplies_matrices(spec):
+            return (self, False) if reduces(spec) else None
+        wide = {n: "float32" for n in wide_outputs(spec) if n not in spec.dtypes}
+        if not wide:
+            return self, True
+        formats = {**spec.dtypes, **wide}
+        wider = Spec.from_nodes(
+            spec.outputs, tensors=spec.tensors, order=spec.output_axes, empty=spec.empty, dtypes=formats
+        )
+        return torch_op(Form(wider, self.form.plan), f"{self.name}_autocast"), True
 
     def _applied(self) -> Any:
         """The same derivative around the operators, which the transforms of `torch.func` want, and which costs less."""
@@ -107,6 +155,23 @@ class TorchOp:
                 return op._pull(ctx, gradients)
 
         return Apply
+
+    def _applied_directly(self) -> Any:
+        """The same where nobody looks on: without the dispatcher, nor what `torch.func` needs at every call."""
+        op = self
+
+        class Direct(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *arrays: Any) -> Any:
+                output = tuple(op._run_saved(*arrays))
+                op._keep(ctx, arrays, output)
+                return output
+
+            @staticmethod
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                return op._pull(ctx, gradients)
+
+        return Direct
 
     # --- definition --------------------------------------------------------------------------------------------------
 
@@ -142,23 +207,42 @@ class TorchOp:
         return self._results(self.vjp.forms[self.vjp.forward], arrays)
 
     def _run_backward(self, *arrays: Any) -> list[Any]:
+        """The specs of the gradients one after the other; which arrays each of them reads is found once."""
         assert self.vjp is not None
-        names = [d.name for d in self.tensors]
-        own, kept, cotangents = _parted(arrays, len(names), len(self.vjp.forward.outputs))
-        values = dict(zip(self.vjp.forward.outputs, (a.detach() for a in kept), strict=True))
-        pulled = dict(zip(self.vjp.cotangents, (a.detach() for a in cotangents), strict=True))
-        held = dict(zip(names, (a.detach() for a in own), strict=True))
-        found = self.vjp.pulled(held, values, pulled, self._run)
-        return [_contiguous(found[n]).to(a.dtype) for n, a in zip(names, own, strict=True) if n in self.vjp.wrt]
+        held = [a.detach() if a.requires_grad else a for a in arrays]
+        plan = self._compiled.get("backward")
+        if plan is None:
+            plan = self._compiled["backward"] = self._backward_plan(self.vjp)
+        own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
+        gradients: dict[str, Any] = {}
+        for form, read in plan:
+            found = self._run(form, {name: held[at] for name, at in read})
+            named = found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
+            for name, value in named.items():
+                of = name.removeprefix("grad_")
+                gradients[of] = _contiguous(self.vjp.stretched(of, value, own[of])).to(own[of].dtype)
+        return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in self.vjp.wrt]
+
+    def _backward_plan(self, vjp: Vjp) -> list[tuple[Form, list[tuple[str, int]]]]:
+        """Of every spec its form, and its tensors with their places among tensors, saved values and cotangents."""
+        places = {d.name: k for k, d in enumerate(self.tensors)}
+        saved, cotangents = len(places), len(places) + len(vjp.forward.outputs)
+        places |= {tensor: saved + list(vjp.forward.outputs).index(name) for tensor, name in vjp.saved_tensors.items()}
+        places |= {tensor: cotangents + k for k, tensor in enumerate(vjp.cotangents.values())}
+        specs = dict.fromkeys(vjp.specs.values())
+        return [(vjp.forms[s], [(d.name, places[d.name]) for d in own_tensors(s)]) for s in specs]
 
     def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
-        found = self._run(form, {d.name: a.detach() for d, a in zip(self.tensors, arrays, strict=True)})
+        found = self._run(
+            form, {d.name: a.detach() if a.requires_grad else a for d, a in zip(self.tensors, arrays, strict=True)}
+        )
         return list(found.values()) if isinstance(found, dict) else [found]
 
     def _run(self, form: Form, arrays: Mapping[str, Any]) -> Any:
         """On the device of the tensors; by NumPy what the CPU target has no kernel for."""
         target = "cuda" if any(a.is_cuda for a in arrays.values()) else "cpu"
-        run = self._compiled.get((form.spec, target))
+        key = id(form), target  # of a form that the operator keeps
+        run = self._compiled.get(key)
         if run is not None:
             return run(**arrays)
         run = form.compile(target)
@@ -169,7 +253,7 @@ class TorchOp:
                 raise
             run = form.compile("numpy")
             found = run(**arrays)
-        self._compiled[form.spec, target] = run
+        self._compiled[key] = run
         return found
 
     # --- shapes ------------------------------------------------------------------------------------------------------
@@ -234,7 +318,9 @@ class TorchOp:
         if torch.is_grad_enabled():
             found = self._differentiable(own, pulled)
         else:
-            found = dict(zip(self.vjp.wrt, self.backward(*own, *kept, *pulled), strict=True))
+            arrays = (*own, *kept, *pulled)
+            pull = self._run_backward if undisturbed(arrays) else self.backward
+            found = dict(zip(self.vjp.wrt, pull(*arrays), strict=True))
         return tuple(
             found.get(d.name) if a.is_floating_point() else None for d, a in zip(self.tensors, own, strict=True)
         )
@@ -250,7 +336,7 @@ class TorchOp:
             op = self._related.get(spec)
             if op is None:
                 op = self._related[spec] = torch_op(again.forms[spec], f"{self.name}_grad{number}")
-            results = op(**{d.name: held[d.name] for d in op.tensors})
+            results = op._called([held[d.name] for d in op.tensors])
             for name, value in zip(op.outputs, results if len(op.outputs) > 1 else [results], strict=True):
                 own_name = name.removeprefix("grad_")
                 found[own_name] = again.stretched(own_name, value, arrays[own_name])
@@ -316,6 +402,12 @@ def torch_op(form: Form, name: str) -> TorchOp:
         why = f"it is the operator of {made.form.spec}"
         raise RedalgError(f"the name {name!r}", "form.torch_op", why, "take another name for another form")
     return made
+
+
+def _cast(array: Any, device: str, dtype: Any) -> Any:
+    """What autocast may cast: floats on its device, but float64."""
+    eligible = array.is_floating_point() and array.dtype != torch.float64 and array.device.type == device
+    return array.to(dtype) if eligible else array
 
 
 def _parted(arrays: Sequence[Any], first: int, second: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:

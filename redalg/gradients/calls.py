@@ -255,6 +255,11 @@ class Vjp(_Derivative):
         values = _by_name(self.forward, self._run(self.forward, run, arrays))
         return self.pulled(arrays, values, cotangents, run)
 
+    @property
+    def saved_tensors(self) -> dict[str, str]:
+        """Tensor of `specs` -> the output of `forward` that it is."""
+        return {s.leaf.attr.name: s.name for s in self._saved}
+
     def pulled(
         self,
         arrays: Mapping[str, Any],
@@ -266,7 +271,7 @@ class Vjp(_Derivative):
         """The gradients (`wanted`: of which tensors), from the values of `forward`, which ran before; `run` runs a
         form."""
         names = list(self.wrt) if wanted is None else list(wanted)
-        held = {s.leaf.attr.name: values[s.name] for s in self._saved}
+        held = {tensor: values[name] for tensor, name in self.saved_tensors.items()}
         held |= {t: cotangents.get(n, _zeros(values[n])) for n, t in self.cotangents.items()}
         found: dict[str, Any] = {}
         for spec in self.only(names):

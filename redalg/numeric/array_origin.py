@@ -104,8 +104,8 @@ def format_name(dtype: np.dtype) -> str:
 
 def _to_torch(array: np.ndarray) -> Any:
     torch = sys.modules["torch"]
+    if array.dtype.isbuiltin == 1:  # a format that NumPy has by itself
+        return torch.from_numpy(array if array.flags.writeable else array.copy())
     if array.dtype == BFLOAT16_BITS:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    if array.dtype.name in NARROW_ONLY:
-        return torch.from_numpy(array.astype(np.float32)).to(getattr(torch, array.dtype.name))
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
+    return torch.from_numpy(array.astype(np.float32)).to(getattr(torch, array.dtype.name))

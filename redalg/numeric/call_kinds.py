@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.numeric.array_origin import NARROW_ONLY, declared_dtype
+from redalg.numeric.array_origin import NARROW_ONLY
 
 _LOWEST, _BEYOND = -(1 << 63), 1 << 63
 _ndarray = np.ndarray
@@ -69,10 +69,10 @@ def _entered(x: Any) -> tuple[Any, Hashable]:
 
 
 def _from_torch(x: Any) -> np.ndarray:
+    """PyTorch itself refuses what shares no memory: other devices and layouts, views that negate, formats."""
+    if x.requires_grad:
+        raise Unkeyed
     try:
-        special = x.requires_grad or x.device.type != "cpu" or str(x.layout) != "torch.strided"
-        if special or x.is_neg() or x.is_conj() or declared_dtype(x) in NARROW_ONLY:
-            raise Unkeyed
         found = x.numpy()
     except (AttributeError, TypeError, RuntimeError) as problem:
         raise Unkeyed from problem
