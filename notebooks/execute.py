@@ -6,6 +6,7 @@ is written. Two run at a time. Exit status 1 if a cell fails; the cell and its e
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import time
@@ -16,6 +17,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 LONGEST = 180  # seconds for one cell
 AT_ONCE = 2
+NEEDS = {"8_training": "torch"}  # what no extra installs: without it the notebook is skipped, and its copy stays
 
 
 def read(path: Path) -> Any:
@@ -62,10 +64,19 @@ def write(notebook: Any, path: Path) -> None:
     nbformat.write(notebook, path)
 
 
+def installed(name: str) -> bool:
+    """Whether what a notebook needs is there; says so if it is not."""
+    needed = NEEDS.get(name)
+    found = needed is None or importlib.util.find_spec(needed) is not None
+    if not found:
+        print(f"{name}: skipped, {needed} is not installed (pip install {needed})", flush=True)
+    return found
+
+
 def main(arguments: list[str]) -> int:
     names = [a for a in arguments if not a.startswith("-")]
     paths = [p for p in sorted(HERE.glob("*.md")) if not names or p.stem.startswith(tuple(names))]
-    paths = [p for p in paths if p.stem[:1].isdigit()]
+    paths = [p for p in paths if p.stem[:1].isdigit() and installed(p.stem)]
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     failed, started = 0, time.monotonic()
     with ProcessPoolExecutor(AT_ONCE) as pool:

@@ -23,8 +23,8 @@ def code_of(notebook: Any) -> list[Any]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def test_there_are_seven() -> None:
-    assert [p.stem[0] for p in TEXTS] == list("1234567")
+def test_there_are_eight() -> None:
+    assert [p.stem[0] for p in TEXTS] == list("12345678")
     assert {p.stem for p in TEXTS} == {p.stem for p in (FOLDER / "executed").glob("*.ipynb")}
 
 
@@ -59,3 +59,15 @@ def test_prose_comes_before_code_and_copies_stay_small(text: Path) -> None:
 def test_links_lead_somewhere(text: Path) -> None:
     for link in re.findall(r"\]\(([^)#\s]+\.(?:ipynb|md))\)", text.read_text(encoding="utf-8")):
         assert (FOLDER / "executed" / link).exists()
+
+
+def test_a_notebook_whose_library_is_missing_is_skipped_with_a_message(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    import execute
+
+    monkeypatch.setattr(execute, "NEEDS", {"8_training": "no_such_library"})
+    assert execute.main(["8", "--check"]) == 1  # nothing was left to run
+    assert "8_training: skipped, no_such_library is not installed" in capsys.readouterr().out
+    assert execute.installed("1_from_definition_to_merge")
