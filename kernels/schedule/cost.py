@@ -209,9 +209,14 @@ class _Model:
         return max(1, self.work.rows) * per_row * (1 + self.spilled / 8)
 
     def loads(self) -> float:
-        """Cycles a multiprocessor's load unit is busy: one for every 128-byte line a warp's load touches."""
+        """Cycles a multiprocessor's load unit is busy: one for every 128-byte line a warp's load touches.
+
+        Where the threads of a warp have neighbouring rows, what all rows share is at one place for all of them, and
+        loaded once for the rows of a thread.
+        """
         work, s, cycles = self.work, self.s, 0.0
         every = work.rows * self.length
+        common = {r.name for r in work.reads if not r.by_row} if s.column else set()
         arrays = [(r.name, r.size, 1 if s.resident else r.times) for r in work.reads if r.held]
         for name, size, times in [*arrays, *((name, size, 1) for name, size, _ in work.writes)]:
             vector = self._vector(name) * self._rows_together(name)
@@ -220,6 +225,8 @@ class _Model:
             if self.case.walk.pattern(name) == "stream":
                 apart = min(apart, self._span(size) / 128)
             lines = max(1.0, wanted / 128, apart)
+            if name in common:
+                vector, lines = vector * s.coarsen, 1.0
             cycles += every / (32 * vector) * times * lines
         return cycles
 

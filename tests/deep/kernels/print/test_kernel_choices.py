@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+import redalg as ra
 from redalg.kernels.ir.layouts import View, walk_of
 from redalg.kernels.ir.schedule import Schedule
-from redalg.kernels.schedule.case import spills
+from redalg.kernels.pipeline import plan, situation
+from redalg.kernels.schedule.case import Case, spills
 from redalg.kernels.schedule.choose import choose
 from redalg.kernels.schedule.cost import estimate
 from redalg.kernels.schedule.cost_terms import work_of
@@ -244,3 +246,18 @@ def test_a_choice_is_made_once() -> None:
     p = program("softmax")
     sizes, walk, _ = case_of(p, 4096, 4096)
     assert choose(p, sizes, walk, H200) is choose(p, sizes, walk, H200)
+
+
+@pytest.mark.parametrize("text", ["return v = sum[i](x[i,j]*m[i])", "return v = sum[i](x[i,j]*x[i,j]/sqrt(1 + m[i]))"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("rows, length", [(4096, 16384), (768, 50000)])
+def test_what_columns_share_costs_little_beside_them(text: str, dtype: str, rows: int, length: int) -> None:
+    """Gradients of weights: a factor of the stream is at one place for a warp, and loaded once for rows of a thread."""
+    form, sizes = ra.derive_incremental(ra.parse(text)), {"i": length, "j": rows}
+    views = {"x": View.contiguous((length, rows)), "m": View.contiguous((length,))}
+    planned = plan(form, {"x": dtype, "m": "float32"}, views, H200)
+    assert planned.choice.schedule.column
+    _, lengths, walk = situation(form, {"x": dtype, "m": "float32"}, views)
+    cost = estimate(Case.of(planned.program, lengths, walk, H200), planned.choice.schedule)
+    least = sizes["i"] * sizes["j"] * (4 if dtype == "float32" else 2) / H200.reachable
+    assert cost.seconds <= 2.5 * least and cost.compute <= 1.5 * least
