@@ -19,7 +19,8 @@ from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.form import Form
 from redalg.graph.plan import Plan
 from redalg.language.spec import Spec
-from redalg.laws.infinities import FINITE, LEVELS, UNCHECKED, assuming, differences
+from redalg.laws.check import is_exact
+from redalg.laws.infinities import EXACT, FINITE, LEVELS, UNCHECKED, assuming, differences
 from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import check
 from redalg.proofs.document.errors import CertificateError
@@ -67,7 +68,8 @@ def derive_incremental(
                 return Form(spec, assuming(plan, UNCHECKED))
             more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
             if not more or max(more.values()) > LEVELS:
-                return Form(spec, assuming(plan, FINITE) if found or level else plan)
+                assumed = EXACT if "exact" in found.values() else FINITE
+                return Form(spec, assuming(plan, assumed) if found or level else plan)
             level |= more
             plan = replace(planned(level), assumptions=plan.assumptions)
 
@@ -139,7 +141,7 @@ def _verified(spec: Spec, plan: Plan) -> Plan:
         return plan
     except InternalError as found:
         wrong = found
-    assumed = assuming(plan, FINITE)
+    assumed = assuming(plan, EXACT if any(map(is_exact, spec.outputs.values())) else FINITE)
     try:
         verify_plan(spec, assumed)
         return assumed

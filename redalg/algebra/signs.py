@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from redalg.algebra.polynomial import may_be_complex
 from redalg.graph import node as g
@@ -73,13 +74,22 @@ class Bound:
 
 
 class Signs:
-    """Sign analysis with the order facts of the given stages (extrema over the cascade's axis)."""
+    """Sign analysis with the order facts of the given stages (extrema over the cascade's axis).
 
-    def __init__(self, stages: Iterable[Node]) -> None:
-        self.bounds = [b for s in stages for b in _bounds(s)]
+    `limits`: what tends to 0 at an infinity, as exp and 1/x do, may be 0.
+    """
+
+    def __init__(self, stages: Iterable[Node], limits: bool = False) -> None:
+        self.stages, self.limits = tuple(stages), limits
+        self.bounds = [b for s in self.stages for b in _bounds(s)]
         self._memo: dict[tuple[Node, Node | None], int] = {}
         self._settled: set[Node] = set()
         self._depth = 0  # of order facts used inside order facts: work is bounded, a sign stays unknown beyond
+
+    @cached_property
+    def at_infinities(self) -> Signs:
+        """The signs of values that may be infinite: conditions have no NaN that would tell of one."""
+        return self if self.limits else Signs(self.stages, limits=True)
 
     def of(self, node: Node, mask: Node | None = None) -> int:
         key = (node, mask)
@@ -160,6 +170,8 @@ class Signs:
         base, e = self.of(node.args[0], mask), node.args[1]
         if may_be_complex(node.args[0]):
             return ANY
+        if self.limits and base == POS and not (e.op == "const" and e.attr > 0):
+            return NONNEGATIVE
         if e.op == "const" and e.attr.denominator == 1:
             if e.attr.numerator % 2:
                 return base
@@ -195,7 +207,8 @@ class Signs:
         if fact is None:
             return NONNEGATIVE if node.is_boolean else ANY
         if fact.range:
-            return POS if fact.range == "positive" else NONNEGATIVE
+            vanishes = self.limits and 0 in fact.limits
+            return POS if fact.range == "positive" and not vanishes else NONNEGATIVE
         if fact.direction > 0 and (fact.strict or fact.parity == "odd") and fact.values.get(Fraction(0)) == 0:
             return self.of(node.args[0], mask)  # increasing through the origin
         if node.op == "floor":

@@ -115,6 +115,19 @@ def _terms(arg: Node, scale: Node) -> list[tuple[Node, Node]]:
     return [t for a in sums[0].args for t in _terms(Node("mul", (*rest, a)), scaled)]
 
 
+def is_exact(node: Node) -> bool:
+    """Whether a value is a position, a condition or a count: whatever happens to its elements, it is no NaN."""
+    if node.op == "reduce" and node.attr.kind not in _WHOLE:
+        return node.is_boolean or node.attr.kind in POSITIONS
+    if node.op == "const":
+        return bool(node.attr.denominator == 1)
+    if node.is_boolean or node.op in ("size", "index"):
+        return True
+    return node.op in _KEEPS_EXACT and all(map(is_exact, node.args[node.op == "where" :]))
+
+
+_WHOLE = frozenset({"sum", "prod", "max", "min"})
+_KEEPS_EXACT = frozenset({"reduce", "where", "add", "mul", "maximum", "minimum"})
 _CALCULATED = frozenset({"add", "mul", "pow", "maximum", "minimum"})
 
 
@@ -183,7 +196,7 @@ class Sample:
             if not scalars.finite(left) and not scalars.finite(right) and self._at_a_pole(scalars, at):
                 continue
             if not scalars.agree(left, right):
-                if self.partial and self._is_tied_by_infinity(scalars):
+                if self._is_excused(scalars):
                     continue
                 self.failed = (at, left, right)
                 return False
@@ -195,13 +208,13 @@ class Sample:
         root = self.pair.right
         return root.op == "reduce" and root.attr.kind in POSITIONS and bool(value == -1)
 
-    def _is_tied_by_infinity(self, scalars: Scalars) -> bool:
-        """Whether a position was taken among values that an infinite one has made alike: then a form has none."""
-        root = self.pair.right
-        if root.op != "reduce" or root.attr.kind not in POSITIONS:
+    def _is_excused(self, scalars: Scalars) -> bool:
+        """Whether stage values are assumed to be finite and are not, and the form cannot be NaN: of a position, a
+        condition or a count. An infinity or a NaN has made values alike, or comparisons false."""
+        if not self.partial or not is_exact(self.pair.right):
             return False
-        found = scalars.found(_CALCULATED)
-        return any(scalars.numbers.is_infinite(value) for value in found if not isinstance(value, bool))
+        found = (value for value in scalars.found(_CALCULATED) if not isinstance(value, bool))
+        return any(scalars.numbers.is_infinite(value) or scalars.numbers.is_nan(value) for value in found)
 
     def _comparable(self, scalars: Scalars, right: Any) -> bool:
         """Laws are about finite values; an output is also NaN exactly where the definition is."""

@@ -50,6 +50,7 @@ BESIDE = (
     *((which, sign, zeros) for which in (0, -1) for zeros in ZEROS for sign in (1, -1)),
 )  # oo·0 is NaN wherever it stands
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
+EXACT = (FINITE[0], f"{FINITE[1]}, but conditions and counts, which have no NaN, are what the form makes of it")
 UNCHECKED = (
     FINITE[0],
     "every element is finite; else NaN: to look at the form at infinities takes more than a budget of "
@@ -140,14 +141,17 @@ def _calculated(root: Node) -> set[Node]:
 def assuming(plan: Plan, assumption: tuple[str, str]) -> Plan:
     """The plan under one more named assumption."""
     known = dict(plan.assumptions)
-    return plan if assumption[0] in known else replace(plan, assumptions=(*plan.assumptions, assumption))
+    if known.get(assumption[0], FINITE[1]) != FINITE[1] or assumption[1] == known.get(assumption[0]):
+        return plan  # what says more stands
+    return replace(plan, assumptions=tuple((known | {assumption[0]: assumption[1]}).items()))
 
 
 # --- finding where they are needed -----------------------------------------------------------------------------------
 
 
 def differences(form: Form) -> dict[str, str]:
-    """Output -> "number" where the form is another number than the definition, else "nan" where it alone is NaN.
+    """Output -> "number" where the form is another number than the definition, "exact" where it is another condition or
+    count, which cannot be guarded; else "nan" where it alone is NaN.
 
     Raises: Exhausted where comparing them would take too many operations.
     """
@@ -176,7 +180,8 @@ def _compared(form: Form, over: Form, sizes: dict[str, int], cases: list[Any]) -
     except RedalgError:
         middle = len(cases) // 2
         halves = [_compared(form, over, sizes, part) for part in (cases[:middle], cases[middle:]) if middle]
-        return {name: max(h.get(name, "") for h in halves) for half in halves for name in half}  # "number" over "nan"
+        kinds = ("", "nan", "exact", "number")
+        return {name: max((h.get(name, "") for h in halves), key=kinds.index) for half in halves for name in half}
     for got in results:
         for name, value in got.items():
             kind = _difference(value, wanted[name], patterns, is_position(spec.outputs[name]))
@@ -331,7 +336,9 @@ def _difference(got: Any, wanted: Any, patterns: bool, position: bool) -> str | 
     a, b = np.asarray(got, dtype=float), np.asarray(wanted, dtype=float)
     if np.asarray(got).dtype.kind in "bi":  # a condition or a count has no NaN: it is said, and -1 is no position
         other = (a != b) & (a != -1)
-        return "number" if position and other.any() else "nan" if (a != b).any() else None
+        if position:
+            return "number" if other.any() else "nan" if (a != b).any() else None
+        return "exact" if (a != b).any() else None
     close = np.abs(a - b) <= 1e-6 * (1 + np.abs(b))
     same = (a == b) | (np.isnan(a) & np.isnan(b)) | close | (np.isfinite(a) & np.isfinite(b) & patterns)
     if same.all():

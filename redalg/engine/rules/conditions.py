@@ -75,7 +75,7 @@ class Conditions:
     def _beside(self, c: Node) -> Beside | None:
         """A comparison that an extremum over the elements leaves open."""
         gap = g.sub(c.args[1], c.args[0])
-        s = self.signs.of(gap)
+        s = self.signs.at_infinities.of(gap)
         pair = None if c.args[0] is c.args[1] or _decide(c.op, s) is not None else self._tie(gap)
         if pair is None:
             return None
@@ -90,7 +90,7 @@ class Conditions:
         if a is b:
             return self._number(c)
         gap = g.sub(b, a)  # lt: gap > 0, le: gap >= 0, eq: gap == 0
-        s = self.signs.of(gap)
+        s = self.signs.at_infinities.of(gap)
         verdict = _decide(c.op, s)
         if verdict is not None:
             self.trace.rule("a comparison is decided by an order fact")
