@@ -22,6 +22,7 @@ from redalg.graph.functions import EXACT
 from redalg.graph.node import UNARY, Node, leaves, state, substitute, walk
 from redalg.graph.operators import Custom, Position, Quantifier, TopK
 from redalg.graph.plan import Obligation, PassPlan, Plan, Slot
+from redalg.groups.grouped import Grouped
 from redalg.language.sympy_bridge import to_sympy
 from redalg.laws.laws import obligations
 from redalg.run import Run
@@ -250,6 +251,19 @@ class Form(Shown):
     def from_arrow(self, batch: Any) -> Accumulator:
         """The accumulator of a row that `Accumulator.to_arrow` made. Raises: RedalgError as `from_bytes`."""
         return portable.from_arrow(self, batch)
+
+    def grouped(self, **bound: Any) -> Grouped:
+        """An empty streaming state per key: ``update(by=keys, x=…)``, ``merge``, ``result()`` with an axis of groups.
+
+        Tensors without the streamed axis are bound here, and shared by all groups.
+
+        >>> import redalg as ra
+        >>> groups = ra.derive_incremental(ra.parse("return y = max[j](x[j])")).grouped()
+        >>> groups.update(by=[7, 3, 7], x=[1.0, 2.0, 4.0])
+        >>> groups.result()
+        (array([7, 3]), array([4., 2.]))
+        """
+        return Grouped(self, bound)
 
     def compile(
         self,

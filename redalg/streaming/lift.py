@@ -154,29 +154,46 @@ class Engine:
 
     def lift_rows(self, block: Stretch) -> State:
         """One state for every index of the first streamed axis, as a batch. Raises Overflow if one needs more range."""
-        program, n = self.program, block.inner
-        if self.wide is not None and self._coarse(block):
+        if self.coarse(block):
             raise Overflow
+        found = self.lift_each(block)
+        if self.overflowing(found, block).any():
+            raise Overflow
+        for name in self.program.placed:
+            x = found.parts[name]
+            at = (block.start + np.arange(block.length)).reshape(-1, *[1] * (x.ndim - 1)) * block.inner
+            found.parts[name] = np.where(x < 0, x, x + at)
+        return replace(found, parts=self._with_aliases(found.parts))
+
+    def lift_each(self, block: Stretch) -> State:
+        """The same with positions that begin at 0 in every row, and whatever overflows."""
+        program, n = self.program, block.inner
         extra: dict[str, Any] = {}
         if program.means and len(block.axis) > 1:
             starts = block.first(block.axis[1:]).run(program.first_rows, 1)
             extra = {start_name(a): x[0, ...] for a, x in zip(program.means, starts, strict=True)}
         arrays = [x[0, ...] for x in block.run(program.rows, n, extra)]
-        parts = dict(zip(program.arrays, arrays, strict=True))
-        for name in program.placed:
-            x = parts[name]
-            at = (block.start + np.arange(block.length)).reshape(-1, *[1] * (x.ndim - 1)) * n
-            parts[name] = np.where(x < 0, x, x + at)
-        parts |= {anchor: parts[part] for anchor, part in program.aliases.items()}
-        if self.wide is not None and any(not all_finite(parts[name]) for name in program.sums):
-            self._check_rows(parts, block)
+        parts = self._with_aliases(dict(zip(program.arrays, arrays, strict=True)))
         return State(n, parts, {name: np.zeros(parts[name].shape, parts[name].dtype) for name in program.sums})
 
-    def _check_rows(self, parts: dict[str, Array], block: Stretch) -> None:
-        for k in range(block.length):
-            one = State(1, {name: x[k : k + 1] for name, x in parts.items()})
-            if self._overflows(one, block.cut(block.axis[0], k, k + 1)):
-                raise Overflow
+    def _with_aliases(self, parts: dict[str, Array]) -> dict[str, Array]:
+        return parts | {anchor: parts[part] for anchor, part in self.program.aliases.items()}
+
+    def coarse(self, block: Stretch) -> bool:
+        """Whether a block has to be lifted with a larger range, because floats would round its integers."""
+        return self.wide is not None and self._coarse(block)
+
+    def overflowing(self, state: State, block: Stretch) -> Array:
+        """The rows of a batch in which some sum is not finite although everything it was made of is."""
+        found = np.zeros(block.length, dtype=bool)
+        if self.wide is None:
+            return found
+        for name, (axes, read) in self.program.reads.items():
+            x = state.parts[name]
+            if not all_finite(x):
+                bad = ~np.isfinite(x) & _sound((block.axis[0], *axes), read, block, x.shape)
+                found |= bad.reshape(len(x), -1).any(axis=1)
+        return found
 
     def _overflows(self, state: State, block: Stretch) -> bool:
         """Whether some sum is not finite although everything it was made of is."""

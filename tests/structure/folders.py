@@ -8,7 +8,7 @@ ORDER = """
 redalg._moved redalg._hooks redalg.shown redalg.graph.functions redalg.text.words redalg.errors
 redalg.graph redalg.text redalg.language redalg.numeric redalg.algebra redalg.laws
 redalg.engine.rules redalg.engine.anchors redalg.engine redalg.verdicts
-redalg.explain redalg.source redalg.streaming.tapes redalg.streaming redalg.encoding
+redalg.explain redalg.source redalg.streaming.tapes redalg.streaming redalg.encoding redalg.groups
 redalg.proofs.document redalg.proofs.numbers redalg.proofs.falsification redalg.proofs.checker redalg.proofs.refusals
 redalg.proofs.certificate redalg.proofs.smt redalg.proofs.gallina redalg.proofs.audits redalg.proofs
 redalg.certify

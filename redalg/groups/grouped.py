@@ -1,0 +1,183 @@
+"""`Grouped`: the streaming states of a form for many groups at once, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.groups.keys import Keys, as_array, factorised
+from redalg.groups.singly import Singly
+from redalg.groups.vectorised import Vectorised
+from redalg.numeric.binding import Bound
+from redalg.streaming import checks, results
+from redalg.streaming.accumulator import Accumulator
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+UPDATE, MERGE, RESULT = "Grouped.update", "Grouped.merge", "Grouped.result"
+
+
+class Grouped:
+    """One streaming state per key: fed in chunks with a column of keys, merged by key, read for all groups at once.
+
+    `arrays` are the tensors without the streamed axis; all groups share them. The stream of a group is its rows in the
+    order they came; ``a.merge(b)`` lets b's rows follow a's, group by group. Groups of equal length in a chunk are
+    reduced together, and states of equal counts are combined together, as arrays with a leading axis of groups. Forms
+    of several passes and forms whose bodies read ``index`` of the axis have one accumulator per key instead, which
+    `repr` and `explain` say. Single groups leave the arrays where sums need a larger exponent range.
+
+    Keys are integers or anything hashable, one per row. Keys that Python calls equal are one (1 and 1.0, 0.0 and -0.0,
+    integers of any width); None is a key; all NaN are one key, also inside tuples. No row is dropped.
+
+    `update` and `merge` complete or leave everything as it was. Pickles. Not thread-safe.
+
+    Raises: RedalgError for arrays that do not fit the spec or what came before, and for keys without a hash.
+
+    >>> import redalg as ra
+    >>> x = ra.tensors("x[j]")
+    >>> groups = ra.derive_incremental(ra.Spec(v=ra.var(x, "j"))).grouped()
+    >>> groups.update(by=["b", "a", "b"], x=[1.0, 5.0, 2.0])
+    >>> groups.update(by=["a", "c"], x=[7.0, 0.0])
+    >>> keys, v = groups.result()
+    >>> keys.tolist(), v.tolist()
+    (['b', 'a', 'c'], [0.25, 1.0, 0.0])
+    >>> groups
+    <Grouped of v, 3 groups, 5 rows, vectorised over groups>
+    """
+
+    def __init__(self, form: Form, arrays: Mapping[str, Any]) -> None:
+        self.form = form
+        self._like = Accumulator(form, arrays)  # what fits: bound tensors, sizes, dtypes; it is fed chunks of length 0
+        self._keys, self._rows = Keys(), 0
+        self._why = _not_vectorised(self._like)
+        self._states: Vectorised | Singly = Singly(form, arrays) if self._why else Vectorised()
+
+    def update(self, *, by: Any, **chunks: Any) -> None:
+        """Take in rows: a key for each in `by`, and one array for every tensor with the streamed axis."""
+        like = self._like.copy()
+        found = checks.chunk(like._layout, like._now, chunks, UPDATE)
+        _learn(like, found)
+        groups = factorised(by, found.sizes[like._layout.axis[0]])
+        first = groups.order[groups.starts[:-1]]
+        keys, numbers = self._keys.extended(groups.keys, first)
+        with np.errstate(all="ignore"):
+            commit = self._states.updated(like, found, groups, numbers, keys.count)
+        commit()
+        self._like, self._keys = like, keys
+        self._rows += len(groups.order)
+
+    def merge(self, other: Grouped) -> Self:
+        """Take in another's rows, in place, after those of the same keys here; `other` is left untouched.
+
+        Returns: this one.
+        """
+        if not isinstance(other, Grouped):
+            fix = "merge form.grouped(...)"
+            raise RedalgError(f"a {type(other).__name__}", MERGE, "it is no accumulator by group", fix)
+        like = self._like.copy().merge(other._like)
+        theirs = other._keys.listed()
+        keys, numbers = self._keys.extended(theirs, np.arange(len(theirs)))
+        with np.errstate(all="ignore"):
+            commit = self._states.merged(like, other._states, numbers, keys.count)
+        commit()
+        self._like, self._keys = like, keys
+        self._rows += other._rows
+        return self
+
+    def __add__(self, other: object) -> Grouped:
+        """A new one with the rows of both, this one's first."""
+        return self.copy().merge(other) if isinstance(other, Grouped) else NotImplemented
+
+    def __radd__(self, other: object) -> Grouped:
+        """0 + a is a copy of a, so that `sum` adds them."""
+        return self.copy() if type(other) is int and other == 0 else NotImplemented
+
+    def next_pass(self) -> None:
+        """Go on to the next pass of a plan, for all groups: the same rows are fed again, in any chunks."""
+        if not isinstance(self._states, Singly):
+            why = "the plan has 1 pass, and this is the last"
+            raise RedalgError("a further pass", "Grouped.next_pass", why, "call result()")
+        self._states.next_pass()
+
+    def result(self, sort: bool = False) -> tuple[np.ndarray, Any]:
+        """The keys, and what the form gives for each group, with a leading axis of groups.
+
+        Keys are int64, float64 or bool where all are of that kind, else objects; in order of first appearance, or
+        sorted (NaN, NaT and None last). One output gives its array, several a dict, as `Accumulator.result` does.
+
+        Raises: RedalgError for keys without an order, and where every output keeps the streamed axis.
+        """
+        like = self._like
+        wanted = [o for o in like._layout.plan.outputs if not o.keeps_axis]
+        if not wanted:
+            why, fix = "every output keeps the streamed axis", "form.accumulator() for each group, and its apply"
+            raise RedalgError("a result by group", RESULT, why, fix)
+        order = self._keys.order() if sort else np.arange(self._keys.count)
+        keys = as_array(self._keys.listed())[order]
+        names = [o.name for o in wanted]
+        if self._keys.count:
+            with np.errstate(all="ignore"):
+                values = self._states.values(like, order, names)
+        else:
+            nothing = results.totals(like)
+            found = nothing if isinstance(nothing, dict) else {names[0]: nothing}
+            values = {name: np.zeros((0, *np.shape(found[name])), np.asarray(found[name]).dtype) for name in names}
+        origin = like._now.origin or like._bound.origin
+        restored = {name: origin.restore(x) for name, x in values.items()}
+        return keys, next(iter(restored.values())) if len(self.form.spec.outputs) == 1 else restored
+
+    def copy(self) -> Grouped:
+        """An independent one with the same states."""
+        twin = object.__new__(Grouped)
+        twin.__dict__.update(self.__dict__)
+        twin._states = self._states.copy()
+        return twin
+
+    __copy__ = copy
+
+    def __len__(self) -> int:
+        """The number of groups."""
+        return self._keys.count
+
+    @property
+    def count(self) -> int:
+        """Rows seen, over all passes and groups."""
+        return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the states of all groups; not those of keys and bound tensors."""
+        return self._states.nbytes
+
+    def explain(self) -> str:
+        """How the states of the groups are held and advanced."""
+        if self._why:
+            return f"{len(self)} groups, one accumulator per key: {self._why}."
+        apart = len(self._states.store.apart) if isinstance(self._states, Vectorised) else 0
+        also = f" {apart} groups are held one by one: they need a larger exponent range." if apart else ""
+        return f"{len(self)} groups, {self.nbytes} bytes: states are arrays with a leading axis of groups.{also}"
+
+    def __repr__(self) -> str:
+        how = f"one accumulator per key ({self._why})" if self._why else "vectorised over groups"
+        return f"<Grouped of {', '.join(self.form.spec.outputs)}, {len(self)} groups, {self._rows} rows, {how}>"
+
+
+def _not_vectorised(like: Accumulator) -> str:
+    """Why states cannot be arrays over groups; empty if they can."""
+    layout = like._layout
+    if layout.passes > 1:
+        return f"the plan has {layout.passes} passes"
+    return f"a body reads index({layout.axis[0]!r})" if layout.positional else ""
+
+
+def _learn(like: Accumulator, found: Bound) -> None:
+    """The lengths, dtypes and kind of arrays of a chunk, for those to come."""
+    now, first = like._now, like._layout.axis[0]
+    sizes = {**now.sizes, **{axis: n for axis, n in found.sizes.items() if axis != first}}
+    dtypes = now.dtypes or (found.dtypes if found.sizes[first] else None)
+    like._now = replace(now, sizes=sizes, dtypes=dtypes, origin=now.origin or checks.origin_of(found))

@@ -1,0 +1,177 @@
+"""States as arrays over groups: lifted by groups of equal length, combined by groups of equal counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from redalg.graph.plan import COUNT, given
+from redalg.groups.keys import Groups
+from redalg.groups.plan import GroupedPlan
+from redalg.groups.store import Part, Store
+from redalg.numeric.binding import Bound
+from redalg.numeric.definition import finished, with_empty
+from redalg.numeric.integers import LARGEST
+from redalg.streaming import results
+from redalg.streaming.accumulator import Accumulator
+from redalg.streaming.lift import BLOCK_ELEMENTS, Engine, Stretch, engine_of
+from redalg.streaming.machine import Finale, Machine
+from redalg.streaming.pieces import reach, shifted
+from redalg.streaming.state import State
+from redalg.streaming.tapes.tape import Array, length_of
+
+Commit = Callable[[], None]
+
+
+class Vectorised:
+    """The states of all groups in one `Store`."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+
+    def copy(self) -> Vectorised:
+        twin = Vectorised()
+        twin.store = self.store.copy()
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        return self.store.nbytes
+
+    def updated(self, like: Accumulator, found: Bound, groups: Groups, numbers: Array, count: int) -> Commit:
+        """What takes in the rows of a chunk; everything that may be refused is computed before."""
+        if not len(groups.order):
+            return lambda: None
+        reading = _Reading(like)
+        fresh = list(_lifted(reading, {**reading.params, **given(found.arrays)}, groups, numbers))
+        return self._joined(reading, fresh, count)
+
+    def merged(self, like: Accumulator, other: Vectorised | Any, numbers: Array, count: int) -> Commit:
+        """The same for the states of other groups, which have these numbers here."""
+        if not len(other.store):
+            return lambda: None
+        reading = _Reading(like)
+        theirs = other.store.batches(reading.engine, np.arange(len(other.store)))
+        return self._joined(reading, [Part(numbers[held], state) for held, state in theirs], count)
+
+    def _joined(self, reading: _Reading, fresh: Sequence[Part], count: int) -> Commit:
+        after = self.store.joined(reading.engine, fresh)
+        reading.check(after)
+        return lambda: self.store.put(reading.engine, count, after)
+
+    def values(self, like: Accumulator, order: Array, names: Sequence[str]) -> dict[str, Array]:
+        """The outputs of these groups, in this order."""
+        reading, place = _Reading(like), np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        outs: dict[str, Array] = {}
+        for numbers, state in self.store.batches(reading.engine, order):
+            found = reading.values(state, len(numbers))
+            for name in names:
+                if name not in outs:
+                    outs[name] = np.empty((len(order), *found[name].shape[1:]), found[name].dtype)
+                outs[name][place[numbers]] = found[name]
+        return outs
+
+    def next_pass(self) -> None:
+        raise AssertionError("a plan of one pass has no other")
+
+
+class _Reading:
+    """The engine of a form along groups, for what an accumulator like it has bound and seen."""
+
+    def __init__(self, like: Accumulator) -> None:
+        spec, layout = like.form.spec, like._layout
+        dtypes = {**like._bound.dtypes, **(like._now.dtypes or {})}
+        self.plan = GroupedPlan.of(layout, [*spec.axes, *(d.name for d in spec.tensors)])
+        self.machine: Machine = self.plan.machine(dtypes, results.real_dtype(spec, dtypes), spec.axes)
+        self.params: Mapping[str, Any] = given(like._bound.arrays)
+        self.engine: Engine = engine_of(self.machine, 0, self.params)
+        self.sizes, self.dtypes = like._now.sizes, results.output_dtypes(like)
+
+    def check(self, after: Sequence[Part]) -> None:
+        """Raises: RedalgError where an integer result leaves int64."""
+        finals = [o.value for o in self.machine.plan.outputs]
+        held = LARGEST if all(value.op == "state" for value in finals) else 1 << 8
+        if any(self.dtypes[o.name].kind == "i" for o in self.machine.plan.outputs):
+            for numbers, state in after:
+                if reach(state) > held:
+                    self.values(state, len(numbers))
+
+    def values(self, state: State, groups: int) -> dict[str, Array]:
+        source = self.machine.wide if state.wide else self.machine
+        assert source is not None
+        env = {**self.params, **state.parts, COUNT.attr.name: state.n}
+        return _finished(source.totals, source.totals.tape.run(env, self.sizes), self.dtypes, groups)
+
+    def at_once(self, stretch: Stretch) -> int:
+        """Groups of this length that are lifted together, so that temporaries are bounded; 0: one is too long."""
+        sizes, program = stretch.sizes, self.engine.program
+        held = [int(np.prod([length_of(a, sizes) for a in axes], dtype=np.int64)) for axes in program.part_axes]
+        largest = max(1, program.rows.extent(sizes, self.plan.group), program.block.extent(sizes, self.plan.group))
+        if largest > BLOCK_ELEMENTS and stretch.sizes[stretch.axis[1]] > 1:
+            return 0
+        return max(1, BLOCK_ELEMENTS // max(largest, *held, 1))
+
+
+def _lifted(reading: _Reading, arrays: Mapping[str, Any], groups: Groups, numbers: Array) -> Iterator[Part]:
+    lengths, starts = groups.lengths, groups.starts
+    cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), len(lengths)]
+    group, first = reading.plan.plan.axis[:2]
+    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+        like = Stretch({}, {}, {**reading.sizes, group: 1, first: int(lengths[low])}, reading.plan.plan.axis, 0)
+        step = reading.at_once(like)
+        for a in range(low, high, step or 1):
+            b = min(a + (step or 1), high)
+            rows = groups.order[starts[a] : starts[b]]
+            if step:
+                block = reading.plan.stretch(arrays, reading.sizes, rows, b - a)
+                yield from _batch(reading.engine, block, numbers[a:b])
+            else:
+                yield Part(numbers[a:b], _long(reading, arrays, rows))
+
+
+def _batch(engine: Engine, block: Stretch, numbers: Array) -> Iterator[Part]:
+    """The states of groups of one length; those that need more range one by one."""
+    alone = np.ones(len(numbers), bool)
+    if not engine.coarse(block):
+        state = engine.lift_each(block)
+        alone = engine.overflowing(state, block)
+        if not alone.any():
+            yield Part(numbers, state)
+            return
+        some = np.flatnonzero(~alone)
+        if len(some):
+            yield Part(numbers[some], state.map(lambda x: x[some]))
+    for k in np.flatnonzero(alone).tolist():
+        yield Part(numbers[k : k + 1], engine.lift(replace(block.cut(block.axis[0], k, k + 1), start=0)))
+
+
+def _long(reading: _Reading, arrays: Mapping[str, Any], rows: Array) -> State:
+    """The state of one long group, piece by piece."""
+    engine, state = reading.engine, None
+    group, first = reading.plan.plan.axis[:2]
+    sizes = {**reading.sizes, group: 1, first: 1}
+    per_row = max(1, engine.program.block.extent(sizes, group))
+    length = max(1, BLOCK_ELEMENTS // per_row)
+    for low in range(0, len(rows), length):
+        piece = engine.lift(reading.plan.stretch(arrays, reading.sizes, rows[low : low + length], 1))
+        state = engine.combine(state, shifted(engine, piece, state.n if state else 0))
+    assert state is not None
+    return state
+
+
+def _finished(finale: Finale, values: list[Array], dtypes: Mapping[str, Any], groups: int) -> dict[str, Array]:
+    """`Finale.finished` for a batch: the results have a leading axis of groups."""
+    masked = dict(zip(finale.conditions, values[len(finale.outputs) :], strict=True))
+    found = {}
+    for o, value in zip(finale.outputs, values, strict=False):
+        shape = (groups, *value.shape[1:])
+        result = finished(np.broadcast_to(value, shape), np.dtype(dtypes[o.name]))
+        if o.name in masked:
+            place = tuple(slice(None) if varies else None for varies in finale.conditions[o.name])
+            result = with_empty(result, masked[o.name][(slice(None), *place)], o.empty, o.name)
+        found[o.name] = result
+    return found
