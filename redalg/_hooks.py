@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redalg.adapters.collective import Collective
     from redalg.adapters.jax_op import JaxOp
     from redalg.adapters.torch_op import TorchOp
     from redalg.errors import NotDecomposable
@@ -138,6 +139,12 @@ def jax_op(form: Form) -> JaxOp:
     from redalg.adapters.jax_op import jax_op
 
     return jax_op(form)
+
+
+def collective(form: Form, group: Any, options: dict[str, Any]) -> Collective:
+    from redalg.adapters.collective import collective
+
+    return collective(form, group, **options)
 
 
 def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:

@@ -30,6 +30,8 @@ from redalg.shown import Shown
 from redalg.streaming import Accumulator
 
 if TYPE_CHECKING:
+    from redalg.adapters.collective import Collective
+    from redalg.adapters.collective_links import Links
     from redalg.adapters.jax_op import JaxOp
     from redalg.adapters.torch_op import TorchOp
     from redalg.language.spec import Spec
@@ -329,6 +331,31 @@ class Form(Shown):
         [[0.25, -0.25]]
         """
         return _hooks.jax_op(self)
+
+    def collective(
+        self,
+        group: Any = None,
+        *,
+        way: str | None = None,
+        deterministic: bool = False,
+        links: Links | None = None,
+    ) -> Collective:
+        """The form over the ranks of a `torch.distributed` group: ``form.collective()(x=local_part)``.
+
+        Parts may differ in length and be empty; they lie in the order of ranks, or at ``start=``. Every rank gets the
+        outputs without the streamed axis for the whole, and those that keep it for its own part, in the dtypes of a
+        run on the whole. States are merged by all-reduce (`way` "reduce") or by an all-gather merged in the order of
+        positions ("gather"); `links`, a model of latency and bytes, chooses, and `.explain()` says which and why.
+        ``deterministic=True`` gathers: the same parts give the same bits.
+
+        Raises: RedalgError without PyTorch or a process group, and for a form without a streamed axis; a call raises
+        it on every rank where calls differ or one of them is refused.
+
+        >>> import redalg as ra
+        >>> merge = ra.derive_incremental(ra.catalog["attention"]).collective()                 # doctest: +SKIP
+        >>> merge(Q=queries, K=keys_of_this_rank, V=values_of_this_rank)                        # doctest: +SKIP
+        """
+        return _hooks.collective(self, group, {"way": way, "deterministic": deterministic, "links": links})
 
     def _best_target(self) -> str:
         """A GPU if one can be used, else generated code for the CPU; NumPy for complex numbers."""

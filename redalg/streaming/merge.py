@@ -72,7 +72,7 @@ def combination(
     real: Any,
 ) -> Tape:
     """The function `name` of two states, of `careful` (whether it raises Overflow) and of parameters by their keys."""
-    text = _Combination(anchors, real)
+    text = Combination(anchors, real)
     for part in held:
         x = local(part)
         text.out(f'{x}_a, {x}_b = a.parts["{part}"], b.parts["{part}"]')
@@ -93,7 +93,7 @@ def combination(
     return Tape(function, keys, (), (), (), tuple(text.calls), real)
 
 
-class _Combination:
+class Combination:
     def __init__(self, anchors: Mapping[str, Anchor], real: Any) -> None:
         self.anchors, self.real = anchors, real
         self.out = Builder()

@@ -1,0 +1,276 @@
+"""A form over the ranks of a process group: each folds its part, the states are merged, every rank has the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from redalg.adapters.collective_channel import WHERE, Channel, Part, agreed, array_digest, digest, guarded
+from redalg.adapters.collective_links import GLOO, NCCL, Links
+from redalg.adapters.collective_states import Reduction, Shape, gather, hindrance, merged
+from redalg.adapters.operands import own_tensors
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.numeric.binding import with_readings
+from redalg.streaming import checks
+from redalg.streaming.accumulator import Accumulator
+from redalg.streaming.machine import Machine
+from redalg.streaming.pieces import Single
+from redalg.streaming.run import run_numpy
+from redalg.streaming.snapshot import Layout
+from redalg.streaming.span import Span
+from redalg.streaming.state import State
+
+WAYS = ("reduce", "gather")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How the states of one pass were merged: `way`, why, the bytes of each way and what the model predicts."""
+
+    way: str
+    why: str
+    ranks: int
+    state_bytes: int
+    reduce_bytes: tuple[int, int] | None
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{way} {s * 1e6:.0f} µs" for way, s in self.seconds.items())
+        sent = f"{self.state_bytes} bytes of state from each of {self.ranks} ranks"
+        if self.reduce_bytes is not None:
+            sent += f", or {' + '.join(map(str, filter(None, self.reduce_bytes)))} bytes all-reduced"
+        return f"{self.way}: {self.why}; {sent}; predicted: {times}"
+
+
+class Collective:
+    """``form.collective(group)(x=local_part)``: what ``form.compile()(x=whole)`` gives, of parts that ranks hold.
+
+    The parts lie one after the other in the order of ranks, or at ``start=`` (positions along the axis, on all ranks or
+    on none; gaps count as nothing). They may differ in length and be empty. Tensors without the streamed axis are the
+    same on all ranks. Every rank gets the outputs without the axis for the whole, and the outputs that keep the axis
+    for its own part. Dtypes are those of a run on the whole.
+
+    Each pass of a plan is a fold of the local part and one merge of states, in one of two ways. *gather*: all-gather of
+    the states, merged in the order of positions; any monoid, equal bits in every run. *reduce*: MAX of extrema and SUM
+    of centres, each state carried to the anchors of all, SUM of the rest; where every slot is a sum or an extremum. A
+    model of latency and bytes (`Links`) chooses the faster one; `way=` or ``deterministic=True`` (gather) decides.
+    A reduction that is not finite, or leaves its dtype, is done again as a gather, by all ranks.
+
+    Raises: RedalgError, on every rank, where ranks differ in form, dtypes, lengths of other axes or in the tensors
+    without the axis, where one refuses its arguments, and where parts overlap. What torch.distributed raises (a rank
+    that died, a time limit) is passed on.
+
+    >>> merge = ra.derive_incremental(ra.catalog["variance"]).collective()                   # doctest: +SKIP
+    >>> merge(x=rows_of_this_rank)                                                           # doctest: +SKIP
+    """
+
+    def __init__(self, form: Form, group: Any, way: str | None, deterministic: bool, links: Links | None) -> None:
+        self.form = form
+        self.layout = Layout.of(form.spec, form.plan)
+        if not self.layout.axis:
+            why = "its outputs are maps without a reduction, so ranks have nothing to merge"
+            raise RedalgError("a collective of this form", "form.collective", why, "form.compile() on every rank")
+        _check_readings(self.layout)
+        if way not in (None, *WAYS):
+            raise RedalgError(f"way={way!r}", "form.collective", f"the ways are {', '.join(WAYS)}", 'way="gather"')
+        if deterministic and way == "reduce":
+            why = "the order of an all-reduce is not ours"
+            raise RedalgError('way="reduce" with deterministic=True', "form.collective", why, "leave one of them out")
+        self.way = "gather" if deterministic else way
+        self.deterministic = deterministic
+        self.channel = Channel(group)
+        self.links = links or (NCCL if "nccl" in self.channel.backend else GLOO)
+        self.choices: tuple[Choice, ...] = ()  # of the last call, one for every pass
+
+    def __call__(self, *given: Any, start: int | None = None, **named: Any) -> Any:
+        call, error = guarded(lambda: _Call(self, given, named, start))
+        parts = agreed(self.channel, None if error is not None else call.part)
+        if error is not None:
+            raise error
+        found: Any = call.run(parts)
+        return found
+
+    def explain(self) -> str:
+        """Which way each pass of the last call took, and why; before a call, what decides."""
+        head = f"{len(self.form.plan.passes)} round(s) of {self.channel.ranks} ranks over {self.channel.backend}"
+        if not self.choices:
+            asked = f"always {self.way}" if self.way else f"the faster way by the model {self.links.name!r}"
+            return f"{head}; {asked}; nothing was called yet"
+        return "\n".join([head, *(f"pass {k}: {choice}" for k, choice in enumerate(self.choices, 1))])
+
+    def __repr__(self) -> str:
+        return f"<Collective of {', '.join(self.form.spec.outputs)} over {self.channel.ranks} ranks>"
+
+    def choice(self, shape: Shape) -> Choice:
+        """How states of this shape are merged. Raises: RedalgError where ``way="reduce"`` is asked for in vain."""
+        why_not, ranks = hindrance(shape.program), self.channel.ranks
+        seconds = {"gather": self.links.gather_seconds(shape.nbytes, ranks)}
+        if why_not is not None:
+            if self.way == "reduce":
+                raise RedalgError('way="reduce"', "form.collective", why_not, 'way="gather"')
+            return Choice("gather", why_not, ranks, shape.nbytes, None, seconds)
+        sent = Reduction(shape).nbytes
+        seconds["reduce"] = self.links.reduce_seconds(*sent, ranks)
+        way, why = self.links.choose(*sent, shape.nbytes, ranks), f"the faster by the model {self.links.name!r}"
+        if self.way is not None:
+            way, why = self.way, "deterministic=True" if self.deterministic else "way= asks for it"
+        return Choice(way, why, ranks, shape.nbytes, sent, seconds)
+
+
+class _Call:
+    """One call on one rank: its arguments validated, then pass after pass."""
+
+    def __init__(
+        self, collective: Collective, given: tuple[Any, ...], named: Mapping[str, Any], start: int | None
+    ) -> None:
+        self.collective, self.form, self.layout = collective, collective.form, collective.layout
+        self.arrays = _arguments(self.form, given, named)
+        arrays = with_readings(self.form.spec.tensors, self.arrays)
+        chunks = {n: x for n, x in arrays.items() if n in self.layout.names}
+        fixed = {n: x for n, x in arrays.items() if n not in self.layout.names}
+        given_start = checks.start(start)
+        self.chunks = chunks
+        self.acc = Accumulator(self.form, fixed, start=given_start or 0)
+        self.found = checks.chunk(self.layout, self.acc._now, chunks, WHERE)
+        length = self.found.sizes[self.layout.axis[0]] * self.layout.inner(self.found.sizes)
+        self.part = Part(self._topics(given_start), length, given_start)
+
+    def _topics(self, start: int | None) -> tuple[int, ...]:
+        found, bound, first = self.found, self.acc._bound, self.layout.axis[0]
+        sizes = sorted((axis, n) for axis, n in found.sizes.items() if axis != first)
+        dtypes = {name: _word(dtype) for name, dtype in sorted({**bound.dtypes, **found.dtypes}.items())}
+        values = sorted((name, array_digest(x)) for name, x in bound.arrays.items())
+        c = self.collective
+        options = (c.way, c.deterministic, c.links)
+        return (_identity(self.form), digest(options), digest(dtypes), digest(sizes), digest(values), start is None)
+
+    def run(self, parts: list[Part]) -> Any:
+        """The results. Raises: RedalgError on all ranks alike, or this rank's own error after the others know of it."""
+        spans = _spans(self.layout, parts)
+        if not any(part.length for part in parts):
+            return run_numpy(self.form, self.arrays)
+        order = sorted(range(len(parts)), key=lambda r: (spans[r].start, parts[r].length, r))
+        self.collective.choices = ()
+        rank, total = self.collective.channel.rank, sum(part.length for part in parts)
+        whole = Span.at(0)
+        for r in order:
+            whole = whole.joined(spans[r])
+        begin = spans[rank].start
+        for number in range(self.layout.passes):
+            _, error = guarded(partial(self._fold, number, begin))
+            self._merge(number, order, error, replace(whole, placed=True), total)
+        return self._results(begin)
+
+    def _fold(self, number: int, begin: int) -> None:
+        now = self.acc._now
+        if number:
+            self.acc.next_pass(start=begin)
+        else:
+            self.acc._now = replace(now, span=Span.at(begin))
+        self.acc.update(**self.chunks)
+
+    def _merge(self, number: int, order: list[int], error: Exception | None, whole: Span, total: int) -> None:
+        c, acc = self.collective, self.acc
+        acc._now = replace(acc._now, dtypes=self.found.dtypes)
+        machine: Machine = acc._machine(acc._now.dtypes)
+        engine = acc._engine(machine)
+        shape = Shape(machine.program(number), {**self.found.sizes, **acc._now.sizes})
+        choice = c.choice(shape)
+        mine = acc._now.pieces.total(engine) if error is None and not acc._now.pieces.empty else None
+        state: State | None = None
+        if choice.way == "reduce":
+            state = Reduction(shape).run(c.channel, engine, mine, error, total)
+            if state is None:
+                choice = replace(choice, way="gather", why="the reduction was not finite, or not in the plan's dtypes")
+        if choice.way == "gather":
+            states = gather(c.channel, shape, mine, error)
+            with np.errstate(all="ignore"):
+                state = merged(engine, states, order)
+        c.choices = (*c.choices, choice)
+        acc._now = acc._readable(replace(acc._now, pieces=Single(state), span=whole))
+
+    def _results(self, begin: int) -> Any:
+        outputs = self.layout.plan.outputs
+        found: dict[str, Any] = {}
+        if not all(o.keeps_axis for o in outputs):
+            found |= self._named(self.acc.result())
+        if any(o.keeps_axis for o in outputs):
+            found |= self._named(self.acc.apply(start=begin, **self.chunks))
+        names = list(self.form.spec.outputs)
+        return found[names[0]] if len(names) == 1 else {name: found[name] for name in names}
+
+    def _named(self, value: Any) -> dict[str, Any]:
+        return value if isinstance(value, dict) else {next(iter(self.form.spec.outputs)): value}
+
+
+def _arguments(form: Form, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays by name: one alone may be passed by place."""
+    if not given:
+        return dict(named)
+    own = own_tensors(form.spec)
+    if len(given) > 1 or len(own) > 1 or named:
+        why = f"the spec reads {', '.join(map(str, own))}"
+        raise RedalgError(f"{len(given)} arrays without a name", WHERE, why, "pass them by name")
+    return {own[0].name: given[0]}
+
+
+def _check_readings(layout: Layout) -> None:
+    """Raises: RedalgError for a tensor that is both streamed and read as a whole: no rank has the whole."""
+    parts = {d.array or d.name: d for d in layout.streamed}
+    for d in layout.fixed:
+        other = parts.get(d.array or d.name)
+        if other is not None:
+            why = f"it is read as {other}, of which a rank has a part, and as {d}, which would be the whole"
+            fix = "give the two readings tensors of their own"
+            raise RedalgError(f"the tensor {d.array or d.name}", "form.collective", why, fix)
+
+
+def _identity(form: Form) -> int:
+    """A digest of the spec and of what the states of its plan are."""
+    passes = [
+        (
+            [(a.name, a.policy, a.axes) for a in p.anchors],
+            [(s.name, s.kind, s.average, s.axes) for s in p.slots],
+            p.order,
+        )
+        for p in form.plan.passes
+    ]
+    return digest(form.spec.digest, form.plan.axis, passes)
+
+
+def _word(dtype: Any) -> str:
+    return dtype.__name__ if isinstance(dtype, type) else str(np.dtype(dtype))
+
+
+def _spans(layout: Layout, parts: list[Part]) -> list[Span]:
+    """Where each part lies. Raises: RedalgError for overlaps, and for gaps where the monoid does not commute."""
+    spans, at = [], 0
+    for part in parts:
+        begin = at if part.start is None else part.start
+        at += part.length
+        spans.append(Span.at(begin).extended(part.length) if part.length else Span.at(begin))
+    inner = [(s.intervals[0], r) for r, s in enumerate(spans) if s.intervals]
+    inner.sort()
+    for (a, p), (b, q) in zip(inner, inner[1:], strict=False):
+        if b[0] < a[1]:
+            why = f"ranks {p} and {q} both cover the positions [{b[0]}, {min(a[1], b[1])})"
+            raise RedalgError("parts that overlap", WHERE, why, "give every rank its own positions with start=")
+        if b[0] > a[1] and not layout.commutative:
+            why = f"the monoid does not commute, and no rank has the positions [{a[1]}, {b[0]})"
+            raise RedalgError("parts with a gap", WHERE, why, "give the ranks parts that touch")
+    return spans
+
+
+def collective(
+    form: Form, group: Any = None, *, way: str | None = None, deterministic: bool = False, links: Links | None = None
+) -> Collective:
+    """The form over the ranks of a group. Raises: RedalgError without PyTorch, a process group or an axis."""
+    return Collective(form, group, way, deterministic, links)
+
+
+__all__ = ["Choice", "Collective", "collective"]
