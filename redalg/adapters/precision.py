@@ -1,4 +1,4 @@
-"""What mixed precision means for a spec, read off its structure: products of matrices are narrow, the rest is wide."""
+"""What mixed precision means for a spec, read off its structure: matrix products are narrow, the rest is wide."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def reduces(spec: Spec) -> bool:
 
 
 def wide_outputs(spec: Spec) -> list[str]:
-    """The outputs whose last stage is no product of matrices: a loss, a norm or a statistic at the end of one."""
+    """The outputs whose last stage is no matrix product: a loss, a norm or a statistic at the end of one."""
     return [n for n, node in spec.outputs.items() if not any(map(contracts, _last(node)))]
 
 
