@@ -216,8 +216,12 @@ class Form(Shown):
 
     # --- uses ---
 
-    def accumulator(self, start: int | None = None, deterministic: bool = False, **bound: Any) -> Accumulator:
+    def accumulator(
+        self, start: int | None = None, deterministic: bool = False, nulls: str = "propagate", **bound: Any
+    ) -> Accumulator:
         """An empty streaming state; tensors without the axis are bound here. `start` places it in the whole stream.
+
+        `nulls` ("propagate", "skip", "error"): what becomes of missing elements; see `redalg.streaming.Accumulator`.
 
         >>> import redalg as ra
         >>> scaled = ra.derive_incremental(ra.parse("return y = sum[j](w[i] * x[j])"))
@@ -226,7 +230,7 @@ class Form(Shown):
         >>> acc.result()
         array([ 3., 30.])
         """
-        return Accumulator(self, bound, start=start, deterministic=deterministic)
+        return Accumulator(self, bound, start=start, deterministic=deterministic, nulls=nulls)
 
     def from_bytes(self, blob: bytes) -> Accumulator:
         """The accumulator that `Accumulator.to_bytes` saved, of this form.

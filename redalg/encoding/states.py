@@ -21,7 +21,7 @@ from redalg.errors import RedalgError
 from redalg.graph.node import Decl
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY, Origin
 from redalg.numeric.binding import Bound, check_kind
-from redalg.streaming import checks
+from redalg.streaming import checks, nulls
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.program import Program
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from redalg.form import Form
 
 Header = dict[str, Any]
-POLICIES = ("propagate", "skip", "error")
 KINDS = ("numpy", "torch", "jax", "numba")  # of arrays on the CPU
 _BITS = "bfloat16 bits"
 _NUMBERS: dict[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
@@ -150,7 +149,7 @@ def accumulator(form: Form, header: Header, arrays: Mapping[str, Array], where: 
         {},
         reader.whole("expected", LARGEST) if header.get("expected") is not None else None,
         reader.origin("origin", header.get("origin")),
-        reader.word("nulls", POLICIES),
+        nulls.checked(layout, reader.text("nulls"), span.placed, where),
         reader.ids(),
     )
     found = Accumulator.of(form, bound, now)
@@ -189,12 +188,6 @@ class _Reader:
 
     def text(self, field: str) -> str:
         return str(self._typed(field, str))
-
-    def word(self, field: str, words: Sequence[str]) -> str:
-        found = self.text(field)
-        if found not in words:
-            raise self.wrong(field)
-        return found
 
     def whole(self, field: str, most: int, source: Any = None) -> int:
         found = self._typed(field, int, source)

@@ -15,6 +15,7 @@ from redalg.numeric.binding import Bound
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
 from redalg.numeric.integers import LARGEST
 from redalg.streaming import checks, results
+from redalg.streaming import nulls as null
 from redalg.streaming.few import Asked
 from redalg.streaming.lift import Engine, Stretch, engine_of
 from redalg.streaming.machine import Machine, built
@@ -38,6 +39,10 @@ class Accumulator:
     go to the lowest position and overlaps are refused. A form whose bodies read ``index`` of the axis takes placed
     pieces only. A user's monoid that does not commute merges only pieces that touch. For a composite axis positions are
     row-major, chunks extend the first axis and hold the others whole.
+
+    `nulls`: what becomes of missing elements (pandas' NA and, in its float columns, NaN; nulls of Polars and Arrow;
+    masked arrays). "propagate" takes chunks as NumPy reads them (floats have NaN for a null; what has no number for it
+    is refused), "skip" leaves out an element of the stream where any tensor is null, "error" refuses the chunk.
 
     No element is kept, the size of the state does not depend on how many were seen, temporaries are bounded, and
     `update` and `merge` complete or leave everything as it was. Sums carry what rounding took away (in `nbytes`, not
@@ -77,7 +82,12 @@ class Accumulator:
     )
 
     def __init__(
-        self, form: Form, arrays: Mapping[str, Any], start: int | None = None, deterministic: bool = False
+        self,
+        form: Form,
+        arrays: Mapping[str, Any],
+        start: int | None = None,
+        deterministic: bool = False,
+        nulls: str = "propagate",
     ) -> None:
         self.form = form
         self._ready()
@@ -85,7 +95,9 @@ class Accumulator:
         span = Span.at(checks.start(start))
         sizes = {**self._bound.sizes, **dict(self._layout.new_axes)}
         pieces: Pieces = Tree() if deterministic else Single()
-        self._now = Snapshot(span, sizes, bool(deterministic), pieces, origin=checks.origin_of(self._bound))
+        policy = null.checked(self._layout, nulls, span.placed, checks.CREATE)
+        origin = checks.origin_of(self._bound)
+        self._now = Snapshot(span, sizes, bool(deterministic), pieces, origin=origin, nulls=policy)
 
     def _ready(self) -> None:
         """What is computed from the rest, and neither pickled nor shared."""
@@ -100,6 +112,8 @@ class Accumulator:
 
     def update(self, **chunks: Any) -> None:
         """Append a chunk: one array for every tensor with the streamed axis, of any common length, 0 included."""
+        if self._now.nulls != "propagate":
+            chunks = dict(null.without(self._layout, chunks, self._now.nulls, checks.UPDATE))
         try:
             arrays, kind = kind_of_call(self._layout.names, chunks)
         except Unkeyed:
@@ -272,6 +286,8 @@ class Accumulator:
         array([[ 0.25, -1.  ]])
         """
         checks.readable(self)
+        if self._now.nulls == "error":
+            chunks = dict(null.without(self._layout, chunks, "error", "Accumulator.apply"))
         found = checks.chunk(self._layout, self._now, chunks, "Accumulator.apply")
         with np.errstate(all="ignore"):
             return results.rows(self, found, checks.row_start(self, start))
@@ -350,7 +366,8 @@ class Accumulator:
     def __repr__(self) -> str:
         intervals = " ".join(f"[{a}, {b})" for a, b in self.covered) or "nothing"
         kind = "placed" if self._now.span.placed else "unplaced"
-        return f"<Accumulator {kind}, {self.count} elements, covering {intervals}, {self.nbytes} bytes>"
+        policy = "" if self._now.nulls == "propagate" else f", nulls={self._now.nulls!r}"
+        return f"<Accumulator {kind}, {self.count} elements, covering {intervals}, {self.nbytes} bytes{policy}>"
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -122,6 +122,9 @@ def mergeable(a: Accumulator, b: Accumulator) -> None:
     if x.deterministic != y.deterministic:
         why = "one is deterministic and the other is not, so the result could not be"
         raise RedalgError("this accumulator", MERGE, why, "make both with the same deterministic=")
+    if x.nulls != y.nulls:
+        why = f"it has nulls={y.nulls!r} and the other nulls={x.nulls!r}: their elements are not the same"
+        raise RedalgError("this accumulator", MERGE, why, "make both with the same nulls=")
     if x.number != y.number:
         why = f"it is in pass {y.number + 1}, and the other in pass {x.number + 1}"
         raise RedalgError("this accumulator", MERGE, why, "call next_pass on both at the same point")

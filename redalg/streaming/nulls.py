@@ -1,0 +1,115 @@
+"""What is missing in a chunk (of pandas, Polars, Arrow and masked arrays), and what becomes of it.
+
+A null is what the library says is one: ``isna`` of pandas (NaN in its float columns, too, as its users expect),
+``is_null`` of Polars and Arrow (whose NaN is a number), the mask of a masked array. NaN in any other array is a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from redalg.errors import RedalgError
+from redalg.graph.operators import Position, TopK
+from redalg.numeric.array_origin import to_numpy
+from redalg.streaming.snapshot import Layout
+from redalg.streaming.tapes.tape import Array
+
+POLICIES = ("propagate", "skip", "error")
+
+
+def checked(layout: Layout, policy: Any, placed: bool, where: str) -> str:
+    """The policy. Raises: RedalgError for an unknown one, and for "skip" where positions have a meaning."""
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise RedalgError(f"nulls={policy!r}", where, f"policies are {', '.join(POLICIES)}", 'nulls="propagate"')
+    if policy != "skip":
+        return policy
+    why = ""
+    if placed:
+        why = "positions of a placed accumulator are those of the stream, nulls included"
+    elif layout.positional or layout.positional_rows:
+        why = f"the form reads index({layout.axis[0]!r}), and what follows a null would move"
+    elif any(isinstance(s.op, Position | TopK) for p in layout.plan.passes for s in p.slots):
+        why = "the form holds positions, which would count without the nulls"
+    elif len(layout.axis) > 1:
+        why = f"({', '.join(layout.axis)}) is a composite axis, which has whole rows"
+    if why:
+        raise RedalgError('nulls="skip"', where, why, 'nulls="error", or fill the nulls first')
+    return policy
+
+
+def without(layout: Layout, chunks: Mapping[str, Any], policy: str, where: str) -> Mapping[str, Any]:
+    """The chunks without the elements of the stream that are null in any tensor. Raises: RedalgError by "error"."""
+    at = {name: d.axes.index(layout.axis[0]) for d in layout.streamed for name in (d.array or d.name, d.name)}
+    missing = _missing(chunks, at)
+    if len({len(rows) for rows in missing.values()}) > 1:
+        return chunks  # lengths are refused next
+    for name, rows in missing.items():
+        if policy == "error" and rows.any():
+            why = f"{int(rows.sum())} of its elements are null, the first at {int(np.argmax(rows))} of this chunk"
+            raise RedalgError(f"a chunk of {name}", where, why, 'fill them, or form.accumulator(nulls="skip")')
+    if not missing:
+        return chunks
+    rows = np.logical_or.reduce(list(missing.values()))
+    kept = np.flatnonzero(~rows) if rows.any() else None
+    return {name: _taken(x, at.get(name), kept, len(rows)) for name, x in chunks.items()}
+
+
+def _missing(chunks: Mapping[str, Any], at: Mapping[str, int]) -> dict[str, Array]:
+    """Tensor -> which of its elements along the streamed axis are null; of arrays that can have nulls."""
+    found: dict[str, Array] = {}
+    for name in [name for name in chunks if name in at]:
+        mask = _mask(chunks[name])
+        if mask is not None and at[name] < mask.ndim:  # else its number of dimensions is refused next
+            found[name] = mask.any(axis=tuple(d for d in range(mask.ndim) if d != at[name]))
+    return found
+
+
+def _library(x: Any) -> str:
+    return type(x).__module__.partition(".")[0]
+
+
+def _mask(x: Any) -> Array | None:
+    """Where an array is null; None of a kind that has no nulls."""
+    if isinstance(x, np.ma.MaskedArray):
+        return np.ma.getmaskarray(x)
+    if _library(x) == "pandas" and hasattr(x, "isna"):
+        return np.asarray(x.isna(), bool)
+    if _library(x) in ("polars", "pyarrow") and hasattr(x, "is_null"):
+        return np.asarray(x.is_null(), bool)
+    return None
+
+
+def _taken(x: Any, at: int | None, kept: Array | None, length: int) -> Any:
+    """The elements that are kept (None: all), in the dtype that they have without nulls."""
+    if at is None:
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        x = np.ma.getdata(x)
+    if isinstance(x, list | tuple):
+        x = np.asarray(x)
+    shape = np.shape(x)
+    if kept is not None and (at >= len(shape) or shape[at] != length):
+        return x  # refused next
+    library = _library(x)
+    if library == "pandas":
+        return _of_pandas(x, at, kept)
+    if kept is None:
+        return x
+    if library == "polars":
+        return x.gather(kept)
+    if library == "pyarrow":
+        return x.take(kept)
+    return x[(slice(None),) * at + (kept,)]
+
+
+def _of_pandas(x: Any, at: int, kept: Array | None) -> Any:
+    if kept is not None:
+        if hasattr(x, "iloc"):
+            x = x.iloc[(slice(None),) * at + (kept,)]
+        else:
+            x = x.take(kept)
+    own = getattr(getattr(x, "dtype", None), "numpy_dtype", None)
+    return x.to_numpy(dtype=own) if own is not None else to_numpy(x)
