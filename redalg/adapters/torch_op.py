@@ -1,7 +1,8 @@
 """A form as a PyTorch operator: autograd by its derived derivative, `torch.compile` without a graph break, vmap.
 
 Three operators stand behind one name. ``ns::name`` gives the outputs, ``ns::name_saved`` the outputs and what a
-backward pass reads (`redalg.gradients.calls.Vjp.forward`), ``ns::name_backward`` the gradients. They are functional,
+backward pass reads (`redalg.gradients.calls.Vjp.forward`), ``ns::name_backward`` those gradients that are wanted (their
+numbers among those there are). They are functional,
 their shapes and dtypes follow from the spec, and what a call does beside them is to look whether a gradient is wanted.
 """
 
@@ -64,7 +65,7 @@ class TorchOp:
         self.with_saved = self._defined("_saved", count, self._run_saved, self._fake_saved, self._batched_saved)
         count += len(vjp.forward.outputs) + len(vjp.cotangents)
         self.backward = self._defined(
-            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward
+            "_backward", count, self._run_backward, self._fake_backward, self._batched_backward, ", int[] wanted"
         )
         torch.library.register_autograd(f"{name}_saved", self._pull, setup_context=self._keep)
         torch.library.register_autograd(name, self._pull_again, setup_context=self._keep_tensors)
@@ -175,11 +176,13 @@ class TorchOp:
 
     # --- definition --------------------------------------------------------------------------------------------------
 
-    def _defined(self, suffix: str, count: int, run: Callable[..., Any], fake: Any, batched: Any) -> Any:
+    def _defined(
+        self, suffix: str, count: int, run: Callable[..., Any], fake: Any, batched: Any, more: str = ""
+    ) -> Any:
         """One operator; its arguments are numbered, since names of tensors may be words of the schema."""
         namespace, short = f"{self.name}{suffix}".split("::")
         library = _LIBRARIES.setdefault(namespace, torch.library.Library(namespace, "FRAGMENT"))
-        library.define(f"{short}({', '.join(f'Tensor a{k}' for k in range(count))}) -> Tensor[]")
+        library.define(f"{short}({', '.join(f'Tensor a{k}' for k in range(count))}{more}) -> Tensor[]")
         for key in ("CPU", "CUDA"):
             library.impl(short, run, key)
         torch.library.register_fake(f"{namespace}::{short}", fake, lib=library)
@@ -206,13 +209,14 @@ class TorchOp:
         assert self.vjp is not None
         return self._results(self.vjp.forms[self.vjp.forward], arrays)
 
-    def _run_backward(self, *arrays: Any) -> list[Any]:
+    def _run_backward(self, *given: Any) -> list[Any]:
         """The specs of the gradients one after the other; which arrays each of them reads is found once."""
         assert self.vjp is not None
+        *arrays, wanted = given
         held = [a.detach() if a.requires_grad else a for a in arrays]
-        plan = self._compiled.get("backward")
+        plan = self._compiled.get(key := ("backward", *wanted))
         if plan is None:
-            plan = self._compiled["backward"] = self._backward_plan(self.vjp)
+            plan = self._compiled[key] = self._backward_plan(self.vjp, wanted)
         own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
         gradients: dict[str, Any] = {}
         for form, read in plan:
@@ -221,15 +225,15 @@ class TorchOp:
             for name, value in named.items():
                 of = name.removeprefix("grad_")
                 gradients[of] = _contiguous(self.vjp.stretched(of, value, own[of])).to(own[of].dtype)
-        return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in self.vjp.wrt]
+        return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in _named(self.vjp, wanted)]
 
-    def _backward_plan(self, vjp: Vjp) -> list[tuple[Form, list[tuple[str, int]]]]:
+    def _backward_plan(self, vjp: Vjp, wanted: Sequence[int]) -> list[tuple[Form, list[tuple[str, int]]]]:
         """Of every spec its form, and its tensors with their places among tensors, saved values and cotangents."""
         places = {d.name: k for k, d in enumerate(self.tensors)}
         saved, cotangents = len(places), len(places) + len(vjp.forward.outputs)
         places |= {tensor: saved + list(vjp.forward.outputs).index(name) for tensor, name in vjp.saved_tensors.items()}
         places |= {tensor: cotangents + k for k, tensor in enumerate(vjp.cotangents.values())}
-        specs = dict.fromkeys(vjp.specs.values())
+        specs = vjp.only(_named(vjp, wanted))
         return [(vjp.forms[s], [(d.name, places[d.name]) for d in own_tensors(s)]) for s in specs]
 
     def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
@@ -265,10 +269,10 @@ class TorchOp:
         assert self.vjp is not None
         return self._shaped(self.vjp.forward, arrays)
 
-    def _fake_backward(self, *arrays: Any) -> list[Any]:
+    def _fake_backward(self, *given: Any) -> list[Any]:
         assert self.vjp is not None
-        own = zip(self.tensors, arrays, strict=False)
-        return [a.new_empty(a.shape) for d, a in own if d.name in self.vjp.wrt]
+        own = {d.name: a for d, a in zip(self.tensors, given, strict=False)}
+        return [own[n].new_empty(own[n].shape) for n in _named(self.vjp, given[-1])]
 
     def _shaped(self, spec: Spec, arrays: Sequence[Any]) -> list[Any]:
         sizes: dict[str, Any] = dict(new_axes(*spec.outputs.values()))
@@ -318,9 +322,11 @@ class TorchOp:
         if torch.is_grad_enabled():
             found = self._differentiable(own, pulled)
         else:
-            arrays = (*own, *kept, *pulled)
+            arrays, needed = (*own, *kept, *pulled), zip(self.tensors, ctx.needs_input_grad, strict=False)
+            names = {d.name for d, need in needed if need}
+            wanted = [k for k, n in enumerate(self.vjp.wrt) if n in names]
             pull = self._run_backward if undisturbed(arrays) else self.backward
-            found = dict(zip(self.vjp.wrt, pull(*arrays), strict=True))
+            found = dict(zip(_named(self.vjp, wanted), pull(*arrays, wanted), strict=True))
         return tuple(
             found.get(d.name) if a.is_floating_point() else None for d, a in zip(self.tensors, own, strict=True)
         )
@@ -363,17 +369,23 @@ class TorchOp:
         op = self._mapped_over(self.vjp.forms[self.vjp.forward], places)
         return op.plain(*_moved(arrays, places)), _longer(op.spec, self.vjp.forward)
 
-    def _batched_backward(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
+    def _batched_backward(self, info: Any, places: Sequence[Any], *given: Any) -> Any:
         """Every tensor is taken as mapped over: what is the same for all has a gradient for each."""
+        *arrays, wanted = given
         repeated = [
             a.expand(info.batch_size, *a.shape) if p is None else a.movedim(p, 0)
-            for a, p in zip(arrays, places, strict=True)
+            for a, p in zip(arrays, places, strict=False)
         ]
         own = repeated[: len(self.tensors)]
         op = self._mapped_over(self.form, [0] * len(own))
         kept = op.with_saved(*own)
         pulled = repeated[len(repeated) - len(op.vjp.cotangents if op.vjp else ()) :]
-        return op.backward(*own, *kept, *pulled), [0] * len(op.vjp.wrt if op.vjp else ())
+        return op.backward(*own, *kept, *pulled, wanted), [0] * len(wanted)
+
+
+def _named(vjp: Vjp, wanted: Sequence[int]) -> list[str]:
+    names = list(vjp.wrt)
+    return [names[k] for k in wanted]
 
 
 def _moved(arrays: Sequence[Any], places: Sequence[int | None]) -> list[Any]:
