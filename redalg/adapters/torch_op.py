@@ -88,7 +88,7 @@ class TorchOp:
             arrays = self._ordered(given, named)
         if self._mixed is not None:
             device = "cpu" if arrays[0].is_cpu else arrays[0].device.type
-            if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
                 op, narrow = self._mixed
                 dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
                 return op._called([_cast(a, device, dtype) for a in arrays])
