@@ -251,11 +251,26 @@ class Form(Shown):
         """The accumulator of a `Accumulator.state_dict`, or of what `np.load` or `torch.load` made of it.
 
         Raises: RedalgError as `from_bytes`.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return y = max[j](x[j])"))
+        >>> acc = form.accumulator()
+        >>> acc.update(x=[1.0, 7.0])
+        >>> form.from_state_dict(acc.state_dict()).result()
+        array(7.)
         """
         return portable.from_dict(self, state)
 
     def from_arrow(self, batch: Any) -> Accumulator:
-        """The accumulator of a row that `Accumulator.to_arrow` made. Raises: RedalgError as `from_bytes`."""
+        """The accumulator of a row that `Accumulator.to_arrow` made.
+
+        Raises: RedalgError as `from_bytes`, and without pyarrow.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return y = max[j](x[j])"))
+        >>> form.from_arrow(form.accumulator().to_arrow()).count                 # doctest: +SKIP
+        0
+        """
         return portable.from_arrow(self, batch)
 
     def grouped(self, **bound: Any) -> Grouped:

@@ -152,11 +152,11 @@ def accumulator(form: Form, header: Header, arrays: Mapping[str, Array], where: 
         nulls.checked(layout, reader.text("nulls"), span.placed, where),
         reader.ids(),
     )
-    found = Accumulator.of(form, bound, now)
+    found = Accumulator._of(form, bound, now)
     now = replace(now, exports=reader.exports(found, number))
     pieces = reader.pieces(found, now)
     reader.finished()
-    return Accumulator.of(form, bound, replace(now, pieces=pieces))
+    return Accumulator._of(form, bound, replace(now, pieces=pieces))
 
 
 def _same_form(form: Form, layout: Layout, reader: _Reader) -> None:

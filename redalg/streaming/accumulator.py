@@ -228,12 +228,12 @@ class Accumulator:
 
     def copy(self) -> Accumulator:
         """An independent accumulator with the same state (states are never modified, so nothing is copied)."""
-        return self.of(self.form, self._bound, self._now)
+        return self._of(self.form, self._bound, self._now)
 
     __copy__ = copy
 
     @staticmethod
-    def of(form: Form, bound: Bound, now: Snapshot) -> Accumulator:
+    def _of(form: Form, bound: Bound, now: Snapshot) -> Accumulator:
         """An accumulator that holds what another one held."""
         twin = object.__new__(Accumulator)
         twin.form, twin._bound, twin._now = form, bound, now
@@ -313,6 +313,12 @@ class Accumulator:
         """The same as a flat dict of arrays, for `np.savez` and `torch.save`; `Form.from_state_dict` reads it.
 
         All of it but the arrays is in the entry ``"redalg"``, a vector of bytes.
+
+        >>> import redalg as ra
+        >>> acc = ra.derive_incremental(ra.parse("return y = max[j](x[j])")).accumulator()
+        >>> acc.update(x=[1.0, 7.0])
+        >>> sorted(acc.state_dict())
+        ['part/max_x', 'redalg']
         """
         return _hooks.state_dict(self)
 
@@ -320,6 +326,11 @@ class Accumulator:
         """The same as an Arrow record batch of one row (extra ``arrow``); `Form.from_arrow` reads it.
 
         Raises: RedalgError without pyarrow.
+
+        >>> import redalg as ra
+        >>> acc = ra.derive_incremental(ra.parse("return y = max[j](x[j])")).accumulator()
+        >>> acc.to_arrow().num_rows                                              # doctest: +SKIP
+        1
         """
         return _hooks.state_arrow(self)
 
