@@ -194,9 +194,22 @@ def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
     if getattr(given, "is_sparse", False) is True or isinstance(given, np.ma.MaskedArray):
         raise RedalgError(f"{decl} given as {type(given).__name__}", where, "it is not a plain dense array", "fill it")
     try:
-        return to_numpy(given)
+        found = to_numpy(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise _not_an_array(decl, given, where, str(error)) from error
+    _check_digits(decl, given, found, where)
+    return found
+
+
+def _check_digits(decl: Decl, given: Any, found: np.ndarray, where: str) -> None:
+    """Integers with nulls come from Polars and Arrow as float64, which holds 53 of their bits."""
+    kind = getattr(given, "type" if type(given).__module__.startswith("pyarrow") else "dtype", None)
+    if found.dtype.kind != "f" or not str(kind).lower().startswith(("int", "uint")):
+        return
+    largest = np.abs(found[~np.isnan(found)]).max(initial=0.0)
+    if largest >= 1 << 53:
+        why = f"with nulls it is converted to float64, and {int(largest)} is not below 2**53"
+        raise RedalgError(f"{decl} given as {kind}", where, why, "drop or fill the nulls first")
 
 
 _PYTHON_KINDS = {int: "i", float: "f", complex: "c"}

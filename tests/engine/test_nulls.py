@@ -131,3 +131,21 @@ def test_policies_are_known_and_not_mixed() -> None:
     with pytest.raises(ra.RedalgError):
         acc = form_of_text(MEAN).accumulator(nulls="skip")
         acc.update(x=np.ma.MaskedArray([1.0, 2.0], [0, 1]), w=np.ones(3))
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+@pytest.mark.parametrize("value", [3, (1 << 53) - 1, (1 << 53) + 1, -(1 << 60) - 1])
+def test_integers_with_nulls_lose_no_digit(library: str, value: int) -> None:
+    """They become float64: what that does not hold is refused, with nulls and only then."""
+    pytest.importorskip(library)
+    import importlib
+
+    made = importlib.import_module(library)
+    array = made.Series if library == "polars" else made.array
+    form = ra.derive_incremental(ra.parse("return s = sum[j](x[j])"))
+    assert int(form.compile("numpy")(x=array([value, 4]))) == value + 4
+    if abs(value) >= 1 << 53:
+        with pytest.raises(ra.RedalgError, match="2\\*\\*53"):
+            form.compile("numpy")(x=array([value, None]))
+    else:
+        assert np.isnan(form.compile("numpy")(x=array([value, None])))
