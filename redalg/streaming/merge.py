@@ -78,16 +78,7 @@ def combination(
         text.out(f'{x}_a, {x}_b = a.parts["{part}"], b.parts["{part}"]')
         if part in sums:
             text.out(f'{x}_low_a, {x}_low_b = a.low["{part}"], b.low["{part}"]')
-    for step in steps:
-        if isinstance(step, AnchorStep):
-            text.anchor(step)
-        else:
-            text.slot(step)
-    parts, low = (
-        ", ".join(f'"{part}": {local(part)}{end}' for part in names)
-        for names, end in ((text.new, ""), (text.low, "_low"))
-    )
-    text.out(f"return {text.call(State, 'n', f'{{{parts}}}', f'{{{low}}}', 'a.wide')}")
+    text.all(steps, "n")
     keys = ("a", "b", "careful", *text.parameters)
     function = text.out.function(name, ["a", "b", "careful", *map(key_name, text.parameters)])
     return Tape(function, keys, (), (), (), tuple(text.calls), real)
@@ -119,6 +110,19 @@ class Combination:
         if axes == target:
             return text
         return self.call(join.spread, text, literal(axes, self.real), literal(target, self.real))
+
+    def all(self, steps: Sequence[AnchorStep | SlotStep], count: str) -> None:
+        """Every anchor and slot, and the state of `count` elements that they make."""
+        for step in steps:
+            if isinstance(step, AnchorStep):
+                self.anchor(step)
+            else:
+                self.slot(step)
+        parts, low = (
+            ", ".join(f'"{part}": {local(part)}{end}' for part in names)
+            for names, end in ((self.new, ""), (self.low, "_low"))
+        )
+        self.out(f"return {self.call(State, count, f'{{{parts}}}', f'{{{low}}}', 'a.wide')}")
 
     # --- anchors -------------------------------------------------------------------------------------------------
 

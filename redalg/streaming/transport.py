@@ -26,16 +26,7 @@ def transport(program: Program) -> Tape:
         text.out(f'{local(part)}_a = a.parts["{part}"]')
         if part in program.sums:
             text.out(f'{local(part)}_low_a = a.low["{part}"]')
-    for step in program.steps:
-        if isinstance(step, AnchorStep):
-            text.anchor(step)
-        else:
-            text.slot(step)
-    parts, low = (
-        ", ".join(f'"{part}": {local(part)}{end}' for part in names)
-        for names, end in ((text.new, ""), (text.low, "_low"))
-    )
-    text.out(f"return {text.call(State, 'n_a', f'{{{parts}}}', f'{{{low}}}', 'a.wide')}")
+    text.all(program.steps, "n_a")
     name, keys = f"transport{program.suffix}", ("a", "to", *text.parameters)
     function = text.out.function(name, ["a", "to", *map(key_name, text.parameters)])
     return Tape(function, keys, (), (), (), tuple(text.calls), program.real)
