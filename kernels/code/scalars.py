@@ -341,7 +341,7 @@ class Scalars:
         arg, lengths = node.args[0], [self.length(axis) for axis in axes]
         inner = {axis: f"{axis}~inner" for axis in axes if axis in self.looped}
         if inner:  # an axis that is looped over outside already
-            arg, axes = rename_axes(arg, inner), tuple(inner.get(axis, axis) for axis in axes)
+            arg, axes = rename_axes(arg, inner, raw=True), tuple(inner.get(axis, axis) for axis in axes)
         self.hoist([arg], axes)
         total, body = self.fresh(), self.child(axes)
         body.announce([arg])

@@ -426,8 +426,11 @@ class Without(frozenset[str]):
         return isinstance(node, Node) and self.isdisjoint(node.axes)
 
 
-def rename_axes(root: Node, mapping: dict[str, str]) -> Node:
-    """Rename free axes. A tensor under a renamed axis keeps its name and reads along the new one."""
+def rename_axes(root: Node, mapping: dict[str, str], raw: bool = False) -> Node:
+    """Rename free axes. A tensor under a renamed axis keeps its name and reads along the new one.
+
+    `raw`: terms and factors stay in their order, and so are rounded as they were.
+    """
     new: dict[Node, Node] = {}
     for node in walk(root, done=Without(mapping)):
         if node.op in ("tensor", "state"):
@@ -441,5 +444,5 @@ def rename_axes(root: Node, mapping: dict[str, str]) -> Node:
             k, axis = attr.extra
             new[node] = Node("reduce", args, Reduce(attr.kind, attr.axes, (k, mapping[axis])))
         else:
-            new[node] = rebuild(node, args)
+            new[node] = Node(node.op, args, attr) if raw else rebuild(node, args)
     return new.get(root, root)

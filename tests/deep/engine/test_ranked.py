@@ -138,6 +138,29 @@ def test_it_runs_in_every_backend() -> None:
                 np.testing.assert_array_equal(got[name], wanted[name], name)
 
 
+@pytest.mark.parametrize(
+    "body", ["abs(x[i,j] - u)", "(x[i,j] - u)**2", "(u - 3*x[i,j])**4", "x[i,j]*u", "abs(x[i,j]*u - v)"]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_no_backend_loses_an_entry_to_rounding(body: str, dtype: Any) -> None:
+    """Both ends about as far, distances that are sums of three numbers: added in another order they compare otherwise."""
+    stages = "u = mean[j](x[i,j]); v = sum[j](x[i,j]**2);"
+    spec = ra.parse(f"{stages} t = topk[j:3:best]({body}); return at = t.indices, top = t.values")
+    form, rng = ra.derive_incremental(spec), np.random.default_rng(11)
+    for rows, n in ((200, 4), (200, 6), (100, 20)):
+        x = rng.standard_normal((rows, n)).astype(dtype)
+        far = np.asarray(ra.reference(ra.parse(f"{stages} return d = {body}"), x=x.astype(np.float64)))
+        best = -np.sort(-far, axis=1)[:, :3]
+        found = [form.compile("cpu")(x=x), form.compile("numpy")(x=x)]
+        found += [simulated(form, {"x": x[:20]})[0]] if n == 6 else []
+        for got in found:
+            at, some = np.asarray(got["at"]), slice(len(got["at"]))
+            assert at.min() >= 0 and all(len({*row}) == 3 for row in at.tolist())
+            size = np.abs(far[some]).max(axis=1, keepdims=True)
+            assert (np.abs(np.take_along_axis(far[some], at, 1) - best[some]) <= 256 * np.finfo(dtype).eps * size).all()
+            assert (np.abs(got["top"] - best[some]) <= 256 * np.finfo(dtype).eps * size).all()
+
+
 def test_one_list_read_along_several_axes() -> None:
     """The same k largest, under two names of their axis: one slot in every backend."""
     top = "topk[j:2:{}](x[i,j])"
