@@ -143,7 +143,7 @@ def test_it_runs_in_every_backend() -> None:
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_no_backend_loses_an_entry_to_rounding(body: str, dtype: Any) -> None:
-    """Both ends about as far, distances that are sums of three numbers: added in another order they compare otherwise."""
+    """Ends about as far, and distances of three terms, which compare otherwise when they are added in another order."""
     stages = "u = mean[j](x[i,j]); v = sum[j](x[i,j]**2);"
     spec = ra.parse(f"{stages} t = topk[j:3:best]({body}); return at = t.indices, top = t.values")
     form, rng = ra.derive_incremental(spec), np.random.default_rng(11)
