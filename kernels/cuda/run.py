@@ -382,24 +382,13 @@ class Ready:
         kept = self._prepared(held, made, like, stream) if self.planned.scratch else []
         held = [*held, *kept] if kept else held
         for role, at in self._order:
-            if role == "operand":
-                values.append(pointer(held[at]))
-            elif role == "result":
-                values.append(pointer(made[at]))
-            elif role == "number":
-                values.append(held[at])
-            elif role == "maps":
-                assert self.maps is not None
-                every = [*held, *made]
-                values.append(self.maps.at([pointer(every[i]) for i in at]))
-            elif role == "counters":
-                assert self.counters is not None
-                values.append(self.counters.at(where))
-            else:
+            value = self._argument(role, at, held, made, where)
+            if value is None:  # scratch of this call
                 kept.append(f.empty((at[0],), SCRATCH.get(at[1], at[1]), like))
-                values.append(pointer(kept[-1]))
+                value = pointer(kept[-1])
                 if at[1] == "uint32":
-                    driver.clear(values[-1], at[0], where)
+                    driver.clear(value, at[0], where)
+            values.append(value)
         assert self.launch is not None
         self.launch(values, where)
         if self.second is not None:
@@ -407,6 +396,22 @@ class Ready:
         if stream is not None:
             for x in kept:
                 f.used(x, where)
+
+    def _argument(self, role: str, at: Any, held: list[Any], made: list[Any], where: int) -> Any:
+        """An argument of the kernel; None for scratch, which is taken anew."""
+        pointer = self.framework.pointer
+        if role in ("operand", "result"):
+            return pointer((held if role == "operand" else made)[at])
+        if role == "number":
+            return held[at]
+        if role == "maps":
+            assert self.maps is not None
+            every = [*held, *made]
+            return self.maps.at([pointer(every[i]) for i in at])
+        if role == "counters":
+            assert self.counters is not None
+            return self.counters.at(where)
+        return None
 
     def _prepared(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> list[Any]:
         """What kernels before this one leave for it, in scratch."""
