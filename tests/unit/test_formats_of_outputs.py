@@ -1,4 +1,4 @@
-"""Outputs that a spec keeps wide: at least float32 beside tensors of 16 bits or fewer, on every target."""
+"""Formats of outputs: at least float32 beside tensors of 16 bits or fewer, or a tensor's own, on every target."""
 
 from __future__ import annotations
 
