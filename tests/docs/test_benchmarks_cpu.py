@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks.cpu import kernels as cpu
+from benchmarks.cpu import random_table
 from benchmarks.cpu import report as cpu_report
 from benchmarks.cpu.peers import NUMPY, copies, in_place, numexpr_versions, reads, torch_versions
+from benchmarks.cpu.random_cells import DTYPES, LAYOUTS, TEXTS, Cell
 from benchmarks.harness.measuring import Effort, WallClock, best_us, check, measure
 from benchmarks.harness.operations import OPERATIONS
 
@@ -113,3 +115,29 @@ def test_the_table_shows_ratios() -> None:
         "ceilings": [{"ceiling": "copy", "bytes": 2 << 20, "ms": {"np.copyto": 1.0}}],
     }
     assert "| softmax | 0.07 | 2.00 | 4 % | - | 3.00 (1.50x) | - | - | - |" in cpu_report.markdown(whole)
+
+
+@pytest.mark.parametrize("number, operation", list(enumerate(TEXTS)))
+def test_random_cells_are_judged(number: int, operation: str) -> None:
+    """Everybody computes what a cell says; a result that is shifted by a row is found."""
+    dtype = [d for d in DTYPES if d != "bfloat16"][number % 3]
+    cell = Cell(operation, 7, 19, dtype, LAYOUTS[number % 3])
+    arrays = cell.drawn(1)
+    judge = random_table.judge_of(cell, arrays)
+    for one in random_table.contenders(cell, arrays, alone=True):
+        assert "error" not in check(one, judge), one.name
+        (attempt,) = one.tries
+        shifted = {"y": np.roll(attempt()["y"], 1, axis=0)}
+        assert not judge(shifted, True) <= 1, one.name
+
+
+def test_a_random_table_goes_on_and_is_reported(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--seed", "2026-01-01", "--only", "sum", "--cells", "6", "--repeats", "1", "--alone"]
+    words += ["--out", str(tmp_path / "cells.jsonl"), "--threads", "64"]
+    assert random_table.main(words) == 0
+    first = (tmp_path / "cells.jsonl").read_text()
+    assert random_table.main(words) == 0 and (tmp_path / "cells.jsonl").read_text() == first
+    assert random_table.main([*words, "--report"]) == 0
+    table = (tmp_path / "cells.md").read_text()
+    assert all(record["cell"] in table for record in random_table.Lines(tmp_path / "cells.jsonl"))
+    assert "at worst" in capsys.readouterr().out
