@@ -67,6 +67,10 @@ def argmax(x: T) -> Results:
     return {"position": torch.argmax(x, -1)}
 
 
+def absmax(x: T) -> Results:
+    return {"a": x.abs().amax(-1)}
+
+
 def entropy(p: T) -> Results:
     return {"H": -(p * torch.log(p)).sum(-1)}
 
@@ -107,6 +111,7 @@ PEERS: Mapping[str, Callable[..., Results]] = {
         cross_entropy,
         fp8_quantise,
         argmax,
+        absmax,
         entropy,
         kl_divergence,
         kl_divergence_of_logits,

@@ -119,6 +119,7 @@ def _all() -> dict[str, Operation]:
         _of_catalog("cross_entropy"),
         _of_catalog("fp8_quantise"),
         _of_catalog("argmax", integers=("position",)),
+        _of_catalog("absmax"),
         _of_catalog("entropy"),
         _of_catalog("kl_divergence"),
         _of_catalog("kl_divergence_of_logits"),

@@ -17,15 +17,19 @@ import pytest
 
 from benchmarks.gpu import counters as gpu_counters
 from benchmarks.gpu import kernels as gpu
+from benchmarks.gpu import random_cells, random_table
 from benchmarks.gpu import report as gpu_report
 from benchmarks.gpu.cells import MIB, cell, every_cell, limit_us
+from benchmarks.gpu.random_cells import RandomCell
 from benchmarks.harness.measuring import Contender, Effort, Lines, WallClock, best_us, check, finished, measure, race
-from benchmarks.harness.operations import OPERATIONS, Operation
+from benchmarks.harness.operations import ITEMSIZE, OPERATIONS, Operation
 
 SIZES = {"i": 6, "j": 10}
 
 
-@pytest.mark.parametrize("name", ["harness.measuring", "harness.operations", "gpu.cells"])
+@pytest.mark.parametrize(
+    "name", ["harness.measuring", "harness.operations", "gpu.cells", "gpu.random_cells", "gpu.random_table"]
+)
 def test_the_examples_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(f"benchmarks.{name}")).failed == 0
 
@@ -334,3 +338,37 @@ def test_kernels_are_counted_with_the_call_that_launched_them() -> None:
     assert (two["kernels"], two["read"], two["written"], two["shares"]["L2"]) == (2, 5000.0, 5000.0, 3000.0)
     missing = list(gpu_counters.lines("\n".join(said), counters))
     assert missing == []  # the profiler was refused the counters
+
+
+# --- the random table ------------------------------------------------------------------------------------------------
+
+
+def test_random_cells_are_checked_timed_and_resumed_with_their_layouts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    cells = [
+        RandomCell("softmax", "float32", (("i", 5), ("j", 13)), transposed=True),
+        RandomCell("absmax", "float16", (("i", 7), ("j", 9))),
+    ]
+    monkeypatch.setattr(random_table, "known", lambda: iter(cells))
+    words = ["--out", str(tmp_path / "t.jsonl"), "--cells", "known", "--peers", "1", "--modes", "", "--target", "numpy"]
+    random_table.main(words)
+    lines = Lines(tmp_path / "t.jsonl")
+    found = lines.cells()
+    assert set(found) == {"softmax float32 5x13 transposed", "absmax float16 7x9"}
+    for record in found.values():
+        assert {"redalg", "torch"} == set(record["results"]) and record["limit_us"] > 0
+        assert "error" not in record["results"]["redalg"], record
+    random_table.main(words)
+    assert len([r for r in lines if "cell" in r]) == 2
+    assert "| softmax float32 5x13 transposed |" in random_table.report(lines)
+
+
+def test_random_cells_have_the_sizes_that_are_promised() -> None:
+    cells = random_cells.drawn("a day", 60)
+    assert len({c.name for c in cells}) == 60
+    for c in cells:
+        size = ITEMSIZE[c.dtype] * c.lengths["i"] * c.lengths["j"]
+        assert size <= random_cells.MOST and random_cells.SHORTEST <= c.length <= random_cells.LONGEST
+    assert {c.operation for c in cells} >= {"softmax", "argmax"} and {c.dtype for c in cells} == {*random_cells.DTYPES}
