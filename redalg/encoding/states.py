@@ -81,6 +81,8 @@ def document(a: Accumulator) -> tuple[Header, dict[str, Array]]:
         writer.all(f"{before}low", {name: state.low[name] for name in program.sums})
         row = {"n": state.n, "wide": state.wide, "kept": state.kept, "level": level, "index": index}
         header["states"].append(row)
+    if now.beyond:
+        header["beyond"] = {name: str(value) for name, value in now.beyond.items()}
     return {**header, "coded": writer.coded}, writer.arrays
 
 
@@ -151,6 +153,7 @@ def accumulator(form: Form, header: Header, arrays: Mapping[str, Array], where: 
         reader.origin("origin", header.get("origin")),
         nulls.checked(layout, reader.text("nulls"), span.placed, where),
         reader.ids(),
+        reader.beyond(dtypes),
     )
     found = Accumulator._of(form, bound, now)
     now = replace(now, exports=reader.exports(found, number))
@@ -237,6 +240,18 @@ class _Reader:
         if any(type(name) is not str for name in found) or found != sorted(set(found)):
             raise self.wrong("ids")
         return frozenset(found)
+
+    def beyond(self, dtypes: Mapping[str, Any] | None) -> dict[str, int]:
+        """Integers that no float64 holds, in decimal; states without one have no such field."""
+        if "beyond" not in self.header:
+            return {}
+        found: dict[str, int] = {}
+        for name, text in self.table("beyond").items():
+            digits = text.removeprefix("-") if type(text) is str else ""
+            if name not in (dtypes or {}) or not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+                raise self.wrong("beyond")
+            found[name] = int(text)
+        return found
 
     def sizes(self, layout: Layout, bound: Bound) -> dict[str, int]:
         found = self.table("sizes")
@@ -401,8 +416,11 @@ _PLAIN = frozenset(
 )
 
 
-# What a part may be held in beside its own dtype: integers without bounds, and what NumPy made of a longer constant.
-_LONGER = {"f": (np.dtype(np.float64),), "F": (np.dtype(np.complex128),)} | dict.fromkeys("lq", (np.dtype(object),))
+# What a part may be held in beside its own dtype: integers without bounds, what NumPy made of a longer constant, and
+# places of conditions among integers.
+_LONGER = {"f": (np.dtype(np.float64),), "F": (np.dtype(np.complex128),), "?": (np.dtype(np.int64),)} | dict.fromkeys(
+    "lq", (np.dtype(object),)
+)
 
 
 def part_axes(program: Program) -> dict[str, tuple[str, ...]]:

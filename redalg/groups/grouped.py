@@ -13,7 +13,7 @@ from redalg.groups.keys import Keys, as_array, factorised
 from redalg.groups.singly import Singly
 from redalg.groups.vectorised import Vectorised
 from redalg.numeric.binding import Bound
-from redalg.streaming import checks, results
+from redalg.streaming import checks, promote, results
 from redalg.streaming.accumulator import Accumulator
 
 if TYPE_CHECKING:
@@ -62,13 +62,14 @@ class Grouped:
         like = self._like.copy()
         found = checks.chunk(like._layout, like._now, chunks, UPDATE)
         _learn(like, found)
+        states = self._states.promoted(self._like, like, UPDATE)
         groups = factorised(by, found.sizes[like._layout.axis[0]])
         first = groups.order[groups.starts[:-1]]
         keys, numbers = self._keys.extended(groups.keys, first)
         with np.errstate(all="ignore"):
-            commit = self._states.updated(like, found, groups, numbers, keys.count)
+            commit = states.updated(like, found, groups, numbers, keys.count)
         commit()
-        self._like, self._keys = like, keys
+        self._like, self._keys, self._states = like, keys, states
         self._rows += len(groups.order)
 
     def merge(self, other: Grouped) -> Self:
@@ -80,12 +81,13 @@ class Grouped:
             fix = "merge form.grouped(...)"
             raise RedalgError(f"a {type(other).__name__}", MERGE, "it is no accumulator by group", fix)
         like = self._like.copy().merge(other._like)
+        mine, added = (g._states.promoted(g._like, like, MERGE) for g in (self, other))
         theirs = other._keys.listed()
         keys, numbers = self._keys.extended(theirs, np.arange(len(theirs)))
         with np.errstate(all="ignore"):
-            commit = self._states.merged(like, other._states, numbers, keys.count)
+            commit = mine.merged(like, added, numbers, keys.count)
         commit()
-        self._like, self._keys = like, keys
+        self._like, self._keys, self._states = like, keys, mine
         self._rows += other._rows
         return self
 
@@ -179,5 +181,8 @@ def _learn(like: Accumulator, found: Bound) -> None:
     """The lengths, dtypes and kind of arrays of a chunk, for those to come."""
     now, first = like._now, like._layout.axis[0]
     sizes = {**now.sizes, **{axis: n for axis, n in found.sizes.items() if axis != first}}
-    dtypes = now.dtypes or (found.dtypes if found.sizes[first] else None)
-    like._now = replace(now, sizes=sizes, dtypes=dtypes, origin=now.origin or checks.origin_of(found))
+    if not found.sizes[first]:
+        like._now = replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found))
+        return
+    origin, noted = now.origin or checks.origin_of(found), promote.beyond(now.beyond, found.arrays)
+    like._now = replace(now, sizes=sizes, dtypes=found.dtypes, origin=origin, beyond=noted)

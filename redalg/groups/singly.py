@@ -37,6 +37,16 @@ class Singly:
     def _new(self, like: Accumulator) -> Accumulator:
         return Accumulator(self._form, self._bound, start=0 if like._layout.positional else None)
 
+    def promoted(self, before: Accumulator, after: Accumulator, where: str) -> Singly:
+        """With the states of `before` in the dtypes of `after`; this one where these are the same."""
+        dtypes = after._now.dtypes
+        if dtypes is None or before._now.dtypes in (None, dtypes):
+            return self
+        twin = self.copy()
+        for a in twin._all:
+            a._take_dtypes(dtypes, where)
+        return twin
+
     def updated(self, like: Accumulator, found: Bound, groups: Groups, numbers: Array, count: int) -> Commit:
         first, streamed = like._layout.axis[0], like._layout.streamed
         after: dict[int, Accumulator] = {}

@@ -20,6 +20,7 @@ from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.lift import BLOCK_ELEMENTS, Engine, Stretch, engine_of
 from redalg.streaming.machine import Finale, Machine
 from redalg.streaming.pieces import reach, shifted
+from redalg.streaming.promote import Conversion
 from redalg.streaming.state import State
 from redalg.streaming.tapes.tape import Array, length_of
 
@@ -40,6 +41,24 @@ class Vectorised:
     @property
     def nbytes(self) -> int:
         return self.store.nbytes
+
+    def promoted(self, before: Accumulator, after: Accumulator, where: str) -> Vectorised:
+        """With the states of `before` in the dtypes of `after`; this one where these are the same."""
+        if before._now.dtypes in (None, after._now.dtypes) or not len(self.store):
+            return self
+        source, target = _Reading(before), _Reading(after)
+        conversion = Conversion(source.machine, target.machine, 0, target.params, where)
+        twin = Vectorised()
+        for numbers, state in self.store.batches(source.engine, np.arange(len(self.store))):
+            found = conversion.state(state)
+            if found.wide and len(numbers) > 1:  # what needs a larger range is held one by one
+                alone = [
+                    Part(numbers[k : k + 1], conversion.state(state.at(slice(k, k + 1)))) for k in range(len(numbers))
+                ]
+                twin.store.put(target.engine, len(self.store), alone)
+            else:
+                twin.store.put(target.engine, len(self.store), [Part(numbers, found)])
+        return twin
 
     def updated(self, like: Accumulator, found: Bound, groups: Groups, numbers: Array, count: int) -> Commit:
         """What takes in the rows of a chunk; everything that may be refused is computed before."""

@@ -14,7 +14,7 @@ from redalg.graph.plan import given
 from redalg.numeric.binding import Bound
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
 from redalg.numeric.integers import LARGEST
-from redalg.streaming import checks, results
+from redalg.streaming import checks, promote, results
 from redalg.streaming import nulls as null
 from redalg.streaming.few import Asked
 from redalg.streaming.lift import Engine, Stretch, engine_of
@@ -122,7 +122,7 @@ class Accumulator:
         if feed is None or not feed.follows(self._now):
             found = checks.chunk(self._layout, self._now, chunks)
             self._now = self._readable(self._advanced(found))
-            if kind is not None and may_be_fed(arrays):
+            if kind is not None and may_be_fed(arrays) and _in_own(found, self._layout.names, arrays):
                 self._remember(kind, found, arrays)
             return
         if feed.inner > 1:
@@ -158,7 +158,7 @@ class Accumulator:
             "i" in kinds,
             small,
             stretch.inner,
-            length * stretch.inner,
+            any(x.dtype == np.int64 for x in arrays if isinstance(x, np.ndarray)),
         )
 
     def _advanced(self, found: Any) -> Snapshot:
@@ -171,11 +171,27 @@ class Accumulator:
         checks.aligned(now.span, inner)
         machine = self._machine(found.dtypes)
         stretch = self._stretch(found.arrays, sizes | {axis[0]: length}, now.span.stop // inner)
+        before = self._promoted(now, found.dtypes, checks.UPDATE)
         with np.errstate(all="ignore"):
-            after = now.pieces.extended(self._engine(machine), stretch, now.span.stop)
+            after = before.extended(self._engine(machine), stretch, now.span.stop)
         span = now.span.extended(length * inner)
         dtypes, origin = _same(now.dtypes, found.dtypes), _same(now.origin, checks.origin_of(found))
-        return replace(now, pieces=after, sizes=sizes, span=span, dtypes=dtypes, origin=origin)
+        noted = promote.beyond(now.beyond, found.arrays)
+        return replace(now, pieces=after, sizes=sizes, span=span, dtypes=dtypes, origin=origin, beyond=noted)
+
+    def _promoted(self, now: Snapshot, dtypes: Mapping[str, Any], where: str) -> Pieces:
+        """What a snapshot holds, for tensors of these dtypes."""
+        if now.pieces.empty or now.dtypes is None or now.dtypes == dtypes:
+            return now.pieces
+        source, target = self._built(now.dtypes), self._built(dtypes)
+        params = {**given(self._bound.arrays), **now.exports}
+        return promote.Conversion(source, target, now.number, params, where).pieces(now.pieces)
+
+    def _take_dtypes(self, dtypes: dict[str, Any], where: str) -> None:
+        """Go on with tensors of these dtypes, promoted ones of those before."""
+        now = self._now
+        if now.dtypes is not None:
+            self._now = replace(now, pieces=self._promoted(now, dtypes, where), dtypes=dtypes)
 
     def merge(self, other: Accumulator) -> Self:
         """Take in another accumulator's elements, in place; `other` is left untouched (an unplaced one may be self).
@@ -187,15 +203,17 @@ class Accumulator:
         checks.mergeable(self, other)
         mine, theirs = self._now, other._now
         span = checks.joined_span(self._layout, mine, theirs)
-        sizes, dtypes = _same(mine.sizes, {**theirs.sizes, **mine.sizes}), mine.dtypes or theirs.dtypes
+        sizes, dtypes = _same(mine.sizes, {**theirs.sizes, **mine.sizes}), _joint(mine.dtypes, theirs.dtypes)
         pieces = mine.pieces
         if not theirs.pieces.empty:
             assert dtypes is not None
             engine = self._engine(self._machine(dtypes))
+            one, two = (self._promoted(now, dtypes, checks.MERGE) for now in (mine, theirs))
             with np.errstate(all="ignore"):
-                pieces = mine.pieces.joined(engine, theirs.pieces, mine.span, theirs.span)
-        origin = mine.origin or theirs.origin
-        self._now = self._readable(replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin))
+                pieces = one.joined(engine, two, mine.span, theirs.span)
+        origin, noted = mine.origin or theirs.origin, promote.farthest(mine.beyond, theirs.beyond)
+        after = replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin, beyond=noted)
+        self._now = self._readable(after)
         return self
 
     def __add__(self, other: object) -> Accumulator:
@@ -287,8 +305,8 @@ class Accumulator:
         """
         checks.readable(self)
         if self._now.nulls == "error":
-            chunks = dict(null.without(self._layout, chunks, "error", "Accumulator.apply"))
-        found = checks.chunk(self._layout, self._now, chunks, "Accumulator.apply")
+            chunks = dict(null.without(self._layout, chunks, "error", checks.APPLY))
+        found = checks.chunk(self._layout, self._now, chunks, checks.APPLY)
         with np.errstate(all="ignore"):
             return results.rows(self, found, checks.row_start(self, start))
 
@@ -423,6 +441,18 @@ class Accumulator:
 def _is_vector(x: Any) -> bool:
     """Whether it is contiguous float64 numbers along one axis."""
     return isinstance(x, np.ndarray) and x.ndim == 1 and x.dtype == np.float64 and x.flags.contiguous
+
+
+def _in_own(found: Bound, names: Sequence[str], arrays: Sequence[Any]) -> bool:
+    """Whether a chunk is taken in as it is given: its dtypes are those of the stream."""
+    return all(found.dtypes[n] == x.dtype for n, x in zip(names, arrays, strict=True) if isinstance(x, np.ndarray))
+
+
+def _joint(mine: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The dtypes of two streams together."""
+    if mine is None or theirs is None or mine == theirs:
+        return mine or theirs
+    return promote.common(mine, theirs)
 
 
 def _same(known: Any, found: Any) -> Any:

@@ -12,13 +12,14 @@ from redalg.errors import RedalgError
 from redalg.graph.node import Decl
 from redalg.numeric.array_origin import Origin
 from redalg.numeric.binding import Bound, bind_arrays, with_readings
+from redalg.streaming import promote
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
 
 if TYPE_CHECKING:
     from redalg.streaming.accumulator import Accumulator
 
-CREATE, UPDATE, MERGE = "form.accumulator", "Accumulator.update", "Accumulator.merge"
+CREATE, UPDATE, MERGE, APPLY = "form.accumulator", "Accumulator.update", "Accumulator.merge", "Accumulator.apply"
 
 
 def bound(layout: Layout, arrays: Mapping[str, Any]) -> Bound:
@@ -68,8 +69,8 @@ def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str =
         raise RedalgError(
             "a chunk without arrays", where, f"no tensor has the axis {layout.axis[0]!r}", "use form.compile()"
         )
-    if found.sizes[layout.axis[0]]:
-        _same_dtypes(now.dtypes, found.dtypes, where)
+    if found.sizes[layout.axis[0]] and now.dtypes is not None and now.dtypes != found.dtypes:
+        found = _promoted(now, found, where)
     if where == UPDATE and layout.positional and not now.span.placed:
         why = f"the form reads index({layout.axis[0]!r}), and this accumulator does not know its place in the stream"
         raise RedalgError("a chunk without a place", where, why, "form.accumulator(..., start=0)")
@@ -88,12 +89,36 @@ def _shared(layout: Layout, arrays: Mapping[str, Any], where: str) -> Mapping[st
     return with_readings(layout.streamed, arrays)
 
 
-def _same_dtypes(before: Mapping[str, Any] | None, found: Mapping[str, Any], where: str) -> None:
-    for name, dtype in found.items():
-        if before is not None and before[name] != dtype:
-            why = f"earlier chunks had dtype {before[name]}"
-            fix = f"give {name} one dtype throughout the stream"
-            raise RedalgError(f"{name} with dtype {dtype}", where, why, fix)
+def _promoted(now: Snapshot, found: Bound, where: str) -> Bound:
+    """The chunk in the result type of its dtypes and of those before; refused where the state cannot follow."""
+    assert now.dtypes is not None
+    return promote.converted_chunk(found, _may_follow(now, found.dtypes, where), where)
+
+
+def _may_follow(now: Snapshot, found: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The dtypes of both. Raises: RedalgError where the state has to stay in those that it has."""
+    assert now.dtypes is not None
+    after = promote.common(now.dtypes, found)
+    if after != now.dtypes:
+        _may_change(now, found, where)
+        promote.check_held(now.dtypes, after, now.beyond, where)
+    return after
+
+
+def _may_change(now: Snapshot, found: Mapping[str, Any], where: str) -> None:
+    assert now.dtypes is not None
+    name = next(name for name in now.dtypes if now.dtypes[name] != found[name])
+    why = f"earlier chunks had dtype {now.dtypes[name]}"
+    if now.deterministic:
+        why += ", and the bits of a deterministic result would depend on where the dtype changes"
+    elif where == APPLY:
+        why += ", and the results have been made of them"
+    elif now.number:
+        why += ", also those of the passes before"
+    else:
+        return
+    fix = f"give {name} one dtype throughout the stream"
+    raise RedalgError(f"{name} with dtype {found[name]}", where, why, fix)
 
 
 def aligned(span: Span, inner: int) -> None:
@@ -135,8 +160,9 @@ def mergeable(a: Accumulator, b: Accumulator) -> None:
         if x.sizes.get(axis, n) != n:
             why = f"axis {axis!r} has length {n} there and {x.sizes[axis]} here"
             raise RedalgError("this accumulator", MERGE, why, f"feed both arrays of one length along {axis!r}")
-    if y.dtypes is not None:
-        _same_dtypes(x.dtypes, y.dtypes, MERGE)
+    if x.dtypes is not None and y.dtypes is not None:
+        for now, other in ((x, y.dtypes), (y, x.dtypes)):
+            _may_follow(now, other, MERGE)
 
 
 def _same_arrays(what: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], fix: str) -> None:

@@ -23,6 +23,7 @@ from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import pass_nodes, plan_nodes
 from redalg.streaming.masked import Masked, with_masked
 from redalg.streaming.pieces import Pieces, Single
+from redalg.streaming.promote import beyond
 from redalg.streaming.remember import Remember
 from redalg.streaming.span import Span
 
@@ -113,6 +114,7 @@ class Snapshot:
     origin: Origin | None = None
     nulls: str = "propagate"  # what becomes of missing elements
     ids: frozenset[str] = frozenset()  # names of the parts that were merged
+    beyond: Mapping[str, int] = field(default_factory=dict)  # tensor -> an integer element that no float64 holds
 
 
 SMALL = 256  # elements of a chunk that numbers are faster for than arrays
@@ -126,7 +128,7 @@ class Feed:
     `keys`: of the arrays of a chunk; `stretch`: of a chunk, whose arrays and start are the next one's; `whole`: a chunk
     is one block; `whole_numbers`: some result is an integer, which must not leave int64; `small`: of chunks of
     contiguous float64 vectors, so short that numbers are faster than arrays; `inner`: positions per index of the first
-    axis; `length`: positions of a chunk.
+    axis; `long`: some elements are integers of 64 bits.
     """
 
     sizes: Mapping[str, int]
@@ -140,7 +142,12 @@ class Feed:
     whole_numbers: bool
     small: Asked | None
     inner: int
-    length: int
+    long: bool  # some elements are integers of 64 bits
+
+    @property
+    def length(self) -> int:
+        """Positions of a chunk."""
+        return self.stretch.length * self.inner
 
     def follows(self, now: Snapshot) -> bool:
         same = now.sizes is self.sizes and now.dtypes is self.dtypes and now.origin is self.origin
@@ -149,6 +156,7 @@ class Feed:
     def advanced(self, now: Snapshot, arrays: Sequence[Any]) -> Snapshot:
         """The snapshot after a chunk."""
         span = now.span
+        noted = beyond(now.beyond, dict(zip(self.keys, arrays, strict=True))) if self.long else now.beyond
         with np.errstate(all="ignore"):
             pieces: Pieces | None = None
             if self.small is not None and isinstance(now.pieces, Single) and (few := self.small()) is not None:
@@ -156,7 +164,7 @@ class Feed:
             if pieces is None:
                 pieces = self._by_arrays(now, arrays)
         after = object.__new__(Snapshot)
-        after.__dict__.update(now.__dict__, span=span.extended(self.length), pieces=pieces)
+        after.__dict__.update(now.__dict__, span=span.extended(self.length), pieces=pieces, beyond=noted)
         return after
 
     def _by_arrays(self, now: Snapshot, arrays: Sequence[Any]) -> Pieces:

@@ -314,7 +314,7 @@ def test_copies_and_pickles_are_independent() -> None:
 def test_what_does_not_fit_is_refused_and_changes_nothing() -> None:
     groups = fed(text("variance"), {"x": np.array([1.0, 3.0])}, [1, 1], [0, 2])
     with pytest.raises(ra.RedalgError):
-        groups.update(by=[1, 2], x=np.array([1.0, 2.0], np.float32))
+        groups.update(by=[1, 2], x=np.array([1.0, 2.0], complex))
     with pytest.raises(ra.RedalgError):
         groups.update(by=[1, 2], y=[1.0, 2.0])
     with pytest.raises(ra.RedalgError):

@@ -157,7 +157,7 @@ BAD = [
     {"K": np.ones((2, 3)), "V": np.ones((2, 2)), "Q": np.ones((4, 3))},
     {"K": np.ones((2, 3)), "V": np.ones((2, 2)), "W": 1.0},
     {"K": np.ones((2, 3)), "V": np.ones((2, 2), object)},
-    {"K": np.ones((2, 3)), "V": np.ones((2, 2), np.float32)},
+    {"K": np.ones((2, 3)), "V": np.ones((2, 2), complex)},
 ]
 
 
