@@ -98,8 +98,8 @@ def _as(x: Array, dtype: np.dtype) -> Array:
 
 
 def _too_large(name: str, value: int, before: Any, after: Any, where: str) -> RedalgError:
-    kinds = f"{format_name(before)} and {format_name(after)}"
-    why = f"{kinds} meet in float64, and {value} is beyond 2**53, so it would be rounded"
+    kinds = f"{format_name(before)} is promoted to {format_name(after)}"
+    why = f"{kinds} beside the rest of the stream, and {value} is beyond 2**53, so it would be rounded"
     fix = f"give {name} one dtype throughout the stream, or convert it to float64 yourself"
     return RedalgError(f"{name} with the integer {value}", where, why, fix)
 
