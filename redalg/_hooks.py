@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from redalg.adapters.collective import Collective
     from redalg.adapters.jax_op import JaxOp
+    from redalg.adapters.torch_head import TorchHead
     from redalg.adapters.torch_op import TorchOp
     from redalg.errors import NotDecomposable
     from redalg.form import Form
@@ -145,6 +146,12 @@ def collective(form: Form, group: Any, options: dict[str, Any]) -> Collective:
     from redalg.adapters.collective import collective
 
     return collective(form, group, **options)
+
+
+def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int) -> TorchHead:
+    from redalg.adapters.torch_head import torch_head
+
+    return torch_head(spec, name, gradients, logits, workspace)
 
 
 def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from redalg import _hooks
 
 if TYPE_CHECKING:
+    from redalg.adapters.torch_head import TorchHead
     from redalg.adapters.torch_op import TorchOp
     from redalg.language.spec import Spec
 
@@ -23,4 +24,27 @@ def compile(spec: Spec, axis: Any = None, max_passes: int = 4) -> TorchOp:
     return _hooks.torch_spec(spec, axis, max_passes)
 
 
-__all__ = ["compile"]
+def head(
+    spec: Spec,
+    name: str | None = None,
+    gradients: str = "later",
+    logits: str | None = None,
+    workspace: int = 512 << 20,
+) -> TorchHead:
+    """A spec over products of two matrices (a loss over logits) as an operator that never holds the products whole.
+
+    See `redalg.adapters.torch_head.TorchHead`.
+
+    >>> import redalg as ra, torch                                                           # doctest: +SKIP
+    >>> loss = ra.torch.head(ra.parse('''                                                    # doctest: +SKIP
+    ...     tensors H[t,d], W[v,d], y[t] integer;
+    ...     z = sum[d](H[t,d]*W[v,d]);
+    ...     pick = sum[v](where(index[v] == y[t], z, 0));
+    ...     return loss = mean[t](logsumexp[v](z) - pick)'''), gradients="now")
+    >>> H, W = torch.zeros(2, 3, requires_grad=True), torch.zeros(4, 3, requires_grad=True)  # doctest: +SKIP
+    >>> loss(H, W, torch.tensor([0, 3])).backward()                                          # doctest: +SKIP
+    """
+    return _hooks.torch_head(spec, name, gradients, logits, workspace)
+
+
+__all__ = ["compile", "head"]

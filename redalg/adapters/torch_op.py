@@ -280,11 +280,11 @@ class TorchOp:
             if a.dim() != len(d.axes):
                 raise RedalgError(f"{d} of {a.dim()} dimensions", self.name, f"it has {len(d.axes)}", "pass its axes")
             sizes |= dict(zip(d.axes, a.shape, strict=True))
-        dtypes = {d.name: _numpy_dtype(a.dtype) for d, a in zip(self.tensors, arrays, strict=True)}
+        dtypes = {d.name: numpy_dtype(a.dtype) for d, a in zip(self.tensors, arrays, strict=True)}
         dtypes |= {d.name: dtypes[d.array] for d in spec.tensors if d.array}
         found = output_flows(spec, dtypes)
         return [
-            arrays[0].new_empty([sizes[a] for a in spec.output_axes[n]], dtype=_torch_dtype(found[n].dtype))
+            arrays[0].new_empty([sizes[a] for a in spec.output_axes[n]], dtype=torch_dtype(found[n].dtype))
             for n in spec.outputs
         ]
 
@@ -430,13 +430,13 @@ def _contiguous(array: Any) -> Any:
     return array.contiguous() if isinstance(array, torch.Tensor) else torch.as_tensor(array)
 
 
-def _numpy_dtype(dtype: Any) -> np.dtype:
+def numpy_dtype(dtype: Any) -> np.dtype:
     name = str(dtype).removeprefix("torch.")
     return NARROW.get(name) or np.dtype("float32" if name in NARROW_ONLY else name)
 
 
-def _torch_dtype(dtype: np.dtype) -> Any:
+def torch_dtype(dtype: np.dtype) -> Any:
     return torch.bfloat16 if dtype == BFLOAT16_BITS else getattr(torch, dtype.name)
 
 
-__all__ = ["TorchOp", "torch_op"]
+__all__ = ["TorchOp", "numpy_dtype", "torch_dtype", "torch_op"]

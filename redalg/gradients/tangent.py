@@ -75,13 +75,34 @@ def is_invariant(roots: Collection[Node], n: Node, where: str, assume: Collectio
     """
     if n.op != "reduce" or n in roots:
         return False
-    change = g.state("change", sorted(n.axes))
+    change, held = g.state("change", sorted(n.axes)), g.state("held", sorted(n.axes))
     try:
         with allowance(INVARIANCE, "products of tangents"):
-            found = tangents(roots, {n: change}, where, assume, expanded=True)
+            written = _multiplied_out([g.substitute(r, {n: held}, raw=True) for r in roots])
+            found = tangents(written, {held: change}, where, assume, expanded=True)
     except Exhausted:
         return False
-    return all(g.is_const(found[r], 0) for r in roots)
+    return all(g.is_const(found[r], 0) for r in written)
+
+
+def _multiplied_out(roots: Collection[Node]) -> list[Node]:
+    """The roots with sums as tangents write them: products multiplied out, factors that lack the axes before the sum.
+
+    So the Σ 30·p·c of a soft-capped entropy is the 30·Σ p·c that its tangent by the maximum is made of.
+    """
+    done: dict[Node, Node] = {}
+    for n in g.walk(*roots):
+        args = tuple(done[a] for a in n.args)
+        if n.op == "mul":
+            product = args[0]
+            for factor in args[1:]:
+                product = _times(product, factor, expanded=True)
+            done[n] = product
+        elif n.op == "reduce" and n.attr.kind == "sum":
+            done[n] = total(args[0], n.attr.axes, distributed=True)
+        else:
+            done[n] = n if args == n.args else g.rebuild(n, args)
+    return [done[r] for r in roots]
 
 
 __all__ = ["is_invariant", "tangents"]

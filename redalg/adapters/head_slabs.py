@@ -1,0 +1,253 @@
+"""Heads in slabs: products made by the library's matrix product, consumed by derived kernels of rows, and forgotten.
+
+A slab is a part of one axis, of rows or of columns. What has the axis is cut; a gradient that has it is written slab
+by slab, any other is a sum over slabs, in float32. Slabs come in order: the same call gives the same bits.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from redalg.adapters.heads import Head, Placed, Product, placed, reduces, slabs
+from redalg.adapters.operands import own_tensors
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.gradients.calls import Vjp, derived
+from redalg.graph.node import Decl
+from redalg.language.spec import Spec
+
+torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+NARROWEST = 1024  # columns of a slab; with fewer, slabs of rows move less memory
+Arrays = dict[str, Any]
+
+
+class Slabs:
+    """The values of a head's rows, and their gradients; arrays are tensors of PyTorch by name.
+
+    `held`: the dtype that products are held in, None for at least float32; `workspace`: bytes of products at a time.
+    """
+
+    def __init__(self, parts: Head, held: str | None, workspace: int) -> None:
+        self.parts, self.held, self.workspace = parts, held, workspace
+        self.vjp = Vjp(parts.values)
+        self.forward = placed(self.vjp.forward, (parts.row,))
+        self._runs: dict[tuple[Spec, str], Any] = {}
+        specs = (self.forward.spec, *self.vjp.specs.values())
+        operands = [d for p in parts.products for d in (p.left, p.right)]
+        self.decls = {d.name: d for s in specs for d in s.tensors} | {d.name: d for d in operands}
+
+    # --- rows ---
+
+    def values(self, arrays: Arrays) -> Arrays:
+        """Every output of `Vjp.forward`, whole, from slabs of rows."""
+        row = self.parts.row
+        found: Arrays = {}
+        for start, stop in self.row_slabs(arrays):
+            for name, value in self.values_of(self.cut(arrays, row, start, stop), start, arrays).items():
+                at = self.forward.spec.output_axes[name].index(row)
+                if name not in found:
+                    shape = [*value.shape[:at], self.length(arrays, row), *value.shape[at + 1 :]]
+                    found[name] = value.new_empty(shape)
+                found[name].narrow(at, start, stop - start).copy_(value)
+        return found
+
+    def values_of(self, part: Arrays, start: int, whole: Arrays) -> Arrays:
+        """Of one slab, from what it reads, the products among it or made here."""
+        read = part if self._first.leaf.name in part else part | self.products(part)
+        return self.run(self.forward, read, {self.parts.row: start}, whole)
+
+    def row_slabs(self, arrays: Arrays) -> list[tuple[int, int]]:
+        """At least one, of no rows where there are none."""
+        rows, columns = (self.length(arrays, a) for a in (self.parts.row, self.parts.column))
+        return list(slabs(rows, self._bytes(arrays) * columns, self.workspace)) or [(0, 0)]
+
+    # --- gradients ---
+
+    def gradients(self, arrays: Arrays, kept: Arrays, cotangents: Arrays) -> Arrays:
+        """Of the caller's tensors, from the values of `values` and the cotangents of those that have one."""
+        beside = {tensor: kept[name] for tensor, name in self.vjp.saved_tensors.items()}
+        beside |= {self.vjp.cotangents[n]: c for n, c in cotangents.items()}
+        axis, parts = self._gradient_slabs(arrays)
+        found = Gradients(self, arrays, axis)
+        for start, stop in parts:
+            part = self.cut({**arrays, **beside}, axis, start, stop)
+            found.add(part, self.products(part), start, stop)
+        return found.results()
+
+    def _gradient_slabs(self, arrays: Arrays) -> tuple[str, list[tuple[int, int]]]:
+        """The axis that is cut, and its parts."""
+        columns = self.length(arrays, self.parts.column)
+        each = self._bytes(arrays) * self.length(arrays, self.parts.row)
+        if self._by_columns() and self.workspace // max(1, each) >= min(NARROWEST, columns):
+            return self.parts.column, list(slabs(columns, each, self.workspace))
+        return self.parts.row, self.row_slabs(arrays)
+
+    def _by_columns(self) -> bool:
+        """Whether nothing is reduced along a row, and everything that has a gradient has columns."""
+        column, leaves = self.parts.column, {p.leaf.name for p in self.parts.products}
+        if any(column not in d.axes for n, d in self.vjp.wrt.items() if n not in leaves):
+            return False
+        return not any(reduces(s, column) for s in self.vjp.specs.values())
+
+    # --- what both do ---
+
+    def cut(self, arrays: Arrays, axis: str, start: int, stop: int) -> Arrays:
+        """What has the axis, cut to a part of it; all else as it is."""
+        return {n: narrowed(a, self.decls[n], axis, start, stop) if n in self.decls else a for n, a in arrays.items()}
+
+    def products(self, part: Arrays) -> Arrays:
+        """The products of the operands as they are cut, by the name of their leaf."""
+        found = {}
+        for p in self.parts.products:
+            left, right = self.matrices(p, part)
+            out = left.new_empty((left.shape[0], right.shape[0]), dtype=self.product_dtype(left.dtype))
+            found[p.leaf.name] = multiplied(out, left, right.mT)
+        return found
+
+    def matrices(self, p: Product, arrays: Arrays) -> tuple[Any, Any]:
+        """Both operands, or what has their shapes, as matrices of rows and of columns."""
+        return matrix(arrays[p.left.name], p.left, p.inner), matrix(arrays[p.right.name], p.right, p.inner)
+
+    def run(
+        self, spec: Placed, read: Arrays, starts: Mapping[str, int], whole: Arrays, out: Any | None = None
+    ) -> Arrays:
+        """The results of a spec on a part of the axes in `starts`, which says where they begin; `whole`: lengths."""
+        arguments = {d.name: read[d.name] for d in own_tensors(spec.spec) if d.name in read}
+        arguments |= {name: starts.get(a, 0) for a, name in spec.first.items()}
+        arguments |= {name: self.length(whole, a) for a, name in spec.lengths.items()}
+        target = "cuda" if any(getattr(a, "is_cuda", False) for a in arguments.values()) else "cpu"
+        run = self._runs.get((spec.spec, target))
+        if run is None:
+            run = self._runs[spec.spec, target] = _compiled(derived(spec.spec), target, arguments)
+        found = run(**arguments) if out is None else run(**arguments, out=out)
+        return found if isinstance(found, dict) else {next(iter(spec.spec.outputs)): found}
+
+    def product_dtype(self, dtype: Any) -> Any:
+        return getattr(torch, self.held) if self.held else torch.promote_types(dtype, torch.float32)
+
+    def length(self, arrays: Arrays, axis: str) -> int:
+        """Of the whole arrays."""
+        own = (d for d in self.decls.values() if axis in d.axes and d.name in arrays)
+        d = next(own)
+        return int(arrays[d.name].shape[d.axes.index(axis)])
+
+    @property
+    def _first(self) -> Product:
+        return self.parts.products[0]
+
+    def _bytes(self, arrays: Arrays) -> int:
+        """Of all products, for one row and one column."""
+        return sum(self.product_dtype(arrays[p.left.name].dtype).itemsize for p in self.parts.products)
+
+
+class Gradients:
+    """What slabs of one axis add up to, by tensor of the caller."""
+
+    def __init__(self, slabs: Slabs, arrays: Arrays, axis: str) -> None:
+        self.slabs, self.arrays, self.axis = slabs, arrays, axis
+        leaves = {f"grad_{p.leaf.name}" for p in slabs.parts.products}
+        made = [placed(s, (slabs.parts.row, slabs.parts.column)) for s in dict.fromkeys(slabs.vjp.specs.values())]
+        self.specs = sorted(made, key=lambda s: not leaves.isdisjoint(s.spec.outputs))  # these may overwrite products
+        sources = self._sources()
+        self.once = {n for n, count in sources.items() if count == 1 and axis in slabs.decls[n].axes}
+        self.found = {
+            n: torch.empty_like(arrays[n], memory_format=torch.contiguous_format) if n in self.once else _sum(arrays[n])
+            for n in sources
+        }
+
+    def _sources(self) -> dict[str, int]:
+        """How many gradients each floating-point tensor of the caller is given: of the values' spec, of products."""
+        vjp, products = self.slabs.vjp, self.slabs.parts.products
+        found = dict.fromkeys((d.name for p in products for d in (p.left, p.right)), 0)
+        found |= dict.fromkeys((n for n in vjp.wrt if n in self.arrays), 0)
+        for n in vjp.specs:
+            if n in found:
+                found[n] += 1
+        for p in products:
+            if p.leaf.name in vjp.specs:
+                found[p.left.name] += 1
+                found[p.right.name] += 1
+        return {n: count for n, count in found.items() if self.arrays[n].is_floating_point()}
+
+    def add(self, part: Arrays, products: Arrays, start: int, stop: int) -> None:
+        """The gradients of a slab: `part` is what it reads, cut; its `products` may be overwritten."""
+        slopes: Arrays = {}
+        for spec in self.specs:
+            alone = next(iter(spec.spec.outputs)).removeprefix("grad_") if len(spec.spec.outputs) == 1 else ""
+            made = self.slabs.run(spec, part | products, {self.axis: start}, self.arrays, products.get(alone))
+            for name, value in made.items():
+                own = name.removeprefix("grad_")
+                if own in self.found:
+                    self._put(own, value, spec.spec.output_axes[name], part[own], start, stop)
+                else:
+                    slopes[own] = value
+        for p in self.slabs.parts.products:
+            if p.leaf.name in slopes:
+                self._multiplied(p, slopes[p.leaf.name], part, start, stop)
+
+    def _put(self, name: str, value: Any, axes: tuple[str, ...], like: Any, start: int, stop: int) -> None:
+        """A gradient that the values' spec has of a tensor, repeated along the axes that it lacks."""
+        for at, axis in enumerate(self.slabs.decls[name].axes):
+            value = value if axis in axes else value.unsqueeze(at)
+        target = self._part(name, start, stop)
+        target.copy_(value.expand_as(like)) if name in self.once else target.add_(value.expand_as(like))
+
+    def _multiplied(self, p: Product, slope: Any, part: Arrays, start: int, stop: int) -> None:
+        """dH = dZ·W and dW = dZᵀ·H, with dZ rounded to the operands' dtype."""
+        left, right = self.slabs.matrices(p, part)
+        slope = slope.to(left.dtype)
+        for d, a, b in ((p.left, slope, right), (p.right, slope.mT, left)):
+            if d.name in self.found:
+                target = matrix(self._part(d.name, start, stop), d, p.inner)
+                multiplied(target, a, b, added=d.name not in self.once)
+
+    def _part(self, name: str, start: int, stop: int) -> Any:
+        return narrowed(self.found[name], self.slabs.decls[name], self.axis, start, stop)
+
+    def results(self) -> Arrays:
+        return {n: x.to(self.arrays[n].dtype) for n, x in self.found.items()}
+
+
+def narrowed(array: Any, d: Decl, axis: str, start: int, stop: int) -> Any:
+    """A part of an array along an axis, where it has the axis."""
+    return array.narrow(d.axes.index(axis), start, stop - start) if axis in d.axes else array
+
+
+def matrix(array: Any, d: Decl, inner: str) -> Any:
+    """An operand with the axis that is summed last."""
+    return array if d.axes[1] == inner else array.mT
+
+
+def multiplied(out: Any, a: Any, b: Any, added: bool = False) -> Any:
+    """``out = a·b``, or ``out += a·b``: added in at least float32, rounded once to the format of `out`."""
+    if a.dtype == out.dtype:
+        return torch.addmm(out, a, b, out=out) if added else torch.mm(a, b, out=out)
+    if a.is_cuda:
+        if added:
+            return torch.addmm(out, a, b, out_dtype=out.dtype, out=out)
+        return torch.mm(a, b, out_dtype=out.dtype, out=out)
+    product = torch.mm(a.to(torch.float32), b.to(torch.float32))
+    return out.add_(product) if added else out.copy_(product)
+
+
+def _sum(like: Any) -> Any:
+    return torch.zeros(like.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
+
+
+def _compiled(form: Form, target: str, arguments: Arrays) -> Any:
+    """On the CPU, by NumPy what has no kernel."""
+    run = form.compile(target)
+    if target == "cuda":
+        return run
+    try:
+        run(**arguments)
+    except RedalgError:
+        return form.compile("numpy")
+    return run
+
+
+__all__ = ["Gradients", "Slabs", "multiplied"]

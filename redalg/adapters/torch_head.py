@@ -1,0 +1,314 @@
+"""Loss heads for PyTorch: specs over the products of two matrices, trained through without the products in memory.
+
+`redalg.adapters.heads` takes a spec apart, `redalg.adapters.head_slabs` computes; here is what PyTorch sees of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redalg.adapters.head_slabs import Arrays, Gradients, Slabs
+from redalg.adapters.heads import WHERE, Head, head
+from redalg.adapters.operands import by_name, own_tensors
+from redalg.adapters.torch_op import numpy_dtype, torch_dtype, torch_op
+from redalg.errors import RedalgError
+from redalg.gradients.calls import Vjp, derived
+from redalg.graph import node as g
+from redalg.graph.node import Decl
+from redalg.language.spec import Spec
+from redalg.numeric.dtypes import output_flows
+
+torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+WORKSPACE = 512 << 20
+LATER, NOW = "later", "now"
+_MADE: dict[str, tuple[Any, TorchHead]] = {}
+
+
+class TorchHead:
+    """``op(H, W, …)`` or ``op(H=…, …)``: the outputs of a head, with gradients, and no products in memory.
+
+    With Z = H·Wᵀ of T rows and V columns, of T×d and V×d operands, a call makes Z in slabs of rows: one product. The
+    gradient is taken
+
+    * ``gradients="later"``: in the backward pass, which makes Z again: four products in all. Slabs are columns over
+      all rows where no sum runs along a row (what such sums gave was saved): dW is written once, dH added up in
+      float32. Otherwise they are rows, and dW is added up in float32.
+    * ``gradients="now"``: in the call, from the same slabs: three products in all. For one scalar output whose
+      gradient by the values of rows is known beforehand (a sum or a mean of them, weighted or not). The backward pass
+      multiplies what was computed by its cotangent, once.
+
+    ``logits``: the dtype that Z is held in, at least float32 unless named: "bfloat16" and "float16" round every
+    logit to a relative 2⁻⁹ and 2⁻¹², and halve the memory that slabs move. dZ is rounded once to the operands' dtype;
+    products add in float32. ``workspace``: bytes of Z that exist at a time.
+
+    Results have the dtype that `Form.compile` gives them; under autocast, which casts the operands, float32. The
+    same call gives the same bits. Gradients are of first order; outputs that are whole numbers (argmax) have none.
+
+    Raises: RedalgError for a spec that is no head, and where ``gradients="now"`` is asked for and cannot be had.
+
+    >>> op = ra.torch.head(ra.parse("return lse = logsumexp[v](sum[d](H[t,d]*W[v,d]))"))        # doctest: +SKIP
+    >>> op(torch.zeros(2, 3), torch.zeros(4, 3)).tolist()                                       # doctest: +SKIP
+    [1.3862943649291992, 1.3862943649291992]
+    """
+
+    def __init__(self, parts: Head, name: str, gradients: str, logits: str | None, workspace: int) -> None:
+        self.parts, self.name = parts, name
+        self.tensors = own_tensors(parts.spec)
+        self.slabs = Slabs(parts, logits, workspace)
+        self.outputs = list(parts.values.outputs)
+        self._outer = None if parts.outer is None else torch_op(derived(parts.outer), f"{name}_outer")
+        if gradients == NOW:
+            _check_known_slopes(parts)
+        self._dtypes = _result_dtypes(parts.spec, self.tensors)
+        self._ops = self._defined()
+        self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        arrays = by_name(self.tensors, given, named, self.name)
+        like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), None)
+        if like is None:
+            raise RedalgError("a call without a tensor", self.name, "operators take tensors of PyTorch", "pass them")
+        own = [_as_tensor(d, arrays[d.name], like, self.name) for d in self.tensors]
+        dtypes = self._dtypes(tuple(a.dtype for a in own))
+        device = like.device.type
+        if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+            operands = {d.name for p in self.parts.products for d in (p.left, p.right)}
+            narrow = torch.get_autocast_dtype(device)
+            own = [a.to(narrow) if d.name in operands else a for d, a in zip(self.tensors, own, strict=True)]
+            dtypes = dict.fromkeys(dtypes, torch.float32)
+        found = self._apply(own)
+        pairs = zip(self.parts.spec.outputs, found, strict=True)
+        results = [x.to(dtypes[n]) if x.is_floating_point() else x for n, x in pairs]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def __repr__(self) -> str:
+        return f"<head {self.name} of {', '.join(self.parts.spec.outputs)}>"
+
+    def _named(self, own: Sequence[Any]) -> Arrays:
+        """By name; operands of a product have one dtype, and one length along the axis that is summed."""
+        arrays = {d.name: a.detach() for d, a in zip(self.tensors, own, strict=True)}
+        for p in self.parts.products:
+            left, right = self.slabs.matrices(p, arrays)
+            if left.shape[1] != right.shape[1] or left.dtype != right.dtype:
+                shapes = [f"{d} of {tuple(a.shape)}, {a.dtype}" for d, a in ((p.left, left), (p.right, right))]
+                what = " and ".join(shapes)
+                raise RedalgError(what, self.name, f"they are multiplied along {p.inner}", "one length and one dtype")
+        return arrays
+
+    # --- operators ---
+
+    def _defined(self) -> dict[str, Any]:
+        """What compilers and modes see, by what it does; arguments are numbered, for names may be words of schemas."""
+        namespace, short = self.name.split("::")
+        self._library = torch.library.Library(namespace, "FRAGMENT")  # operators live as long as it does
+        count, vjp = len(self.tensors), self.slabs.vjp
+        made: dict[str, tuple[int, Any, Any]] = {"_values": (count, self._values, self._fake_values)}
+        made["_backward"] = count + len(vjp.forward.outputs) + len(vjp.cotangents), self._backward, self._fake_backward
+        made["_now"] = count, self._with_gradients, self._fake_now
+        found = {}
+        for suffix, (arguments, run, fake) in made.items():
+            signature = ", ".join(f"Tensor a{k}" for k in range(arguments))
+            self._library.define(f"{short}{suffix}({signature}) -> Tensor[]")
+            for key in ("CPU", "CUDA"):
+                self._library.impl(f"{short}{suffix}", run, key)
+            torch.library.register_fake(f"{self.name}{suffix}", fake, lib=self._library)
+            found[suffix] = getattr(getattr(torch.ops, namespace), f"{short}{suffix}").default
+        return found
+
+    def _values(self, *own: Any) -> list[Any]:
+        found = self.slabs.values(self._named(own))
+        return [found[n] for n in self.slabs.vjp.forward.outputs]
+
+    def _fake_values(self, *own: Any) -> list[Any]:
+        arrays = {d.name: a for d, a in zip(self.tensors, own, strict=True)}
+        sizes = {a: n for d in self.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+        dtypes = {n: numpy_dtype(a.dtype) for n, a in arrays.items()}
+        for p in self.parts.products:
+            dtypes[p.leaf.name] = numpy_dtype(self.slabs.product_dtype(arrays[p.left.name].dtype))
+        forward = self.slabs.forward.spec
+        placed = self.slabs.forward
+        dtypes |= {n: numpy_dtype(torch.int64) for n in (*placed.first.values(), *placed.lengths.values())}
+        flows = output_flows(forward, dtypes)
+        return [
+            own[0].new_empty([sizes[a] for a in forward.output_axes[n]], dtype=torch_dtype(f.dtype))
+            for n, f in flows.items()
+        ]
+
+    def _backward(self, *given: Any) -> list[Any]:
+        vjp, count = self.slabs.vjp, len(self.tensors)
+        kept = dict(zip(vjp.forward.outputs, given[count:], strict=False))
+        cotangents = dict(zip(vjp.cotangents, given[count + len(kept) :], strict=True))
+        arrays = self._named(given[:count])
+        found = self.slabs.gradients(arrays, kept, cotangents)
+        return [found[n] if n in found else torch.zeros_like(a) for n, a in arrays.items()]
+
+    def _fake_backward(self, *given: Any) -> list[Any]:
+        return [torch.empty_like(a, memory_format=torch.contiguous_format) for a in given[: len(self.tensors)]]
+
+    def _with_gradients(self, *own: Any) -> list[Any]:
+        """The output, and its gradients by all tensors: those by the values of rows are known before these are."""
+        arrays, row = self._named(own), self.parts.row
+        length = self.slabs.length(arrays, row)
+        nothing = own[0].new_zeros((length,), dtype=self._value_dtype(arrays))
+        slopes = self._outer_gradients(arrays, lambda n: nothing)[1]
+        sums, values = Gradients(self.slabs, arrays, row), []
+        for start, stop in self.slabs.row_slabs(arrays):
+            part = self.slabs.cut(arrays, row, start, stop)
+            products = self.slabs.products(part)
+            made = self.slabs.values_of(part | products, start, arrays)
+            values.append(made)
+            beside = {tensor: made[n] for tensor, n in self.slabs.vjp.saved_tensors.items()}
+            beside |= {t: slopes[n][start:stop].to(made[n].dtype) for n, t in self.slabs.vjp.cotangents.items()}
+            sums.add(part | beside, products, start, stop)
+        out, more = self._outer_gradients(arrays, lambda n: torch.cat([made[n] for made in values]))
+        found = sums.results()
+        for n in found.keys() & more.keys():
+            found[n] += more[n]
+        return [out, *(found.get(n, more.get(n, torch.zeros_like(a))) for n, a in arrays.items())]
+
+    def _value_dtype(self, arrays: Arrays) -> Any:
+        return self.slabs.product_dtype(arrays[self.parts.products[0].left.name].dtype)
+
+    def _outer_gradients(self, arrays: Arrays, value: Callable[[str], Any]) -> tuple[Any, Arrays]:
+        """The output from values of rows, and its gradients by these and by the tensors that it reads itself."""
+        assert self._outer is not None
+        leaves = {}
+        for d in self._outer.tensors:
+            a = value(d.name) if d.name in self.outputs else arrays[d.name]
+            leaves[d.name] = a.detach().requires_grad_(a.is_floating_point())
+        with torch.enable_grad():
+            out = self._outer(*leaves.values())
+        wanted = {n: a for n, a in leaves.items() if a.requires_grad}
+        found = torch.autograd.grad(out, list(wanted.values()), allow_unused=True)
+        pairs = zip(wanted, wanted.values(), found, strict=True)
+        return out.detach(), {n: torch.zeros_like(a) if x is None else x for n, a, x in pairs}
+
+    def _fake_now(self, *own: Any) -> list[Any]:
+        return [own[0].new_empty((), dtype=self._value_dtype(self._named(own))), *self._fake_backward(*own)]
+
+    # --- autograd ---
+
+    def _later(self) -> Callable[[list[Any]], list[Any]]:
+        op, count = self, len(self.outputs)
+
+        class Values(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *own: Any) -> Any:
+                found = tuple(op._ops["_values"](*own))
+                ctx.save_for_backward(*own, *found)
+                whole = (x for x in found[:count] if not x.is_floating_point())
+                ctx.mark_non_differentiable(*whole, *found[count:])
+                ctx.set_materialize_grads(False)
+                return found
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                own, kept = ctx.saved_tensors[: len(op.tensors)], ctx.saved_tensors[len(op.tensors) :]
+                pulled = [
+                    torch.zeros_like(value) if gradient is None else gradient
+                    for name, value, gradient in zip(op.outputs, kept, gradients, strict=False)
+                    if name in op.slabs.vjp.cotangents
+                ]
+                found = op._ops["_backward"](*own, *kept, *pulled)
+                return tuple(x if need else None for x, need in zip(found, ctx.needs_input_grad, strict=True))
+
+        def apply(own: list[Any]) -> list[Any]:
+            values = dict(zip(op.outputs, Values.apply(*own), strict=False))
+            if op._outer is None:
+                return [values[n] for n in op.parts.spec.outputs]
+            arrays = {d.name: a for d, a in zip(op.tensors, own, strict=True)} | values
+            found = op._outer(*(arrays[d.name] for d in op._outer.tensors))
+            return list(found) if isinstance(found, tuple) else [found]
+
+        return apply
+
+    def _now(self) -> Callable[[list[Any]], list[Any]]:
+        op, later = self, self._later()
+
+        class Loss(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *own: Any) -> Any:
+                out, *gradients = op._ops["_now"](*own)
+                ctx.save_for_backward(*gradients)
+                return out
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable
+            def backward(ctx: Any, cotangent: Any) -> Any:
+                pairs = zip(ctx.saved_tensors, ctx.needs_input_grad, strict=True)
+                return tuple(x * cotangent.to(x.dtype) if need else None for x, need in pairs)
+
+        def apply(own: list[Any]) -> list[Any]:
+            wanted = torch.is_grad_enabled() and any(a.requires_grad for a in own)
+            return [Loss.apply(*own)] if wanted else later(own)
+
+        return apply
+
+
+def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int) -> TorchHead:
+    """The operator of a head; the same spec with the same options under the same name is the same operator."""
+    if torch is None:
+        raise RedalgError("a head", WHERE, "PyTorch cannot be imported", "pip install torch")
+    if gradients not in (LATER, NOW):
+        raise RedalgError(f"gradients={gradients!r}", WHERE, "it is 'later' or 'now'", 'gradients="later"')
+    if logits not in (None, "float32", "float64", "bfloat16", "float16"):
+        raise RedalgError(f"logits={logits!r}", WHERE, "products are held in floats", 'logits="bfloat16", or None')
+    if not isinstance(workspace, int) or workspace <= 0:
+        raise RedalgError(f"workspace={workspace!r}", WHERE, "it is a number of bytes", f"workspace={WORKSPACE}")
+    options = (spec, gradients, logits, workspace)
+    named = name or f"redalg::head_{spec.digest}_{gradients}_{logits or 'wide'}_{workspace}"
+    namespace, _, short = named.partition("::")
+    if not namespace.isidentifier() or not short.isidentifier():
+        raise RedalgError(f"the name {name!r}", WHERE, "operators are named in a namespace", '"mylib::name"')
+    made = _MADE.get(named)
+    if made is None:
+        made = _MADE[named] = options, TorchHead(head(spec), named, gradients, logits, workspace)
+    elif made[0] != options:
+        why = f"it is the head of {made[0][0]}, {', '.join(map(str, made[0][1:]))}"
+        raise RedalgError(f"the name {name!r}", WHERE, why, "take another name for another head")
+    return made[1]
+
+
+def _result_dtypes(spec: Spec, tensors: Sequence[Decl]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+    """The dtypes of the results from those of the tensors; a compiler takes what it gives as it is."""
+
+    def found(given: tuple[Any, ...]) -> dict[str, Any]:
+        dtypes = {d.name: numpy_dtype(x) for d, x in zip(tensors, given, strict=True)}
+        return {n: torch_dtype(f.dtype) for n, f in output_flows(spec, dtypes).items()}
+
+    made: Callable[[tuple[Any, ...]], dict[str, Any]] = torch.compiler.assume_constant_result(found)
+    return made
+
+
+def _check_known_slopes(parts: Head) -> None:
+    """Raises: RedalgError unless there is one scalar output whose gradient by values of rows reads none of them."""
+    spec, where = parts.outer, f'{WHERE}(gradients="now")'
+    axes = next(iter(parts.spec.output_axes.values()))
+    if spec is None or len(parts.spec.outputs) > 1 or axes:
+        what = ", ".join(f"{n}[{','.join(a)}]" for n, a in parts.spec.output_axes.items())
+        why = "gradients are taken at once of one scalar"
+        raise RedalgError(f"the outputs {what}", where, why, 'gradients="later"')
+    values = set(parts.values.outputs)
+    for name, gradient in Vjp(spec, sorted(values), given=()).specs.items():
+        read = values & {leaf.attr.name for n in gradient.outputs.values() for leaf in g.leaves(n)}
+        if read:
+            why = f"the gradient by {name} reads {', '.join(sorted(read))}, which is known when all rows are"
+            raise RedalgError(f"the output {next(iter(spec.outputs))}", where, why, 'gradients="later"')
+
+
+def _as_tensor(d: Decl, value: Any, like: Any, where: str) -> Any:
+    """A number is of float32, or of int64 where the spec declares whole numbers."""
+    if not isinstance(value, torch.Tensor):
+        dtype = torch.int64 if d.domain & {"integer", "bool"} else torch.float32
+        value = torch.as_tensor(value, dtype=dtype, device=like.device)
+    if value.dim() != len(d.axes):
+        raise RedalgError(f"{d.name} of {value.dim()} dimensions", where, f"it is {d}", "pass its axes")
+    return value
+
+
+__all__ = ["TorchHead", "torch_head"]

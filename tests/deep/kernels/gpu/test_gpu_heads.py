@@ -1,0 +1,60 @@
+"""Heads of PyTorch on a GPU: narrow operands, slabs of rows and of columns, against float64."""
+
+from __future__ import annotations
+
+import pytest
+
+import redalg as ra
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+LOSS = """tensors H[t,d], W[v,d], y[t] integer;
+    c = 20*tanh(sum[d](H[t,d]*W[v,d])/20); l = logsumexp[v](c);
+    return loss = mean[t](l - sum[v](where(index[v] == y[t], c, 0)))"""
+ROWS = """tensors H[t,d], W[v,d], y[t] integer;
+    c = sum[d](H[t,d]*W[v,d]); m = max[v](c); p = exp(c - m); l = m + log(sum[v](p));
+    return logp = sum[v](where(index[v] == y[t], c, 0)) - l, entropy = l - sum[v](p*c)/sum[v](p), best = argmax[v](c)"""
+
+
+@pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float32"))
+@pytest.mark.parametrize("held", (None, "bfloat16"))
+@pytest.mark.parametrize("workspace", (100_000, 1 << 29))
+@pytest.mark.parametrize("sizes", ((129, 1001, 64), (1, 5003, 40), (300, 8, 8)))
+def test_values_and_gradients(sizes: tuple[int, int, int], workspace: int, held: str | None, dtype: str) -> None:
+    rows, columns, inner = sizes
+    torch.manual_seed(rows)
+    kind = getattr(torch, dtype)
+    H = torch.randn(rows, inner, device="cuda").to(kind).requires_grad_()
+    W = (torch.randn(columns, inner, device="cuda") / inner**0.5).to(kind).requires_grad_()
+    y = torch.randint(0, columns, (rows,), device="cuda")
+    h, w = (a.detach().double().requires_grad_() for a in (H, W))
+    z = h @ w.T
+    c = 20 * torch.tanh(z / 20)
+    p = torch.log_softmax(z, 1)
+    tolerance = {"bfloat16": 2**-6, "float16": 2**-9, "float32": 2**-19}[dtype] + (2**-5 if held else 0)
+    truths = {
+        "now": (torch.nn.functional.cross_entropy(c, y),),
+        "later": (torch.nn.functional.cross_entropy(c, y),),
+        "rows": (p.gather(1, y[:, None])[:, 0], -(p.exp() * p).sum(1)),
+    }
+    for mode, truth in truths.items():
+        spec = ra.parse(ROWS if mode == "rows" else LOSS)
+        op = ra.torch.head(spec, gradients="later" if mode == "rows" else mode, logits=held, workspace=workspace)
+        found = op(H, W, y)
+        found = found if isinstance(found, tuple) else (found,)
+        for x, e in zip(found, truth, strict=False):
+            assert float((x.detach().double() - e).abs().max()) <= tolerance * (1 + float(e.detach().abs().max()))
+        slopes = [torch.randn_like(e) for e in truth]
+        own = torch.autograd.grad(
+            found[: len(truth)], (H, W), [s.to(x.dtype) for s, x in zip(slopes, found, strict=False)]
+        )
+        twice = torch.autograd.grad(
+            op(H, W, y)[: len(truth)] if mode == "rows" else op(H, W, y),
+            (H, W),
+            [s.to(x.dtype) for s, x in zip(slopes, found, strict=False)],
+        )
+        expected = torch.autograd.grad(truth, (h, w), slopes, retain_graph=True)
+        for a, b, e in zip(own, twice, expected, strict=True):
+            assert torch.equal(a, b)
+            assert float((a.double() - e).abs().max()) <= 4 * tolerance * (1e-30 + float(e.abs().max()))
