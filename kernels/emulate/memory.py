@@ -48,19 +48,19 @@ class Pointer:
         """Bytes of an element."""
         return self.cells.itemsize
 
-    def _place(self, index: Any, cell: np.dtype[Any], count: int) -> slice:
+    def _place(self, index: Any, cell: np.dtype[Any], count: int, aligned: bool = True) -> slice:
         first = self.offset + int(index)
         if self.cells.dtype != cell:
             raise TypeError(f"cells of {self.cells.dtype} are accessed as {cell}")
         if first < 0 or first + count > self.cells.size:
             raise IndexError(f"elements {first} to {first + count - 1} of {self.cells.size} are accessed")
         size = min(16, count * cell.itemsize)
-        if first * cell.itemsize % size:
+        if aligned and first * cell.itemsize % size:
             raise ValueError(f"{count} elements at {first} are not at a multiple of {size} bytes")
         return slice(first, first + count)
 
-    def read(self, index: Any, cell: np.dtype[Any], count: int) -> Any:
-        place = self._place(index, cell, count)
+    def read(self, index: Any, cell: np.dtype[Any], count: int, aligned: bool = True) -> Any:
+        place = self._place(index, cell, count, aligned)
         self.loaded += count * cell.itemsize
         return self.cells[place].copy()
 
@@ -193,6 +193,19 @@ def _store(pointer: Any, index: Any, given: Any, dtype: str, width: int) -> None
         _write(pointer, index, CELL[dtype], [_cell(dtype, v) for v in values])
 
 
+def _shifted(pointer: Pointer, index: Any, dtype: str, width: int) -> Any:
+    """A vector that begins anywhere."""
+    cells = pointer.read(index, CELL[dtype], width, aligned=False)
+    if dtype in NARROW:
+        return tuple(widened(cells, dtype))
+    return tuple(_value(dtype, cell) for cell in cells)
+
+
+def _lead(pointer: Pointer, index: Any, width: int) -> Any:
+    """Elements before the next multiple of a vector; the array is taken to start at one."""
+    return np.int64(-(pointer.offset + int(index)) % width)
+
+
 def _load32(pointer: Any, index: Any, dtype: str) -> Any:
     return np.int64(_load(pointer, index, dtype, 1)).astype(np.int32)
 
@@ -258,4 +271,11 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
     yield from ((f"cp_async_wait_{n}", partial(copies_left, n)) for n in range(1, MOST_DISTANCE + 1))
 
 
-EMULATED = dict(_makers())
+def _anywhere() -> Iterator[tuple[str, Callable[..., Any]]]:
+    for dtype, width in ((d, w) for d, size in STORAGE.items() for w in WIDTHS if 1 < w and w * size <= 16):
+        if width * STORAGE[dtype] >= 4:
+            yield f"load_shifted_{dtype}x{width}", partial(_shifted, dtype=dtype, width=width)
+        yield f"lead_{dtype}x{width}", partial(_lead, width=width)
+
+
+EMULATED = {**dict(_makers()), **dict(_anywhere())}

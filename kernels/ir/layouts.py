@@ -38,13 +38,18 @@ class Placed:
 
     ``pattern``: "stream" (neighbours along the stream are neighbours in memory), "rows" (neighbouring rows are), "same"
     (the stream does not move it) or "apart". ``width``: elements of the widest vectors its rows start at, or, where
-    neighbouring rows are neighbours, the widest vectors of such rows.
+    neighbouring rows are neighbours, the widest vectors of such rows. ``phase``: strides of the axes of rows modulo 16,
+    where the array starts at a multiple of 16 bytes: rows of arrays of the same phase start at the same place between
+    multiples of a vector. ``held``: elements are loaded into a tile.
     """
 
     name: str
     pattern: str
     width: int
     size: int  # bytes of an element
+    phase: tuple[int, ...] | None = None
+    held: bool = True
+    written: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,32 @@ class Walk:
         patterns = {a.pattern for a in self.arrays}
         return "rows" in patterns and "stream" not in patterns
 
-    def layout(self, vector: int, coarsen: int = 1) -> Layout:
-        """The layout of a kernel that loads `vector` elements at a time, or `coarsen` rows."""
+    def layout(self, vector: int, coarsen: int = 1, peel: bool = False, led: bool = True) -> Layout:
+        """The layout of a kernel that loads `vector` elements at a time, or `coarsen` rows. `peel`: from rows that
+        start anywhere, `led` by one of them."""
+        if peel:
+            return self._peeled(led)
         unit, wide = self._wide("stream", vector), self._wide("rows", coarsen) if coarsen > 1 else frozenset()
         return Layout(unit, self.flat, coarsened=wide)
+
+    def _peeled(self, led: bool) -> Layout:
+        along = [a for a in self.arrays if a.pattern == "stream" and a.held]
+        leader = self.leader if led else None
+        unit = {a.name for a in along if leader and (a is leader or a.phase == leader.phase is not None)}
+        shifted = frozenset(a.name for a in along if a.name not in unit and not a.written)
+        return Layout(frozenset(unit), self.flat, shifted=shifted, leader=leader.name if leader else None)
+
+    @property
+    def leader(self) -> Placed | None:
+        """The array whose rows vectors are aligned with: a result, for stores cannot be shifted; else the operand whose
+        phase most bytes have."""
+        along = [a for a in self.arrays if a.pattern == "stream" and a.held]
+
+        def share(a: Placed) -> tuple[bool, int]:
+            alike = [b.size for b in along if b is a or b.phase == a.phase is not None]
+            return a.written, sum(alike)
+
+        return max(along, key=share, default=None)
 
     def _wide(self, pattern: str, width: int) -> frozenset[str]:
         return frozenset(a.name for a in self.arrays if a.pattern == pattern and a.width >= width)
@@ -96,20 +123,24 @@ def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
         if name in views and axes not in ways.setdefault(name, []):
             ways[name].append(axes)
     arrays, flat = [], True
+    results = {r.key for r in program.results}
     for name, several in ways.items():
         size = STORAGE[dtypes[name]]
         found = [_Reading(program, sizes, axes, views[name], size) for axes in several]
         moving = [r for r in found if r.moves]
         flat &= all(r.flat for r in moving)
-        arrays += [_placed(name, moving, size)] if moving else []
+        arrays += [_placed(name, moving, size, name in results)] if moving else []
     return Walk(tuple(arrays), flat or len(program.stream) < 2)
 
 
-def _placed(name: str, readings: Sequence[_Reading], size: int) -> Placed:
+def _placed(name: str, readings: Sequence[_Reading], size: int, written: bool) -> Placed:
     """How an array lies along all axes that it is read along."""
     pattern = readings[0].pattern if len({r.pattern for r in readings}) == 1 else "apart"
     if pattern == "stream":
-        return Placed(name, pattern, min(r.width for r in readings), size)
+        phases = {r.phase for r in readings}
+        phase = phases.pop() if len(phases) == 1 else None
+        held = all(r.held for r in readings) and (len(readings) == 1 or phase is not None)
+        return Placed(name, pattern, min(r.width for r in readings), size, phase, held, written)
     return Placed(name, pattern, min(r.width_across_rows for r in readings) if pattern == "rows" else 1, size)
 
 
@@ -190,9 +221,20 @@ class _Reading:
         return "rows" if rows and self.strides.get(rows[-1]) == 1 else "apart"
 
     @property
+    def held(self) -> bool:
+        """Whether elements are loaded into a tile: not those that hold further axes."""
+        return set(self.axes) <= {*self.program.rows, *self.program.stream}
+
+    @property
+    def phase(self) -> tuple[int, ...] | None:
+        """The strides of rows modulo the longest vector; None where the array starts at no multiple of 16 bytes."""
+        rows = [a for a in self.program.rows if self.sizes.get(a, 1) != 1]
+        return tuple(self.strides.get(a, 0) % WIDTHS[0] for a in rows) if self.view.align == VECTOR_BYTES else None
+
+    @property
     def width(self) -> int:
         """The widest vectors its rows start at; elements that hold further axes are not loaded in vectors at all."""
-        if not set(self.axes) <= {*self.program.rows, *self.program.stream}:
+        if not self.held:
             return WIDTHS[0]
         length = prod(self.sizes.get(a, 1) for a in self.program.stream)
         return self._widest(length, [a for a in self.axes if a in self.program.rows])

@@ -53,6 +53,9 @@ class Schedule:
     ``coarsen`` of them, which it loads together. ``columns_per_thread``: free output axes are shared out among a row's
     threads, so many elements to each. ``cluster`` blocks share a row through distributed shared memory, ``split``
     blocks through global memory, where the last one merges.
+    ``peel``: rows start anywhere. Vectors begin at multiples of their size, and the elements before the first and after
+    the last are taken one by one, at most one by each thread of a row; what starts elsewhere than the array that is led
+    by (`Layout.leader`) is read by two aligned loads. Without a leader vectors begin with the row.
     ``exact``: n is exactly cluster·split·threads·tile (resident), or a multiple of it: no bounds are tested.
 
     >>> Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
@@ -74,6 +77,7 @@ class Schedule:
     coarsen: int = 1  # neighbouring rows of a thread, in a column schedule
     prefetch: int = 0
     prefetch_distance: int = 0
+    peel: bool = False
 
     @property
     def block(self) -> int:
@@ -180,10 +184,14 @@ class Layout:
     ``unit``: arrays (operands and results) with stride 1 along the flattened stream, whose rows start at multiples of
     the schedule's vector. ``flat``: every array that varies along a composite stream varies along all of it with one
     stride, so that it is walked as one axis. ``across``: arrays in which all columns lie side by side (CPU).
-    ``coarsened``: arrays whose neighbouring rows are loaded together (column schedules).
+    ``coarsened``: arrays whose neighbouring rows are loaded together (column schedules). ``leader``: the array whose
+    rows say where vectors begin, where they are peeled; ``unit`` then are those whose rows start as its do, and
+    ``shifted`` operands with stride 1 that start anywhere.
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
     flat: bool = True
     across: frozenset[str] = field(default_factory=frozenset)
     coarsened: frozenset[str] = field(default_factory=frozenset)
+    shifted: frozenset[str] = field(default_factory=frozenset)
+    leader: str | None = None

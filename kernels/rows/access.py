@@ -73,7 +73,8 @@ class Access:
 
     def step(self, array: str, axes: tuple[str, ...], result: bool = False) -> str | None:
         """The stride along the flattened stream; None where it is 1."""
-        if (result_key(array) if result else array) in self.layout.unit:
+        key = result_key(array) if result else array
+        if key in self.layout.unit or key in self.layout.shifted:
             return None
         last = max(axes.index(a) for a in axes if a in self.program.stream)
         return self.stride(array, last, result)
@@ -92,7 +93,8 @@ class Access:
         return position if step is None else f"{position} * {step}"
 
     def load(self, operand: Operand, index: str, width: int = 1) -> str:
-        name = f"load_{operand.dtype}" + (f"x{width}" if width > 1 else "")
+        shifted = "shifted_" if width > 1 and operand.name in self.layout.shifted else ""
+        name = f"load_{shifted}{operand.dtype}" + (f"x{width}" if width > 1 else "")
         text = f"{name}({self.array_names[operand.name]}, {index})"
         return text if width > 1 else self.as_real(operand.dtype, text)
 

@@ -67,8 +67,12 @@ class Elements:
         """The text of a leaf at the first element of the tile: of a thread's own, where it folds that alone."""
         shared = bool(self.program.columns) and self.kernel.schedule.threads > 1  # each takes in the whole tile
         if node in self.tiles_of and not self.kernel.schedule.resident and not shared:
-            return f"{self.tiles_of[node]}[0]"
+            tile = self.tiles_of[node]
+            peels = self.kernel.schedule.peel
+            return f"({tile}[0] if first < {self.stop} else {tile}[TILE])" if peels else f"{tile}[0]"
         at = "0" if self.kernel.schedule.resident else "base" if shared else "first"
+        if at == "first" and self.kernel.schedule.peel:
+            at = f"(first if first < {self.stop} else edge)"
         if node.op == "index" and node.attr in self.stream:
             return at
         return self.read(node, at if shared else "0") if node.op == "tensor" else self.row_leaf(node)
@@ -171,17 +175,18 @@ class Elements:
         """Where the one tile of a thread begins, and where the row ends."""
         s = self.kernel.schedule
         self.kernel.out(f"first = {self.placed('split * (THREADS * TILE)' if s.blocks_per_row > 1 else '')}")
-        self.stop = "length"
+        self.stop = self.kernel.peel.end
 
     def of_row(self, nodes: Sequence[Node]) -> list[Node]:
         """The tensors that differ from row to row: loaded first. What all rows share lies in the caches."""
         return [n for n in tensor_leaves(nodes) if self.rows <= n.axes]
 
-    def placed(self, low: str) -> str:
-        """Where a thread begins in what begins at `low`."""
+    def placed(self, low: str, led: bool = True) -> str:
+        """Where a thread begins in what begins at `low`, counted from the row's first vector unless `led`."""
         s = self.kernel.schedule
         mine = "" if s.threads == 1 else "t * VECTOR" if s.vector > 1 else "t"
-        return " + ".join(x for x in (low, mine) if x) or "0"
+        head = "head" if self.kernel.layout.leader and low != "low" and led else ""
+        return " + ".join(x for x in (head, low, mine) if x) or "0"
 
     def _kept(self) -> list[Node]:
         return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
@@ -194,37 +199,44 @@ class Elements:
         """
         s, out = self.kernel.schedule, self.kernel.out
         self.ordered = ordered and s.threads > 1
-        parts = s.split * s.cluster
-        span = s.threads * s.tile
         self.tiles_of, self.stored, self.shared = {}, set(), set()
+        step = self._share()
+        self.kernel.peel.begin()
+        if backwards:
+            step = f"({step})" if " " in step else step
+            back = f"({self.stop} - 1 - begin) // {step} * {step}"
+            out("begin = first", f"first += {f'max({back}, 0)' if s.peel else back}")
+            with out.block("while first >= begin:"):
+                yield
+                out(f"first -= {step}", *self.kernel.peel.done())
+            return
+        self.kernel.prefetch.walk()
+        with out.block(f"while {self.kernel.peel.more(self.stop)}:"):
+            self.kernel.prefetch.tile()
+            yield
+            self.kernel.prefetch.turn()
+            out(f"first += {step}", *self.kernel.peel.done())
+        self.ordered = False
+
+    def _share(self) -> str:
+        """Print where this thread's part of a row begins and ends; the text of the step to its next tile."""
+        s, out, end = self.kernel.schedule, self.kernel.out, self.kernel.peel.end
+        parts, span = s.split * s.cluster, s.threads * s.tile
         if parts > 1:
             share = "PREFETCH" if s.prefetch else "chunk"
             if not s.prefetch:
                 out(f"chunk = (length + {parts * span - 1}) // {parts * span} * {span}  # per split, in whole tiles")
-            out(f"low = split * {share}", f"stop = min(low + {share}, length)")
-        self.stop = "stop" if parts > 1 else "length"
+            head = "head + " if self.kernel.layout.leader else ""
+            out(f"low = {head}split * {share}", f"stop = min(low + {share}, {end})")
+        self.stop = "stop" if parts > 1 else end
         if self.ordered:
             plus, minus = ("low + ", " - low") if parts > 1 else ("", "")
             out(f"chunk = ({self.stop}{minus} + THREADS - 1) // THREADS  # consecutive elements for every thread")
             out(f"first = {plus}t * chunk", f"stop = min(first + chunk, {self.stop})")
-            self.stop, step = "stop", "TILE"
-        else:
-            out(f"first = {self.placed('low' if parts > 1 else '')}")
-            step = "THREADS * TILE" if s.threads > 1 else "TILE"
-        if backwards:
-            step = f"({step})" if " " in step else step
-            out("begin = first", f"first += ({self.stop} - 1 - begin) // {step} * {step}")
-            with out.block("while first >= begin:"):
-                yield
-                out(f"first -= {step}")
-            return
-        self.kernel.prefetch.walk()
-        with out.block(f"while first < {self.stop}:"):
-            self.kernel.prefetch.tile()
-            yield
-            self.kernel.prefetch.turn()
-            out(f"first += {step}")
-        self.ordered = False
+            self.stop = "stop"
+            return "TILE"
+        out(f"first = {self.placed('low' if parts > 1 else '')}")
+        return "THREADS * TILE" if s.threads > 1 else "TILE"
 
     def begun(self) -> None:
         """Called where the tile of a warp begins, `n_b` elements long."""
@@ -235,6 +247,8 @@ class Elements:
         if s.exact:
             return "TILE"
         vectors = f"({self.stop} - first + {self.stride - 1}) // {self.stride}"
+        if s.peel:
+            return self.kernel.peel.count(vectors, s.tile // s.vector)
         text = f"min({s.tile // s.vector}, {vectors})"
         return f"{text} * VECTOR" if s.vector > 1 else text
 
@@ -255,10 +269,14 @@ class Elements:
             name += f"{sum(x.attr.name == leaf.attr.name for x in self.tiles_of) or ''}_tile"
             self.tiles_of[leaf] = name
             kind = self.kernel.kinds.of(leaf)
-            self.kernel.out(f"{name} = cuda.local.array(TILE, {DTYPE.get(kind, self.real)})")
-            unit = leaf.attr.name in self.kernel.layout.unit and self.kernel.schedule.vector > 1
-            (vectors if unit else single).append(leaf)
+            self.kernel.out(f"{name} = cuda.local.array({self.kernel.peel.entries}, {DTYPE.get(kind, self.real)})")
+            (vectors if self.in_vectors(leaf) else single).append(leaf)
         self._fill(vectors, single)
+
+    def in_vectors(self, leaf: Node) -> bool:
+        """Whether neighbouring elements are loaded together."""
+        layout, name = self.kernel.layout, leaf.attr.name
+        return self.kernel.schedule.vector > 1 and (name in layout.unit or name in layout.shifted)
 
     @property
     def real(self) -> str:
@@ -272,6 +290,7 @@ class Elements:
                 for leaf in vectors:
                     entries = [f"{self.tiles_of[leaf]}[k{f' + {c}' if c else ''}]" for c in range(width)]
                     out(f"{', '.join(entries)} = {self._vector_of(leaf)}")
+            self.kernel.peel.fill(vectors)
         if single:
             spread = [leaf.attr.axes for leaf in single if not self.access.walks_flat(leaf.attr.axes)]
             with self.each(position=True, axes={a for axes in spread for a in axes}):
@@ -280,10 +299,8 @@ class Elements:
 
     def late(self, nodes: Sequence[Node]) -> list[Node]:
         """The element leaves that are not in registers yet and may be loaded as vectors."""
-        s = self.kernel.schedule
         found = [n for n in tensor_leaves(nodes) if n.axes & self.stream and n.axes <= self.rows | self.stream]
-        unit = [n for n in dict.fromkeys(found) if n.attr.name in self.kernel.layout.unit and s.vector > 1]
-        return [n for n in unit if n not in self.tiles_of]
+        return [n for n in dict.fromkeys(found) if self.in_vectors(n) and n not in self.tiles_of]
 
     def loaded_together(self, leaves: Sequence[Node]) -> int:
         """How many vectors of such leaves are asked for before results are written: no load may pass a store, since
@@ -359,15 +376,18 @@ class Elements:
             return
         with self.vectors(), self.within(position, axes):
             yield
+        self.kernel.peel.again(axes if position else ())
 
     @contextmanager
     def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
         """For every element of a vector."""
         out = self.kernel.out
-        with out.block("for c in range(VECTOR):"):
+        with out.block("for c in range(VECTOR):") as said:
             out("k = v * VECTOR + c", *(["at = j + c"] if position else []))
             self.places_along(axes if position else ())
+            before = len(said)
             yield
+            self.kernel.peel.repeated = said[before:]
 
     def places_along(self, axes: Iterable[str]) -> None:
         """The index along every axis of a composite stream, where one is read by itself."""

@@ -53,7 +53,7 @@ class Folding:
         kernel, elements = self.kernel, self.kernel.elements
         bodies = [b for fold in loop.folds for b in fold.bodies]
         if loop.part:
-            kernel.out(f"n_some = {counted(kernel.schedule)}")
+            kernel.out(f"n_some = {counted(kernel.schedule, kernel.peel.in_whole_vectors)}")
         scope.hoist([b for b in bodies if b not in scope.known], kernel.program.stream)
         kernel.flush(scope)
         copies = {fold: name for fold in loop.folds if (name := self._largest_of(fold, loop)) is not None}
@@ -120,7 +120,7 @@ class Folding:
         for node in self._fresh(bodies):
             count += 1
             dtype = DTYPE.get(self.kernel.kinds.of(node), elements.real)
-            self.kernel.out(f"value{count}_tile = cuda.local.array(TILE, {dtype})")
+            self.kernel.out(f"value{count}_tile = cuda.local.array({self.kernel.peel.entries}, {dtype})")
 
     def _fresh(self, bodies: list[Node]) -> list[Node]:
         elements = self.kernel.elements
@@ -288,6 +288,13 @@ class Place:
         stride = self.kernel.elements.stride
         at = f"place * {stride}" if s.vector == 1 else f"place // VECTOR * {stride} + place % VECTOR"
         out(f"{name} = key_of({value}, first + {at}) if place >= 0 else NONE")
+        if s.peel:
+            with out.block("if edge < length:"):
+                out("k = TILE")
+                inner = self.folding.element_scope(scope)
+                item = inner.atom(self.fold.bodies[0], "f")
+                self.kernel.flush(inner)
+                out(f"{name} = max({name}, key_of({item}, edge))")
 
     def _search(self, scope: Scalars, found: Callable[[str], str]) -> None:
         out, s, elements = self.kernel.out, self.kernel.schedule, self.kernel.elements

@@ -24,6 +24,7 @@ from redalg.kernels.rows.columns import ColumnRows
 from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
 from redalg.kernels.rows.group import Group
+from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
 from redalg.kernels.rows.steps import StepPrinter
@@ -58,6 +59,7 @@ class Kernel:
         self.helpers: set[str] = set()
         self.constants: dict[str, int] = {}
         self.prefetch = Prefetch(self)
+        self.peel = Peel(self)
         elements, folding = self.parts()
         self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)
@@ -188,6 +190,7 @@ class Kernel:
             "THREADS": s.threads,
             "ROWS": s.rows,
             "TILE": s.tile,
+            "ENTRIES": s.tile + 1,
             "VECTOR": s.vector,
             "CLUSTER": s.cluster,
             "SPLIT": s.split,
@@ -239,10 +242,12 @@ class Kernel:
         self.row_axes()
         if s.prefetch:
             self.elements.offsets()
+            self.peel.print()
             self.prefetch.arrive()
             return
         out(f"length = {self.row_length()}")
         self.elements.offsets()
+        self.peel.print()
 
     def row_axes(self) -> None:
         """The index along every axis of the rows, from the number of a row."""
@@ -344,14 +349,15 @@ class Kernel:
             self.elements.load_tile(steps or p.lift)
             if last:
                 self.prefetch.next()
-            if steps:
-                out(*(["n_new = n + n_b"] if counted else []))
-                printer.steps([s for s in steps if getattr(s, "name", "") != "n_new"])
-                out(*self._commit(p, counted))
-            else:
-                printer.steps(p.lift)
-                self.flush(printer.scope)
-                self.group.absorb(p, counted)
+            with out.block(self.peel.any_left):
+                if steps:
+                    out(*(["n_new = n + n_b"] if counted else []))
+                    printer.steps([s for s in steps if getattr(s, "name", "") != "n_new"])
+                    out(*self._commit(p, counted))
+                else:
+                    printer.steps(p.lift)
+                    self.flush(printer.scope)
+                    self.group.absorb(p, counted)
 
     def _commit(self, p: Pass, counted: bool) -> list[str]:
         lines = [f"{local(x.name)} = {local(x.name + '_new')}" for x in p.parts if not x.top]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node
+from redalg.kernels.code.dead_code import eliminated
 from redalg.kernels.ir.layouts import prefetched_arrays
 from redalg.kernels.ir.program import STORAGE
 from redalg.source.builder import Builder
@@ -57,6 +58,9 @@ class Prefetch:
             cell = dtype if dtype in WHOLE or "int" in dtype else f"uint{8 * STORAGE[dtype]}"
             out(f"{self.access.array_names[name]}_shared = cuda.shared.array(0, np.{cell}, {ALIGNED})")
         out(f"length = {kernel.row_length()}")
+        if s.peel:
+            for name in self.arrays:
+                out(f"next_{self._edge(name)} = {self._edge_of(name, f'min(group, {self._last_group})')}")
         if s.prefetch_distance:
             self._first_turns(step, more)
         else:
@@ -85,7 +89,7 @@ class Prefetch:
         with out.block(f"for k in range({s.tiles + s.prefetch_distance}):"):
             place = "" if s.tiles == 1 else f"k % {s.tiles} * (THREADS * TILE)"
             out(f"prefetch_group = group + k{tiles} * {step}")
-            out(f"first = {kernel.elements.placed(' + '.join(x for x in (low, place) if x))}")
+            out(f"first = {kernel.elements.placed(' + '.join(x for x in (low, place) if x), led=False)}")
             with out.block(f"if {more.format('prefetch_group')}:"):
                 self._bring("prefetch_group", "first", "ring_thread + k * (THREADS * TILE)")
             out("cp_async_commit()")
@@ -101,6 +105,50 @@ class Prefetch:
             if self.schedule.prefetch_distance
             else "cp_async_wait_all()"
         )
+        for name in self.arrays if self.schedule.peel else ():
+            edge = self._edge(name)
+            self.kernel.out(f"{edge} = next_{edge}")
+            following = f"min(group + group_stride, {self._last_group})"
+            self.kernel.out(f"next_{edge} = {self._edge_of(name, following)}")
+
+    # --- elements beside whole vectors -------------------------------------------------------------------------------
+
+    _last_group = "groups - 1"
+
+    def _edge(self, name: str) -> str:
+        return f"{self.access.array_names[name]}_edge"
+
+    def edge(self, leaf: Node) -> str | None:
+        """Where the element of a leaf beside whole vectors is kept: it was read a row before, into a register."""
+        name = leaf.attr.name
+        return self._edge(name) if self.schedule.peel and self.arrays.get(name) == leaf.attr.axes else None
+
+    def _edge_of(self, name: str, row: str) -> str:
+        """The text that reads it, by a function of the row."""
+        kernel, elements, axes = self.kernel, self.kernel.elements, self.arrays[name]
+        saved, kernel.out = kernel.out, Builder()
+        bases, results = dict(elements.bases), dict(elements.result_bases)
+        self._row_of()
+        load = self.access.load(self.access.operands[name], f"{elements.bases[name, axes]} + edge")
+        with kernel.out.block("if edge < length:"):
+            kernel.out(f"return {load}")
+        kind = kernel.kinds.names.get(name, "f") if "int" not in self.access.operands[name].dtype else "i"
+        kernel.out("return i64(0)" if kind == "i" else f"return {kernel.real}(0)")
+        body, kernel.out = kernel.out, saved
+        elements.bases, elements.result_bases = bases, results
+        given = self._arguments(reads(body.body()))
+        doc = ["This thread's element of a row beside whole vectors, if it has one."]
+        function = f"{self._edge(name)}_of"
+        kernel.functions[function] = eliminated(body.function(function, ["row", *given], doc, "cuda.jit(device=True)"))
+        return f"{function}({', '.join([row, *given])})"
+
+    def _row_of(self) -> None:
+        """Print where a row of a number begins in every array, and where its vectors do."""
+        elements = self.kernel.elements
+        elements.bases, elements.result_bases = {}, {}
+        self.kernel.row_axes()
+        elements.offsets()
+        self.kernel.peel.print()
 
     def leave(self) -> None:
         """After a row: where the next one begins."""
@@ -141,11 +189,13 @@ class Prefetch:
             return
         rows, rest = divmod(s.tiles + s.prefetch_distance, s.tiles)
         out(f"prefetch_group = group + {f'{rows} * ' if rows > 1 else ''}group_stride")
-        first = "first"
+        begins = "first - head" if self.kernel.layout.leader else "first"
+        first = begins
         if rest:
             first = "prefetch_first"
-            out(f"prefetch_first = first + {rest * self.span}")
-            with out.block(f"if prefetch_first >= {self.kernel.elements.stop}:"):
+            out(f"prefetch_first = {begins} + {rest * self.span}")
+            whole = f"{f'(split + 1) * {s.prefetch}' if s.blocks_per_row > 1 else s.prefetch}"
+            with out.block(f"if prefetch_first >= {whole if s.peel else self.kernel.elements.stop}:"):
                 out("prefetch_group += group_stride", f"prefetch_first -= {s.prefetch}")
         with out.block("if prefetch_group < groups:"):
             self._bring("prefetch_group", first, "smem_index")
@@ -183,13 +233,21 @@ class Prefetch:
         kernel, s = self.kernel, self.schedule
         saved, kernel.out = kernel.out, Builder()
         out = kernel.out
-        kernel.row_axes()
-        for name, axes in self.arrays.items():
-            terms = self.access.offset(name, axes, kernel.program.rows)
-            out(f"{self.access.array_names[name]}_row = {' + '.join(terms)}")
+        stop = kernel.peel.end if s.peel else kernel.elements.stop
+        elements = kernel.elements
+        bases, results = dict(elements.bases), dict(elements.result_bases)
+        if s.peel:
+            self._row_of()
+        else:
+            kernel.row_axes()
+            for name, axes in self.arrays.items():
+                terms = self.access.offset(name, axes, kernel.program.rows)
+                out(f"{self.access.array_names[name]}_row = {' + '.join(terms)}")
+        elements.bases, elements.result_bases = bases, results
         with out.block(f"for v in range({s.tile // s.vector}):"):
-            out(f"j = first + v * {kernel.elements.stride}")
-            with out.block(None if s.exact else f"if j < {kernel.elements.stop}:"):
+            head = "head + " if kernel.layout.leader else ""
+            out(f"j = {head}first + v * {kernel.elements.stride}")
+            with out.block(None if s.exact else f"if j < {stop}:"):
                 for name in self.arrays:
                     array, dtype = self.access.array_names[name], self.access.operands[name].dtype
                     copy = f"copy_{dtype}" + (f"x{s.vector}" if s.vector > 1 else "")
@@ -197,19 +255,20 @@ class Prefetch:
         kernel.out = saved
         arguments = self._arguments(reads(out.body()))
         doc = ["Start to copy this thread's elements of a tile to shared memory."]
-        kernel.functions["prefetch_tile"] = out.function(
-            "prefetch_tile", ["row", *arguments], doc, "cuda.jit(device=True)"
+        kernel.functions["prefetch_tile"] = eliminated(
+            out.function("prefetch_tile", ["row", *arguments], doc, "cuda.jit(device=True)")
         )
         return arguments
 
     def _arguments(self, used: frozenset[str]) -> list[str]:
         arrays: Sequence[str] = [self.access.array_names[n] for n in self.arrays]
+        every = [*self.access.array_names.values(), *self.access.result_names.values()]
         known = [
             "first",
             "smem_index",
-            self.kernel.elements.stop,
+            *(["t", "split", "length"] if self.schedule.peel else [self.kernel.elements.stop]),
             "smem_row",
-            *arrays,
+            *(every if self.schedule.peel else arrays),
             *(f"{a}_shared" for a in arrays),
         ]
         return [n for n in [*known, *sorted(self.access.used)] if n in used]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,18 @@ from redalg.graph.node import Node
 from redalg.kernels.code.text import conjunction, literal
 from redalg.kernels.ir.program import Pass, Result, renamed
 from redalg.source.names import axis_name
+from redalg.source.render import text
+from redalg.source.statements import (
+    Assign,
+    Block,
+    Do,
+    Expression,
+    Statement,
+    expression,
+    mapped,
+    rewritten,
+    with_names,
+)
 
 if TYPE_CHECKING:
     from redalg.kernels.code.scalars import Scalars
@@ -187,7 +200,29 @@ class Results:
                 values = [f"{self.access.result_names[r.name]}_part[{c}]" for c in range(kernel.schedule.vector)]
                 base = elements.result_bases.get(r.name)
                 out(self.access.store(r, f"{base} + j" if base else "j", values))
+        parts = {text.partition("[")[0]: leaf for leaf, text in elements.parts_of.items()}
         elements.parts_of = {}
+        kernel.peel.again(axes if position else (), lambda said: self._singly(said, wide, parts))
+
+    def _singly(self, said: Block, wide: list[Result], parts: Mapping[str, Node]) -> Block:
+        """What was said of an element of a vector, of one that is alone: it is read, and written, by itself."""
+        stored = {f"{self.access.result_names[r.name]}_part": r for r in wide}
+
+        def read(e: Expression) -> Expression | None:
+            name = e.value.id if isinstance(e, ast.Subscript) and isinstance(e.value, ast.Name) else ""
+            return expression(self.kernel.elements.read(parts[name], "at")) if name in parts else None
+
+        def written(s: Statement) -> Statement:
+            target = s.targets[0] if isinstance(s, Assign) else None
+            if not (isinstance(target, ast.Subscript) and text(target.value) in stored):
+                return s
+            assert isinstance(s, Assign)
+            r = stored[text(target.value)]
+            base = self.kernel.elements.result_bases.get(r.name)
+            call = self.access.store(r, f"{base} + at" if base else "at", ["value"])
+            return Do(value=with_names(expression(call), {"value": s.value}))
+
+        return tuple(written(s) for s in mapped(said, lambda e: rewritten(e, read)))
 
     def _vectors(self, results: list[Result]) -> list[Result]:
         """The results that are written as vectors."""

@@ -23,6 +23,7 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     reread: float  # times L2, of what is read again from memory
+    single: float  # more time where rows are read element by element, each behind a bound
 
 
 class FirstLevel(NamedTuple):
@@ -90,6 +91,9 @@ H200 = Calibration(
         bounded=0.8,
         unbuffered=1.08,  # variance of 8192 float32 takes 74 us in tiles, 63 us resident (2026-11-21)
         page=8,
+        # RMSNorm of 4001 rows of 3003 float32 takes 54 us in single loads, argmax of 12345 of 6789 117: 1.5 to 1.6
+        # times a copy of as many bytes (2026-11-22).
+        single=1.45,
         reread=2.4,  # of 35 MB of rows in work, a third is read again past the 60 MiB of L2
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),

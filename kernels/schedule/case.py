@@ -51,6 +51,11 @@ class Case:
         """Elements of the widest vector: 16 bytes of the widest type, dividing the length and all strides of rows."""
         return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern == "stream"])
 
+    def widest_peeled(self) -> int:
+        """Of rows that start anywhere (`Schedule.peel`): by types alone; 1 where nothing is loaded in vectors."""
+        sizes = [a.size for a in self.walk.arrays if a.pattern == "stream" and a.held]
+        return VECTOR_BYTES // max(sizes) if sizes and not (self.program.columns or self.ordered) else 1
+
     @property
     def most_coarsening(self) -> int:
         """Neighbouring rows a thread may have: 16 bytes of the widest type, where they lie side by side everywhere."""
@@ -81,6 +86,8 @@ def power(n: int) -> int:
 
 def exact(work: Work, s: Schedule) -> bool:
     """Whether no thread of the schedule meets the end of a row."""
+    if s.peel:
+        return False
     if not s.resident:
         return work.length > 0 and work.length % (s.blocks_per_row * s.threads * s.tile) == 0
     return work.length == s.blocks_per_row * s.threads * s.tile
@@ -92,12 +99,13 @@ def registers(work: Work, s: Schedule) -> int:
     Fitted to what ptxas 13 reports for sm_90; it is seldom more than 10 short and seldom more than 20 too many.
     """
     words = 2 if work.double else 1
+    tile = s.tile + s.peel
     arrays, state = _addresses(work, s), work.held.state * s.coarsen
     if s.resident:
         state *= 1 if s.together else 3
-        return 18 + arrays + state + s.coarsen * s.tile * max(1, work.held.resident) * words
+        return 18 + arrays + state + s.coarsen * tile * max(1, work.held.resident) * words
     merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
-    tiles = s.coarsen * s.tile * max(1, work.held.streamed) * words
+    tiles = s.coarsen * tile * max(1, work.held.streamed) * words
     if (
         s.coarsen > 1 and not (work.rewalked or work.writes) and work.held.streamed == 1
     ):  # what is read once is not held

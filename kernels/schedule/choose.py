@@ -20,6 +20,7 @@ from redalg.kernels.schedule.legality import LARGEST_TILE, refusals, require
 from redalg.kernels.schedule.target import H100, Target
 
 CLOSE = 1.03  # candidates within 3 % are equal to a model like this one: the most usual one is taken
+SHORT = 128  # elements of a row that loads of any width bring in a few turns
 LEAST_REGISTERS = 64  # registers of a thread that a limit of ours leaves
 WAYS = f"a Schedule, a dict of some of its fields, or one of {', '.join(FAMILIES)}"
 Override = Schedule | Mapping[str, Any] | str | None
@@ -112,7 +113,7 @@ def _chosen(
         limit = min(limit, max(LEAST_REGISTERS, limit // cost.resident_blocks // 8 * 8))
     return Choice(
         best,
-        walk.layout(best.vector, best.coarsen),
+        walk.layout(best.vector, best.coarsen, best.peel, led=not best.deterministic),
         tuple(_reasons(case, best, cost, ranked, override)),
         cost.seconds,
         cost.bytes,
@@ -137,7 +138,7 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
         s, seconds = pair[0], pair[1].seconds
         far = 0.0
         if seconds < close:
-            far = unusual(s) + _slim(judged, s) + _long(judged, s)
+            far = unusual(s) + _slim(judged, s) + _long(judged, s) + _narrow(judged, s)
             far += (0.5 if near and s.blocks_per_row == 1 else 1.5) * (rewalked and not s.resident)
         return max(close, seconds), far, seconds if s.coarsen > 1 else 0.0
 
@@ -203,6 +204,13 @@ def _slim(case: Case, s: Schedule) -> bool:
     read one element at a time reach 54 to 68 % of the bandwidth that float32 ones reach nearly all of (2026-11-21)."""
     sizes = [a.size for a in case.walk.arrays if a.pattern == "rows"]
     return s.column and bool(sizes) and s.coarsen < case.most_coarsening and s.coarsen * min(sizes) < 4
+
+
+def _narrow(case: Case, s: Schedule) -> float:
+    """How far loads are from the widest there are, in halvings, where rows are long enough to have many of them."""
+    if s.column or case.work.length < SHORT:
+        return 0.0
+    return _outside(s.vector, case.widest_peeled(), LARGEST_TILE) / 2
 
 
 def _outside(value: int, low: int, high: int) -> float:
@@ -286,6 +294,8 @@ def _refitted(case: Case, s: Schedule, wanted: dict[str, Any]) -> Schedule:
     """The fields that follow from others, after some were set."""
     if "tile" not in wanted and s.tile % s.vector:
         s = replace(s, tile=-(-s.tile // s.vector) * s.vector)
+    if "peel" not in wanted and ("vector" in wanted or s.prefetch) and case.work.length % s.vector == 0:
+        s = replace(s, peel=False)
     return s if "exact" in wanted else replace(s, exact=exact(case.work, s) and not case.program.columns)
 
 
@@ -348,7 +358,8 @@ def words(s: Schedule) -> str:
     text += ", prefetched to shared memory" if s.prefetch else ""
     text += f" with a prefetch distance of {s.prefetch_distance} tiles" if s.prefetch_distance else ""
     text += ", as many blocks as run at once" if s.persistent else ""
-    return text + (f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements")
+    text += f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements"
+    return text + (", rows that start anywhere" if s.peel else "")
 
 
 def micro(seconds: float) -> str:

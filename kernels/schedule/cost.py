@@ -10,6 +10,7 @@ as fit the multiprocessors wait at the same time.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, hypot, log2
 
 from redalg.kernels.ir.schedule import Schedule
@@ -19,6 +20,10 @@ from redalg.kernels.schedule.cost_terms import Reading
 from redalg.kernels.schedule.target import RESERVED
 
 SECTOR = 32  # bytes memory is read in
+# Instructions of a bound: 64-bit comparisons of every element take predicates that have to be kept in registers
+# (logsumexp of 28 resident elements: 832 instructions, 544 where 7 vectors are compared; sm_90, ptxas 13).
+BOUNDS = 6.0
+SELECTS = 3  # instructions per element of a vector that is put together from two
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,20 @@ class _Model:
             return size * rows * self._rows_together(name)
         return 32 * size if pattern == "same" else size
 
+    @property
+    def single(self) -> bool:
+        """Whether rows are read element by element, each behind a bound."""
+        along = [a for a in self.case.walk.arrays if a.pattern == "stream"]
+        return self.s.vector == 1 and not (self.s.exact or self.s.column) and bool(along) and self.length > 32
+
+    @cached_property
+    def shifted(self) -> frozenset[str]:
+        """Operands of which every vector is put together from two."""
+        return self.case.walk.layout(self.s.vector, peel=True).shifted if self.s.peel else frozenset()
+
     def _vector(self, name: str) -> int:
+        if self.s.peel and self.case.walk.pattern(name) == "stream":
+            return self.s.vector
         width = next((a.width for a in self.case.walk.arrays if a.name == name), 1)
         return self.s.vector if width >= self.s.vector else 1
 
@@ -179,9 +197,12 @@ class _Model:
         if work.double:
             formula /= min(1.0, 2 * self.target.double)
         accesses = sum(1 if s.resident else r.times for r in work.reads if r.held) + len(work.writes)
-        bounds = 0.0 if s.exact else 1.5 * self.walks * (len(work.reads) and 1)
+        bounds = (
+            0.0 if s.exact else (BOUNDS if s.vector * s.coarsen == 1 else 1.5) * self.walks * (len(work.reads) and 1)
+        )
         loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.coarsen
         joins = 0.0 if s.resident else work.instructions.per_tile / s.tile
+        bounds += SELECTS * s.vector * len(self.shifted)
         return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.coarsen) + loop + joins
 
     def padded(self) -> float:
@@ -190,7 +211,7 @@ class _Model:
         if s.resident:
             vectors = -(-self.length // s.vector)
             group = s.blocks_per_row * s.threads
-            return max(1, -(-vectors // group)) * s.vector * group
+            return max(1, -(-vectors // group)) * s.vector * group + group * s.peel
         span = s.blocks_per_row * s.threads * s.vector
         return -(-self.length // span) * span
 
@@ -227,7 +248,7 @@ class _Model:
             lines = max(1.0, wanted / 128, apart)
             if name in common:
                 vector, lines = vector * s.coarsen, 1.0
-            cycles += every / (32 * vector) * times * lines
+            cycles += every / (32 * vector) * times * lines * (2 if name in self.shifted else 1)
         return cycles
 
     # --- latency -----------------------------------------------------------------------------------------------------
@@ -264,7 +285,7 @@ class _Model:
         s, target = self.s, self.target
         rounds = self.rounds()
         held = s.tile if s.resident else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
-        in_flight = 1.0 if s.exact else self.known.memory.bounded
+        in_flight = 1.0 if s.exact else self.known.memory.bounded * (0.75 if s.vector * s.coarsen == 1 else 1.0)
         start = self.known.blocks.start + (self.known.blocks.cluster_start if s.cluster > 1 else 0.0)
         return rounds * (self.waits(held) * target.latency / in_flight + self.issue(held)) + self.exchange() + start
 
@@ -314,6 +335,8 @@ class _Model:
         # A tile is folded before the next one is asked for.
         if not s.resident and not s.column and (s.blocks_per_row == 1 or self.walks > 1 or crowded):
             memory *= self.known.memory.unbuffered + self.known.blocks.tail / max(1.0, self.waves()) * crowded
+        if self.single:
+            memory *= self.known.memory.single
         memory = max(memory * uneven, l2)
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)

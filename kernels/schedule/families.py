@@ -45,11 +45,29 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
         if not deterministic or not may_split(case):  # splits through memory need no particular device
             yield from _clusters(case, vector)
         yield from _splits(case, vector, deterministic)
+    if not deterministic:
+        yield from _peeled(case)
     if not deterministic and FEW * case.work.rows <= case.target.multiprocessors:
         yield from (s for s in waiting(case) if not s.resident)
     if not deterministic:
         yield from prefetched(case)
     yield from _columns(case, deterministic)
+
+
+def _peeled(case: Case) -> Iterator[Schedule]:
+    """Whole vectors of rows that start anywhere."""
+    for vector in peeled_vectors(case):
+        for s in (*_groups(case, vector, False, peel=True), *_clusters(case, vector), *_splits(case, vector, False)):
+            yield replace(s, peel=True)
+
+
+def peeled_vectors(case: Case) -> list[int]:
+    """The widest vector of rows that start anywhere, and narrower ones for short rows; none where all are aligned."""
+    most = case.widest_peeled()
+    if case.widest() >= most:
+        return []
+    least = most if case.work.length > 4096 else max(2, most // 2) if case.work.length > 512 else 2
+    return [v for v in (16, 8, 4, 2) if least <= v <= most]
 
 
 def may_split(case: Case) -> bool:
@@ -100,11 +118,12 @@ def tile_for(length: int, threads: int, vector: int) -> int | None:
     return needed * vector if needed * vector <= LARGEST_TILE else None
 
 
-def _groups(case: Case, vector: int, deterministic: bool) -> Iterator[Schedule]:
+def _groups(case: Case, vector: int, deterministic: bool, peel: bool = False) -> Iterator[Schedule]:
     """Threads of one block for a row: the row in registers, or walked in tiles."""
+    length = case.work.length // vector * vector if peel else case.work.length
     for threads in THREADS[1:] if case.walk.column else THREADS:
         for rows in _rows(case, threads, deterministic):
-            tile = tile_for(case.work.length, threads, vector)
+            tile = tile_for(length, threads, vector)
             if tile is not None and (threads == 1 or threads * vector < 2 * case.work.length):
                 yield Schedule(threads, rows, vector, tile, resident=True)
             for elements in streamed(case):
@@ -161,14 +180,16 @@ def waiting(case: Case) -> list[Schedule]:
     """Splits of long rows on blocks of a cooperative launch: in registers, or few rows at a time, so that the second
     walk over them finds some of them in L2. Whether that pays is left to measuring, unless there are too few rows for
     clusters to fill the device."""
-    found, vector, most = [], case.widest(), case.target.multiprocessors
+    found, most = list[Schedule](), case.target.multiprocessors
+    peel = bool(peeled_vectors(case))
+    vector = case.widest_peeled() if peel else case.widest()
     if not case.reduces or not case.program.keeps or case.work.length < LONG:
         return []
     counts = dict.fromkeys((8, 16, 32, 64, power(most + 1) // 2, most))
     for threads, elements in product((256, 512, 1024), (16, 32, 64)):
         whole = -(-case.work.length // (threads * elements))
         for count, resident in ((whole, True), *((n, False) for n in counts if n <= whole)):
-            s = Schedule(threads, 1, vector, elements, resident, split=count, persistent=True)
+            s = Schedule(threads, 1, vector, elements, resident, split=count, persistent=True, peel=peel)
             s = replace(s, exact=exact(case.work, s))
             if count > 1 and next(refusals(case, s), None) is None:
                 found.append(s)
@@ -180,17 +201,23 @@ def prefetched(case: Case) -> list[Schedule]:
     row to a block, or splits to blocks of a cooperative launch, two of them on a multiprocessor. Where elements of 16
     bits would be behind tests of bounds, that takes as long as reading rows twice (measured with 40000 to 300000
     elements, H200, 2026-11-22)."""
-    vector = case.widest()
+    peel = bool(peeled_vectors(case))
+    vector = case.widest_peeled() if peel else case.widest()
     if not (case.reduces and case.program.keeps and case.work.reread_bytes):
         return []
     if case.work.length < LONG or case.target.cc < COPIES:
         return []
-    made = [Schedule(n, 1, vector, e, persistent=True) for n, e in ((512, 32), (512, 16), (1024, 32))]
+    shapes = ((512, 32), (512, 16), (1024, 32), *([(512, 8), (256, 16)] if peel else []))
+    made = [Schedule(n, 1, vector, e, persistent=True, peel=peel) for n, e in shapes if e >= vector]
     found = [_with_prefetch(case, s, 1) for s in made]
-    s = Schedule(256, 1, vector, 32 if case.work.instructions.narrow else 16, persistent=True)
+    s = Schedule(256, 1, vector, 32 if case.work.instructions.narrow else 16, persistent=True, peel=peel)
     found += [_with_prefetch(case, replace(s, split=count), 2) for count in _shares(case, s.threads * s.tile)]
-    found = [s for s in dict.fromkeys(found) if s.exact or not case.work.instructions.narrow]
-    return [s for s in found if next(refusals(case, s), None) is None]
+    return [s for s in dict.fromkeys(found) if _whole(case, s) and next(refusals(case, s), None) is None]
+
+
+def _whole(case: Case, s: Schedule) -> bool:
+    """Whether elements of 16 bits are read in whole vectors."""
+    return s.exact or s.peel or not case.work.instructions.narrow
 
 
 def _shares(case: Case, span: int) -> list[int]:
@@ -209,7 +236,10 @@ def _with_prefetch(case: Case, s: Schedule, blocks: int) -> Schedule:
     taken = RESERVED + states_bytes(case.work, s) + prefetch_bytes(case.work, s)
     left = case.target.multiprocessor.shared // blocks - taken
     return replace(
-        s, prefetch_distance=min(MOST_DISTANCE, left // (span * case.work.own_bytes)) if s.exact and left > 0 else 0
+        s,
+        prefetch_distance=min(MOST_DISTANCE, left // (span * case.work.own_bytes))
+        if (s.exact or s.peel) and left > 0
+        else 0,
     )
 
 

@@ -88,6 +88,7 @@ def _copied(case: Case, s: Schedule) -> bool:
 def _uncopied(case: Case, s: Schedule) -> list[str]:
     """Why arrays of a row cannot be copied vector by vector, one reason for each."""
     unit = {a.name for a in case.walk.arrays if a.pattern == "stream" and a.width >= s.vector}
+    unit = {*case.walk.layout(s.vector, peel=True).unit} if s.peel else unit
     own = [name for name, _ in prefetched_arrays(case.program)]
     found = []
     for r in (r for r in case.work.reads if r.by_row):
@@ -115,6 +116,8 @@ def _holds_row(case: Case, s: Schedule) -> bool:
 
 def _even(case: Case, s: Schedule) -> bool:
     """Whether all threads have as many tiles."""
+    if s.peel:
+        return _holds_row(case, s)
     return s.exact and s.prefetch * s.blocks_per_row == case.work.length
 
 
@@ -123,9 +126,27 @@ def _one_warp(s: Schedule) -> bool:
     return s.threads == 32 and not (s.resident or s.column or s.blocks_per_row > 1 or s.vector > 1 or s.exact)
 
 
+def _peeled(case: Case, s: Schedule) -> str:
+    """Why rows that start anywhere cannot be read in such vectors; empty where they can."""
+    sizes = [a.size for a in case.walk.arrays if a.pattern == "stream" and a.held]
+    if s.vector > case.widest_peeled() or s.vector < 2:
+        return f"rows are read in vectors of 2 to {case.widest_peeled()} elements, and not in those of {s.vector}"
+    if s.vector * min(sizes) < 4:
+        return f"{s.vector} elements of {min(sizes)} bytes are less than a word"
+    if s.threads < 2 * (s.vector - 1):
+        return f"{s.threads} threads for up to {2 * (s.vector - 1)} elements beside vectors of {s.vector}"
+    if case.work.length < 2 * s.vector - 1:
+        return f"a row of {case.work.length} elements may hold no whole vector of {s.vector}"
+    if s.column or _longest(case):
+        return "columns and lists of the largest have no place for single elements beside vectors"
+    if _brings(s) and (s.rows > 1 or s.resident or not s.prefetch_distance):
+        return "prefetched rows that start anywhere are brought tile by tile, one to a block, with a prefetch distance"
+    return ""
+
+
 def _wide(case: Case, s: Schedule) -> list[Placed]:
     """Arrays whose vectors would be longer than any load."""
-    unit = case.walk.layout(s.vector).unit if s.vector > 1 else ()
+    unit = case.walk.layout(s.vector).unit if s.vector > 1 and not s.peel else ()
     return [a for a in case.walk.arrays if a.name in unit and s.vector * a.size > VECTOR_BYTES]
 
 
@@ -419,9 +440,15 @@ FIT = (
     ),
     Law(
         "vectors divide the length",
-        lambda case, s: case.work.length % s.vector,
+        lambda case, s: case.work.length % s.vector and not s.peel,
         lambda case, s: f"vector={s.vector} does not divide the length {case.work.length} of {case.stream}",
         lambda case, s: f"vector={case.widest()}",
+    ),
+    Law(
+        "rows that start anywhere",
+        lambda case, s: s.peel and _peeled(case, s),
+        _peeled,
+        "peel=False",
     ),
     Law(
         "vectors of one load",
@@ -431,7 +458,7 @@ FIT = (
     ),
     Law(
         "a resident row fits its threads",
-        lambda case, s: s.resident and case.work.length > _held(s),
+        lambda case, s: s.resident and case.work.length - s.peel * (case.work.length % s.vector) > _held(s),
         _too_short,
         "resident=False, or more threads",
     ),

@@ -47,15 +47,16 @@ def some(s: Schedule) -> int:
     return -(-s.tile // s.vector // SHARE)
 
 
-def counted(s: Schedule) -> str:
-    """The text of the number of elements of that part: a thread's, or, where the tile is the row, of all threads."""
+def counted(s: Schedule, length: str = "length") -> str:
+    """The text of the number of elements of that part: a thread's, or, where the tile is the row, of all threads.
+    `length`: the text of how many elements of a row lie in whole vectors."""
     most = some(s) * s.vector * (s.threads if s.together else 1)
     if s.exact:
         return str(most * (s.cluster if s.together else 1))
     if not s.together:
         return f"min(n_b, {most})"
-    more = [f" + max(0, min(length - {p * s.threads * s.tile}, {most}))" for p in range(1, s.cluster)]
-    return f"min(length, {most}){''.join(more)}"
+    more = [f" + max(0, min({length} - {p * s.threads * s.tile}, {most}))" for p in range(1, s.cluster)]
+    return f"min({length}, {most}){''.join(more)}"
 
 
 def _lift(p: Pass) -> tuple[Step, ...]:

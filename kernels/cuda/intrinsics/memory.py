@@ -7,6 +7,10 @@ elements. The address of V elements must be a multiple of their size (16 bytes w
 parts of 16). A load widens narrow floats to float32, integers to int64 (``load32_``: those of 32 bits and less to
 int32), bool to Boolean; a store rounds once, to nearest even (float8_e4m3fn saturates), and integers wrap.
 
+``load_shifted_<dtype>x<V>``: V elements of at most 16 bytes in all, wherever they begin: from the two aligned vectors
+that hold them, so that nothing is touched but vectors of which an element is asked for. ``lead_<dtype>x<V>(pointer,
+i)``: how many elements follow, from element i on, before the first address that is a multiple of V elements.
+
 ``load_relaxed_``, ``load_acquire_``, ``store_relaxed_``, ``store_release_``: single elements that other blocks of the
 running grid write or read (PTX ISA 9.0, "Memory Consistency Model", scope .gpu).
 """
@@ -257,6 +261,56 @@ def _load(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
     return function(name, "pointer index", typed)
 
 
+def _place_of(context: Any, b: Any, sig: Any, args: Any) -> tuple[Any, Any]:
+    """The address of an element, and that address as a number."""
+    place = address(context, b, sig.args[0], args[0], args[1], Way())
+    return place, b.ptrtoint(place, I64)
+
+
+def _lead(name: str, shape: Shape) -> Any:
+    def typed(pointer: Any, index: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            _, at = _place_of(context, b, sig, args)
+            left = b.and_(b.neg(at), I64(shape.bytes - 1))
+            return b.lshr(left, I64(STORAGE[shape.dtype].bit_length() - 1))
+
+        return types.int64(pointer, index), body
+
+    return function(name, "pointer index", typed)
+
+
+def _shifted(name: str, shape: Shape) -> Any:
+    """A load of a vector that need not be aligned: two that are, and the words between."""
+
+    def typed(pointer: Any, index: Any) -> Any:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
+            place, at = _place_of(context, b, sig, args)
+            each, mask = STORAGE[shape.dtype], I64(-shape.bytes)
+            low, high = b.and_(at, mask), b.and_(b.add(at, I64(shape.bytes - each)), mask)
+            words = [w for a in (low, high) for w in _read(b, b.inttoptr(a, place.type), shape, Way())]
+            found = _values(b, shape, _between(b, words, b.trunc(b.sub(at, low), I32), each))
+            return context.make_tuple(b, sig.return_type, found)
+
+        return shape.tuple(pointer, index), body
+
+    return function(name, "pointer index", typed)
+
+
+def _between(b: Any, words: list[Any], skip: Any, each: int) -> list[Any]:
+    """The words that begin `skip` bytes after the first of twice as many."""
+    count, kind = len(words) // 2, words[0].type
+    step = count
+    while step > 1:  # by halves of the vector, quarters, …
+        step //= 2
+        far = b.icmp_unsigned("!=", b.and_(skip, I32(step * kind.width // 8)), I32(0))
+        words = [b.select(far, words[k + step], words[k]) for k in range(len(words) - step)]
+    if each * 8 == kind.width:
+        return words[:count]
+    bits = b.zext(b.shl(b.and_(skip, I32(kind.width // 8 - 1)), I32(3)), I64)
+    pairs = [b.or_(b.zext(x, I64), b.shl(b.zext(y, I64), I64(32))) for x, y in zip(words, words[1:], strict=False)]
+    return [b.trunc(b.lshr(pair, bits), I32) for pair in pairs[:count]]
+
+
 def _store(name: str, shape: Shape, way: Way, value: Any = None) -> Any:
     def typed(pointer: Any, index: Any, given: Any) -> Any:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
@@ -318,4 +372,13 @@ def _names() -> Iterator[tuple[str, Callable[[], Any]]]:
                     yield name, partial(_ordered, name, dtype, text)
 
 
-MAKERS = dict(_names())
+def _anywhere() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """What vectors that begin anywhere take."""
+    for dtype, width in ((d, w) for d, size in STORAGE.items() for w in WIDTHS if 1 < w and w * size <= 16):
+        shape, end = Shape(dtype, width), f"{dtype}x{width}"
+        if shape.bytes >= 4:
+            yield f"load_shifted_{end}", partial(_shifted, f"load_shifted_{end}", shape)
+        yield f"lead_{end}", partial(_lead, f"lead_{end}", shape)
+
+
+MAKERS = {**dict(_names()), **dict(_anywhere())}

@@ -28,13 +28,15 @@ def check_legal(case: Case, s: Schedule) -> None:
     """The limits, written out once more."""
     work, length = case.work, case.work.length
     assert s.threads * s.rows <= 1024 and s.threads & (s.threads - 1) == 0 and s.rows & (s.rows - 1) == 0
-    assert s.tile % s.vector == 0 and s.tile <= 64 and (s.vector == 1 or length % s.vector == 0)
+    assert s.tile % s.vector == 0 and s.tile <= 64 and (s.vector == 1 or s.peel or length % s.vector == 0)
+    if s.peel:  # every element beside vectors has a thread, and no row is without a vector
+        assert s.threads >= 2 * (s.vector - 1) and length >= 2 * s.vector - 1 and not (s.exact or s.column)
     sizes = {a.name: a.size for a in case.walk.arrays}
-    assert all(s.vector * sizes[name] <= 16 or s.vector == 1 for name in case.walk.layout(s.vector).unit)
+    assert all(s.vector * sizes[name] <= 16 or s.vector == 1 for name in case.walk.layout(s.vector, peel=s.peel).unit)
     assert s.cluster <= case.target.block.cluster_limit <= 16
     assert s.cluster == 1 or (s.split == 1 and s.rows == 1 and s.threads >= 32 and not s.column)
     if s.resident:
-        assert length <= s.cluster * s.threads * s.tile
+        assert length - (length % s.vector if s.peel else 0) <= s.cluster * s.threads * s.tile
         assert registers(work, s) * s.block <= case.target.multiprocessor.registers or s.block < 32
     if s.exact:
         whole = s.cluster * s.threads * s.tile * (1 if s.resident else s.split)

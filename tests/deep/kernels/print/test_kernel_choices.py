@@ -169,8 +169,9 @@ def test_lanes_are_shared_out_to_a_warp(name: str) -> None:
     assert (s.threads, s.resident, s.vector, s.columns_per_thread) == (32, False, 1, 2)
 
 
-def test_rows_of_odd_length_are_loaded_by_single_elements() -> None:
-    assert chosen(program("softmax"), 4096, 1001).vector == 1
+def test_rows_of_odd_length_are_loaded_in_whole_vectors() -> None:
+    made = chosen(program("softmax"), 4096, 1001)
+    assert made.vector == 4 and made.peel
     s = chosen(program("softmax"), 4096, 1000)
     assert s.vector == 4 and not s.exact and s.threads * s.tile >= 1000
     assert chosen(program("softmax"), 4096, 4096, align=4).vector == 1

@@ -1,0 +1,98 @@
+"""Rows that start anywhere, by emulation: whole vectors of every family of schedules, and what lies beside them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redalg.errors import RedalgError
+from redalg.kernels.ir.schedule import Schedule
+from tests.support.forms import form_of
+from tests.support.profiles import examples
+from tests.support.simulated import run
+from tests.support.unaligned_cases import NAMES, arrays, error, schedules
+
+DTYPES = {"float32": (np.float32, 4, 2e-5), "bfloat16": (ml_dtypes.bfloat16, 8, 2.0**-7)}
+
+
+@st.composite
+def calls(draw: Any) -> tuple[str, str, Schedule, int, int, int, int]:
+    dtype = draw(st.sampled_from(sorted(DTYPES)))
+    vector = DTYPES[dtype][1]
+    length = draw(st.integers(2 * vector - 1, 5 * vector) | st.integers(100, 400))
+    schedule = draw(st.sampled_from(list(schedules(vector, length))))
+    offset, gap = draw(st.sampled_from([(0, 0), (1, 0), (3, 0), (0, 1), (0, vector), (2, 5)]))
+    return draw(st.sampled_from(NAMES)), dtype, schedule, draw(st.integers(1, 4)), length, offset, gap
+
+
+@examples(40)
+@given(calls(), st.integers(0, 3))
+def test_every_family_takes_each_element_once(call: Any, seed: int) -> None:
+    name, dtype, schedule, rows, length, offset, gap = call
+    kind, _, bound = DTYPES[dtype]
+    form = form_of(name)
+    given_arrays = arrays(form.spec, rows, length, kind, np.random.default_rng(seed), offset, gap)
+    try:
+        found, planned, moved = run(form, given_arrays, schedule, seed)
+    except RedalgError as refused:  # a law of the program, or copies of rows that start elsewhere than results
+        assert refused.where == "schedule=", refused
+        return
+    assert planned.choice.schedule.peel
+    assert error(form.spec, found, given_arrays) <= bound
+    if offset == gap == 0 and schedule.resident and name in ("softmax", "absmax", "logsumexp"):
+        each = np.dtype(kind).itemsize
+        idle = -(-rows // schedule.rows) * schedule.rows - rows  # threads beyond the last row read it again
+        assert moved["operand x"].loaded == (rows + idle) * length * each
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "variance"])
+def test_special_values_at_the_ends_of_rows(name: str, dtype: str) -> None:
+    """Infinities and NaN in what lies beside vectors reach results as anywhere else."""
+    kind, vector, _ = DTYPES[dtype]
+    form = form_of(name)
+    for schedule in schedules(vector, 101):
+        for at, value in ((0, np.inf), (100, np.nan), (1, -np.inf)):
+            given_arrays = arrays(form.spec, 2, 101, kind, np.random.default_rng(1), 0, 0)
+            given_arrays["x"][1, at] = value
+            try:
+                found, _, _ = run(form, given_arrays, schedule)
+            except RedalgError:
+                continue
+            alone, _, _ = run(form, given_arrays, Schedule(32, 1, 1, 4))
+            for a, b in zip(found.values(), alone.values(), strict=True):
+                np.testing.assert_array_equal(np.isnan(np.float32(a)), np.isnan(np.float32(b)))
+                np.testing.assert_array_equal(np.isinf(np.float32(a)), np.isinf(np.float32(b)))
+
+
+def test_ties_have_the_first_position() -> None:
+    form = form_of("argmax")
+    x = np.zeros((3, 101), np.float32)
+    x[1, [0, 50]] = x[2, [99, 100]] = 1
+    for schedule in schedules(4, 101):
+        try:
+            found, _, _ = run(form, {"x": x}, schedule)
+        except RedalgError:
+            continue
+        assert next(iter(found.values())).tolist() == [0, 0, 99]
+
+
+@pytest.mark.parametrize("rows, length", [(777, 3333), (20011, 777), (33, 50257), (9, 300007), (4096, 129), (3, 65)])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "variance", "argmax"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_chosen_schedules_read_whole_vectors(name: str, rows: int, length: int, dtype: str) -> None:
+    from redalg.kernels.ir.layouts import View
+    from redalg.kernels.pipeline import plan
+    from redalg.kernels.schedule.target import H200
+
+    form = form_of(name)
+    kinds: dict[str, Any] = {t.name: dtype if t.axes else float for t in form.spec.tensors}
+    shapes = {t.name: (rows, length)[-len(t.axes) :] for t in form.spec.tensors if t.axes}
+    made = plan(form, kinds, {n: View.contiguous(s) for n, s in shapes.items()}, H200)
+    assert re.search(r"(load|copy)_(shared_)?" + dtype + r"x\d", made.module.source), made.choice.schedule
