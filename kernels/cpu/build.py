@@ -28,7 +28,11 @@ from redalg.kernels.cpu.translate import Untranslated, symbol_of, translated
 from redalg.kernels.ir.program import Param
 from redalg.kernels.launch.store import Disk, Once, digest
 
-LIBRARY = frozenset("malloc free memset memcpy memmove bcmp abort".split()) | {
+THREADS = "create join mutex_init mutex_lock mutex_unlock cond_init cond_wait cond_broadcast"
+LIBRARY = frozenset("malloc free memset memcpy memmove bcmp abort sched_yield".split()) | {
+    *(f"pthread_{word}" for word in THREADS.split())
+}
+LIBRARY |= {
     name + end
     for name in "sin cos tan asin acos atan pow log2 exp2 sincos fmod floor ceil rint fma ldexp".split()
     for end in ("", "f")
@@ -119,10 +123,35 @@ def llvm_text(source: str, names: Sequence[str], kinds: Sequence[str]) -> str:
 # --- loading ---------------------------------------------------------------------------------------------------------
 
 _engines: list[Any] = []  # which own the memory that functions lie in
+_SHAPE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Native:
+    """A function of object code, called with values and its range: words and floats go to a table, which it reads.
+
+    The lock of the interpreter is free while it runs. Raises: MemoryError where there was none for the state of a row.
+    """
+
+    def __init__(self, address: int, kinds: Sequence[str]) -> None:
+        self.address, self.call = address, _SHAPE(address)
+        self.pack = struct.Struct("".join("d" if kind == "f64" else "q" for kind in kinds[:-2])).pack
+
+    def __call__(self, *values: Any) -> None:
+        *given, low, high = values
+        require_memory(self.call(self.pack(*given), low, high))
+
+
+def require_memory(status: int) -> None:
+    if status:
+        raise MemoryError("a CPU kernel found no memory for the state of a row")
 
 
 def _loaded(code: bytes, names: Sequence[str], kinds: Sequence[str]) -> Mapping[str, Function]:
-    """The functions of object code; the lock of the interpreter is free while they run."""
+    return {name: Native(address, kinds) for name, address in _addresses(code, names).items()}
+
+
+def _addresses(code: bytes, names: Sequence[str]) -> dict[str, int]:
+    """Where the functions of object code lie, once it is loaded."""
     llvm = binding()
     with _compiling:
         target = llvm.Target.from_default_triple().create_target_machine(jit=True)
@@ -130,17 +159,19 @@ def _loaded(code: bytes, names: Sequence[str], kinds: Sequence[str]) -> Mapping[
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
     _engines.append(engine)
-    words: dict[str, Any] = {"i64": ctypes.c_int64, "f64": ctypes.c_double}
-    shape = ctypes.CFUNCTYPE(ctypes.c_int32, *(words[k] for k in kinds))
-    return {name: _checked(shape(engine.get_function_address(symbol_of(name)))) for name in names}
+    return {name: engine.get_function_address(symbol_of(name)) for name in names}
 
 
-def _checked(native: Function) -> Function:
-    def call(*values: Any) -> None:
-        if native(*values):
-            raise MemoryError("a CPU kernel found no memory for the state of a row")
-
-    return call
+def loaded_text(text: str, names: Sequence[str]) -> dict[str, int]:
+    """Where the functions of a module in LLVM's language lie, compiled for this processor or read from disk."""
+    key, disk = key_of(text, ()), Disk()
+    code = disk.read(key)
+    if code is None or not _sound(code, names):
+        with _compiling:
+            code = object_code(f'target triple = "{processor().triple}"\n{text}')
+        if _sound(code, names):
+            disk.write(key, code)
+    return _addresses(code, names)
 
 
 # --- object code -----------------------------------------------------------------------------------------------------

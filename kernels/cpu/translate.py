@@ -132,6 +132,8 @@ def symbol_of(name: str) -> str:
 def translated(source: str, names: Sequence[str], kinds: Sequence[str], triple: str = "", layout: str = "") -> Any:
     """An LLVM module with the functions of these names, which take values of these kinds and give a status.
 
+    All values but the range, which comes last, lie in a table of words, whose address is the first argument.
+
     Raises: Untranslated.
 
     >>> text = '''
@@ -152,7 +154,7 @@ def translated(source: str, names: Sequence[str], kinds: Sequence[str], triple: 
         module.triple, module.data_layout = triple, layout
         try:
             for name in names:
-                made = ir.Function(module, ir.FunctionType(STATUS, [KINDS[k] for k in kinds]), symbol_of(name))
+                made = ir.Function(module, ir.FunctionType(STATUS, [I64.as_pointer(), I64, I64]), symbol_of(name))
                 _Translation(text, made, wanted).whole(text.functions[name], kinds)
             return module
         except TwoKinds as found:
@@ -180,7 +182,13 @@ class _Translation:
         self.scope = Scope("", ())
 
     def whole(self, function: Function, kinds: Sequence[str]) -> None:
-        given = [Value(kind, v) for kind, v in zip(kinds, self.made.args, strict=True)]
+        table, *bounds = self.made.args
+        places = [self.b.gep(table, [I64(at)]) for at in range(len(kinds) - len(bounds))]
+        words = [
+            self.b.load(place if kind == "i64" else self.b.bitcast(place, KINDS[kind].as_pointer()))
+            for place, kind in zip(places, kinds, strict=False)
+        ]
+        given = [Value(kind, v) for kind, v in zip(kinds, (*words, *bounds), strict=True)]
         if self.inside(function, given):
             raise Untranslated(f"{function.tree.name} gives a value")
         self.b.ret(STATUS(0))

@@ -38,7 +38,7 @@ def walked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     """Columns in one split, and in splits of 16 elements; small tiles and small calls on 3 threads either way."""
     monkeypatch.setattr(cpu_schedule, "SPAN", 16)
     monkeypatch.setattr(cpu_schedule, "FEWEST", 16 if request.param == "splits" else 1 << 20)
-    monkeypatch.setattr(cpu_walk, "SMALL", 1)
+    monkeypatch.setattr(cpu_walk, "SHARE", 1e-3)
     monkeypatch.setenv("REDALG_THREADS", "3")
     return str(request.param)
 

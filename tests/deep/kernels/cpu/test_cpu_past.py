@@ -63,7 +63,7 @@ def named(found: Any) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("schedule", [None, "rows", "split"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_bits_and_the_definition(name: str, schedule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_walk, "SMALL", 1)
+    monkeypatch.setattr(cpu_walk, "SHARE", 1e-3)
     monkeypatch.setenv("REDALG_THREADS", "3")
     monkeypatch.setattr(cpu_schedule, "SPAN", 1500)
     form = made(name)

@@ -24,7 +24,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of 16 elements, and threads for rows of any length."""
     monkeypatch.setattr(cpu_schedule, "SPAN", SPAN)
     monkeypatch.setattr(cpu_schedule, "FEWEST", SPAN)
-    monkeypatch.setattr(cpu_walk, "SMALL", 1)
+    monkeypatch.setattr(cpu_walk, "SHARE", 1e-3)
     monkeypatch.setenv("REDALG_THREADS", "3")
 
 
