@@ -154,6 +154,36 @@ def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None,
     return torch_head(spec, name, gradients, logits, workspace)
 
 
+def pandas(form: Form, given: Any, by: Any, nulls: str, sort: bool, columns: dict[str, Any]) -> Any:
+    from redalg.adapters.pandas import pandas
+
+    return pandas(form, *given, by=by, nulls=nulls, sort=sort, **columns)
+
+
+def polars(form: Form, given: Any, by: Any, nulls: str, sort: bool, columns: dict[str, Any]) -> Any:
+    from redalg.adapters.polars import polars
+
+    return polars(form, *given, by=by, nulls=nulls, sort=sort, **columns)
+
+
+def arrow(form: Form, source: Any, by: Any, nulls: str, sort: bool, columns: dict[str, Any]) -> Any:
+    from redalg.adapters.arrow import arrow
+
+    return arrow(form, source, by=by, nulls=nulls, sort=sort, **columns)
+
+
+def duckdb(form: Form, relation: Any, by: Any, nulls: str, sort: bool, columns: dict[str, Any]) -> Any:
+    from redalg.adapters.duckdb import duckdb
+
+    return duckdb(form, relation, by=by, nulls=nulls, sort=sort, **columns)
+
+
+def estimator(form: Form, columns: dict[str, Any]) -> Any:
+    from redalg.adapters.sklearn import estimator
+
+    return estimator(form, columns)
+
+
 def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:
     from redalg.adapters.torch_op import torch_op
 

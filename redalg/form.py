@@ -273,10 +273,10 @@ class Form(Shown):
         """
         return portable.from_arrow(self, batch)
 
-    def grouped(self, **bound: Any) -> Grouped:
+    def grouped(self, nulls: str = "propagate", **bound: Any) -> Grouped:
         """An empty streaming state per key: ``update(by=keys, x=…)``, ``merge``, ``result()`` with an axis of groups.
 
-        Tensors without the streamed axis are bound here, and shared by all groups.
+        Tensors without the streamed axis are bound here, and shared by all groups. `nulls` as in `accumulator`.
 
         >>> import redalg as ra
         >>> groups = ra.derive_incremental(ra.parse("return y = max[j](x[j])")).grouped()
@@ -284,7 +284,7 @@ class Form(Shown):
         >>> groups.result()
         (array([7, 3]), array([4., 2.]))
         """
-        return Grouped(self, bound)
+        return Grouped(self, bound, nulls)
 
     def compile(
         self,
@@ -350,6 +350,64 @@ class Form(Shown):
         [[0.25, -0.25]]
         """
         return _hooks.jax_op(self)
+
+    def pandas(self, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = True, **columns: Any) -> Any:
+        """The form over columns of a pandas DataFrame: ``form.pandas(frame, x="price", by="shop")``.
+
+        Without a frame, a function for `agg`, `apply` and `transform`. See `redalg.adapters.pandas`.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = sum[j](w[j]*x[j]) / sum[j](w[j])"))
+        >>> form.pandas(frame, x="price", w="volume", by="shop")                                # doctest: +SKIP
+        >>> frame.groupby("shop").apply(form.pandas(x="price", w="volume"))                     # doctest: +SKIP
+        """
+        return _hooks.pandas(self, given, by, nulls, sort, columns)
+
+    def polars(self, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any) -> Any:
+        """The form over columns of a Polars frame, lazy or not: ``form.polars(frame, x="price", by="shop")``.
+
+        Without a frame, an expression for `select`, `agg` and `over`. See `redalg.adapters.polars`.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = sum[j](w[j]*x[j]) / sum[j](w[j])"))
+        >>> frame.group_by("shop").agg(form.polars(x="price", w="volume"))                      # doctest: +SKIP
+        """
+        return _hooks.polars(self, given, by, nulls, sort, columns)
+
+    def arrow(
+        self, source: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+    ) -> Any:
+        """The form over columns of a PyArrow dataset, table, reader or batches, one batch after the other.
+
+        See `redalg.adapters.arrow`.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = sum[j](w[j]*x[j]) / sum[j](w[j])"))
+        >>> form.arrow(pyarrow.dataset.dataset("sales"), x="price", w="volume", by="shop")      # doctest: +SKIP
+        """
+        return _hooks.arrow(self, source, by, nulls, sort, columns)
+
+    def duckdb(
+        self, relation: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+    ) -> Any:
+        """The form over columns of a DuckDB relation, read in Arrow batches. See `redalg.adapters.duckdb`.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = sum[j](w[j]*x[j]) / sum[j](w[j])"))
+        >>> form.duckdb(duckdb.sql("FROM 'sales/*.parquet'"), x="price", w="volume")            # doctest: +SKIP
+        """
+        return _hooks.duckdb(self, relation, by, nulls, sort, columns)
+
+    def estimator(self, **columns: Any) -> Any:
+        """The form as a scikit-learn estimator with `fit`, `partial_fit` and, for outputs by sample, `transform`.
+
+        See `redalg.adapters.sklearn`.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = mean[i](x[i,f]**2)"))
+        >>> form.estimator().partial_fit(X).v_                                                  # doctest: +SKIP
+        """
+        return _hooks.estimator(self, columns)
 
     def collective(
         self,

@@ -14,6 +14,7 @@ from redalg.groups.singly import Singly
 from redalg.groups.vectorised import Vectorised
 from redalg.numeric.binding import Bound
 from redalg.streaming import checks, promote, results
+from redalg.streaming import nulls as null
 from redalg.streaming.accumulator import Accumulator
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Grouped:
     Keys are integers or anything hashable, one per row. Keys that Python calls equal are one (1 and 1.0, 0.0 and -0.0,
     integers of any width); None is a key; all NaN are one key, also inside tuples. No row is dropped.
 
+    `nulls`: as an accumulator's; with "skip" a row is left out where any tensor is null. A null in the keys is a key.
+
     `update` and `merge` complete or leave everything as it was. Pickles. Not thread-safe.
 
     Raises: RedalgError for arrays that do not fit the spec or what came before, and for keys without a hash.
@@ -50,9 +53,11 @@ class Grouped:
     <Grouped of v, 3 groups, 5 rows, vectorised over groups>
     """
 
-    def __init__(self, form: Form, arrays: Mapping[str, Any]) -> None:
+    def __init__(self, form: Form, arrays: Mapping[str, Any], nulls: str = "propagate") -> None:
         self.form = form
-        self._like = Accumulator(form, arrays)  # what fits: bound tensors, sizes, dtypes; it is fed chunks of length 0
+        self._like = Accumulator(
+            form, arrays, nulls=nulls
+        )  # what fits: bound tensors, sizes, dtypes; it is fed chunks of length 0
         self._keys, self._rows = Keys(), 0
         self._why = _not_vectorised(self._like)
         self._states: Vectorised | Singly = Singly(form, arrays) if self._why else Vectorised()
@@ -60,6 +65,9 @@ class Grouped:
     def update(self, *, by: Any, **chunks: Any) -> None:
         """Take in rows: a key for each in `by`, and one array for every tensor with the streamed axis."""
         like = self._like.copy()
+        if like._now.nulls != "propagate":
+            kept = dict(null.without(like._layout, {**chunks, "by": by}, like._now.nulls, UPDATE, beside="by"))
+            by, chunks = kept.pop("by"), kept
         found = checks.chunk(like._layout, like._now, chunks, UPDATE)
         _learn(like, found)
         states = self._states.promoted(self._like, like, UPDATE)

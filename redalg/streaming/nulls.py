@@ -40,8 +40,13 @@ def checked(layout: Layout, policy: Any, placed: bool, where: str) -> str:
     return policy
 
 
-def without(layout: Layout, chunks: Mapping[str, Any], policy: str, where: str) -> Mapping[str, Any]:
-    """The chunks without the elements of the stream that are null in any tensor. Raises: RedalgError by "error"."""
+def without(
+    layout: Layout, chunks: Mapping[str, Any], policy: str, where: str, beside: str | None = None
+) -> Mapping[str, Any]:
+    """The chunks without the elements of the stream that are null in any tensor. Raises: RedalgError by "error".
+
+    `beside`: the name of a column, such as that of keys, that loses the same elements; its own nulls are values.
+    """
     at = {name: d.axes.index(layout.axis[0]) for d in layout.streamed for name in (d.array or d.name, d.name)}
     missing = _missing(chunks, at)
     if len({len(rows) for rows in missing.values()}) > 1:
@@ -54,6 +59,8 @@ def without(layout: Layout, chunks: Mapping[str, Any], policy: str, where: str) 
         return chunks
     rows = np.logical_or.reduce(list(missing.values()))
     kept = np.flatnonzero(~rows) if rows.any() else None
+    if beside is not None:
+        at[beside] = 0
     return {name: _taken(x, at.get(name), kept, len(rows)) for name, x in chunks.items()}
 
 

@@ -18,9 +18,12 @@ import pytest
 from redalg.cli.main import main
 from tests.support.places import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = ("# RedFuser", "# FlexAttention", "# Triton", "# Beam")
-NEEDS = {"torch.md": "torch"}  # what the examples of a page run with
+MODULES = {"arrow": "pyarrow", "beam": "apache_beam"}  # of pages of engines that are not called like them
+NEEDS = {"torch.md": "torch"} | {
+    page.name: MODULES.get(page.stem, page.stem) for page in (ROOT / "docs" / "engines").glob("*.md")
+}  # what the examples of a page run with
 PROMPT = "$ python -m redalg "
 
 

@@ -19,7 +19,7 @@ from tests.support.forms import form_of
 from tests.support.modules import SOURCES
 from tests.support.places import ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += [ROOT / "benchmarks" / "README.md", *sorted((ROOT / "notebooks").glob("*.md"))]
 PHRASES = (  # nowhere, in no text of the library either
     r"brought (to shared memory )?ahead",

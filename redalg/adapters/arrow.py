@@ -1,0 +1,170 @@
+"""A form over columns of Arrow: datasets, tables, readers and batches, out of core and by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from redalg.adapters.columns import Columns, library
+from redalg.errors import RedalgError
+from redalg.form import Form
+
+WHERE = "form.arrow"
+
+
+def arrow(
+    form: Form, source: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+) -> Any:
+    """The form over columns of `source`, one record batch after the other: memory is that of a few batches.
+
+    `source`: a `pyarrow.dataset.Dataset` (a folder of Parquet: only the columns that are read are decoded), a Table, a
+    RecordBatch, a RecordBatchReader, anything with ``__arrow_c_stream__``, or an iterable of batches. What can be read
+    once serves forms of one reading. A list of columns is a tensor of two axes; a tensor without a column has that of
+    its own name; tensors without the streamed axis are arrays or numbers.
+
+    ``by=`` a column or a list of them: a Table of keys (null is one key) and outputs, in order of first appearance, or
+    sorted. Else what a run on the whole columns gives. `nulls` as in `Form.accumulator`.
+
+    Raises: RedalgError without PyArrow, for columns that are not there, for a reader that would have to be read twice,
+    and for arrays that do not fit the spec.
+
+    >>> import redalg as ra
+    >>> form = ra.derive_incremental(ra.parse("return v = sum[j](w[j]*x[j]) / sum[j](w[j])"))
+    >>> form.arrow(pyarrow.dataset.dataset("sales"), x="price", w="volume", by="shop")          # doctest: +SKIP
+    """
+    found = Columns(form, columns, WHERE, nulls)
+    return folded(found, reading(source, found), by, sort)
+
+
+Read = Callable[[Sequence[str]], Iterable[Any]]
+
+
+def folded(columns: Columns, read: Read, by: Any, sort: bool) -> Any:
+    """The result over the batches that `read` gives for a list of columns."""
+    pa = library("pyarrow", columns.where, "redalg[arrow]")
+    keys = [] if by is None else list(by) if isinstance(by, list | tuple) else [by]
+    parts = {t: c if isinstance(c, list) else [c] for t, c in columns.streamed.items()}
+    wanted = list(dict.fromkeys([*(c for cs in parts.values() for c in cs), *keys]))
+    table = _Keys(pa, keys)
+
+    def chunks() -> Iterator[dict[str, Any]]:
+        for batch in read(wanted):
+            _check(columns, batch, wanted)
+            chunk = {t: _tensor(columns, t, batch) for t in parts}
+            yield {**chunk, "by": table.codes(batch)} if keys else chunk
+
+    if not keys:
+        found = columns.results(columns.accumulated(chunks), chunks)
+        return next(iter(found.values())) if len(found) == 1 else found
+    codes, values = columns.grouped(chunks).result()
+    out = table.table(codes)
+    for name, x in columns.named(values).items():
+        out = out.append_column(name, pa.array(x if np.ndim(x) == 1 else [v.tolist() for v in x]))
+    return out.sort_by([(key, "ascending") for key in keys]) if sort else out
+
+
+def reading(source: Any, columns: Columns) -> Read:
+    """How the batches of a source are read, with the columns that are wanted."""
+    pa = library("pyarrow", columns.where, "redalg[arrow]")
+    if hasattr(source, "scanner"):  # a dataset
+        return lambda names: source.to_batches(columns=_known(columns, source.schema.names, names))
+    if isinstance(source, pa.Table):
+        return lambda names: source.select(_known(columns, source.schema.names, names)).to_batches()
+    if isinstance(source, pa.RecordBatch):
+        return lambda names: [source]
+    if isinstance(source, list | tuple):
+        return lambda names: source
+    readings = len(columns.form.plan.passes) + bool(columns.layout.keeps)
+    if readings > 1:
+        why = f"the form reads the stream {readings} times, and a {type(source).__name__} is read once"
+        raise RedalgError("this source", columns.where, why, "pass a dataset or a table")
+    if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "read_next_batch"):
+        return lambda names: pa.RecordBatchReader.from_stream(source)
+    return lambda names: source
+
+
+def _known(columns: Columns, there: Sequence[str], names: Sequence[str]) -> list[str]:
+    missing = [name for name in names if name not in there]
+    if missing:
+        why = f"the columns are {', '.join(there[:12])}"
+        raise RedalgError(f"a column {missing[0]!r}", columns.where, why, "name the columns: x='price'")
+    return list(names)
+
+
+def _check(columns: Columns, batch: Any, names: Sequence[str]) -> None:
+    if not hasattr(batch, "schema"):
+        why = "it has no schema, as record batches have"
+        raise RedalgError(f"a {type(batch).__name__}", columns.where, why, "pass a dataset, a table or batches")
+    _known(columns, batch.schema.names, names)
+
+
+def _tensor(columns: Columns, tensor: str, batch: Any) -> Any:
+    column = columns.streamed[tensor]
+    if not isinstance(column, list):
+        return batch.column(column)
+    parts = [batch.column(c) for c in column]
+    values = np.stack([p.to_numpy(zero_copy_only=False) for p in parts], axis=-1)
+    if columns.nulls != "propagate":
+        mask = np.stack([p.is_null().to_numpy(zero_copy_only=False) for p in parts], axis=-1)
+        values = np.ma.MaskedArray(values, mask)
+    return columns.oriented(tensor, values)
+
+
+class _Keys:
+    """Codes of keys over batches: Arrow's dictionaries, so that Python sees distinct keys alone."""
+
+    def __init__(self, pa: Any, names: Sequence[str]) -> None:
+        self.pa, self.names = pa, names
+        self.of: dict[Any, int] = {}
+        self.rows: list[Any] = []
+        self.types: dict[str, Any] = {}
+
+    def codes(self, batch: Any) -> np.ndarray:
+        columns = [batch.column(name) for name in self.names]
+        for name, column in zip(self.names, columns, strict=True):
+            self.types[name] = column.type
+        if len(columns) == 1 and self.pa.types.is_integer(columns[0].type) and not columns[0].null_count:
+            return np.asarray(columns[0])
+        codes, lists = np.zeros(len(batch), np.int64), []
+        for column in columns:
+            found = column if self.pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
+            values = found.dictionary.to_pylist()
+            indices = found.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).astype(np.int64)
+            lists.append([*values, None])
+            codes = codes * len(lists[-1]) + indices
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        numbers = np.empty(len(distinct), np.int64)
+        for k, code in enumerate(distinct.tolist()):
+            row = []
+            for values in reversed(lists):
+                code, at = divmod(code, len(values))
+                row.append(_one(values[at]))
+            numbers[k] = self._number(tuple(reversed(row)))
+        return numbers[inverse]
+
+    def _number(self, row: Any) -> int:
+        number = self.of.setdefault(row, len(self.rows))
+        if number == len(self.rows):
+            self.rows.append(row)
+        return number
+
+    def table(self, codes: np.ndarray) -> Any:
+        """The key columns in the order of the groups."""
+        if len(codes) and not self.rows:
+            kind = self.types.get(self.names[0])
+            return self.pa.table({self.names[0]: self.pa.array(codes.tolist(), kind)})
+        rows = [self.rows[k] for k in codes.tolist()]
+        kinds = {n: t.value_type if self.pa.types.is_dictionary(t) else t for n, t in self.types.items()}
+        return self.pa.table({n: self.pa.array([r[k] for r in rows], kinds.get(n)) for k, n in enumerate(self.names)})
+
+
+def _one(key: Any) -> Any:
+    """NaN is one key, and so are 0.0 and -0.0."""
+    return _NAN if key != key else key + 0.0 if isinstance(key, float) else key
+
+
+_NAN = float("nan")
+
+__all__ = ["arrow", "folded", "reading"]

@@ -1,0 +1,154 @@
+"""What adapters of frames share: tensors by column, chunks folded pass by pass, results by name."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from redalg.adapters.operands import own_tensors
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.graph.node import Decl
+from redalg.groups.grouped import Grouped
+from redalg.streaming import nulls as null
+from redalg.streaming.accumulator import Accumulator
+from redalg.streaming.snapshot import Layout
+
+Chunks = Iterable[Mapping[str, Any]]
+
+
+def library(name: str, where: str, install: str) -> Any:
+    """The module. Raises: RedalgError where it is not installed."""
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        raise RedalgError("this call", where, f"{name} cannot be imported", f"pip install {install}")
+    return importlib.import_module(name)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where a form's tensors come from: `streamed` ones are columns (a list of them: one more axis), others are bound.
+
+    A tensor that is not named is the column of its own name.
+    """
+
+    form: Form
+    given: Mapping[str, Any]
+    where: str
+    nulls: str = "propagate"
+    streamed: Mapping[str, Any] = field(init=False)
+    bound: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        layout = self.layout
+        if not layout.axis:
+            why = "its outputs are maps without a reduction, so there is no axis to stream"
+            raise RedalgError("this form over columns", self.where, why, "run = form.compile(); run(...)")
+        null.checked(layout, self.nulls, False, self.where)
+        own = {d.name: d for d in own_tensors(self.form.spec)}
+        for name in self.given:
+            if name not in own:
+                why = f"the tensors are {', '.join(map(str, own.values()))}"
+                raise RedalgError(f"a tensor named {name!r}", self.where, why, f"leave {name!r} out")
+        names = {d.name for d in layout.streamed}
+        streamed = {d.name: self.given.get(d.name, d.name) for d in own.values() if d.name in names}
+        for name, column in streamed.items():
+            self._check(own[name], column)
+        missing = [str(d) for d in own.values() if d.name not in names and d.name not in self.given]
+        if missing:
+            why = f"{missing[0]} lacks the streamed axis {layout.axis[0]!r}, so it is no column"
+            raise RedalgError(f"a call without {missing[0]}", self.where, why, "pass it as an array or a number")
+        object.__setattr__(self, "streamed", streamed)
+        object.__setattr__(self, "bound", {n: x for n, x in self.given.items() if n not in names})
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout.of(self.form.spec, self.form.plan)
+
+    @cached_property
+    def decls(self) -> dict[str, Decl]:
+        return {d.name: d for d in self.layout.streamed}
+
+    def _check(self, d: Decl, column: Any) -> None:
+        if isinstance(column, list) and len(d.axes) != 2:
+            why = f"a list of columns is a tensor of two axes, and {d} has {len(d.axes)}"
+            raise RedalgError(f"{d.name}={column!r}", self.where, why, "name one column")
+
+    def oriented(self, name: str, x: Any) -> Any:
+        """A matrix of rows by columns, with its axes as the tensor has them."""
+        axes = self.decls[name].axes
+        return x.T if len(axes) == 2 and axes.index(self.layout.axis[0]) == 1 else x
+
+    def sole(self) -> str:
+        """The one tensor that is a column. Raises: RedalgError if there are more."""
+        if len(self.streamed) != 1:
+            why = f"the form reads {', '.join(map(str, self.decls.values()))}, and one column was given"
+            raise RedalgError("a column without a name", self.where, why, "name a column for each: x='price'")
+        return next(iter(self.streamed))
+
+    # --- folding -----------------------------------------------------------------------------------------------------
+
+    def accumulated(self, chunks: Callable[[], Chunks]) -> Accumulator:
+        """All chunks, read once for every pass of the plan."""
+        place = 0 if self.layout.positional else None
+        acc = self.form.accumulator(start=place, nulls=self.nulls, **self.bound)
+        for number in range(self.layout.passes):
+            if number:
+                if not acc.count:
+                    break
+                acc.next_pass()
+            for chunk in chunks():
+                acc.update(**chunk)
+        return acc
+
+    def grouped(self, chunks: Callable[[], Chunks]) -> Grouped:
+        """The same by key: each chunk has its keys as `by`."""
+        self.check_groups()
+        groups = self.form.grouped(nulls=self.nulls, **self.bound)
+        for number in range(self.layout.passes):
+            if number:
+                groups.next_pass()
+            for chunk in chunks():
+                groups.update(**chunk)
+        return groups
+
+    def check_groups(self) -> None:
+        """Raises: RedalgError where no output is one value for a group."""
+        if set(self.layout.keeps) == set(self.form.spec.outputs):
+            why, fix = "every output keeps the streamed axis", "call the form on each group (transform, map_groups)"
+            raise RedalgError("a result by group", self.where, why, fix)
+
+    def named(self, value: Any) -> dict[str, Any]:
+        """Results by the names of outputs, those that keep the axis left out."""
+        if isinstance(value, dict):
+            return value
+        kept = [name for name in self.form.spec.outputs if name not in self.layout.keeps]
+        return {(kept or list(self.form.spec.outputs))[0]: value}
+
+    def results(self, acc: Accumulator, chunks: Callable[[], Chunks]) -> dict[str, Any]:
+        """All outputs: those of the whole, and those that keep the axis from one more reading."""
+        found: dict[str, Any] = {}
+        keeps = self.layout.keeps
+        if len(keeps) < len(self.form.spec.outputs):
+            found |= self.named(acc.result())
+        if keeps:
+            pieces, at = [], 0
+            for chunk in chunks():
+                value = acc.apply(start=at, **chunk) if self.layout.positional_rows else acc.apply(**chunk)
+                pieces.append(value if isinstance(value, dict) else {keeps[0]: value})
+                at += np.shape(next(iter(pieces[-1].values())))[self._place(keeps[0])]
+            for name in keeps:
+                if pieces:
+                    found[name] = np.concatenate([p[name] for p in pieces], axis=self._place(name))
+        return {name: found[name] for name in self.form.spec.outputs if name in found}
+
+    def _place(self, output: str) -> int:
+        return self.form.spec.output_axes[output].index(self.layout.axis[0])
+
+
+__all__ = ["Chunks", "Columns", "library"]

@@ -1,0 +1,118 @@
+"""A form over columns of pandas: of a frame, by group, or as the function that `agg`, `apply` and `transform` take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from redalg.adapters.columns import Chunks, Columns, library
+from redalg.errors import RedalgError
+from redalg.form import Form
+
+WHERE = "form.pandas"
+
+
+def pandas(form: Form, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = True, **columns: Any) -> Any:
+    """The form over columns of a frame, or a function of frames.
+
+    ``form.pandas(frame, x="price", w="volume")``: what a run on these columns gives: a number or an array; a Series on
+    the frame's index for an output that keeps the streamed axis; a dict of them where there are several outputs. A
+    list of columns is a tensor of two axes. A tensor without a column has that of its own name; tensors without the
+    streamed axis are arrays or numbers. A Series stands for the one tensor of a form.
+
+    ``by=`` (what `DataFrame.groupby` takes, rows with a null key left out) or a `DataFrameGroupBy` in place of the
+    frame: a Series, or a DataFrame where there are several outputs, on the index of groups; arrays by group are
+    objects. All groups are computed at once (`Form.grouped`).
+
+    ``form.pandas(x="price")``: a function for ``groupby.apply``, ``groupby[column].agg``, ``transform``: called once
+    for every group, by pandas. `nulls`: what becomes of NA and NaN, as in `Form.accumulator` (pandas' own aggregations
+    skip them: ``nulls="skip"``).
+
+    Raises: RedalgError without pandas, for columns that are not there and for arrays that do not fit the spec.
+
+    >>> import redalg as ra
+    >>> form = ra.derive_incremental(ra.parse("return v = sum[j](w[j]*x[j]) / sum[j](w[j])"))
+    >>> form.pandas(frame, x="price", w="volume", by="shop")                                    # doctest: +SKIP
+    """
+    pd = library("pandas", WHERE, "redalg[pandas]")
+    frame, names = (given[0], given[1:]) if given and not isinstance(given[0], str) else (None, given)
+    if names:
+        own = [n for n in Columns(form, columns, WHERE, nulls).streamed if n not in columns]
+        columns = {**dict(zip(own, names, strict=False)), **columns}
+    if frame is None:
+        if by is not None:
+            raise RedalgError("by= without a frame", WHERE, "pandas gives the groups", "form.pandas(frame, by=...)")
+        return PandasFunction(Columns(form, columns, WHERE, nulls))
+    found = Columns(form, columns, WHERE, nulls)
+    if hasattr(frame, "ngroup"):
+        return _by_group(pd, found, frame.obj, frame)
+    if by is not None:
+        return _by_group(pd, found, frame, frame.groupby(by, sort=sort, observed=True))
+    return _whole(pd, found, frame)
+
+
+class PandasFunction:
+    """A function of a frame or a Series that pandas calls for every group."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.__name__ = "_".join(columns.form.spec.outputs)
+
+    def __call__(self, frame: Any) -> Any:
+        pd = library("pandas", WHERE, "redalg[pandas]")
+        found = _whole(pd, self.columns, frame)
+        return pd.Series(found) if isinstance(found, dict) and not self.columns.layout.keeps else found
+
+    def __repr__(self) -> str:
+        return f"<pandas function of {', '.join(self.columns.form.spec.outputs)}>"
+
+
+def _whole(pd: Any, columns: Columns, frame: Any) -> Any:
+    chunks = _chunks(columns, frame)
+    found = columns.results(columns.accumulated(chunks), chunks)
+    axes, first = columns.form.spec.output_axes, columns.layout.axis[0]
+    if columns.nulls == "skip" and columns.layout.keeps:
+        why = "an output that keeps the axis has an element for every row"
+        raise RedalgError('nulls="skip"', WHERE, why, "drop the rows with nulls first")
+    for name, x in found.items():
+        if axes[name] == (first,):
+            found[name] = pd.Series(x, index=frame.index, name=name)
+        elif not np.ndim(x):
+            found[name] = np.asarray(x)[()]
+    return next(iter(found.values())) if len(found) == 1 else found
+
+
+def _chunks(columns: Columns, frame: Any, more: Mapping[str, Any] | None = None) -> Callable[[], Chunks]:
+    return lambda: [{**{t: _column(columns, frame, t, c) for t, c in columns.streamed.items()}, **(more or {})}]
+
+
+def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
+    if frame.ndim == 1:
+        columns.sole()
+        return frame
+    wanted = column if isinstance(column, list) else [column]
+    missing = [c for c in wanted if c not in frame.columns]
+    if missing:
+        why = f"the columns are {', '.join(map(str, frame.columns[:12]))}"
+        raise RedalgError(f"{tensor}={column!r}", WHERE, why, f"name the column of {tensor}: {tensor}=...")
+    found = frame[column]
+    return columns.oriented(tensor, found) if isinstance(column, list) else found
+
+
+def _by_group(pd: Any, columns: Columns, frame: Any, groups: Any) -> Any:
+    codes = groups.ngroup().to_numpy()
+    index = groups.size().index
+    left_out = np.isnan(codes)  # rows with a null key
+    if left_out.any():
+        frame, codes = frame[~left_out], codes[~left_out]
+    codes = codes.astype(np.int64)
+    keys, values = columns.grouped(_chunks(columns, frame, {"by": codes})).result(sort=True)
+    series = {}
+    for name, x in columns.named(values).items():
+        series[name] = pd.Series(x if np.ndim(x) == 1 else list(x), index=index[keys.astype(np.int64)], name=name)
+    return next(iter(series.values())) if len(series) == 1 else pd.DataFrame(series)
+
+
+__all__ = ["PandasFunction", "pandas"]

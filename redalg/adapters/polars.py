@@ -1,0 +1,193 @@
+"""A form over columns of Polars: of a frame, lazy or not, by group, or as an expression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from redalg.adapters.columns import Columns, library
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.numeric.dtypes import output_flows
+
+WHERE = "form.polars"
+BATCH = 1 << 20  # rows of a lazy frame at a time
+
+
+def polars(
+    form: Form, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+) -> Any:
+    """The form over columns of a frame, or an expression.
+
+    ``form.polars(frame, x="price", w=pl.col("n") * 2)``: columns by name or expression, a list of them for a tensor of
+    two axes; what a run on them gives (a number, an array, a Series for an output that keeps the streamed axis; a dict
+    of several outputs). A LazyFrame is collected in batches, once for every reading, by Polars' streaming engine.
+
+    ``by=``: names or expressions: a DataFrame of keys (nulls are one key) and outputs, in order of first appearance, or
+    sorted. All groups are computed at once (`Form.grouped`).
+
+    ``form.polars(x="price")``: an expression for `select`, `agg` of a `group_by` (called once for every group, by
+    Polars), `with_columns` and `over`: float64, int64, bool or a struct of several outputs. Numbers and arrays without
+    the streamed axis are bound. `nulls` as in `Form.accumulator`; Polars' NaN is a number.
+
+    Raises: RedalgError without Polars, and for arrays that do not fit the spec.
+
+    >>> import redalg as ra
+    >>> form = ra.derive_incremental(ra.parse("return v = sum[j](w[j]*x[j]) / sum[j](w[j])"))
+    >>> frame.group_by("shop").agg(form.polars(x="price", w="volume"))                          # doctest: +SKIP
+    """
+    pl = library("polars", WHERE, "redalg[polars]")
+    frame, names = (given[0], given[1:]) if given and hasattr(given[0], "collect_schema") else (None, given)
+    if names:
+        own = [n for n in Columns(form, columns, WHERE, nulls).streamed if n not in columns]
+        columns = {**dict(zip(own, names, strict=False)), **columns}
+    found = Columns(form, columns, WHERE, nulls)
+    if frame is None:
+        if by is not None:
+            fix = "frame.group_by(...).agg(form.polars(...)), or form.polars(frame, by=...)"
+            raise RedalgError("by= without a frame", WHERE, "Polars gives the groups", fix)
+        return _expression(pl, found)
+    return _Frame(pl, found, frame).result(by, sort)
+
+
+class _Frame:
+    """A frame read in batches: a column of its own for every part of a tensor and of the keys."""
+
+    def __init__(self, pl: Any, columns: Columns, frame: Any) -> None:
+        self.pl, self.columns, self.frame = pl, columns, frame
+
+    def result(self, by: Any, sort: bool) -> Any:
+        columns = self.columns
+        if by is None:
+            found = columns.results(columns.accumulated(self.chunks), self.chunks)
+            return _returned(self.pl, columns, found)
+        keys = by if isinstance(by, list | tuple) else [by]
+        names = self.frame.lazy().select(*keys).collect_schema().names()
+        table = _Keys(self.pl, names)
+        found_keys, values = columns.grouped(lambda: self.chunks(keys, table)).result()
+        out = table.frame(found_keys)
+        new = {n: self.pl.Series(n, x if np.ndim(x) == 1 else list(x)) for n, x in columns.named(values).items()}
+        out = out.with_columns(*new.values())
+        return out.sort(names, nulls_last=True) if sort else out
+
+    def chunks(self, keys: Sequence[Any] = (), table: _Keys | None = None) -> Iterator[dict[str, Any]]:
+        parts = {t: c if isinstance(c, list) else [c] for t, c in self.columns.streamed.items()}
+        wanted = [_as_expr(self.pl, c).alias(f"{t}:{k}") for t, cs in parts.items() for k, c in enumerate(cs)]
+        wanted += [_as_expr(self.pl, key).alias(f"by:{k}") for k, key in enumerate(keys)]
+        for batch in self._batches(wanted):
+            chunk = {t: self._tensor(batch, t, len(cs)) for t, cs in parts.items()}
+            if table is not None:
+                chunk["by"] = table.codes(batch.select(f"by:{k}" for k in range(len(keys))))
+            yield chunk
+
+    def _batches(self, wanted: list[Any]) -> Iterator[Any]:
+        if hasattr(self.frame, "collect"):
+            yield from self.frame.select(wanted).collect_batches(chunk_size=BATCH, maintain_order=True)
+        else:
+            yield self.frame.select(wanted)
+
+    def _tensor(self, batch: Any, tensor: str, width: int) -> Any:
+        if not isinstance(self.columns.streamed[tensor], list):
+            return batch.get_column(f"{tensor}:0")
+        return _matrix(self.columns, tensor, [batch.get_column(f"{tensor}:{k}") for k in range(width)])
+
+
+class _Keys:
+    """Codes of keys over batches: Polars factorises, and rows of Python are made for distinct keys alone."""
+
+    def __init__(self, pl: Any, names: Sequence[str]) -> None:
+        self.pl, self.names, self.of, self.rows = pl, names, dict[Any, int](), list[Any]()
+        self.schema: Any = None
+
+    def codes(self, keys: Any) -> Any:
+        keys = keys.rename(dict(zip(keys.columns, self.names, strict=True)))
+        self.schema = keys.schema
+        if len(keys.columns) == 1 and keys.dtypes[0].is_integer() and not keys.to_series().null_count():
+            return keys.to_series().to_numpy()
+        distinct = keys.unique(maintain_order=True)
+        at = np.empty(len(distinct), np.int64)
+        for k, row in enumerate(distinct.iter_rows()):
+            at[k] = self.of.setdefault(row, len(self.rows))
+            if at[k] == len(self.rows):
+                self.rows.append(row)
+        numbered = distinct.with_columns(self.pl.Series("code", at))
+        joined = keys.join(numbered, on=self.names, how="left", nulls_equal=True, maintain_order="left")
+        return joined.get_column("code").to_numpy()
+
+    def frame(self, keys: Any) -> Any:
+        """The key columns in the order of the groups."""
+        if not self.rows and self.schema is not None and len(self.names) == 1:
+            return self.pl.DataFrame({self.names[0]: keys}, schema=self.schema)
+        return self.pl.DataFrame([self.rows[k] for k in keys], schema=self.schema or list(self.names), orient="row")
+
+
+def _matrix(columns: Columns, tensor: str, series: Sequence[Any]) -> Any:
+    """Columns side by side; masked where one has nulls."""
+    values = np.stack([s.to_numpy() for s in series], axis=-1)
+    if columns.nulls != "propagate":
+        mask = np.stack([s.is_null().to_numpy() for s in series], axis=-1)
+        values = np.ma.MaskedArray(values, mask)
+    return columns.oriented(tensor, values)
+
+
+def _as_expr(pl: Any, column: Any) -> Any:
+    return pl.col(column) if isinstance(column, str) else column
+
+
+def _returned(pl: Any, columns: Columns, found: dict[str, Any]) -> Any:
+    if columns.nulls == "skip" and columns.layout.keeps:
+        why = "an output that keeps the axis has an element for every row"
+        raise RedalgError('nulls="skip"', WHERE, why, "drop the rows with nulls first")
+    axes, first = columns.form.spec.output_axes, columns.layout.axis[0]
+    for name, x in found.items():
+        if axes[name] == (first,):
+            found[name] = pl.Series(name, x)
+        elif not np.ndim(x):
+            found[name] = np.asarray(x)[()]
+    return next(iter(found.values())) if len(found) == 1 else found
+
+
+# --- expressions -----------------------------------------------------------------------------------------------------
+
+
+def _expression(pl: Any, columns: Columns) -> Any:
+    parts = {t: c if isinstance(c, list) else [c] for t, c in columns.streamed.items()}
+    wanted = [_as_expr(pl, c) for cs in parts.values() for c in cs]
+    keeps = bool(columns.layout.keeps)
+    if keeps and len(columns.form.spec.outputs) > 1:
+        why = "some outputs have a value for every row"
+        raise RedalgError("an expression of several outputs", WHERE, why, "form.polars(frame, ...)")
+
+    def computed(series: Sequence[Any]) -> Any:
+        at, chunk = 0, {}
+        for t, cs in parts.items():
+            mine = series[at : at + len(cs)]
+            chunk[t] = _matrix(columns, t, mine) if isinstance(columns.streamed[t], list) else mine[0]
+            at += len(cs)
+        found = columns.results(columns.accumulated(lambda: [chunk]), lambda: [chunk])
+        plain = {name: x if np.ndim(x) else np.asarray(x).item() for name, x in found.items()}
+        name, first = next(iter(plain.items()))
+        if keeps:
+            return pl.Series(name, first)
+        plain = {name: x.tolist() if np.ndim(x) else x for name, x in plain.items()}
+        return pl.Series([plain if len(plain) > 1 else plain[name]], dtype=_dtype(pl, columns))
+
+    name = "_".join(columns.form.spec.outputs)
+    return pl.map_batches(wanted, computed, _dtype(pl, columns), returns_scalar=not keeps).alias(name)
+
+
+def _dtype(pl: Any, columns: Columns) -> Any:
+    """Of the results, as for float64 columns."""
+    kinds: dict[str, Any] = {}
+    for d in columns.form.spec.tensors:
+        kinds[d.name] = np.dtype(bool if "bool" in d.domain else np.int64 if "integer" in d.domain else np.float64)
+    of = {"b": pl.Boolean, "i": pl.Int64}
+    found = {n: of.get(f.dtype.kind, pl.Float64) for n, f in output_flows(columns.form.spec, kinds).items()}
+    inner = {n: len(columns.form.spec.output_axes[n]) - (n in columns.layout.keeps) for n in found}
+    found = {n: pl.List(d) if inner[n] else d for n, d in found.items()}
+    return next(iter(found.values())) if len(found) == 1 else pl.Struct(found)
+
+
+__all__ = ["polars"]
