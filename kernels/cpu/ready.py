@@ -13,7 +13,7 @@ import numpy as np
 
 from redalg.kernels.cpu.walk import Compiled, Prepared, steps_of
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import Program, result_key
+from redalg.kernels.ir.program import Program, Result, result_key
 from redalg.kernels.launch.arrays import plain
 from redalg.numeric.binding import Bound, bind
 from redalg.numeric.definition import reference
@@ -48,8 +48,9 @@ class Ready:
     ) -> None:
         self._form, self._sizes, self._origin, self._compiled, self._over = form, sizes, bound.origin, compiled, over
         self._wants = {r.name: (tuple(sizes[a] for a in r.axes), dtypes[r.name]) for r in program.results}
-        self._fresh = [(r.key, *self._wants[r.name]) for r in program.results]
         self._names = tuple(bound.arrays)
+        like = dict(zip(self._names, held, strict=True))
+        self._fresh = [(r.key, *ordered(r, *self._wants[r.name], program, like)) for r in program.results]
         self._views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
         self._integers = None if integers.certain(sizes) else integers
         self._wide = [n for n, d in bound.dtypes.items() if d == np.uint64]  # numbers beyond int64 are refused
@@ -68,7 +69,10 @@ class Ready:
                 bind(self._form.spec, arrays, where=WHERE)  # which says so
         if out is not None:
             return self._into(out, held, arrays)
-        made = {key: np.empty(shape, dtype) for key, shape, dtype in self._fresh}
+        made = {
+            key: np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)
+            for key, shape, dtype, turn in self._fresh
+        }
         if not self._walks or not self._integers_fit(held):
             self._elsewhere(held, arrays, dict(zip(self._wants, made.values(), strict=True)))
         else:
@@ -159,6 +163,26 @@ class Ready:
     def _prepared(self, arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> Prepared:
         views = {**self._views, **{key: view_of(x) for key, x in made.items()}}
         return Prepared(self._compiled(views, arrays), self._sizes, views)
+
+
+Turned = tuple[tuple[int, ...], np.dtype, tuple[int, ...] | None]
+
+
+def ordered(
+    result: Result, shape: tuple[int, ...], dtype: np.dtype, program: Program, held: Mapping[str, Any]
+) -> Turned:
+    """A shape, a dtype and how its axes are to be turned, so that a result lies in memory as the first operand with the
+    same axes does, as NumPy's element-wise operations have it: what is read and what is written are walked alike.
+    """
+    for operand in program.operands:
+        x = held.get(operand.name)
+        if result.keeps and isinstance(x, np.ndarray) and sorted(operand.axes) == sorted(result.axes):
+            alike = np.empty_like(x.transpose([operand.axes.index(a) for a in result.axes]), dtype, subok=False)
+            memory = sorted(range(len(shape)), key=lambda a: (-alike.strides[a], a))
+            if alike.shape != shape or memory == sorted(memory):
+                break
+            return tuple(shape[a] for a in memory), dtype, tuple(memory.index(a) for a in range(len(shape)))
+    return shape, dtype, None
 
 
 def view_of(x: np.ndarray) -> View:

@@ -240,7 +240,7 @@ class TorchOp:
         found = self._run(
             form, {d.name: a.detach() if a.requires_grad else a for d, a in zip(self.tensors, arrays, strict=True)}
         )
-        return list(found.values()) if isinstance(found, dict) else [found]
+        return [_contiguous(x) for x in (found.values() if isinstance(found, dict) else [found])]
 
     def _run(self, form: Form, arrays: Mapping[str, Any]) -> Any:
         """On the device of the tensors; by NumPy what the CPU target has no kernel for."""

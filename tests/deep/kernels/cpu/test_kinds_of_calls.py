@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -138,3 +139,18 @@ def test_numbers_are_of_their_type_and_tensors_of_their_library() -> None:
     assert kind_of_call(("x",), {"x": x})[1] != kind_of_call(("x",), {"x": torch.from_numpy(x)})[1]
     with pytest.raises(Unkeyed):
         kind_of_call(("x",), {"x": torch.ones(2, requires_grad=True)})
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_results_lie_as_the_operand_does(order: tuple[int, ...]) -> None:
+    """A permuted operand gives a result permuted alike, as NumPy's element-wise operations do; values are the same."""
+    form = ra.derive_incremental(ra.parse("m = max[k](x[i,j,k]); return y = x[i,j,k] - m, m"))
+    run = form.compile("cpu")
+    x = np.random.default_rng(0).normal(size=(3, 4, 5)).transpose(order).copy().transpose(np.argsort(order))
+    for view in (x, x[:, :, ::2], x[::-1, 1:], np.broadcast_to(x[:, :1], x.shape), x[:1], x[:0]):
+        found = run(x=view)
+        wanted = view - view.max(2, keepdims=True)
+        np.testing.assert_array_equal(found["y"], wanted)
+        np.testing.assert_array_equal(found["m"], view.max(2))
+        if view is x:
+            assert found["y"].strides == x.strides
