@@ -20,6 +20,7 @@ from redalg.source.statements import function
 if TYPE_CHECKING:
     from redalg.kernels.cpu.kernel import CpuKernel
 
+QUICK = ("float16", "bfloat16")  # formats that are widened as quickly as a buffer is read
 GROUP = 16  # elements of which one comparison tells whether any enters a list
 
 
@@ -64,8 +65,9 @@ class CpuElements(Elements):
         """Whether a node is an element that is read where it lies."""
         if leaf.op != "tensor":
             return False
-        name = leaf.attr.name
-        return name in self.kernel.layout.unit and self.access.operands[name].dtype == self.program.real
+        name, real = leaf.attr.name, self.program.real
+        dtype = self.access.operands[name].dtype
+        return name in self.kernel.layout.unit and (dtype == real or real == "float32" and dtype in QUICK)
 
     def count(self) -> str:
         return "count"

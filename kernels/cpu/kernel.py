@@ -151,7 +151,7 @@ class CpuKernel(Kernel):
         out(f"length = {self.length}")
         if self.cpu.split:
             out("splits = (length + span - 1) // span")
-        hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS")
+        hoisted = _Hoisted("BLOCK" if self.cpu.across else "COLUMNS", self.cpu.whole > WHOLE)
         body = hoisted.block(self.out.body())
         out(*hoisted.buffers.values())
         if hoisted.heap:
@@ -180,7 +180,7 @@ class CpuKernel(Kernel):
             "NAN": f"{self.real}(np.nan)",
             "PI": f"{self.real}(np.pi)",
             "E": f"{self.real}(np.e)",
-            "TILE": WHOLE if self.schedule.resident else ROWS if self.cpu.across else TILE,
+            "TILE": self.cpu.whole if self.schedule.resident else ROWS if self.cpu.across else TILE,
             "BLOCK": BLOCK,
             "STRIP": STRIP,
             "STRIPE": STRIPE,
@@ -216,8 +216,9 @@ class _Hoisted:
     `buffers`: statements that make them, by name; `heap`: names of those the C library has to give back.
     """
 
-    def __init__(self, columns: str) -> None:
+    def __init__(self, columns: str, long: bool) -> None:
         self.columns, self.buffers, self.heap = columns, dict[str, str](), list[str]()
+        self.large = {"COLUMNS", "TILE"} if long else {"COLUMNS"}  # lengths of buffers for which the stack is too small
 
     def block(self, block: Block) -> Block:
         """What remains inside the loop over rows."""
@@ -237,7 +238,7 @@ class _Hoisted:
             return False
         name, (size, dtype) = text(s.targets[0]), map(text, s.value.args)
         size = self.columns if size == "COLUMNS" else size
-        small = size != "COLUMNS"
+        small = size not in self.large
         kind = dtype.removeprefix("np.").strip("_")
         self.buffers[name] = f"{name} = {'stack' if small else 'heap'}_{kind}({size})"
         self.heap += [] if small or name in self.heap else [name]

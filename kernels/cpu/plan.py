@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.kernels.cpu.kernel import emit_cpu
 from redalg.kernels.cpu.layout import across_of, layout_of
-from redalg.kernels.cpu.schedule import WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
+from redalg.kernels.cpu.schedule import LONG, WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.ir.schedule import Layout
 from redalg.kernels.lower.draft import program_text
 
@@ -76,8 +76,9 @@ def scheduled(draft: CpuDraft) -> None:
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across)
         return
-    resident = bool(program.passes) and length <= WHOLE and not program.columns
-    draft.schedule = CpuSchedule(resident=resident, across=draft.across)
+    whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
+    resident = bool(program.passes) and length <= whole and not program.columns
+    draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole if resident else WHOLE)
 
 
 def streamed_out(draft: CpuDraft) -> None:

@@ -16,7 +16,8 @@ from redalg.kernels.ir.program import STORAGE, Module, Program
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
 STRIP = 512  # elements of a row among which a position is searched for
-WHOLE = 8192  # the longest row that is one tile
+WHOLE = 8192  # the longest row that is one tile whose buffers lie on the stack
+LONG = 1 << 18  # bytes of the longest row that is one tile: it stays in the second-level cache, and so do its buffers
 SPAN = 1 << 16  # elements of a split of a row whose elements are cheap
 STRIPE = 1024  # elements of a result that are gathered in the first-level cache on their way past the caches
 PAST = 1 << 25  # bytes of results that are worth it: what is read next would not find them in the caches
@@ -44,7 +45,8 @@ FAMILIES = tuple(Family)
 class CpuSchedule:
     """How a CPU walks the rows of a program.
 
-    ``resident``: a row is one tile, which stays in the first-level caches. ``split``: a row is cut into splits of a
+    ``resident``: a row is one tile, which stays in the first or second-level caches; ``whole``: of at most so many
+    elements. ``split``: a row is cut into splits of a
     length that depends on nothing but the sizes; splits are shared out among threads, and their states are merged in
     the order of the stream, so that every number of threads gives the same bits. ``across``: axes of rows that lie side
     by side in memory while the stream does not; blocks of them are walked together, one element of the stream after the
@@ -56,6 +58,7 @@ class CpuSchedule:
     split: bool = False
     across: tuple[str, ...] = ()
     past: bool = False
+    whole: int = WHOLE
 
     @property
     def family(self) -> Family:
@@ -68,7 +71,7 @@ class CpuSchedule:
             return (
                 f"{what} in splits, shared out among threads; their states are merged in the order of the stream{end}"
             )
-        how = f"as one tile of at most {WHOLE} elements" if self.resident else "in tiles"
+        how = f"as one tile of at most {self.whole} elements" if self.resident else "in tiles"
         return f"{what} shared out among threads, each walked {how}{end}"
 
 

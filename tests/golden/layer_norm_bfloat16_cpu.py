@@ -6,12 +6,11 @@ from numba import njit
 
 from redalg.kernels.cpu.math.functions import is_finite_f32, sqrt_f32
 from redalg.kernels.cpu.memory import (
-    drained, load_bfloat16, pointer_bfloat16, stack_bfloat16, stack_float32, store_bfloat16, stream_bfloat16
+    drained, load_bfloat16, pointer_bfloat16, stack_bfloat16, store_bfloat16, stream_bfloat16
 )
 
 f32 = np.float32
 INF = f32(np.inf)
-TILE = 8192
 STRIPE = 1024
 
 
@@ -31,7 +30,6 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
     bias = pointer_bfloat16(bias)
     y = pointer_bfloat16(y)
     length = size_j
-    x_tile = stack_float32(TILE)
     y_stripe = stack_bfloat16(STRIPE)
     for row in range(low, high):
         i_i = row
@@ -40,21 +38,20 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
         n_b = length
         count = length
         first = 0
-        for k in range(count):
-            at = first + k
-            x_tile[k] = load_bfloat16(x, x_row + at)
         A_x_first = load_bfloat16(x, x_row)
         A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
         avg_x_first_sum = f32(0)
         for k in range(count):
-            avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+            at = first + k
+            avg_x_first_sum = avg_x_first_sum + (load_bfloat16(x, x_row + at) - A_x_first)
         avg_x_first = avg_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + avg_x_first
         A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
         avg_x_b_sum = f32(0)
         avg_x2_b_sum = f32(0)
         for k in range(count):
-            t1 = x_tile[k] - A_x_b
+            at = first + k
+            t1 = load_bfloat16(x, x_row + at) - A_x_b
             avg_x_b_sum = avg_x_b_sum + t1
             avg_x2_b_sum = avg_x2_b_sum + t1 * t1
         avg_x_b = avg_x_b_sum / f32(n_b)
@@ -66,7 +63,8 @@ def y_rows(x, weight, bias, eps, y, size_j, x_s0, y_s0, y_s1, low, high):
                 at = first + k
                 store_bfloat16(
                     y_stripe, k - stripe,
-                    (x_tile[k] - A_x_b - avg_x_b) * t2 * load_bfloat16(weight, at) + load_bfloat16(bias, at)
+                    (load_bfloat16(x, x_row + at) - A_x_b - avg_x_b) * t2 * load_bfloat16(weight, at)
+                    + load_bfloat16(bias, at)
                 )
             stream_bfloat16(y, y_row + (first + stripe) * y_s1, y_s1, y_stripe, edge - stripe)
     drained()

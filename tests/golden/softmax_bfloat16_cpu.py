@@ -28,7 +28,6 @@ def y_rows(x, y, size_j, x_s0, y_s0, y_s1, low, high):
     x = pointer_bfloat16(x)
     y = pointer_bfloat16(y)
     length = size_j
-    x_tile = stack_float32(TILE)
     value1_tile = stack_float32(TILE)
     y_stripe = stack_bfloat16(STRIPE)
     for row in range(low, high):
@@ -37,16 +36,15 @@ def y_rows(x, y, size_j, x_s0, y_s0, y_s1, low, high):
         y_row = i_i * y_s0
         count = length
         first = 0
-        for k in range(count):
-            at = first + k
-            x_tile[k] = load_bfloat16(x, x_row + at)
         max_x_b = -INF
         for k in range(count):
-            max_x_b = max_nan_f32(max_x_b, x_tile[k])
+            at = first + k
+            max_x_b = max_nan_f32(max_x_b, load_bfloat16(x, x_row + at))
         t1 = f32(0) if max_x_b == -INF else max_x_b
         sum_exp_b = f32(0)
         for k in range(count):
-            value1_tile[k] = exp_f32(x_tile[k] - t1)
+            at = first + k
+            value1_tile[k] = exp_f32(load_bfloat16(x, x_row + at) - t1)
             sum_exp_b = sum_exp_b + value1_tile[k]
         t2 = f32(1) / sum_exp_b
         for stripe in range(0, count, STRIPE):
