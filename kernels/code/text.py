@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
 from redalg.kernels.ir.program import Module
-from redalg.source.names import spelled
+from redalg.source.names import spellings
 from redalg.source.render import render
 from redalg.source.statements import Block, reads, statements
 
@@ -32,8 +32,8 @@ def definitions(used: Collection[str], constants: Mapping[str, object]) -> Block
 
 def finished(module: Printed, block: Block) -> Printed:
     """A module of statements, its names as they are spelled, as source."""
-    block, names = spelled(block)
-    return module.renamed(render(block), names)
+    names = spellings(block)
+    return module.renamed(render(block, names=names), names)
 
 
 def conjunction(conditions: Iterable[str | None]) -> str | None:

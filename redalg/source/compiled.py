@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.source.names import spelled
+from redalg.source.names import spellings
 from redalg.source.render import render
 from redalg.source.statements import Block, Function, Import
 
@@ -26,10 +26,10 @@ _NUMBERS = itertools.count()
 
 def executed(function: Function, names: Mapping[str, Any]) -> Callable[..., Any]:
     """The function that a statement defines, where `names` are defined."""
-    block, spellings = spelled((function,))
-    space = {spellings.get(name, name): value for name, value in names.items()}
-    exec(_code(render(block)), space)
-    found: Callable[..., Any] = space[spellings.get(function.name, function.name)]
+    spelled = spellings((function,))
+    space = {spelled.get(name, name): value for name, value in names.items()}
+    exec(_code(render((function,), names=spelled)), space)
+    found: Callable[..., Any] = space[spelled.get(function.name, function.name)]
     return found
 
 

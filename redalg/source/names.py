@@ -1,17 +1,23 @@
-"""Names in printed source: marked while it is under construction, spelled when it is complete.
+"""Names in generated code: symbols while it is under construction, spelled from a table with scopes when it is printed.
 
-Printers write their own names (``row``, ``t``, ``load_float32``) as they are, and whatever comes from a spec between
-marks: letters that identifiers may hold. So no name of a spec is ever taken for one of the printer's, whatever
-printers put before or behind it, and no list of words has to be kept. `spelled` takes the marks away. A word keeps
-its spelling unless an identifier it stands in would then be one that the source has already; then it gets another one.
-Identifiers that were different stay so: nothing is captured.
+Printers write their own names (``row``, ``t``, ``load_float32``) as they are, and whatever comes from a spec as a
+symbol: the word between marks, letters that identifiers may hold, so that it can stand in a line of text. So no name of
+a spec is ever taken for one of the printer's, whatever printers put before or behind it, and no list of words has to
+be kept. The `SymbolTable` of a module says how symbols are spelled. A word keeps its spelling unless an identifier it
+stands in would then be one that is seen there already; then it gets another one. Identifiers that were different stay
+so: nothing is captured.
 
 >>> from redalg.source.render import render
 >>> from redalg.source.statements import statements
 >>> x, y = operand_name("x"), operand_name("t")
->>> print(render(spelled(statements(f"def f({x}, {y}):\\n    t = load({x}, {y})"))[0]), end="")
+>>> block = statements(f"def f({x}, {y}):\\n    t = load({x}, {y})\\ndef g({y}):\\n    return {y}")
+>>> print(render(block, names=spellings(block)), end="")
 def f(x, t_):
     t = load(x, t_)
+<BLANKLINE>
+<BLANKLINE>
+def g(t_):
+    return t_
 """
 
 from __future__ import annotations
@@ -21,10 +27,11 @@ import builtins
 import keyword
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 
-from redalg.source.statements import Block, For, Function, If, Import, Statement, While, expressions, renamed, walk
+from redalg.source.statements import Block, Function, Import, Statement, expressions, walk
 
 OPERAND, RESULT, VALUE, AXIS, ESCAPE = "ǀǁǂǃʘ"
 KINDS = OPERAND + RESULT + VALUE + AXIS
@@ -90,85 +97,99 @@ def _spelled(inside: str) -> str:
     return re.sub(rf"{ESCAPE}(\d+){ESCAPE}", letter, inside)
 
 
-def spelled(block: Block) -> tuple[Block, dict[str, str]]:
-    """A module's statements with every marked identifier spelled, and how: identifiers that differ stay different."""
-    own, marked = _identifiers(block)
-    names = _names(own, marked)
-    return _with_spellings(block, names), names
+def prose(text: str, names: Mapping[str, str]) -> str:
+    """Comments and docstrings with identifiers as they are spelled."""
+    return _WORD.sub(lambda found: names.get(found[0]) or plain(found[0]), text)
 
 
-def _with_spellings(block: Block, names: Mapping[str, str]) -> Block:
-    """Identifiers and prose with words as they are spelled."""
-
-    def prose(text: str) -> str:
-        return _WORD.sub(lambda found: names.get(found[0]) or plain(found[0]), text) if text else text
-
-    def change(s: Statement) -> Statement:
-        s = replace(s, comment=prose(s.comment)) if s.comment else s
-        if isinstance(s, Function):
-            given = tuple(replace(p, name=names.get(p.name, p.name)) for p in s.parameters)
-            doc = tuple(map(prose, s.doc))
-            return replace(s, name=names.get(s.name, s.name), parameters=given, doc=doc, body=inside(s.body))
-        if isinstance(s, If):
-            return replace(s, body=inside(s.body), orelse=inside(s.orelse))
-        if isinstance(s, For | While):
-            return replace(s, body=inside(s.body))
-        return replace(s, names=tuple(names.get(n, n) for n in s.names)) if isinstance(s, Import) else s
-
-    def inside(block: Block) -> Block:
-        return tuple(map(change, block))
-
-    return renamed(inside(block), names)
+# --- the table -------------------------------------------------------------------------------------------------------
 
 
-def _identifiers(block: Block) -> tuple[set[str], dict[str, None]]:
-    """The printer's own identifiers, and those with marks in order: of variables, functions and what is imported.
+@dataclass(frozen=True)
+class Scope:
+    """A function, or what stands around functions: names of the printer that are bound there, identifiers with words."""
 
-    What is bound in a function without marks is nobody's business outside of it.
+    own: frozenset[str]
+    symbols: tuple[str, ...]
+
+
+class SymbolTable:
+    """The identifiers of a module: of the printer by scope, and those that hold words of a spec.
+
+    `everywhere` are the printer's names that all functions see. A word has one spelling in all of a module.
     """
-    own: set[str] = set()
-    marked: dict[str, None] = {}
-    for statement in block:
-        words = dict.fromkeys(word for s in walk([statement]) for word in _named(s))
-        here = {word: None for word in words if _MARKED.search(word)}
-        hidden = _inside(statement) if not here else set()
-        own |= {*words} - {*here} - hidden
-        marked |= here
-    return own, marked
+
+    def __init__(self, everywhere: frozenset[str], scopes: Iterable[Scope]) -> None:
+        self.everywhere, self.scopes = everywhere, tuple(scopes)
+
+    @classmethod
+    def of(cls, block: Block) -> SymbolTable:
+        """That of the statements of a module."""
+        everywhere: set[str] = set()
+        scopes = []
+        for s in block:
+            found = dict.fromkeys(word for inner in walk([s]) for word in _named(inner))
+            symbols = tuple(word for word in found if _is_symbol(word))
+            bound = (_bound(s) if isinstance(s, Function) else frozenset()).difference(symbols)
+            everywhere |= found.keys() - bound - {*symbols}
+            scopes.append(Scope(bound, symbols))
+        return cls(frozenset(everywhere), scopes)
+
+    def spellings(self) -> dict[str, str]:
+        """Identifier with words -> as it is spelled.
+
+        Words are taken in the order of their kinds, then as they appear. One keeps its spelling unless an identifier
+        that it stands in is a keyword, a builtin, a name that all functions see, one that a function binds in which it
+        occurs, or another word's.
+        """
+        scopes_of: dict[str, list[Scope]] = {}
+        for scope in self.scopes:
+            for symbol in scope.symbols:
+                scopes_of.setdefault(symbol, []).append(scope)
+        found = {symbol: symbol for symbol in scopes_of}
+        words = dict.fromkeys(m for symbol in found for m in _MARKED.findall(symbol))
+        taken = {*FIXED, *self.everywhere}
+        for mark, inside in sorted(words, key=lambda m: KINDS.index(m[0])):
+            word = f"{mark}{inside}{mark}"
+            bearers = [symbol for symbol in found if word in found[symbol]]
+            there = {id(s): s.own for b in bearers for s in scopes_of[b]}
+            for spelled in _spellings(mark, _spelled(inside)):
+                tried = {b: found[b].replace(word, spelled) for b in bearers}
+                whole = [_read(name) for name in tried.values() if not _is_symbol(name)]
+                distinct = len({*whole}) == len(whole)
+                if distinct and taken.isdisjoint(whole) and all(own.isdisjoint(whole) for own in there.values()):
+                    break
+            found |= tried
+            taken |= {*whole}
+        return found
 
 
-def _inside(statement: Statement) -> set[str]:
+def spellings(block: Block) -> dict[str, str]:
+    """How the identifiers of a module that hold words of a spec are spelled; those that differ stay different."""
+    return SymbolTable.of(block).spellings()
+
+
+def _is_symbol(identifier: str) -> bool:
+    return _MARKED.search(identifier) is not None
+
+
+def _bound(function: Function) -> frozenset[str]:
     """What a function binds."""
-    if not isinstance(statement, Function):
-        return set()
-    inside = [e for s in walk(statement.body) for e in expressions(s)]
-    assigned = {n.id for e in inside for n in ast.walk(e) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return assigned | {*statement.arguments}
+    return frozenset(function.arguments).union(*(_line(s)[1] for s in walk(function.body)))
 
 
-def _named(s: Statement) -> Iterator[str]:
+def _named(s: Statement) -> tuple[str, ...]:
+    """The identifiers of a statement's own line."""
     if isinstance(s, Function):
-        yield s.name
-        yield from s.arguments
-    elif isinstance(s, Import):
-        yield from s.names
-    for e in expressions(s):
-        yield from (n.id for n in ast.walk(e) if isinstance(n, ast.Name))
+        return (s.name, *s.arguments, *_line(s)[0])
+    return (*s.names, *_line(s)[0]) if isinstance(s, Import) else _line(s)[0]
 
 
-def _names(own: set[str], marked: Mapping[str, None]) -> dict[str, str]:
-    taken, found = FIXED | own, {word: word for word in marked}
-    words = dict.fromkeys(m for word in marked for m in _MARKED.findall(word))
-    for mark, inside in sorted(words, key=lambda m: KINDS.index(m[0])):
-        bearers = [w for w in marked if f"{mark}{inside}{mark}" in found[w]]
-        for spelled in _spellings(mark, _spelled(inside)):
-            tried = {w: found[w].replace(f"{mark}{inside}{mark}", spelled) for w in bearers}
-            whole = [_read(name) for name in tried.values() if not _MARKED.search(name)]
-            if len({*whole}) == len(whole) and taken.isdisjoint(whole):
-                break
-        found |= tried
-        taken = taken | {*whole}
-    return found
+@lru_cache(maxsize=1 << 14)
+def _line(s: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names in the expressions of a statement's own line, and those it assigns."""
+    found = [n for e in expressions(s) for n in ast.walk(e) if isinstance(n, ast.Name)]
+    return tuple(n.id for n in found), tuple(n.id for n in found if isinstance(n.ctx, ast.Store))
 
 
 def _spellings(mark: str, word: str) -> Iterator[str]:

@@ -13,10 +13,11 @@ if a > b and not c:
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from redalg.source.breaking import INDENT, WIDTH, broken, documented
+from redalg.source.names import prose
 from redalg.source.statements import (
     Assign,
     Block,
@@ -33,7 +34,11 @@ from redalg.source.statements import (
     Return,
     Statement,
     While,
+    with_names,
 )
+
+Names = Mapping[str, str]  # how identifiers are spelled (`redalg.source.names.spellings`)
+NONE: Names = {}
 
 # How strongly what is printed binds: an operand is put in parentheses where it binds weaker than its place asks for.
 TUPLE, LAMBDA, CHOICE, OR, AND, NOT, COMPARE, BITOR, BITXOR, BITAND, SHIFT, ADD, MUL, SIGN, POWER, ATOM = range(16)
@@ -78,26 +83,30 @@ ALONE = (Function,)  # what stands between blank lines
 # --- expressions -----------------------------------------------------------------------------------------------------
 
 
-def text(e: Expression, level: int = TUPLE) -> str:
+def text(e: Expression, level: int = TUPLE, names: Names = NONE) -> str:
     """An expression, in parentheses if it binds weaker than `level`."""
-    rule = _RULES.get(type(e))
-    own, found = rule(e) if rule is not None else (ATOM if isinstance(e, WHOLE) else LAMBDA, ast.unparse(e))
+    rule = _RULES.get(type(e), _other)
+    own, found = rule(e, names)
     return f"({found})" if own < level else found
 
 
-def _constant(e: ast.Constant) -> tuple[int, str]:
+def _other(e: Expression, names: Names) -> tuple[int, str]:
+    return ATOM if isinstance(e, WHOLE) else LAMBDA, ast.unparse(with_names(e, names))
+
+
+def _constant(e: ast.Constant, names: Names) -> tuple[int, str]:
     if isinstance(e.value, str):
         return ATOM, '"' + repr(f"'{e.value}")[2:-1].replace('"', '\\"') + '"' if "'" not in e.value else repr(e.value)
     return ATOM, e.kind or ast.unparse(e)
 
 
-def _binary(e: ast.BinOp) -> tuple[int, str]:
+def _binary(e: ast.BinOp, names: Names) -> tuple[int, str]:
     sign, own = BINARY[type(e.op)]
     if own == POWER:
         space = "" if _is_simple(e.left) and _is_simple(e.right) else " "
-        return own, f"{text(e.left, ATOM)}{space}**{space}{text(e.right, SIGN)}"
+        return own, f"{text(e.left, ATOM, names)}{space}**{space}{text(e.right, SIGN, names)}"
     left, right = (ATOM if own in BITWISE and _is_mixed(x, e.op) else own for x in (e.left, e.right))
-    return own, f"{text(e.left, left)} {sign} {text(e.right, max(right, own + 1))}"
+    return own, f"{text(e.left, left, names)} {sign} {text(e.right, max(right, own + 1), names)}"
 
 
 def _is_mixed(operand: Expression, with_: ast.operator) -> bool:
@@ -109,68 +118,72 @@ def _is_simple(e: Expression) -> bool:
     return isinstance(e, ast.Name | ast.Constant | ast.Attribute)
 
 
-def _unary(e: ast.UnaryOp) -> tuple[int, str]:
+def _unary(e: ast.UnaryOp, names: Names) -> tuple[int, str]:
     sign, own = UNARY[type(e.op)]
-    return own, f"{sign}{text(e.operand, BITOR if own == NOT else own)}"
+    return own, f"{sign}{text(e.operand, BITOR if own == NOT else own, names)}"
 
 
-def _junction(e: ast.BoolOp) -> tuple[int, str]:
+def _junction(e: ast.BoolOp, names: Names) -> tuple[int, str]:
     own, word = (AND, " and ") if isinstance(e.op, ast.And) else (OR, " or ")
-    return own, word.join(text(x, own + 1) for x in e.values)
+    return own, word.join(text(x, own + 1, names) for x in e.values)
 
 
-def _comparison(e: ast.Compare) -> tuple[int, str]:
-    found = text(e.left, BITOR)
+def _comparison(e: ast.Compare, names: Names) -> tuple[int, str]:
+    found = text(e.left, BITOR, names)
     for relation, right in zip(e.ops, e.comparators, strict=True):
-        found += f" {RELATIONS[type(relation)]} {text(right, BITOR)}"
+        found += f" {RELATIONS[type(relation)]} {text(right, BITOR, names)}"
     return COMPARE, found
 
 
-def _choice(e: ast.IfExp) -> tuple[int, str]:
-    return CHOICE, f"{text(e.body, OR)} if {text(e.test, OR)} else {text(e.orelse, CHOICE)}"
+def _choice(e: ast.IfExp, names: Names) -> tuple[int, str]:
+    return CHOICE, f"{text(e.body, OR, names)} if {text(e.test, OR, names)} else {text(e.orelse, CHOICE, names)}"
 
 
-def _call(e: ast.Call) -> tuple[int, str]:
-    given = [text(a, LAMBDA) for a in e.args]
-    given += [f"{k.arg}={text(k.value, LAMBDA)}" if k.arg else f"**{text(k.value, OR)}" for k in e.keywords]
-    return ATOM, f"{text(e.func, ATOM)}({', '.join(given)})"
+def _call(e: ast.Call, names: Names) -> tuple[int, str]:
+    given = [text(a, LAMBDA, names) for a in e.args]
+    for k in e.keywords:
+        given.append(f"{k.arg}={text(k.value, LAMBDA, names)}" if k.arg else f"**{text(k.value, OR, names)}")
+    return ATOM, f"{text(e.func, ATOM, names)}({', '.join(given)})"
 
 
-def _subscript(e: ast.Subscript) -> tuple[int, str]:
+def _subscript(e: ast.Subscript, names: Names) -> tuple[int, str]:
     inside = e.slice
-    several = isinstance(inside, ast.Tuple) and inside.elts
-    found = ", ".join(text(x, LAMBDA) for x in inside.elts) if several else text(inside)  # type: ignore[attr-defined]
-    return ATOM, f"{text(e.value, ATOM)}[{found}{',' if several and len(inside.elts) == 1 else ''}]"  # type: ignore[attr-defined]
+    if isinstance(inside, ast.Tuple) and inside.elts:
+        found = ", ".join(text(x, LAMBDA, names) for x in inside.elts) + ("," if len(inside.elts) == 1 else "")
+    else:
+        found = text(inside, TUPLE, names)
+    return ATOM, f"{text(e.value, ATOM, names)}[{found}]"
 
 
-def _slice(e: ast.Slice) -> tuple[int, str]:
-    ends = [text(x, LAMBDA) if x is not None else "" for x in (e.lower, e.upper)]
-    return LAMBDA, ":".join([*ends, *([text(e.step, LAMBDA)] if e.step is not None else [])])
+def _slice(e: ast.Slice, names: Names) -> tuple[int, str]:
+    ends = [text(x, LAMBDA, names) if x is not None else "" for x in (e.lower, e.upper)]
+    return LAMBDA, ":".join([*ends, *([text(e.step, LAMBDA, names)] if e.step is not None else [])])
 
 
-def _tuple(e: ast.Tuple) -> tuple[int, str]:
+def _tuple(e: ast.Tuple, names: Names) -> tuple[int, str]:
     if not e.elts:
         return ATOM, "()"
-    return TUPLE, ", ".join(text(x, LAMBDA) for x in e.elts) + ("," if len(e.elts) == 1 else "")
+    return TUPLE, ", ".join(text(x, LAMBDA, names) for x in e.elts) + ("," if len(e.elts) == 1 else "")
 
 
-def _list(e: ast.List) -> tuple[int, str]:
-    return ATOM, f"[{', '.join(text(x, LAMBDA) for x in e.elts)}]"
+def _list(e: ast.List, names: Names) -> tuple[int, str]:
+    return ATOM, f"[{', '.join(text(x, LAMBDA, names) for x in e.elts)}]"
 
 
-def _set(e: ast.Set) -> tuple[int, str]:
-    return ATOM, f"{{{', '.join(text(x, LAMBDA) for x in e.elts)}}}"
+def _set(e: ast.Set, names: Names) -> tuple[int, str]:
+    return ATOM, f"{{{', '.join(text(x, LAMBDA, names) for x in e.elts)}}}"
 
 
-def _dict(e: ast.Dict) -> tuple[int, str]:
-    pairs = zip(e.keys, e.values, strict=True)
-    return ATOM, "{" + ", ".join(f"{text(k, LAMBDA)}: {text(v, LAMBDA)}" for k, v in pairs if k is not None) + "}"
+def _dict(e: ast.Dict, names: Names) -> tuple[int, str]:
+    pairs = ((k, v) for k, v in zip(e.keys, e.values, strict=True) if k is not None)
+    found = (f"{text(k, LAMBDA, names)}: {text(v, LAMBDA, names)}" for k, v in pairs)
+    return ATOM, f"{{{', '.join(found)}}}"
 
 
-_RULES: dict[type, Callable[[Any], tuple[int, str]]] = {
-    ast.Name: lambda e: (ATOM, e.id),
-    ast.Attribute: lambda e: (ATOM, f"{text(e.value, ATOM)}.{e.attr}"),
-    ast.Starred: lambda e: (LAMBDA, f"*{text(e.value, OR)}"),
+_RULES: dict[type, Callable[[Any, Names], tuple[int, str]]] = {
+    ast.Name: lambda e, names: (ATOM, names.get(e.id, e.id)),
+    ast.Attribute: lambda e, names: (ATOM, f"{text(e.value, ATOM, names)}.{e.attr}"),
+    ast.Starred: lambda e, names: (LAMBDA, f"*{text(e.value, OR, names)}"),
     ast.Constant: _constant,
     ast.BinOp: _binary,
     ast.UnaryOp: _unary,
@@ -190,18 +203,31 @@ _RULES: dict[type, Callable[[Any], tuple[int, str]]] = {
 # --- statements ------------------------------------------------------------------------------------------------------
 
 
-def render(block: Iterable[Statement], width: int = WIDTH) -> str:
-    """The text of a module, or of statements alone."""
-    return "\n".join([*lines(tuple(block), 0, width), ""])
+def render(block: Iterable[Statement], width: int = WIDTH, names: Names = NONE) -> str:
+    """The text of a module, or of statements alone, with identifiers as they are spelled."""
+    return "\n".join([*_lines(tuple(block), _Page(width, names), 0), ""])
 
 
-def lines(block: Block, depth: int = 0, width: int = WIDTH) -> Iterator[str]:
+class _Page(NamedTuple):
+    width: int
+    names: Names
+
+    def prose(self, said: str) -> str:
+        return prose(said, self.names) if said and self.names else said
+
+    def line(self, said: str, comment: str, depth: int) -> list[str]:
+        margin, comment = " " * INDENT * depth, self.prose(comment)
+        whole = f"{margin}{said}  # {comment}" if comment and said else f"{margin}{said or f'# {comment}'}"
+        return broken(whole, self.width)
+
+
+def _lines(block: Block, page: _Page, depth: int) -> Iterator[str]:
     """The lines of statements; functions, and what is of another kind than what stands above, after blank lines."""
     before: Statement | None = None
     for s in block:
         if before is not None:
             yield from [""] * _blank(before, s, depth)
-        yield from _statement(s, depth, width)
+        yield from _statement(s, page, depth)
         before = s
 
 
@@ -215,57 +241,56 @@ def _blank(above: Statement, s: Statement, depth: int) -> int:
     return isinstance(above, Import) != isinstance(s, Import)
 
 
-def _statement(s: Statement, depth: int, width: int) -> Iterator[str]:
+def _statement(s: Statement, page: _Page, depth: int) -> Iterator[str]:
     if isinstance(s, Function):
-        yield from _function(s, depth, width)
+        yield from _function(s, page, depth)
         return
-    yield from _line(_HEADS[type(s)](s), s.comment, depth, width)
+    yield from page.line(_HEADS[type(s)](s, page.names), s.comment, depth)
     if isinstance(s, For | While | If):
-        yield from lines(s.body, depth + 1, width)
+        yield from _lines(s.body, page, depth + 1)
     if isinstance(s, If) and s.orelse:
-        yield from _line("else:", "", depth, width)
-        yield from lines(s.orelse, depth + 1, width)
+        yield from page.line("else:", "", depth)
+        yield from _lines(s.orelse, page, depth + 1)
 
 
-def _line(said: str, comment: str, depth: int, width: int) -> list[str]:
-    margin = " " * INDENT * depth
-    return broken(f"{margin}{said}  # {comment}" if comment and said else f"{margin}{said or f'# {comment}'}", width)
-
-
-def _function(s: Function, depth: int, width: int) -> Iterator[str]:
+def _function(s: Function, page: _Page, depth: int) -> Iterator[str]:
+    names = page.names
     for decorator in s.decorators:
-        yield from _line(f"@{text(decorator)}", "", depth, width)
-    yield from _line(f"def {s.name}({', '.join(map(_parameter, s.parameters))}):", s.comment, depth, width)
+        yield from page.line(f"@{text(decorator, TUPLE, names)}", "", depth)
+    given = ", ".join(_parameter(p, names) for p in s.parameters)
+    yield from page.line(f"def {names.get(s.name, s.name)}({given}):", s.comment, depth)
     if s.doc:
-        margin = " " * INDENT * depth
-        yield from (margin + line if line else "" for line in documented(s.doc[0], s.doc[1:], width))
-    yield from lines(s.body, depth + 1, width)
+        margin, doc = " " * INDENT * depth, [page.prose(part) for part in s.doc]
+        yield from (margin + line if line else "" for line in documented(doc[0], doc[1:], page.width))
+    yield from _lines(s.body, page, depth + 1)
 
 
-def _parameter(p: Parameter) -> str:
-    return p.name if p.default is None else f"{p.name}={text(p.default, LAMBDA)}"
+def _parameter(p: Parameter, names: Names) -> str:
+    name = names.get(p.name, p.name)
+    return name if p.default is None else f"{name}={text(p.default, LAMBDA, names)}"
 
 
-def _assign(s: Assign) -> str:
+def _assign(s: Assign, names: Names) -> str:
     sign = "=" if s.operator is None else f"{BINARY[type(s.operator)][0]}="
-    return f"{' = '.join(map(text, s.targets))} {sign} {text(s.value)}"
+    return f"{' = '.join(text(t, TUPLE, names) for t in s.targets)} {sign} {text(s.value, TUPLE, names)}"
 
 
-def _import(s: Import) -> str:
+def _import(s: Import, names: Names) -> str:
+    called = [names.get(n, n) for n in s.names]
     if not s.whole:
-        return f"from {s.module} import {', '.join(s.names)}"
-    return f"import {s.module}" + (f" as {s.names[0]}" if s.names[0] != s.module else "")
+        return f"from {s.module} import {', '.join(called)}"
+    return f"import {s.module}" + (f" as {called[0]}" if called[0] != s.module else "")
 
 
-_HEADS: dict[type[Statement], Callable[[Any], str]] = {
+_HEADS: dict[type[Statement], Callable[[Any, Names], str]] = {
     Assign: _assign,
     Import: _import,
-    Comment: lambda s: "",
-    Pass: lambda s: "pass",
-    Do: lambda s: text(s.value),
-    Return: lambda s: "return" if s.value is None else f"return {text(s.value)}",
-    Raise: lambda s: f"raise {text(s.value)}",
-    For: lambda s: f"for {text(s.target)} in {text(s.over)}:",
-    While: lambda s: f"while {text(s.test)}:",
-    If: lambda s: f"if {text(s.test)}:",
+    Comment: lambda s, names: "",
+    Pass: lambda s, names: "pass",
+    Do: lambda s, names: text(s.value, TUPLE, names),
+    Return: lambda s, names: "return" if s.value is None else f"return {text(s.value, TUPLE, names)}",
+    Raise: lambda s, names: f"raise {text(s.value, TUPLE, names)}",
+    For: lambda s, names: f"for {text(s.target, TUPLE, names)} in {text(s.over, TUPLE, names)}:",
+    While: lambda s, names: f"while {text(s.test, TUPLE, names)}:",
+    If: lambda s, names: f"if {text(s.test, TUPLE, names)}:",
 }

@@ -100,10 +100,10 @@ def marked(family: str) -> tuple[str, ...]:
         turned = View.contiguous(shape[::-1]).strides[::-1]
         views |= {t.name: View(shape, turned) if order == "F" else View.contiguous(shape)} if t.axes else {}
     found: list[str] = []
-    spelled = naming.spelled
+    spellings = naming.spellings
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_text, "spelled", lambda block: found.append(render(block)) or spelled(block))
-        patch.setattr(emit_numpy, "spelled", lambda block: found.append(render(block)) or spelled(block))
+        patch.setattr(cuda_text, "spellings", lambda block: found.append(render(block)) or spellings(block))
+        patch.setattr(emit_numpy, "spellings", lambda block: found.append(render(block)) or spellings(block))
         plan(form, dtypes, views, H200, False, schedule)
         if schedule is None or isinstance(schedule, str):
             program = lower(form, {n: "float32" if d == "bfloat16" else d for n, d in dtypes.items()})
@@ -114,7 +114,8 @@ def marked(family: str) -> tuple[str, ...]:
 
 
 def spelled_text(source: str) -> str:
-    return render(naming.spelled(statements(source))[0])
+    block = statements(source)
+    return render(block, names=naming.spellings(block))
 
 
 def named(tree: ast.AST) -> Iterator[str]:
@@ -142,24 +143,32 @@ def bare(tree: ast.AST) -> str:
 
 
 def agree(source: str, final: str) -> None:
+    """One tree but for identifiers, renamed one to one in every function, words of the spec alone."""
     before, after = ast.parse(source), ast.parse(final)
-    pairs = set(zip(named(before), named(after), strict=True))
+    pairs = dict.fromkeys(zip(named(before), named(after), strict=True))
     assert len({a for a, _ in pairs}) == len(pairs)
-    where = {}
     for a, b in pairs:
         assert not keyword.iskeyword(b) and (a == b or not hasattr(builtins, b)), (a, b)
-        assert where.setdefault(b, a) == a or _apart(source, a, where[b]), (a, where[b], b)
         assert a == b or naming._MARKED.search(a), (a, b)
+    for one, other in zip(before.body, after.body, strict=True):
+        seen: dict[str, str] = {}
+        for a, b in zip(named(one), named(other), strict=True):
+            assert seen.setdefault(b, a) == a, (a, seen[b], b)
+    for a, b in pairs:
+        assert b not in (free := _free(before)) or a == b, (a, b, free)
     assert bare(before) == bare(after)
 
 
-def _apart(source: str, a: str, b: str) -> bool:
-    """Whether one of them is bound in a function that has no name of the spec."""
-    functions = [f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)]
-    closed = [set(named(f)) for f in functions if not any(naming._MARKED.search(n) for n in named(f))]
-    others = {n for f in functions if any(naming._MARKED.search(m) for m in named(f)) for n in named(f)}
-    own = a if not naming._MARKED.search(a) else b
-    return any(own in names for names in closed) and own not in others
+def _free(tree: ast.Module) -> set[str]:
+    """What functions read and do not bind, and what stands around them."""
+    found: set[str] = set()
+    for s in tree.body:
+        if not isinstance(s, ast.FunctionDef):
+            found |= {*named(s)}
+            continue
+        bound = {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        found |= {*named(s)} - bound - {a.arg for a in s.args.args} | {s.name}
+    return found
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -180,7 +189,9 @@ def test_no_spelling_is_captured(family: str) -> None:
     """Every word of a spec as every identifier of its source, and as every ninth keyword or builtin."""
     taken = {*keyword.kwlist, *dir(builtins), "__debug__"}
     for source in marked(family):
-        own, bearers = naming._identifiers(statements(source))
+        table = naming.SymbolTable.of(statements(source))
+        bearers = [*dict.fromkeys(symbol for scope in table.scopes for symbol in scope.symbols)]
+        own = table.everywhere.union(*(scope.own for scope in table.scopes))
         words = dict.fromkeys(m for word in bearers for m in naming._MARKED.findall(word))
         spellings = [*dict.fromkeys(map(naming.plain, bearers)), *sorted(own), *sorted(taken)[::9]]
         assert len(words) < len(spellings)
@@ -194,8 +205,12 @@ def test_no_spelling_is_captured(family: str) -> None:
 
             renamed = partial(naming._MARKED.sub, respelled)
 
-            found = naming._names(own, dict.fromkeys(map(renamed, bearers)))
-            assert len({*found.values()}) == len(bearers) and (own | taken).isdisjoint(found.values())
+            scopes = [naming.Scope(s.own, tuple(map(renamed, s.symbols))) for s in table.scopes]
+            found = naming.SymbolTable(table.everywhere, scopes).spellings()
+            assert len({*found.values()}) == len(bearers)
+            for scope in scopes:
+                seen = taken | table.everywhere | scope.own
+                assert seen.isdisjoint(found[symbol] for symbol in scope.symbols)
             if turn % 97 == 5:
                 agree(renamed(source), spelled_text(renamed(source)))
 
