@@ -100,6 +100,22 @@ def check(doc: Document, thorough: bool = False) -> Report:
         raise CertificateError("the document", "certificate", why, _SMALLER) from None
 
 
+def proves(doc: Document) -> bool:
+    """Whether every obligation that a document's spec and form require is proved; what it states is not looked at.
+
+    Raises: CertificateError as `check` does, but for what is stated.
+    """
+    try:
+        with metered():
+            check_structure(doc)
+            needed = required(doc)
+            judge = Judge(doc)
+            check_coverage(doc, judge.plain())
+            return all(map(judge.proves, needed))
+    except (Exhausted, Unknown, OverflowError, RecursionError) as e:
+        raise CertificateError("the document", "certificate", str(e), _SMALLER) from None
+
+
 class Doubt:
     """Looks for a point at which a proved obligation fails."""
 

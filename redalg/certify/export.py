@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 def document(spec: Spec, plan: Plan) -> Document:
     """The document of a form: its spec, its parts, and every obligation they entail."""
-    doc = Export(spec, plan).document()
+    doc = unstated(spec, plan)
     needed = required(doc)
     spare = superfluous(doc, needed) if doc.assumptions else []  # a certificate claims no more than it needs
     return replace(doc, obligations=needed, assumptions=tuple(a for a in doc.assumptions if a not in spare))
+
+
+def unstated(spec: Spec, plan: Plan) -> Document:
+    """The document of a form without its obligations, under all assumptions of the plan."""
+    return Export(spec, plan).document()
 
 
 class Export:

@@ -107,7 +107,7 @@ def prose(text: str, names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Scope:
-    """A function, or what stands around functions: names of the printer that are bound there, identifiers with words."""
+    """A function, or what stands around them: the printer's names bound there, and identifiers with words of the spec."""
 
     own: frozenset[str]
     symbols: tuple[str, ...]
