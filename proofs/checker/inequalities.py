@@ -74,7 +74,8 @@ def _simplified(system: list[Constraint]) -> list[Constraint]:
             continue
         lead = magnitude(min((m, c) for m, c in p.items() if m != UNIT)[1])
         bounded(*p.values())
-        q = {m: number(Fraction(c) / lead) for m, c in sorted(p.items())}
+        items = sorted(p.items())
+        q = dict(items) if lead == 1 else {m: number(Fraction(c) / lead) for m, c in items}
         key = frozenset(q.items())
         found[key] = (q, strict or (key in found and found[key][1]))
     return list(found.values())

@@ -18,6 +18,7 @@ Poly = dict[Mono, Number]
 UNIT: Mono = ()
 BITS = 8_000  # of a numerator or denominator
 EXPONENT = 1 << 200  # of a numerator or denominator in an exponent
+WORD = 1 << 64  # what is shorter is multiplied in a step
 SHORT = 1 << 30  # below it no two exponents have one hash; with longer ones tables may take the square of their length
 LONG_EXPONENT = 200  # steps
 
@@ -101,6 +102,15 @@ def inverse(m: Mono) -> Mono:
     return tuple((g, -e) for g, e in m)
 
 
+def _long(p: Poly, pairs: int) -> None:
+    """Count products with numbers that may be longer than a word."""
+    most = max(map(bits, p.values()))
+    if most > BITS:
+        raise Exhausted(f"a number of more than {BITS} bits")
+    if most > 64:
+        spend(pairs * (most * most >> 17 or most >> 6))
+
+
 class Arithmetic:
     """Sums and products of polynomials; indicators are idempotent."""
 
@@ -147,11 +157,8 @@ class Arithmetic:
         pairs = len(a) * len(b)
         spend(pairs * (1 + (max(map(len, a)) + max(map(len, b))) // 4))
         for p in (a, b):
-            most = max(map(bits, p.values()))
-            if most > BITS:
-                raise Exhausted(f"a number of more than {BITS} bits")
-            if most > 64:
-                spend(pairs * (most * most >> 17 or most >> 6))
+            if not all(type(v) is int and -WORD < v < WORD for v in p.values()):
+                _long(p, pairs)
         total: Poly = {}
         for m, c in a.items():
             for n, d in b.items():

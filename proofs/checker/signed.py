@@ -69,8 +69,8 @@ class Signed(Generators):
         return a if isinstance(b, dict) or a == b else "nan"
 
     def by(self, *values: Value) -> Value:
-        total: Value = po.const(1)
-        for v in values:
+        total = values[0] if values else po.const(1)
+        for v in values[1:]:
             if isinstance(total, dict) and isinstance(v, dict):
                 total = self.mul(total, v)
             else:

@@ -19,6 +19,7 @@ UNARY = frozenset(FUNCTIONS)
 NARY = frozenset({"add", "mul", "maximum", "minimum", "and", "or"})
 ARITY = {"pow": 2, "where": 3, "eq": 2, "ne": 2, "lt": 2, "le": 2, "not": 1} | dict.fromkeys(UNARY, 1)
 BOOLEAN = frozenset({"eq", "ne", "lt", "le", "and", "or", "not", "true", "false"})
+SMALL = 1 << 10  # a number that many terms hold
 MOST_AXES = 64  # that one term may be read along
 REDUCTIONS = frozenset("sum prod max min any all argmax argmin topk_values topk_indices monoid".split())
 
@@ -60,6 +61,7 @@ class Terms:
     def __init__(self, limit: int = 100_000) -> None:
         self.table: dict[tuple[Any, ...], Term] = {}
         self.kept: dict[frozenset[str], frozenset[str]] = {}  # sets of axes, each once
+        self.whole: dict[int, Term] = {}  # small numbers, found without a text of them
         self.limit = limit
 
     def __call__(self, op: str, *args: Term, attr: Any = None) -> Term:
@@ -79,7 +81,12 @@ class Terms:
         return found
 
     def const(self, value: int | Fraction) -> Term:
-        return self("const", attr=Fraction(value))
+        found = self.whole.get(value) if type(value) is int else None
+        if found is None:
+            found = self("const", attr=Fraction(value))
+            if type(value) is int and -SMALL < value < SMALL:
+                self.whole[value] = found
+        return found
 
     def special(self, name: str) -> Term:
         return self("special", attr=name)
@@ -185,7 +192,10 @@ def _free_axes(op: str, args: tuple[Term, ...], attr: Any) -> frozenset[str]:
         return frozenset(attr.axes)
     if op == "index":
         return frozenset({attr})
-    free: frozenset[str] = frozenset().union(*(a.axes for a in args)) if args else frozenset()
+    free: frozenset[str] = args[0].axes if args else frozenset()
+    for a in args[1:]:
+        if a.axes is not free:
+            free |= a.axes
     if op == "reduce":
         free -= frozenset(attr.axes)
         if attr.kind.startswith("topk") and attr.extra:
@@ -196,17 +206,20 @@ def _free_axes(op: str, args: tuple[Term, ...], attr: Any) -> frozenset[str]:
 def walk(*roots: Term, until: Callable[[Term], bool] | None = None) -> Iterator[Term]:
     """Every term below the roots once, arguments first; below a term that `until` holds for nothing is visited."""
     seen: set[Term] = set()
-    stack: list[tuple[Term, bool]] = [(r, False) for r in reversed(roots)]
+    stack: list[Term | None] = list(reversed(roots))  # None: the term below it has been walked
     while stack:
-        term, done = stack.pop()
-        if done:
-            yield term
+        term = stack.pop()
+        if term is None:
+            yield stack.pop()  # type: ignore[misc]
         elif term not in seen:
             seen.add(term)
-            spend(1 + len(term.args) // 8)
-            stack.append((term, True))
-            if until is None or not until(term):
-                stack.extend((a, False) for a in reversed(term.args) if a not in seen)
+            args = term.args
+            spend(1 + len(args) // 8)
+            if not args or until is not None and until(term):
+                yield term
+            else:
+                stack += (term, None)
+                stack += [a for a in args[::-1] if a not in seen]
 
 
 def leaves(*roots: Term, op: str = "state") -> list[Term]:

@@ -107,7 +107,7 @@ def prose(text: str, names: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Scope:
-    """A function, or what stands around them: the printer's names bound there, and identifiers with words of the spec."""
+    """A function, or what stands around them: the printer's names bound there, and identifiers with words of a spec."""
 
     own: frozenset[str]
     symbols: tuple[str, ...]
