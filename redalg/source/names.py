@@ -142,25 +142,29 @@ class SymbolTable:
         that it stands in is a keyword, a builtin, a name that all functions see, one that a function binds in which it
         occurs, or another word's.
         """
-        scopes_of: dict[str, list[Scope]] = {}
-        for scope in self.scopes:
-            for symbol in scope.symbols:
-                scopes_of.setdefault(symbol, []).append(scope)
-        found = {symbol: symbol for symbol in scopes_of}
+        seen_beside = self._seen_beside()
+        found = {symbol: symbol for symbol in seen_beside}
         words = dict.fromkeys(m for symbol in found for m in _MARKED.findall(symbol))
         taken = {*FIXED, *self.everywhere}
         for mark, inside in sorted(words, key=lambda m: KINDS.index(m[0])):
             word = f"{mark}{inside}{mark}"
             bearers = [symbol for symbol in found if word in found[symbol]]
-            there = {id(s): s.own for b in bearers for s in scopes_of[b]}
+            seen = taken.union(*{id(own): own for b in bearers for own in seen_beside[b]}.values())
             for spelled in _spellings(mark, _spelled(inside)):
                 tried = {b: found[b].replace(word, spelled) for b in bearers}
                 whole = [_read(name) for name in tried.values() if not _is_symbol(name)]
-                distinct = len({*whole}) == len(whole)
-                if distinct and taken.isdisjoint(whole) and all(own.isdisjoint(whole) for own in there.values()):
+                if len({*whole}) == len(whole) and seen.isdisjoint(whole):
                     break
             found |= tried
             taken |= {*whole}
+        return found
+
+    def _seen_beside(self) -> dict[str, list[frozenset[str]]]:
+        """Every symbol, and the printer's names that are bound where it occurs."""
+        found: dict[str, list[frozenset[str]]] = {}
+        for scope in self.scopes:
+            for symbol in scope.symbols:
+                found.setdefault(symbol, []).append(scope.own)
         return found
 
 
