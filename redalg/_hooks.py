@@ -148,7 +148,7 @@ def collective(form: Form, group: Any, options: dict[str, Any]) -> Collective:
     return collective(form, group, **options)
 
 
-def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int) -> TorchHead:
+def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None) -> TorchHead:
     from redalg.adapters.torch_head import torch_head
 
     return torch_head(spec, name, gradients, logits, workspace)

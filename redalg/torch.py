@@ -29,7 +29,7 @@ def head(
     name: str | None = None,
     gradients: str = "later",
     logits: str | None = None,
-    workspace: int = 512 << 20,
+    workspace: int | None = None,
 ) -> TorchHead:
     """A spec over products of two matrices (a loss over logits) as an operator that never holds the products whole.
 

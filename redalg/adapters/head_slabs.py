@@ -22,16 +22,20 @@ from redalg.language.spec import Spec
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 NARROWEST = 1024  # columns of a slab; with fewer, slabs of rows move less memory
+WORKSPACE = 512 << 20  # bytes of products at a time, where a plan has no reason for more
+PITCH = 128  # bytes that rows of products start at multiples of: whole vectors, and what matrix products like
+ADDED = 128 << 20  # bytes of a product that is made before it is added
 Arrays = dict[str, Any]
 
 
 class Slabs:
     """The values of a head's rows, and their gradients; arrays are tensors of PyTorch by name.
 
-    `held`: the dtype that products are held in, None for at least float32; `workspace`: bytes of products at a time.
+    `held`: the dtype that products are held in, None for at least float32; `workspace`: bytes of products at a time,
+    None for what a plan chooses.
     """
 
-    def __init__(self, parts: Head, held: str | None, workspace: int) -> None:
+    def __init__(self, parts: Head, held: str | None, workspace: int | None) -> None:
         self.parts, self.held, self.workspace = parts, held, workspace
         self.vjp = Vjp(parts.values)
         self.forward = placed(self.vjp.forward, (parts.row,))
@@ -60,10 +64,17 @@ class Slabs:
         read = part if self._first.leaf.name in part else part | self.products(part)
         return self.run(self.forward, read, {self.parts.row: start}, whole)
 
-    def row_slabs(self, arrays: Arrays) -> list[tuple[int, int]]:
-        """At least one, of no rows where there are none."""
+    def row_slabs(self, arrays: Arrays, graded: bool = False) -> list[tuple[int, int]]:
+        """At least one, of no rows where there are none; `graded`: gradients are added up over them.
+
+        Sums of the gradients of the right operands, in float32, would take memory and traffic of their own: as much is
+        spent on products first, of which one slab may then hold all, and nothing is added up.
+        """
         rows, columns = (self.length(arrays, a) for a in (self.parts.row, self.parts.column))
-        return list(slabs(rows, self._bytes(arrays) * columns, self.workspace)) or [(0, 0)]
+        room = self.workspace or WORKSPACE
+        if graded and self.workspace is None:
+            room = max(room, sum(4 * arrays[p.right.name].numel() for p in self.parts.products))
+        return list(slabs(rows, self._bytes(arrays) * columns, room)) or [(0, 0)]
 
     # --- gradients ---
 
@@ -72,7 +83,7 @@ class Slabs:
         beside = {tensor: kept[name] for tensor, name in self.vjp.saved_tensors.items()}
         beside |= {self.vjp.cotangents[n]: c for n, c in cotangents.items()}
         axis, parts = self._gradient_slabs(arrays)
-        found = Gradients(self, arrays, axis)
+        found = Gradients(self, arrays, axis, len(parts))
         for start, stop in parts:
             part = self.cut({**arrays, **beside}, axis, start, stop)
             found.add(part, self.products(part), start, stop)
@@ -82,9 +93,10 @@ class Slabs:
         """The axis that is cut, and its parts."""
         columns = self.length(arrays, self.parts.column)
         each = self._bytes(arrays) * self.length(arrays, self.parts.row)
-        if self._by_columns() and self.workspace // max(1, each) >= min(NARROWEST, columns):
-            return self.parts.column, list(slabs(columns, each, self.workspace))
-        return self.parts.row, self.row_slabs(arrays)
+        room = self.workspace or WORKSPACE
+        if self._by_columns() and room // max(1, each) >= min(NARROWEST, columns):
+            return self.parts.column, list(slabs(columns, each, room))
+        return self.parts.row, self.row_slabs(arrays, graded=True)
 
     def _by_columns(self) -> bool:
         """Whether nothing is reduced along a row, and everything that has a gradient has columns."""
@@ -104,7 +116,9 @@ class Slabs:
         found = {}
         for p in self.parts.products:
             left, right = self.matrices(p, part)
-            out = left.new_empty((left.shape[0], right.shape[0]), dtype=self.product_dtype(left.dtype))
+            dtype = self.product_dtype(left.dtype)
+            pitch = -(-right.shape[0] * dtype.itemsize // PITCH) * PITCH // dtype.itemsize
+            out = left.new_empty((left.shape[0], pitch), dtype=dtype)[:, : right.shape[0]]
             found[p.leaf.name] = multiplied(out, left, right.mT)
         return found
 
@@ -147,13 +161,13 @@ class Slabs:
 class Gradients:
     """What slabs of one axis add up to, by tensor of the caller."""
 
-    def __init__(self, slabs: Slabs, arrays: Arrays, axis: str) -> None:
+    def __init__(self, slabs: Slabs, arrays: Arrays, axis: str, count: int) -> None:
         self.slabs, self.arrays, self.axis = slabs, arrays, axis
         leaves = {f"grad_{p.leaf.name}" for p in slabs.parts.products}
         made = [placed(s, (slabs.parts.row, slabs.parts.column)) for s in dict.fromkeys(slabs.vjp.specs.values())]
         self.specs = sorted(made, key=lambda s: not leaves.isdisjoint(s.spec.outputs))  # these may overwrite products
         sources = self._sources()
-        self.once = {n for n, count in sources.items() if count == 1 and axis in slabs.decls[n].axes}
+        self.once = {n for n, s in sources.items() if s == 1 and (count == 1 or axis in slabs.decls[n].axes)}
         self.found = {
             n: torch.empty_like(arrays[n], memory_format=torch.contiguous_format) if n in self.once else _sum(arrays[n])
             for n in sources
@@ -177,8 +191,7 @@ class Gradients:
         """The gradients of a slab: `part` is what it reads, cut; its `products` may be overwritten."""
         slopes: Arrays = {}
         for spec in self.specs:
-            alone = next(iter(spec.spec.outputs)).removeprefix("grad_") if len(spec.spec.outputs) == 1 else ""
-            made = self.slabs.run(spec, part | products, {self.axis: start}, self.arrays, products.get(alone))
+            made = self._made(spec, part, products, start)
             for name, value in made.items():
                 own = name.removeprefix("grad_")
                 if own in self.found:
@@ -188,6 +201,20 @@ class Gradients:
         for p in self.slabs.parts.products:
             if p.leaf.name in slopes:
                 self._multiplied(p, slopes[p.leaf.name], part, start, stop)
+
+    def _made(self, spec: Placed, part: Arrays, products: Arrays, start: int) -> Arrays:
+        """The gradients of a slab. That of a product alone, element by element, takes its place in memory.
+
+        Rows of products are padded to whole vectors: a map may run over what pads them, too, and a result that has
+        the place of an operand has to be contiguous.
+        """
+        names, leaf = list(spec.spec.outputs), next(iter(spec.spec.outputs)).removeprefix("grad_")
+        read = [d for d in spec.spec.tensors if self.slabs.parts.column in d.axes]
+        if len(names) > 1 or [d.name for d in read] != [leaf] or reduces(spec.spec, self.slabs.parts.column):
+            return self.slabs.run(spec, part | products, {self.axis: start}, self.arrays)
+        padded = whole_rows(products[leaf])
+        made = self.slabs.run(spec, {**part, leaf: padded}, {self.axis: start}, self.arrays, out=padded)
+        return {names[0]: made[names[0]][:, : products[leaf].shape[1]]}
 
     def _put(self, name: str, value: Any, axes: tuple[str, ...], like: Any, start: int, stop: int) -> None:
         """A gradient that the values' spec has of a tensor, repeated along the axes that it lacks."""
@@ -222,16 +249,30 @@ def matrix(array: Any, d: Decl, inner: str) -> Any:
     return array if d.axes[1] == inner else array.mT
 
 
+def whole_rows(product: Any) -> Any:
+    """A product with what pads its rows: contiguous."""
+    return product.as_strided((product.shape[0], product.stride(0)), (product.stride(0), 1))
+
+
 def multiplied(out: Any, a: Any, b: Any, added: bool = False) -> Any:
     """``out = a·b``, or ``out += a·b``: added in at least float32, rounded once to the format of `out`."""
     if a.dtype == out.dtype:
-        return torch.addmm(out, a, b, out=out) if added else torch.mm(a, b, out=out)
-    if a.is_cuda:
-        if added:
-            return torch.addmm(out, a, b, out_dtype=out.dtype, out=out)
+        return out.addmm_(a, b) if added else torch.mm(a, b, out=out)
+    if a.is_cuda and out.dtype == torch.float32 and not added:
         return torch.mm(a, b, out_dtype=out.dtype, out=out)
-    product = torch.mm(a.to(torch.float32), b.to(torch.float32))
-    return out.add_(product) if added else out.copy_(product)
+    # PyTorch's own addition to another dtype makes a copy of all of `out`: products of some rows are made and added.
+    rows = max(1, ADDED // max(1, 4 * b.shape[1]))
+    for start in range(0, a.shape[0], rows):
+        part, product = out[start : start + rows], _wide(a[start : start + rows], b)
+        part.add_(product) if added else part.copy_(product)
+    return out
+
+
+def _wide(a: Any, b: Any) -> Any:
+    """The product of operands of 16 bits in float32."""
+    if a.dtype.itemsize > 2:
+        return torch.mm(a, b)
+    return torch.mm(a, b, out_dtype=torch.float32) if a.is_cuda else torch.mm(a.float(), b.float())
 
 
 def _sum(like: Any) -> Any:

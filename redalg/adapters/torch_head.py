@@ -23,7 +23,6 @@ from redalg.numeric.dtypes import output_flows
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
-WORKSPACE = 512 << 20
 LATER, NOW = "later", "now"
 _MADE: dict[str, tuple[Any, TorchHead]] = {}
 
@@ -43,7 +42,9 @@ class TorchHead:
 
     ``logits``: the dtype that Z is held in, at least float32 unless named: "bfloat16" and "float16" round every
     logit to a relative 2⁻⁹ and 2⁻¹², and halve the memory that slabs move. dZ is rounded once to the operands' dtype;
-    products add in float32. ``workspace``: bytes of Z that exist at a time.
+    products add in float32. ``workspace``: bytes of Z that exist at a time, 512 MiB unless said otherwise; where dW
+    would be added up over slabs, as much as its sum in float32 would take, so that few tokens (2·d in 16 bits) are one
+    slab and nothing is added up.
 
     Results have the dtype that `Form.compile` gives them; under autocast, which casts the operands, float32. The
     same call gives the same bits. Gradients are of first order; outputs that are whole numbers (argmax) have none.
@@ -55,7 +56,7 @@ class TorchHead:
     [1.3862943649291992, 1.3862943649291992]
     """
 
-    def __init__(self, parts: Head, name: str, gradients: str, logits: str | None, workspace: int) -> None:
+    def __init__(self, parts: Head, name: str, gradients: str, logits: str | None, workspace: int | None) -> None:
         self.parts, self.name = parts, name
         self.tensors = own_tensors(parts.spec)
         self.slabs = Slabs(parts, logits, workspace)
@@ -155,8 +156,9 @@ class TorchHead:
         length = self.slabs.length(arrays, row)
         nothing = own[0].new_zeros((length,), dtype=self._value_dtype(arrays))
         slopes = self._outer_gradients(arrays, lambda n: nothing)[1]
-        sums, values = Gradients(self.slabs, arrays, row), []
-        for start, stop in self.slabs.row_slabs(arrays):
+        parts = self.slabs.row_slabs(arrays, graded=True)
+        sums, values = Gradients(self.slabs, arrays, row, len(parts)), []
+        for start, stop in parts:
             part = self.slabs.cut(arrays, row, start, stop)
             products = self.slabs.products(part)
             made = self.slabs.values_of(part | products, start, arrays)
@@ -250,7 +252,7 @@ class TorchHead:
         return apply
 
 
-def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int) -> TorchHead:
+def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None) -> TorchHead:
     """The operator of a head; the same spec with the same options under the same name is the same operator."""
     if torch is None:
         raise RedalgError("a head", WHERE, "PyTorch cannot be imported", "pip install torch")
@@ -258,10 +260,10 @@ def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None,
         raise RedalgError(f"gradients={gradients!r}", WHERE, "it is 'later' or 'now'", 'gradients="later"')
     if logits not in (None, "float32", "float64", "bfloat16", "float16"):
         raise RedalgError(f"logits={logits!r}", WHERE, "products are held in floats", 'logits="bfloat16", or None')
-    if not isinstance(workspace, int) or workspace <= 0:
-        raise RedalgError(f"workspace={workspace!r}", WHERE, "it is a number of bytes", f"workspace={WORKSPACE}")
+    if workspace is not None and (not isinstance(workspace, int) or workspace <= 0):
+        raise RedalgError(f"workspace={workspace!r}", WHERE, "it is a number of bytes", "workspace=1 << 29, or None")
     options = (spec, gradients, logits, workspace)
-    named = name or f"redalg::head_{spec.digest}_{gradients}_{logits or 'wide'}_{workspace}"
+    named = name or f"redalg::head_{spec.digest}_{gradients}_{logits or 'wide'}_{workspace or 'planned'}"
     namespace, _, short = named.partition("::")
     if not namespace.isidentifier() or not short.isidentifier():
         raise RedalgError(f"the name {name!r}", WHERE, "operators are named in a namespace", '"mylib::name"')
