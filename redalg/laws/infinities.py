@@ -12,9 +12,8 @@ together, along one more axis (`redalg.laws.batch`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +22,11 @@ import numpy as np
 from redalg.algebra.work import INFINITIES, within
 from redalg.errors import RedalgError
 from redalg.graph import node as g
-from redalg.graph.intervals import admits, is_interval, moved_array
 from redalg.graph.masked import finite, new_axes
 from redalg.graph.node import Decl, Node
 from redalg.graph.plan import COUNT
 from redalg.laws.batch import batched, free_axis
+from redalg.laws.drawn import Tensor, count, data
 from redalg.numeric.definition import reference
 
 if TYPE_CHECKING:
@@ -37,18 +36,6 @@ if TYPE_CHECKING:
 
 LENGTH = 4  # of the streamed axis; axes of their own have 2
 LEVELS = 3  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
-INFINITE = (np.inf, -np.inf)
-PATTERNS = (-1, -1, -1, -1, -2, 1, 0)  # of bits of a place: which of some numbers beside an infinity are negative
-Beside = tuple[
-    int, int, int
-]  # which numbers, a sign of all of them, and every how many of them is 0 (0: none, or `OTHERS`)
-NUMBERS: tuple[Beside, ...] = tuple((which, sign, 0) for which in range(len(PATTERNS)) for sign in (1, -1))
-OTHERS = -1  # every element of the other tensors is 0
-ZEROS = (1, 2, OTHERS)
-BESIDE = (
-    *NUMBERS,
-    *((which, sign, zeros) for which in (0, -1) for zeros in ZEROS for sign in (1, -1)),
-)  # oo·0 is NaN wherever it stands
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
 EXACT = (FINITE[0], f"{FINITE[1]}, but conditions and counts, which have no NaN, are what the form makes of it")
 UNCHECKED = (
@@ -56,11 +43,8 @@ UNCHECKED = (
     "every element is finite; else NaN: to look at the form at infinities takes more than a budget of "
     f"{INFINITIES} operations",
 )
-GOLDEN = 1.618033988749895  # its multiples lie evenly between whole numbers
 VECTOR = 64  # elements that cost as much as an operation
 Arrays = dict[str, Any]
-_Place = tuple[tuple[Any, ...], Any]  # an index of a tensor, and what lies there
-_Case = tuple[Beside, dict[str, _Place]]  # what is finite, and tensor -> (place, value)
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------
@@ -161,25 +145,28 @@ def differences(form: Form) -> dict[str, str]:
     lists = new_axes(*spec.outputs.values())
     sizes = {**dict.fromkeys((a for d in spec.tensors for a in d.axes), 2), **lists}
     sizes[axis[0]] = LENGTH // 2 ** (len(axis) - 1)
-    cases = list(_cases(spec, axis, sizes))
-    if not cases:  # nothing but integers and conditions
+    batches = tuple(_batches(spec))
+    if not batches:  # nothing but integers and conditions
         return {}
-    within(_cost(form, sizes, len(cases)), INFINITIES, "operations on infinite elements")
+    tensors = tuple(_tensor(d, axis[0], sizes) for d in spec.tensors)
+    within(_cost(form, sizes, count(tensors, batches)), INFINITIES, "operations on infinite elements")
     over, plan = batched(spec, form.plan, free_axis(spec, form.plan))
+    arrays = {d.name: x for d, x in zip(spec.tensors, data(tensors, batches), strict=True)}
     with np.errstate(all="ignore"):
-        return _compared(form, replace(form, spec=over, plan=plan), sizes, cases)
+        return _compared(form, replace(form, spec=over, plan=plan), sizes, arrays)
 
 
-def _compared(form: Form, over: Form, sizes: dict[str, int], cases: list[Any]) -> dict[str, str]:
+def _compared(form: Form, over: Form, sizes: dict[str, int], arrays: Arrays) -> dict[str, str]:
     """What differs in these cases, computed together; integers beyond int64 are refused, there as in every call."""
     spec, patterns = form.spec, "cast_commutes" in form.assumptions  # numbers of such forms differ by rounding anyway
-    arrays, found = _arrays(spec, sizes, cases), dict[str, str]()
+    found = dict[str, str]()
     try:
         wanted = _named(over.spec, reference(over.spec, **arrays))
         results = list(_results(over, arrays, sizes[form.plan.axis[0]]))
     except RedalgError:
-        middle = len(cases) // 2
-        halves = [_compared(form, over, sizes, part) for part in (cases[:middle], cases[middle:]) if middle]
+        middle = min(map(len, arrays.values())) // 2
+        parts = ({n: x[part] for n, x in arrays.items()} for part in (slice(middle), slice(middle, None)) if middle)
+        halves = [_compared(form, over, sizes, part) for part in parts]
         kinds = ("", "nan", "exact", "number")
         return {name: max((h.get(name, "") for h in halves), key=kinds.index) for half in halves for name in half}
     for got in results:
@@ -198,100 +185,22 @@ def _cost(form: Form, sizes: Mapping[str, int], cases: int) -> int:
     return (len(nodes) + 10 * len(slots)) * (1 + volume * cases // VECTOR)
 
 
-def _cases(spec: Spec, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[_Case]:
-    """One infinity or NaN, at every place along the stream of every tensor, and nothing else in one of them:
-    infinities of either sign, of both, and NaN. What is beside an infinity has either sign, or is 0, or (at a place of
-    the other tensors) infinite."""
-    for which, beside in ((_infinite, BESIDE), (_broken, NUMBERS[:2])):
-        for batch in _batches(spec):
-            places = [list(which(d, axis, sizes)) for d in batch]
-            for step, numbers in product(range(max(map(len, places))), beside):
-                at = {d.name: found[step] for d, found in zip(batch, places, strict=True) if step < len(found)}
-                yield numbers, at
-    for batch in _batches(spec):
-        for numbers, value, other, last in product(NUMBERS[:2], INFINITE, INFINITE, (0, -1)):
-            at = {d.name: (_places(d, axis, sizes)[last], other) for d in _drawn(spec) if _admitted(d, other)}
-            yield numbers, at | {d.name: ((...,), value) for d in batch if _admitted(d, value)}
+def _tensor(d: Decl, streamed: str, sizes: Mapping[str, int]) -> Tensor:
+    along = d.axes.index(streamed) if streamed in d.axes else None
+    return Tensor(tuple(sizes[a] for a in d.axes), d.domain, along)
 
 
-def _arrays(spec: Spec, sizes: Mapping[str, int], cases: Sequence[_Case]) -> Arrays:
-    """The tensors of all cases, one after the other along their first axis."""
-    arrays = {}
-    for k, t in enumerate(spec.tensors):
-        shape = [sizes[a] for a in t.axes]
-        kinds = {beside: _numbers(t, shape, k, beside) for beside in BESIDE}
-        own = {beside: (0, beside[1], 0) if beside[2] == OTHERS else beside for beside in BESIDE}
-        arrays[t.name] = np.stack([kinds[own[beside] if t.name in places else beside] for beside, places in cases])
-    for number, (_, places) in enumerate(cases):
-        for name, (at, value) in places.items():
-            arrays[name][(number, *at)] = value
-    return arrays
-
-
-def _batches(spec: Spec) -> Iterator[list[Decl]]:
+def _batches(spec: Spec) -> Iterator[tuple[int, ...]]:
     """Tensors that no output reads together are made infinite together: the work does not grow with both."""
     group: dict[str, list[str]] = {}
     for node in spec.outputs.values():
         names = [leaf.attr.name for leaf in g.leaves(node)]
         joined = list(dict.fromkeys(x for n in names for x in (n, *group.get(n, ()))))
         group |= dict.fromkeys(joined, joined)
-    drawn = {d.name: d for d in _drawn(spec)}
+    drawn = {d.name: k for k, d in enumerate(spec.tensors) if not d.domain & {"bool", "integer"}}
     held = [[drawn[n] for n in names if n in drawn] for names in {id(v): v for v in group.values()}.values()]
     for number in range(max(map(len, held), default=0)):
-        yield [names[number] for names in held if number < len(names)]
-
-
-def _drawn(spec: Spec) -> list[Decl]:
-    """The tensors that may hold infinities."""
-    return [d for d in spec.tensors if not d.domain & {"bool", "integer"}]
-
-
-def _admitted(d: Decl, value: float) -> bool:
-    """Whether a declared domain, which is taken at its word, has an infinity."""
-    if value < 0 and d.domain & {"positive", "nonnegative"}:
-        return False
-    return not is_interval(d.domain) or admits(d.domain, value)
-
-
-def _places(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
-    """The places of one tensor along the stream."""
-    steps = range(sizes[axis[0]]) if axis[0] in d.axes else (0,)
-    return [tuple(j if a == axis[0] else 0 for a in d.axes) for j in steps]
-
-
-def _infinite(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[_Place]:
-    """Where one tensor is made infinite, and with which sign."""
-    values = [v for v in INFINITE if _admitted(d, v)]
-    yield from product(_places(d, axis, sizes), values)
-    if axis[0] in d.axes:
-        along = np.arange(sizes[axis[0]]).reshape([-1 if a == axis[0] else 1 for a in d.axes])
-        both = [np.where(along % 2, np.inf, -np.inf)] if len(values) == len(INFINITE) else []
-        yield from (((...,), value) for value in (*values, *both, np.nan))
-
-
-def _broken(d: Decl, axis: tuple[str, ...], sizes: Mapping[str, int]) -> Iterator[_Place]:
-    """Where one tensor is made NaN: a position is that of the NaN, or the first where a stage value is NaN."""
-    yield from ((at, np.nan) for at in _places(d, axis, sizes))
-
-
-def _numbers(decl: Decl, shape: list[int], number: int, beside: Beside) -> np.ndarray:
-    """The finite elements of the tensor of this number: no two alike, so that what rounding decides is not judged;
-    and zeros, where its domain has 0."""
-    (which, sign, zeros), domain, count = beside, decl.domain, prod(shape)
-    at = np.arange(count) + 1 + count * (which % len(PATTERNS))
-    ones = np.array([((k + number) & PATTERNS[which]).bit_count() % 2 for k in range(count)], dtype=int).reshape(shape)
-    if "bool" in domain:
-        return np.asarray(ones == (sign < 0))
-    signs = 1 if domain & {"positive", "nonnegative"} else sign * (1 - 2 * ones)
-    if "integer" in domain:
-        found = np.asarray((1 + (5 * at + 3 * number) % 8).reshape(shape) * signs)
-    else:
-        spread = (at * at * GOLDEN + number * (GOLDEN - 1) / 3) % 1  # of squares: equal steps would add up to 0
-        found = np.asarray((0.25 + 1.75 * spread.reshape(shape)) * signs)
-    found = np.asarray(moved_array(domain, found))
-    if zeros and "positive" not in domain and (not is_interval(domain) or admits(domain, 0)):
-        found[(np.indices(shape).sum(axis=0) + number) % zeros == 0] = 0
-    return found
+        yield tuple(numbers[number] for numbers in held if number < len(numbers))
 
 
 def _named(spec: Spec, result: Any) -> dict[str, Any]:

@@ -1,0 +1,155 @@
+"""The data on which forms are run with infinities: one infinity or NaN at a place, among numbers, zeros, infinities.
+
+They depend on the shapes and domains of the tensors and on which of them are read together, on no name: specs that are
+alike in that share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from redalg.graph.intervals import admits, is_interval, moved_array
+
+INFINITE = (np.inf, -np.inf)
+PATTERNS = (-1, -1, -1, -1, -2, 1, 0)  # of bits of a place: which of some numbers beside an infinity are negative
+Beside = tuple[
+    int, int, int
+]  # which numbers, a sign of all of them, and every how many of them is 0 (0: none, or `OTHERS`)
+NUMBERS: tuple[Beside, ...] = tuple((which, sign, 0) for which in range(len(PATTERNS)) for sign in (1, -1))
+OTHERS = -1  # every element of the other tensors is 0
+ZEROS = (1, 2, OTHERS)
+BESIDE = (
+    *NUMBERS,
+    *((which, sign, zeros) for which in (0, -1) for zeros in ZEROS for sign in (1, -1)),
+)  # oo·0 is NaN wherever it stands
+GOLDEN = 1.618033988749895  # its multiples lie evenly between whole numbers
+KEPT = 64  # data of so many structures
+_Place = tuple[tuple[Any, ...], Any]  # an index of a tensor, and what lies there
+_Case = tuple[Beside, dict[int, _Place]]  # what is finite, and number of a tensor -> (place, value)
+
+
+class Tensor(NamedTuple):
+    """What the data of a tensor depend on; `along`: which of its dimensions is streamed over."""
+
+    shape: tuple[int, ...]
+    domain: frozenset[str]
+    along: int | None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it may hold infinities."""
+        return not self.domain & {"bool", "integer"}
+
+    def admitted(self, value: float) -> bool:
+        """Whether a declared domain, which is taken at its word, has an infinity."""
+        if value < 0 and self.domain & {"positive", "nonnegative"}:
+            return False
+        return not is_interval(self.domain) or admits(self.domain, value)
+
+    def places(self) -> list[tuple[int, ...]]:
+        """The places along the stream."""
+        steps = range(self.shape[self.along]) if self.along is not None else (0,)
+        return [tuple(j if d == self.along else 0 for d in range(len(self.shape))) for j in steps]
+
+    def infinite(self) -> Iterator[_Place]:
+        """Where it is made infinite, and with which sign."""
+        values = [v for v in INFINITE if self.admitted(v)]
+        yield from product(self.places(), values)
+        if self.along is not None:
+            lies = np.arange(self.shape[self.along]).reshape(
+                [-1 if d == self.along else 1 for d in range(len(self.shape))]
+            )
+            both = [np.where(lies % 2, np.inf, -np.inf)] if len(values) == len(INFINITE) else []
+            yield from (((...,), value) for value in (*values, *both, np.nan))
+
+    def broken(self) -> Iterator[_Place]:
+        """Where it is made NaN: a position is that of the NaN, or the first where a stage value is NaN."""
+        yield from ((at, np.nan) for at in self.places())
+
+
+Batches = tuple[tuple[int, ...], ...]  # numbers of tensors that are made infinite together
+
+
+@lru_cache(maxsize=KEPT)
+def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...]:
+    """The elements of every tensor in all cases, one case after the other along the first axis; not to be written to.
+
+    >>> x = Tensor((4,), frozenset(), 0)
+    >>> (found,) = data((x,), ((0,),))
+    >>> found.shape, int(np.isinf(found).any(axis=1).sum())
+    ((336, 4), 302)
+    """
+    cases, number = _listed(tensors, batches), {beside: k for k, beside in enumerate(BESIDE)}
+    found = []
+    for k, t in enumerate(tensors):
+        kinds = _kinds(t.shape, t.domain, k)
+        own = [number[0, beside[1], 0] if beside[2] == OTHERS else n for n, beside in enumerate(BESIDE)]
+        chosen = [own[number[beside]] if k in places else number[beside] for beside, places in cases]
+        array = kinds[chosen]
+        for at, (_, places) in enumerate(cases):
+            if k in places:
+                place, value = places[k]
+                array[(at, *place)] = value
+        array.flags.writeable = False
+        found.append(array)
+    return tuple(found)
+
+
+def count(tensors: tuple[Tensor, ...], batches: Batches) -> int:
+    """How many cases there are."""
+    return len(_listed(tensors, batches))
+
+
+@lru_cache(maxsize=KEPT)
+def _listed(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[_Case, ...]:
+    return tuple(_cases(tensors, batches))
+
+
+def _cases(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
+    """One infinity or NaN, at every place along the stream of every tensor, and nothing else in one of them:
+    infinities of either sign, of both, and NaN. What is beside an infinity has either sign, or is 0, or (at a place of
+    the other tensors) infinite."""
+    for which, beside in ((Tensor.infinite, BESIDE), (Tensor.broken, NUMBERS[:2])):
+        for batch in batches:
+            places = [list(which(tensors[k])) for k in batch]
+            for step in range(max(map(len, places))):
+                at = {k: found[step] for k, found in zip(batch, places, strict=True) if step < len(found)}
+                yield from ((numbers, at) for numbers in beside)
+    drawn = [(k, t) for k, t in enumerate(tensors) if t.drawn]
+    for batch in batches:
+        for value, other, last in product(INFINITE, INFINITE, (0, -1)):
+            at = {k: (t.places()[last], other) for k, t in drawn if t.admitted(other)}
+            at |= {k: ((...,), value) for k in batch if tensors[k].admitted(value)}
+            yield from ((numbers, at) for numbers in NUMBERS[:2])
+
+
+@lru_cache(maxsize=4 * KEPT)
+def _kinds(shape: tuple[int, ...], domain: frozenset[str], number: int) -> np.ndarray:
+    """The finite elements of the tensor of this number, in the order of `BESIDE`."""
+    return np.stack([_numbers(shape, domain, number, beside) for beside in BESIDE])
+
+
+def _numbers(shape: tuple[int, ...], domain: frozenset[str], number: int, beside: Beside) -> np.ndarray:
+    """The finite elements of the tensor of this number: no two alike, so that what rounding decides is not judged;
+    and zeros, where its domain has 0."""
+    (which, sign, zeros), count = beside, prod(shape)
+    at = np.arange(count) + 1 + count * (which % len(PATTERNS))
+    ones = np.array([((k + number) & PATTERNS[which]).bit_count() % 2 for k in range(count)], dtype=int).reshape(shape)
+    if "bool" in domain:
+        return np.asarray(ones == (sign < 0))
+    signs = 1 if domain & {"positive", "nonnegative"} else sign * (1 - 2 * ones)
+    if "integer" in domain:
+        found = np.asarray((1 + (5 * at + 3 * number) % 8).reshape(shape) * signs)
+    else:
+        spread = (at * at * GOLDEN + number * (GOLDEN - 1) / 3) % 1  # of squares: equal steps would add up to 0
+        found = np.asarray((0.25 + 1.75 * spread.reshape(shape)) * signs)
+    found = np.asarray(moved_array(domain, found))
+    if zeros and "positive" not in domain and (not is_interval(domain) or admits(domain, 0)):
+        found[(np.indices(shape).sum(axis=0) + number) % zeros == 0] = 0
+    return found
