@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redalg.proofs.audits.report import AuditReport as AuditReport
     from redalg.proofs.audits.run import audit as audit
     from redalg.proofs.certificate import Certificate as Certificate
+    from redalg.proofs.derivatives.document import Derivative as Derivative
     from redalg.proofs.gallina.instance import Instance as Instance
     from redalg.proofs.gallina.instance import rocq as rocq
     from redalg.proofs.refusals.document import Refusal as Refusal
@@ -28,13 +29,14 @@ _HOME = {
     "audit": "redalg.proofs.audits.run",
     "AuditReport": "redalg.proofs.audits.report",
     "Certificate": "redalg.proofs.certificate",
+    "Derivative": "redalg.proofs.derivatives.document",
     "Instance": "redalg.proofs.gallina.instance",
     "Refusal": "redalg.proofs.refusals.document",
     "rocq": "redalg.proofs.gallina.instance",
     "smt_lib": "redalg.proofs.smt.smt",
     "solve": "redalg.proofs.smt.smt",
 }
-__all__ = ["AuditReport", "Certificate", "Instance", "Refusal", "audit", "rocq", "smt_lib", "solve"]
+__all__ = ["AuditReport", "Certificate", "Derivative", "Instance", "Refusal", "audit", "rocq", "smt_lib", "solve"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import permutations
+from itertools import permutations, product
+from math import prod
 
 from redalg.proofs.checker import inequalities as signs
 from redalg.proofs.checker import polynomial as po
@@ -16,6 +17,7 @@ from redalg.proofs.document.work import spend
 
 ORDERED = ("max", "min", "argmax", "argmin", "topk_values", "topk_indices")
 COPIES = 4  # of one sum in a product, that are written out
+MOST_ORDERS = 96  # of the copies of axes that one sum runs over
 
 
 class Sums(Conditions):
@@ -144,15 +146,18 @@ class Sums(Conditions):
         return po.gen(self.new("sum", (axes, m), (axes, m), free, sign))
 
     def _least(self, axes: tuple[str, ...], m: Mono) -> Mono:
-        """Copies of one axis (j, j', …) may change places: the least monomial stands for all."""
+        """Copies of an axis (j, j', …) may change places, of each axis apart: the least monomial stands for all."""
         copies: dict[str, list[str]] = {}
         for a in axes:
             copies.setdefault(base(a), []).append(a)
+        several = [names for names in copies.values() if 1 < len(names) <= COPIES]
+        orders = [[dict(zip(names, order, strict=True)) for order in permutations(names)] for names in several]
+        if prod(map(len, orders)) > MOST_ORDERS:
+            orders = orders[:1]
         best = m
-        for names in copies.values():
-            for order in permutations(names) if 1 < len(names) <= COPIES else ():
-                (moved,) = self.relabelled({m: 1}, dict(zip(names, order, strict=True)))
-                best = min(best, moved)
+        for chosen in product(*orders) if orders else ():
+            (moved,) = self.relabelled({m: 1}, {a: b for names in chosen for a, b in names.items()})
+            best = min(best, moved)
         return best
 
     # --- renaming ---

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 from typing import Any
 
@@ -150,11 +150,23 @@ class Sample:
                     values[place] = self._value(domain, mode)
 
     def _share_sizes(self) -> None:
-        """d~1 and d' are other names for positions along d: where sums are exchanged, both occur."""
+        """d~1 and d' are other names for positions along d, and so are a and b where one array is read along both."""
         least: dict[str, int] = {}
+        for a, b in self._alike():
+            self.sizes[a] = self.sizes[b] = min(self.sizes[a], self.sizes[b])
         for axis in self.axes:
             least[base(axis)] = min(self.sizes[axis], least.get(base(axis), self.sizes[axis]))
         self.sizes |= {axis: least[base(axis)] for axis in self.axes}
+
+    def _alike(self) -> Iterator[tuple[str, str]]:
+        """Pairs of axes, none of them the stream's, along which one array is read; round about, until all are equal."""
+        found: dict[tuple[str, int], set[str]] = {}
+        for name, axes in self.leaves:
+            for k, a in enumerate(axes):
+                if a not in self.stream and a not in self.made:
+                    found.setdefault((name, k), set()).add(a)
+        groups = [sorted(axes) for axes in found.values() if len(axes) > 1]
+        return (pair for _ in groups for group in groups for pair in [*pairwise(group), *pairwise(group[::-1])])
 
     def _size(self, axis: str, attempt: int) -> int:
         if axis in self.stream:

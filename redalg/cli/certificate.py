@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from redalg.errors import RedalgError
 from redalg.proofs.certificate import Certificate
 from redalg.proofs.checker.check import check
+from redalg.proofs.derivatives.document import FORMAT as DERIVATIVE
+from redalg.proofs.derivatives.document import Derivative
+from redalg.proofs.derivatives.proof import proved
 from redalg.proofs.document.reading import parsed
 from redalg.proofs.gallina.instance import rocq
 from redalg.proofs.refusals.document import FORMAT, Refusal
@@ -50,6 +53,8 @@ def verify_file(
     if isinstance(data, dict) and data.get("format") == FORMAT:
         _verify_refusal(Refusal.from_json(text), smt, rocq)
         return True
+    if isinstance(data, dict) and data.get("format") == DERIVATIVE:
+        return _verify_derivative(Derivative.from_json(text), allow, smt, rocq)
     certificate = Certificate.from_json(text)
     report = check(certificate.document, thorough)
     doc = certificate.document
@@ -62,12 +67,25 @@ def verify_file(
     return all(f.status in {"proved", *allow} for f in report.findings)
 
 
-def _verify_refusal(refusal: Refusal, smt: str | None, rocq: str | None) -> None:
-    """Print what a refusal proves. Raises: CertificateError where it proves nothing."""
+def _without_texts(why: str, smt: str | None, rocq: str | None) -> None:
+    """Raises: RedalgError where obligations are asked for as texts."""
     for option, given in (("--smt", smt), ("--rocq", rocq)):
         if given is not None:
-            why = "the certificate of a refusal is a matrix of full rank, and has no obligations to print"
             raise RedalgError(f"{option} {given}", "python -m redalg verify", why, f"leave {option} out")
+
+
+def _verify_derivative(c: Derivative, allow: Sequence[str], smt: str | None, rocq: str | None) -> bool:
+    """Print what is found about a derivative; whether all is proved, or of an allowed status."""
+    _without_texts("lemmas of derivatives are those of proofs/theories/Derivatives.v", smt, rocq)
+    report = proved(c.claims)
+    print(f"derivative of {', '.join(c.claims.smooth)} by {', '.join(c.claims.wrt)}; spec {c.spec_hash}")
+    print(f"{c.explain()}\n{report}")
+    return all(f.status in {"proved", *allow} for f in report.findings)
+
+
+def _verify_refusal(refusal: Refusal, smt: str | None, rocq: str | None) -> None:
+    """Print what a refusal proves. Raises: CertificateError where it proves nothing."""
+    _without_texts("the certificate of a refusal is a matrix of full rank, and has no obligations to print", smt, rocq)
     found = refusal.verify()
     print(f"outputs {', '.join(refusal.document.spec)}; spec {refusal.spec_hash}")
     print(f"refused: {found.stage}, in {', '.join(found.outputs)}\n{found}")

@@ -29,6 +29,7 @@ _HOME = {
     "redalg.errors.Undecided": ("redalg.display.verdicts", "undecided"),
     "redalg.proofs.certificate.Certificate": ("redalg.display.certificates", "certificate"),
     "redalg.proofs.checker.check.Report": ("redalg.display.certificates", "report"),
+    "redalg.proofs.derivatives.document.Derivative": ("redalg.display.certificates", "derivative"),
     "redalg.proofs.refusals.document.Refusal": ("redalg.display.certificates", "refusal"),
     "redalg.proofs.refusals.proof.Refuted": ("redalg.display.certificates", "refuted"),
     "redalg.proofs.audits.report.AuditReport": ("redalg.display.certificates", "audit"),

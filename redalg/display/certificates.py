@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from redalg.proofs.audits.report import AuditReport
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.checker.check import Report
+    from redalg.proofs.derivatives.document import Derivative
     from redalg.proofs.document.document import Document, Obligation
     from redalg.proofs.document.terms import Term
     from redalg.proofs.refusals.document import Refusal
@@ -29,6 +30,9 @@ LAWS = {
     "O5": "what moves a slot distributes over ⊕",
     "O6": "⊕ has its identity",
     "O7": "domain: divisors, logarithms and roots are defined where the definition is",
+    "D2": "what is said to cancel has the adjoint 0",
+    "D3": "the stated derivative is the one rebuilt by the table of rules",
+    "D4": "where a derivative is filled by 0, the rebuilt one is 0",
     "O8": "homomorphism: merging the states of two streams is the state of both; outputs are the definition",
 }
 LONGEST = 400  # characters of LaTeX on one side of an obligation that is written out
@@ -184,6 +188,22 @@ def refuted_html(r: Refuted) -> str:
 
 def refuted_plain(r: Refuted, colour: bool = False) -> str:
     return str(r)
+
+
+# --- derivatives -----------------------------------------------------------------------------------------------------
+
+
+def derivative_html(c: Derivative) -> str:
+    used = dict.fromkeys(rule for _, rule in c.rules)
+    rows: list[list[object]] = [[r.name, r.says, m.Markup(f"<code>{m.cell(r.lemma)}</code>")] for r in used]
+    gone = [f"{value.attr.kind}: nothing that reads it depends on it" for _, value in c.claims.cancelled]
+    note = m.Markup("Claims only: <code>verify()</code> rebuilds the derivative from the spec.")
+    title = m.Markup(f"<b>certificate of a derivative: {m.cell(', '.join(c.claims.wrt))}</b>")
+    return m.page(title, m.table(rows, ["rule", "passes on", "lemma"]), *map(m.paragraph, gone), m.paragraph(note))
+
+
+def derivative_plain(c: Derivative, colour: bool = False) -> str:
+    return f"{c!r}\n{c.explain()}"
 
 
 # --- audits ----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ class Stages:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        known = {a for d in spec.tensors for a in d.axes}
+        known, self.known = {a for d in spec.tensors for a in d.axes}, frozenset(spec.tensors)
         self.reduced = list(dict.fromkeys(a for axes in axes_of(spec.outputs.values(), known) for a in axes))
         self.means = {_bare(n) for n in g.walk(*spec.outputs.values()) if self._is_mean(n)}
         self.taken = {d.name for d in spec.tensors} | set(spec.outputs)
@@ -71,7 +71,11 @@ class Stages:
         return self._named(Node("size", (), axis), f"size_{axis}", ("integer", "nonnegative"))
 
     def _is_stage(self, n: Node) -> bool:
-        return n.op == "reduce" and n.axes.isdisjoint(self.reduced) and bool(g.leaves(n))
+        """Of tensors as the spec reads them: there is no A[k,i] in a forward pass that reads A[i,j] and A[j,k]."""
+        if n.op != "reduce" or not n.axes.isdisjoint(self.reduced):
+            return False
+        read = [leaf.attr for leaf in g.leaves(n)]
+        return bool(read) and all(d in self.known for d in read)
 
     def _is_mean(self, n: Node) -> bool:
         """A stage that is a sum, divided by how many elements it has."""

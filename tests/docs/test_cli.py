@@ -108,6 +108,16 @@ def test_what_cannot_be_done_is_a_four_part_error(arguments: list[str], capsys: 
     assert _four_parts(capsys.readouterr().err)
 
 
+def test_verify_reads_certificates_of_derivatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "derivative.json"
+    file.write_text(ra.catalog["softmax"].vjp().certificate.to_json())
+    assert main(["verify", str(file)]) == 0
+    said = capsys.readouterr().out
+    assert "derivative of y by x" in said and "exp: x̄ = ȳ·(y) (d_exp)" in said and "2 proved" in said
+    assert main(["verify", str(file), "--smt", str(tmp_path)]) == 3
+    assert _four_parts(capsys.readouterr().err)
+
+
 def test_catalog_lists_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["catalog"]) == 0
     assert set(ra.catalog) <= set(capsys.readouterr().out.split())

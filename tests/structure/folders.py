@@ -10,7 +10,8 @@ redalg.graph redalg.text redalg.language redalg.numeric redalg.algebra redalg.la
 redalg.engine.rules redalg.engine.anchors redalg.engine redalg.verdicts
 redalg.explain redalg.source redalg.streaming.tapes redalg.streaming redalg.encoding redalg.groups
 redalg.proofs.document redalg.proofs.numbers redalg.proofs.falsification redalg.proofs.checker redalg.proofs.refusals
-redalg.proofs.certificate redalg.proofs.smt redalg.proofs.gallina redalg.proofs.audits redalg.proofs
+redalg.proofs.certificate redalg.proofs.derivatives redalg.proofs.smt redalg.proofs.gallina redalg.proofs.audits
+redalg.proofs
 redalg.certify
 redalg.kernels.ir redalg.kernels.schedule redalg.kernels.lower redalg.kernels.emulate redalg.kernels.code
 redalg.kernels.cuda.intrinsics redalg.kernels.launch redalg.kernels.rows redalg.kernels.tile redalg.kernels.gemm

@@ -1,0 +1,293 @@
+"""Certificates of derivatives that state a falsehood: by name, the spec's text, and what is done to the true claims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import redalg as ra
+from redalg.proofs.derivatives.claims import Claims
+from redalg.proofs.derivatives.document import Derivative
+from redalg.proofs.document.terms import Leaf, Term, Terms, walk
+
+Change = Callable[[Terms, Term], Term | None]
+
+SOFTMAX = "m = max[j](x[i,j]); p = exp(x[i,j] - m); return y = p/sum[j](p)"
+LSE = "m = max[j](x[i,j]); return y = m + log(sum[j](exp(x[i,j] - m)))"
+NORM = "return y = x[i,j]*w[j]/sqrt(mean[j](x[i,j]**2) + eps)"
+MAX = "return y = max[j](x[i,j])"
+MASKED = "tensors x[i,j], v[i,j], k[j] bool; return y = sum[j](where(k[j], x[i,j]*v[i,j], v[i,j]**2))"
+TWO = "return a = sum[j](x[i,j]**2), b = sum[j](x[i,j])"
+RELU = "return y = sum[j](relu(x[i,j])*w[j])"
+PRODUCT = "return y = prod[j](x[i,j])"
+LIST = "return y = topk[j:2:k](x[i,j]).values"
+CAST = "return y = sum[j](cast(x[i,j], int8)*w[j])"
+GRAM = "return y = sum[i](sum[j](A[i,j]*B[j,k])**2)"
+MEAN = "return y = mean[j](x[i,j]*w[j])"
+EMPTY_SUM = "tensors x[i], z[i,j], k[j] bool; return y = x[i]*exp(x[i]*sum[j](where(k[j], z[i,j], 0)))"
+PAIR = "return y = sum[j](maximum(x[i,j], w[j]))"
+
+
+def claims_of(text: str, mode: str = "vjp", **options: Any) -> Claims:
+    return getattr(ra.parse(text), mode)(**options).certificate.claims
+
+
+def text_of(claims: Claims) -> str:
+    return Derivative(claims).to_json()
+
+
+def changed(claims: Claims, change: Change, name: str | None = None, which: int = 0) -> Claims:
+    """The claims, in which one term of a result, the first (or a later one) that `change` is for, is another."""
+    t = claims.document.terms
+    name = name or next(n for n, root in claims.results.items() if root is not None)
+    root = claims.results[name]
+    assert root is not None
+    found = [(x, new) for x in walk(root) for new in [change(t, x)] if new is not None]
+    old, new = found[which]
+    return replace(claims, results={**claims.results, name: t.substitute(root, {old: new})})
+
+
+def whole(claims: Claims, change: Callable[[Terms, Term], Term], name: str | None = None) -> Claims:
+    name = name or next(n for n, root in claims.results.items() if root is not None)
+    return replace(claims, results={**claims.results, name: change(claims.document.terms, claims.results[name])})  # type: ignore[arg-type]
+
+
+# --- changes of one term ---------------------------------------------------------------------------------------------
+
+
+def is_sum(x: Term) -> bool:
+    return x.op == "reduce" and x.attr.kind == "sum"
+
+
+def without_a_term(t: Terms, x: Term) -> Term | None:
+    return t.add(*x.args[1:]) if x.op == "add" else None
+
+
+def without_a_factor(t: Terms, x: Term) -> Term | None:
+    return t.mul(*x.args[1:]) if x.op == "mul" and x.args[0].op != "const" else None
+
+
+def then_branch(t: Terms, x: Term) -> Term | None:
+    return x.args[1] if x.op == "where" else None
+
+
+def exchanged(t: Terms, x: Term) -> Term | None:
+    return t("where", x.args[0], x.args[2], x.args[1]) if x.op == "where" else None
+
+
+def other_end(t: Terms, x: Term) -> Term | None:
+    """The lowest position of the smallest element, in the place of that of the largest."""
+    if x.op != "eq" or not any(a.op == "index" for a in x.args):
+        return None
+    own = t("tensor", attr=Leaf("x", ("i", "j"), frozenset()))
+    return t("eq", t("index", attr="j"), t.reduce("argmin", ("j",), own))
+
+
+def all_ties(t: Terms, x: Term) -> Term | None:
+    if x.op != "eq" or not any(a.op == "index" for a in x.args):
+        return None
+    own = t("tensor", attr=Leaf("x", ("i", "j"), frozenset()))
+    return t("eq", own, t.reduce("max", ("j",), own))
+
+
+def at_the_kink(t: Terms, x: Term) -> Term | None:
+    return t("le", *x.args) if x.op == "lt" else None
+
+
+def another_power(t: Terms, x: Term) -> Term | None:
+    return t("pow", x.args[0], t.const(x.args[1].attr - 1)) if x.op == "pow" and x.args[1].op == "const" else None
+
+
+def linear_exponential(t: Terms, x: Term) -> Term | None:
+    return t.add(t.const(1), x.args[0]) if x.op == "exp" else None
+
+
+def another_axis(t: Terms, x: Term) -> Term | None:
+    return t.reduce("sum", ("i",), *x.args) if is_sum(x) and x.attr.axes == ("j",) else None
+
+
+def unsummed(t: Terms, x: Term) -> Term | None:
+    return t.reduce("max", x.attr.axes, *x.args) if is_sum(x) else None
+
+
+def without_length(t: Terms, x: Term) -> Term | None:
+    return t.const(1) if x.op == "size" else None
+
+
+CHANGES: dict[str, Change] = {
+    change.__name__: change
+    for change in (
+        without_a_term, without_a_factor, then_branch, exchanged, at_the_kink, another_power, linear_exponential,
+        another_axis, unsummed, without_length,
+    )
+}  # fmt: skip
+
+
+# --- forgeries -------------------------------------------------------------------------------------------------------
+
+
+def _saved_otherwise(c: Claims) -> Claims:
+    """A saved value that is another value of the spec: the maximum for the sum."""
+    first, *rest = (pair for pair in c.saved if pair[1].op == "reduce")
+    t = c.document.terms
+    other = t.reduce("max" if first[1].attr.kind == "sum" else "min", first[1].attr.axes, *first[1].args)
+    return replace(c, saved=((first[0], other), *(p for p in c.saved if p[0] is not first[0])))
+
+
+def _saved_domain(c: Claims) -> Claims:
+    (leaf, value), *rest = (p for p in c.saved if not p[0].attr.domain)
+    t = c.document.terms
+    new = t("tensor", attr=leaf.attr._replace(domain=frozenset({"positive"})))
+    results = {n: None if r is None else t.substitute(r, {leaf: new}) for n, r in c.results.items()}
+    return replace(c, results=results, saved=((new, value), *(p for p in c.saved if p[0] is not leaf)))
+
+
+def _swapped_seeds(c: Claims) -> Claims:
+    a, b = c.seeds.values()
+    return replace(c, seeds=dict(zip(c.seeds, (b, a), strict=True)))
+
+
+def _transposed(c: Claims) -> Claims:
+    root = c.results["A"]
+    assert root is not None
+    t = c.document.terms
+    return replace(
+        c, axes={**c.axes, "A": ("j", "i")}, results={**c.results, "A": t.renamed(root, {"i": "j", "j": "i"})}
+    )
+
+
+def _foreign_leaf(c: Claims) -> Claims:
+    return whole(c, lambda t, r: t.mul(r, t("tensor", attr=Leaf("z", ("i",), frozenset()))))
+
+
+def _named_as_a_tensor(c: Claims) -> Claims:
+    (name, seed), *_ = c.seeds.items()
+    t = c.document.terms
+    new = t("tensor", attr=seed.attr._replace(name="x"))
+    results = {n: None if r is None else t.substitute(r, {seed: new}) for n, r in c.results.items()}
+    return replace(c, seeds={**c.seeds, name: new}, results=results)
+
+
+def _cancels(c: Claims) -> Claims:
+    """The maximum of a maximum is said to cancel, and passes nothing on."""
+    stage = next(t for t, rule in c.rules if rule == "max")
+    rules = tuple((t, "cancelled" if t is stage else rule) for t, rule in c.rules)
+    return replace(c, rules=rules, cancelled=((None, stage),), results={"x": None})
+
+
+def _cancels_inside(c: Claims) -> Claims:
+    """That a sum of squares does not depend on the inner sum that it squares."""
+    outer = next(t for t, rule in c.rules if rule == "sum" and t.axes == {"k"})
+    inner = next(t for t, rule in c.rules if rule == "sum" and t is not outer)
+    return replace(c, cancelled=((outer, inner),))
+
+
+def _rules(c: Claims, change: Callable[[list[tuple[Term, str]]], list[tuple[Term, str]]]) -> Claims:
+    return replace(c, rules=tuple(change(list(c.rules))))
+
+
+def _other_spec(c: Claims) -> Claims:
+    """The derivative of another spec, with all that belongs to it."""
+    t = c.document.terms
+    spec = {n: t.mul(t.const(2), root) for n, root in c.document.spec.items()}
+    rules = (*c.rules, *((root, "mul") for root in spec.values()))
+    return replace(c, document=replace(c.document, spec=spec), rules=rules)
+
+
+def _unmasked() -> Claims:
+    """The gradient of x + max where(k, z, -oo), empty rows filled, without the condition that a row is not empty."""
+    x, z, k = ra.tensors("x[i] z[i,j]")[0], ra.tensors("x[i] z[i,j]")[1], ra.tensors("k[j]", bool=True)
+    spec = ra.Spec(y=x + ra.max(ra.where(k, z, -ra.oo), "j"), empty={"y": 0})
+    return whole(spec.vjp().certificate.claims, lambda t, r: _leaf(t, "grad_y", "i"), "x")
+
+
+def _filled(c: Claims) -> Claims:
+    """Rows of a gradient are said to be 0 where its own sums see no element, and it is more than those sums."""
+    return replace(c, filled=("x",))
+
+
+FORGED: dict[str, Callable[[], Claims]] = {
+    "a sign": lambda: whole(claims_of(SOFTMAX), lambda t, r: t.mul(t.const(-1), r)),
+    "a factor": lambda: whole(claims_of(LSE), lambda t, r: t.mul(t.const(2), r)),
+    "a factor near 1": lambda: whole(
+        claims_of(NORM), lambda t, r: t.mul(t.const(10**6 + 1), t("pow", t.const(10**6), t.const(-1)), r)
+    ),
+    "an added constant": lambda: whole(claims_of(NORM), lambda t, r: t.add(r, t.const(1))),
+    "a term is missing": lambda: changed(claims_of(SOFTMAX), without_a_term),
+    "a factor is missing": lambda: changed(claims_of(NORM), without_a_factor),
+    "the sum over another axis": lambda: changed(claims_of(NORM), another_axis, "x"),
+    "an extremum for a sum": lambda: changed(claims_of(NORM), unsummed, "w"),
+    "a wrong saved value": lambda: _saved_otherwise(claims_of(LSE)),
+    "a saved value said to be positive": lambda: _saved_domain(claims_of(LSE)),
+    "a branch is dropped": lambda: changed(claims_of(MASKED), then_branch, "x"),
+    "branches are exchanged": lambda: changed(claims_of(MASKED), exchanged, "v"),
+    "the other end": lambda: changed(claims_of(MAX), other_end),
+    "all ties at once": lambda: changed(claims_of(MAX), all_ties),
+    "ties of a list at once": lambda: changed(claims_of(LIST), all_ties),
+    "a length is missing": lambda: changed(claims_of(MEAN), without_length, "x"),
+    "broadcast without a sum": lambda: whole(
+        claims_of("return y = sum[j](x[i]*w[j])"), lambda t, r: t.div(r, t.size(("j",))), "x"
+    ),
+    "the slope at a kink": lambda: changed(claims_of(RELU), at_the_kink, "x"),
+    "a wrong exponent": lambda: changed(claims_of(NORM), another_power, "x"),
+    "the exponential to first order": lambda: changed(claims_of(LSE), linear_exponential),
+    "a product by division": lambda: whole(claims_of(PRODUCT), _divided),
+    "half of a square": lambda: whole(claims_of(TWO), lambda t, r: t.mul(t("pow", t.const(2), t.const(-1)), r)),
+    "a tie in full to both": lambda: whole(
+        claims_of(PAIR),
+        lambda t, r: t.mul(
+            t("where", t("le", *(_leaf(t, "w", "j"), _leaf(t, "x", "i", "j"))), t.const(1), t.const(0)),
+            _leaf(t, "grad_y", "i"),
+        ),
+        "x",
+    ),
+    "a gradient of 0": lambda: replace(claims_of(MAX), results={"x": None}),
+    "cancels, and does not": lambda: _cancels(claims_of(MAX)),
+    "cancels inside, and does not": lambda: _cancels_inside(claims_of(GRAM)),
+    "cotangents are exchanged": lambda: _swapped_seeds(claims_of(TWO)),
+    "a cotangent is missing": lambda: replace(
+        claims_of(TWO), seeds={n: s for n, s in claims_of(TWO).seeds.items() if n == "a"}
+    ),
+    "a gradient transposed": lambda: _transposed(claims_of(GRAM)),
+    "a leaf of nothing": lambda: _foreign_leaf(claims_of(SOFTMAX)),
+    "a cotangent named as a tensor": lambda: _named_as_a_tensor(claims_of(SOFTMAX)),
+    "another rule": lambda: _rules(claims_of(LSE), lambda rows: [(t, "sum" if r == "exp" else r) for t, r in rows]),
+    "a rule is missing": lambda: _rules(claims_of(LSE), lambda rows: rows[1:]),
+    "a rule twice": lambda: _rules(claims_of(LSE), lambda rows: [*rows, rows[0]]),
+    "another spec": lambda: _other_spec(claims_of(MAX)),
+    "a rounding passed through": lambda: replace(claims_of(CAST, assume={"straight_through"}), assumptions=()),
+    "an assumption of nothing": lambda: replace(claims_of(LSE), assumptions=("straight_through",)),
+    "a list that is always full": lambda: replace(claims_of(LIST), assumptions=("full_lists",)),
+    "an assumption nobody knows": lambda: replace(claims_of(LSE), assumptions=("finite",)),
+    "empty rows pass something on": _unmasked,
+    "rows filled that have a value": lambda: _filled(claims_of(EMPTY_SUM, given=())),
+    "a tangent's sign": lambda: whole(claims_of(SOFTMAX, "jvp"), lambda t, r: t.mul(t.const(-1), r)),
+    "a tangent without a term": lambda: changed(claims_of(SOFTMAX, "jvp"), without_a_term, which=-1),
+    "tangents of an output are missing": lambda: replace(claims_of(TWO, "jvp"), results={}, axes={}),
+}
+
+
+def _divided(t: Terms, root: Term) -> Term:
+    """The product of the others by division alone, which is none where an element is 0."""
+    own = _leaf(t, "x", "i", "j")
+    return t.mul(_leaf(t, "grad_y", "i"), t.div(t.reduce("prod", ("j",), own), own))
+
+
+def _leaf(t: Terms, name: str, *axes: str) -> Term:
+    return t("tensor", attr=Leaf(name, axes, frozenset()))
+
+
+def mutants(claims: Claims) -> Iterator[tuple[str, Claims]]:
+    """Every change at every place of every result."""
+    t = claims.document.terms
+    for name, root in claims.results.items():
+        for x in walk(root) if root is not None else ():
+            for kind, change in CHANGES.items():
+                new = change(t, x)
+                if new is not None and new is not x and new.axes <= x.axes:
+                    results = {**claims.results, name: t.substitute(root, {x: new})}  # type: ignore[arg-type]
+                    yield f"{kind} in {name}", replace(claims, results=results)
+
+
+__all__ = ["CHANGES", "FORGED", "claims_of", "mutants", "text_of"]
