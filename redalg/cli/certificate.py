@@ -76,7 +76,7 @@ def _without_texts(why: str, smt: str | None, rocq: str | None) -> None:
 
 def _verify_derivative(c: Derivative, allow: Sequence[str], smt: str | None, rocq: str | None) -> bool:
     """Print what is found about a derivative; whether all is proved, or of an allowed status."""
-    _without_texts("lemmas of derivatives are those of proofs/theories/Derivatives.v", smt, rocq)
+    _without_texts("a derivative is rebuilt by rules, and these are lemmas of proofs/theories", smt, rocq)
     report = proved(c.claims)
     print(f"derivative of {', '.join(c.claims.smooth)} by {', '.join(c.claims.wrt)}; spec {c.spec_hash}")
     print(f"{c.explain()}\n{report}")

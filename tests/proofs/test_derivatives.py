@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import subprocess
 import sys
 
@@ -12,7 +13,9 @@ import pytest
 import redalg as ra
 from redalg.errors import CertificateError
 from redalg.proofs.derivatives.document import Derivative
+from redalg.proofs.derivatives.rules import LEMMAS, RULES, UNPROVED
 from tests.support.forged_derivatives import FORGED, LIST, NORM, SOFTMAX, claims_of, text_of
+from tests.support.places import ROOT
 from tests.support.sample import by_name
 
 TRUE = [
@@ -83,11 +86,20 @@ def test_damaged_texts_are_refused() -> None:
             Derivative.from_json(json.dumps(rest))
 
 
+def test_every_rule_has_its_lemma() -> None:
+    text = "".join((ROOT / "proofs" / "theories" / f"{name}.v").read_text() for name in ("Derivatives", "Slopes"))
+    stated = set(re.findall(r"^ *Lemma (d_\w+)", text, re.MULTILINE))
+    named = {r.lemma for r in RULES.values()} | {v for name, v in LEMMAS.items() if name not in UNPROVED}
+    assert named - {""} <= stated
+    assert {name for name, r in RULES.items() if not r.lemma} == {"leaf", "cast", "cancelled"}
+
+
 BLOCKED = """
 import sys
 for name in ("sympy", "numpy", "numba"):
     sys.modules[name] = None
 from redalg.proofs.derivatives.document import Derivative
+from redalg.proofs.derivatives.rules import LEMMAS, RULES, UNPROVED
 assert Derivative.from_json(sys.stdin.read()).verify().proved
 others = {n for n in sys.modules if n.startswith("redalg") and sys.modules[n] is not None} - {"redalg"}
 assert all(n.split(".")[1] in ("proofs", "errors", "shown", "_hooks", "_moved") for n in others), others
