@@ -20,7 +20,7 @@ WITHOUT = frozenset({"conj", "re", "im"})  # functions of complex numbers
 
 
 class Rule(NamedTuple):
-    """The name of a rule, what it says (ȳ is the adjoint of the result) and its lemma in `Derivatives.v` or `Slopes.v`."""
+    """The name of a rule, what it says (ȳ is the adjoint of the result) and its lemma in `proofs/theories`."""
 
     name: str
     says: str
