@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.gradients.calls import Jvp, Vjp
     from redalg.graph.plan import Plan
+    from redalg.kernels.cpu.grouped import GroupLift
     from redalg.language.spec import Spec
     from redalg.proofs.certificate import Certificate
     from redalg.proofs.refusals.document import Refusal
     from redalg.streaming.accumulator import Accumulator
+    from redalg.streaming.program import Program
 
 
 # --- displays --------------------------------------------------------------------------------------------------------
@@ -119,6 +121,18 @@ def refusal(verdict: NotDecomposable) -> Refusal:
     from redalg.certify.refusal import certificate
 
     return certificate(verdict)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
+
+
+def group_lift(program: Program, tensors: tuple[tuple[str, str], ...]) -> GroupLift | None:
+    """The lift of a program as compiled loops over rows and groups; None where it has none."""
+    try:
+        from redalg.kernels.cpu.grouped import group_lift
+    except ImportError:  # llvmlite is missing or broken
+        return None
+    return group_lift(program, tensors)
 
 
 # --- targets ---------------------------------------------------------------------------------------------------------

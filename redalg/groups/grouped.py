@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.groups.keys import Keys, as_array, factorised
+from redalg.groups.keys import Keys, as_array, coded, in_order
 from redalg.groups.singly import Singly
 from redalg.groups.vectorised import Vectorised
 from redalg.numeric.binding import Bound
@@ -71,14 +71,19 @@ class Grouped:
         found = checks.chunk(like._layout, like._now, chunks, UPDATE)
         _learn(like, found)
         states = self._states.promoted(self._like, like, UPDATE)
-        groups = factorised(by, found.sizes[like._layout.axis[0]])
-        first = groups.order[groups.starts[:-1]]
-        keys, numbers = self._keys.extended(groups.keys, first)
+        codes = coded(by, found.sizes[like._layout.axis[0]])
         with np.errstate(all="ignore"):
-            commit = states.updated(like, found, groups, numbers, keys.count)
+            quick = states.at_once(like, found, codes)
+            if quick is not None:
+                keys, numbers = self._keys.extended(codes.keys_of(quick.present), quick.first)
+                commit = states.updated_by(quick, like, found, codes, numbers, keys.count)
+            else:
+                groups = in_order(codes)
+                keys, numbers = self._keys.extended(groups.keys, groups.order[groups.starts[:-1]])
+                commit = states.updated(like, found, groups, numbers, keys.count)
         commit()
         self._like, self._keys, self._states = like, keys, states
-        self._rows += len(groups.order)
+        self._rows += len(codes.rows)
 
     def merge(self, other: Grouped) -> Self:
         """Take in another's rows, in place, after those of the same keys here; `other` is left untouched.

@@ -31,8 +31,41 @@ class Groups(NamedTuple):
         return np.diff(self.starts)
 
 
+class Codes(NamedTuple):
+    """The rows of a chunk by number of key: ``rows - base`` lies in [0, span)."""
+
+    rows: Array  # int64
+    base: int
+    span: int
+    keys: Any  # of the numbers: int64 numbers, or a list; None: the numbers of `rows` are the keys
+
+    def keys_of(self, numbers: Array) -> Any:
+        """The keys with these numbers."""
+        if self.keys is None:
+            return numbers + self.base
+        return self.keys[numbers] if isinstance(self.keys, np.ndarray) else [self.keys[k] for k in numbers.tolist()]
+
+    def picked(self, rows: Array) -> Codes:
+        return self._replace(rows=self.rows[rows])
+
+
 def factorised(by: Any, length: int, where: str = UPDATE) -> Groups:
     """The rows of a chunk of `length` rows by their keys. Raises: RedalgError for what is no such column of keys."""
+    return in_order(coded(by, length, where))
+
+
+def in_order(codes: Codes) -> Groups:
+    """Rows sorted by the length of their group, then by group."""
+    if not len(codes.rows):
+        return Groups(np.zeros(0, np.int64), np.zeros(1, np.int64), codes.keys_of(np.zeros(0, np.int64)))
+    rows = codes.rows - codes.base if codes.base else codes.rows
+    counts = np.bincount(rows, minlength=codes.span)
+    present = np.flatnonzero(counts)
+    return _sorted(rows, counts, present, codes.keys_of(present))
+
+
+def coded(by: Any, length: int, where: str = UPDATE) -> Codes:
+    """The rows of a chunk of `length` rows by the numbers of their keys. Raises: RedalgError as `factorised`."""
     keys = _column(by, where)
     if len(keys) != length:
         fix = "give one key for every row of the chunk"
@@ -40,17 +73,15 @@ def factorised(by: Any, length: int, where: str = UPDATE) -> Groups:
     if not isinstance(keys, np.ndarray):
         return _by_hand(keys, where)
     if not length:
-        return Groups(np.zeros(0, np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64))
+        return Codes(np.zeros(0, np.int64), 0, 0, np.zeros(0, np.int64))
     if keys.dtype.kind in "iu":
         low, high = int(keys.min()), int(keys.max())
         if high - low < max(DENSE * length, 1 << 16):
-            rows = keys - low
-            counts = np.bincount(rows)
-            present = np.flatnonzero(counts)
-            return _sorted(rows, counts, present, low + present)
-    distinct, codes, counts = np.unique(keys, return_inverse=True, return_counts=True)
+            return Codes(np.ascontiguousarray(keys, np.int64), low, high - low + 1, None)
+    distinct, codes = np.unique(keys, return_inverse=True)
     whole = distinct.dtype.kind in "iu"
-    return _sorted(codes, counts, np.arange(len(distinct)), distinct.astype(np.int64) if whole else distinct.tolist())
+    codes = np.ascontiguousarray(codes, np.int64)
+    return Codes(codes, 0, len(distinct), distinct.astype(np.int64) if whole else distinct.tolist())
 
 
 def _column(by: Any, where: str) -> Any:
@@ -94,7 +125,7 @@ def canonical(key: Any) -> Any:
     return key
 
 
-def _by_hand(keys: Sequence[Any], where: str) -> Groups:
+def _by_hand(keys: Sequence[Any], where: str) -> Codes:
     codes_of: dict[Hashable, int] = {}
     codes = np.empty(len(keys), np.int64)
     for row, key in enumerate(keys):
@@ -103,8 +134,7 @@ def _by_hand(keys: Sequence[Any], where: str) -> Groups:
         except TypeError:
             why = f"the key of row {row} has no hash, so equal ones cannot be found"
             raise RedalgError(f"the key {key!r}", where, why, "make it a tuple, a string or a number") from None
-    counts = np.bincount(codes, minlength=len(codes_of))
-    return _sorted(codes, counts, np.arange(len(codes_of)), list(codes_of))
+    return Codes(codes, 0, len(codes_of), list(codes_of))
 
 
 def _sorted(codes: Array, counts: Array, present: Array, keys: Any) -> Groups:
@@ -154,8 +184,12 @@ class Keys:
         new = np.flatnonzero(numbers < 0)
         if not len(new):
             return self, numbers
-        new = new[np.argsort(first[new], kind="stable")]
+        new = new[_by_first(first[new])]
         numbers[new] = self.count + np.arange(len(new))
+        if not self.count and np.all(keys[1:] > keys[:-1]):
+            after = Keys()
+            after.count, after._sorted, after._numbers = len(keys), keys, numbers
+            return after, numbers
         everything = np.concatenate([self._sorted, keys[new]])
         order = np.argsort(everything, kind="stable")
         after = Keys()
@@ -189,6 +223,16 @@ class Keys:
                 "sort=True", "Grouped.result", f"these keys have no order: {error}", "sort=False"
             ) from None
         return np.array([*held, *(k for k in range(len(keys)) if last[k])], np.int64)
+
+
+def _by_first(first: Array) -> Array:
+    """The order of distinct rows; in linear time where they are many."""
+    last = int(first.max(initial=0)) + 1
+    if last > 64 * len(first):
+        return np.argsort(first, kind="stable")
+    at = np.full(last, -1, np.int64)
+    at[first] = np.arange(len(first))
+    return at[at >= 0]
 
 
 def as_array(keys: Any) -> Array:

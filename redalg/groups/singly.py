@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.groups.keys import Groups
+from redalg.groups.keys import Codes, Groups
 from redalg.numeric.binding import Bound
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.tapes.tape import Array
@@ -46,6 +46,14 @@ class Singly:
         for a in twin._all:
             a._take_dtypes(dtypes, where)
         return twin
+
+    def at_once(self, like: Accumulator, found: Bound, codes: Codes) -> None:
+        """Nothing: groups are updated one by one."""
+
+    def updated_by(
+        self, quick: Any, like: Accumulator, found: Bound, codes: Codes, numbers: Array, count: int
+    ) -> Commit:
+        raise AssertionError("groups are updated one by one")
 
     def updated(self, like: Accumulator, found: Bound, groups: Groups, numbers: Array, count: int) -> Commit:
         first, streamed = like._layout.axis[0], like._layout.streamed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -57,8 +58,8 @@ class Store:
 
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def batches(self, engine: Engine, numbers: Array) -> Iterator[Part]:
-        """The states of groups that have elements, as few batches as their counts allow."""
+    def batches(self, engine: Engine, numbers: Array, flat: bool = False) -> Iterator[Part]:
+        """The states of groups that have elements, as few batches as their counts allow; one if they are `flat`."""
         together = numbers
         if self.apart:
             alone = np.isin(numbers, np.fromiter(self.apart, np.int64, len(self.apart)))
@@ -66,17 +67,21 @@ class Store:
             for k in numbers[alone].tolist():
                 yield Part(np.array([k]), self.apart[k])
         counts = self.counts[together]
+        if flat:
+            if len(together):
+                yield Part(together, self._taken(engine, together, counts))
+            return
         for at in classes(counts):
             yield Part(together[at], self._taken(engine, together[at], int(counts[at[0]])))
 
-    def _taken(self, engine: Engine, numbers: Array, n: int) -> State:
+    def _taken(self, engine: Engine, numbers: Array, n: Any) -> State:
         parts = {name: x[numbers] for name, x in self.parts.items()}
         parts |= {anchor: parts[part] for anchor, part in engine.program.aliases.items()}
         return State(n, parts, {name: x[numbers] for name, x in self.low.items()})
 
     # --- joining -------------------------------------------------------------------------------------------------
 
-    def joined(self, engine: Engine, fresh: Sequence[Part]) -> list[Part]:
+    def joined(self, engine: Engine, fresh: Sequence[Part], flat: bool = False) -> list[Part]:
         """What the states of these groups become when those in `fresh` follow them. Nothing is changed."""
         found: list[Part] = []
         for numbers, state in fresh:
@@ -90,7 +95,7 @@ class Store:
             if not len(old):
                 continue
             sorter = np.argsort(numbers)
-            for held, mine in self.batches(engine, numbers[old]):
+            for held, mine in self.batches(engine, numbers[old], flat):
                 at = [place[int(k)] for k in held] if place else sorter[np.searchsorted(numbers, held, sorter=sorter)]
                 found += _followed(engine, held, mine, _picked(state, np.asarray(at)))
         return found
@@ -119,11 +124,15 @@ class Store:
 
 
 def _picked(state: State, at: Array) -> State:
-    return state if state.wide else state.map(lambda x: x[at])
+    if state.wide:
+        return state
+    return state.map(lambda x: x[at], n=state.n[at] if isinstance(state.n, np.ndarray) else state.n)
 
 
 def _followed(engine: Engine, numbers: Array, first: State, then: State) -> list[Part]:
     """Two batches joined item by item; one after the other where some need more range."""
+    if isinstance(first.n, np.ndarray) or isinstance(then.n, np.ndarray):
+        return _flat(engine, numbers, first, then)
     then = shifted(engine, then, first.n) or then
     if not first.wide and not then.wide:
         try:
@@ -132,6 +141,57 @@ def _followed(engine: Engine, numbers: Array, first: State, then: State) -> list
             pass
     alone = [slice(k, k + 1) for k in range(len(numbers))]
     return [Part(numbers[k], engine.joined(first.at(k), then.at(k))) for k in alone]
+
+
+class Counts(np.ndarray):
+    """Counts by group that all compare alike, so that one branch of `combine` is that of all."""
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """What is calculated of them is an array as others are."""
+        return getattr(ufunc, method)(*(np.asarray(x) if isinstance(x, Counts) else x for x in inputs), **options)
+
+    def __ge__(self, other: Any) -> Any:
+        return bool(np.all(np.greater_equal(np.asarray(self), np.asarray(other))))
+
+    def __lt__(self, other: Any) -> Any:
+        return bool(np.all(np.less(np.asarray(self), np.asarray(other))))
+
+    def __gt__(self, other: Any) -> Any:
+        return bool(np.all(np.greater(np.asarray(self), np.asarray(other))))
+
+
+def _counts(n: Array) -> Any:
+    return n.view(Counts) if len(n) > 1 else int(n[0])
+
+
+def _flat(engine: Engine, numbers: Array, first: State, then: State) -> list[Part]:
+    """The same for batches of groups with counts of their own."""
+    shape = np.shape(numbers)
+    n_a, n_b = (np.broadcast_to(s.n, shape) for s in (first, then))
+    if first.wide or then.wide:
+        return _by_counts(engine, numbers, first, then, n_a, n_b)
+    found: list[Part] = []
+    longer = n_a >= n_b
+    for at in (np.flatnonzero(longer), np.flatnonzero(~longer)):
+        if not len(at):
+            continue
+        a, b = (replace(_picked(replace(s, n=0), at), n=_counts(n[at])) for s, n in ((first, n_a), (then, n_b)))
+        later = {name: np.where(x < 0, x, x + n_a[at]) for name, x in b.parts.items() if name in engine.program.placed}
+        try:
+            joined = engine.paired(a, replace(b, parts={**b.parts, **later}))
+            found.append(Part(numbers[at], replace(joined, n=n_a[at] + n_b[at])))
+        except Overflow:
+            one, two = (replace(_picked(replace(s, n=0), at), n=0) for s in (first, then))
+            found += _by_counts(engine, numbers[at], one, two, n_a[at], n_b[at])
+    return found
+
+
+def _by_counts(engine: Engine, numbers: Array, first: State, then: State, n_a: Array, n_b: Array) -> list[Part]:
+    found: list[Part] = []
+    for at in classes(n_a, n_b):
+        a, b = (replace(_picked(s, at), n=int(n[at[0]])) for s, n in ((first, n_a), (then, n_b)))
+        found += _followed(engine, numbers[at], a, b)
+    return found
 
 
 def _grown(held: Array | None, groups: int, fresh: Sequence[Array]) -> Array:

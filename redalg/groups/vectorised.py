@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from redalg import _hooks
+from redalg.graph.operators import Custom
 from redalg.graph.plan import COUNT, given
-from redalg.groups.keys import Groups
+from redalg.groups.keys import Codes, Groups, in_order
 from redalg.groups.plan import GroupedPlan
 from redalg.groups.store import Part, Store
 from redalg.numeric.binding import Bound
@@ -20,11 +23,14 @@ from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.lift import BLOCK_ELEMENTS, Engine, Stretch, engine_of
 from redalg.streaming.machine import Finale, Machine
 from redalg.streaming.pieces import reach, shifted
+from redalg.streaming.program import start_name
 from redalg.streaming.promote import Conversion
 from redalg.streaming.state import State
-from redalg.streaming.tapes.tape import Array, length_of
+from redalg.streaming.tapes.tape import Array, Tape, length_of
 
 Commit = Callable[[], None]
+COMPILED = 1 << 16  # rows of a chunk from which on compiled loops pay
+LONGEST = 1 << 18  # elements of a group that they add up one by one
 
 
 class Vectorised:
@@ -68,16 +74,55 @@ class Vectorised:
         fresh = list(_lifted(reading, {**reading.params, **given(found.arrays)}, groups, numbers))
         return self._joined(reading, fresh, count)
 
+    def at_once(self, like: Accumulator, found: Bound, codes: Codes) -> Quick | None:
+        """The states of a long chunk by compiled loops over its rows, where the lift has them."""
+        rows = len(codes.rows)
+        if rows < COMPILED:
+            return None
+        reading = _Reading(like)
+        arrays = {**reading.params, **given(found.arrays)}
+        tensors = reading.columns(arrays, rows)
+        lift = _hooks.group_lift(reading.engine.program, tensors) if tensors is not None else None
+        if lift is None:
+            return None
+        counts, first = lift.counted(codes.rows, codes.base, codes.span)
+        if lift.longest(counts, rows) > LONGEST:
+            return None
+        parts, bad = lift(codes.rows, codes.base, counts, arrays, reading.starts(arrays, np.minimum(first, rows - 1)))
+        present = np.flatnonzero(counts)
+        sound = ~bad[present]
+        at = present[sound]
+        held = dict(zip(reading.engine.program.arrays, (x[at] for x in parts), strict=True))
+        return Quick(present, first[present], reading.engine.state(counts[at], held), sound)
+
+    def updated_by(
+        self, quick: Quick, like: Accumulator, found: Bound, codes: Codes, numbers: Array, count: int
+    ) -> Commit:
+        """As `updated`, for states that are there; groups with anything that is not finite go the other way."""
+        reading = _Reading(like)
+        fresh = [Part(numbers[quick.sound], quick.state)]
+        if not quick.sound.all():
+            left = np.zeros(codes.span, bool)
+            left[quick.present[~quick.sound]] = True
+            rows = np.flatnonzero(left[codes.rows - codes.base])
+            groups = in_order(codes.picked(rows))
+            groups = groups._replace(order=rows[groups.order])
+            place = np.full(codes.span, -1, np.int64)
+            place[quick.present] = numbers
+            theirs = place[codes.rows[groups.order[groups.starts[:-1]]] - codes.base]
+            fresh += _lifted(reading, {**reading.params, **given(found.arrays)}, groups, theirs)
+        return self._joined(reading, fresh, count)
+
     def merged(self, like: Accumulator, other: Vectorised | Any, numbers: Array, count: int) -> Commit:
         """The same for the states of other groups, which have these numbers here."""
         if not len(other.store):
             return lambda: None
         reading = _Reading(like)
-        theirs = other.store.batches(reading.engine, np.arange(len(other.store)))
+        theirs = other.store.batches(reading.engine, np.arange(len(other.store)), reading.flat)
         return self._joined(reading, [Part(numbers[held], state) for held, state in theirs], count)
 
     def _joined(self, reading: _Reading, fresh: Sequence[Part], count: int) -> Commit:
-        after = self.store.joined(reading.engine, fresh)
+        after = self.store.joined(reading.engine, fresh, reading.flat)
         reading.check(after)
         return lambda: self.store.put(reading.engine, count, after)
 
@@ -86,7 +131,7 @@ class Vectorised:
         reading, place = _Reading(like), np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         outs: dict[str, Array] = {}
-        for numbers, state in self.store.batches(reading.engine, order):
+        for numbers, state in self.store.batches(reading.engine, order, reading.flat):
             found = reading.values(state, len(numbers))
             for name in names:
                 if name not in outs:
@@ -96,6 +141,15 @@ class Vectorised:
 
     def next_pass(self) -> None:
         raise AssertionError("a plan of one pass has no other")
+
+
+class Quick(NamedTuple):
+    """The groups of a chunk by code, with the states of those that are `sound`, of as many elements as each has."""
+
+    present: Array
+    first: Array  # rows
+    state: State
+    sound: Array
 
 
 class _Reading:
@@ -110,6 +164,36 @@ class _Reading:
         self.engine: Engine = engine_of(self.machine, 0, self.params)
         self.sizes, self.dtypes = like._now.sizes, results.output_dtypes(like)
 
+    @cached_property
+    def flat(self) -> bool:
+        """Whether states of different counts can be one batch: numbers by group, joined without reading the count."""
+        program = self.engine.program
+        if self.machine.exact or any(axes for axes in program.part_axes):
+            return False
+        if any(slot.kind.startswith("topk") or isinstance(slot.op, Custom) for slot in program.plan.slots):
+            return False
+        read = {key for call in program.combine.calls if isinstance(call, Tape) for key in call.keys}
+        counted = {m.slot for s in program.plan.slots for m in s.moves} & {COUNT.attr.name}
+        return COUNT.attr.name not in read and (not counted or not program.sums == ())
+
+    def columns(self, arrays: Mapping[str, Any], rows: int) -> tuple[tuple[str, str], ...] | None:
+        """The dtypes of columns, by their keys; None where a tensor that is read is none."""
+        first = self.plan.plan.axis[1]
+        streamed = {name for name, axes in self.plan.axes.items() if self.plan.group in axes}
+        keys = {k for tape in (self.engine.program.rows,) for k in tape.keys}
+        if any(self.plan.axes[name] != (self.plan.group, first) for name in streamed):
+            return None
+        return tuple((k, arrays[k].dtype.name) for k in sorted(streamed & keys))
+
+    def starts(self, arrays: Mapping[str, Any], rows: Array) -> dict[str, Array]:
+        """Where the anchors of groups start, by the first row of each."""
+        program = self.engine.program
+        if not program.means:
+            return {}
+        one = {k: arrays[k][rows].reshape(-1, 1) if k in self.plan.axes else arrays[k] for k in program.first_rows.keys}
+        found = program.first_rows.run(one, {})
+        return {start_name(a): x.reshape(-1) for a, x in zip(program.means, found, strict=True)}
+
     def check(self, after: Sequence[Part]) -> None:
         """Raises: RedalgError where an integer result leaves int64."""
         finals = [o.value for o in self.machine.plan.outputs]
@@ -122,8 +206,12 @@ class _Reading:
     def values(self, state: State, groups: int) -> dict[str, Array]:
         source = self.machine.wide if state.wide else self.machine
         assert source is not None
-        env = {**self.params, **state.parts, COUNT.attr.name: state.n}
-        return _finished(source.totals, source.totals.tape.run(env, self.sizes), self.dtypes, groups)
+        n = state.n if not isinstance(state.n, np.ndarray) else state.n.reshape(-1, *[1] * len(source.layout))
+        env = {**self.params, **state.parts, COUNT.attr.name: n}
+        tape = source.totals.tape
+        if isinstance(state.n, np.ndarray) and isinstance(tape, Tape):
+            tape = tape.by_item
+        return _finished(source.totals, tape.run(env, self.sizes), self.dtypes, groups)
 
     def at_once(self, stretch: Stretch) -> int:
         """Groups of this length that are lifted together, so that temporaries are bounded; 0: one is too long."""

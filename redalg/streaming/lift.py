@@ -176,6 +176,11 @@ class Engine:
         parts = self._with_aliases(dict(zip(program.arrays, arrays, strict=True)))
         return State(n, parts, {name: np.zeros(parts[name].shape, parts[name].dtype) for name in program.sums})
 
+    def state(self, n: Any, parts: dict[str, Array]) -> State:
+        """A batch with these parts, of which nothing was rounded away."""
+        low = {name: np.zeros(parts[name].shape, parts[name].dtype) for name in self.program.sums}
+        return State(n, self._with_aliases(parts), low)
+
     def _with_aliases(self, parts: dict[str, Array]) -> dict[str, Array]:
         return parts | {anchor: parts[part] for anchor, part in self.program.aliases.items()}
 

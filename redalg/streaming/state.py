@@ -21,7 +21,7 @@ from redalg.streaming.tapes.tape import Array, complex_of
 class State:
     """`parts`: anchors and slot parts by name; `low`: the compensation of each inexact sum; `wide`: extended range."""
 
-    n: int
+    n: Any  # an int; by item, where a batch has several counts
     parts: dict[str, Array]
     low: dict[str, Array] = field(default_factory=dict)
     wide: bool = False

@@ -143,14 +143,28 @@ class Tape(Runs):
 
     @cached_property
     def call(self) -> Callable[..., Any]:  # type: ignore[override]
+        return executed(self.function, self.names())
+
+    @cached_property
+    def by_item(self) -> Called:
+        """The same where numbers, the count for one, may be arrays: one for every item of a batch."""
+        numbers = {kind.__name__: _by_item(kind) for kind in (int, float, bool)}
+        return Called(executed(self.function, {**self.names(), **numbers}), self.keys, self.lengths, self.starts)
+
+    def names(self) -> dict[str, Any]:
+        """What the function calls, and the types that it calculates in."""
         names = {c.name: c.call for c in self.calls if isinstance(c, Tape)}
         names |= {c.__name__: c for c in self.calls if not isinstance(c, Tape)}
-        return executed(self.function, {**dtype_names(self.real), **names})
+        return {**dtype_names(self.real), **names}
 
     def taking(self, keys: Sequence[str]) -> Tape:
         """The same with these arguments."""
         function = replace(self.function, parameters=parameters(map(key_name, keys)))
         return replace(self, function=function, keys=tuple(keys))
+
+
+def _by_item(kind: type) -> Callable[[Any], Any]:
+    return lambda x: x if isinstance(x, np.ndarray) and x.ndim else kind(x)
 
 
 def dtype_names(real: np.dtype) -> dict[str, Any]:
