@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from redalg.adapters.collective import Collective
     from redalg.adapters.jax_op import JaxOp
+    from redalg.adapters.ranks.collective import Collective
     from redalg.adapters.torch_head import TorchHead
     from redalg.adapters.torch_op import TorchOp
     from redalg.errors import NotDecomposable
@@ -157,7 +157,7 @@ def jax_op(form: Form) -> JaxOp:
 
 
 def collective(form: Form, group: Any, options: dict[str, Any]) -> Collective:
-    from redalg.adapters.collective import collective
+    from redalg.adapters.ranks.collective import collective
 
     return collective(form, group, **options)
 

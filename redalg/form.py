@@ -30,9 +30,9 @@ from redalg.shown import Shown
 from redalg.streaming import Accumulator
 
 if TYPE_CHECKING:
-    from redalg.adapters.collective import Collective
-    from redalg.adapters.collective_links import Links
     from redalg.adapters.jax_op import JaxOp
+    from redalg.adapters.ranks.collective import Collective
+    from redalg.adapters.ranks.links import Links
     from redalg.adapters.torch_op import TorchOp
     from redalg.language.spec import Spec
     from redalg.proofs.certificate import Certificate

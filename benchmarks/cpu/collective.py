@@ -1,7 +1,7 @@
 """Merging states over ranks: gloo among processes of this machine, and what a model of links predicts beyond it.
 
 Measured: `form.collective` over gloo by 2, 3 and 4 processes, both ways, for states of several sizes. Predicted: the
-same calls by `redalg.adapters.collective_links` for 8, 64 and 1024 ranks. Writes `collective.md`.
+same calls by `redalg.adapters.ranks.links` for 8, 64 and 1024 ranks. Writes `collective.md`.
 `OPENBLAS_NUM_THREADS=1 python -m benchmarks.cpu.collective`
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 import redalg as ra
 from benchmarks.harness.processes import RECORDS, conditions
-from redalg.adapters.collective_links import GLOO, NCCL, Links
+from redalg.adapters.ranks.links import GLOO, NCCL, Links
 
 ROWS = {"attention of 1 row": 1, "attention of 64 rows": 64, "attention of 4096 rows": 4096}
 COLUMNS = 64

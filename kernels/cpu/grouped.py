@@ -134,7 +134,7 @@ class Phases:
         cell, to = self._cell(r), f"to_{r.name}"
         held = f"load_{cell}({to}, group)"
         if r.how in SUMS:
-            value = f"np.float64({r.element})" if r.kind == "f" else f"(1 if {r.element} else 0)" if r.kind == "b" else r.element
+            value = {"f": f"np.float64({r.element})", "b": f"(1 if {r.element} else 0)"}.get(r.kind, r.element)
             return [f"store_{cell}({to}, group, {held} + {value})"]
         if r.how in EXTREMA:
             return [f"store_{cell}({to}, group, {EXTREMA[r.how]}_{_suffix(self.real)}({held}, {r.element}))"]
@@ -174,7 +174,7 @@ class _Read:
     """Statements of a lift in order. `names`: what a name of the text stands for now."""
 
     def __init__(self, tape: Tape, tensors: Mapping[str, str]) -> None:
-        if tape.lengths or tape.starts or not np.dtype(tape.real).char in "fd":
+        if tape.lengths or tape.starts or np.dtype(tape.real).char not in "fd":
             raise Unsupported("positions and lengths")
         self.phases = Phases(np.dtype(tape.real))
         self.names: dict[str, str] = {}
@@ -274,7 +274,8 @@ class _Read:
         """What is made of values of groups alone."""
         stage = max((self.phases.known.get(a, 0) for a in args), default=0)
         given = iter(args)
-        arguments = [next(given) if ast.unparse(a) not in ("masked", "None") else "None" for a in e.args] if args else None
+        named = [ast.unparse(a) not in ("masked", "None") for a in e.args]
+        arguments = [next(given) if name else "None" for name in named] if args else None
         kept = [f"{k.arg}={ast.unparse(k.value)}" for k in e.keywords if k.arg not in ("out",)]
         if arguments is None:
             text = ast.unparse(e)
@@ -367,7 +368,7 @@ class GroupLift:
         if not set(tensors.values()) <= LOADED:
             raise Unsupported("a dtype")
         self.phases = _Read(tape, tensors).phases
-        if any(d == object for d in self.phases.dtypes):
+        if any(d.hasobject for d in self.phases.dtypes):
             raise Unsupported("a result")
         dtypes = {name: tensors[key] for name, key in self.phases.tensors.items()}
         self.stages = []
@@ -448,7 +449,8 @@ class GroupLift:
         env: dict[str, Any],
     ) -> None:
         cuts = _cuts(len(codes), span * len(mine))
-        known = {g: np.ascontiguousarray(np.broadcast_to(env[g], (1, span, 1))[0, :, 0], self.phases.real) for g in groups}
+        flat = {g: np.broadcast_to(env[g], (1, span, 1))[0, :, 0] for g in groups}
+        known = {g: np.ascontiguousarray(x, self.phases.real) for g, x in flat.items()}
         parts = {r.name: self.phases.start(r, (len(cuts) - 1, span)) for r in mine}
 
         def work(low: int, high: int) -> None:

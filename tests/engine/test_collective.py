@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.adapters.collective_links import GLOO, NCCL, Links
-from redalg.adapters.collective_states import hindrance, numbers, ordered
+from redalg.adapters.ranks.links import GLOO, NCCL, Links
+from redalg.adapters.ranks.states import hindrance, numbers, ordered
 from redalg.errors import RedalgError
 from redalg.streaming.machine import Machine
 from redalg.testing.sampling import arguments

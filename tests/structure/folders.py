@@ -18,7 +18,8 @@ redalg.kernels.cuda.intrinsics redalg.kernels.launch redalg.kernels.rows redalg.
 redalg.kernels.cpu.math redalg.kernels.cpu redalg.kernels.programs redalg.kernels.cpu.run redalg.kernels.pipeline
 redalg.kernels.cuda
 redalg.kernels.traffic redalg.kernels
-redalg.run redalg.form redalg.api redalg.gradients redalg.adapters redalg.torch redalg.specs redalg.testing
+redalg.run redalg.form redalg.api redalg.gradients redalg.adapters redalg.adapters.ranks redalg.torch
+redalg.specs redalg.testing
 redalg.display redalg.pictures redalg.explore redalg.data redalg.cli redalg.__main__ redalg
 """.split()
 RANK = {folder: rank for rank, folder in enumerate(ORDER)}

@@ -20,7 +20,7 @@ def on_ranks(ranks: int, work: Work) -> list[Any]:
     """``work(rank, ranks)`` in processes of their own: results (errors as their texts), None of one that died."""
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     context = get_context("forkserver")
-    context.set_forkserver_preload(["torch.distributed", "redalg.adapters.collective", "redalg.specs"])
+    context.set_forkserver_preload(["torch.distributed", "redalg.adapters.ranks.collective", "redalg.specs"])
     with tempfile.TemporaryDirectory() as folder:
         processes = [context.Process(target=_run, args=(work, r, ranks, folder)) for r in range(ranks)]
         for p in processes:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from redalg.adapters import collective
-from redalg.adapters.collective_channel import Channel
+from redalg.adapters.ranks.channel import Channel
 
 Work = Callable[["Rank"], Any]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.collective_channel import WHERE, Channel, Part, agreed, array_digest, digest, guarded
-from redalg.adapters.collective_links import GLOO, NCCL, Links
-from redalg.adapters.collective_states import Reduction, Shape, gather, hindrance, merged
 from redalg.adapters.operands import own_tensors
+from redalg.adapters.ranks.channel import WHERE, Channel, Part, agreed, array_digest, digest, guarded
+from redalg.adapters.ranks.links import GLOO, NCCL, Links
+from redalg.adapters.ranks.states import Reduction, Shape, gather, hindrance, merged
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.numeric.binding import with_readings

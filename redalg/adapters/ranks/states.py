@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.collective_channel import Channel, settle
+from redalg.adapters.ranks.channel import Channel, settle
 from redalg.graph.operators import Average, Extremum, Quantifier, Sum
 from redalg.graph.plan import Anchor, MeanAnchor, Slot, UnitAnchor
 from redalg.streaming.lift import Engine
