@@ -64,5 +64,7 @@ def error(spec: Any, found: dict[str, Any], given: dict[str, Any]) -> float:
     for name, value in found.items():
         a, b = np.asarray(value, np.float64), np.asarray(true[name], np.float64)
         assert a.shape == b.shape and np.isfinite(a).all(), name
+        if np.asarray(true[name]).dtype.kind in "iu":
+            np.testing.assert_array_equal(a, b)
         worst = max(worst, float(np.abs(a - b).max(initial=0.0) / max(1e-30, np.abs(b).max(initial=0.0))))
     return worst
