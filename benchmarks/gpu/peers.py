@@ -51,6 +51,10 @@ def column_variance(x: T) -> Results:
     return {"var": torch.var(x, 0, correction=0)}
 
 
+def column_softmax(x: T) -> Results:
+    return {"y": torch.softmax(x, 0)}
+
+
 def cross_entropy(x: T, t: T) -> Results:
     return {"loss": F.cross_entropy(x, t, reduction="none")}
 
@@ -108,6 +112,7 @@ PEERS: Mapping[str, Callable[..., Results]] = {
         var_mean,
         variance,
         column_variance,
+        column_softmax,
         cross_entropy,
         fp8_quantise,
         argmax,

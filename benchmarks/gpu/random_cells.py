@@ -29,6 +29,7 @@ OPERATIONS_OF_ROWS = (
     "argmax",
     "absmax",
     "column_variance",
+    "column_softmax",
 )
 TURNED = ("softmax", "log_softmax", "logsumexp", "layer_norm", "rms_norm", "argmax", "absmax")  # by transposed inputs
 
@@ -101,7 +102,7 @@ softmax_top8 bfloat16 8192 256
 softmax_top8 bfloat16 65536 128
 variance float16 9333 8659
 rms_norm bfloat16 273 412
-softmax bfloat16 12448 470 transposed
+column_softmax bfloat16 470 12448
 layer_norm bfloat16 331 50961
 argmax float32 1 406056
 absmax float32 329334 26

@@ -91,6 +91,12 @@ def _column_variance() -> ra.Spec:
     return ra.Spec(var=ra.mean((x - ra.mean(x, "i")) ** 2, "i"))
 
 
+def _column_softmax() -> ra.Spec:
+    x = ra.tensors("x[i,j]")
+    e = ra.exp(x - ra.max(x, "i"))
+    return ra.Spec(y=e / ra.sum(e, "i"))
+
+
 def _softmax_top() -> ra.Spec:
     x = ra.tensors("x[i,j]")
     e = ra.exp(x - ra.max(x, "j"))
@@ -125,6 +131,7 @@ def _all() -> dict[str, Operation]:
         _of_catalog("kl_divergence_of_logits"),
         _of_catalog("cosine_similarity"),
         Operation("column_variance", _column_variance, length="i"),
+        Operation("column_softmax", _column_softmax, length="i"),
         Operation("softmax_top8", _softmax_top, integers=("experts",), extra={"j_top": TOP}),
         Operation("log_relu", _log_relu("i,j")),
         Operation("log_relu_broadcast", _log_relu("j")),

@@ -99,6 +99,14 @@ class Walk:
         return next((a.pattern for a in self.arrays if a.name == name), "same")
 
 
+def turned(program: Program, walk: Walk) -> frozenset[str]:
+    """The results that a column schedule writes through shared memory: their rows lie one after another."""
+    if len(program.rows) != 1:
+        return frozenset()
+    whole = {r.key for r in program.results if {*program.rows, *program.stream} == {*r.axes}}
+    return frozenset(a.name for a in walk.arrays if a.written and a.pattern == "stream" and a.name in whole)
+
+
 def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
     """The patterns of a call. `views`: every array of the program, operands by name and results by `Result.key`.
 

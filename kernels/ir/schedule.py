@@ -186,7 +186,8 @@ class Layout:
     stride, so that it is walked as one axis. ``across``: arrays in which all columns lie side by side (CPU).
     ``coarsened``: arrays whose neighbouring rows are loaded together (column schedules). ``leader``: the array whose
     rows say where vectors begin, where they are peeled; ``unit`` then are those whose rows start as its do, and
-    ``shifted`` operands with stride 1 that start anywhere.
+    ``shifted`` operands with stride 1 that start anywhere. ``turned``: results of a column schedule whose rows lie in
+    memory one after another, unlike those of the operands.
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
@@ -195,3 +196,4 @@ class Layout:
     coarsened: frozenset[str] = field(default_factory=frozenset)
     shifted: frozenset[str] = field(default_factory=frozenset)
     leader: str | None = None
+    turned: frozenset[str] = field(default_factory=frozenset)

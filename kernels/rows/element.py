@@ -192,16 +192,21 @@ class Elements:
         return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
 
     @contextmanager
-    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+    def tiles(self, ordered: bool = False, backwards: bool = False, together: bool = False) -> Iterator[None]:
         """The loop over the tiles of a thread; inside, `first` is its first position and `stop` where its part ends.
 
         `backwards`: from the last tile to the first, where they have been walked before: caches still hold the last.
+        `together`: all threads of a block walk as many, each of which begins at `base`.
         """
         s, out = self.kernel.schedule, self.kernel.out
         self.ordered = ordered and s.threads > 1
         self.tiles_of, self.stored, self.shared = {}, set(), set()
         step = self._share()
         self.kernel.peel.begin()
+        if together:
+            with self._in_step(backwards):
+                yield
+            return
         if backwards:
             step = f"({step})" if " " in step else step
             back = f"({self.stop} - 1 - begin) // {step} * {step}"
@@ -217,6 +222,21 @@ class Elements:
             self.kernel.prefetch.turn()
             out(f"first += {step}", *self.kernel.peel.done())
         self.ordered = False
+
+    @contextmanager
+    def _in_step(self, backwards: bool) -> Iterator[None]:
+        """The loop over tiles that all threads of a block walk, whether they have elements of them or not."""
+        out, low = self.kernel.out, "low" if self.kernel.schedule.blocks_per_row > 1 else ""
+        span = self.kernel.schedule.threads * self.kernel.schedule.tile
+        if backwards:
+            last = f"({self.stop} - 1{' - low' if low else ''}) // {span} * {span}"
+            out(f"base = {f'{low} + ' if low else ''}{last}")
+        else:
+            out(f"base = {low or 'i64(0)'}")
+        with out.block(f"while base >= {low or '0'}:" if backwards else f"while base < {self.stop}:"):
+            out("first = base + t")
+            yield
+            out(f"base {'-' if backwards else '+'}= {span}")
 
     def _share(self) -> str:
         """Print where this thread's part of a row begins and ends; the text of the step to its next tile."""

@@ -23,6 +23,7 @@ from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, follows, joined, literal
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Loop
 from redalg.kernels.rows.element import DTYPE
+from redalg.kernels.rows.network import by_network
 from redalg.kernels.schedule.sampling import counted
 from redalg.source.names import local
 from redalg.source.statements import function
@@ -95,7 +96,12 @@ class Folding:
 
     def _bounds(self, fold: Fold) -> bool:
         """Whether the k largest are selected by a bound from the largest value of each thread."""
-        return isinstance(fold.op, KeyTop) and self.kernel.schedule.together and self.kernel.schedule.threads > 1
+        s = self.kernel.schedule
+        return isinstance(fold.op, KeyTop) and s.together and s.threads > 1 and not self._networked(fold)
+
+    def _networked(self, fold: Fold) -> bool:
+        """Whether sorting networks select the k largest, after the walk."""
+        return isinstance(fold.op, KeyTop) and by_network(self.kernel.schedule, fold.op.k)
 
     def _largest_of(self, fold: Fold, loop: Loop) -> str | None:
         """The maximum of the same values, which the walk computes anyway; with a NaN there is no bound to use."""
@@ -160,6 +166,8 @@ class Folding:
     def _start(self, fold: Fold) -> None:
         out, names = self.kernel.out, [local(n) for n in fold.names]
         identities = self.identities(fold)
+        if self._networked(fold):
+            return
         if self._bounds(fold):
             out(f"{names[0]} = -INF  # the largest value of this thread, NaN left out")
             return
@@ -213,6 +221,8 @@ class Folding:
                 del inner.known[node]
 
     def _add_key(self, fold: Fold, op: KeyMax | KeyTop, name: str, item: str) -> list[str]:
+        if self._networked(fold):
+            return []
         if self._found_later(fold):
             return [f"{name}_value = max_nan_f32({name}_value, {item})"]
         if isinstance(op, KeyMax):

@@ -11,6 +11,7 @@ from redalg.kernels.code.text import better, joined, literal
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Let, Loop, Param, Part, Pass, step_nodes
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.merge import Merge
+from redalg.kernels.rows.network import Network, by_network
 from redalg.kernels.rows.select import Selection
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.source.builder import Builder
@@ -50,7 +51,9 @@ class Group:
         if plain and s.cluster > 1:
             self._across_cluster(plain)
         for fold in lists:
-            if isinstance(fold.op, KeyTop):
+            if isinstance(fold.op, KeyTop) and by_network(s, fold.op.k):
+                Network(self, fold, fold.op.k, scope).print()
+            elif isinstance(fold.op, KeyTop):
                 Selection(self, fold, fold.op.k, scope).print()
             elif isinstance(fold.op, TopK):
                 self._select(fold, fold.op.k)

@@ -28,6 +28,7 @@ from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
 from redalg.kernels.rows.steps import StepPrinter
+from redalg.kernels.rows.turn import Turn
 from redalg.source.builder import Builder, said
 from redalg.source.names import axis_name, local, result_name
 from redalg.source.statements import Function, parameters, reads
@@ -60,6 +61,7 @@ class Kernel:
         self.constants: dict[str, int] = {}
         self.prefetch = Prefetch(self)
         self.peel = Peel(self)
+        self.turn = Turn(self)
         elements, folding = self.parts()
         self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)

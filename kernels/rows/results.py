@@ -168,14 +168,19 @@ class Results:
         kernel.row.hoist([*nodes, *masked], [*self.program.stream, *self.program.lengths])
         kernel.flush(kernel.row)
         kernel.comment("Results of every element.")
-        with out.block(conjunction([kernel.live])):
+        turned = kernel.turn.of(results)
+        kernel.turn.begin(turned)
+        with out.block(conjunction([None if turned else kernel.live])):
             if kernel.schedule.resident:
                 self._elements(results, nodes, names)
+                kernel.turn.write(turned, "", elements.stop)
                 return
-            with elements.tiles(backwards=bool(self.program.passes) and not kernel.schedule.prefetch):
+            again = bool(self.program.passes) and not kernel.schedule.prefetch
+            with elements.tiles(backwards=again, together=bool(turned)):
                 elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
                 kernel.prefetch.next()
                 self._elements(results, nodes, names)
+                kernel.turn.write(turned, "base", elements.stop)
 
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
         """A walk over the tile, vector by vector: read what was not read before, compute, write."""
@@ -240,8 +245,11 @@ class Results:
             kernel.flush(inner)
             if r in wide:
                 out(f"{self.access.result_names[r.name]}_part[c] = {value}")
+            elif kernel.turn.of([r]):
+                kernel.turn.keep(r, value)
             else:
-                self._store_one(r, value)
+                with out.block(conjunction([kernel.live if kernel.turn.of(results) else None])):
+                    self._store_one(r, value)
 
     def _store_one(self, r: Result, value: str) -> None:
         """One element; a result that lacks axes of the kernel is written where they are 0."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk
+from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, turned
 from redalg.kernels.ir.program import Program
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.schedule.cost_terms import Work, work_of
@@ -42,6 +43,18 @@ class Case:
     def stream(self) -> str:
         return ",".join(self.program.stream) or "the whole"
 
+    @cached_property
+    def turned(self) -> frozenset[str]:
+        """Results that a column schedule writes through shared memory."""
+        return turned(self.program, self.walk)
+
+    def turned_bytes(self, s: Schedule) -> int:
+        """Shared memory of their tables."""
+        each = 8 if self.work.double else 4
+        results = [r for r in self.program.results if s.column and r.key in self.turned]
+        entries = s.rows_per_block * (s.threads * s.tile | 1)
+        return entries * sum(8 if r.dtype.startswith(("int", "uint")) else each for r in results)
+
     @property
     def column_count(self) -> int:
         """Columns each of 32 threads holds: a power of two, so that few kernels serve many lengths."""
@@ -53,7 +66,9 @@ class Case:
 
     def widest_peeled(self) -> int:
         """Of rows that start anywhere (`Schedule.peel`): by types alone; 1 where nothing is loaded in vectors."""
-        sizes = [a.size for a in self.walk.arrays if a.pattern == "stream" and a.held]
+        along = [a for a in self.walk.arrays if a.pattern == "stream" and a.held]
+        own = {r.name for r in self.work.reads if r.by_row}
+        sizes = [a.size for a in along if any(b.name in own for b in along)]
         return VECTOR_BYTES // max(sizes) if sizes and not (self.program.columns or self.ordered) else 1
 
     @property

@@ -111,9 +111,10 @@ def _chosen(
     limit = target.multiprocessor.registers // max(32, best.block) // 8 * 8
     if best.persistent and best.split > 1:  # as many blocks as are estimated to run at once, but few values in memory
         limit = min(limit, max(LEAST_REGISTERS, limit // cost.resident_blocks // 8 * 8))
+    layout = walk.layout(best.vector, best.coarsen, best.peel, led=not best.deterministic)
     return Choice(
         best,
-        walk.layout(best.vector, best.coarsen, best.peel, led=not best.deterministic),
+        replace(layout, turned=case.turned) if best.column else layout,
         tuple(_reasons(case, best, cost, ranked, override)),
         cost.seconds,
         cost.bytes,

@@ -23,6 +23,7 @@ SECTOR = 32  # bytes memory is read in
 # Instructions of a bound: 64-bit comparisons of every element take predicates that have to be kept in registers
 # (logsumexp of 28 resident elements: 832 instructions, 544 where 7 vectors are compared; sm_90, ptxas 13).
 BOUNDS = 6.0
+TURNED = 10  # instructions per element of a result that turns in shared memory
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
 
@@ -71,7 +72,7 @@ class _Model:
         """Blocks a multiprocessor holds: registers in units of 8 a thread, threads, blocks, shared memory."""
         own, threads = self.target.multiprocessor, max(32, self.s.block)
         by = [own.registers // (-(-self.registers // 8) * 8 * threads), own.threads // threads, own.blocks]
-        shared = states_bytes(self.work, self.s) + prefetch_bytes(self.work, self.s)
+        shared = states_bytes(self.work, self.s) + prefetch_bytes(self.work, self.s) + self.case.turned_bytes(self.s)
         return max(1, min([*by, own.shared // (shared + RESERVED)]))
 
     # --- bytes -------------------------------------------------------------------------------------------------------
@@ -141,6 +142,8 @@ class _Model:
     def _run(self, name: str, size: int) -> int:
         """Bytes that lie side by side in one load of a warp."""
         s, pattern = self.s, self.case.walk.pattern(name)
+        if s.column and name in self.case.turned:
+            return size * min(32, s.threads * s.tile)
         if pattern == "stream" and self._vector(name) < s.vector:  # single elements, a vector apart
             return 32 * size // s.vector
         if pattern == "stream":
@@ -202,6 +205,7 @@ class _Model:
         )
         loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.coarsen
         joins = 0.0 if s.resident else work.instructions.per_tile / s.tile
+        bounds += TURNED * len(self.case.turned) if s.column else 0.0
         bounds += SELECTS * s.vector * len(self.shifted)
         return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.coarsen) + loop + joins
 
@@ -245,7 +249,7 @@ class _Model:
             apart = min(32.0, wanted / max(1, self._run(name, size)))
             if self.case.walk.pattern(name) == "stream":
                 apart = min(apart, self._span(size) / 128)
-            lines = max(1.0, wanted / 128, apart)
+            lines = max(1.0, wanted / 128, 1.0 if s.column and name in self.case.turned else apart)
             if name in common:
                 vector, lines = vector * s.coarsen, 1.0
             cycles += every / (32 * vector) * times * lines * (2 if name in self.shifted else 1)
@@ -285,7 +289,8 @@ class _Model:
         s, target = self.s, self.target
         rounds = self.rounds()
         held = s.tile if s.resident else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
-        in_flight = 1.0 if s.exact else self.known.memory.bounded * (0.75 if s.vector * s.coarsen == 1 else 1.0)
+        whole = s.exact or s.peel and s.resident
+        in_flight = 1.0 if whole else self.known.memory.bounded * (0.75 if s.vector * s.coarsen == 1 else 1.0)
         start = self.known.blocks.start + (self.known.blocks.cluster_start if s.cluster > 1 else 0.0)
         return rounds * (self.waits(held) * target.latency / in_flight + self.issue(held)) + self.exchange() + start
 
@@ -337,6 +342,8 @@ class _Model:
             memory *= self.known.memory.unbuffered + self.known.blocks.tail / max(1.0, self.waves()) * crowded
         if self.single:
             memory *= self.known.memory.single
+        if s.column and not s.resident:  # a tile is folded before the next one is asked for; other blocks fill the gaps
+            memory *= 1 + self.known.blocks.column / self.per_sm
         memory = max(memory * uneven, l2)
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)

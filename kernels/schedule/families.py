@@ -285,5 +285,5 @@ def _column_tiles(case: Case, coarsen: int) -> tuple[list[int], list[int]]:
     most = LARGEST_TILE if coarsen > 1 and case.work.rewalked else LARGEST_TILE * coarsen  # what is read again is held
     long = (LARGEST_TILE,) if coarsen > 1 and not case.program.keeps else ()  # one merge of states for more elements
     whole = (1,) if case.work.length == 1 else (*STREAMED, *long)
-    part = (8, 16, 32, *long) if coarsen > 1 else (8, 16)
+    part = (4, 8, 16, 32, *long) if coarsen > 1 else (4, 8, 16)
     return [n for n in whole if n * coarsen <= most], [n for n in part if n * coarsen <= most]

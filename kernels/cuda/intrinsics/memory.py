@@ -306,9 +306,13 @@ def _between(b: Any, words: list[Any], skip: Any, each: int) -> list[Any]:
         words = [b.select(far, words[k + step], words[k]) for k in range(len(words) - step)]
     if each * 8 == kind.width:
         return words[:count]
-    bits = b.zext(b.shl(b.and_(skip, I32(kind.width // 8 - 1)), I32(3)), I64)
-    pairs = [b.or_(b.zext(x, I64), b.shl(b.zext(y, I64), I64(32))) for x, y in zip(words, words[1:], strict=False)]
-    return [b.trunc(b.lshr(pair, bits), I32) for pair in pairs[:count]]
+    bits = b.shl(b.and_(skip, I32(kind.width // 8 - 1)), I32(3))
+    return [_funnel(b, x, y, bits) for x, y in list(zip(words, words[1:], strict=False))[:count]]
+
+
+def _funnel(b: Any, low: Any, high: Any, bits: Any) -> Any:
+    """The 32 bits that begin so many bits into two words."""
+    return inline(b, "shf.r.wrap.b32 $0, $1, $2, $3;", "=r,r,r,r", I32, [low, high, bits])
 
 
 def _store(name: str, shape: Shape, way: Way, value: Any = None) -> Any:

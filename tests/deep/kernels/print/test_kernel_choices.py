@@ -177,7 +177,9 @@ def test_rows_of_odd_length_are_loaded_in_whole_vectors() -> None:
     for layout in ({"align": 4}, {"pad": 1}, {"pad": 2}):
         made = chosen(program("softmax"), 4096, 4096, **layout)
         assert made.vector == 4 and made.peel
-    assert chosen(program("softmax"), 4096, 1001, deterministic=True).vector == 1  # the same order wherever a row begins
+    assert (
+        chosen(program("softmax"), 4096, 1001, deterministic=True).vector == 1
+    )  # the same order wherever a row begins
 
 
 # --- deterministic ---------------------------------------------------------------------------------------------------

@@ -1,0 +1,70 @@
+"""Results whose rows lie in memory one after another, from operands whose rows lie side by side.
+
+A column schedule reads such operands with neighbouring threads in neighbouring rows; results written in the same order
+would take a sector of memory for every element. They go through a table in shared memory instead: a line for every
+row of the block, padded to an odd length so that neither way meets a bank twice, as long as a tile of all threads. The
+threads of the block meet, write the lines out with neighbouring threads at neighbouring elements, and meet again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.kernels.code.coarsen import SIDE
+from redalg.kernels.ir.program import Result
+from redalg.kernels.ir.schedule import Schedule
+
+if TYPE_CHECKING:
+    from redalg.kernels.rows.kernel import Kernel
+
+
+def pitch(s: Schedule) -> int:
+    """Entries of a line."""
+    return s.threads * s.tile | 1
+
+
+class Turn:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.schedule = kernel, kernel.schedule
+
+    def of(self, results: list[Result]) -> list[Result]:
+        """The results that go through shared memory."""
+        return [r for r in results if r.key in self.kernel.layout.turned]
+
+    def begin(self, results: list[Result]) -> None:
+        """Before the walk that writes: tables, and the first row of the block."""
+        s, out, kernel = self.schedule, self.kernel.out, self.kernel
+        if not results:
+            return
+        kernel.comment(
+            f"Results turn in shared memory: lines of {pitch(s)} entries for the block's {s.rows_per_block} rows."
+        )
+        for r in results:
+            out(f"{self._table(r)} = cuda.shared.array({s.rows * pitch(s)}, {kernel.results._dtype(r)})")
+        out(f"block_row = {'group' if s.persistent else 'i64(cuda.blockIdx.x)'} * {s.rows_per_block}")
+
+    def _table(self, r: Result) -> str:
+        return f"{self.kernel.access.result_names[r.name]}_lines"
+
+    def keep(self, r: Result, value: str) -> None:
+        """One element of this thread's row, to its line."""
+        s = self.schedule
+        mine = f"k * {s.threads} + t" if s.threads > 1 else "k"
+        self.kernel.out(f"{self._table(r)}[r * {pitch(s)} + {mine}] = {value}")
+
+    def write(self, results: list[Result], base: str, stop: str) -> None:
+        """The lines of a tile that begins at `base`, to memory."""
+        s, out, access = self.schedule, self.kernel.out, self.kernel.access
+        if not results:
+            return
+        span = s.threads * s.tile
+        out("cuda.syncthreads()")
+        with out.block(f"for entry in range(cuda.threadIdx.x, {s.rows * span}, {s.block}):"):
+            out(f"line = entry // {span}", f"place = entry % {span}", f"to = {base} + place" if base else "to = place")
+            out(f"number = block_row + {'line' if s.coarsen == 1 else f'line * COARSEN + {SIDE}'}")
+            total = access.size(self.kernel.program.rows[0])
+            with out.block(f"if number < {total} and to < {stop}:"):
+                for r in results:
+                    row = access.offset(r.name, r.axes, self.kernel.program.rows, True)[0].partition(" * ")[2]
+                    out(access.store(r, f"number * {row} + to", [f"{self._table(r)}[line * {pitch(s)} + place]"]))
+        out("cuda.syncthreads()")
