@@ -18,6 +18,7 @@ from redalg.kernels.code.scalars import strength
 from redalg.kernels.code.text import conjunction, joined, literal
 from redalg.kernels.ir.program import First, Fold, Join, Let, Loop, Part, Pass, Program, Result, Step, step_nodes
 from redalg.kernels.rows.element import DTYPE
+from redalg.kernels.rows.merge import Merge
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.source.names import axis_name, local
 
@@ -243,12 +244,18 @@ class ColumnRows:
 
     def walk(self, p: Pass) -> None:
         kernel, out, elements = self.kernel, self.out, self.kernel.elements
+        splits = kernel.schedule.split > 1
         self._declare(p.parts)
         steps = p.update if p.update and p.absorbs else (*p.lift, *p.combine)
-        out("n = i64(0)", "base = i64(0)")
-        elements.tiles_of, elements.stored, elements.shared, elements.stop = {}, set(), set(), "length"
-        with out.block("while base < length:"):
-            out("first = base + t", "n_b = min(length - base, THREADS * TILE)", "n_new = n + n_b")
+        elements.tiles_of, elements.stored, elements.shared = {}, set(), set()
+        elements.stop = "stop" if splits else "length"
+        if splits:
+            span = kernel.schedule.threads * kernel.schedule.tile
+            out(f"chunk = (length + {kernel.schedule.split * span - 1}) // {kernel.schedule.split * span} * {span}")
+            out("low = split * chunk", "stop = min(low + chunk, length)")
+        out("n = i64(0)", f"base = {'low' if splits else 'i64(0)'}")
+        with out.block(f"while base < {elements.stop}:"):
+            out("first = base + t", f"n_b = min({elements.stop} - base, THREADS * TILE)", "n_new = n + n_b")
             elements.begun()
             self.printer.scope = kernel.row.child()
             elements.load_tile([s for s in steps if isinstance(s, Loop)])
@@ -257,19 +264,71 @@ class ColumnRows:
                 self._commit(p.parts, "_new")
             else:
                 self.printer.steps(p.lift)
-                with out.block("if n == 0:"):
-                    self._commit(p.parts, "_b")
-                with out.block("else:"):
-                    self.printer.steps(s for s in p.combine if getattr(s, "name", "") != "n_new")
-                    self._commit(p.parts, "_new")
+                self._combined(p)
             out("n = n_new", "base += THREADS * TILE")
+        if splits:
+            self._splits(p)
         out("n = length")
 
+    def _combined(self, p: Pass) -> None:
+        """The state joined with the one under the names of a tile's."""
+        with self.out.block("if n == 0:"):
+            self._commit(p.parts, "_b")
+        with self.out.block("else:"):
+            self.printer.steps(s for s in p.combine if getattr(s, "name", "") != "n_new")
+            self._commit(p.parts, "_new")
+
+    def _splits(self, p: Pass) -> None:
+        """The state of this split to scratch; the block that comes last merges all of them, in their order."""
+        kernel, out, s = self.kernel, self.out, self.kernel.schedule
+        kernel.comment(f"The state of this split to scratch, one of {s.split} of the row; the last block merges all.")
+        merge = Merge(kernel.group, p, True)
+        held = 32 * s.columns_per_thread
+        tables = {
+            part.name: kernel.group.scratch(
+                f"{local(part.name)}_parts", merge._storage(part.kind), s.split * (held if part.axes else 1)
+            )
+            for part in p.parts
+        }
+        counts = kernel.group.scratch("n_parts", "int64", s.split)
+        with out.block("if t == 0:"):
+            out(f"store_int64({counts}, row * SPLIT + split, n)")
+            for part in (x for x in p.parts if not x.axes):
+                out(f"store_{merge._storage(part.kind)}({tables[part.name]}, row * SPLIT + split, {local(part.name)})")
+        for part in (x for x in p.parts if x.axes):
+            with out.block("for m in range(COLUMNS):"):
+                at = f"(row * SPLIT + split) * {held} + t + m * THREADS"
+                out(f"store_{merge._storage(part.kind)}({tables[part.name]}, {at}, {local(part.name)}[m])")
+        merge._last(kernel.group.scratch("counter", "uint32", 1))
+        self._identities(p.parts)
+        out("n = i64(0)")
+        with out.block("for other in range(SPLIT):"):
+            out(f"n_b = load_relaxed_int64({counts}, row * SPLIT + other)", "n_new = n + n_b")
+            for part in p.parts:
+                load = f"load_relaxed_{merge._storage(part.kind)}({tables[part.name]}, {{}})"
+                if not part.axes:
+                    out(f"{local(part.name)}_b = {load.format('row * SPLIT + other')}")
+                    continue
+                self.printer.array(f"{part.name}_b", part.kind)
+                with out.block("for m in range(COLUMNS):"):
+                    at = f"(row * SPLIT + other) * {held} + t + m * THREADS"
+                    out(f"{local(part.name + '_b')}[m] = {load.format(at)}")
+            self.printer.scope = kernel.row.child()
+            with out.block("if n_b > 0:"):
+                self._combined(p)
+            out("n = n_new")
+
     def _declare(self, parts: Iterable[Part]) -> None:
+        parts = tuple(parts)
+        for part in parts:
+            if part.axes:
+                self.printer.array(part.name, part.kind)
+        self._identities(parts)
+
+    def _identities(self, parts: Iterable[Part]) -> None:
         for part in parts:
             value = literal(part.identity, part.kind, self.kernel.real)
             if part.axes:
-                self.printer.array(part.name, part.kind)
                 with self.out.block("for m in range(COLUMNS):"):
                     self.out(f"{local(part.name)}[m] = {value}")
             else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import View, Walk, walk_of
 from redalg.kernels.ir.program import Module, Program, result_key
 from redalg.kernels.launch.driver import Geometry
@@ -15,6 +17,9 @@ from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.lower.packed_keys import packed
 from redalg.kernels.rows.kernel import emit
 from redalg.kernels.schedule.choose import Choice, choose
+
+WORTH_TELLING = 3  # times what memory takes
+LONG = 1e-3  # seconds from which on more than that is warned of
 
 
 @dataclass
@@ -67,7 +72,26 @@ def scheduled(draft: RowsDraft) -> None:
     assert draft.walk is not None
     call = draft.call
     choice = choose(draft.program, draft.sizes, draft.walk, call.target, call.deterministic, call.schedule)
-    draft.choice = replace(choice, reasons=choice.reasons + draft.remarks) if draft.remarks else choice
+    lost = _lost(draft, choice)
+    remarks = (*draft.remarks, *([lost] if lost else []))
+    draft.choice = replace(choice, reasons=choice.reasons + remarks) if remarks else choice
+
+
+def _lost(draft: RowsDraft, choice: Choice) -> str:
+    """What a kernel loses that adds elements one by one to a state of arrays; and a warning where that is much."""
+    target, columns = draft.call.target, draft.program.columns
+    factor = choice.seconds / (choice.bytes / target.reachable + target.launch)
+    if not columns or factor < WORTH_TELLING:
+        return ""
+    axes = ", ".join(columns)
+    why = f"the state holds arrays along {axes}, to which a warp adds one element after another"
+    times = f"{factor:.0f} times as long as reading and writing take"
+    if choice.seconds >= LONG:
+        what = f"{draft.program.name} on {target.name}: {choice.seconds * 1e3:.1f} ms, {times}"
+        fix = "a product of matrices (torch.matmul, cuBLAS), where the spec is one"
+        text = str(RedalgError(what, "form.compile", why, fix)).replace("refused: ", "slow: ", 1)
+        warnings.warn(text, UserWarning, stacklevel=2)
+    return f"{why}: predicted to take {times}."
 
 
 def packed_keys(draft: RowsDraft) -> None:

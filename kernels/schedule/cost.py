@@ -280,7 +280,7 @@ class _Model:
         if s.cluster > 1:
             seconds += waits.cluster_barrier * cycle
         if s.split > 1:
-            per_thread = -(-s.split // s.threads)
+            per_thread = s.split if self.case.program.columns else -(-s.split // s.threads)
             seconds += waits.atomic + per_thread * (self.target.latency + 2 * work.instructions.merge * cycle)
         return seconds
 

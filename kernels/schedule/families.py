@@ -89,6 +89,10 @@ def _by_columns(case: Case, deterministic: bool) -> Iterator[Schedule]:
     for rows in (4,) if deterministic else (4, 8, 2, 1):
         for tile in (1, 2, 4):
             yield Schedule(32, rows, 1, tile, columns_per_thread=case.column_count)
+    if not deterministic:
+        for tile in (1, 2, 4):
+            for count in split_counts(case, 1, 32 * tile, False):
+                yield Schedule(32, 1, 1, tile, columns_per_thread=case.column_count, split=count)
 
 
 def _rows(case: Case, threads: int, deterministic: bool) -> list[int]:

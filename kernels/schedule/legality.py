@@ -123,7 +123,7 @@ def _even(case: Case, s: Schedule) -> bool:
 
 def _one_warp(s: Schedule) -> bool:
     """Whether a warp walks a row, as it has to where it shares out columns."""
-    return s.threads == 32 and not (s.resident or s.column or s.blocks_per_row > 1 or s.vector > 1 or s.exact)
+    return s.threads == 32 and not (s.resident or s.column or s.cluster > 1 or s.vector > 1 or s.exact or s.peel)
 
 
 def _peeled(case: Case, s: Schedule) -> str:
@@ -369,6 +369,12 @@ SHARING = (
             f"the state holds arrays along {','.join(case.program.columns)}: a warp walks the row and shares them out"
         ),
         'schedule="warp"',
+    ),
+    Law(
+        "splits of columns have one warp, and no lists",
+        lambda case, s: case.program.columns and s.split > 1 and (s.rows > 1 or _longest(case)),
+        "a split of a row whose state holds arrays is walked by a block of one warp; lists are not merged there",
+        "rows=1, or split=1",
     ),
     Law(
         "a warp holds all columns",
