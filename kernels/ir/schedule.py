@@ -130,6 +130,14 @@ class Schedule:
         return f"Schedule({', '.join(shown)})"
 
 
+NETWORKED = 16  # entries of the longest list that sorting networks keep: two of them are held in registers at once
+
+
+def by_network(s: Schedule, k: int) -> bool:
+    """Whether the k largest are found by sorting networks: by threads of a warp, from a row that they hold."""
+    return s.together and 1 < s.threads <= 32 and k <= NETWORKED and s.tile * s.threads >= k
+
+
 _SHOWN = ("threads", "rows", "vector", "tile")
 RENAMED = {  # deprecated words of ``schedule=`` and fields of a `Schedule`, until 0.2
     "optimistic": "frozen_max",

@@ -300,7 +300,7 @@ class ColumnRows:
                 at = f"(row * SPLIT + split) * {held} + t + m * THREADS"
                 out(f"store_{merge._storage(part.kind)}({tables[part.name]}, {at}, {local(part.name)}[m])")
         merge._last(kernel.group.scratch("counter", "uint32", 1))
-        self._identities(p.parts)
+        self._declare(p.parts, anew=False)
         out("n = i64(0)")
         with out.block("for other in range(SPLIT):"):
             out(f"n_b = load_relaxed_int64({counts}, row * SPLIT + other)", "n_new = n + n_b")
@@ -318,17 +318,13 @@ class ColumnRows:
                 self._combined(p)
             out("n = n_new")
 
-    def _declare(self, parts: Iterable[Part]) -> None:
-        parts = tuple(parts)
-        for part in parts:
-            if part.axes:
-                self.printer.array(part.name, part.kind)
-        self._identities(parts)
-
-    def _identities(self, parts: Iterable[Part]) -> None:
+    def _declare(self, parts: Iterable[Part], anew: bool = True) -> None:
+        """The state of no element; `anew`: with room for arrays."""
         for part in parts:
             value = literal(part.identity, part.kind, self.kernel.real)
             if part.axes:
+                if anew:
+                    self.printer.array(part.name, part.kind)
                 with self.out.block("for m in range(COLUMNS):"):
                     self.out(f"{local(part.name)}[m] = {value}")
             else:

@@ -192,21 +192,16 @@ class Elements:
         return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
 
     @contextmanager
-    def tiles(self, ordered: bool = False, backwards: bool = False, together: bool = False) -> Iterator[None]:
+    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
         """The loop over the tiles of a thread; inside, `first` is its first position and `stop` where its part ends.
 
         `backwards`: from the last tile to the first, where they have been walked before: caches still hold the last.
-        `together`: all threads of a block walk as many, each of which begins at `base`.
         """
         s, out = self.kernel.schedule, self.kernel.out
         self.ordered = ordered and s.threads > 1
         self.tiles_of, self.stored, self.shared = {}, set(), set()
         step = self._share()
         self.kernel.peel.begin()
-        if together:
-            with self._in_step(backwards):
-                yield
-            return
         if backwards:
             step = f"({step})" if " " in step else step
             back = f"({self.stop} - 1 - begin) // {step} * {step}"
@@ -224,8 +219,11 @@ class Elements:
         self.ordered = False
 
     @contextmanager
-    def _in_step(self, backwards: bool) -> Iterator[None]:
-        """The loop over tiles that all threads of a block walk, whether they have elements of them or not."""
+    def in_step(self, backwards: bool) -> Iterator[None]:
+        """The loop over tiles that all threads of a block walk, whether they have elements of them or not; inside, a
+        tile of all of them begins at `base`."""
+        self.tiles_of, self.stored, self.shared = {}, set(), set()
+        self._share()
         out, low = self.kernel.out, "low" if self.kernel.schedule.blocks_per_row > 1 else ""
         span = self.kernel.schedule.threads * self.kernel.schedule.tile
         if backwards:

@@ -22,8 +22,8 @@ from redalg.graph.operators import (
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, follows, joined, literal
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Loop
+from redalg.kernels.ir.schedule import by_network
 from redalg.kernels.rows.element import DTYPE
-from redalg.kernels.rows.network import by_network
 from redalg.kernels.schedule.sampling import counted
 from redalg.source.names import local
 from redalg.source.statements import function

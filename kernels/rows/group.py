@@ -9,9 +9,10 @@ from redalg.graph.operators import Custom, NumberExtremum, Position, TopK, UserM
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, joined, literal
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Let, Loop, Param, Part, Pass, step_nodes
+from redalg.kernels.ir.schedule import by_network
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.merge import Merge
-from redalg.kernels.rows.network import Network, by_network
+from redalg.kernels.rows.network import Network
 from redalg.kernels.rows.select import Selection
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.source.builder import Builder

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.program import Fold
-from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.rows.access import tensor_leaves
 from redalg.kernels.rows.element import shared_row
 from redalg.source.names import local
@@ -22,13 +21,6 @@ from redalg.source.statements import function
 if TYPE_CHECKING:
     from redalg.kernels.code.scalars import Scalars
     from redalg.kernels.rows.group import Group
-
-LONGEST = 16  # of lists: two of them are held in registers at once
-
-
-def by_network(s: Schedule, k: int) -> bool:
-    """Whether the k largest are found by networks: by the threads of a warp, from lists they hold in registers."""
-    return s.together and 1 < s.threads <= 32 and k <= LONGEST and s.tile * s.threads >= k
 
 
 def comparisons(n: int) -> Iterator[tuple[int, int]]:

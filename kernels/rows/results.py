@@ -176,7 +176,7 @@ class Results:
                 kernel.turn.write(turned, "", elements.stop)
                 return
             again = bool(self.program.passes) and not kernel.schedule.prefetch
-            with elements.tiles(backwards=again, together=bool(turned)):
+            with elements.in_step(again) if turned else elements.tiles(backwards=again):
                 elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
                 kernel.prefetch.next()
                 self._elements(results, nodes, names)

@@ -51,7 +51,7 @@ class Blocks(NamedTuple):
     cluster_start: float  # seconds more until all blocks of a cluster run, and until the last may leave
     reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
     alone: float  # more time for a resident row where one block is alone on a multiprocessor
-    column: float  # more time for columns that are walked where one block is alone on a multiprocessor
+    column: float  # more time for columns that are walked where 256 threads are alone on a multiprocessor
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
 
@@ -105,7 +105,7 @@ H200 = Calibration(
         reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
         alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
         # Variance of 300 columns of 100003 float32 takes 62 us by one block of 256 a processor, a copy 28 (2026-11-24).
-        column=0.9,
+        column=1.2,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more
     ),

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from redalg.graph.operators import TopK
+from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, turned
-from redalg.kernels.ir.program import Program
+from redalg.kernels.ir.program import Loop, Program
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.schedule.cost_terms import Work, work_of
 from redalg.kernels.schedule.target import Target
@@ -42,6 +44,14 @@ class Case:
     @property
     def stream(self) -> str:
         return ",".join(self.program.stream) or "the whole"
+
+    @cached_property
+    def keyed(self) -> bool:
+        """Whether the largest elements are selected as keys: they are float32, as whatever they are computed from."""
+        kinds = program_kinds(self.program).names
+        loops = [s for p in self.program.passes for s in p.lift if isinstance(s, Loop)]
+        tops = [f for loop in loops for f in loop.folds if isinstance(f.op, TopK)]
+        return self.program.real == "float32" and all(kinds[f.names[0].removesuffix("_b")] == "f" for f in tops)
 
     @cached_property
     def turned(self) -> frozenset[str]:

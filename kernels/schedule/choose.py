@@ -133,6 +133,7 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
     least = min(e.seconds for _, e in found)
     close, rewalked = least * CLOSE, judged.work.walks > 1
     cache = calibration_of(judged.target.name).first_level.kept * judged.target.multiprocessor.shared
+    common = any(r.held and not r.by_row for r in judged.work.reads)
     near = judged.work.length * judged.work.reread_bytes <= cache
 
     def place(pair: tuple[Schedule, Estimate]) -> tuple[float, float, float]:
@@ -140,7 +141,8 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
         far = 0.0
         if seconds < close:
             far = unusual(s) + _slim(judged, s) + _long(judged, s) + _narrow(judged, s)
-            far += (0.5 if near and s.blocks_per_row == 1 else 1.5) * (rewalked and not s.resident)
+            again = near and s.blocks_per_row == 1 and not (s.peel and common)
+            far += (0.5 if again else 1.5) * (rewalked and not s.resident)
         return max(close, seconds), far, seconds if s.coarsen > 1 else 0.0
 
     found.sort(key=place)

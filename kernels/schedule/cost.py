@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, hypot, log2
 
-from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.ir.schedule import Schedule, by_network
 from redalg.kernels.schedule.calibration import calibration_of
-from redalg.kernels.schedule.case import MOST_REGISTERS, Case, prefetch_bytes, registers, states_bytes
+from redalg.kernels.schedule.case import MOST_REGISTERS, Case, power, prefetch_bytes, registers, states_bytes
 from redalg.kernels.schedule.cost_terms import Reading
 from redalg.kernels.schedule.target import RESERVED
 
@@ -23,6 +23,7 @@ SECTOR = 32  # bytes memory is read in
 # Instructions of a bound: 64-bit comparisons of every element take predicates that have to be kept in registers
 # (logsumexp of 28 resident elements: 832 instructions, 544 where 7 vectors are compared; sm_90, ptxas 13).
 BOUNDS = 6.0
+EXCHANGE = 6  # instructions that put two keys of 64 bits in order
 TURNED = 10  # instructions per element of a result that turns in shared memory
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
@@ -155,6 +156,11 @@ class _Model:
         return 32 * size if pattern == "same" else size
 
     @property
+    def live(self) -> float:
+        """Blocks on a multiprocessor, where there are not more of them than fit."""
+        return max(1.0, min(self.per_sm, self.blocks / self.target.multiprocessors))
+
+    @property
     def single(self) -> bool:
         """Whether rows are read element by element, each behind a bound."""
         along = [a for a in self.case.walk.arrays if a.pattern == "stream"]
@@ -199,6 +205,7 @@ class _Model:
         formula = work.instructions.lifted if s.resident else work.instructions.folded
         if work.double:
             formula /= min(1.0, 2 * self.target.double)
+        formula += self.network()[0]
         accesses = sum(1 if s.resident else r.times for r in work.reads if r.held) + len(work.writes)
         bounds = (
             0.0 if s.exact else (BOUNDS if s.vector * s.coarsen == 1 else 1.5) * self.walks * (len(work.reads) and 1)
@@ -208,6 +215,16 @@ class _Model:
         bounds += TURNED * len(self.case.turned) if s.column else 0.0
         bounds += SELECTS * s.vector * len(self.shifted)
         return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.coarsen) + loop + joins
+
+    def network(self) -> tuple[float, float]:
+        """Instructions of sorting networks: for an element, and for an exchange of lists between two threads."""
+        longest = max((part.top or 0 for p in self.case.program.passes for part in p.parts), default=0)
+        if not (longest and self.case.keyed and by_network(self.s, longest)):
+            return 0.0, 0.0
+        n = power(longest)
+        rounds = log2(n)
+        sort, keep = EXCHANGE * n / 4 * rounds * (rounds + 1), 4 * n + EXCHANGE * n / 2 * rounds
+        return (sort + keep) / n, 2 * n + keep
 
     def padded(self) -> float:
         """How many elements' worth of instructions a row takes: tiles are walked whole."""
@@ -224,6 +241,7 @@ class _Model:
         work, s = self.work, self.s
         steps = log2(s.threads)
         once = 40 + work.instructions.merge / 2
+        once += self.network()[1] * steps
         if s.resident:
             return once + work.reductions * (6 * steps + (20 if s.threads > 32 else 0))
         merge = work.instructions.merge
@@ -292,7 +310,19 @@ class _Model:
         whole = s.exact or s.peel and s.resident
         in_flight = 1.0 if whole else self.known.memory.bounded * (0.75 if s.vector * s.coarsen == 1 else 1.0)
         start = self.known.blocks.start + (self.known.blocks.cluster_start if s.cluster > 1 else 0.0)
-        return rounds * (self.waits(held) * target.latency / in_flight + self.issue(held)) + self.exchange() + start
+        waits = rounds * self.waits(held) / in_flight + self.common_waits()
+        return waits * target.latency + rounds * self.issue(held) + self.exchange() + start
+
+    def common_waits(self) -> float:
+        """How often a thread waits for what all rows share, which results are written after, where rows start anywhere:
+        no load passes a store."""
+        common = sum(1 for r in self.work.reads if r.held and not r.by_row)
+        if not (common and self.shifted and self.work.writes):
+            return 0.0
+        s = self.s
+        groups = s.tile // s.vector // s.asked(common)
+        # LayerNorm of 331 rows of 50961 bfloat16: 56 us by blocks that walk rows twice, 44 by clusters that hold them.
+        return groups * (1.0 if s.resident else 2 * self.rounds() / self.work.walks)
 
     def issue(self, held: int) -> float:
         """Seconds until so many elements of every thread of a block have been computed."""
@@ -310,7 +340,11 @@ class _Model:
         s, target = self.s, self.target
         common = sum(1 for r in self.work.reads if r.held and not r.by_row)
         waits = (s.prefetch_distance == 0) + (s.tiles * s.tile // s.vector // s.asked(common) if common else 0)
-        return s.tiles * self.issue(s.tile) + waits * target.latency + self.exchange()
+        waits *= 1 + bool(self.shifted)
+        # Fewer than 16 warps do not keep a multiprocessor busy: softmax of 5000 rows of 50257 bfloat16 takes 415 us
+        # by blocks of 256 threads, 308 by 512.
+        idle = max(1.0, 512 / (s.block * self.per_sm)) ** 0.5
+        return idle * s.tiles * self.issue(s.tile) + waits * target.latency + self.exchange()
 
     def prefetched(self) -> tuple[float, float]:
         """Seconds that prefetched rows take to move, and to be computed one after another."""
@@ -343,7 +377,7 @@ class _Model:
         if self.single:
             memory *= self.known.memory.single
         if s.column and not s.resident:  # a tile is folded before the next one is asked for; other blocks fill the gaps
-            memory *= 1 + self.known.blocks.column / self.per_sm
+            memory *= 1 + self.known.blocks.column / max(1.0, self.live * s.block / 256)
         memory = max(memory * uneven, l2)
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)

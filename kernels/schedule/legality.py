@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import VECTOR_BYTES, Placed, prefetched_arrays
-from redalg.kernels.ir.schedule import COPIED, MOST_DISTANCE, Schedule
+from redalg.kernels.ir.schedule import COPIED, MOST_DISTANCE, Schedule, by_network
 from redalg.kernels.schedule.case import Case, exact, power, prefetch_bytes, states_bytes
 
 COPIES = (8, 0)  # the compute capability from which on there are asynchronous copies (PTX ISA 9.0, "cp.async")
@@ -63,6 +63,11 @@ def _waits(case: Case, s: Schedule) -> bool:
 def _longest(case: Case) -> int:
     """Entries of the longest list of largest elements."""
     return max((part.top or 0 for p in case.program.passes for part in p.parts), default=0)
+
+
+def _by_network(case: Case, s: Schedule) -> bool:
+    """Whether sorting networks select the largest (`redalg.kernels.rows.network`), which needs no bound."""
+    return case.keyed and by_network(s, _longest(case))
 
 
 def _neighbours(case: Case, s: Schedule) -> bool:
@@ -312,7 +317,7 @@ ORDER = (
     ),
     Law(
         "threads bound the largest",
-        lambda case, s: s.resident and 1 < s.threads < _longest(case),
+        lambda case, s: s.resident and 1 < s.threads < _longest(case) and not _by_network(case, s),
         lambda case, s: f"{s.threads} threads give no bound for the {_longest(case)} largest",
         lambda case, s: f"threads={power(2 * _longest(case) - 1)} or 1",
     ),
