@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters import collective
+from redalg.adapters.ranks import collective
 from redalg.adapters.ranks.channel import Channel
 
 Work = Callable[["Rank"], Any]
