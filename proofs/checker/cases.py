@@ -103,6 +103,8 @@ class Cases:
     def _factor(self, p: Poly, divisor: Poly) -> bool:
         """Whether the divisor is p up to a factor that is no sum, or vanishes with a factor of p."""
         n = self.normal
+        if not p or not divisor:
+            return False  # that 0 is 0 says nothing
         _, own, mine = n.primitive(p, True)
         _, m, theirs = n.primitive(divisor, True)
         there = {g for g, e in m if e > 0}

@@ -66,7 +66,7 @@ class Proof:
         self.named, self.classes = self._foreign(), self._classes()
         roots = [self._canonical(self._filled(n)) for n in c.smooth]
         self.values = [self.t.reduce("sum", tuple(sorted(r.axes)), r) if r.axes else r for r in roots]
-        self.given, self.plain = self._given(), Judge(self._about({}))
+        self.given, self.plain = self._given(), Judge(self.about({}))
 
     def findings(self) -> Iterator[Finding]:
         yield from map(self._decided, self.obligations())
@@ -92,10 +92,10 @@ class Proof:
         general = replace(o, left=self._general(o.left), right=self._general(o.right))
         if self.plain.proves(replace(general, equality="exact", given=())):
             return Finding(o, "proved")
-        obstacle = Judge(self._about({o.subject: self.t.add(general.right, *self.values)})).obstacle(general)
+        obstacle = Judge(self.about({o.subject: self.t.add(general.right, *self.values)})).obstacle(general)
         if not obstacle:
             return Finding(o, "proved")
-        status, detail = falsify(o, self._about({o.subject: self.t.add(o.right, *self.values)}), POINTS)
+        status, detail = falsify(o, self.about({o.subject: self.t.add(o.right, *self.values)}), POINTS)
         return Finding(o, status, detail if status == "refuted" else obstacle)
 
     def _filled(self, name: str) -> Term:
@@ -103,7 +103,7 @@ class Proof:
         root, empty = self.c.spec[name], self.c.document.empty
         return self.t("where", self.rows.masked(root), empty[name], root) if name in empty else root
 
-    def _about(self, spec: dict[str, Term]) -> Document:
+    def about(self, spec: dict[str, Term]) -> Document:
         return Document(self.t, (), spec, {}, (), ())
 
     def _given(self) -> tuple[Term, ...]:
