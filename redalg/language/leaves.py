@@ -22,7 +22,7 @@ oo = inf = sympy.oo
 nan = sympy.nan
 DOMAINS = ("positive", "nonnegative", "integer", "bool", "complex")
 _ARGUMENTS = frozenset(  # keywords of the calls that take tensors
-    "out stream start exact deterministic nulls by wrt given cotangents tangents target".split()
+    "out stream start exact deterministic nulls id by wrt given cotangents tangents target".split()
 )
 
 

@@ -14,7 +14,7 @@ from redalg.graph.plan import given
 from redalg.numeric.binding import Bound
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
 from redalg.numeric.integers import LARGEST
-from redalg.streaming import checks, promote, results
+from redalg.streaming import checks, ids, promote, results
 from redalg.streaming import nulls as null
 from redalg.streaming.few import Asked
 from redalg.streaming.lift import Engine, Stretch, engine_of
@@ -43,6 +43,9 @@ class Accumulator:
     `nulls`: what becomes of missing elements (pandas' NA and, in its float columns, NaN; nulls of Polars and Arrow;
     masked arrays). "propagate" takes chunks as NumPy reads them (floats have NaN for a null; what has no number for it
     is refused), "skip" leaves out an element of the stream where any tensor is null, "error" refuses the chunk.
+
+    `id`: a name for the part, a text or a whole number. An accumulator holds the names of all parts that were merged
+    into it (consecutive numbers as one); two that share one are refused, and so are named elements beside unnamed ones.
 
     No element is kept, the size of the state does not depend on how many were seen, temporaries are bounded, and
     `update` and `merge` complete or leave everything as it was. Sums carry what rounding took away (in `nbytes`, not
@@ -88,6 +91,7 @@ class Accumulator:
         start: int | None = None,
         deterministic: bool = False,
         nulls: str = "propagate",
+        id: str | int | None = None,
     ) -> None:
         self.form = form
         self._ready()
@@ -97,7 +101,8 @@ class Accumulator:
         pieces: Pieces = Tree() if deterministic else Single()
         policy = null.checked(self._layout, nulls, span.placed, checks.CREATE)
         origin = checks.origin_of(self._bound)
-        self._now = Snapshot(span, sizes, bool(deterministic), pieces, origin=origin, nulls=policy)
+        names = ids.named(id, checks.CREATE)
+        self._now = Snapshot(span, sizes, bool(deterministic), pieces, origin=origin, nulls=policy, ids=names)
 
     def _ready(self) -> None:
         """What is computed from the rest, and neither pickled nor shared."""
@@ -213,6 +218,7 @@ class Accumulator:
                 pieces = one.joined(engine, two, mine.span, theirs.span)
         origin, noted = mine.origin or theirs.origin, promote.farthest(mine.beyond, theirs.beyond)
         after = replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin, beyond=noted)
+        after = replace(after, ids=ids.joined(mine.ids, theirs.ids))
         self._now = self._readable(after)
         return self
 
@@ -258,10 +264,10 @@ class Accumulator:
         twin._ready()
         return twin
 
-    def next_pass(self, start: int | None = None) -> None:
+    def next_pass(self, start: int | None = None, id: str | int | None = None) -> None:
         """Go on to the next pass of a plan: keep what it needs of this one, and start reading the stream again.
 
-        `start` places the accumulator anew, so that copies can share the second reading.
+        `start` places the accumulator anew and `id` names it, so that copies can share the second reading.
 
         >>> import redalg as ra
         >>> deviation = ra.parse("u = mean[j](x[j]); return y = mean[j](abs(x[j] - u))")
@@ -281,6 +287,7 @@ class Accumulator:
             expected=now.expected or self.count,
             span=Span.at(placed),
             pieces=now.pieces.cleared(),
+            ids=ids.named(id, "Accumulator.next_pass"),
         )
 
     # --- results -------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from redalg.errors import RedalgError
 from redalg.graph.node import Decl
 from redalg.numeric.array_origin import Origin
 from redalg.numeric.binding import Bound, bind_arrays, with_readings
-from redalg.streaming import promote
+from redalg.streaming import ids, promote
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
 
@@ -150,6 +150,7 @@ def mergeable(a: Accumulator, b: Accumulator) -> None:
     if x.nulls != y.nulls:
         why = f"it has nulls={y.nulls!r} and the other nulls={x.nulls!r}: their elements are not the same"
         raise RedalgError("this accumulator", MERGE, why, "make both with the same nulls=")
+    _same_ids(x, y)
     if x.number != y.number:
         why = f"it is in pass {y.number + 1}, and the other in pass {x.number + 1}"
         raise RedalgError("this accumulator", MERGE, why, "call next_pass on both at the same point")
@@ -163,6 +164,16 @@ def mergeable(a: Accumulator, b: Accumulator) -> None:
     if x.dtypes is not None and y.dtypes is not None:
         for now, other in ((x, y.dtypes), (y, x.dtypes)):
             _may_follow(now, other, MERGE)
+
+
+def _same_ids(x: Snapshot, y: Snapshot) -> None:
+    again = ids.shared(x.ids, y.ids)
+    if again is not None:
+        why = f"the part {again!r} is in both"
+        raise RedalgError("this accumulator", MERGE, why, "merge each part once, and name parts differently")
+    if bool(x.ids) != bool(y.ids) and not x.pieces.empty and not y.pieces.empty:
+        why = f"{'it' if x.ids else 'the other'} has elements without a name, which could be counted twice"
+        raise RedalgError("this accumulator", MERGE, why, "give id= to every part or to none")
 
 
 def _same_arrays(what: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], fix: str) -> None:
