@@ -198,6 +198,12 @@ def estimator(form: Form, columns: dict[str, Any]) -> Any:
     return estimator(form, columns)
 
 
+def over_dask(form: Form, given: tuple[Any, ...], options: dict[str, Any], named: dict[str, Any]) -> Any:
+    from redalg.adapters.dask import over_dask
+
+    return over_dask(form, given, options, named)
+
+
 def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:
     from redalg.adapters.torch_op import torch_op
 

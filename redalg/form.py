@@ -217,11 +217,17 @@ class Form(Shown):
     # --- uses ---
 
     def accumulator(
-        self, start: int | None = None, deterministic: bool = False, nulls: str = "propagate", **bound: Any
+        self,
+        start: int | None = None,
+        deterministic: bool = False,
+        nulls: str = "propagate",
+        id: str | int | None = None,
+        **bound: Any,
     ) -> Accumulator:
         """An empty streaming state; tensors without the axis are bound here. `start` places it in the whole stream.
 
-        `nulls` ("propagate", "skip", "error"): what becomes of missing elements; see `redalg.streaming.Accumulator`.
+        `nulls` ("propagate", "skip", "error"): what becomes of missing elements; `id`: the name of a part that may come
+        twice, which is refused then; see `redalg.streaming.Accumulator`.
 
         >>> import redalg as ra
         >>> scaled = ra.derive_incremental(ra.parse("return y = sum[j](w[i] * x[j])"))
@@ -230,7 +236,7 @@ class Form(Shown):
         >>> acc.result()
         array([ 3., 30.])
         """
-        return Accumulator(self, bound, start=start, deterministic=deterministic, nulls=nulls)
+        return Accumulator(self, bound, start=start, deterministic=deterministic, nulls=nulls, id=id)
 
     def from_bytes(self, blob: bytes) -> Accumulator:
         """The accumulator that `Accumulator.to_bytes` saved, of this form.
@@ -433,6 +439,32 @@ class Form(Shown):
         >>> merge(Q=queries, K=keys_of_this_rank, V=values_of_this_rank)                        # doctest: +SKIP
         """
         return _hooks.collective(self, group, {"way": way, "deterministic": deterministic, "links": links})
+
+    def dask(
+        self,
+        *given: Any,
+        deterministic: bool = False,
+        nulls: str = "propagate",
+        split_every: int = 8,
+        reread: bool = False,
+        **named: Any,
+    ) -> Any:
+        """What a run gives, as lazy Dask arrays: ``form.dask(x=array)``, ``form.dask(frame, x="price", w="volume")``.
+
+        Each block gives a state, and `split_every` neighbours are merged at a time; outputs that keep the axis, and
+        further passes, read the blocks once more. With ``reread=True`` they are made anew for that, so that none waits
+        in memory. Blocks along axes that nothing reduces are independent. Tensors without the axis may be NumPy's.
+
+        Raises: RedalgError without Dask, for arrays and blocks that do not fit, and for forms that read positions
+        where the lengths of blocks are not known.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return y = mean[j](x[j])"))
+        >>> form.dask(x=dask.array.arange(10, chunks=3)).compute()                              # doctest: +SKIP
+        array(4.5)
+        """
+        options = {"deterministic": deterministic, "nulls": nulls, "split_every": split_every, "reread": reread}
+        return _hooks.over_dask(self, given, options, named)
 
     def _best_target(self) -> str:
         """A GPU if one can be used, else generated code for the CPU; NumPy for complex numbers."""
