@@ -20,7 +20,7 @@ from tests.support.places import ROOT
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOREIGN = ("# RedFuser", "# FlexAttention", "# Triton", "# Beam")
-MODULES = {"arrow": "pyarrow", "beam": "apache_beam", "dask": "dask.dataframe"}  # of pages of engines that are not called like them
+MODULES = {"arrow": "pyarrow", "beam": "apache_beam", "dask": "dask.dataframe"}  # of pages not called like them
 NEEDS = {"torch.md": "torch"} | {
     page.name: MODULES.get(page.stem, page.stem) for page in (ROOT / "docs" / "engines").glob("*.md")
 }  # what the examples of a page run with
