@@ -30,7 +30,7 @@ from redalg.kernels.gemm.passes import GemmDraft, Joined
 from redalg.kernels.gemm.plan import First, result_dtypes
 from redalg.kernels.ir.layouts import View, Walk
 from redalg.kernels.ir.program import Program
-from redalg.kernels.ir.schedule import FAMILIES, MMA, current
+from redalg.kernels.ir.schedule import FAMILIES, MMA, TENSOR, current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
@@ -68,11 +68,24 @@ WHERE = "redalg.kernels.pipeline"
 
 
 def _prepared(draft: GemmDraft) -> None:
-    """ROWS over what prepares operands."""
+    """ROWS over what prepares operands, or GEMM over what ends in a product itself (a chain)."""
     assert draft.product is not None
     draft.before = tuple(
-        run_passes(ROWS, _row_draft(draft, first), draft.dump).planned for first in draft.product.firsts
+        _product_before(draft, first)
+        if first.product
+        else run_passes(ROWS, _row_draft(draft, first), draft.dump).planned
+        for first in draft.product.firsts
     )
+
+
+def _product_before(draft: GemmDraft, first: First) -> Planned:
+    """The kernel of a product that another one reads. Raises: Outside."""
+    schedule = TENSOR if draft.insisted else None
+    call = replace(draft.call, form=first.form, dtypes=first.dtypes, schedule=schedule, launches=None)
+    program = result_dtypes(program_of(first.form, first.dtypes, TILE_PROGRAM), first.results)
+    made: GemmDraft = run_passes(GEMM, GemmDraft(call, program, draft.sizes, dump=draft.dump, part=True), draft.dump)
+    assert made.planned is not None
+    return replace(made.planned, results=first.views)
 
 
 def _joined(draft: GemmDraft) -> None:
@@ -83,9 +96,10 @@ def _joined(draft: GemmDraft) -> None:
     if not draft.before or launches == 2:
         return
     try:
-        if len(draft.before) > 1:
-            raise Outside("both operands are prepared")
         assert draft.product is not None
+        if len(draft.before) > 1 or draft.product.firsts[0].product:
+            several = len(draft.before) > 1
+            raise Outside("both operands are prepared" if several else "what prepares its operand is a GEMM itself")
         apart, first = draft.before[0], draft.product.firsts[0]
         own = run_passes(ROWS, _row_draft(draft, first), until="schedule")
         own = run_passes(ROWS, own, since="pack", until="print")
@@ -104,7 +118,7 @@ def _joined(draft: GemmDraft) -> None:
 def _compared(draft: GemmDraft) -> None:
     """ROWS as far as their schedule: they are taken where that is predicted to be faster. Raises: Outside."""
     call = draft.call
-    if draft.insisted or call.deterministic:
+    if draft.insisted or call.deterministic or draft.part:
         return
     usual = run_passes(ROWS, _rows_of(call), until="pack").choice
     assert usual is not None
@@ -187,7 +201,8 @@ def plan(
         return _finished(ROWS, draft, dump)
     program = program_of(form, dtypes, TILE_PROGRAM, dump)
     try:
-        return _finished(ATTENTION, TileDraft(call, program, draft.sizes), dump)
+        found = _finished(ATTENTION, TileDraft(call, program, draft.sizes), dump)
+        return found if schedule is not None else _faster_chain(call, program, draft.sizes, found, dump)
     except Outside as why:
         objection, product = why, False
     if schedule in gemm.WORDS:
@@ -233,6 +248,20 @@ def plans(
     program, sizes, walk = situation(form, dtypes, views)
     for s in lesser(Case.of(program, sizes, walk, target), refused, deterministic):
         yield _finished(ROWS, _rows_of(replace(call, schedule=s)), QUIET)
+
+
+def _faster_chain(call: Call, program: Program, sizes: Mapping[str, int], found: Planned, dump: Dump) -> Planned:
+    """What was found, or products one after the other, through memory, where these are predicted to be faster."""
+    try:
+        draft = run_passes(GEMM, GemmDraft(call, program, sizes), QUIET, until="operands")
+        if not any(draft.made.chained):
+            return found
+        chain = _finished(GEMM, draft, QUIET)
+    except Outside:
+        return found
+    if chain.choice.seconds >= found.choice.seconds:
+        return found
+    return chain if dump is QUIET else _finished(GEMM, GemmDraft(call, program, sizes, dump=dump), dump)
 
 
 def _rows_of(call: Call, dump: Dump = QUIET) -> RowsDraft:

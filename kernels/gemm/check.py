@@ -88,7 +88,7 @@ class _Checker:
 
     def epilogue(self, made: Cut) -> None:
         known = {SUMS} | {o.name for o in self.draft.program.operands} | {*made.states}
-        given = {*made.given[0], *made.given[1]}
+        given = {name for names in made.given for name in names}
         for name in made.states:
             self.require(name in given, f"epilogue: the state {name}", "neither operand's kernel makes it")
         for name, node in made.outputs.items():

@@ -4,6 +4,10 @@ L and R are any expressions of the elements and of earlier stages along j. `cut`
 the fold: what makes L (`Side`) is a spec of its own, which keeps its axis and is derived and run like any other; what
 is done with the sums is the epilogue, on elements (i, k), rows i and columns k.
 
+An operand may be a matrix product itself, over another axis (a chain: Σ_j f(Σ_d x·y)·z), and the epilogue may read
+the sums of other products over the same axis (a gate: Σ_j x·y · g(Σ_j x·z)). Each is a kernel of its own before this
+one, and passes its results through memory.
+
 An operand is exact where it is a tensor, or a cast: the cast in the spec is the rounding. Any other expression is
 rounded once to the type that is multiplied (a relative 2^-8 for bfloat16, 2^-11 for float16). Factors that do not vary
 along j stay with an operand that is rounded anyway, and leave one that is exact for the epilogue.
@@ -11,7 +15,7 @@ along j stay with an operand that is rounded anyway, and leave one that is exact
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from redalg.graph.node import Node, mul, state, substitute, tensor, walk
@@ -46,7 +50,8 @@ class Side:
 class Cut:
     """A spec taken apart: ``outputs`` over the leaf `SUMS`, the tensors, and states of ``states``, which are named.
 
-    ``given``: for each side the states and the outputs that it makes besides its operand.
+    ``given``: for each side the states and the outputs that it makes besides its operand; then those that are made of
+    other products over the stream, along rows and columns.
     """
 
     spec: Spec
@@ -59,10 +64,20 @@ class Cut:
     right: Side
     outputs: Mapping[str, Node]
     states: Mapping[str, Node]
-    given: tuple[Mapping[str, Node], Mapping[str, Node]]
+    given: tuple[Mapping[str, Node], Mapping[str, Node], Mapping[str, Node]]
+
+    @property
+    def chained(self) -> tuple[bool, bool]:
+        """Which operands are made of a product over another axis."""
+        left, right = (_other_folds(s.node, self.stream) for s in (self.left, self.right))
+        return bool(left), bool(right)
 
     def made(self, number: int, operand: bool = True) -> Spec:
-        """The spec of what side `number` makes: its operand, and what is given beside it."""
+        """The spec of what side `number` makes: its operand, and what is given beside it; 2: of other products."""
+        if number == 2:
+            outputs = self.spec.output_axes
+            axes = {n: outputs.get(n) or [a for a in self.spec.axes if a in x.axes] for n, x in self.given[2].items()}
+            return Spec.from_nodes(self.given[2], order=axes)
         side = (self.left, self.right)[number]
         nodes = {**({side.name: side.node} if operand else {}), **self.given[number]}
         order = {n: [a for a in (*side.axes, self.stream) if a in x.axes] for n, x in nodes.items()}
@@ -95,19 +110,26 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str]) -> Cut:
     epilogue = {n: substitute(x, {fold: whole}, raw=True) for n, x in spec.outputs.items()}
     read = [x for x in epilogue.values() if _reads(x)]
     states = _states(read, stream, names)
-    given: tuple[dict[str, Node], dict[str, Node]] = ({}, {})
-    places = ({*left.axes, stream}, {*right.axes, stream})
     alone = {n: x for n, x in epilogue.items() if not _reads(x)}
-    for name, node in (*states.items(), *alone.items()):
-        number = next((k for k, axes in enumerate(places) if node.axes <= axes), None)
-        if number is None or (name in states and stream in node.axes):
-            raise NoProduct(
-                f"{name} varies along {', '.join(sorted(node.axes))}, not along the rows or columns of a result"
-            )
-        given[number][name] = node
+    places = ({*left.axes, stream}, {*right.axes, stream}, {*left.axes, column} - {stream})
+    given = _makers({**states, **alone}, states, places, stream)
     leaves = {node: tensor(n, [a for a in spec.axes if a in node.axes]) for n, node in states.items()}
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if _reads(x)}
     return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given)
+
+
+def _makers(
+    nodes: Mapping[str, Node], states: Collection[str], places: tuple[set[str], set[str], set[str]], stream: str
+) -> tuple[dict[str, Node], dict[str, Node], dict[str, Node]]:
+    """Who makes what is none of the product's: either side, or other products. Raises: NoProduct."""
+    found: tuple[dict[str, Node], dict[str, Node], dict[str, Node]] = ({}, {}, {})
+    for name, node in nodes.items():
+        number = next((k for k, axes in enumerate(places) if node.axes <= axes), None)
+        if number is None or (name in states and stream in node.axes) or number == 2 and not _has_product(node, stream):
+            along = ", ".join(sorted(node.axes))
+            raise NoProduct(f"{name} varies along {along}, not along the rows or columns of a result")
+        found[number][name] = node
+    return found
 
 
 class _Names:
@@ -131,10 +153,37 @@ def _fold(spec: Spec, stream: str) -> Node:
     """The one sum over the stream whose elements have axes of rows and of columns."""
     sums = [n for n in walk(*spec.outputs.values()) if n.op == "reduce" and n.attr.axes == (stream,)]
     found = [n for n in sums if n.attr.kind == "sum" and _product(n, stream)]
-    if len(found) != 1:
-        many = f"{len(found)} stages are" if found else "no stage is"
-        raise NoProduct(f"{many} a sum over {stream} of products of rows and columns")
-    return found[0]
+    if not found:
+        raise NoProduct(f"no stage is a sum over {stream} of products of rows and columns")
+    return found[-1]  # nothing of the others reads it
+
+
+def _has_product(node: Node, stream: str) -> bool:
+    """Whether something is a product over the stream."""
+    return any(
+        n.op == "reduce" and n.attr.kind == "sum" and n.attr.axes == (stream,) and _product(n, stream)
+        for n in walk(node)
+    )
+
+
+def _other_folds(node: Node, stream: str) -> set[tuple[str, ...]]:
+    """The axes, beside the stream, of the outermost folds of something."""
+    return {n.attr.axes for n in outermost(node) if n.attr.axes != (stream,)}
+
+
+def outermost(*roots: Node) -> list[Node]:
+    """The folds that no other fold reads."""
+    found: list[Node] = []
+    stack, seen = list(roots), set(roots)
+    while stack:
+        n = stack.pop()
+        if n.op == "reduce":
+            found.append(n)
+            continue
+        fresh = [a for a in n.args if a not in seen]
+        seen.update(fresh)
+        stack += fresh
+    return found
 
 
 def _product(fold: Node, stream: str) -> bool:
@@ -183,12 +232,18 @@ def _sides(
         taken = [f for f in rest if f.axes <= {*axes} and (f.axes or f.op != "const")] if exact is None else []
         rest = [f for f in rest if f not in taken]
         node = mul(*own, *taken)
-        if any(n.op == "reduce" and n.attr.axes != (stream,) for n in walk(node)):
-            raise NoProduct("an element of an operand is a fold over another axis")
+        _require_chainable(node, stream)
         if any(n.op == "index" and n.attr == stream for n in walk(node)) and exact is not None:
             exact = None
         sides.append(Side(names(name), node, axes, exact))
     return sides[0], sides[1], rest
+
+
+def _require_chainable(node: Node, stream: str) -> None:
+    """Raises: NoProduct where an operand is folded over several axes, not one after the other."""
+    others = _other_folds(node, stream)
+    if len(others) > 1 or (others and any(n.op == "reduce" and n.attr.axes == (stream,) for n in walk(node))):
+        raise NoProduct("an element of an operand is a fold over another axis, beside a stage of its own")
 
 
 def _exact(own: Iterable[Node], formats: Mapping[str, str]) -> str | None:

@@ -18,9 +18,11 @@ from redalg.kernels.gemm.plan import (
     maps_of,
     merged,
     operands_of,
+    other_products_of,
     reads_columns,
     reasons_of,
     require_accuracy,
+    require_small,
     results_of,
     scratch_of,
     seconds_of,
@@ -67,6 +69,7 @@ class GemmDraft:
 
     ``made``: the spec taken apart; ``before``: kernels that prepare operands, in launches of their own; ``joined``: the
     one that runs inside instead, or why none does. ``dump``: what prints kernels before the product, after a pass.
+    ``part``: it is a kernel before another product itself, so that the whole is compared with other ways.
     """
 
     call: Call
@@ -79,6 +82,7 @@ class GemmDraft:
     before: tuple[Planned, ...] = ()
     joined: Joined | str = ""
     dump: Callable[[str, Any], None] = _quiet
+    part: bool = False
     choice: Choice | None = None
     planned: Planned | None = None
 
@@ -167,8 +171,10 @@ def assembled(draft: GemmDraft) -> None:
     made, operands, plan, sizes = draft.made, draft.operands, draft.tiles, draft.sizes
     assert made is not None and operands is not None and plan is not None
     places, program, target = operands.places, draft.program, draft.call.target
-    firsts = [first_of(made, k, places[k], program, draft.call.dtypes, sizes) for k in range(2)]
+    firsts = [other_products_of(made, program, draft.call.dtypes)]
+    firsts += [first_of(made, k, places[k], program, draft.call.dtypes, sizes) for k in range(2)]
     scratch = scratch_of(made, places, sizes)
+    require_small(scratch, program, sizes, made)
     whole = Program(
         program.name,
         made.rows,

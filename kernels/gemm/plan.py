@@ -17,7 +17,7 @@ from redalg.errors import RedalgError
 from redalg.graph.node import Node, walk
 from redalg.kernels.gemm.epilogue import pairs
 from redalg.kernels.gemm.kernel import Gemm
-from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side
+from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side, outermost
 from redalg.kernels.gemm.tiles import SIDES, GemmPlan, Place
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand, Program, Result
@@ -32,11 +32,16 @@ if TYPE_CHECKING:
     from redalg.language.spec import Spec
 
 
+MOST_HELD = 4  # times the bytes of a call's arrays: what is larger between two products is what fusing is for
+
+
 @dataclass(frozen=True)
 class First:
     """What comes before the product: a form with its dtypes, the dtypes of its results, and where they are padded.
 
-    ``side``: of the operand it makes, 0 the left one; ``axes``: that number its rows, in order."""
+    ``side``: of the operand it makes, 0 the left one, 2 for what is beside both; ``axes``: that number its rows, in
+    order. ``product``: it is a matrix product itself.
+    """
 
     side: int
     axes: tuple[str, ...]
@@ -44,6 +49,7 @@ class First:
     dtypes: Mapping[str, Any]
     results: Mapping[str, str]
     views: Mapping[str, View]
+    product: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,8 +122,10 @@ def require_accuracy(made: Cut, kinds: tuple[str, str], program: Program, insist
 
 @lru_cache(maxsize=256)
 def _derived(spec: Spec, stream: str) -> Form:
-    folds = any(n.op == "reduce" for n in walk(*spec.outputs.values()))
-    return _hooks.derive(spec, axis=stream if folds else None, max_passes=8)
+    """Over the stream, or over the one other axis that it is folded over. Raises: RedalgError."""
+    folded = {n.attr.axes for n in outermost(*spec.outputs.values())}
+    along = (stream,) if (stream,) in folded or len(folded) > 1 else next(iter(folded), None)
+    return _hooks.derive(spec, axis=None if along is None else along[0], max_passes=8)
 
 
 def first_of(
@@ -127,18 +135,57 @@ def first_of(
     side, kept = (made.left, made.right)[number], dict(made.given[number])
     if not place.why and not kept:
         return None
-    spec = made.made(number, bool(place.why))
+    found: dict[str, View] = {}
+    results = _formats(kept, program)
+    if place.why:
+        results[side.name] = place.dtype
+        found[side.name] = _padded(made, side, place, sizes)
+    product = bool(place.why) and made.chained[number]
+    return _first(made, number, side.axes, made.made(number, bool(place.why)), dtypes, results, found, product)
+
+
+def other_products_of(made: Cut, program: Program, dtypes: Mapping[str, Any]) -> First | None:
+    """The kernel of other products that the epilogue reads, or that are results."""
+    if not made.given[2]:
+        return None
+    axes = (*made.batch, *made.rows, made.column)
+    return _first(made, 2, axes, made.made(2), dtypes, _formats(made.given[2], program), {}, True)
+
+
+def _formats(kept: Mapping[str, Node], program: Program) -> dict[str, str]:
+    """States are kept in float32, results in their own formats."""
+    whole = {r.name: r.dtype for r in program.results}
+    return {n: whole.get(n, "float32") for n in kept}
+
+
+def _first(
+    made: Cut,
+    number: int,
+    axes: tuple[str, ...],
+    spec: Spec,
+    dtypes: Mapping[str, Any],
+    results: Mapping[str, str],
+    views: Mapping[str, View],
+    product: bool,
+) -> First:
     try:
         form = _derived(spec, made.stream)
     except RedalgError as problem:
         raise Outside(f"what comes before the product does not derive: {problem.why}") from problem
-    whole = {r.name: r.dtype for r in program.results}
-    results = {n: whole.get(n, "float32") for n in kept}
-    found: dict[str, View] = {}
-    if place.why:
-        results[side.name] = place.dtype
-        found[side.name] = _padded(made, side, place, sizes)
-    return First(number, side.axes, form, {t.name: dtypes[t.name] for t in spec.tensors}, results, found)
+    return First(number, axes, form, {t.name: dtypes[t.name] for t in spec.tensors}, results, views, product)
+
+
+def require_small(
+    scratch: Mapping[str, tuple[Operand, View]], program: Program, sizes: Mapping[str, int], made: Cut
+) -> None:
+    """Raises: Outside where products on their way through memory are far larger than what a call reads and writes."""
+    between = {s.name for s, chained in zip((made.left, made.right), made.chained, strict=True) if chained}
+    held = sum(prod(v.shape) * STORAGE[o.dtype] for n, (o, v) in scratch.items() if n in between | {*made.given[2]})
+    arrays = [(x.axes, x.dtype) for x in program.results]
+    arrays += [(x.axes, x.dtype) for x in program.operands if not x.number]
+    own = sum(prod(sizes[a] for a in axes) * STORAGE[dtype] for axes, dtype in arrays)
+    if held > MOST_HELD * own:
+        raise Outside(f"the product that it is chained to takes {held} bytes, and all of the call's arrays {own}")
 
 
 def _padded(made: Cut, side: Side, place: Place, sizes: Mapping[str, int]) -> View:
@@ -156,16 +203,16 @@ def merged(rows: Sequence[str]) -> str:
 
 def scratch_of(made: Cut, places: Sequence[Place], sizes: Mapping[str, int]) -> dict[str, tuple[Operand, View]]:
     found = {}
-    for number, (side, place) in enumerate(zip((made.left, made.right), places, strict=True)):
+    for side, place in zip((made.left, made.right), places, strict=True):
         own = side.axes[len(made.batch) :]
         if place.why:
             axes = (*made.batch, merged(own), made.stream)
             shape = (*(sizes[a] for a in made.batch), prod(sizes[a] for a in own), sizes[made.stream])
             found[side.name] = Operand(side.name, axes, place.dtype), View(shape, place.strides)
-        for name in made.given[number]:
-            if name in made.states:
-                held = tuple(a for a in made.spec.axes if a in made.states[name].axes)
-                found[name] = Operand(name, held, "float32"), View.contiguous(tuple(sizes[a] for a in held))
+    for name in (name for names in made.given for name in names):
+        if name in made.states:
+            held = tuple(a for a in made.spec.axes if a in made.states[name].axes)
+            found[name] = Operand(name, held, "float32"), View.contiguous(tuple(sizes[a] for a in held))
     return found
 
 

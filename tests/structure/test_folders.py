@@ -64,6 +64,7 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
     "redalg.graph.functions.Function": "a row of a table: its fields are the columns",
     "redalg.proofs.document.functions.Function": "a row of a table: its fields are the columns",
     "redalg.engine.draft.Draft": "a draft: a field for every pass",
+    "redalg.kernels.gemm.passes.GemmDraft": "a draft: a field for every pass",
     "redalg.engine.draft.Read": "a draft: a field for every pass",
 } | dict.fromkeys(
     (

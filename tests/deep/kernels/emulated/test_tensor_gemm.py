@@ -47,7 +47,7 @@ def test_a_norm_is_rounded_with_its_factors_and_leaves_no_epilogue() -> None:
 def test_both_operands_may_be_casts_with_scales_of_their_own() -> None:
     made = cut_of("absmax_int8_gemm")
     assert (made.left.format, made.right.format) == ("int8", "int8")
-    assert [len(side) for side in made.given] == [1, 1]
+    assert [len(names) for names in made.given] == [1, 1, 0]
     assert operand_types(made.left, made.right) == ("bfloat16", "bfloat16")  # every int8 is one
 
 
@@ -70,17 +70,16 @@ def test_outputs_without_the_product_are_made_before_it() -> None:
         "return y, a, q, t = sum[j](w[j,k])"
     )
     made = cut_of(text)
-    assert set(made.outputs) == {"y"} and [set(given) for given in made.given] == [{"state1", "a", "q"}, {"t"}]
+    assert set(made.outputs) == {"y"} and [set(given) for given in made.given] == [{"state1", "a", "q"}, {"t"}, set()]
 
 
 REFUSED = {
     "no fold": ("return y = max[j](x[i,j])", "no stage"),
     "no columns": ("return y = sum[j](x[i,j]*w[j])", "no stage"),
-    "two products": ("return y = sum[j](x[i,j]*w[j,k]) * sum[j](x[i,j]*v[j,k])", "2 stages"),
     "a later stage": ("y = sum[j](x[i,j]*w[j,k]); return z = sum[k](y**2)", "later stage"),
     "mixed elements": ("return y = sum[j](exp(x[i,j]*w[j,k]))", "no stage"),
     "a factor of both": ("return y = sum[j](x[i,j]*w[j,k]*v[i,j,k])", "do not part"),
-    "scores": ("attention_sigmoid", "another axis"),
+    "scores beside a stage": ("attention", "stage of its own"),
     "an empty value": ("attention_masked", "no element is valid"),
 }
 

@@ -1,0 +1,81 @@
+"""Chains of matrix products: kernel after kernel by emulation, against the definition; what is planned and why."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.errors import RedalgError
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.launch.ptx import assemble, ptxas
+from redalg.kernels.pipeline import plan
+from redalg.kernels.schedule.target import H200
+from tests.support.chain_cases import CHAINS, drawn, emulated, form_of, planned, truth
+
+SMALL = {"m": 24, "k": 72, "n": 40, "l": 56, "o": 16, "p": 2}
+LARGE = {"m": 128, "k": 2048, "n": 5632, "l": 2048, "o": 1024, "p": 4}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_kernel_after_kernel_gives_the_definition(name: str) -> None:
+    """An operand between two products is rounded once to bfloat16 (2⁻⁹), the result once more; slopes are below 2."""
+    given = drawn(name, SMALL)
+    found = emulated(planned(name, SMALL), given)
+    for n, expected in truth(name, given).items():
+        bound = 2**-9 * np.abs(expected) + 2**-9 * 4 * np.sqrt(np.mean(expected**2)) * np.sqrt(SMALL["n"])
+        assert found[n].shape == expected.shape
+        assert (np.abs(found[n] - expected) <= bound).all(), float(np.max(np.abs(found[n] - expected) / bound))
+
+
+@pytest.mark.parametrize(("name", "kernels"), [("relu", 2), ("gated", 3), ("biased", 2), ("three", 3), ("batched", 2)])
+def test_a_chain_is_planned_as_products_unasked(name: str, kernels: int) -> None:
+    """Not as rows of ordinary arithmetic, which the model predicts to be a thousand times slower."""
+    made = planned(name, LARGE, schedule=None)
+
+    def count(p: object) -> int:
+        return 1 + sum(count(b) for b in p.before)
+
+    assert count(made) == kernels
+    assert made.choice.seconds < 1e-3
+    assert any("prepared before the product" in line for line in made.choice.reasons)
+
+
+def test_what_lies_between_products_and_is_far_larger_than_they_are_is_refused() -> None:
+    """Scores of long sequences: several times the queries, keys and values."""
+    form = form_of("batched")
+    sizes = {"p": 4, "m": 8192, "k": 64, "n": 8192, "l": 600}
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    with pytest.raises(RedalgError, match="chained"):
+        plan(form, dict.fromkeys(views, "bfloat16"), views, H200, schedule="tensor")
+
+
+def test_float16_between_products_is_asked_for() -> None:
+    """It may be too large for float16: without being asked, no chain is taken."""
+    assert "may be too large" in " ".join(planned("gated", SMALL, "float16", None).choice.reasons)
+    assert planned("gated", SMALL, "float16").before
+
+
+def test_one_launch_is_refused() -> None:
+    with pytest.raises(RedalgError, match="GEMM itself|both operands"):
+        planned("relu", LARGE, schedule="fused_prologue")
+
+
+@pytest.mark.skipif(ptxas() is None, reason="ptxas was not found")
+@pytest.mark.parametrize("name", ("gated", "three"))
+def test_kernels_assemble_without_spills(name: str) -> None:
+    def every(p: object) -> list:
+        return [p, *(x for b in p.before for x in every(b))]
+
+    for made in every(planned(name, LARGE)):
+        assembled = assemble(made.module, H200.cc, made.choice.registers)
+        assert assembled.spill_stores == assembled.spill_loads == 0
+
+
+def test_catalog_scores_with_a_stage_stay_attention() -> None:
+    """Softmax is no chain: its weights read a stage over the keys."""
+    form = ra.derive_incremental(ra.catalog["attention"])
+    sizes = {"h": 2, "i": 256, "j": 256, "d": 64, "e": 64}
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+    dtypes = {t.name: "bfloat16" if t.axes else float for t in form.spec.tensors}
+    assert not plan(form, dtypes, views, H200).before
