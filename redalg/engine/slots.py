@@ -50,7 +50,7 @@ class SlotBackend(Measured):
         Terms with a centred slot in them (residuals, central moments) are of the size of the spread, or less.
         """
         centred = {s.leaf() for s in self.sums.values() if s.anchors and s.average}
-        leaves = [{x for gen, _ in m for x in g.leaves(gen, "state") if x is not COUNT} for m in p.terms]
+        leaves = [{x for gen, _ in m for x in _largest(gen, centred)} for m in p.terms]
         return any(held and not held & centred for held in leaves)
 
     # --- terms of a body ---
@@ -322,6 +322,12 @@ class SlotBackend(Measured):
         bottom = self.sum_slot(weights)
         n = {(True, False): COUNT, (False, True): g.power(COUNT, -1)}.get((top.average, bottom.average), g.ONE)
         return g.mul(n, g.div(top.leaf(), bottom.leaf()))
+
+
+def _largest(gen: Node, centred: set[Node]) -> set[Node]:
+    """The parts of a state in a generator; of a difference (A + residual - D) those of a term of the size of the data."""
+    terms = [set(g.leaves(t, "state")) - {COUNT} for t in (gen.args if gen.op == "add" else (gen,))]
+    return next((held for held in terms if held and not held & centred), set().union(*terms))
 
 
 def _parts(name: str, op: Operator, width: int) -> tuple[str, ...]:
