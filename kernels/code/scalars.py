@@ -250,10 +250,7 @@ class Scalars:
             return MUL, self._over(self.number(Fraction(1)), [inverse(node)], node)
         if q.denominator == 1 and (q <= 4 or self.kinds.of(base) != "f"):
             kind = self.kinds.of(node)
-            if q <= 4:
-                x = self.atom(base, kind)
-                return MUL, " * ".join([x] * int(q)) if q != 4 else f"({x} * {x}) * ({x} * {x})"
-            return ATOM, f"({self.converted(base, kind)}) ** {int(q)}"
+            return MUL, _multiplied(self.atom(base, kind), int(q))
         if q == Fraction(1, 2):
             return ATOM, f"sqrt_{self.real}({self.converted(base, 'f')})"
         if q == Fraction(3, 2):
@@ -397,6 +394,14 @@ def _flat(axes: tuple[str, ...], lengths: list[str]) -> str:
     for other, length in zip(others, lengths[1:], strict=True):
         text = f"({text}) * {length} + {other}"
     return text
+
+
+def _multiplied(x: str, times: int) -> str:
+    """A name multiplied by itself, in pairs from 4 factors on."""
+    if times < 4:
+        return " * ".join([x] * times)
+    half = _multiplied(x, times // 2)
+    return f"({half}) * ({half})" + (f" * {x}" if times % 2 else "")
 
 
 def _integer(value: int) -> tuple[int, str]:

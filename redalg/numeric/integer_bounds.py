@@ -1,4 +1,5 @@
-"""Whether the integers of a call stay in int64: bounds on every integer a spec calculates, from those of its tensors.
+"""Whether the integers of a call stay in int64: bounds on every integer a spec or its plan calculates, from those of
+its tensors.
 
 Generated kernels calculate in int64, which wraps. A call whose integers are certain to stay inside, by the ranges of
 their dtypes and the lengths of their axes, or by the largest magnitudes in its arrays, may run there.
@@ -7,25 +8,28 @@ their dtypes and the lengths of their axes, or by the largest magnitudes in its 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from redalg.graph.node import POSITIONS, Node, walk
-from redalg.graph.plan import COUNT, Plan
+from redalg.graph.node import POSITIONS, Node, const, leaves, substitute, walk
+from redalg.graph.plan import COUNT, ExtremumAnchor, Plan, shift
 from redalg.numeric.dtypes import Flow, flows
 from redalg.numeric.integers import EXACT, magnitude
 
 SAFE = 1 << 61  # a form centres integers before it multiplies them: at most twice the magnitude, in two factors
 _CAPPED = 200  # bits: more is too much, however much more
 _LARGEST_NUMBER = 1 << 63  # what a number of a call may be
+_FLOAT = const(Fraction(1, 2))  # stands for any number that is no integer
 
 
 class Integers:
     """The integers that a spec adds and multiplies, for tensors of such dtypes (a Python type for a number).
 
-    `names`: the integer tensors they are made of. A plan multiplies numbers of elements by constants, too.
+    `names`: the integer tensors they are made of. A plan multiplies numbers of elements by constants, too, and may square
+    integers where the spec squares their quotients by a stage value.
 
     >>> from redalg.graph.node import tensor, reduction
     >>> found = Integers([reduction("sum", "j", tensor("k", "j"))], {"k": np.dtype("int64")})
@@ -36,9 +40,11 @@ class Integers:
     def __init__(self, nodes: Sequence[Node], dtypes: Mapping[str, Any], plan: Plan | None = None) -> None:
         self._counted = _counted(plan) if plan else {}
         self._dtypes, kinds = dtypes, flows(nodes, dtypes)
-        self._whole = [n for n in walk(*nodes) if kinds[n].kind == "i"]
+        some = any(kinds[n].kind == "i" and n.axes for n in kinds)
+        held = flows([*nodes, *_of_plan(plan)], dtypes) if plan and some else kinds
+        self._whole = [n for n in held if held[n].kind == "i"]
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
-        read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and kinds[leaf].kind == "i"}
+        read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and held[leaf].kind == "i"}
         self.names = tuple(sorted(read))
         self._busy = frozenset(busy)
         # What is subtracted from a float is centred there, where a rounding of the integer would be all that is left.
@@ -94,6 +100,32 @@ def _counted(plan: Plan) -> dict[Node, tuple[str, ...]]:
         if n is COUNT or _whole_constant(n) or n.op == "size" or _grows(n) and closed.issuperset(n.args):
             closed.add(n)
     return {m: plan.axis for n in closed if _grows(n) for m in walk(n)}
+
+
+def _of_plan(plan: Plan) -> list[Node]:
+    """What a plan calculates with its slots, over the tensors: a slot is the reduction of its elements, an extremum that
+    they are centred on is as large as they are, and other anchors are floats."""
+    values: dict[str, Node] = {COUNT.attr.name: _product([Node("size", (), a) for a in plan.axis])}
+    found: list[Node] = []
+
+    def over_tensors(node: Node) -> Node:
+        return substitute(node, {x: values.get(x.attr.name, _FLOAT) for x in leaves(node, "state")}, raw=True)
+
+    for p in plan.passes:
+        for a in p.anchors:
+            if isinstance(a, ExtremumAnchor):
+                values[a.name] = over_tensors(a.generator)
+                values[shift(a.name, a.axes).attr.name] = Node("add", (values[a.name],) * 2)
+        for s in p.slots:
+            values |= dict(zip(s.parts, map(over_tensors, s.reduced(plan.axis)), strict=True))
+        for s in p.slots:
+            found += [Node("mul", (over_tensors(m.coefficient), values.get(m.slot, _FLOAT))) for m in s.moves]
+        values |= {name: over_tensors(node) for name, node in p.exports}
+    return [*found, *values.values(), *(over_tensors(o.guarded) for o in plan.outputs)]
+
+
+def _product(factors: list[Node]) -> Node:
+    return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
 
 
 def _whole_constant(n: Node) -> bool:
