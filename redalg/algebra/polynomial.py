@@ -116,6 +116,25 @@ def summed(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> N
     return g.reduction("sum", sorted(undo.get(a, a) for a in fresh), inner)
 
 
+def total(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Poly:
+    """`summed` over those of the axes that its factors have, as a product of sums over axes that no factor links."""
+    axes, product = set(fresh) & {a for gen, _ in bound for a in gen.axes}, constant(1)
+    if selected is not None:
+        return generator(summed(bound, axes, selected))
+    left = list(bound)
+    while axes:
+        linked = {min(axes)}
+        while True:
+            part = [t for t in left if t[0].axes & linked]
+            wider = linked | {a for gen, _ in part for a in gen.axes & axes}
+            if wider == linked:
+                break
+            linked = wider
+        product = product * generator(summed(tuple(part), sorted(linked)))
+        left, axes = [t for t in left if t not in part], axes - linked
+    return product
+
+
 class Poly:
     """Σ coefficient · monomial. Immutable by convention; arithmetic returns new objects."""
 

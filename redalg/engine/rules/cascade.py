@@ -228,7 +228,7 @@ class Cascade:
             fresh = tuple(sorted({a for gen, _ in m for a in gen.axes if "~" in a and a not in free}))
             bound = tuple((gen, p) for gen, p in m if gen.axes & set(fresh))
             rest = nf.from_mono(tuple(t for t in m if t not in bound), c)
-            total = total + (rest * nf.generator(nf.summed(bound, fresh, selected)) if fresh else rest)
+            total = total + (rest * nf.total(bound, fresh, selected) if fresh else rest)
         return total
 
     def contracted(self, pairs: list[tuple[Poly, Poly]], stage: Node) -> Iterator[tuple[Poly, Poly]]:

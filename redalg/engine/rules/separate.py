@@ -317,7 +317,7 @@ class Separator(Openings, Conditions):
             sides = {self.scope.varies(gen) for gen, _ in bound if self.scope.varies(gen) or self.scope.uses(gen)}
             if len(sides) == 2:
                 return nf.generator(node)
-            total = total + (rest * nf.generator(nf.summed(bound, fresh)) if bound else rest)
+            total = total + (rest * nf.total(bound, fresh) if bound else rest)
         return total
 
 
