@@ -1,4 +1,5 @@
-"""The data on which forms are run with infinities: one infinity or NaN at a place, among numbers, zeros, infinities.
+"""The data on which forms are run with infinities: one infinity or NaN at a place, among numbers, zeros, infinities;
+and finite elements whose stage values vanish.
 
 They depend on the shapes and domains of the tensors and on which of them are read together, on no name: specs that are
 alike in that share them.
@@ -28,6 +29,9 @@ BESIDE = (
     *NUMBERS,
     *((which, sign, zeros) for which in (0, -1) for zeros in ZEROS for sign in (1, -1)),
 )  # oo·0 is NaN wherever it stands
+SIMPLE, THIRD = -2, -3  # elements are small multiples of 1/4, so that sums of products are exact; every third one is 0
+DYADIC: tuple[Beside, ...] = ((0, 1, SIMPLE), (0, -1, SIMPLE), (5, 1, THIRD), (5, -1, THIRD))
+ALL = (*BESIDE, *DYADIC)
 GOLDEN = 1.618033988749895  # its multiples lie evenly between whole numbers
 KEPT = 64  # data of so many structures
 _Place = tuple[tuple[Any, ...], Any]  # an index of a tensor, and what lies there
@@ -62,15 +66,30 @@ class Tensor(NamedTuple):
         values = [v for v in INFINITE if self.admitted(v)]
         yield from product(self.places(), values)
         if self.along is not None:
-            lies = np.arange(self.shape[self.along]).reshape(
-                [-1 if d == self.along else 1 for d in range(len(self.shape))]
-            )
-            both = [np.where(lies % 2, np.inf, -np.inf)] if len(values) == len(INFINITE) else []
+            both = [np.where(self._along() % 2, np.inf, -np.inf)] if len(values) == len(INFINITE) else []
             yield from (((...,), value) for value in (*values, *both, np.nan))
 
     def broken(self) -> Iterator[_Place]:
         """Where it is made NaN: a position is that of the NaN, or the first where a stage value is NaN."""
         yield from ((at, np.nan) for at in self.places())
+
+
+    def alike(self, which: int) -> Iterator[Any]:
+        """All 0 (False), all alike (True), or a sum of 0 along the stream."""
+        if "bool" in self.domain:
+            yield from ((False,), (True,), ())[which]
+        elif which == 2 and self.along is not None and self.admitted(-1.0):
+            lies = self._along()
+            yield np.where(lies % 2, -1, 1) * (1 + lies // 2)
+        elif which == 0 and "positive" not in self.domain and self.admitted(0.0):
+            yield 0
+        elif which == 1 and self.admitted(1.0):
+            yield 1
+
+    def _along(self) -> np.ndarray:
+        """The position of every element in the stream."""
+        assert self.along is not None
+        return np.arange(self.shape[self.along]).reshape([-1 if d == self.along else 1 for d in range(len(self.shape))])
 
 
 Batches = tuple[tuple[int, ...], ...]  # numbers of tensors that are made infinite together
@@ -83,13 +102,13 @@ def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...
     >>> x = Tensor((4,), frozenset(), 0)
     >>> (found,) = data((x,), ((0,),))
     >>> found.shape, int(np.isinf(found).any(axis=1).sum())
-    ((336, 4), 302)
+    ((348, 4), 302)
     """
-    cases, number = _listed(tensors, batches), {beside: k for k, beside in enumerate(BESIDE)}
+    cases, number = _listed(tensors, batches), {beside: k for k, beside in enumerate(ALL)}
     found = []
     for k, t in enumerate(tensors):
         kinds = _kinds(t.shape, t.domain, k)
-        own = [number[0, beside[1], 0] if beside[2] == OTHERS else n for n, beside in enumerate(BESIDE)]
+        own = [number[0, beside[1], 0] if beside[2] == OTHERS else n for n, beside in enumerate(ALL)]
         chosen = [own[number[beside]] if k in places else number[beside] for beside, places in cases]
         array = kinds[chosen]
         for at, (_, places) in enumerate(cases):
@@ -127,12 +146,23 @@ def _cases(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
             at = {k: (t.places()[last], other) for k, t in drawn if t.admitted(other)}
             at |= {k: ((...,), value) for k in batch if tensors[k].admitted(value)}
             yield from ((numbers, at) for numbers in NUMBERS[:2])
+    yield from ((numbers, at) for numbers in DYADIC for at in _vanishing(tensors))
+
+
+def _vanishing(tensors: Sequence[Tensor]) -> Iterator[dict[int, _Place]]:
+    """Finite elements whose stage values vanish: conditions that select nothing or all, numbers that add up to 0, are 0
+    or all alike; in one tensor, and in all of them."""
+    for which in range(3):
+        found = {k: ((...,), value) for k, t in enumerate(tensors) for value in t.alike(which)}
+        yield from ({k: place} for k, place in found.items())
+        if len(found) > 1:
+            yield found
 
 
 @lru_cache(maxsize=4 * KEPT)
 def _kinds(shape: tuple[int, ...], domain: frozenset[str], number: int) -> np.ndarray:
-    """The finite elements of the tensor of this number, in the order of `BESIDE`."""
-    return np.stack([_numbers(shape, domain, number, beside) for beside in BESIDE])
+    """The finite elements of the tensor of this number, in the order of `ALL`."""
+    return np.stack([_numbers(shape, domain, number, beside) for beside in ALL])
 
 
 def _numbers(shape: tuple[int, ...], domain: frozenset[str], number: int, beside: Beside) -> np.ndarray:
@@ -149,7 +179,10 @@ def _numbers(shape: tuple[int, ...], domain: frozenset[str], number: int, beside
     else:
         spread = (at * at * GOLDEN + number * (GOLDEN - 1) / 3) % 1  # of squares: equal steps would add up to 0
         found = np.asarray((0.25 + 1.75 * spread.reshape(shape)) * signs)
+        if zeros <= SIMPLE:
+            found = (1 + (5 * at + 3 * number) % 8).reshape(shape) / 4 * signs
     found = np.asarray(moved_array(domain, found))
+    zeros = {SIMPLE: 0, THIRD: 3}.get(zeros, zeros)
     if zeros and "positive" not in domain and (not is_interval(domain) or admits(domain, 0)):
         found[(np.indices(shape).sum(axis=0) + number) % zeros == 0] = 0
     return found

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from redalg.language.spec import Spec
 
 LENGTH = 4  # of the streamed axis; axes of their own have 2
-LEVELS = 3  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
+LEVELS = 4  # of guards, see `guard`: at the last one an output is NaN where any element is infinite or NaN
 FINITE = ("finite_stage_values", "every stage value is finite (no divisor 0, no stage without elements); else NaN")
 EXACT = (FINITE[0], f"{FINITE[1]}, but conditions and counts, which have no NaN, are what the form makes of it")
 UNCHECKED = (
@@ -53,17 +53,21 @@ Arrays = dict[str, Any]
 def guard(node: Node, axis: tuple[str, ...], level: int, held: Callable[[Node], bool]) -> tuple[Node, Node]:
     """(condition, value otherwise) of an output: which values of its stages have to be finite.
 
-    Level 1: those that other stages read. Level 2: all of them. Level 3: every element of every tensor. A stage that
-    has no form and cancels is not `held`, and cannot be asked.
+    Level 1: those that other stages read. Level 2: all of them. Level 3: what they are divided by is not 0, either.
+    Level 4: every element of every tensor, and every divisor. A stage that has no form and cancels is not `held`, and
+    cannot be asked.
     """
     stages = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and n.attr.kind not in g.POSITIONS]
     stages = [s for s in stages if held(s)]
     asked = _read_by_others(stages, node) if level == 1 else stages
     values = [s for s in asked if not s.is_boolean and s.attr.kind != "monoid"]
-    if level == 3:
+    if level == LEVELS:
         conditions = [(c, c.axes) for c in _finite_elements(node, axis)]
     else:
         conditions = [(_usable(_as_read(v, node), level), v.axes) for v in values]
+    divisors = [u for u in _divisors(node, axis) if all(s in stages for s in g.walk(u) if s.op == "reduce")]
+    asked = divisors if level == LEVELS else _read_by_others(divisors, node) if level == 3 else []
+    conditions += [(Node("ne", (u, g.ZERO)), u.axes) for u in asked]
     whole = g.logical("and", *(_over(c, axes - node.axes) for c, axes in conditions))
     return whole, _otherwise(node, axis, values)
 
@@ -71,6 +75,13 @@ def guard(node: Node, axis: tuple[str, ...], level: int, held: Callable[[Node], 
 def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
     below = [set(g.walk(*t.args)) for t in g.walk(node) if t.op == "reduce"]
     return [s for s in stages if any(s in nodes for nodes in below)]
+
+
+def _divisors(node: Node, axis: tuple[str, ...]) -> list[Node]:
+    """The stage values that something is divided by."""
+    inverses = [n for n in g.walk(node) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0]
+    found = dict.fromkeys(n.args[0] for n in inverses if not n.axes & set(axis))
+    return [u for u in found if any(n.op == "reduce" and n.attr.axes == axis for n in g.walk(u))]
 
 
 def _finite_elements(node: Node, axis: tuple[str, ...]) -> list[Node]:

@@ -1,0 +1,70 @@
+"""Finite elements whose stage values vanish: weights that add up to 0, masks that select nothing, elements all alike."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+from random import Random
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.form import Form
+from tests.deep.engine.test_infinities import agree, run
+
+STAGES = {
+    "weighted mean": "s = sum[j](w[j]*x[j]) / sum[j](w[j])",
+    "masked mean": "s = sum[j](where(t[j], x[j], 0)) / sum[j](where(t[j], 1, 0))",
+    "masked weights": "s = sum[j](p[j]*log(p[j])) / sum[j](where(t[j], p[j], 0))",
+    "integers": "s = sum[j](p[j]) / sum[j](where(k[j] > 1, k[j], 0))",
+    "spread": "m = mean[j](x[j]); s = 1 / mean[j]((x[j] - m)**2)",
+    "sum": "s = sum[j](x[j])",
+}
+BODIES = (
+    "logsumexp[j](y[j] - s)",
+    "sum[j](y[j]*exp(y[j] - s)) / sum[j](exp(y[j] - s))",
+    "max[j](abs(k[j]*s))*s",
+    "sum[j]((y[j]/s - 1)**2)",
+    "sum[j](w[j]*(x[j] - s)**2) / sum[j](w[j])",
+    "min[j](y[j]*s) + s",
+    "prod[j](y[j]/s)",
+    "argmax[j](y[j]*s)",
+    "sum[j](where(y[j] > s, y[j], 0))",
+    "any[j](y[j]/s > 1)",
+    "topk[j:2](y[j] - s).values",
+)
+DOMAINS = {"p": " positive", "t": " bool", "k": " integer"}
+
+
+def drawn(names: str, length: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Small multiples of 1/4, so that a sum of 0 is one in every order."""
+    arrays: dict[str, np.ndarray] = {}
+    for name in names:
+        balanced = np.where(np.arange(length) % 2, -1.0, 1.0) * (1 + np.arange(length) // 2) * rng.choice([1.0, -1.0])
+        kinds = (balanced, np.zeros(length), np.full(length, -0.5), rng.integers(-8, 9, length) / 4)
+        found = kinds[rng.integers(len(kinds))]
+        if name == "p":
+            found = np.abs(found) + 0.25
+        arrays[name] = found > rng.choice([-9, 0, 9]) if name == "t" else found
+        if name == "k":
+            arrays[name] = np.rint(found).astype(np.int64)
+    return arrays
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_value_that_vanishes(stage: str) -> None:
+    """The definition's value, or NaN (no position) and the assumption that says so; never another number."""
+    rng, derived = np.random.default_rng(len(stage)), 0
+    for body in BODIES:
+        text = f"{STAGES[stage]}; return r = {body}"
+        names = [c for c in "xywptk" if re.search(rf"\b{c}\[j\]", text)]
+        form = ra.verdict(ra.parse(f"tensors {', '.join(f'{c}[j]{DOMAINS.get(c, str())}' for c in names)}; {text}"))
+        if not isinstance(form, Form):
+            continue
+        derived += 1
+        for length, _ in product((1, 2, 4, 6), range(8)):
+            arrays = drawn("".join(names), length, rng)
+            for results in run(form, arrays, Random(length)):
+                agree(form, results, arrays)
+    assert derived > 5
