@@ -73,7 +73,6 @@ class Tensor(NamedTuple):
         """Where it is made NaN: a position is that of the NaN, or the first where a stage value is NaN."""
         yield from ((at, np.nan) for at in self.places())
 
-
     def alike(self, which: int) -> Iterator[Any]:
         """All 0 (False), all alike (True), or a sum of 0 along the stream."""
         if "bool" in self.domain:

@@ -103,7 +103,7 @@ def _counted(plan: Plan) -> dict[Node, tuple[str, ...]]:
 
 
 def _of_plan(plan: Plan) -> list[Node]:
-    """What a plan calculates with its slots, over the tensors: a slot is the reduction of its elements, an extremum that
+    """What a plan calculates with slots, over the tensors: a slot is the reduction of its elements, an extremum that
     they are centred on is as large as they are, and other anchors are floats."""
     values: dict[str, Node] = {COUNT.attr.name: _product([Node("size", (), a) for a in plan.axis])}
     found: list[Node] = []

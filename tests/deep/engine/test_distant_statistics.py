@@ -23,7 +23,7 @@ MOMENTS = ("var[j](a)", "sum[j]((a - mean[j](a))**2)", "cov[j](a, w[j])")
 
 @pytest.mark.parametrize("statistic", STATISTICS)
 def test_the_spread_of_powers_of_a_distance(statistic: str) -> None:
-    """(w - s)^k about its mean is Σ c·((w - A)^i - its mean): what the distance of A and s multiplies does not cancel."""
+    """(w - s)^k about its mean is Σ c·((w - A)^i - its mean): no power of the distance of A and s cancels."""
     checked = 0
     for body, moment in product(BODIES, MOMENTS):
         text = f"s = {STATISTICS[statistic]}; a = {body}; return v = {moment}"

@@ -1,4 +1,4 @@
-"""Finite elements whose stage values vanish: weights that add up to 0, masks that select nothing, elements all alike."""
+"""Finite elements whose stage values vanish: weights adding up to 0, masks that select nothing, elements all alike."""
 
 from __future__ import annotations
 

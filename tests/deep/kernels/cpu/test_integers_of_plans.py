@@ -20,7 +20,13 @@ QUOTIENTS = (
     "s = sum[j](x[j]); return v = sum[j]((sum[g](k[j] / s * c[g]))**2)",
     "n = sum[j](where(k[j] > 0, 1, 0)); s = sum[j](x[j]); return v = sum[j]((x[j] * n - s)**4)",
 )
-LARGE = {"int64": (1 << 61) + 12345, "int32": (1 << 31) - 7, "uint32": (1 << 32) - 5, "int16": (1 << 15) - 3, "int8": 127}
+LARGE = {
+    "int64": (1 << 61) + 12345,
+    "int32": (1 << 31) - 7,
+    "uint32": (1 << 32) - 5,
+    "int16": (1 << 15) - 3,
+    "int8": 127,
+}
 
 
 @pytest.mark.parametrize("declared", [True, False])
@@ -59,7 +65,8 @@ def test_powers_of_counts(count: str, power: int) -> None:
 def test_a_plan_reads_magnitudes_only_where_it_multiplies() -> None:
     """Sums of int32 need no look at the data, squares of their quotients do."""
     for body, sure in (("k[j] / s", True), ("(k[j] / s)**2", False)):
-        form = ra.derive_incremental(ra.parse(f"tensors k[j] integer, x[j]; s = sum[j](x[j]); return v = sum[j]({body})"))
+        text = f"tensors k[j] integer, x[j]; s = sum[j](x[j]); return v = sum[j]({body})"
+        form = ra.derive_incremental(ra.parse(text))
         nodes = list(form.spec.outputs.values())
         found = Integers(nodes, {"k": np.dtype("int32"), "x": np.dtype("float64")}, form.plan)
         assert found.certain({"j": 1000}) == sure
