@@ -325,7 +325,7 @@ class SlotBackend(Measured):
 
 
 def _largest(gen: Node, centred: set[Node]) -> set[Node]:
-    """The parts of a state in a generator; of a difference (A + residual - D) those of a term of the size of the data."""
+    """The parts of a state in a generator; of a difference (A + residual - D) those of a term as large as the data."""
     terms = [set(g.leaves(t, "state")) - {COUNT} for t in (gen.args if gen.op == "add" else (gen,))]
     return next((held for held in terms if held and not held & centred), set().union(*terms))
 

@@ -28,8 +28,8 @@ _FLOAT = const(Fraction(1, 2))  # stands for any number that is no integer
 class Integers:
     """The integers that a spec adds and multiplies, for tensors of such dtypes (a Python type for a number).
 
-    `names`: the integer tensors they are made of. A plan multiplies numbers of elements by constants, too, and may square
-    integers where the spec squares their quotients by a stage value.
+    `names`: the integer tensors they are made of. A plan multiplies numbers of elements by constants, too, and may
+    square integers where the spec squares their quotients by a stage value.
 
     >>> from redalg.graph.node import tensor, reduction
     >>> found = Integers([reduction("sum", "j", tensor("k", "j"))], {"k": np.dtype("int64")})
