@@ -65,9 +65,7 @@ def guard(node: Node, axis: tuple[str, ...], level: int, held: Callable[[Node], 
         conditions = [(c, c.axes) for c in _finite_elements(node, axis)]
     else:
         conditions = [(_usable(_as_read(v, node), level), v.axes) for v in values]
-    divisors = [u for u in _divisors(node, axis) if all(s in stages for s in g.walk(u) if s.op == "reduce")]
-    asked = divisors if level == LEVELS else _read_by_others(divisors, node) if level == 3 else []
-    conditions += [(Node("ne", (u, g.ZERO)), u.axes) for u in asked]
+    conditions += [(Node("ne", (u, g.ZERO)), u.axes) for u in _divisors(node, axis, level, set(stages))]
     whole = g.logical("and", *(_over(c, axes - node.axes) for c, axes in conditions))
     return whole, _otherwise(node, axis, values)
 
@@ -77,11 +75,17 @@ def _read_by_others(stages: list[Node], node: Node) -> list[Node]:
     return [s for s in stages if any(s in nodes for nodes in below)]
 
 
-def _divisors(node: Node, axis: tuple[str, ...]) -> list[Node]:
-    """The stage values that something is divided by."""
+def _divisors(node: Node, axis: tuple[str, ...], level: int, held: set[Node]) -> list[Node]:
+    """The stage values that something is divided by, as far as a level asks for them."""
+    if level < LEVELS - 1:
+        return []
     inverses = [n for n in g.walk(node) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0]
-    found = dict.fromkeys(n.args[0] for n in inverses if not n.axes & set(axis))
-    return [u for u in found if any(n.op == "reduce" and n.attr.axes == axis for n in g.walk(u))]
+    found = []
+    for u in dict.fromkeys(n.args[0] for n in inverses if not n.axes & set(axis)):
+        inside = {n for n in g.walk(u) if n.op == "reduce"}
+        if inside <= held and any(n.attr.axes == axis for n in inside):
+            found.append(u)
+    return found if level == LEVELS else _read_by_others(found, node)
 
 
 def _finite_elements(node: Node, axis: tuple[str, ...]) -> list[Node]:

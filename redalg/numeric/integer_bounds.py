@@ -40,8 +40,7 @@ class Integers:
     def __init__(self, nodes: Sequence[Node], dtypes: Mapping[str, Any], plan: Plan | None = None) -> None:
         self._counted = _counted(plan) if plan else {}
         self._dtypes, kinds = dtypes, flows(nodes, dtypes)
-        some = any(kinds[n].kind == "i" and n.axes for n in kinds)
-        held = flows([*nodes, *_of_plan(plan)], dtypes) if plan and some else kinds
+        held = _with_plan(nodes, dtypes, plan, kinds) if plan else kinds
         self._whole = [n for n in held if held[n].kind == "i"]
         busy = [n for n in self._whole if _calculates(n)] + _constants(kinds)
         read = {leaf.attr.name for leaf in walk(*busy) if leaf.op == "tensor" and held[leaf].kind == "i"}
@@ -100,6 +99,14 @@ def _counted(plan: Plan) -> dict[Node, tuple[str, ...]]:
         if n is COUNT or _whole_constant(n) or n.op == "size" or _grows(n) and closed.issuperset(n.args):
             closed.add(n)
     return {m: plan.axis for n in closed if _grows(n) for m in walk(n)}
+
+
+def _with_plan(
+    nodes: Sequence[Node], dtypes: Mapping[str, Any], plan: Plan, kinds: dict[Node, Flow]
+) -> dict[Node, Flow]:
+    """The flows of the nodes and, where some of them are integers, of what a plan calculates."""
+    some = any(kinds[n].kind == "i" and n.axes for n in kinds)
+    return flows([*nodes, *_of_plan(plan)], dtypes) if some else kinds
 
 
 def _of_plan(plan: Plan) -> list[Node]:
