@@ -37,6 +37,16 @@ def rms_norm() -> ra.Spec:
     return ra.Spec(y=x / ra.sqrt(ra.mean(x**2, "j") + eps) * weight)
 
 
+@entry(
+    "Hessian-vector product of root mean square normalisation, by differentiating twice",
+    "Pearlmutter 1994, Fast Exact Multiplication by the Hessian, section 3",
+    "i=3 j=17",
+    draws="eps=1e-5",
+)
+def rms_norm_hessian_product() -> ra.Spec:
+    return rms_norm.spec.vjp(wrt="x", given=()).specs["x"].vjp(wrt="x", given=()).specs["x"]
+
+
 @entry("Root mean square normalisation followed by a matrix product", ZHANG, "i=3 j=17 k=4", draws="eps=1e-5")
 def rms_norm_gemm() -> ra.Spec:
     x, weight, W = ra.tensors("x[i,j] weight[j] W[j,k]")

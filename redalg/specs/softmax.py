@@ -80,6 +80,15 @@ def cross_entropy() -> ra.Spec:
 
 
 @entry(
+    "Hessian-vector product of cross-entropy, by differentiating twice: (diag p - p pᵀ)·v for each row",
+    "Pearlmutter 1994, Fast Exact Multiplication by the Hessian, section 3",
+    "i=3 j=17",
+)
+def cross_entropy_hessian_product() -> ra.Spec:
+    return cross_entropy.spec.vjp(wrt="x", given=()).specs["x"].vjp(wrt="x", given=()).specs["x"]
+
+
+@entry(
     "Cross-entropy with the target smoothed towards the uniform distribution",
     "Szegedy et al. 2016, Rethinking the Inception Architecture, section 7",
     "i=3 j=17",
