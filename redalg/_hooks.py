@@ -204,6 +204,30 @@ def over_dask(form: Form, given: tuple[Any, ...], options: dict[str, Any], named
     return over_dask(form, given, options, named)
 
 
+def over_xarray(form: Form, given: tuple[Any, ...], by: Any, axes: Any, named: dict[str, Any]) -> Any:
+    from redalg.adapters.xarray import over_xarray
+
+    return over_xarray(form, given, by, axes, named)
+
+
+def datafusion(form: Form, name: str, nulls: str, dtypes: Any, bound: dict[str, Any]) -> Any:
+    from redalg.adapters.datafusion import datafusion
+
+    return datafusion(form, name, nulls, dtypes, bound)
+
+
+def beam(form: Form, options: dict[str, Any], bound: dict[str, Any]) -> Any:
+    from redalg.adapters.beam import combine_fn
+
+    return combine_fn(form, options, bound)
+
+
+def ray(form: Form, name: str | None, nulls: str, columns: dict[str, Any]) -> Any:
+    from redalg.adapters.ray import aggregate
+
+    return aggregate(form, name, nulls, columns)
+
+
 def torch_spec(spec: Spec, axis: Any, max_passes: int) -> TorchOp:
     from redalg.adapters.torch_op import torch_op
 

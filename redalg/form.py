@@ -466,6 +466,62 @@ class Form(Shown):
         options = {"deterministic": deterministic, "nulls": nulls, "split_every": split_every, "reread": reread}
         return _hooks.over_dask(self, given, options, named)
 
+    def xarray(self, *given: Any, by: Any = None, axes: Mapping[str, str] | None = None, **named: Any) -> Any:
+        """What a run gives, as a `DataArray` (a `Dataset` of several outputs) with the coordinates that still apply.
+
+        Arrays, or variables of a dataset that comes first, are matched by the names of dimensions (`axes`: of an axis
+        to a dimension); other dimensions are mapped over. Arrays in Dask's blocks give lazy results. `by`: labels along
+        the streamed dimension, by which results get a first dimension of groups, sorted.
+
+        Raises: RedalgError without xarray, for missing dimensions, and for coordinates that differ.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = var[time](x[time])"))
+        >>> form.xarray(x=temperature, by=temperature.time.dt.month).dims                       # doctest: +SKIP
+        ('month', 'lat', 'lon')
+        """
+        return _hooks.over_xarray(self, given, by, axes, named)
+
+    def datafusion(
+        self, name: str, nulls: str = "propagate", dtypes: Mapping[str, Any] | None = None, **bound: Any
+    ) -> Any:
+        """The form as a DataFusion aggregate (`udaf`) of one column for each tensor, in the spec's order.
+
+        Columns are float64, or of `dtypes`. States are a binary column, `Accumulator.to_bytes`.
+
+        Raises: RedalgError without DataFusion, for outputs that are no number, and for forms that need an order.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return c = cov[j](x[j], y[j])"))
+        >>> context.register_udaf(form.datafusion("covariance"))                                # doctest: +SKIP
+        """
+        return _hooks.datafusion(self, name, nulls, dtypes or {}, bound)
+
+    def beam(self, *, nulls: str = "propagate", placed: bool = False, named: bool = False, **bound: Any) -> Any:
+        """The form as an Apache Beam `CombineFn`; an element is a block ``{"x": array, …}``, or one row.
+
+        With `placed` a block says where it begins (``"start"``), with `named` what it is called (``"id"``): one that
+        comes twice is refused then. States travel as `Accumulator.to_bytes`.
+
+        Raises: RedalgError without Beam, for forms of several passes, and for those that need an order, unless placed.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = var[j](x[j])"))
+        >>> blocks | beam.CombineGlobally(form.beam())                                          # doctest: +SKIP
+        """
+        return _hooks.beam(self, {"nulls": nulls, "placed": placed, "named": named}, bound)
+
+    def ray(self, name: str | None = None, nulls: str = "propagate", **columns: Any) -> Any:
+        """The form as an `AggregateFn` of Ray Data over columns: ``dataset.aggregate(form.ray(x="price"))``.
+
+        Raises: RedalgError without Ray, for forms of several passes, and for those that need an order.
+
+        >>> import redalg as ra
+        >>> form = ra.derive_incremental(ra.parse("return v = var[j](x[j])"))
+        >>> dataset.groupby("shop").aggregate(form.ray(x="price"))                              # doctest: +SKIP
+        """
+        return _hooks.ray(self, name, nulls, columns)
+
     def _best_target(self) -> str:
         """A GPU if one can be used, else generated code for the CPU; NumPy for complex numbers."""
         if any("complex" in t.domain for t in self.spec.tensors):

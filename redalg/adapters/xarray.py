@@ -1,0 +1,179 @@
+"""Forms over xarray's labelled arrays: dimensions are matched to axes by name, coordinates are kept.
+
+Dimensions that no axis of a tensor is named like are mapped over: the form is derived once more with an axis for each.
+Arrays in Dask's blocks give lazy results (`redalg.adapters.dask`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redalg.adapters.columns import library
+from redalg.adapters.operands import mapped_form, own_tensors
+from redalg.errors import RedalgError
+from redalg.form import Form
+from redalg.groups.grouped import Grouped
+
+WHERE = "form.xarray"
+
+
+def over_xarray(form: Form, given: tuple[Any, ...], by: Any, axes: Mapping[str, str] | None, named: Any) -> Any:
+    """A `DataArray` of one output, a `Dataset` of several. Raises: RedalgError, and without xarray."""
+    xr = library("xarray", WHERE, "redalg[xarray]")
+    call = _labelled(xr, form, _arrays(xr, form, given, named), dict(axes or {}))
+    if by is None:
+        values = call.run()
+        return call.wrapped(values, (), {})
+    labels = given[0][by] if isinstance(by, str) and given else by
+    labels = labels if isinstance(labels, xr.DataArray) else xr.DataArray(np.asarray(labels), dims=[call.streamed])
+    if labels.dims != (call.streamed,):
+        why, fix = f"groups are along {call.streamed!r}", "give one label for each of its elements"
+        raise RedalgError(f"by with the dimensions {labels.dims}", WHERE, why, fix)
+    keys, codes = np.unique(np.asarray(labels), return_inverse=True)
+    name = str(labels.name) if labels.name is not None else "group"
+    return call.wrapped(call.grouped(codes, len(keys)), (name,), {name: keys})
+
+
+def _arrays(xr: Any, form: Form, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """A value for every tensor; names of variables are read in the dataset that comes first."""
+    names = [d.name for d in own_tensors(form.spec)]
+    data: Any = given[0] if given else None
+    if len(given) == 1 and isinstance(data, xr.DataArray) and not named and len(names) == 1:
+        return {names[0]: data}
+    if len(given) > 1 or given and not isinstance(data, xr.Dataset):
+        why = f"the spec reads {', '.join(names)}"
+        raise RedalgError(f"{len(given)} arrays without a name", WHERE, why, f"pass them by name: {names[0]}=…")
+    found = {n: named.get(n, n) if given else named.get(n) for n in names}
+    for name, value in found.items():
+        if isinstance(value, str) and given and value not in data:
+            why = f"its variables are {', '.join(map(str, data.variables))}"
+            raise RedalgError(f"variable {value!r}", WHERE, why, f'name one: {name}="…"')
+        if value is None or isinstance(value, str) and not given:
+            why = f"the arrays given are: {', '.join(named) or 'none'}"
+            raise RedalgError(f"a call without {name}", WHERE, why, f"pass {name}=…")
+    unknown = [n for n in named if n not in names]
+    if unknown:
+        raise RedalgError(f"an array named {unknown[0]!r}", WHERE, f"the spec reads {', '.join(names)}", "leave it out")
+    return {n: data[value] if isinstance(value, str) else value for n, value in found.items()}
+
+
+@dataclass
+class _Call:
+    """A form whose axes are dimensions, and arrays with their dimensions in its order."""
+
+    xr: Any
+    form: Form
+    dims: dict[str, str]  # axis -> dimension
+    arrays: dict[str, Any]
+    coords: dict[str, Any]
+
+    @property
+    def streamed(self) -> str:
+        return self.dims.get(self.form.plan.axis[0], self.form.plan.axis[0]) if self.form.plan.axis else ""
+
+    @property
+    def lazy(self) -> bool:
+        return any(hasattr(x, "dask") for x in self.arrays.values())
+
+    def run(self) -> dict[str, Any]:
+        found = self.form.dask(**self.arrays) if self.lazy else self.form.compile("numpy")(**self.arrays)
+        return found if isinstance(found, dict) else {next(iter(self.form.spec.outputs)): found}
+
+    def wrapped(self, values: Mapping[str, Any], before: Sequence[str], labels: Mapping[str, Any]) -> Any:
+        found = {}
+        for name, value in values.items():
+            dims = [*before, *(self.dims.get(a, a) for a in self.form.spec.output_axes[name])]
+            coords = {k: c for k, c in self.coords.items() if set(c.dims) <= set(dims)}
+            found[name] = self.xr.DataArray(value, dims=dims, coords={**coords, **labels}, name=name)
+        return next(iter(found.values())) if len(found) == 1 else self.xr.Dataset(found)
+
+    # --- groups ---
+
+    def grouped(self, codes: Any, groups: int) -> dict[str, Any]:
+        """The outputs with a leading axis of groups; of blocks, lazily."""
+        axis = self.form.plan.axis[0]
+        axes = {d.name: d.axes for d in own_tensors(self.form.spec)}
+        bound = {n: np.asarray(x) for n, x in self.arrays.items() if axis not in axes[n]}
+        streamed = {n: x for n, x in self.arrays.items() if axis in axes[n]}
+        at = {n: axes[n].index(axis) for n in streamed}
+        if self.lazy:
+            return _lazy_groups(self.form, bound, streamed, at, codes, groups)
+        return group_results(group_part(self.form, bound, codes, streamed))
+
+
+def group_part(form: Form, bound: Mapping[str, Any], codes: Any, chunks: Mapping[str, Any]) -> Grouped:
+    found = form.grouped(**bound)
+    found.update(by=codes, **chunks)
+    return found
+
+
+def group_results(groups: Grouped) -> dict[str, Any]:
+    """By name, in the order of their numbers."""
+    value = groups.result(sort=True)[1]
+    kept = groups._like._layout.keeps
+    return value if isinstance(value, dict) else {next(n for n in groups.form.spec.outputs if n not in kept): value}
+
+
+def _lazy_groups(form: Form, bound: Any, streamed: Any, at: Mapping[str, int], codes: Any, groups: int) -> Any:
+    dask, da = library("dask", WHERE, "redalg[dask]"), library("dask.array", WHERE, "redalg[dask]")
+    part, results = dask.delayed(group_part, pure=True), dask.delayed(group_results, pure=True)
+    names = list(streamed)
+    whole = [da.asarray(streamed[n]).rechunk({k: -1 for k in range(streamed[n].ndim) if k != at[n]}) for n in names]
+    marks = [tuple("j" if k == at[n] else f"{n}{k}" for k in range(x.ndim)) for n, x in zip(names, whole, strict=True)]
+    chunks, whole = da.core.unify_chunks(*(y for pair in zip(whole, marks, strict=True) for y in pair))
+    cuts = np.cumsum([0, *chunks["j"]]).tolist()
+    blocks = [x.to_delayed(optimize_graph=False).ravel() for x in whole]
+    shared = dask.delayed(form)
+    parts = [
+        part(shared, bound, codes[cuts[k] : cuts[k + 1]], {n: b[k] for n, b in zip(names, blocks, strict=True)})
+        for k in range(len(cuts) - 1)
+    ]
+    while len(parts) > 1:
+        parts = [dask.delayed(sum, pure=True)(parts[k : k + 8]) for k in range(0, len(parts), 8)]
+    found = results(parts[0])
+    like = form.grouped(**bound)
+    stands = {
+        n: np.zeros([0 if k == at[n] else s for k, s in enumerate(x.shape)], x.dtype) for n, x in streamed.items()
+    }
+    one = {n: np.zeros([1 if k == at[n] else s for k, s in enumerate(x.shape)], x.dtype) for n, x in streamed.items()}
+    like.update(by=np.zeros(0 if not groups else 1, np.int64), **(one if groups else stands))
+    meta = group_results(like)
+    return {n: da.from_delayed(found[n], (groups, *np.shape(x)[1:]), x.dtype) for n, x in meta.items()}
+
+
+# --- dimensions ------------------------------------------------------------------------------------------------------
+
+
+def _labelled(xr: Any, form: Form, arrays: dict[str, Any], dims: dict[str, str]) -> _Call:
+    labelled = {n: x for n, x in arrays.items() if isinstance(x, xr.DataArray)}
+    try:
+        labelled = dict(zip(labelled, xr.align(*labelled.values(), join="exact", copy=False), strict=True))
+    except ValueError as error:
+        fix = "xarray.align them first, by the join that is meant"
+        raise RedalgError("arrays with other coordinates", WHERE, str(error).splitlines()[0], fix) from error
+    wanted = {d.name: [dims.get(a, a) for a in d.axes] for d in own_tensors(form.spec)}
+    for name, x in labelled.items():
+        missing = [dim for dim in wanted[name] if dim not in x.dims]
+        if missing:
+            why, fix = (
+                f"its dimensions are {x.dims}",
+                f'rename it, or axes={{"{missing[0]}": "{x.dims[0] if x.dims else "…"}"}}',
+            )
+            raise RedalgError(f"{name} without the dimension {missing[0]!r}", WHERE, why, fix)
+    extra = list(dict.fromkeys(str(d) for n, x in labelled.items() for d in x.dims if d not in wanted[n]))
+    for dim in reversed(extra):
+        names = [n for n, x in labelled.items() if dim in x.dims and dim not in wanted[n]]
+        form = mapped_form(form, names)
+        added = next(d.axes[0] for d in own_tensors(form.spec) if d.name == names[0])
+        dims = {**dims, added: dim}
+        wanted = {n: [dim, *w] if n in names else w for n, w in wanted.items()}
+    data = {n: x.transpose(*wanted[n]).data for n, x in labelled.items()}
+    coords = {str(k): c for x in labelled.values() for k, c in x.coords.items()}
+    return _Call(xr, form, dims, {**arrays, **data}, coords)
+
+
+__all__ = ["over_xarray"]
