@@ -47,18 +47,23 @@ def _arrays(xr: Any, form: Form, given: tuple[Any, ...], named: Mapping[str, Any
     if len(given) > 1 or given and not isinstance(data, xr.Dataset):
         why = f"the spec reads {', '.join(names)}"
         raise RedalgError(f"{len(given)} arrays without a name", WHERE, why, f"pass them by name: {names[0]}=…")
-    found = {n: named.get(n, n) if given else named.get(n) for n in names}
-    for name, value in found.items():
-        if isinstance(value, str) and given and value not in data:
-            why = f"its variables are {', '.join(map(str, data.variables))}"
-            raise RedalgError(f"variable {value!r}", WHERE, why, f'name one: {name}="…"')
-        if value is None or isinstance(value, str) and not given:
-            why = f"the arrays given are: {', '.join(named) or 'none'}"
-            raise RedalgError(f"a call without {name}", WHERE, why, f"pass {name}=…")
     unknown = [n for n in named if n not in names]
     if unknown:
         raise RedalgError(f"an array named {unknown[0]!r}", WHERE, f"the spec reads {', '.join(names)}", "leave it out")
-    return {n: data[value] if isinstance(value, str) else value for n, value in found.items()}
+    return {n: _value(n, named.get(n, n if given else None), data) for n in names}
+
+
+def _value(name: str, value: Any, data: Any) -> Any:
+    """An array, or the variable of that name."""
+    if value is None or isinstance(value, str) and data is None:
+        why = "no dataset comes first, whose variables could be named"
+        raise RedalgError(f"a call without {name}", WHERE, why, f"pass {name}=…")
+    if not isinstance(value, str):
+        return value
+    if value not in data:
+        why = f"its variables are {', '.join(map(str, data.variables))}"
+        raise RedalgError(f"variable {value!r}", WHERE, why, f'name one: {name}="…"')
+    return data[value]
 
 
 @dataclass
@@ -120,29 +125,31 @@ def group_results(groups: Grouped) -> dict[str, Any]:
 
 def _lazy_groups(form: Form, bound: Any, streamed: Any, at: Mapping[str, int], codes: Any, groups: int) -> Any:
     dask, da = library("dask", WHERE, "redalg[dask]"), library("dask.array", WHERE, "redalg[dask]")
-    part, results = dask.delayed(group_part, pure=True), dask.delayed(group_results, pure=True)
-    names = list(streamed)
-    whole = [da.asarray(streamed[n]).rechunk({k: -1 for k in range(streamed[n].ndim) if k != at[n]}) for n in names]
-    marks = [tuple("j" if k == at[n] else f"{n}{k}" for k in range(x.ndim)) for n, x in zip(names, whole, strict=True)]
-    chunks, whole = da.core.unify_chunks(*(y for pair in zip(whole, marks, strict=True) for y in pair))
-    cuts = np.cumsum([0, *chunks["j"]]).tolist()
-    blocks = [x.to_delayed(optimize_graph=False).ravel() for x in whole]
-    shared = dask.delayed(form)
-    parts = [
-        part(shared, bound, codes[cuts[k] : cuts[k + 1]], {n: b[k] for n, b in zip(names, blocks, strict=True)})
-        for k in range(len(cuts) - 1)
-    ]
+    part, merged, results = (dask.delayed(f, pure=True) for f in (group_part, sum, group_results))
+    cuts, blocks = _in_blocks(da, streamed, at)
+    shared, parts = dask.delayed(form), []
+    for k, (low, high) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        parts.append(part(shared, bound, codes[low:high], {n: b[k] for n, b in blocks.items()}))
     while len(parts) > 1:
-        parts = [dask.delayed(sum, pure=True)(parts[k : k + 8]) for k in range(0, len(parts), 8)]
+        parts = [merged(parts[k : k + 8]) for k in range(0, len(parts), 8)]
     found = results(parts[0])
-    like = form.grouped(**bound)
-    stands = {
-        n: np.zeros([0 if k == at[n] else s for k, s in enumerate(x.shape)], x.dtype) for n, x in streamed.items()
+    length = min(groups, 1)
+    one = {
+        n: np.zeros([length if k == at[n] else s for k, s in enumerate(x.shape)], x.dtype) for n, x in streamed.items()
     }
-    one = {n: np.zeros([1 if k == at[n] else s for k, s in enumerate(x.shape)], x.dtype) for n, x in streamed.items()}
-    like.update(by=np.zeros(0 if not groups else 1, np.int64), **(one if groups else stands))
-    meta = group_results(like)
+    meta = group_results(group_part(form, bound, np.zeros(length, np.int64), one))
     return {n: da.from_delayed(found[n], (groups, *np.shape(x)[1:]), x.dtype) for n, x in meta.items()}
+
+
+def _in_blocks(da: Any, streamed: Mapping[str, Any], at: Mapping[str, int]) -> tuple[list[int], dict[str, Any]]:
+    """Where blocks begin and end, and those of each array; other dimensions are in one piece."""
+    pairs: list[Any] = []
+    for n, x in streamed.items():
+        others = {k: -1 for k in range(x.ndim) if k != at[n]}
+        pairs += [da.asarray(x).rechunk(others), tuple("j" if k == at[n] else f"{n}{k}" for k in range(x.ndim))]
+    chunks, whole = da.core.unify_chunks(*pairs)
+    blocks = {n: x.to_delayed(optimize_graph=False).ravel() for n, x in zip(streamed, whole, strict=True)}
+    return np.cumsum([0, *chunks["j"]]).tolist(), blocks
 
 
 # --- dimensions ------------------------------------------------------------------------------------------------------
@@ -157,13 +164,22 @@ def _labelled(xr: Any, form: Form, arrays: dict[str, Any], dims: dict[str, str])
         raise RedalgError("arrays with other coordinates", WHERE, str(error).splitlines()[0], fix) from error
     wanted = {d.name: [dims.get(a, a) for a in d.axes] for d in own_tensors(form.spec)}
     for name, x in labelled.items():
-        missing = [dim for dim in wanted[name] if dim not in x.dims]
-        if missing:
-            why, fix = (
-                f"its dimensions are {x.dims}",
-                f'rename it, or axes={{"{missing[0]}": "{x.dims[0] if x.dims else "…"}"}}',
-            )
-            raise RedalgError(f"{name} without the dimension {missing[0]!r}", WHERE, why, fix)
+        _check_dimensions(name, x, wanted[name])
+    form, dims, wanted = _mapped(form, dims, wanted, labelled)
+    data = {n: x.transpose(*wanted[n]).data for n, x in labelled.items()}
+    coords = {str(k): c for x in labelled.values() for k, c in x.coords.items()}
+    return _Call(xr, form, dims, {**arrays, **data}, coords)
+
+
+def _check_dimensions(name: str, x: Any, wanted: Sequence[str]) -> None:
+    for dim in wanted:
+        if dim not in x.dims:
+            why, fix = f"its dimensions are {x.dims}", f'rename one, or axes={{"{dim}": "its name"}}'
+            raise RedalgError(f"{name} without the dimension {dim!r}", WHERE, why, fix)
+
+
+def _mapped(form: Form, dims: dict[str, str], wanted: dict[str, list[str]], labelled: Mapping[str, Any]) -> Any:
+    """The form with an axis for every dimension that no axis is named like."""
     extra = list(dict.fromkeys(str(d) for n, x in labelled.items() for d in x.dims if d not in wanted[n]))
     for dim in reversed(extra):
         names = [n for n, x in labelled.items() if dim in x.dims and dim not in wanted[n]]
@@ -171,9 +187,7 @@ def _labelled(xr: Any, form: Form, arrays: dict[str, Any], dims: dict[str, str])
         added = next(d.axes[0] for d in own_tensors(form.spec) if d.name == names[0])
         dims = {**dims, added: dim}
         wanted = {n: [dim, *w] if n in names else w for n, w in wanted.items()}
-    data = {n: x.transpose(*wanted[n]).data for n, x in labelled.items()}
-    coords = {str(k): c for x in labelled.values() for k, c in x.coords.items()}
-    return _Call(xr, form, dims, {**arrays, **data}, coords)
+    return form, dims, wanted
 
 
 __all__ = ["over_xarray"]
