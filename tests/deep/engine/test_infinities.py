@@ -15,6 +15,8 @@ import redalg as ra
 from redalg.engine.passes import derive_plan
 from redalg.form import Form
 from redalg.graph import node as g
+from redalg.graph.node import Decl
+from redalg.laws import drawn as elements
 from redalg.laws import infinities
 from redalg.laws.batch import batched, free_axis
 from redalg.testing import sampling
@@ -296,14 +298,17 @@ def test_other_numbers_beside_the_infinities_show_nothing_more(text: str, monkey
     systematic = strength(infinities.differences(form))
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        monkeypatch.setattr(infinities, "_numbers", lambda d, shape, *_, rng=rng: one_tensor(d, shape, rng))
+        monkeypatch.setattr(elements, "_numbers", lambda shape, domain, *_, rng=rng: one_tensor(shape, domain, rng))
+        monkeypatch.setattr(elements, "_kinds", elements._kinds.__wrapped__)
+        monkeypatch.setattr(infinities, "data", elements.data.__wrapped__)
         for name, kind in strength(infinities.differences(form)).items():
             assert kind <= systematic.get(name, 0), (name, seed)
 
 
-def one_tensor(decl: Any, shape: list[int], rng: np.random.Generator) -> np.ndarray:
-    spec = type("Spec", (), {"tensors": (decl,)})
-    return drawn(spec, rng, dict(zip(decl.axes, shape, strict=True)))[decl.name]
+def one_tensor(shape: tuple[int, ...], domain: frozenset[str], rng: np.random.Generator) -> np.ndarray:
+    lengths = {f"a{k}": length for k, length in enumerate(shape)}
+    spec = type("Spec", (), {"tensors": (Decl("t", tuple(lengths), domain),)})
+    return drawn(spec, rng, lengths)["t"]
 
 
 @pytest.mark.parametrize("text", DECIDED)
