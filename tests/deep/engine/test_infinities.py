@@ -16,7 +16,7 @@ from redalg.engine.passes import derive_plan
 from redalg.form import Form
 from redalg.graph import node as g
 from redalg.graph.node import Decl
-from redalg.laws import drawn as elements
+from redalg.laws import drawn as numbers
 from redalg.laws import infinities
 from redalg.laws.batch import batched, free_axis
 from redalg.testing import sampling
@@ -296,11 +296,12 @@ def test_other_numbers_beside_the_infinities_show_nothing_more(text: str, monkey
     spec = ra.parse(text)
     form = Form(spec, derive_plan(spec))
     systematic = strength(infinities.differences(form))
+    kinds, data = numbers._kinds.__wrapped__, numbers.data.__wrapped__  # nothing is kept of what is drawn
+    monkeypatch.setattr(numbers, "_kinds", kinds)
+    monkeypatch.setattr(infinities, "data", data)
     for seed in range(4):
         rng = np.random.default_rng(seed)
-        monkeypatch.setattr(elements, "_numbers", lambda shape, domain, *_, rng=rng: one_tensor(shape, domain, rng))
-        monkeypatch.setattr(elements, "_kinds", elements._kinds.__wrapped__)
-        monkeypatch.setattr(infinities, "data", elements.data.__wrapped__)
+        monkeypatch.setattr(numbers, "_numbers", lambda shape, domain, *_, rng=rng: one_tensor(shape, domain, rng))
         for name, kind in strength(infinities.differences(form)).items():
             assert kind <= systematic.get(name, 0), (name, seed)
 
