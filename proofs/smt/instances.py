@@ -36,15 +36,12 @@ def is_opaque(term: Term) -> bool:
 class Instances:
     """The facts that the terms of some formulas call for.
 
-    `universal`: (axes, condition) that hold at every element; `elements`: what stands for an element from the start.
-    `apart`: premises are left to be settled apart, so the terms in them call for nothing here.
+    `universal`: (axes, condition) that hold at every element.
     """
 
-    def __init__(
-        self, terms: Terms, universal: Iterable[tuple[tuple[str, ...], Term]] = (), apart: bool = False
-    ) -> None:
+    def __init__(self, terms: Terms, universal: Iterable[tuple[tuple[str, ...], Term]] = ()) -> None:
         self.t, self.logic, self.expand = terms, Logic(terms), Expansion(terms)
-        self.universal, self.apart = list(universal), apart
+        self.universal = list(universal)
         self.facts: dict[Fact, None] = {}
         self.seen: set[Term] = set()
         self.reductions: list[Term] = []
@@ -64,9 +61,7 @@ class Instances:
             for fact in new:
                 if fact.conclusion is not self.logic.true and fact not in self.facts:
                     self.facts[fact] = None
-                    waiting.append(fact.conclusion)
-                    if not self.apart:
-                        waiting.append(fact.premise)
+                    waiting += (fact.conclusion, fact.premise)
         return list(self.facts)
 
     def _visit(self, formulas: Iterable[Term]) -> Iterator[Fact]:

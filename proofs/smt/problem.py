@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.document.terms import Term, Terms, walk
 from redalg.proofs.smt.expand import TooLarge
-from redalg.proofs.smt.instances import Fact, Instances
+from redalg.proofs.smt.instances import Instances
 from redalg.proofs.smt.logic import Logic, Lowered, Unexpressed
 from redalg.proofs.smt.lower import Lowering
 from redalg.proofs.smt.text import Script, notation
@@ -100,21 +100,27 @@ def script_of_nothing(title: list[str], why: str) -> str:
     return Script([title[0].partition(";")[0], f"not expressed, so nothing is asserted: {why}", *title[1:]]).text()
 
 
-def script(p: Problem, facts: list[Fact], title: list[str]) -> str:
+def premises(p: Problem, title: list[str]) -> Script:
+    """What a problem rests on: its hypotheses, and the instances of axioms that it calls for."""
     s = Script(title)
     for why, h in p.hypotheses:
         s.add(why, h)
-    for f in facts:
+    for f in Instances(p.terms, p.universal).close(p.formulas()):
         s.add(f.why, f.conclusion, f.premise)
+    return s
+
+
+def script(obligation: Obligation, doc: Document) -> Script:
+    """The negated obligation with what it rests on. Raises: Unexpressed, TooLarge."""
+    p = problem(obligation, doc)
+    s = premises(p, _title(obligation, doc))
     s.add("the obligation, negated", p.terms("not", p.goal))
-    return s.text()
+    return s
 
 
 def text(obligation: Obligation, doc: Document) -> str:
     """The negated obligation as one SMT-LIB 2 text with one ``(check-sat)``; ``unsat`` means that it holds."""
-    title = _title(obligation, doc)
     try:
-        p = problem(obligation, doc)
-        return script(p, Instances(p.terms, p.universal).close(p.formulas()), title)
+        return script(obligation, doc).text()
     except (Unexpressed, TooLarge, OverflowError, RecursionError) as e:
-        return script_of_nothing(title, str(e) or type(e).__name__)
+        return script_of_nothing(_title(obligation, doc), str(e) or type(e).__name__)

@@ -29,9 +29,9 @@ from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.document.errors import CertificateError
 from redalg.proofs.smt.expand import TooLarge
 from redalg.proofs.smt.logic import Unexpressed
-from redalg.proofs.smt.problem import problem, text
+from redalg.proofs.smt.problem import script, text
 from redalg.proofs.smt.refute import confirmed
-from redalg.proofs.smt.solver import Solver
+from redalg.proofs.smt.solver import asked
 
 RLIMIT = 2_000_000
 
@@ -60,9 +60,9 @@ def solve(certificate: Certificate, rlimit: int = RLIMIT) -> Report:
     """Z3's verdict on every obligation, within `rlimit` units of Z3's count of work each.
 
     *proved*; *refuted*, with the point that Z3 found, at which both sides were evaluated exactly and differ; or
-    *unknown* with the reason. Z3 is asked in steps: the premises of the axioms' instances first, each as a question of
-    its own. Deterministic for one version of Z3. Raises: CertificateError where Z3 is not installed, and where the
-    obligations stated are not those that the spec and the form require.
+    *unknown* with the reason. Z3 is asked once, what the text of `smt_lib` says. Deterministic for one version of Z3.
+    Raises: CertificateError where Z3 is not installed, and where the obligations stated are not those that the spec and
+    the form require.
 
     >>> import redalg as ra
     >>> print(solve(ra.derive_incremental(ra.catalog["logsumexp"]).certificate))  # doctest: +SKIP
@@ -79,22 +79,21 @@ def solve(certificate: Certificate, rlimit: int = RLIMIT) -> Report:
 def judged(z3: Any, o: Obligation, doc: Document, rlimit: int = RLIMIT) -> Finding:
     """Z3's verdict on one obligation of a document."""
     try:
-        p = problem(o, doc)
-        solver = Solver(z3, p, rlimit)
-        if solver.proved(p.goal):
-            return Finding(o, "proved", f"{solver.spent} units of work")
+        answer = asked(z3, script(o, doc), rlimit)
     except Unexpressed as e:
         return Finding(o, "unknown", f"not expressed: {e}")
     except (OverflowError, RecursionError, TooLarge, z3.Z3Exception) as e:
         return Finding(o, "unknown", f"given up: {str(e)[:200] or type(e).__name__}")
-    points = (confirmed(o, doc, model) for model in solver.models)
-    point = next((p for p in points if p is not None), None)
-    if point is not None:
-        return Finding(o, "refuted", point)
-    if solver.spent >= rlimit:
+    if answer.status == "unsat":
+        return Finding(o, "proved", f"{answer.spent} units of work")
+    if answer.status == "sat":
+        point = confirmed(o, doc, answer.model)
+        if point is not None:
+            return Finding(o, "refuted", point)
+        return Finding(o, "unknown", f"a model that is no refutation, {answer.spent} units of work")
+    if answer.spent >= rlimit:
         return Finding(o, "unknown", f"no answer within {rlimit} units of work")
-    answer = "a model that is no refutation" if solver.models else "no answer"
-    return Finding(o, "unknown", f"{answer}, {solver.spent} units of work")
+    return Finding(o, "unknown", f"no answer, {answer.spent} units of work")
 
 
 def _z3() -> Any:
