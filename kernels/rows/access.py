@@ -112,8 +112,3 @@ class Access:
 
 def tensor_leaves(nodes: Iterable[Node]) -> list[Node]:
     return [n for n in walk(*nodes) if n.op == "tensor"]
-
-
-def reduced_axes(nodes: Iterable[Node]) -> set[str]:
-    """Axes of loops inside elements."""
-    return {a for n in walk(*nodes) if n.op == "reduce" for a in n.attr.axes}

@@ -160,9 +160,9 @@ class Poly:
         spend(1 + len(other) // 8)
         terms = dict(self.terms)
         for m, c in other.terms.items():
-            s = terms.get(m, 0) + c
+            s = terms[m] + c if m in terms else c
             if s:
-                terms[m] = Fraction(s)
+                terms[m] = s
             else:
                 terms.pop(m, None)
         return Poly(terms)
@@ -186,11 +186,11 @@ class Poly:
                 m = mono_mul(ma, mb)
                 if m is None:
                     continue
-                s = terms.get(m, Fraction(0)) + ca * cb
+                s = terms[m] + ca * cb if m in terms else ca * cb
                 if s:
                     terms[m] = s
                 else:
-                    del terms[m]
+                    terms.pop(m, None)
         return Poly(terms)
 
     def __pow__(self, n: int) -> Poly:
@@ -294,6 +294,7 @@ def rank_factor(rows: dict[Mono, Poly]) -> list[tuple[Poly, Poly]]:
 # --- back to nodes -------------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def mono_node(m: Mono, c: Fraction = Fraction(1)) -> Node:
     """The node of one term: conditions select (never multiply), exponentials merge into one."""
     conditions = [gen for gen, _ in m if gen.is_boolean]

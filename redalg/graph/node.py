@@ -119,7 +119,10 @@ def _free_axes(op: str, args: tuple[Node, ...], attr: Any) -> frozenset[str]:
         return frozenset(attr.axes)
     if op == "index":
         return frozenset({attr})
-    free: frozenset[str] = frozenset().union(*(a.axes for a in args)) if args else frozenset()
+    free: frozenset[str] = args[0].axes if args else frozenset()
+    for a in args[1:]:
+        if a.axes is not free:
+            free |= a.axes
     if op == "reduce":
         free -= frozenset(attr.axes)
         if attr.kind.startswith("topk"):
@@ -151,10 +154,13 @@ _COPY = re.compile(r"~\d+")
 # --- constructors: flatten, fold constants, collect; they never use a law that fails for infinities or NaN ---------
 
 TRUE, FALSE = Node("true"), Node("false")
+_WHOLE = {k: Node("const", (), Fraction(k)) for k in range(-16, 17)}
+_UNIT = Fraction(1)
 
 
 def const(value: int | Fraction) -> Node:
-    return Node("const", (), Fraction(value))
+    found = _WHOLE.get(value) if type(value) is int else None
+    return found or Node("const", (), value if type(value) is Fraction else Fraction(value))
 
 
 def special(name: str) -> Node:
@@ -179,7 +185,7 @@ def _split_coefficient(term: Node) -> tuple[Fraction, Node]:
     if term.op == "mul" and term.args[0].op == "const":
         rest = term.args[1:]
         return term.args[0].attr, rest[0] if len(rest) == 1 else Node("mul", rest)
-    return Fraction(1), term
+    return _UNIT, term
 
 
 def add(*terms: Node) -> Node:
@@ -192,7 +198,7 @@ def add(*terms: Node) -> Node:
             stack.extend(reversed(term.args))
             continue
         c, body = _split_coefficient(term)
-        total[body] = total.get(body, Fraction(0)) + c
+        total[body] = total[body] + c if body in total else c
     parts = [mul(const(c), body) for body, c in total.items() if c]
     if not parts:
         return ZERO
@@ -201,7 +207,7 @@ def add(*terms: Node) -> Node:
 
 def mul(*factors: Node) -> Node:
     """Product with constants folded and powers of one base merged, constant first."""
-    c = Fraction(1)
+    c = _UNIT
     powers: dict[Node, Node] = {}
     stack = list(reversed(factors))
     while stack:
@@ -209,16 +215,16 @@ def mul(*factors: Node) -> Node:
         if f.op == "mul":
             stack.extend(reversed(f.args))
         elif f.op == "const":
-            c *= f.attr
+            c = f.attr if c is _UNIT else c * f.attr
         else:
             base, e = (f.args[0], f.args[1]) if f.op == "pow" and f.args[1].op == "const" else (f, ONE)
             powers[base] = add(powers[base], e) if base in powers else e
-    if c == 0:
+    if not c:
         return ZERO
-    parts = [power(b, e) for b, e in powers.items() if not is_const(e, 0)]
+    parts = [power(b, e) for b, e in powers.items() if e is not ZERO]
     if not parts:
         return const(c)
-    if c != 1:
+    if c is not _UNIT and c != 1:
         if len(parts) == 1 and parts[0].op == "add":
             return add(*(mul(const(c), t) for t in parts[0].args))
         return Node("mul", (const(c), *_sorted(parts)))
@@ -228,9 +234,9 @@ def mul(*factors: Node) -> Node:
 def power(base: Node, exponent: Node | int | Fraction) -> Node:
     """The power, folded where that holds for infinities and NaN too; see the rules per operation of the base below."""
     e = exponent if isinstance(exponent, Node) else const(exponent)
-    if is_const(e, 1):
+    if e is ONE:
         return base
-    if is_const(e, 0) or is_const(base, 1):
+    if e is ZERO or base is ONE:
         return ONE
     rule = _POWERS.get(base.op) if e.op == "const" else None
     folded = rule(base, e) if rule is not None else None
@@ -373,15 +379,18 @@ def walk(*roots: Node, done: Container[object] = ()) -> Iterator[Node]:
     What is in `done` is not entered; it may grow on the way. No walk recurses, however deep a chain of stages is.
     """
     seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]
+    stack: list[Node | None] = list(reversed(roots))  # None: the node below it has been walked
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
+        node = stack.pop()
+        if node is None:
+            yield stack.pop()  # type: ignore[misc]
         elif node not in seen and node not in done:
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+            if args := node.args:
+                stack += (node, None)
+                stack += [a for a in args[::-1] if a not in seen]
+            else:
+                yield node
 
 
 def rebuild(node: Node, args: tuple[Node, ...]) -> Node:

@@ -58,9 +58,6 @@ class Separator(Openings, Conditions):
 
     # --- classification of generators ---
 
-    def is_element(self, gen: Node) -> bool:
-        return self.scope.varies(gen) and (not self.scope.uses(gen) or self.centring.is_centred(gen))
-
     def is_mixed(self, gen: Node) -> bool:
         return self.scope.mixed(gen) and not self.centring.is_centred(gen)
 
