@@ -1,8 +1,9 @@
 """How many obligations of the catalog another judge proves: ``python -m benchmarks.proofs.smt [RLIMIT]``.
 
 Every obligation of every certificate is judged by Z3 through `redalg.proofs.solve` (work is bounded by Z3's own count,
-so the verdicts do not depend on the machine), which reads the texts of `redalg.proofs.smt_lib` as any solver would. Some
-of Z3's arithmetic is not in its count, so that a question is also given up after a time, which is said. Writes `smt.md`.
+so the verdicts do not depend on the machine), which reads the texts of `redalg.proofs.smt_lib` as any solver would.
+Some of Z3's arithmetic is not in its count, so that a question is also given up after a time, which is then said.
+Writes `smt.md`.
 """
 
 from __future__ import annotations
