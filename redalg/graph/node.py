@@ -224,7 +224,7 @@ def mul(*factors: Node) -> Node:
     parts = [power(b, e) for b, e in powers.items() if e is not ZERO]
     if not parts:
         return const(c)
-    if c is not _UNIT and c != 1:
+    if c != 1:
         if len(parts) == 1 and parts[0].op == "add":
             return add(*(mul(const(c), t) for t in parts[0].args))
         return Node("mul", (const(c), *_sorted(parts)))
