@@ -215,7 +215,7 @@ def mul(*factors: Node) -> Node:
         if f.op == "mul":
             stack.extend(reversed(f.args))
         elif f.op == "const":
-            c = f.attr if c is _UNIT else c * f.attr
+            c *= f.attr
         else:
             base, e = (f.args[0], f.args[1]) if f.op == "pow" and f.args[1].op == "const" else (f, ONE)
             powers[base] = add(powers[base], e) if base in powers else e
