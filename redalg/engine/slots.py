@@ -89,9 +89,9 @@ class SlotBackend(Measured):
             return nf.renamed(plain, fresh), Poly({nf.renamed(m, fresh): c for m, c in factor.terms.items()})
         factor = nf.constant(1)
         kept: dict[Node, Fraction] = {}
-        rates = self._rates(exponent_of(separator, varying), mask_of(varying, self))
+        rates, units = self._rates(exponent_of(separator, varying), mask_of(varying, self)), self.choices.units
         for gen, p in varying:
-            scale = self.choices.scales.get(gen) if self.choices.units.of(gen) is None else None
+            scale = self.choices.scales.get(gen) if units.of(gen, units.axes) is None else None
             if gen.op == "exp" and rates and not separator.centring.is_centred(gen):
                 continue
             if scale is not None and p >= 2:

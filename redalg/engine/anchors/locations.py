@@ -211,7 +211,7 @@ def means(raw: Cascade, backend: RawBackend, outputs: list[Node], choices: Choic
         for m, x in _summed_elements(raw, backend, node):
             if any(c.anchor is ExtremumAnchor for c in choices.elements.get(x, ())):
                 continue
-            unit = choices.units.of(x) if x.op == "pow" else None
+            unit = choices.units.of(x, choices.units.axes) if x.op == "pow" else None
             if unit is not None and unit[0].needed and isinstance(unit[1], Node):
                 continue  # of |x|^p a root is wanted: it is held in units of the elements, like a broken power
             for weights in ratios(backend, m, [((x, Fraction(1)),)]):

@@ -59,7 +59,8 @@ class Measured(Centred):
 
     def in_units(self, varying: Mono, factor: Poly) -> tuple[Mono, Poly]:
         """The powers of a monomial divided by their units; not where that would undo a contraction with other axes."""
-        found = {gen: u for gen, p in varying if p > 0 and (u := self._unit_of(gen)) is not None}
+        beside = frozenset().union(*(gen.axes for gen, _ in varying))
+        found = {gen: u for gen, p in varying if p > 0 and (u := self._unit_of(gen, beside)) is not None}
         axes = frozenset().union(*(gen.axes for gen, _ in varying)) - frozenset(self.axis)
         own = frozenset().union(*(gen.axes for gen in found))
         degrees = (times(p, found[gen][1]) for gen, p in varying if gen in found)
@@ -82,13 +83,13 @@ class Measured(Centred):
         assert result is not None
         return result, factor
 
-    def _unit_of(self, gen: Node) -> tuple[Unit, Degree] | None:
+    def _unit_of(self, gen: Node, beside: frozenset[str]) -> tuple[Unit, Degree] | None:
         if not self.choices.units.found or gen.is_boolean or gen.op == "exp" or gen in self.scaled:
             return None
         site, role = self.centred.get(gen, (None, ""))
         if site is None:
-            return self.choices.units.of(gen)
-        held = self.choices.units.of(site.choice.generator)
+            return self.choices.units.of(gen, beside)
+        held = self.choices.units.of(site.choice.generator, beside)
         return held if role == "power" and held is not None and held[1] == 1 else None
 
     def lifted(self, varying: Mono) -> Node:

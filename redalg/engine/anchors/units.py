@@ -51,16 +51,25 @@ class Units:
     found: tuple[Unit, ...] = ()
     _of: dict[Node, tuple[Unit, Degree] | None] = field(default_factory=dict)
 
-    def of(self, gen: Node) -> tuple[Unit, Degree] | None:
-        """The unit and the degree of a generator that is homogeneous in the members of one, and reads nothing else."""
+    def of(self, gen: Node, beside: frozenset[str] = frozenset()) -> tuple[Unit, Degree] | None:
+        """The unit and the degree of a generator that is homogeneous in the members of one, and reads nothing else.
+
+        `beside`: the axes of what it is multiplied by, a unit may have those of its mask.
+        """
         if gen not in self._of:
             names = _measured_names(gen)
             held = next((u for u in self.found if names and names <= u.members), None)
             d = None if held is None else degree(gen, dict.fromkeys(held.members, 1))
             inner = {a for n in g.walk(gen) if n.op == "reduce" for a in n.attr.axes}
-            fits = held is not None and held.target.axes <= gen.axes and not held.target.axes & inner
+            fits = held is not None and not held.target.axes & inner
             self._of[gen] = (held, d) if held is not None and d and sign(d) == 1 and fits else None
-        return self._of[gen]
+        found = self._of[gen]
+        return found if found is not None and found[0].target.axes <= gen.axes | beside else None
+
+    @property
+    def axes(self) -> frozenset[str]:
+        """The axes of all units."""
+        return frozenset().union(*(u.target.axes for u in self.found))
 
 
 def in_unit(gen: Node, unit: Node, d: Degree, members: frozenset[str]) -> Node:
@@ -189,13 +198,18 @@ def _unit(raw: Cascade, group: _Group, tensors: Mapping[str, Node]) -> Unit | No
             continue
         size = leaf if raw.signs.nonnegative(leaf) else g.fn("abs", leaf)
         if raw.scope.varies(leaf):
-            seen = g.where(mask, size, g.ZERO) if mask.axes <= leaf.axes | raw.scope.axes else size
+            seen = g.where(mask, size, g.ZERO) if _measures(masks, leaf.axes | raw.scope.axes) else size
             size = raw.value(g.reduction("max", raw.axis, seen)).node
             varying.append(leaf)
         sizes.append(size)
     if not varying:
         return None
     return Unit(frozenset(group.members), varying[0], g.fn("pow2", g.extremum("maximum", *sizes)), group.needed)
+
+
+def _measures(masks: list[Node], axes: frozenset[str]) -> bool:
+    """Whether a unit sees what masks select: they have the elements' axes, or all of them the same further ones."""
+    return len({m.axes - axes for m in masks}) < 2 or all(m.axes <= axes for m in masks)
 
 
 # --- results in units of the data ----------------------------------------------------------------------------------
