@@ -23,8 +23,8 @@ def code_of(notebook: Any) -> list[Any]:
     return [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
-def test_there_are_eight() -> None:
-    assert [p.stem[0] for p in TEXTS] == list("12345678")
+def test_there_are_nine() -> None:
+    assert [p.stem[0] for p in TEXTS] == list("123456789")
     assert {p.stem for p in TEXTS} == {p.stem for p in (FOLDER / "executed").glob("*.ipynb")}
 
 
