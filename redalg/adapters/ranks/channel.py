@@ -52,6 +52,10 @@ class Channel:
         torch.distributed.all_gather(received, sent, group=self.group)
         return [x.cpu().numpy() for x in received]
 
+    def gather_into(self, everyone: Any, mine: Any) -> None:
+        """The bytes of all ranks, one after the other, in a tensor on the device where `mine` lies."""
+        torch.distributed.all_gather_into_tensor(everyone, mine, group=self.group)
+
     def reduced(self, buffers: Sequence[tuple[np.ndarray, str]]) -> list[np.ndarray]:
         """Each buffer reduced by "MAX" or "SUM": all at once, so that their latencies overlap."""
         sent = [self._sent(buffer) for buffer, _ in buffers]

@@ -11,6 +11,7 @@ import numpy as np
 
 from redalg.adapters.operands import own_tensors
 from redalg.adapters.ranks.channel import WHERE, Channel, Part, agreed, array_digest, digest, guarded
+from redalg.adapters.ranks.device import DeviceCollective, check
 from redalg.adapters.ranks.links import GLOO, NCCL, Links
 from redalg.adapters.ranks.states import Reduction, Shape, gather, hindrance, merged
 from redalg.errors import RedalgError
@@ -85,9 +86,13 @@ class Collective:
         self.deterministic = deterministic
         self.channel = Channel(group)
         self.links = links or (NCCL if "nccl" in self.channel.backend else GLOO)
+        self._device: DeviceCollective | None = None
         self.choices: tuple[Choice, ...] = ()  # of the last call, one for every pass
 
     def __call__(self, *given: Any, start: int | None = None, **named: Any) -> Any:
+        arrays = _arguments(self.form, given, named)
+        if any(getattr(x, "is_cuda", False) for x in arrays.values()):
+            return self._on_device(arrays)
         call, error = guarded(lambda: _Call(self, given, named, start))
         parts = agreed(self.channel, None if error is not None else call.part)
         if error is not None:
@@ -95,8 +100,20 @@ class Collective:
         found: Any = call.run(parts)
         return found
 
+    def _on_device(self, arrays: Mapping[str, Any]) -> Any:
+        """By compiled kernels, on tensors of a GPU: states are gathered and merged there."""
+        if self.way == "reduce":
+            why = "states on a GPU are gathered"
+            raise RedalgError('way="reduce"', "form.collective", why, "leave it out, or pass tensors on the CPU")
+        if self._device is None:
+            self._device = DeviceCollective(self.form, self.channel, "cuda")
+        check(self.form, arrays)
+        return self._device(**arrays)
+
     def explain(self) -> str:
         """Which way each pass of the last call took, and why; before a call, what decides."""
+        if self._device is not None:
+            return f"{self.channel.ranks} ranks over {self.channel.backend}: states gathered and merged on the GPU"
         head = f"{len(self.form.plan.passes)} round(s) of {self.channel.ranks} ranks over {self.channel.backend}"
         if not self.choices:
             asked = f"always {self.way}" if self.way else f"the faster way by the model {self.links.name!r}"

@@ -1,0 +1,117 @@
+"""Collectives by compiled kernels: the fold, the gather and the merge of `RankSpecs`, here with kernels for the CPU.
+
+On GPUs they are `tests/deep/kernels/gpu/test_gpu_collective.py`; the way through the ranks is the same.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.adapters.ranks.channel import Channel
+from redalg.adapters.ranks.device import DeviceCollective
+from redalg.adapters.ranks.specs import RankSpecs, why_not
+from tests.support.gloo_ranks import on_ranks
+from tests.support.rank_cases import CASES, arguments, checked, form_of_case, part
+from tests.support.simulated import run as simulated
+
+torch: Any = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without torch.distributed")
+CUTS = {4: [0, 3, 4, 4, 40]}
+
+
+def everything(rank: int, ranks: int) -> dict[str, list[dict[str, np.ndarray]]]:
+    found = {}
+    for name in CASES:
+        form, cuts = form_of_case(name), CUTS[ranks]
+        made = DeviceCollective(form, Channel(None), "cpu")
+        found[name] = []
+        for seed in (0, 1, 1):
+            mine = part(form, arguments(form, seed), cuts[rank], cuts[rank + 1])
+            given = {n: torch.from_numpy(np.array(x)) if np.ndim(x) else x for n, x in mine.items()}
+            result = made(**given)
+            result = result if isinstance(result, dict) else {next(iter(form.spec.outputs)): result}
+            found[name].append({n: x.numpy().copy() for n, x in result.items()})
+    return found
+
+
+@pytest.mark.parametrize("ranks", [4])
+def test_every_rank_has_the_definition_and_repeats_its_bits(ranks: int) -> None:
+    results = on_ranks(ranks, everything)
+    for name in CASES:
+        form = form_of_case(name)
+        for k, seed in enumerate((0, 1, 1)):
+            for rank, (a, b) in enumerate(pairwise(CUTS[ranks])):
+                assert not isinstance(results[rank], str), results[rank]
+                checked(form, arguments(form, seed), results[rank][name][k], a, b)
+        for found in results:
+            once, again = found[name][1:]
+            assert all(once[n].tobytes() == again[n].tobytes() for n in once)
+            for n in RankSpecs(form).merged:
+                assert found[name][1][n].tobytes() == results[0][name][1][n].tobytes()
+
+
+def test_what_has_no_specs_says_why() -> None:
+    for text, why in (
+        ("return a = argmax[j](x[j])", "neither a sum nor an extremum"),
+        ("return y = sum[j](index[j]*x[j])", "positions"),
+    ):
+        form = ra.derive_incremental(ra.parse(text))
+        assert why in str(why_not(form))
+        with pytest.raises(ra.RedalgError, match=why):
+            RankSpecs(form)
+
+
+def test_fully_masked_ranks_are_as_if_they_were_not_there() -> None:
+    form = form_of_case("loss")
+    specs = RankSpecs(form)
+    merge = ra.derive_incremental(specs.merge, specs.rank).compile("cpu")
+    fold = ra.derive_incremental(specs.fold, form.plan.axis).compile("cpu")
+    arrays = arguments(form, 3)
+    masked = {**arrays, "x": np.full_like(arrays["x"], -np.inf)}
+    states = [fold(**{d.name: a[d.name] for d in specs.fold.tensors}) for a in (masked, arrays)]
+    held = {n: np.stack([s[n] for s in states]) for n in states[0]} | {"part_n": np.array([40.0, 40.0])}
+    got = merge(**{d.name: held[d.name] for d in specs.merge.tensors})
+    expected = ra.reference(
+        form.spec,
+        **{**arrays, "x": np.concatenate([masked["x"], arrays["x"]], axis=1)}
+        | {"w": np.concatenate([arrays["w"], arrays["w"]])},
+    )
+    np.testing.assert_allclose(got["lse"], expected["lse"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_printed_gpu_kernels_give_the_definition_by_emulation(name: str) -> None:
+    """The fold of every rank, and the merge of states that lie in the bytes of all ranks, as they are gathered."""
+    form, cuts = form_of_case(name), [0, 13, 40]
+    specs, arrays = RankSpecs(form), arguments(form, 4, np.float32)
+    fold = ra.derive_incremental(specs.fold, form.plan.axis)
+    merge = ra.derive_incremental(specs.merge, specs.rank)
+    parts = [part(form, arrays, a, b) for a, b in pairwise(cuts)]
+    parts = [{n: np.ascontiguousarray(x) if np.ndim(x) else x for n, x in p.items()} for p in parts]
+    states = [simulated(fold, {d.name: p[d.name] for d in specs.fold.tensors})[0] for p in parts]
+    held = {n: _strided([s[n] for s in states]) for n in states[0]}
+    held["part_n"] = _strided([np.array(b - a, np.float32) for a, b in pairwise(cuts)])
+    given = {**arrays, **held}
+    found = simulated(merge, {d.name: given[d.name] for d in specs.merge.tensors}, deterministic=True)[0]
+    for mine, (a, b) in zip(parts, pairwise(cuts), strict=True):
+        results = {o: found[o] for o in specs.merged}
+        if specs.kept:
+            own = {**mine, **found}
+            apply = ra.derive_incremental(specs.apply)
+            results |= simulated(apply, {d.name: own[d.name] for d in specs.apply.tensors})[0]
+        checked(form, arrays, results, a, b, 3e-7)
+
+
+def _strided(parts: list[np.ndarray]) -> np.ndarray:
+    """Parts in rows that are longer than they are, as in a buffer that holds other parts beside them."""
+    flat = [np.ravel(x) for x in parts]
+    room = np.zeros((len(parts), -(-flat[0].size // 4) * 4 + 8), flat[0].dtype)
+    room[:, : flat[0].size] = flat
+    found = room[:, : flat[0].size].view()
+    found.shape = (len(parts), *np.shape(parts[0]))  # refuses to copy
+    return found
