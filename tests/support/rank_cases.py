@@ -16,6 +16,8 @@ CASES = {
     "return lse = m + log(s), z = sum[j](exp(x[i,j] - m)*w[j])/s",
     "layer norm": "u = mean[j](x[i,j]); v = mean[j]((x[i,j] - u)**2); "
     "return y = (x[i,j] - u)/sqrt(v + 1/100), v = v, u = u",
+    "labels": "m = max[j](x[i,j]); l = m + log(sum[j](exp(x[i,j] - m))); "
+    "return loss = l - sum[j](where(index[j] == t[i], x[i,j], 0))",
     "softmax": "m = max[j](x[i,j]); return y = exp(x[i,j] - m) / sum[j](exp(x[i,j] - m))",
     "root mean square": "return y = x[i,j]/sqrt(mean[j](x[i,j]**2) + 1/1000)",
     "covariance": "return c = cov[j](x[i,j], z[i,j]), a = any[j](x[i,j] > 9)",
@@ -34,6 +36,8 @@ def arguments(form: ra.Form, seed: int, dtype: Any = np.float64, length: int = L
     for d in form.spec.tensors:
         x = rng.normal(size=[sizes[a] for a in d.axes]) * 3 if d.axes else 0.5
         found[d.name] = np.asarray(x, dtype) if d.axes else x
+        if d.name == "t":
+            found[d.name] = rng.integers(0, length, sizes[d.axes[0]])
     return found
 
 
@@ -47,7 +51,7 @@ def part(form: ra.Form, arrays: dict[str, Any], a: int, b: int) -> dict[str, Any
 
 def checked(form: ra.Form, arrays: dict[str, Any], found: dict[str, Any], a: int, b: int, rounding: float = 0) -> None:
     """Outputs without the axis for the whole, and those that keep it for one part; `rounding` of shorter floats."""
-    wide = {n: np.asarray(x, np.float64) if np.ndim(x) else x for n, x in arrays.items()}
+    wide = {n: np.asarray(x, np.float64) if np.ndim(x) and n != "t" else x for n, x in arrays.items()}
     whole = ra.reference(form.spec, **wide)
     whole = whole if isinstance(whole, dict) else {next(iter(form.spec.outputs)): whole}
     axis = form.plan.axis[0]

@@ -92,7 +92,7 @@ class Collective:
     def __call__(self, *given: Any, start: int | None = None, **named: Any) -> Any:
         arrays = _arguments(self.form, given, named)
         if any(getattr(x, "is_cuda", False) for x in arrays.values()):
-            return self._on_device(arrays)
+            return self._on_device(arrays, checks.start(start))
         call, error = guarded(lambda: _Call(self, given, named, start))
         parts = agreed(self.channel, None if error is not None else call.part)
         if error is not None:
@@ -100,7 +100,7 @@ class Collective:
         found: Any = call.run(parts)
         return found
 
-    def _on_device(self, arrays: Mapping[str, Any]) -> Any:
+    def _on_device(self, arrays: Mapping[str, Any], start: int | None) -> Any:
         """By compiled kernels, on tensors of a GPU: states are gathered and merged there."""
         if self.way == "reduce":
             why = "states on a GPU are gathered"
@@ -108,7 +108,7 @@ class Collective:
         if self._device is None:
             self._device = DeviceCollective(self.form, self.channel, "cuda")
         check(self.form, arrays)
-        return self._device(**arrays)
+        return self._device(start, **arrays)
 
     def explain(self) -> str:
         """Which way each pass of the last call took, and why; before a call, what decides."""

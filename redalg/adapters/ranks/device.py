@@ -71,8 +71,9 @@ class DeviceCollective:
 
     # --- a call ------------------------------------------------------------------------------------------------------
 
-    def __call__(self, **arrays: Any) -> Any:
+    def __call__(self, start: int | None = None, **arrays: Any) -> Any:
         specs, axis = self.specs, self.form.plan.axis[0]
+        place = self._place(start)
         sizes = {
             a: n for d in self.form.spec.tensors if d.axes for a, n in zip(d.axes, arrays[d.name].shape, strict=True)
         }
@@ -83,17 +84,24 @@ class DeviceCollective:
         buffers.own["part_n"].fill_(float(length))
         if length:
             out = {o: buffers.own[o] for o in specs.fold.outputs}
-            self.fold(**_taken(specs.fold, arrays), out=out if len(out) > 1 else next(iter(out.values())))
+            self.fold(**_taken(specs.fold, {**arrays, **place}), out=out if len(out) > 1 else next(iter(out.values())))
         else:
             self._nothing(buffers)
         self.channel.gather_into(buffers.everyone, buffers.mine)
         found = _named(specs.merge, self.merge(**_taken(specs.merge, {**arrays, **buffers.held})))
         results = {o: found[o] for o in specs.merged}
         if self.apply is not None:
-            results |= _named(specs.apply, self.apply(**_taken(specs.apply, {**arrays, **found})))
+            results |= _named(specs.apply, self.apply(**_taken(specs.apply, {**arrays, **found, **place})))
         dtypes = self._dtypes(arrays)
         results = {o: results[o].to(dtypes[o]) for o in self.form.spec.outputs}
         return results if len(results) > 1 else next(iter(results.values()))
+
+    def _place(self, start: int | None) -> dict[str, int]:
+        """Raises: RedalgError where the form reads positions, and the part has none."""
+        if start is None and self.specs.positional:
+            why = f"the form reads index({self.form.plan.axis[0]!r}), and the part does not say where it begins"
+            raise RedalgError("a part without a place", WHERE, why, "pass start= on every rank")
+        return {"part_start": start or 0}
 
     def _compare(self, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
         """Raises: RedalgError, on every rank, where the calls differ in more than their lengths along the axis."""
@@ -116,7 +124,7 @@ class DeviceCollective:
         return found
 
     def _made(self, sizes: Mapping[str, int], arrays: Mapping[str, Any], device: Any) -> Buffers:
-        flows = output_flows(self.specs.fold, _dtypes_of(self.specs.fold, arrays))
+        flows = output_flows(self.specs.fold, _dtypes_of(self.specs.fold, {**arrays, "part_start": 0}))
         real = next((f.dtype for f in flows.values() if f.kind == "f"), np.dtype(np.float32))
         kinds = {"part_n": real} | {name: flow.dtype for name, flow in flows.items()}
         axes: dict[str, tuple[str, ...]] = {"part_n": (), **self.specs.fold.output_axes}

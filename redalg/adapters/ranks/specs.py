@@ -16,6 +16,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import (
     ONE,
+    Decl,
     ZERO,
     Node,
     compare,
@@ -53,8 +54,8 @@ def why_not(form: Form) -> str | None:
         if s.moves and not isinstance(s.op, Sum | Average):
             return f"the extremum {s.name} moves with an anchor"
     nodes = [n for s in p.slots for n in s.lift] + [o.value for o in plan.outputs]
-    if any(leaf.attr in plan.axis for n in nodes for leaf in leaves(n, "index")):
-        return "it reads positions along the axis"
+    if any(leaf.attr in plan.axis for n in nodes for leaf in leaves(n, "size")):
+        return "it reads the length of the axis, of which a rank has a part"
     return None
 
 
@@ -97,6 +98,17 @@ class RankSpecs:
         """Outputs that keep it."""
         return tuple(o.name for o in self.form.plan.outputs if o.keeps_axis)
 
+    @cached_property
+    def positional(self) -> bool:
+        """Whether it reads positions along the axis: those of a part begin at the number ``part_start``."""
+        nodes = [n for s in self.p.slots for n in s.lift] + [o.value for o in self.form.plan.outputs]
+        return any(leaf.attr in self.form.plan.axis for n in nodes for leaf in leaves(n, "index"))
+
+    def _placed(self, node: Node) -> Node:
+        start = tensor("part_start", (), ("integer",))
+        found = {leaf: plus(leaf, start) for leaf in leaves(node, "index") if leaf.attr in self.form.plan.axis}
+        return substitute(node, found) if found else node
+
     def name(self, part: str) -> str:
         """What a part goes by as a tensor and as an output."""
         return f"part_{part}"
@@ -115,10 +127,12 @@ class RankSpecs:
                 bound[name] = self._mean(anchor, bound)
             else:
                 bound[name] = _resolved(_target(anchor), bound)
-        outputs = {self.name(part): bound[part] for part in self.parts}
+        outputs = {self.name(part): self._placed(bound[part]) for part in self.parts}
         order = {self.name(part): axes for part, axes in self.parts.items()}
         real = {self.name(part): "float32" for part in self.parts if not bound[part].is_boolean}
-        tensors = [d for d in self.form.spec.tensors if any(d in _decls(n) for n in outputs.values())]
+        used = {d for n in outputs.values() for d in _decls(n)}
+        own = [d for d in self.form.spec.tensors if d in used]
+        tensors = [*own, *(d for d in used if d not in own)]
         return Spec.from_nodes(outputs, tensors=tensors, order=order, dtypes=real)
 
     def _reduced(self, slot: Slot, bound: Values) -> Node:
@@ -221,7 +235,8 @@ class RankSpecs:
     def apply(self) -> Spec:
         """The outputs that keep the axis, over a rank's elements and the parts that `merge` gives."""
         held = {name: tensor(self.name(name), axes) for name, axes in self.read.items()}
-        outputs = {o.name: _resolved(o.guarded, held) for o in self.form.plan.outputs if o.keeps_axis}
+        kept = [o for o in self.form.plan.outputs if o.keeps_axis]
+        outputs = {o.name: self._placed(_resolved(o.guarded, held)) for o in kept}
         order = {name: self.form.spec.output_axes[name] for name in outputs}
         used = {leaf.attr for n in outputs.values() for leaf in leaves(n, "tensor")}
         own = [d for d in self.form.spec.tensors if d in used]
@@ -239,7 +254,7 @@ def _target(anchor: Anchor) -> Node:
     return where(logical("and", compare("lt", ZERO, x), is_finite(x)), x, ONE)
 
 
-def _decls(node: Node) -> set[object]:
+def _decls(node: Node) -> set[Decl]:
     return {leaf.attr for leaf in leaves(node, "tensor")}
 
 
