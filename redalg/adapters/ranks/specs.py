@@ -16,8 +16,8 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import (
     ONE,
-    Decl,
     ZERO,
+    Decl,
     Node,
     compare,
     div,
