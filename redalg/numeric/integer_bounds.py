@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.graph.node import POSITIONS, Node, const, leaves, substitute, walk
+from redalg.graph.node import ONE, POSITIONS, Node, const, leaves, substitute, walk
 from redalg.graph.plan import COUNT, ExtremumAnchor, Plan, shift
 from redalg.numeric.dtypes import Flow, flows
 from redalg.numeric.integers import EXACT, magnitude
@@ -132,7 +132,8 @@ def _of_plan(plan: Plan) -> list[Node]:
 
 
 def _product(factors: list[Node]) -> Node:
-    return factors[0] if len(factors) == 1 else Node("mul", tuple(factors))
+    """Of no factors 1: a plan without a stream counts nothing."""
+    return Node("mul", tuple(factors)) if len(factors) > 1 else factors[0] if factors else ONE
 
 
 def _whole_constant(n: Node) -> bool:

@@ -304,3 +304,13 @@ def test_integer_arithmetic_is_exact(a: list[int], b: list[int]) -> None:
     assert [int(v) for v in integers.power(x, 3)] == [p**3 for p, _ in pairs]
     found = integers.quotient(x, y)
     assert all(f == p / q for f, (p, q) in zip(found, pairs, strict=True) if q)
+
+
+@pytest.mark.parametrize("target", ("numpy", "cpu"))
+@pytest.mark.parametrize("dtype", ("int64", "int32", "float32"))
+def test_maps_without_a_stream_count_nothing(target: str, dtype: str) -> None:
+    """Positions, lengths and whole tensors beside each other, and no reduction at all."""
+    spec = ra.parse("tensors x[i,j], y[i] integer; return z = x[i,j]*2 + where(index[j] + 3 == y[i], 1, 0) + size[j]")
+    x, y = np.arange(6).reshape(2, 3).astype(dtype), np.array([3, 5])
+    found = ra.derive_incremental(spec).compile(target)(x=x, y=y)
+    np.testing.assert_array_equal(found, ra.reference(spec, x=x, y=y))
