@@ -78,20 +78,31 @@ def scheduled(draft: RowsDraft) -> None:
 
 
 def _lost(draft: RowsDraft, choice: Choice) -> str:
-    """What a kernel loses that adds elements one by one to a state of arrays; and a warning where that is much."""
-    target, columns = draft.call.target, draft.program.columns
-    factor = choice.seconds / (choice.bytes / target.reachable + target.launch)
-    if not columns or factor < WORTH_TELLING:
+    """What a kernel loses that adds elements one by one to a state of arrays."""
+    axes, factor = ", ".join(draft.program.columns), _factor(draft, choice)
+    if not axes or factor < WORTH_TELLING:
         return ""
-    axes = ", ".join(columns)
     why = f"the state holds arrays along {axes}, to which a warp adds one element after another"
-    times = f"{factor:.0f} times as long as reading and writing take"
-    if choice.seconds >= LONG:
-        what = f"{draft.program.name} on {target.name}: {choice.seconds * 1e3:.1f} ms, {times}"
+    return f"{why}: predicted to take {factor:.0f} times as long as reading and writing take."
+
+
+def _factor(draft: RowsDraft, choice: Choice) -> float:
+    """How many times longer it takes than reading and writing do."""
+    target = draft.call.target
+    return choice.seconds / (choice.bytes / target.reachable + target.launch)
+
+
+def _warn(draft: RowsDraft) -> None:
+    """Of a kernel that is launched, where it loses much time; plans that others are compared with say nothing."""
+    choice = draft.choice
+    assert choice is not None
+    lost = _lost(draft, choice)
+    if lost and choice.seconds >= LONG:
+        times = f"{choice.seconds * 1e3:.1f} ms, {_factor(draft, choice):.0f} times as long as reading and writing take"
+        what = f"{draft.program.name} on {draft.call.target.name}: {times}"
         fix = "a product of matrices (torch.matmul, cuBLAS), where the spec is one"
-        text = str(RedalgError(what, "form.compile", why, fix)).replace("refused: ", "slow: ", 1)
+        text = str(RedalgError(what, "form.compile", lost.partition(":")[0], fix)).replace("refused: ", "slow: ", 1)
         warnings.warn(text, UserWarning, stacklevel=2)
-    return f"{why}: predicted to take {times}."
 
 
 def packed_keys(draft: RowsDraft) -> None:
@@ -116,6 +127,7 @@ def sourced(draft: RowsDraft) -> None:
 
 def launched(draft: RowsDraft) -> None:
     """The grid, and which results may be written over operands."""
+    _warn(draft)
     assert draft.choice is not None and draft.module is not None
     program, sizes, s = draft.program, draft.sizes, draft.choice.schedule
     rows = prod(sizes[a] for a in program.rows)
