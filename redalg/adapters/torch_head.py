@@ -170,7 +170,8 @@ class TorchHead:
         found = sums.results()
         for n in found.keys() & more.keys():
             found[n] += more[n]
-        return [out, *(found.get(n, more.get(n, torch.zeros_like(a))) for n, a in arrays.items())]
+        given = more | found
+        return [out, *(given[n] if n in given else torch.zeros_like(a) for n, a in arrays.items())]
 
     def _value_dtype(self, arrays: Arrays) -> Any:
         return self.slabs.product_dtype(arrays[self.parts.products[0].left.name].dtype)
