@@ -48,10 +48,13 @@ class Blocks(NamedTuple):
     """What blocks cost beside their work."""
 
     start: float  # seconds to start one and to find its place
-    cluster_start: float  # seconds more until all blocks of a cluster run, and until the last may leave
+    cluster_start: (
+        float  # seconds more until all blocks of a cluster run, and until the last may leave; half if all run
+    )
     reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
     alone: float  # more time for a resident row where one block is alone on a multiprocessor
-    column: float  # more time for columns that are walked where 256 threads are alone on a multiprocessor
+    column: float  # more time for columns that are walked where a block is alone on a multiprocessor
+    asked: int  # bytes that the threads of a multiprocessor have to ask for at a time, of columns
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
 
@@ -104,8 +107,10 @@ H200 = Calibration(
         cluster_start=3e-6,
         reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
         alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
-        # Variance of 300 columns of 100003 float32 takes 62 us by one block of 256 a processor, a copy 28 (2026-11-24).
+        # Variance of 300 columns of 100003 float32 takes 62 us by one block of 256 a processor that asks for 64 KiB
+        # at a time, 66 by two that ask for as much together, 85 where they ask for 17 KiB; a copy takes 28 (2026-11-24).
         column=1.2,
+        asked=32 << 10,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more
     ),

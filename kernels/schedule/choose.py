@@ -194,7 +194,7 @@ def _long(case: Case, s: Schedule) -> float:
     if s.split > 1 and not (s.persistent or s.column):
         return _outside(s.tile, 32, 64) / 4 + _outside(case.work.rows * s.split, enough, 1 << 31) / 4
     crowded = case.work.rows >= enough
-    if s.resident or s.column or case.work.length < LONG or not crowded:
+    if s.resident or s.column or case.work.length < LONG or not crowded or s.prefetch and s.peel:
         return 0.0
     most = 256 if case.work.walks == 1 else 512  # what is walked again is found in the first-level cache by few blocks
     wide = LARGEST_TILE in streamed(case)
@@ -202,18 +202,25 @@ def _long(case: Case, s: Schedule) -> float:
     return far + _outside(s.threads, most, 2 * most) / 4
 
 
-def _slim(case: Case, s: Schedule) -> bool:
+def _slim(case: Case, s: Schedule) -> float:
     """Whether the loads of a column schedule have less than 4 bytes, and could have more. On an H200, bfloat16 columns
-    read one element at a time reach 54 to 68 % of the bandwidth that float32 ones reach nearly all of (2026-11-21)."""
+    read one element at a time reach 54 to 68 % of the bandwidth that float32 ones reach nearly all of (2026-11-21).
+    Less than 8 where results turn: softmax of a transposed 4000×8192 float32 takes 174 us with 8, 209 with 4."""
     sizes = [a.size for a in case.walk.arrays if a.pattern == "rows"]
-    return s.column and bool(sizes) and s.coarsen < case.most_coarsening and s.coarsen * min(sizes) < 4
+    least, far = (8, 2.0) if case.turned else (4, 1.0)
+    return far * (s.column and bool(sizes) and s.coarsen < case.most_coarsening and s.coarsen * min(sizes) < least)
 
 
 def _narrow(case: Case, s: Schedule) -> float:
     """How far loads are from the widest there are, in halvings, where rows are long enough to have many of them."""
     if s.column or case.work.length < SHORT:
         return 0.0
-    return _outside(s.vector, case.widest_peeled(), LARGEST_TILE) / 2
+    widest = case.widest_peeled()
+    if case.walk.layout(
+        widest, peel=True
+    ).shifted:  # halves that are aligned are as good as what is put together from two
+        widest //= 2
+    return _outside(s.vector, widest, LARGEST_TILE) / 2
 
 
 def _outside(value: int, low: int, high: int) -> float:

@@ -218,7 +218,9 @@ def prefetched(case: Case) -> list[Schedule]:
         return []
     if case.work.length < LONG or case.target.cc < COPIES:
         return []
-    shapes = ((512, 32), (512, 16), (1024, 32), *([(512, 8), (256, 16)] if peel else []))
+    aligned = ((512, 32), (512, 16), (1024, 32))
+    # A longer distance for more tiles: softmax of 5000 rows of 50257 bfloat16 takes 338 us with tiles of 32, 309 of 16.
+    shapes = ((512, 16), (512, 8), *aligned, (256, 16)) if peel else aligned
     made = [Schedule(n, 1, vector, e, persistent=True, peel=peel) for n, e in shapes if e >= vector]
     found = [_with_prefetch(case, s, 1) for s in made]
     s = Schedule(256, 1, vector, 32 if case.work.instructions.narrow else 16, persistent=True, peel=peel)
