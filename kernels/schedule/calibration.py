@@ -53,8 +53,8 @@ class Blocks(NamedTuple):
     )
     reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
     alone: float  # more time for a resident row where one block is alone on a multiprocessor
-    column: float  # more time for columns that are walked where a block is alone on a multiprocessor
-    asked: int  # bytes that the threads of a multiprocessor have to ask for at a time, of columns
+    column: float  # more time where results turn and a block is alone on a multiprocessor
+    asked: int  # bytes that the threads of a multiprocessor have to ask for at a time there
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
 
@@ -107,8 +107,8 @@ H200 = Calibration(
         cluster_start=3e-6,
         reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
         alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
-        # Variance of 300 columns of 100003 float32 takes 62 us by one block of 256 a processor that asks for 64 KiB
-        # at a time, 66 by two that ask for as much together, 85 where they ask for 17 KiB; a copy takes 28 (2026-11-24).
+        # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
+        # a copy of as much 91 (2026-11-24).
         column=1.2,
         asked=32 << 10,
         crowd=4,

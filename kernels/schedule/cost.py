@@ -378,7 +378,7 @@ class _Model:
             memory *= self.known.memory.unbuffered + self.known.blocks.tail / max(1.0, self.waves()) * crowded
         if self.single:
             memory *= self.known.memory.single
-        if s.column and not s.resident:  # a tile is folded before the next one is asked for; other blocks fill the gaps
+        if s.column and not s.resident and self.case.turned:  # tile after tile: other blocks fill the gaps
             asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
             memory *= (1 + self.known.blocks.column / self.live) * max(1.0, self.known.blocks.asked / asked) ** 0.5
         memory = max(memory * uneven, l2)
