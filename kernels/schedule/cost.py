@@ -155,6 +155,15 @@ class _Model:
             return size * rows * self._rows_together(name)
         return 32 * size if pattern == "same" else size
 
+    def slowed(self) -> float:
+        """How much longer memory takes for rows read element by element, and for results that turn."""
+        s, blocks = self.s, self.known.blocks
+        found = self.known.memory.single if self.single else 1.0
+        if s.column and not s.resident and self.case.turned:  # tile after tile: other blocks fill the gaps
+            asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
+            found *= (1 + blocks.column / self.live) * max(1.0, blocks.asked / max(1.0, asked)) ** 0.5
+        return found
+
     @property
     def live(self) -> float:
         """Blocks on a multiprocessor, where there are not more of them than fit."""
@@ -376,12 +385,7 @@ class _Model:
         # A tile is folded before the next one is asked for.
         if not s.resident and not s.column and (s.blocks_per_row == 1 or self.walks > 1 or crowded):
             memory *= self.known.memory.unbuffered + self.known.blocks.tail / max(1.0, self.waves()) * crowded
-        if self.single:
-            memory *= self.known.memory.single
-        if s.column and not s.resident and self.case.turned:  # tile after tile: other blocks fill the gaps
-            asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
-            memory *= (1 + self.known.blocks.column / self.live) * max(1.0, self.known.blocks.asked / asked) ** 0.5
-        memory = max(memory * uneven, l2)
+        memory = max(memory * self.slowed() * uneven, l2)
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)
