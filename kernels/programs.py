@@ -61,7 +61,7 @@ def _columns_of_rows(draft: CpuDraft) -> None:
     if supported(found):
         draft.program = found
     else:
-        draft.across = ()
+        draft.across, draft.turned = (), False
 
 
 # --- the lists ------------------------------------------------------------------------------------------------------
@@ -83,6 +83,7 @@ CPU_PROGRAM = (*LOWER, GATHER, *CPU_COLUMN_PROGRAM[-1:])
 
 CPU = (
     Pass("side by side", "rows that are walked together, where the stream is not contiguous", cpu.side_by_side),
+    Pass("turned", "short rows that are walked together once blocks of them are transposed", cpu.turned),
     Pass("columns", "such rows as columns of a program lowered anew: CPU_COLUMN_PROGRAM", _columns_of_rows),
     Pass("layout", "what strides allow a kernel to assume", cpu.placed),
     Pass("schedule", "rows as one tile, in tiles, or in splits", cpu.scheduled),

@@ -164,14 +164,17 @@ def _addresses(code: bytes, names: Sequence[str]) -> dict[str, int]:
 
 def loaded_text(text: str, names: Sequence[str]) -> dict[str, int]:
     """Where the functions of a module in LLVM's language lie, compiled for this processor or read from disk."""
-    key, disk = key_of(text, ()), Disk()
-    code = disk.read(key)
+    key, disk, begin = key_of(text, ()), Disk(), time.perf_counter()
+    code, word = disk.read(key), "read from disk"
     if code is None or not _sound(code, names):
+        word = "compiled"
         with _compiling:
             code = object_code(f'target triple = "{processor().triple}"\n{text}')
         if _sound(code, names):
             disk.write(key, code)
-    return _addresses(code, names)
+    found = _addresses(code, names)
+    LOG.info("%s: %s in %.3f s", ", ".join(names), word, time.perf_counter() - begin)
+    return found
 
 
 # --- object code -----------------------------------------------------------------------------------------------------

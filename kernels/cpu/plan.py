@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from redalg.kernels.cpu.blocks import blocks_of
 from redalg.kernels.cpu.kernel import emit_cpu
 from redalg.kernels.cpu.layout import across_of, layout_of
 from redalg.kernels.cpu.schedule import LONG, WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
@@ -43,6 +44,7 @@ class CpuDraft:
     views: Mapping[str, View] = field(default_factory=dict)
     asked: str | None = None
     across: tuple[str, ...] = ()
+    turned: bool = False
     layout: Layout | None = None
     schedule: CpuSchedule | None = None
     module: CpuModule | None = None
@@ -62,9 +64,23 @@ def side_by_side(draft: CpuDraft) -> None:
         draft.across = across_of(draft.program, draft.views)
 
 
+def turned(draft: CpuDraft) -> None:
+    """Short rows that do not lie side by side, where blocks of them are turned so that they do."""
+    if draft.across or draft.asked not in (None, Family.COLUMNS) or draft.program.columns:
+        return
+    blocks = blocks_of(draft.program, draft.sizes, draft.views)
+    if blocks is not None:
+        draft.across, draft.turned = draft.program.rows, True
+
+
 def placed(draft: CpuDraft) -> None:
     """What the strides of a call allow a kernel to assume."""
-    draft.layout = layout_of(draft.program, draft.views)
+    views = draft.views
+    if draft.turned:
+        blocks = blocks_of(draft.program, draft.sizes, views)
+        assert blocks is not None
+        views = blocks.views
+    draft.layout = layout_of(draft.program, views)
 
 
 def scheduled(draft: CpuDraft) -> None:
@@ -72,6 +88,9 @@ def scheduled(draft: CpuDraft) -> None:
     of threads changes a bit."""
     program, asked = draft.program, draft.asked
     length = prod(draft.sizes[a] for a in program.stream)
+    if draft.turned:
+        draft.schedule = CpuSchedule(across=draft.across, turned=True)
+        return
     cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes)
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across)

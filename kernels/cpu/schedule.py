@@ -51,7 +51,8 @@ class CpuSchedule:
     the order of the stream, so that every number of threads gives the same bits. ``across``: axes of rows that lie side
     by side in memory while the stream does not; blocks of them are walked together, one element of the stream after the
     other. ``past``: results with an element for each of the stream go to memory past the caches, which spares reading
-    the lines they are written to.
+    the lines they are written to. ``turned``: blocks of short rows are transposed first, and then walked like rows that
+    lie side by side (`redalg.kernels.cpu.blocks`).
     """
 
     resident: bool = False
@@ -59,6 +60,7 @@ class CpuSchedule:
     across: tuple[str, ...] = ()
     past: bool = False
     whole: int = WHOLE
+    turned: bool = False
 
     @property
     def family(self) -> Family:
@@ -66,6 +68,7 @@ class CpuSchedule:
 
     def __str__(self) -> str:
         what = f"blocks of {BLOCK} rows side by side along {','.join(self.across)}" if self.across else "rows"
+        what = "blocks of short rows, turned so that they lie side by side," if self.turned else what
         end = "; results go past the caches" if self.past else ""
         if self.split:
             return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from redalg.kernels.cpu import pool
-from redalg.kernels.cpu.build import Function, Native, require_memory
+from redalg.kernels.cpu.blocks import IN, OUT, RECORD, Blocks, blocks_of, walker, words_of
+from redalg.kernels.cpu.build import Function, Native, kinds_of, require_memory
 from redalg.kernels.cpu.kernel import RANGE
 from redalg.kernels.cpu.schedule import BLOCK, CpuModule, CpuSchedule, nanoseconds_of, span_of
 from redalg.kernels.cpu.threads import share, threads
@@ -46,13 +47,33 @@ class Prepared:
         self._shares = int(nanoseconds_of(program, sizes) / SHARE)
         stages = zip(compiled.functions, compiled.module.stages, strict=True)
         self._calls = [(f, self._splits if s.counts == "splits" else 1) for f, s in stages]
-        self._values, self._places = self._arguments(sizes, views, span)
+        blocks = blocks_of(program, sizes, views) if compiled.schedule.turned else None
+        if blocks is not None:
+            self._units, width = -(-columns // blocks.size), blocks.size
+            self._values, self._places = self._arguments(blocks.sizes(program, sizes), blocks.views, span)
+            self._turn(blocks, program, columns)
+        else:
+            self._values, self._places = self._arguments(sizes, views, span)
         self._tables = self._rooms(self._units * self._splits, width)
         self._whole = self._splits == 1  # rows are the work of one thread each
         native = [(f, per_row) for f, per_row in self._calls if isinstance(f, Native)]
         self._native = native if len(native) == len(self._calls) else []
         self._once = native[0][0] if len(self._native) == 1 else None
         self._jobs: dict[bool, list[tuple[pool.Job, int]]] = {}
+
+    def _turn(self, blocks: Blocks, program: Program, rows: int) -> None:
+        """Blocks are the units, and a kernel is called for each by what turns them."""
+        ((kernel, _),), params = self._calls, self.compiled.module.params[: -len(RANGE)]
+        head, records = words_of(blocks, program, params)
+        if not isinstance(kernel, Native):
+            self._calls = [(ByNumpy(kernel, blocks, head, records, rows), 1)]
+        else:
+            kinds = kinds_of(params)[: len(params)]
+            head[0], head[3] = kernel.address, rows
+            words = ["i64"] * len(head), kinds, ["i64"] * (len(records) + len(RANGE))
+            self._calls = [(Native(walker(), [k for some in words for k in some]), 1)]
+            self._values = [*head, *self._values, *records]
+            self._places = [(len(head) + at, name) for at, name in self._places]
 
     def __call__(self, arrays: Mapping[str, Any]) -> None:
         """Fill the results from the other arrays and numbers."""
@@ -138,6 +159,43 @@ class Prepared:
                 values.append(0)
                 places += [(at, name)] if p.role != "scratch" else []
         return values, places
+
+
+class ByNumpy:
+    """What `redalg.kernels.cpu.blocks.walker` does, in NumPy, for functions that are not native code."""
+
+    def __init__(
+        self, kernel: Function, blocks: Blocks, head: Sequence[int], records: Sequence[int], rows: int
+    ) -> None:
+        self.kernel, self.blocks, self.slot, self.rows = kernel, blocks, head[5], rows
+        self.records = [records[at : at + RECORD] for at in range(0, len(records), RECORD)]
+
+    def __call__(self, *values: Any) -> None:
+        *given, low, high = values
+        for unit in range(low, high):
+            first = unit * self.blocks.size
+            rows = min(self.blocks.size, self.rows - first)
+            own, after = list(given), []
+            if self.slot >= 0:
+                own[self.slot] = rows
+            for to, does, itemsize, row, step, _ in self.records:
+                own[to] = given[to] + first * row * itemsize
+                if does:
+                    array = _at(own[to], itemsize, (rows, self.blocks.length), (row * itemsize, step * itemsize))
+                    block = np.zeros((self.blocks.length, self.blocks.size), array.dtype)
+                    block[:, :rows] = array.T if does == IN else 0
+                    own[to] = address_of(block)
+                    after.append((does, array, block))
+            self.kernel(*own, 0, 1)
+            for does, array, block in after:
+                if does == OUT:
+                    array[...] = block[:, :rows].T
+
+
+def _at(address: int, itemsize: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """The bits of an array at an address."""
+    described = {"data": (address, False), "shape": shape, "strides": strides, "typestr": f"|u{itemsize}", "version": 3}
+    return np.asarray(type("Described", (), {"__array_interface__": described})())
 
 
 def _data_offset() -> int:

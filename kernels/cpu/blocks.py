@@ -1,0 +1,405 @@
+"""Short rows, several at a time: blocks of rows are turned so that rows lie side by side, and walked as columns.
+
+A row of seven elements keeps a vector of sixteen waiting. A block of rows, transposed in registers to memory that stays
+in the first-level cache, is walked as rows side by side are: every vector holds an element of as many rows. What is
+written for every element is turned back on its way to memory. Arrays whose rows lie side by side already are read and
+written where they are.
+
+The function that does so takes a table, as kernels do, and calls a kernel for one block after the other. Words of its
+table: the kernel, the number of words of the kernel's table, rows of a block, of all, the length of a row, the word
+that holds the number of rows, the number of arrays, bytes of scratch memory; the kernel's table; and of each array the
+word it goes to, what is done with it, bytes of an element, its strides along rows and along the row, its scratch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from redalg.graph.operators import Position
+from redalg.kernels.cpu.build import loaded_text
+from redalg.kernels.ir.layouts import View, readings
+from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
+
+SHORT = 48  # elements of a row up to which rows are turned that are walked more than once
+ONCE = 8  # of those that are walked once, for which turning is the larger part
+LANES = 16  # rows of two vectors or more and nothing else need no turning
+ROOM = 4096  # elements of a block, about
+N = 8  # rows and elements that are transposed at a time
+HEAD, RECORD = 8, 6  # words
+MOVED, IN, OUT = range(3)  # what is done with an array: nothing, turned before, turned after
+
+
+class Array(NamedTuple):
+    """An array that differs from row to row: its strides along rows and along the stream, in elements."""
+
+    name: str
+    does: int
+    row: int
+    step: int
+    itemsize: int
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """`size` rows of `length` elements at a time; `views`: the arrays of a block."""
+
+    size: int
+    length: int
+    arrays: tuple[Array, ...]
+    views: Mapping[str, View]
+
+    def sizes(self, program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The lengths of axes as a kernel for a block sees them: its first axis of rows counts all of its rows."""
+        return {**sizes, **dict.fromkeys(_rows(program), 1)}
+
+
+def size_of(length: int) -> int:
+    """Rows of a block: an odd multiple of 16, so that its elements do not compete for the same lines of a cache.
+
+    >>> [size_of(n) for n in (1, 2, 7, 48)]
+    [1008, 1008, 560, 80]
+    """
+    return max(2, min(1024, ROOM // length) // 16) // 2 * 32 - 16 if length > 2 else 1008
+
+
+def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> Blocks | None:
+    """How rows are turned, by the length of a row and the strides alone; None where they had better not be."""
+    rows = _rows(program)
+    if not (program.passes and rows and len(program.stream) == 1):
+        return None
+    length = sizes[program.stream[0]]
+    if not 0 < length <= (SHORT if _walks(program) > 1 else ONCE) or length > LANES and length % LANES == 0:
+        return None
+    dtypes = {o.name: o.dtype for o in program.operands if not o.number} | {r.key: r.dtype for r in program.results}
+    ways: dict[str, set[tuple[str, ...]]] = {}
+    for name, axes in readings(program):
+        ways.setdefault(name, set()).add(axes)
+    arrays, seen, size = [], dict(views), size_of(length)
+    for name, several in ways.items():
+        if name not in views:
+            continue
+        (axes, *others) = several
+        if others or not {*axes} <= {*rows, *program.stream}:
+            return None
+        if not {*rows} & {*axes}:
+            continue
+        found = _array(name, axes, program, sizes, views[name], dtypes[name])
+        if found is None:
+            return None
+        arrays.append(found)
+        seen[name] = _seen(found, axes, program, length, size)
+    if not any(a.does for a in arrays):
+        return None
+    return Blocks(size, length, tuple(arrays), seen)
+
+
+def _walks(program: Program) -> int:
+    """How often the elements of a row are walked: a position is searched for once more."""
+    folds = [f.op for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds]
+    loops = [s for p in program.passes for s in p.lift if isinstance(s, Loop)]
+    return len(loops) + any(isinstance(op, Position) for op in folds) + any(r.keeps for r in program.results)
+
+
+def _rows(program: Program) -> tuple[str, ...]:
+    """The axes that number rows: columns in the program of a kernel for blocks."""
+    return program.rows or program.columns
+
+
+def _array(
+    name: str, axes: tuple[str, ...], program: Program, sizes: Mapping[str, int], view: View, dtype: str
+) -> Array | None:
+    """None where its rows do not follow each other in equal steps."""
+    rows = _rows(program)
+    if not {*rows} <= {*axes}:
+        return None
+    steps = dict(zip(axes, view.strides, strict=True))
+    live = [a for a in rows if sizes[a] != 1] or [rows[-1]]
+    row = steps[live[-1]]
+    if any(steps[a] != row * prod(sizes[b] for b in live[at + 1 :]) for at, a in enumerate(live)):
+        return None
+    along = [a for a in axes if a in program.stream]
+    step = steps[along[0]] if along else 0
+    written = name in {r.key for r in program.results}
+    stays = not along or row == 1 or step == 0
+    return Array(name, MOVED if stays else OUT if written else IN, row, step, STORAGE[dtype])
+
+
+def _seen(array: Array, axes: tuple[str, ...], program: Program, length: int, size: int) -> View:
+    """The array of a block."""
+    shape, strides = [], []
+    for a in axes:
+        first = a == _rows(program)[0]
+        shape.append(length if a in program.stream else size if first else 1)
+        row, step = (1, size) if array.does else (array.row, array.step)
+        strides.append(step if a in program.stream else row)
+    return View(tuple(shape), tuple(strides))
+
+
+def words_of(blocks: Blocks, program: Program, params: tuple[Param, ...]) -> tuple[list[int], list[int]]:
+    """The head of the table, but for the kernel and the number of rows; and the records behind the kernel's words."""
+    known = {result_key(p.name) if p.role == "result" else p.name: at for at, p in enumerate(params) if _is_array(p)}
+    size = next((at for at, p in enumerate(params) if p.role == "size" and p.name == _rows(program)[0]), -1)
+    records: list[int] = []
+    scratch = 0
+    for a in blocks.arrays:
+        if a.name in known:
+            records += [known[a.name], a.does, a.itemsize, a.row, a.step, scratch]
+            scratch += -(-(blocks.size * blocks.length * a.itemsize + 64) // 64) * 64 if a.does else 0
+    head = [0, len(params), blocks.size, 0, blocks.length, size, len(records) // RECORD, scratch]
+    return head, records
+
+
+def _is_array(p: Param) -> bool:
+    return p.role in ("operand", "result")
+
+
+# --- the function ----------------------------------------------------------------------------------------------------
+
+
+def _transposed(bits: int) -> Iterator[str]:
+    """A function that turns N × N elements: `from` and `to` with the bytes between their rows."""
+    kind = f"<{N} x i{bits}>"
+    yield f"define internal void @turn{bits}(ptr %from, i64 %a, ptr %to, i64 %b) alwaysinline {{"
+    names = []
+    for r in range(N):
+        yield f"  %fo{r} = mul i64 %a, {r}"
+        yield f"  %fp{r} = getelementptr i8, ptr %from, i64 %fo{r}"
+        yield f"  %in_{r} = load {kind}, ptr %fp{r}, align {bits // 8}"
+        names.append(f"%in_{r}")
+    stage, width = 1, N // 2
+    while width:
+        found = list(names)
+        for r in range(N):
+            if not r & width:
+                low = [c if not c & width else N + (c ^ width) for c in range(N)]
+                high = [c | width if not c & width else N + c for c in range(N)]
+                for at, mask in ((r, low), (r | width, high)):
+                    words = ", ".join(f"i32 {m}" for m in mask)
+                    found[at] = f"%v{stage}_{at}"
+                    pair = f"{kind} {names[r]}, {kind} {names[r | width]}"
+                    yield f"  {found[at]} = shufflevector {pair}, <{N} x i32> <{words}>"
+        names, stage, width = found, stage + 1, width // 2
+    for r in range(N):
+        yield f"  %to{r} = mul i64 %b, {r}"
+        yield f"  %tp{r} = getelementptr i8, ptr %to, i64 %to{r}"
+        yield f"  store {kind} {names[r]}, ptr %tp{r}, align {bits // 8}"
+    yield "  ret void"
+    yield "}"
+
+
+_TURN = """
+; element (r, k) at from + r*ar + k*ak goes to to + r*br + k*bk, in bytes; one of ak, br is the size of an element where
+; squares can be turned: `forth` where they are read along k
+define internal void @turnBITS.all(
+    ptr %from, i64 %ar, i64 %ak, ptr %to, i64 %br, i64 %bk, i64 %rows, i64 %length, i1 %forth) {
+entry:
+  %forth.unit = icmp eq i64 %ak, BYTES
+  %back.unit = icmp eq i64 %bk, BYTES
+  %unit = select i1 %forth, i1 %forth.unit, i1 %back.unit
+  %long = icmp sge i64 %length, 8
+  %many = icmp sge i64 %rows, 8
+  %some = and i1 %long, %many
+  %square = and i1 %some, %unit
+  %full = and i64 %rows, -8
+  br i1 %square, label %row, label %rest
+row:
+  %r = phi i64 [ 0, %entry ], [ %r.next, %row.end ]
+  %from.r = mul i64 %r, %ar
+  %to.r = mul i64 %r, %br
+  %from.row = getelementptr i8, ptr %from, i64 %from.r
+  %to.row = getelementptr i8, ptr %to, i64 %to.r
+  br label %block
+block:
+  %k = phi i64 [ 0, %row ], [ %k.next, %turned ]
+  %k.last = sub i64 %length, 8
+  %over = icmp sgt i64 %k, %k.last
+  %at = select i1 %over, i64 %k.last, i64 %k
+  %from.k = mul i64 %at, %ak
+  %to.k = mul i64 %at, %bk
+  %f = getelementptr i8, ptr %from.row, i64 %from.k
+  %t = getelementptr i8, ptr %to.row, i64 %to.k
+  br i1 %forth, label %in, label %out
+in:
+  call void @turnBITS(ptr %f, i64 %ar, ptr %t, i64 %bk)
+  br label %turned
+out:
+  call void @turnBITS(ptr %f, i64 %ak, ptr %t, i64 %br)
+  br label %turned
+turned:
+  %k.next = add i64 %k, 8
+  %k.more = icmp slt i64 %k.next, %length
+  br i1 %k.more, label %block, label %row.end
+row.end:
+  %r.next = add i64 %r, 8
+  %r.more = icmp slt i64 %r.next, %full
+  br i1 %r.more, label %row, label %rest
+rest:
+  %begin = phi i64 [ 0, %entry ], [ %full, %row.end ]
+  %left = icmp slt i64 %begin, %rows
+  br i1 %left, label %outer, label %done
+outer:
+  %c = phi i64 [ 0, %rest ], [ %c.next, %outer.end ]
+  %from.c = mul i64 %c, %ak
+  %to.c = mul i64 %c, %bk
+  %from.column = getelementptr i8, ptr %from, i64 %from.c
+  %to.column = getelementptr i8, ptr %to, i64 %to.c
+  br label %inner
+inner:
+  %i = phi i64 [ %begin, %outer ], [ %i.next, %inner ]
+  %from.i = mul i64 %i, %ar
+  %to.i = mul i64 %i, %br
+  %one = getelementptr i8, ptr %from.column, i64 %from.i
+  %other = getelementptr i8, ptr %to.column, i64 %to.i
+  %value = load iBITS, ptr %one, align BYTES
+  store iBITS %value, ptr %other, align BYTES
+  %i.next = add i64 %i, 1
+  %i.more = icmp slt i64 %i.next, %rows
+  br i1 %i.more, label %inner, label %outer.end
+outer.end:
+  %c.next = add i64 %c, 1
+  %c.more = icmp slt i64 %c.next, %length
+  br i1 %c.more, label %outer, label %done
+done:
+  ret void
+}
+"""
+
+_BLOCKS = """
+declare ptr @malloc(i64)
+declare void @free(ptr)
+declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+
+define i32 @redalg_blocks(ptr %table, i64 %low, i64 %high) {
+entry:
+  %kernel = load ptr, ptr %table
+  WORD(count, 1)
+  WORD(size, 2)
+  WORD(total, 3)
+  WORD(length, 4)
+  WORD(slot, 5)
+  WORD(arrays, 6)
+  WORD(scratch, 7)
+  %words = getelementptr i64, ptr %table, i64 8
+  %records = getelementptr i64, ptr %words, i64 %count
+  %count.bytes = mul i64 %count, 8
+  %padded = add i64 %count.bytes, 191
+  %all = add i64 %padded, %scratch
+  %memory = call ptr @malloc(i64 %all)
+  %none = icmp eq ptr %memory, null
+  br i1 %none, label %failed, label %found
+failed:
+  ret i32 1
+found:
+  %memory.at = ptrtoint ptr %memory to i64
+  %above = add i64 %memory.at, 63
+  %aligned.at = and i64 %above, -64
+  %room = inttoptr i64 %aligned.at to ptr
+  %own = getelementptr i8, ptr %room, i64 %scratch
+  call void @llvm.memcpy.p0.p0.i64(ptr %own, ptr %words, i64 %count.bytes, i1 false)
+  %some = icmp slt i64 %low, %high
+  br i1 %some, label %unit, label %over
+unit:
+  %u = phi i64 [ %low, %found ], [ %u.next, %unit.end ]
+  %status = phi i32 [ 0, %found ], [ %status.next, %unit.end ]
+  %first = mul i64 %u, %size
+  %remain = sub i64 %total, %first
+  %part = icmp slt i64 %remain, %size
+  %rows = select i1 %part, i64 %remain, i64 %size
+  %has.slot = icmp sge i64 %slot, 0
+  br i1 %has.slot, label %sized, label %before
+sized:
+  %rows.at = getelementptr i64, ptr %own, i64 %slot
+  store i64 %rows, ptr %rows.at
+  br label %before
+before:
+  br label %each
+each:
+  %phase = phi i1 [ false, %before ], [ true, %computed ]
+  %known = phi i32 [ 0, %before ], [ %gave, %computed ]
+  br label %array
+array:
+  %n = phi i64 [ 0, %each ], [ %n.next, %array.end ]
+  %n.words = mul i64 %n, 6
+  %record = getelementptr i64, ptr %records, i64 %n.words
+  FIELD(to, 0)
+  FIELD(does, 1)
+  FIELD(bytes, 2)
+  FIELD(row, 3)
+  FIELD(step, 4)
+  FIELD(place, 5)
+  %given.at = getelementptr i64, ptr %words, i64 %to
+  %given = load ptr, ptr %given.at
+  %row.bytes = mul i64 %row, %bytes
+  %step.bytes = mul i64 %step, %bytes
+  %offset = mul i64 %row.bytes, %first
+  %begin = getelementptr i8, ptr %given, i64 %offset
+  %turned = getelementptr i8, ptr %room, i64 %place
+  %size.bytes = mul i64 %size, %bytes
+  %moved = icmp eq i64 %does, 0
+  %where = select i1 %moved, ptr %begin, ptr %turned
+  %own.at = getelementptr i64, ptr %own, i64 %to
+  store ptr %where, ptr %own.at
+  %wanted = select i1 %phase, i64 2, i64 1
+  %now = icmp eq i64 %does, %wanted
+  br i1 %now, label %turn, label %array.end
+turn:
+  %from = select i1 %phase, ptr %turned, ptr %begin
+  %target = select i1 %phase, ptr %begin, ptr %turned
+  %ar = select i1 %phase, i64 %bytes, i64 %row.bytes
+  %ak = select i1 %phase, i64 %size.bytes, i64 %step.bytes
+  %br = select i1 %phase, i64 %row.bytes, i64 %bytes
+  %bk = select i1 %phase, i64 %step.bytes, i64 %size.bytes
+  %forth = xor i1 %phase, true
+  switch i64 %bytes, label %w8 [ i64 2, label %w16
+                                 i64 4, label %w32
+                                 i64 8, label %w64 ]
+CASES
+array.end:
+  %n.next = add i64 %n, 1
+  %n.more = icmp slt i64 %n.next, %arrays
+  br i1 %n.more, label %array, label %arrays.end
+arrays.end:
+  br i1 %phase, label %unit.end, label %compute
+compute:
+  %gave = call i32 %kernel(ptr %own, i64 0, i64 1)
+  br label %computed
+computed:
+  br label %each
+unit.end:
+  %status.next = or i32 %status, %known
+  %u.next = add i64 %u, 1
+  %u.more = icmp slt i64 %u.next, %high
+  br i1 %u.more, label %unit, label %over
+over:
+  %result = phi i32 [ 0, %found ], [ %status.next, %unit.end ]
+  call void @free(ptr %memory)
+  ret i32 %result
+}
+"""
+
+
+def _text() -> str:
+    lines: list[str] = []
+    for bits in (8, 16, 32, 64):
+        lines += [*_transposed(bits), _TURN.replace("BITS", str(bits)).replace("BYTES", str(bits // 8))]
+    cases = "\n".join(
+        f"w{bits}:\n  call void @turn{bits}.all(ptr %from, i64 %ar, i64 %ak, ptr %target, i64 %br, i64 %bk, i64 %rows,"
+        f" i64 %length, i1 %forth)\n  br label %array.end"
+        for bits in (8, 16, 32, 64)
+    )
+    text = _BLOCKS.replace("CASES", cases)
+    for word, base in (("WORD", "table"), ("FIELD", "record")):
+        spelled = rf"%\1.at = getelementptr i64, ptr %{base}, i64 \2\n  %\1 = load i64, ptr %\1.at"
+        text = re.sub(rf"{word}\((\w+), (\d)\)", spelled, text)
+    return "\n".join([*lines, text])
+
+
+@lru_cache(maxsize=1)
+def walker() -> int:
+    """Where the function lies that walks blocks."""
+    return loaded_text(_text(), ("redalg_blocks",))["redalg_blocks"]
