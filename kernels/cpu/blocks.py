@@ -28,7 +28,7 @@ from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 SHORT = 48  # elements of a row up to which rows are turned that are walked more than once
 ONCE = 8  # of those that are walked once, for which turning is the larger part
 LANES = 16  # rows of two vectors or more and nothing else need no turning
-ROOM = 4096  # elements of a block, about
+BLOCK_ELEMENTS = 4096  # elements of a block, about
 N = 8  # rows and elements that are transposed at a time
 HEAD, RECORD = 8, 6  # words
 MOVED, IN, OUT = range(3)  # what is done with an array: nothing, turned before, turned after
@@ -64,38 +64,35 @@ def size_of(length: int) -> int:
     >>> [size_of(n) for n in (1, 2, 7, 48)]
     [1008, 1008, 560, 80]
     """
-    return max(2, min(1024, ROOM // length) // 16) // 2 * 32 - 16 if length > 2 else 1008
+    return max(2, min(1024, BLOCK_ELEMENTS // length) // 16) // 2 * 32 - 16 if length > 2 else 1008
 
 
 def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, View]) -> Blocks | None:
     """How rows are turned, by the length of a row and the strides alone; None where they had better not be."""
-    rows = _rows(program)
-    if not (program.passes and rows and len(program.stream) == 1):
+    if not (program.passes and _rows(program) and len(program.stream) == 1):
         return None
     length = sizes[program.stream[0]]
     if not 0 < length <= (SHORT if _walks(program) > 1 else ONCE) or length > LANES and length % LANES == 0:
         return None
-    dtypes = {o.name: o.dtype for o in program.operands if not o.number} | {r.key: r.dtype for r in program.results}
-    ways: dict[str, set[tuple[str, ...]]] = {}
-    for name, axes in readings(program):
-        ways.setdefault(name, set()).add(axes)
-    arrays, seen, size = [], dict(views), size_of(length)
-    for name, several in ways.items():
-        if name not in views:
-            continue
-        (axes, *others) = several
-        if others or not {*axes} <= {*rows, *program.stream}:
-            return None
-        if not {*rows} & {*axes}:
-            continue
-        found = _array(name, axes, program, sizes, views[name], dtypes[name])
-        if found is None:
-            return None
-        arrays.append(found)
-        seen[name] = _seen(found, axes, program, length, size)
-    if not any(a.does for a in arrays):
+    ways, size = _read_along(program, views), size_of(length)
+    if ways is None:
         return None
-    return Blocks(size, length, tuple(arrays), seen)
+    found = {name: _array(name, axes, program, sizes, views[name]) for name, axes in ways.items()}
+    arrays = tuple(a for a in found.values() if a is not None)
+    if len(arrays) < len(found) or not any(a.does for a in arrays):
+        return None
+    seen = {a.name: _seen(a, ways[a.name], program, length, size) for a in arrays}
+    return Blocks(size, length, arrays, {**views, **seen})
+
+
+def _read_along(program: Program, views: Mapping[str, View]) -> dict[str, tuple[str, ...]] | None:
+    """The arrays that differ from row to row, with their axes; None where one is read in two ways, or along others."""
+    rows, ways = {*_rows(program)}, dict[str, tuple[str, ...]]()
+    for name, axes in readings(program):
+        if name in views:
+            if ways.setdefault(name, axes) != axes or not {*axes} <= rows | {*program.stream}:
+                return None
+    return {name: axes for name, axes in ways.items() if rows & {*axes}}
 
 
 def _walks(program: Program) -> int:
@@ -110,23 +107,28 @@ def _rows(program: Program) -> tuple[str, ...]:
     return program.rows or program.columns
 
 
-def _array(
-    name: str, axes: tuple[str, ...], program: Program, sizes: Mapping[str, int], view: View, dtype: str
-) -> Array | None:
+def _array(name: str, axes: tuple[str, ...], program: Program, sizes: Mapping[str, int], view: View) -> Array | None:
     """None where its rows do not follow each other in equal steps."""
-    rows = _rows(program)
-    if not {*rows} <= {*axes}:
-        return None
     steps = dict(zip(axes, view.strides, strict=True))
-    live = [a for a in rows if sizes[a] != 1] or [rows[-1]]
-    row = steps[live[-1]]
-    if any(steps[a] != row * prod(sizes[b] for b in live[at + 1 :]) for at, a in enumerate(live)):
+    row = _row_step(steps, _rows(program), sizes)
+    if row is None:
         return None
+    dtypes = {o.name: o.dtype for o in program.operands} | {r.key: r.dtype for r in program.results}
     along = [a for a in axes if a in program.stream]
     step = steps[along[0]] if along else 0
     written = name in {r.key for r in program.results}
     stays = not along or row == 1 or step == 0
-    return Array(name, MOVED if stays else OUT if written else IN, row, step, STORAGE[dtype])
+    return Array(name, MOVED if stays else OUT if written else IN, row, step, STORAGE[dtypes[name]])
+
+
+def _row_step(steps: Mapping[str, int], rows: tuple[str, ...], sizes: Mapping[str, int]) -> int | None:
+    """The stride along all axes of rows together, if there is one."""
+    if not {*rows} <= {*steps}:
+        return None
+    live = [a for a in rows if sizes[a] != 1] or [rows[-1]]
+    step = steps[live[-1]]
+    equal = all(steps[a] == step * prod(sizes[b] for b in live[at + 1 :]) for at, a in enumerate(live))
+    return step if equal else None
 
 
 def _seen(array: Array, axes: tuple[str, ...], program: Program, length: int, size: int) -> View:

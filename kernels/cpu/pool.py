@@ -376,8 +376,8 @@ class Pool:
         self._share: Any = ctypes.CFUNCTYPE(ctypes.c_int32, word, ctypes.c_char_p, ctypes.c_char_p, long, long, long)(
             found["redalg_share"]
         )
-        self._room = ctypes.create_string_buffer((PART + workers + 1) * LINE)
-        self._state = -(-ctypes.addressof(self._room) // LINE) * LINE
+        self._memory = ctypes.create_string_buffer((PART + workers + 1) * LINE)
+        self._state = -(-ctypes.addressof(self._memory) // LINE) * LINE
         one = ctypes.CFUNCTYPE(ctypes.c_int32, word, long)
         self._stop = one(found["redalg_stop"])
         with _without_signals():
