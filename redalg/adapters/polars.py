@@ -84,7 +84,11 @@ class _Frame:
 
     def _batches(self, wanted: list[Any]) -> Iterator[Any]:
         if hasattr(self.frame, "collect"):
-            yield from self.frame.select(wanted).collect_batches(chunk_size=BATCH, maintain_order=True)
+            lazy = self.frame.select(wanted)
+            if not hasattr(lazy, "collect_batches"):  # before Polars 1.34
+                yield lazy.collect(engine="streaming")
+                return
+            yield from lazy.collect_batches(chunk_size=BATCH, maintain_order=True)
         else:
             yield self.frame.select(wanted)
 

@@ -21,12 +21,13 @@ from tests.support.simulated import run as simulated
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(not torch.distributed.is_available(), reason="PyTorch without torch.distributed")
+OVER_GLOO = ("attention", "labels", "layer norm", "covariance")  # the others by emulation alone: deriving takes long
 CUTS = {4: [0, 3, 4, 4, 40]}
 
 
 def everything(rank: int, ranks: int) -> dict[str, list[dict[str, np.ndarray]]]:
     found = {}
-    for name in CASES:
+    for name in OVER_GLOO:
         form, cuts = form_of_case(name), CUTS[ranks]
         made = DeviceCollective(form, Channel(None), "cpu")
         found[name] = []
@@ -42,7 +43,7 @@ def everything(rank: int, ranks: int) -> dict[str, list[dict[str, np.ndarray]]]:
 @pytest.mark.parametrize("ranks", [4])
 def test_every_rank_has_the_definition_and_repeats_its_bits(ranks: int) -> None:
     results = on_ranks(ranks, everything)
-    for name in CASES:
+    for name in OVER_GLOO:
         form = form_of_case(name)
         for k, seed in enumerate((0, 1, 1)):
             for rank, (a, b) in enumerate(pairwise(CUTS[ranks])):
