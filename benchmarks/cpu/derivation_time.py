@@ -1,6 +1,8 @@
-"""Time of every derivation and refusal, each in a fresh process, imports excluded: writes `derivation_time.md`/`.json`.
+"""Processor time of derivations and refusals, each in a fresh process, imports excluded: writes `derivation_time.md`.
 
-Demanded: median under 0.3 s, worst catalog spec and worst refusal under 3 s. `python -m benchmarks.cpu.derivation_time`
+Both what the first one of a process takes, which pays for every first call, and the least of some more. Demanded of the
+latter: median 15 ms and worst 100 ms over the catalog, and 3 s for 100 variances. `python -m
+benchmarks.cpu.derivation_time`
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from collections.abc import Sequence
 from benchmarks.harness.processes import RECORDS, conditions, fresh, provenance, stamp
 from benchmarks.harness.refusals import REFUSED
 
-MEDIAN, WORST = 0.3, 3.0
+MEDIAN, WORST, MANY = 0.015, 0.1, 3.0
+AGAIN = 4
+VARIANCES = "100 variances"
 
 # every module is imported beforehand (`import redalg` is lazy), and nothing is derived: all caches are cold
 CODE = """
@@ -25,36 +29,46 @@ from benchmarks.harness.refusals import REFUSED
 for module in pkgutil.walk_packages(ra.__path__, "redalg."):
     if not {"testing", "kernels", "proofs", "__main__"} & set(module.name.split(".")):
         importlib.import_module(module.name)
-kind, name = sys.argv[1:]
+kind, name, again = sys.argv[1:]
 entry = ra.catalog.entry(name) if kind == "catalog" else None
-spec = entry.spec if entry else ra.parse(REFUSED[name])
 options = dict(axis=entry.axis, assume=entry.assume) if entry else {}
-start = time.perf_counter()
-verdict = ra.verdict(spec, **options)
-seconds = time.perf_counter() - start
-print(json.dumps([type(verdict).__name__, seconds]))
+if kind == "many":
+    outputs = ", ".join(f"v{k} = mean[j]((x{k}[j] - mean[j](x{k}[j]))**2)" for k in range(100))
+    spec = ra.parse(f"return {outputs}")
+else:
+    spec = entry.spec if entry else ra.parse(REFUSED[name])
+seconds = []
+for _ in range(1 + int(again)):
+    start = time.process_time()
+    verdict = ra.verdict(spec, **options)
+    seconds.append(time.process_time() - start)
+print(json.dumps([type(verdict).__name__, seconds[0], min(seconds)]))
 """
+Row = tuple[str, str, str, float, float]  # kind, spec, verdict, seconds of the first derivation, least of all
 
 
-def measure(kind: str, name: str) -> tuple[str, float]:
+def measure(kind: str, name: str) -> Row:
     """Verdict and seconds of one spec in a process of its own."""
-    verdict, seconds = fresh(CODE, kind, name)
-    return verdict, seconds
+    verdict, first, least = fresh(CODE, kind, name, str(AGAIN if kind != "many" else 0))
+    return kind, name, verdict, first, least
 
 
-def report(rows: Sequence[tuple[str, str, str, float]]) -> str:
-    written = "Each in a fresh process, imports excluded. Written by `python -m benchmarks.cpu.derivation_time`."
+def report(rows: Sequence[Row]) -> str:
+    written = "Processor time, imports excluded. Written by `python -m benchmarks.cpu.derivation_time`."
     lines = ["# Derivation times", "", written, conditions(), provenance([stamp()] * len(rows)), ""]
     for kind in ("catalog", "refusal"):
         group = [r for r in rows if r[0] == kind]
-        worst = max(group, key=lambda r: r[3])
-        median = statistics.median(r[3] for r in group)
-        lines.append(f"* {kind}: {len(group)} specs, median {median:.3f} s, worst {worst[3]:.3f} s ({worst[1]})")
-    everything = [r[3] for r in rows]
-    lines.append(f"* all: median {statistics.median(everything):.3f} s (demanded: under {MEDIAN}), ")
-    lines[-1] += f"worst {max(everything):.3f} s (demanded: under {WORST})"
-    lines += ["", "| kind | spec | verdict | seconds |", "|---|---|---|---|"]
-    lines += [f"| {k} | {n} | {v} | {s:.3f} |" for k, n, v, s in sorted(rows, key=lambda r: -r[3])]
+        for what, at in (("first of a process", 3), (f"least of {1 + AGAIN}", 4)):
+            worst = max(group, key=lambda r: r[at])
+            median = statistics.median(r[at] for r in group)
+            lines.append(
+                f"* {kind}, {what}: {len(group)} specs, median {median:.3f} s, worst {worst[at]:.3f} s ({worst[1]})"
+            )
+    many = next(r for r in rows if r[0] == "many")
+    lines += [f"* {VARIANCES}: {many[3]:.2f} s", ""]
+    lines += [f"Demanded of the least: median {MEDIAN} s, worst {WORST} s; of {VARIANCES} {MANY} s.", ""]
+    lines += ["| kind | spec | verdict | first | least |", "|---|---|---|---|---|"]
+    lines += [f"| {k} | {n} | {v} | {s:.3f} | {t:.3f} |" for k, n, v, s, t in sorted(rows, key=lambda r: -r[4])]
     return "\n".join(lines) + "\n"
 
 
@@ -63,9 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     argparse.ArgumentParser(description=__doc__).parse_args(arguments)
     jobs = [("catalog", name) for name in ra.catalog] + [("refusal", name) for name in REFUSED]
+    jobs.append(("many", VARIANCES))
     rows = []
     for done, (kind, name) in enumerate(jobs, 1):
-        rows.append((kind, name, *measure(kind, name)))
+        rows.append(measure(kind, name))
         print(f"\r{done}/{len(jobs)} {name:50}", end="", file=sys.stderr)
     print(file=sys.stderr)
     (RECORDS / "derivation_time.md").write_text(report(rows))
