@@ -55,6 +55,7 @@ class Statements:
     def __init__(self, doc: Document) -> None:
         self.doc, self.terms = doc, doc.terms
         self.denote = Denotation(doc)
+        self.named: dict[int, tuple[dict[str, tuple[str, ...]], dict[str, Slot]]] = {}
 
     # --- O1 ---
 
@@ -92,13 +93,13 @@ class Statements:
 
     def moved(self, s: Slot, p: Pass, by: dict[str, Term], values: dict[str, Term], lifted: bool = False) -> Term:
         """Σ T·u over `values`; n counts as the constant function 1 (as its mean in an averaged slot)."""
-        t, declared = self.terms, self.denote.declared | {f"shift:{a.name}": a.axes for a in p.anchors}
-        declared |= {a.name: a.axes for a in p.anchors}
-        by_name = {x.name: x for x in p.slots}
+        t, (declared, by_name) = self.terms, self._names(p)
+        counts = values if s.kind == "prod" else {COUNT: values[COUNT]}
         terms = []
         for m in s.moves:
-            counts = values if s.kind == "prod" else {COUNT: values[COUNT]}
-            coefficient, value = resolve(t, m.coefficient, counts | by, declared), values.get(m.slot)
+            read = {leaf.attr.name for leaf in leaves(m.coefficient)}
+            known = {name: known[name] for known in (counts, by) for name in read if name in known}
+            coefficient, value = resolve(t, m.coefficient, known, declared), values.get(m.slot)
             if value is None:
                 value = t.special("nan")  # a move that reads what is not there proves nothing
             source = by_name.get(m.slot)
@@ -110,6 +111,14 @@ class Statements:
             terms.append(t.mul(coefficient, value))
         return t.add(*terms)
 
+    def _names(self, p: Pass) -> tuple[dict[str, tuple[str, ...]], dict[str, Slot]]:
+        """The axes of every name that moves may read, and the slots, made once for a pass."""
+        if id(p) not in self.named:
+            declared = self.denote.declared | {f"shift:{a.name}": a.axes for a in p.anchors}
+            declared |= {a.name: a.axes for a in p.anchors}
+            self.named[id(p)] = declared, {x.name: x for x in p.slots}
+        return self.named[id(p)]
+
     def transports(self, p: Pass) -> Iterator[Obligation]:
         t = self.terms
         anchors = {a.name: a for a in p.anchors}
@@ -118,6 +127,9 @@ class Statements:
             return
         times = [{a.name: self.primed(a.leaf, k) for a in p.anchors} for k in range(3)]
         given, first = self.facts(p, times), self.shifts(p, times[0], times[1])
+        steps = first, self.shifts(p, times[1], times[2]), self.shifts(p, times[0], times[2])
+        count = t.state(COUNT, (), ("integer", "positive"))
+        values = {x.name: t("state", attr=x.leaf()) for x in p.slots if x.kind == "sum"} | {COUNT: count}
         for s in moving:
             elements = {x.name: self.at(times[0], x.lift[0]) for x in _sources(s, p)} | {COUNT: t.const(1)}
             moved = self.moved(s, p, first, elements, lifted=True) if s.moves else t.special("nan")
@@ -125,7 +137,7 @@ class Statements:
             if s.kind == "prod":
                 yield from self._powers(s, p, times, given)
                 continue
-            yield from self._cocycle(s, p, times, given)
+            yield from self._cocycle(s, p, steps, values, given)
             yield from self._distributive(s, p, first)
 
     def facts(self, p: Pass, times: list[dict[str, Term]]) -> tuple[Term, ...]:
@@ -158,16 +170,17 @@ class Statements:
                 if set(s.axes) <= set(a.axes) and not reads:
                     yield a, s
 
-    def _cocycle(self, s: Slot, p: Pass, times: list[dict[str, Term]], given: tuple[Term, ...]) -> Iterator[Obligation]:
-        t = self.terms
-        count = t.state(COUNT, (), ("integer", "positive"))
-        values = {x.name: t("state", attr=x.leaf()) for x in p.slots if x.kind == "sum"} | {COUNT: count}
-        by = self.shifts(p, times[0], times[1])
-        once = {x.name: self.moved(x, p, by, values) if x.moves else values[x.name] for x in p.slots if x.kind == "sum"}
-        twice = (
-            self.moved(s, p, self.shifts(p, times[1], times[2]), once | {COUNT: count}) if s.moves else t.special("nan")
-        )
-        whole = self.moved(s, p, self.shifts(p, times[0], times[2]), values) if s.moves else t.special("nan")
+    def _cocycle(
+        self, s: Slot, p: Pass, steps: tuple[dict[str, Term], ...], values: dict[str, Term], given: tuple[Term, ...]
+    ) -> Iterator[Obligation]:
+        """To move by the first step, then by the second, is to move by both; `values` are the sums before."""
+        t, (_, by_name) = self.terms, self._names(p)
+        first, second, both = steps
+        once = {COUNT: values[COUNT]}
+        for x in (by_name[m.slot] for m in s.moves if m.slot in values and m.slot in by_name):
+            once[x.name] = self.moved(x, p, first, values) if x.moves else values[x.name]
+        twice = self.moved(s, p, second, once) if s.moves else t.special("nan")
+        whole = self.moved(s, p, both, values) if s.moves else t.special("nan")
         yield Obligation("O3", s.name, twice, whole, given=given)
         still = {f"shift:{a.name}": t.const(0 if a.kind == "add" else 1) for a in p.anchors}
         yield Obligation("O3", s.name, self.moved(s, p, still, values) if s.moves else t.special("nan"), values[s.name])
