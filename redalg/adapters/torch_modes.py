@@ -55,19 +55,37 @@ def _included() -> int:
 
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter}) if torch is not None else frozenset()
 _QUIET = _quiet()
+if _QUIET:  # asked at every call: bound once
+    _keys, _functions, _profiled = (
+        torch._C._dispatch_tls_local_include_set,
+        torch._C._len_torch_function_stack,
+        torch.autograd._profiler_enabled,
+    )
+    _levels, _compiling, _recording = torch.autograd.forward_ad, torch.compiler.is_compiling, torch.is_grad_enabled
+
+WATCHED, PLAIN, RECORDED = range(3)  # what a glance finds: somebody looks on, nobody does, autograd alone does
+
+
+def glance(arrays: Iterable[Any]) -> int:
+    """Who looks on at these operands: WATCHED, PLAIN, or RECORDED where nobody does and a gradient is wanted.
+
+    WATCHED is also said of what is no plain tensor on a CPU or a GPU.
+    """
+    if not _QUIET or _compiling():
+        return WATCHED
+    wanted = False
+    for a in arrays:
+        if a.__class__ not in _PLAIN or not (a.is_cpu or a.is_cuda):
+            return WATCHED
+        wanted = wanted or a.requires_grad
+    if _keys().raw_repr() not in _QUIET or _functions() or _profiled() or _levels._current_level >= 0:
+        return WATCHED
+    return RECORDED if wanted and _recording() else PLAIN
 
 
 def undisturbed(arrays: Iterable[Any]) -> bool:
     """Whether plain tensors meet no mode, transform, tracer, profiler or forward-mode level on their way."""
-    if torch.compiler.is_compiling():
-        return False
-    return (
-        all(a.__class__ in _PLAIN and (a.is_cpu or a.is_cuda) for a in arrays)
-        and _included() in _QUIET
-        and not torch._C._len_torch_function_stack()
-        and not torch.autograd._profiler_enabled()
-        and torch.autograd.forward_ad._current_level < 0
-    )
+    return glance(arrays) != WATCHED
 
 
 def carry_tangents(arrays: Iterable[Any]) -> bool:
@@ -77,4 +95,4 @@ def carry_tangents(arrays: Iterable[Any]) -> bool:
     return any(torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in arrays)
 
 
-__all__ = ["carry_tangents", "undisturbed"]
+__all__ = ["PLAIN", "RECORDED", "WATCHED", "carry_tangents", "glance", "undisturbed"]

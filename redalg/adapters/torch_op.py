@@ -17,7 +17,7 @@ import numpy as np
 
 from redalg.adapters.operands import by_name, derivative, longer_outputs, mapped_form, own_tensors
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
-from redalg.adapters.torch_modes import carry_tangents, undisturbed
+from redalg.adapters.torch_modes import RECORDED, WATCHED, carry_tangents, glance, undisturbed
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
@@ -31,6 +31,7 @@ torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch
 _MADE: dict[str, TorchOp] = {}
 _LIBRARIES: dict[str, Any] = {}
 NARROW = {"bfloat16": BFLOAT16_BITS}
+Gradients = tuple[Form, list[tuple[str, int]], list[tuple[str, str, bool]]]
 
 
 class TorchOp:
@@ -53,6 +54,7 @@ class TorchOp:
     def __init__(self, form: Form, name: str) -> None:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
+        self._names = [d.name for d in self.tensors]
         self.derivative = derivative(form.spec)
         self._compiled: dict[Any, Any] = {}
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
@@ -84,15 +86,31 @@ class TorchOp:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         arrays: Sequence[Any] = given
-        if named or len(given) != len(self.tensors) or not all(isinstance(a, torch.Tensor) for a in given):
+        if named or len(given) != len(self.tensors):
             arrays = self._ordered(given, named)
+        seen = glance(arrays)
+        if seen == WATCHED and not all(isinstance(a, torch.Tensor) for a in arrays):
+            arrays = self._ordered(arrays, {})
+            seen = glance(arrays)
         if self._mixed is not None:
             device = "cpu" if arrays[0].is_cpu else arrays[0].device.type
             if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
                 op, narrow = self._mixed
                 dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
                 return op._called([_cast(a, device, dtype) for a in arrays])
-        return self._called(arrays)
+        if seen == WATCHED:
+            return self._called(arrays)
+        found = self._unwatched(arrays, seen)
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def _unwatched(self, arrays: Sequence[Any], seen: int) -> Sequence[Any]:
+        """The results where nobody looks on, or autograd alone: without the dispatcher."""
+        if seen != RECORDED:
+            return self._run_plain(*arrays)
+        if isinstance(self.derivative, RedalgError):
+            raise self.derivative
+        found: Sequence[Any] = self._direct.apply(*arrays)
+        return found if len(found) == len(self.form.spec.outputs) else found[: len(self.form.spec.outputs)]
 
     def _called(self, arrays: Sequence[Any]) -> Any:
         quiet = undisturbed(arrays)
@@ -219,45 +237,55 @@ class TorchOp:
             plan = self._compiled[key] = self._backward_plan(self.vjp, wanted)
         own: dict[str, Any] = dict(zip((d.name for d in self.tensors), held, strict=False))
         gradients: dict[str, Any] = {}
-        for form, read in plan:
+        for form, read, made in plan:
             found = self._run(form, {name: held[at] for name, at in read})
-            named = found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
-            for name, value in named.items():
-                of = name.removeprefix("grad_")
-                gradients[of] = _contiguous(self.vjp.stretched(of, value, own[of])).to(own[of].dtype)
+            for name, of, whole in made:
+                value = found[name] if isinstance(found, dict) else found
+                value = _contiguous(value if whole else self.vjp.stretched(of, value, own[of]))
+                gradients[of] = value if value.dtype == own[of].dtype else value.to(own[of].dtype)
         return [gradients[n] if n in gradients else torch.zeros_like(own[n]) for n in _named(self.vjp, wanted)]
 
-    def _backward_plan(self, vjp: Vjp, wanted: Sequence[int]) -> list[tuple[Form, list[tuple[str, int]]]]:
-        """Of every spec its form, and its tensors with their places among tensors, saved values and cotangents."""
+    def _backward_plan(self, vjp: Vjp, wanted: Sequence[int]) -> list[Gradients]:
+        """Of every spec its form, its tensors with their places among tensors, saved values and cotangents, and its
+        outputs with their tensors, and whether they have all axes of these."""
         places = {d.name: k for k, d in enumerate(self.tensors)}
         saved, cotangents = len(places), len(places) + len(vjp.forward.outputs)
         places |= {tensor: saved + list(vjp.forward.outputs).index(name) for tensor, name in vjp.saved_tensors.items()}
         places |= {tensor: cotangents + k for k, tensor in enumerate(vjp.cotangents.values())}
         specs = vjp.only(_named(vjp, wanted))
-        return [(vjp.forms[s], [(d.name, places[d.name]) for d in own_tensors(s)]) for s in specs]
+        found: list[Gradients] = []
+        for s in specs:
+            named = [(n, n.removeprefix("grad_"), len(axes)) for n, axes in s.output_axes.items()]
+            made = [(n, of, number == len(vjp.wrt[of].axes)) for n, of, number in named]
+            found.append((vjp.forms[s], [(d.name, places[d.name]) for d in own_tensors(s)], made))
+        return found
 
     def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
-        found = self._run(
-            form, {d.name: a.detach() if a.requires_grad else a for d, a in zip(self.tensors, arrays, strict=True)}
-        )
-        return [_contiguous(x) for x in (found.values() if isinstance(found, dict) else [found])]
+        held: dict[str, Any] = {}
+        on_gpu = False
+        for name, a in zip(self._names, arrays, strict=True):
+            held[name] = a.detach() if a.requires_grad else a
+            on_gpu = on_gpu or a.is_cuda
+        run = self._compiled.get((id(form), on_gpu))
+        found = self._run_first(form, held, on_gpu) if run is None else run(**held)
+        return [_contiguous(x) for x in found.values()] if isinstance(found, dict) else [_contiguous(found)]
 
     def _run(self, form: Form, arrays: Mapping[str, Any]) -> Any:
+        on_gpu = any(a.is_cuda for a in arrays.values())
+        run = self._compiled.get((id(form), on_gpu))
+        return self._run_first(form, arrays, on_gpu) if run is None else run(**arrays)
+
+    def _run_first(self, form: Form, arrays: Mapping[str, Any], on_gpu: bool) -> Any:
         """On the device of the tensors; by NumPy what the CPU target has no kernel for."""
-        target = "cuda" if any(a.is_cuda for a in arrays.values()) else "cpu"
-        key = id(form), target  # of a form that the operator keeps
-        run = self._compiled.get(key)
-        if run is not None:
-            return run(**arrays)
-        run = form.compile(target)
+        run = form.compile("cuda" if on_gpu else "cpu")
         try:
             found = run(**arrays)
         except RedalgError:
-            if target == "cuda":
+            if on_gpu:
                 raise
             run = form.compile("numpy")
             found = run(**arrays)
-        self._compiled[key] = run
+        self._compiled[id(form), on_gpu] = run  # of a form that the operator keeps
         return found
 
     # --- shapes ------------------------------------------------------------------------------------------------------
@@ -293,8 +321,9 @@ class TorchOp:
     def _keep(self, ctx: Any, inputs: Any, output: Any) -> None:
         assert self.vjp is not None
         ctx.save_for_backward(*inputs, *output)
-        integers = [o for o in output if not o.dtype.is_floating_point]
-        ctx.mark_non_differentiable(*integers, *output[len(self.outputs) :])
+        constant = [o for o in output if not o.dtype.is_floating_point] + list(output[len(self.form.spec.outputs) :])
+        if constant:
+            ctx.mark_non_differentiable(*constant)
         ctx.set_materialize_grads(False)
 
     def _keep_tensors(self, ctx: Any, inputs: Any, output: Any) -> None:
@@ -314,7 +343,8 @@ class TorchOp:
     def _pull(self, ctx: Any, gradients: Any) -> Any:
         """The gradients of the tensors, None for those of whole numbers."""
         assert self.vjp is not None
-        own, kept, _ = _parted(ctx.saved_tensors, len(self.tensors), len(self.vjp.forward.outputs))
+        saved, count = ctx.saved_tensors, len(self.tensors)
+        own, kept = saved[:count], saved[count:]
         pulled = []
         for name, value, gradient in zip(self.outputs, kept, gradients, strict=False):
             if name in self.vjp.cotangents:
@@ -420,10 +450,6 @@ def _cast(array: Any, device: str, dtype: Any) -> Any:
     """What autocast may cast: floats on its device, but float64."""
     eligible = array.is_floating_point() and array.dtype != torch.float64 and array.device.type == device
     return array.to(dtype) if eligible else array
-
-
-def _parted(arrays: Sequence[Any], first: int, second: int) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-    return arrays[:first], arrays[first : first + second], arrays[first + second :]
 
 
 def _contiguous(array: Any) -> Any:
