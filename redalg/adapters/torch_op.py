@@ -54,7 +54,6 @@ class TorchOp:
     def __init__(self, form: Form, name: str) -> None:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
-        self._names = [d.name for d in self.tensors]
         self.derivative = derivative(form.spec)
         self._compiled: dict[Any, Any] = {}
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
@@ -263,8 +262,8 @@ class TorchOp:
     def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
         held: dict[str, Any] = {}
         on_gpu = False
-        for name, a in zip(self._names, arrays, strict=True):
-            held[name] = a.detach() if a.requires_grad else a
+        for d, a in zip(self.tensors, arrays, strict=True):
+            held[d.name] = a.detach() if a.requires_grad else a
             on_gpu = on_gpu or a.is_cuda
         run = self._compiled.get((id(form), on_gpu))
         found = self._run_first(form, held, on_gpu) if run is None else run(**held)
