@@ -1,7 +1,7 @@
 """The passes between a form and a launched kernel, in order. Nothing else calls one.
 
 A form's plan and the dtypes of its tensors become a `Program`; a program and the arrays of a call become a kernel by
-one list for each way to compute it: `ATTENTION` (tiles of scores on tensor cores), `GEMM` (a product of matrices, and
+one list for each way to compute it: `ATTENTION` (tiles of scores on tensor cores), `TILES` (tile programs), `GEMM` (a product of matrices, and
 what prepares its operands), `ROWS` (everything else on a GPU). The lists of programs, and that of the CPU, are a page
 of their own, `redalg.kernels.programs`. On a GPU the ways are tried in this order; a pass that raises `Outside` says
 why its way does not fit, and the next one is tried. After every pass that made a program the invariants of the IR are
@@ -53,6 +53,9 @@ from redalg.kernels.schedule.case import Case
 from redalg.kernels.schedule.choose import Override, lesser
 from redalg.kernels.schedule.target import TABLE, Target
 from redalg.kernels.tile import passes as tile
+from redalg.kernels.tile.level import passes as level
+from redalg.kernels.tile.level.firsts import firsts_of
+from redalg.kernels.tile.level.passes import LevelDraft
 from redalg.kernels.tile.match import TYPES, Class, Outside
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from redalg.kernels.tile.passes import TileDraft
@@ -125,6 +128,18 @@ def _compared(draft: GemmDraft) -> None:
     gemm.require_faster(draft, usual)
 
 
+def _values(draft: LevelDraft) -> None:
+    """ROWS over what varies along rows alone, or along the stream alone, and takes a reduction."""
+    assert draft.parts is not None
+    made = []
+    for first in firsts_of(draft.parts, draft.call.dtypes):
+        views = {name: draft.call.views[name] for name in first.dtypes}
+        program = result_dtypes(program_of(first.form, first.dtypes, ROW_PROGRAM), first.results)
+        call = replace(draft.call, form=first.form, dtypes=first.dtypes, views=views, schedule=None)
+        made.append(run_passes(ROWS, RowsDraft(call, program, sizes_of(program, views))).planned)
+    draft.before = tuple(made)
+
+
 def _row_draft(draft: GemmDraft, first: First, schedule: Override = None) -> RowsDraft:
     """What comes before a product: like any other, but for the dtypes and strides of its results."""
     assert draft.product is not None
@@ -148,6 +163,18 @@ ATTENTION = (
     Pass("print second", "the source of what merges splits or repeats rows", tile.followed),
     Pass("finish", "arguments of a launch, with the tensor maps of TMA boxes", tile.completed),
 )
+TILES = (
+    Pass("tile", "the program as operations on tiles, by its contractions, maps and sums", level.tiled),
+    Pass("place", "homes and lengths of tiles, by registers and shared memory", level.placed),
+    Pass("skip", "blocks that a condition empties, elements beyond the end", level.skipped),
+    Pass("order", "which products run under which maps", level.ordered),
+    Pass("pipeline", "stages, waits and arrivals", level.pipelined),
+    Pass("roles", "a producer that loads, and consumers that multiply and map", level.parted),
+    Pass("tile scheduling", "persistent blocks, and the order in which they take tiles", level.scheduled),
+    Pass("values", "kernels that compute what varies along one side alone: ROWS", _values),
+    Pass("lower", "statements, by wgmma", level.lowered),
+    Pass("assembled", "arguments of a launch, with the tensor maps of TMA boxes", level.finished),
+)
 GEMM = (
     Pass("cut", "the spec as two operands, the last fold, and the epilogue", gemm.taken_apart),
     Pass("operands", "types that are multiplied, and operands that are read in place", gemm.read),
@@ -166,8 +193,8 @@ ROWS = (
     Pass("print", "the kernel's source; one row to a thread where neighbours differ", rows.sourced),
     Pass("launch", "the grid, and results that may be written over operands", rows.launched),
 )
-LISTS = (TILE_PROGRAM, ROW_PROGRAM, CPU_PROGRAM, ATTENTION, GEMM, ROWS, CPU)
-NAMES = tuple(dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM, ATTENTION, GEMM, ROWS) for p in passes))
+LISTS = (TILE_PROGRAM, ROW_PROGRAM, CPU_PROGRAM, ATTENTION, TILES, GEMM, ROWS, CPU)
+NAMES = tuple(dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM, ATTENTION, TILES, GEMM, ROWS) for p in passes))
 
 
 # --- running them ----------------------------------------------------------------------------------------------------
@@ -205,6 +232,9 @@ def plan(
         return found if schedule is not None else _faster_chain(call, program, draft.sizes, found, dump)
     except Outside as why:
         objection, product = why, False
+    if schedule in level.WORDS:
+        with suppress(Outside):
+            return _finished(TILES, LevelDraft(call, program, draft.sizes), dump)
     if schedule in gemm.WORDS:
         try:
             return _finished(GEMM, GemmDraft(call, program, draft.sizes, dump=dump), dump)
@@ -220,6 +250,27 @@ def plan(
             _warn_slow(form, target)
         draft.remarks = (f"not on tensor cores: {objection}",)
     return _finished(ROWS, draft, dump)
+
+
+def by_tiles(
+    form: Form,
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    dump_after: str | None = None,
+    asked: tuple[int, int, int] | None = None,
+) -> LevelDraft:
+    """The draft of a tile program for arrays of these dtypes, shapes and strides, whatever `plan` would take.
+
+    `asked`: warpgroups of consumers, columns of a block, stages; chosen by capacity where it is not given.
+
+    Raises: Outside for what is no tile program; BrokenPass.
+    """
+    call, dump = Call(form, dtypes, views, target, schedule=TENSOR), named(dump_after, NAMES)
+    program = program_of(form, dtypes, TILE_PROGRAM, dump)
+    found = run_passes(TILES, LevelDraft(call, program, sizes_of(program, views), asked), dump)
+    assert isinstance(found, LevelDraft)
+    return found
 
 
 def plans(

@@ -328,6 +328,12 @@ def _matrices_stored(lanes: Lanes) -> list[Any]:
     return [None] * len(lanes)
 
 
+def _load_pair(pair: Any, address: Any) -> None:
+    if int(address) % 8:
+        raise ValueError(f"a pair of numbers at address {address}")
+    pair[:] = here().read(np.array([int(address), int(address) + 4]), 4)
+
+
 def _copy_vector(pointer: Any, index: int, address: int) -> None:
     """16 bytes from shared memory to element `index` and those after it."""
     size = pointer.size
@@ -399,6 +405,7 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "shared_base": lambda array: here() and BASE,
     "descriptor": _descriptor,
     "copy_vector": _copy_vector,
+    "shared_load_pair": _load_pair,
     "tma_store_wait": _no_effect,
     "stage_at": lambda first, size, k: first + size * k,
     "pack_bfloat16": partial(_pack, "bfloat16"),

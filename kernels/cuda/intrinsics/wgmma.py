@@ -270,6 +270,21 @@ def _copy_vector() -> Any:
     return function("copy_vector", "pointer index address", typed)
 
 
+def _load_pair() -> Any:
+    """``shared_load_pair(pair, address)``: two float32 of shared memory, from a multiple of 8 bytes on."""
+
+    def typed(pair: Any, address: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            shape = ir.LiteralStructType([F32] * 2)
+            text = "ld.shared.v2.f32 {$0, $1}, [$2];"
+            made = inline(b, text, f"=f,=f,r,{MEMORY}", shape, [args[1]], effects=True)
+            _write(b, _data(context, b, sig.args[0], args[0]), [b.extract_value(made, k) for k in range(2)])
+
+        return types.void(pair, types.int32), body
+
+    return function("shared_load_pair", "pair address", typed)
+
+
 def _stage_at() -> Any:
     """``stage_at(first, size, k)``: the address of element k in shared memory.
 
@@ -331,6 +346,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "ldmatrix_x4": _load_matrices,
     "stmatrix_x4": _store_matrices,
     "copy_vector": _copy_vector,
+    "shared_load_pair": _load_pair,
     "tma_store_wait": _do("tma_store_wait", "cp.async.bulk.wait_group.read 0;", MEMORY),
     "stage_at": _stage_at,
     "pack_bfloat16": partial(_pack, "bfloat16"),

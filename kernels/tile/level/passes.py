@@ -1,0 +1,435 @@
+"""The passes over tile programs: tile, place, skip, order, pipeline, roles, tile scheduling, lower.
+
+Each maps a tile program to one that says more, and keeps a law that is tested after it
+(`redalg.kernels.tile.level.check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from redalg.graph.node import Node, walk
+from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import STORAGE, Module, Program
+from redalg.kernels.ir.schedule import TENSOR, Layout, Schedule
+from redalg.kernels.launch.driver import Geometry
+from redalg.kernels.launch.planned import Kernel, Map, Planned
+from redalg.kernels.launch.planned import Tile as Use
+from redalg.kernels.lower.draft import Call, program_text
+from redalg.kernels.schedule.calibration import calibration_of
+from redalg.kernels.schedule.choose import Choice
+from redalg.kernels.tile.contractions import Outside
+from redalg.kernels.tile.level import check
+from redalg.kernels.tile.level.derive import LONGEST, Parts, assuming, derived, one_sided, taken_apart
+from redalg.kernels.tile.level.program import (
+    Arrive,
+    Convert,
+    For,
+    Free,
+    Home,
+    Load,
+    Mma,
+    Op,
+    Tile,
+    TileProgram,
+    Wait,
+    loop_of,
+)
+from redalg.kernels.tile.level.program import Map as MapOp
+from redalg.kernels.tile.level.sizes import Sizes, candidates
+from redalg.kernels.tile.level.wgmma import KernelPrinter
+from redalg.kernels.tile.plan import EXACT
+
+WORDS = (None, TENSOR)
+
+
+@dataclass
+class LevelDraft:
+    """A kernel by tile programs under way. Each field is written by one pass and read by later ones.
+
+    ``before``: kernels that compute values of one side; ``asked``: warpgroups, columns of a block and stages, where
+    somebody has chosen them (benchmarks of variants).
+    """
+
+    call: Call
+    program: Program
+    lengths: Mapping[str, int]
+    asked: tuple[int, int, int] | None = None
+    parts: Parts | None = None
+    tiles: TileProgram | None = None
+    sizes: Sizes | None = None
+    before: tuple[Planned, ...] = ()
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    module: Module | None = None
+    planned: Planned | None = None
+
+    def text(self) -> str:
+        """The draft in lines, as ``dump_after=`` prints it."""
+        if self.module is not None:
+            return self.module.source
+        return program_text(self.program) if self.tiles is None else self.tiles.text()
+
+    def check(self) -> None:
+        if self.tiles is not None:
+            check.check(self.tiles)
+
+    @property
+    def settled(self) -> tuple[Parts, TileProgram, Sizes]:
+        assert self.parts is not None and self.tiles is not None and self.sizes is not None
+        return self.parts, self.tiles, self.sizes
+
+
+# --- tile ------------------------------------------------------------------------------------------------------------
+
+
+def tiled(draft: LevelDraft) -> None:
+    """The program as operations on tiles. Raises: Outside."""
+    call, lengths = draft.call, draft.lengths
+    if not (9, 0) <= call.target.cc < (10, 0):
+        raise Outside(f"tile programs are lowered to wgmma, and the device has {'.'.join(map(str, call.target.cc))}")
+    if any(n == 0 for n in lengths.values()):
+        raise Outside("an axis has length 0")
+    draft.parts = parts = taken_apart(draft.program, lengths, call.views)
+    if call.schedule is None and lengths[parts.row] * lengths[parts.stream] < 1 << 12:
+        raise Outside("it is too small for tiles")
+    if max(lengths[parts.row], lengths[parts.stream]) >= EXACT:
+        raise Outside(f"positions of {EXACT} and more are not told apart by float32")
+    for box in parts.boxes.values():
+        _require_box(parts, box.name, draft)
+    draft.tiles = derived(parts)
+
+
+def _require_box(parts: Parts, name: str, draft: LevelDraft) -> None:
+    """What the copy engine asks of a tensor."""
+    box, lengths = parts.boxes[name], draft.lengths
+    view, each = draft.call.views[box.leaf.attr.name], 2
+    for axis, step in zip(box.leaf.attr.axes, view.strides, strict=True):
+        if axis != box.axes[1] and length(parts, axis, lengths) > 1 and (step * each % 16 or step <= 0):
+            raise Outside(f"{name} has a stride of {step * each} bytes along {axis}, not a positive multiple of 16")
+    if view.align < 16 or len(box.leaf.attr.axes) > 5:
+        raise Outside(f"{name} does not start at a multiple of 16 bytes, or has more than 5 axes")
+    other = next(a for a in box.axes if a not in (parts.row, parts.stream))
+    n = length(parts, other, lengths)
+    if n % STEP or n > LONGEST:
+        raise Outside(f"{other} has length {n}, which is no multiple of {STEP} up to {LONGEST}")
+
+
+def length(parts: Parts, axis: str, lengths: Mapping[str, int]) -> int:
+    return lengths[parts.program.inner.get(axis, axis)]
+
+
+# --- place -----------------------------------------------------------------------------------------------------------
+
+
+def placed(draft: LevelDraft) -> None:
+    """Homes and lengths of tiles, by the registers of a consumer and the block's shared memory. Raises: Outside."""
+    parts, tiles = draft.parts, draft.tiles
+    assert parts is not None and tiles is not None
+    wide = {a: length(parts, a, draft.lengths) for box in parts.boxes.values() for a in box.axes}
+    vectors = vectors_of(parts)
+    for sizes in candidates(parts, wide, len(vectors)):
+        if draft.asked is not None and draft.asked != (sizes.consumers, sizes.columns, sizes.stages):
+            continue
+        if sizes.registers <= sizes.most_registers and sizes.shared <= draft.call.target.most_shared:
+            break
+    else:
+        raise Outside("no tiles of these lengths fit registers and shared memory")
+    draft.sizes = sizes
+    found = {name: _at_home(t, parts, sizes) for name, t in tiles.tiles.items()}
+    found |= {
+        name: Tile(name, (parts.stream,), "float32", Home.SHARED, (sizes.columns,), sizes.stages)
+        for name in vectors
+    }
+    values = tuple(Load(name, node, False) for name, node in vectors.items())
+    loop = loop_of(tiles.bodies["all"])
+    loads = tuple(op for op in loop.body if isinstance(op, Load))
+    body = (*loads, *values, *(op for op in loop.body if not isinstance(op, Load)))
+    whole = tuple(replace(op, body=body) if op is loop else op for op in tiles.bodies["all"])
+    facts = {"consumers": sizes.consumers, "registers for tiles": sizes.registers, "shared bytes": sizes.shared}
+    draft.tiles = replace(tiles, tiles=found).with_body(whole).knows(**facts)
+
+
+def vectors_of(parts: Parts) -> dict[str, Node]:
+    """Values of the stream alone that maps read, by name."""
+    nodes = [n for w in parts.weights.values() for n in rewritten(parts, w)]
+    found = dict.fromkeys(n for n, side in one_sided(nodes, parts.row, parts.stream) if side == "stream")
+    return {f"v{k}": n for k, n in enumerate(found)}
+
+
+def rewritten(parts: Parts, weight: Node) -> Iterator[Node]:
+    """A weight where its condition holds, and in general, with exponentials by base 2."""
+    if parts.condition is not None:
+        yield KernelPrinter.by_base_2(assuming(weight, parts.condition, True), parts)
+    yield KernelPrinter.by_base_2(weight, parts)
+
+
+def _at_home(t: Tile, parts: Parts, sizes: Sizes) -> Tile:
+    box = parts.boxes.get(t.name)
+    lengths = tuple(sizes.length(a, parts) for a in t.axes)
+    if box is not None:
+        return replace(t, home=Home.SHARED, lengths=lengths, stages=sizes.stages if box.streamed else 1)
+    home = Home.LEFT if t.name.endswith("'") else Home.ACCUMULATOR
+    return replace(t, home=home, lengths=lengths)
+
+
+# --- skip ------------------------------------------------------------------------------------------------------------
+
+
+def skipped(draft: LevelDraft) -> None:
+    """Blocks that the condition empties are left out; elements beyond the end of the stream weigh nothing."""
+    parts, tiles, _ = draft.settled
+    loop = loop_of(tiles.bodies["all"])
+    names = tuple(parts.weights)
+    skips = "" if parts.condition is None else "where the condition holds nowhere"
+    body = tuple(replace(op, guarded=names) if isinstance(op, MapOp) else op for op in loop.body)
+    found = tuple(replace(op, body=body, skips=skips) if op is loop else op for op in tiles.bodies["all"])
+    draft.tiles = tiles.with_body(found)
+
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def ordered(draft: LevelDraft) -> None:
+    """Which products run under which maps: what one score alone decides is mapped while the next ones are multiplied,
+    and the next weights while sums take the first ones. Between blocks nothing is under way: ptxas serialises products
+    whose accumulators a loop carries; the other warpgroup multiplies meanwhile."""
+    parts, tiles, _ = draft.settled
+    loop = loop_of(tiles.bodies["all"])
+    early = early_map(parts)
+    scores = [op for op in loop.body if isinstance(op, Mma) and op.fresh]
+    if early is not None:
+        scores.sort(key=lambda op: op.tile != early[0])
+    loads = _loads_in_order(loop, scores)
+    sums = [op for op in loop.body if isinstance(op, Mma) and not op.fresh]
+    whole = next(op for op in loop.body if isinstance(op, MapOp))
+    body: list[Op] = [*loads, *scores]
+    done: list[str] = []
+    if early is not None:
+        targets = tuple((w, n) for w, n in whole.targets if _only(n, early[0]))
+        body.append(MapOp(targets or ((early[0], early[1]),), tuple(w for w, _ in targets)))
+        done = [w for w, _ in targets]
+        body += _multiplied(done, sums)
+    rest = tuple((w, n) for w, n in whole.targets if w not in done)
+    if rest:
+        body.append(replace(whole, targets=rest, guarded=tuple(w for w, _ in rest)))
+        body += _multiplied([w for w, _ in rest], sums)
+    found = tuple(replace(op, body=tuple(body)) if op is loop else op for op in tiles.bodies["all"])
+    draft.tiles = tiles.with_body(found)
+
+
+def _loads_in_order(loop: For, scores: list[Mma]) -> list[Load]:
+    """Boxes in the order that scores multiply them."""
+    order = [op.right for op in scores]
+    loads = [op for op in loop.body if isinstance(op, Load)]
+    return sorted(loads, key=lambda op: order.index(op.tile) if op.tile in order else len(order))
+
+
+def _multiplied(names: list[str], sums: list[Mma]) -> Iterator[Op]:
+    for name in names:
+        yield Convert(f"{name}'", name)
+        yield from (op for op in sums if op.left == f"{name}'")
+
+
+def early_map(parts: Parts) -> tuple[str, Node] | None:
+    """The score that an exponential or a weight reads alone, and that node: it can be mapped before other scores are
+    there. None where there is one score, or several such nodes."""
+    if len(parts.scores) == 1:
+        return None
+    alone = [w for w in parts.weights.values() if len(_read(w)) == 1]
+    if len(alone) == 1:
+        score = _read(alone[0])[0]
+        leaves = [n for n in walk(*parts.weights.values()) if n.op == "state" and n.attr.name == score]
+        return (score, alone[0]) if all(_within(n, alone[0], parts) for n in leaves) else None
+    if alone or parts.condition is not None and len(parts.weights) > 1:
+        return None
+    found = [n for n in walk(*parts.weights.values()) if n.op == "exp" and len(_read(n)) == 1]
+    reads = [n for n in walk(*parts.weights.values()) if n.op == "state"]
+    if len(found) != 1 or any(n.attr.name == _read(found[0])[0] for n in reads if not _within(n, found[0], parts)):
+        return None
+    return _read(found[0])[0], found[0]
+
+
+def _within(leaf: Node, node: Node, parts: Parts) -> bool:
+    """Whether weights read the leaf through the node alone."""
+    stack, seen = list(parts.weights.values()), {node}
+    while stack:
+        n = stack.pop()
+        if n is leaf:
+            return False
+        if n not in seen:
+            seen.add(n)
+            stack += n.args
+    return True
+
+
+def _read(node: Node) -> list[str]:
+    return list(dict.fromkeys(n.attr.name for n in walk(node) if n.op == "state"))
+
+
+def _only(node: Node, score: str) -> bool:
+    return _read(node) == [score]
+
+
+# --- pipeline --------------------------------------------------------------------------------------------------------
+
+
+def pipelined(draft: LevelDraft) -> None:
+    """Stages, waits and arrivals: a load is waited for where it is first read, products where their tiles are, and a
+    stage goes back when the last product that reads it has ended."""
+    parts, tiles, _ = draft.settled
+    whole = tiles.bodies["all"]
+    loop = loop_of(whole)
+    streamed = tuple(b.name for b in parts.boxes.values() if b.streamed)
+    vectors = tuple(op.tile for op in loop.body if isinstance(op, Load) and not op.box)
+    stay = tuple(b.name for b in parts.boxes.values() if not b.streamed)
+    ring = (*streamed, *vectors)
+    body: list[Op] = [op for op in loop.body if isinstance(op, Load)]
+    waited: set[str] = set()
+    flying: list[str] = []
+    for op in loop.body:
+        if isinstance(op, Load):
+            continue
+        if isinstance(op, MapOp):
+            body += _before_map(op, flying, vectors if not waited & set(vectors) else ())
+            waited |= set(vectors)
+            flying = [t for t in flying if t not in _ended(op, flying)]
+        elif isinstance(op, Mma):
+            if op.right not in waited:
+                body.append(Wait((op.right,)))
+                waited.add(op.right)
+            flying.append(op.tile)
+        body.append(op)
+    body += [Wait(tuple(flying), True), Arrive(ring)]
+    found: list[Op] = []
+    for op in whole:
+        if op is loop:
+            found += [Wait(stay), replace(loop, body=tuple(body)), Arrive(stay)]
+        else:
+            found.append(op)
+    draft.tiles = tiles.with_body(tuple(found))
+
+
+def _ended(op: MapOp, flying: list[str]) -> list[str]:
+    """What has ended once the scores that a map reads have: products end in their order."""
+    last = max((k for k, t in enumerate(flying) if t in op.reads), default=-1)
+    return flying[: last + 1]
+
+
+def _before_map(op: MapOp, flying: list[str], vectors: tuple[str, ...]) -> Iterator[Op]:
+    if vectors:
+        yield Wait(vectors)
+    ended = _ended(op, flying)
+    if ended:
+        yield Wait(tuple(ended), True, len(flying) - len(ended))
+
+
+# --- roles -----------------------------------------------------------------------------------------------------------
+
+
+def parted(draft: LevelDraft) -> None:
+    """A producer that loads, and consumers that do everything else."""
+    parts, tiles, sizes = draft.settled
+    whole = tiles.bodies["all"]
+    loop = loop_of(whole)
+    loads = [op for op in loop.body if isinstance(op, Load)]
+    boxes = tuple(op for op in loads if op.box)
+    values = tuple(op for op in loads if not op.box)
+    stay = [op for op in whole if isinstance(op, Load)]
+
+    def ring(ops: tuple[Load, ...]) -> For:
+        names = tuple(op.tile for op in loads)
+        return replace(loop, body=(Free(names), *ops))
+
+    bodies: dict[str, tuple[Op, ...]] = {
+        "producer": (Free(tuple(op.tile for op in stay)), *stay, ring(boxes)),
+        **({"values": (ring(values),)} if values else {}),
+        "consumers": tuple(
+            replace(op, body=tuple(x for x in op.body if not isinstance(x, Load))) if op is loop else op
+            for op in whole
+            if not isinstance(op, Load)
+        ),
+    }
+    registers = {"registers of a consumer's thread": sizes.consumer_registers}
+    draft.tiles = replace(tiles, bodies=bodies).knows(**registers)
+
+
+# --- tile scheduling -------------------------------------------------------------------------------------------------
+
+
+def scheduled(draft: LevelDraft) -> None:
+    """The grid: persistent blocks that take tiles in turns, the longest first where a condition makes them differ."""
+    parts, tiles, sizes = draft.settled
+    batches = prod(draft.lengths[a] for a in parts.batch)
+    blocks = -(-draft.lengths[parts.row] // sizes.rows)
+    per_batch = draft.lengths[parts.stream] * sum(sizes.length(b.axes[1], parts) for b in parts.boxes.values()) * 2
+    section = max(1, min(batches, (24 << 20) // max(1, per_batch)))
+    draft.fixed = {"tiles": batches * blocks, "row_blocks": blocks, "batches": batches, "section": section}
+    order = "longest first" if parts.condition is not None else "batch by batch"
+    draft.tiles = tiles.knows(tiles=f"{batches * blocks}, {order}")
+
+
+# --- lower -----------------------------------------------------------------------------------------------------------
+
+
+def lowered(draft: LevelDraft) -> None:
+    """Statements by wgmma."""
+    parts, tiles, sizes = draft.settled
+    draft.module = KernelPrinter(parts, tiles, sizes, maps_of(parts, sizes)).module()
+
+
+def maps_of(parts: Parts, sizes: Sizes) -> tuple[Map, ...]:
+    """The tensors that boxes are copied of."""
+    found = []
+    for box in parts.boxes.values():
+        operand = next(o for o in parts.program.operands if o.name == box.leaf.attr.name)
+        own = dict(zip(box.leaf.attr.axes, operand.axes, strict=True))
+        others = [a for a in reversed(box.leaf.attr.axes) if a not in box.axes]
+        axes = (box.axes[1], box.axes[0], *others)
+        inner = sizes.length(box.axes[1], parts)
+        use = Use.RIGHT if box.streamed else Use.LEFT
+        rows = sizes.length(box.axes[0], parts)
+        found.append(Map(operand.name, tuple(own[a] for a in axes), rows, use, 0, -(-inner // CHUNK)))
+    return tuple(found)
+
+
+def finished(draft: LevelDraft) -> None:
+    """Everything together."""
+    parts, _, sizes = draft.settled
+    assert draft.module is not None
+    target, lengths, program = draft.call.target, draft.lengths, draft.program
+    pairs = draft.fixed["batches"] * lengths[parts.row] * lengths[parts.stream]
+    terms = [length(parts, s.over, lengths) for s in parts.scores]
+    terms += [length(parts, parts.part[s.tile][1], lengths) for s in parts.sums]
+    arrays = [prod(lengths[a] for a in o.axes) * STORAGE[o.dtype] for o in program.operands if not o.number]
+    arrays += [prod(lengths[a] for a in r.axes) * STORAGE[r.dtype] for r in program.results]
+    rate = calibration_of(target.name).tensor_cores.rate
+    seconds = max(2 * pairs * sum(terms) / rate, sum(arrays) / target.reachable)
+    blocks = min(target.multiprocessors, draft.fixed["tiles"])
+    reasons = (
+        f"tensor cores: a tile program of {len(terms)} products, {sizes.consumers} warpgroups of 64 rows along "
+        f"{parts.row}, blocks of {sizes.columns} along {parts.stream}, a producer warpgroup fills {sizes.stages} stages",
+        f"{draft.fixed['tiles']} tiles shared out among {blocks} blocks",
+        f"{sizes.shared} bytes of shared memory for each block",
+        *(f"{name} = {n.attr.kind} of one side alone: a kernel of its own before it" for name, n in parts.firsts.items()),
+    )
+    seconds += sum(made.choice.seconds for made in draft.before)
+    choice = Choice(Schedule(threads=sizes.threads, rows=1), Layout(), reasons, seconds, sum(arrays))
+    operands = {o.name: o for o in parts.program.operands}
+    scratch = {
+        n: (operands[n], View.contiguous(tuple(lengths[a] for a in operands[n].axes))) for n in parts.firsts
+    }
+    draft.planned = Planned(
+        draft.program,
+        choice,
+        Kernel(draft.module, Geometry(blocks, sizes.threads)),
+        lengths,
+        maps_of(parts, sizes),
+        draft.fixed,
+        before=draft.before,
+        scratch=scratch,
+    )
+
+

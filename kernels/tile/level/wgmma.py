@@ -1,0 +1,660 @@
+"""Tile programs of a producer and consumers as statements, by wgmma (compute capability 9.0).
+
+One thread of the producer warpgroup asks the copy engine for boxes, a warp of it computes values of the stream, and
+every consumer warpgroup multiplies and maps 64 rows. Each operation of the tile program is printed by one method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from fractions import Fraction
+from itertools import count
+
+from redalg.graph.node import ZERO, Node, add, const, mul, walk
+from redalg.kernels.code.imports import brought, imports
+from redalg.kernels.code.scalars import ATOM, MUL, Scalars
+from redalg.kernels.code.text import definitions, finished
+from redalg.kernels.cuda.intrinsics import wgmma
+from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
+from redalg.kernels.ir.kinds import program_kinds
+from redalg.kernels.ir.program import Module, Param, Result
+from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.launch.planned import Map as TensorMap
+from redalg.kernels.rows.access import Access
+from redalg.kernels.rows.kernel import read
+from redalg.kernels.tile.bounds import Bounds, bounds
+from redalg.kernels.tile.contractions import Outside
+from redalg.kernels.tile.level.derive import Parts, assuming, one_sided
+from redalg.kernels.tile.level.program import (
+    Arrive,
+    Clear,
+    Convert,
+    For,
+    Free,
+    Load,
+    Map,
+    Mma,
+    Op,
+    Store,
+    TileProgram,
+    Wait,
+    inner,
+)
+from redalg.kernels.tile.level.sizes import Sizes
+from redalg.source.builder import Builder
+from redalg.source.names import axis_name, operand_name, result_name
+from redalg.source.statements import Block, Comment, expanded, parameters, reads, statements
+
+LOG2E = const(Fraction("1.442695040888963407359924681001892137"))
+EXP2 = "exp2_of"  # exp(rate·x/LOG2E + shift/LOG2E): arguments x, rate, shift
+GROUPS = 8  # of eight columns in one loop: of longer ones the compiler leaves the registers in memory
+QUICK = {"exp": "fast_exp", "tanh": "fast_tanh"}  # as exact as weights of 16 bits need them
+
+
+class TileElements(Scalars):
+    """Expressions on elements: exponentials by base 2."""
+
+    def _exp2_of(self, node: Node) -> tuple[int, str]:
+        x, rate, shift = node.args
+        if shift is ZERO:
+            return ATOM, f"exp2_fast({self.converted(x, 'f', MUL)} * {self.converted(rate, 'f', ATOM)})"
+        return ATOM, f"exp2_fast(fma_f32({', '.join(self.converted(a, 'f') for a in (x, rate, shift))}))"
+
+
+class KernelPrinter:
+    """Prints one kernel."""
+
+    def __init__(self, parts: Parts, tiles: TileProgram, sizes: Sizes, maps: Sequence[TensorMap]) -> None:
+        self.parts, self.tiles, self.sizes, self.maps = parts, tiles, sizes, maps
+        self.program = parts.program
+        self.access = Access(self.program, Schedule(), Layout())
+        self.kinds = program_kinds(self.program)
+        self.out = Builder()
+        self.registers = Comment("registers")
+        self.arrays: dict[str, str] = {}
+        self.makers: dict[str, str] = {}
+        self.fixed: dict[str, Param] = {}
+        self.counter = count(1)
+        self.row, self.stream = axis_name(parts.row), axis_name(parts.stream)
+        self.clamped: set[str] = set()
+        self.boxes = [b.name for b in parts.boxes.values()]
+        self.streamed = [b.name for b in parts.boxes.values() if b.streamed]
+        self.vectors = self._vectors()
+        self.bounds = self._bounds()
+        self.held = self._held()
+        self.known: dict[Node, str] = {}  # what is the same for all of a tile, by its name
+        self.row_values: dict[Node, str] = {}
+
+    def _vectors(self) -> dict[Node, str]:
+        ops = [op for body in self.tiles.bodies.values() for op in inner(body)]
+        return {op.source: op.tile for op in ops if isinstance(op, Load) and not op.box}
+
+    def _held(self) -> dict[str, str]:
+        """The array of registers of every tile; weights take the place of scores that are not read any more."""
+        found = {s.tile: s.tile for s in self.parts.scores} | {s.tile: s.tile for s in self.parts.sums}
+        free = [s.tile for s in self.parts.scores]
+        maps = [op for op in inner(self.tiles.bodies["consumers"]) if isinstance(op, Map)]
+        for number, op in enumerate(maps):
+            later = {t for m in maps[number + 1 :] for t in m.reads}
+            for name in (t for t in op.writes if t not in found):
+                own = [t for t in free if t not in later or number + 1 < len(maps) and t in op.reads]
+                found[name] = own[0] if own else name
+                if own:
+                    free.remove(own[0])
+        return found
+
+    # --- nodes -------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def by_base_2(node: Node, parts: Parts) -> Node:
+        """Exponentials of something linear in one score as powers of 2, their factors and shifts once a row, a column
+        or a tile."""
+        new: dict[Node, Node] = {}
+        for n in walk(node):
+            args = tuple(new[a] for a in n.args)
+            if n.op == "exp":
+                new[n] = _power_of_2(args[0])
+            else:
+                new[n] = n if args == n.args else Node(n.op, args, n.attr)
+        return new[node]
+
+    def variant(self, node: Node, whole: bool) -> Node:
+        """A node as it is printed for blocks in which the condition holds everywhere, or for any."""
+        condition = self.parts.condition
+        if whole and condition is not None:
+            node = assuming(node, condition, True)
+        return self.by_base_2(node, self.parts)
+
+    def scope(self, known: Mapping[Node, str]) -> TileElements:
+        made = TileElements("f32", self.kinds, self.leaf, self.access.size, self.counter, known, names=QUICK)
+        return made
+
+    def leaf(self, node: Node) -> str:
+        if node.op == "size":
+            return self.access.size(node.attr)
+        if node.op == "index":
+            return f"i_{axis_name(node.attr)}"
+        if node.op == "state":
+            raise Outside(f"{node.attr.name} is read where it is not held")
+        operand = self.access.operands[node.attr.name]
+        if operand.number:
+            name = self.access.array_names[operand.name]
+            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
+        terms = [
+            f"{'clamped' if a in self.clamped else 'i'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
+            for d, a in enumerate(node.attr.axes)
+        ]
+        return self.access.load(operand, " + ".join(terms) or "0")
+
+    def _bounds(self) -> Bounds:
+        if self.parts.condition is None:
+            return Bounds(None, None, "True")
+
+        def prints(node: Node, row: str, stream: str) -> str:
+            scope = self.scope({})
+            names = {self.parts.row: row, self.parts.stream: stream}
+            plain = self.leaf
+            scope.leaf = lambda n: names.get(n.attr, f"i_{axis_name(n.attr)}") if n.op == "index" else plain(n)
+            return scope.text(node, 2)
+
+        return bounds(self.parts.condition, self.parts.row, self.parts.stream, prints)
+
+    # --- the kernel --------------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        name = f"{result_name(self.program.name)}_kernel"
+        self.write()
+        params = {self._argument(p): p for p in self.params()}
+        made = self.out.function(name, params, self.about(), "cuda.jit")
+        made = replace(made, body=expanded(made.body, self.registers, statements("\n".join(self.arrays.values()))))
+        used = reads([made])
+        params = read(params, used)
+        block = (*self._header(used), replace(made, parameters=parameters(params)))
+        return finished(Module("", name, tuple(params.values()), self.sizes.threads, self.sizes.shared), block)
+
+    def params(self) -> list[Param]:
+        found = [Param("maps", "maps", "uint64")]
+        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
+        found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        return [*found, *self.fixed.values(), *self.access.more()]
+
+    def _argument(self, p: Param) -> str:
+        results, arrays = self.access.result_names, self.access.array_names
+        if p.role in ("stride", "stride_out"):
+            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
+        if p.role in ("maps", "fixed"):
+            return p.name
+        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
+
+    def about(self) -> list[str]:
+        what, _, spec = self.program.title.partition(": ")
+        s = self.sizes
+        how = f"a tile program of {s.rows} rows and blocks of {s.columns} of the stream, on tensor cores"
+        return [f"{what}; {how}.", *spec.split("; ")]
+
+    def _header(self, names: frozenset[str]) -> Block:
+        s = self.sizes
+        constants = {
+            "INF": "f32(np.inf)",
+            "NAN": "f32(np.nan)",
+            "PI": "f32(np.pi)",
+            "E": "f32(np.e)",
+            "ROWS": s.rows,
+            "COLUMNS": s.columns,
+            "STAGES": s.stages,
+            "CONSUMERS": s.consumers,
+        }
+        lines = {
+            **self.makers,
+            "setmaxnreg_dec": f"setmaxnreg({s.producer_registers}, False)",
+            "setmaxnreg_inc": f"setmaxnreg({s.consumer_registers}, True)",
+        }
+        makers = statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
+        own = names.intersection(wgmma.MAKERS) | reads(makers)
+        return (*imports(names), brought(wgmma.__name__, own), *definitions(names, constants), *makers)
+
+    def array(self, name: str, size: int, dtype: str = "np.float32") -> None:
+        self.arrays[name] = f"{name} = cuda.local.array({size}, {dtype})"
+
+    def fix(self, name: str) -> str:
+        self.fixed.setdefault(name, Param("fixed", name, "int64"))
+        return name
+
+    def write(self) -> None:
+        out = self.out
+        out.comment(*self.tiles.text().splitlines()[1:])
+        self.shared()
+        with out.block("if warpgroup == 0:"):
+            out(*(["setmaxnreg_dec()"] if self.sizes.consumers > 1 else []))
+            with out.block("if t == 0:"):
+                self.producer("producer")
+            if "values" in self.tiles.bodies:
+                with out.block("if t >> 5 == 1:"):
+                    out("lane = t & 31")
+                    self.producer("values")
+        with out.block("else:"):
+            self.consumer()
+
+    def shared(self) -> None:
+        out, s = self.out, self.sizes
+        out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
+        out("base = shared_base(smem)")
+        for name in self.boxes:
+            out(f"{operand_name(name)}_tile = base + {s.place(name)}")
+        out(f"values_at = base + {s.values_at}", f"stay_full = base + {s.barriers_at}", "stay_free = stay_full + 8")
+        place = "stay_full + 16"
+        for name in self.streamed:
+            out(f"{operand_name(name)}_full = {place}")
+            place = f"{operand_name(name)}_full + 8 * STAGES"
+        out(f"values_full = {place}", "free = values_full + 8 * STAGES")
+        with out.block("if t == 0:"):
+            out("mbarrier_init(stay_full, 1)", "mbarrier_init(stay_free, 4 * CONSUMERS)")
+            with out.block("for k in range(STAGES):"):
+                out(*(f"mbarrier_init({operand_name(name)}_full + 8 * k, 1)" for name in self.streamed))
+                out("mbarrier_init(values_full + 8 * k, 1)", "mbarrier_init(free + 8 * k, 4 * CONSUMERS)")
+            out("fence_mbarrier_init()")
+        out("cuda.syncthreads()")
+
+    # --- tiles of the result -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def each_tile(self) -> Iterator[None]:
+        out = self.out
+        out("tile = opaque(cuda.blockIdx.x)")
+        with out.block(f"while tile < {self.fix('tiles')}:"):
+            self.places()
+            yield
+            out("tile = opaque(tile + cuda.gridDim.x)")
+
+    def places(self) -> None:
+        out, row, b = self.out, self.row, self.bounds
+        blocks, batches, size = self.fix("row_blocks"), self.fix("batches"), self.access.size(self.parts.stream)
+        if self.parts.condition is not None:
+            section = self.fix("section")
+            out(f"part = quotient(tile, {section} * {blocks})", f"rest = tile - part * ({section} * {blocks})")
+            out(f"wide = min({section}, {batches} - part * {section})", "across = quotient(rest, wide)")
+            out(f"batch = part * {section} + (rest - across * wide)")
+            out(f"{row}_first = {f'({blocks} - 1 - across)' if b.high else 'across'} * ROWS")
+        else:
+            out(f"batch = quotient(tile, {blocks})", f"{row}_first = (tile - batch * {blocks}) * ROWS")
+        out(*self.access.places("batch", self.parts.batch))
+        out(f"{row}_last = min({row}_first + (ROWS - 1), {self.access.size(self.parts.row)} - 1)")
+        high = f"min({size}, {b.high})" if b.high else size
+        out(f"last = max((({high}) + (COLUMNS - 1)) // COLUMNS, 1) - 1")
+        out(f"low = min(max({b.low}, 0) // COLUMNS, last)" if b.low else "low = 0")
+
+    def whole(self) -> str:
+        """Whether all elements of a block exist and the condition holds for them."""
+        more = "" if self.bounds.whole == "True" else f" and {self.bounds.whole}"
+        if self.bounds.whole == "False":
+            return "False"
+        return f"{self.stream}_last < {self.access.size(self.parts.stream)}{more}"
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    def producer(self, role: str) -> None:
+        out, body = self.out, self.tiles.bodies[role]
+        out("stage = 0", "phase = 1")
+        out(*(["stay_phase = 1"] if role == "producer" else []))
+        with self.each_tile():
+            if role == "values":
+                self.tile_values([op.source for op in inner(body) if isinstance(op, Load)], [])
+            for op in body:
+                if isinstance(op, For):
+                    out("block = low")
+                    with out.block("while block <= last:"):
+                        self.ring(op)
+                        out("block = opaque(block + 1)")
+                elif isinstance(op, Free):
+                    size = self.sizes.stay_bytes
+                    out("mbarrier_wait(stay_free, stay_phase)", "stay_phase ^= 1")
+                    out(f"mbarrier_expect_tx(stay_full, {size})")
+                elif isinstance(op, Load):
+                    self.box(op.tile, "0", "stay_full")
+
+    def ring(self, loop: For) -> None:
+        out = self.out
+        out("mbarrier_wait(free + 8 * stage, phase)")
+        loads = [op for op in loop.body if isinstance(op, Load)]
+        for op in (op for op in loads if op.box):
+            size = dict((n, b) for n, b, _ in self.sizes.boxes)[op.tile]
+            full = f"{operand_name(op.tile)}_full + 8 * stage"
+            out(f"mbarrier_expect_tx({full}, {size})")
+            self.box(op.tile, f"{size} * stage", full)
+        values = [op for op in loads if not op.box]
+        if values:
+            self.computed(values)
+        out("phase ^= stage == STAGES - 1", "stage = (stage + 1) % STAGES")
+
+    def box(self, name: str, offset: str, full: str) -> None:
+        """A tile, in chunks of 64 columns."""
+        b, s = self.parts.boxes[name], self.sizes
+        m = self.maps[self.boxes.index(name)]
+        starts = {self.parts.row: f"{self.row}_first", self.parts.stream: "block * COLUMNS"}
+        rows = s.length(b.axes[0], self.parts)
+        batch = [f"i_{axis_name(a)}" for a in reversed(b.leaf.attr.axes) if a not in b.axes]
+        load = f"load_{operand_name(name)}"
+        self.makers[load] = f"tma_load({len(b.leaf.attr.axes)})"
+        maps = f"maps + {128 * self.boxes.index(name)}" if self.boxes.index(name) else "maps"
+        for chunk in range(m.count):
+            first = starts.get(b.axes[1])
+            at = f"{first} + {CHUNK * chunk}" if first and chunk else first or str(CHUNK * chunk)
+            at = ", ".join([at, starts.get(b.axes[0], "0"), *batch])
+            place = f"{operand_name(name)}_tile" + (f" + {offset}" if offset != "0" else "")
+            place += f" + {chunk * rows * 128}" if chunk else ""
+            self.out(f"{load}({place}, {maps}, {full}, {at})")
+
+    def computed(self, loads: Sequence[Load]) -> None:
+        """Values of the stream, by a warp: 0 beyond its end."""
+        out, size = self.out, self.access.size(self.parts.stream)
+        with out.block(f"for k in range({-(-self.sizes.columns // 32)}):"):
+            out("column = lane + 32 * k", f"i_{self.stream} = block * COLUMNS + column")
+            out(f"inside = i_{self.stream} < {size}", f"clamped_{self.stream} = min(i_{self.stream}, {size} - 1)")
+            self.clamped = {self.parts.stream}
+            scope = self.scope(self.known)
+            scope.announce([op.source for op in loads])
+            texts = [scope.converted(op.source, "f") for op in loads]
+            out(*scope.lines)
+            self.clamped = set()
+            with out.block("if column < COLUMNS:" if self.sizes.columns % 32 else None):
+                for number, text in enumerate(texts):
+                    at = f"values_at + {self.sizes.vector_bytes} * stage + {4 * self.sizes.columns * number} + 4 * column"
+                    out(f"value = {text}", f"shared_store_f32({at}, value if inside else f32(0))")
+        out("syncwarp()", "mbarrier_arrive(values_full + 8 * stage, lane == 0)")
+
+    # --- consumers ---------------------------------------------------------------------------------------------------
+
+    def consumer(self) -> None:
+        out, s = self.out, self.sizes
+        out(*(["setmaxnreg_inc()"] if s.consumers > 1 else []))
+        out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0")
+        out("stay_phase = 0", "stage = 0", "phase = 0")
+        out(self.registers)
+        for name, held in self.held.items():
+            if name == held:
+                tile = self.tiles.tiles[name]
+                self.array(name, tile.lengths[1] // 2)
+        for name in self.parts.weights:
+            self.array(f"{name}_words", s.columns // 4, "np.uint32")
+        with self.each_tile():
+            out(f"row = {self.row}_first + 64 * warpgroup + 16 * warp + (lane >> 2)")
+            self.mapped_values()
+            for op in self.tiles.bodies["consumers"]:
+                self.consume(op)
+
+    def mapped_values(self) -> None:
+        """What maps read that is the same for a row or for a tile."""
+        out = self.out
+        maps = [n for op in inner(self.tiles.bodies["consumers"]) if isinstance(op, Map) for _, n in op.targets]
+        nodes = [self.variant(n, whole) for n in maps for whole in (True, False)]
+        self.tile_values(nodes, [n for n in self.vectors])
+        rows = dict.fromkeys(n for n, side in one_sided(nodes, self.parts.row, self.parts.stream) if side == "row")
+        self.row_values = {n: f"row_value{k}" for k, n in enumerate(rows)}
+        if not rows:
+            return
+        self.clamped = {self.parts.row}
+        for r in range(2):
+            out(f"clamped_{self.row} = min(row + {8 * r}, {self.access.size(self.parts.row)} - 1)")
+            out(f"i_{self.row} = clamped_{self.row}")
+            scope = self.scope(self.known)
+            for n, name in self.row_values.items():
+                text = scope.converted(n, "f")
+                out(*scope.lines, f"{name}_{r} = {text}")
+                scope.lines = []
+        self.clamped = set()
+
+    def tile_values(self, nodes: Iterable[Node], but: Iterable[Node]) -> None:
+        """Names for what is the same for all of a tile."""
+        varying = {self.parts.row, self.parts.stream, *self.program.columns}
+        self.known = {}
+        scope = self.scope({})
+        stack, seen = list(nodes), set(but)
+        while stack:
+            n = stack.pop()
+            if n in seen:
+                continue
+            seen.add(n)
+            still = not varying & n.axes and not any(x.op in ("state", "index") for x in walk(n))
+            if still and not n.is_boolean and n.op not in ("const", "special") and self.kinds.of(n) == "f":
+                name = f"tile_value{len(self.known)}"
+                text = scope.converted(n, "f")
+                self.out(*scope.lines, f"{name} = {text}")
+                scope.lines = []
+                self.known[n] = name
+            else:
+                stack += n.args
+
+    def consume(self, op: Op) -> None:
+        out = self.out
+        if isinstance(op, Clear):
+            with out.block(f"for k in range({self.tiles.tiles[op.tile].lengths[1] // 2}):"):
+                out(f"{op.tile}[k] = f32(0)")
+        elif isinstance(op, Wait):
+            self.wait(op)
+        elif isinstance(op, For):
+            self.stream_loop(op)
+        elif isinstance(op, Arrive):
+            self.arrive(op)
+        elif isinstance(op, Store):
+            self.store(op)
+        else:
+            raise Outside(f"{type(op).__name__.lower()} is not lowered to wgmma")
+
+    def stream_loop(self, loop: For) -> None:
+        out, s = self.out, self.stream
+        with out.block("for block in range(low, last + 1):"):
+            out(f"{s}_first = block * COLUMNS", f"{s}_last = {s}_first + (COLUMNS - 1)")
+            for op in loop.body:
+                if isinstance(op, Map):
+                    self.map(op)
+                elif isinstance(op, Convert):
+                    self.convert(op)
+                elif isinstance(op, Mma):
+                    self.multiply(op)
+                elif isinstance(op, Wait):
+                    self.wait(op)
+                else:
+                    self.consume(op)
+
+    def wait(self, op: Wait) -> None:
+        if op.products:
+            for tile in op.tiles:
+                self.wait_product(tile, op.under_way)
+        elif all(t in self.parts.boxes and not self.parts.boxes[t].streamed for t in op.tiles):
+            self.out("mbarrier_wait(stay_full, stay_phase)", "stay_phase ^= 1")
+        elif op.tiles[0] in self.vectors.values():
+            self.out("mbarrier_wait(values_full + 8 * stage, phase)")
+        else:
+            self.out(*(f"mbarrier_wait({operand_name(name)}_full + 8 * stage, phase)" for name in op.tiles))
+
+    def wait_product(self, tile: str, groups: int) -> None:
+        size = self.tiles.tiles[tile].lengths[1] // 2
+        name, left = f"{tile}_wait_{groups}", next((s.left for s in self.parts.sums if s.tile == tile), None)
+        held = f", {self.sizes.columns // 4}" if left else ""
+        self.makers[name] = f"wgmma_wait({groups}, {size}{held})"
+        self.out(f"{name}({tile}{f', {left}_words' if left else ''})")
+
+    def multiply(self, op: Mma) -> None:
+        p, s, tiles = self.parts, self.sizes, self.tiles.tiles
+        box = p.boxes[op.right]
+        size = dict((n, b) for n, b, _ in s.boxes)[op.right]
+        columns, terms = tiles[op.tile].lengths[1], s.length(op.over, p)
+        across = box.axes[1] != op.over if op.fresh else box.axes[1] != p.stream
+        rows = s.length(box.axes[0], p)
+        right = f"descriptor(stage_at({operand_name(op.right)}_tile, {size}, stage), {rows * 128 if across else 16})"
+        kind = "shared" if op.fresh else "registers"
+        name = f"multiply_{op.tile}"
+        more = f'"{kind}", rows={s.rows}, b_rows={rows}, fresh={op.fresh}, transposed={across}'
+        self.makers[name] = f'tile_product({columns}, {terms}, "{p.dtype}", {more})'
+        left = f"{op.left.removesuffix(chr(39))}_words"
+        if op.fresh:
+            left = f"descriptor({operand_name(op.left)}_tile + 8192 * warpgroup, 16)"
+        self.out(f"{name}({op.tile}, {left}, {right})")
+
+    def arrive(self, op: Arrive) -> None:
+        stays = all(t in self.parts.boxes and not self.parts.boxes[t].streamed for t in op.tiles)
+        if stays:
+            self.out("mbarrier_arrive(stay_free, leader)")
+            return
+        self.out("mbarrier_arrive(free + 8 * stage, leader)")
+        self.out("phase ^= stage == STAGES - 1", "stage = (stage + 1) % STAGES")
+
+    def convert(self, op: Convert) -> None:
+        held = self.held[op.source]
+        with self.out.block(f"for k in range({self.sizes.columns // 4}):"):
+            self.out(f"{op.source}_words[k] = pack_{self.parts.dtype}({held}[2 * k], {held}[2 * k + 1])")
+
+    # --- maps --------------------------------------------------------------------------------------------------------
+
+    def map(self, op: Map) -> None:
+        out, whole = self.out, self.whole()
+        if whole == "False":
+            self.elements(op, False)
+            return
+        with out.block(f"if {whole}:"):
+            self.elements(op, True)
+        with out.block("else:"):
+            self.elements(op, False)
+
+    def elements(self, op: Map, whole: bool) -> None:
+        """A loop over groups of eight columns, of which a thread has two in each of its two rows."""
+        out, groups = self.out, self.sizes.columns // 8
+        targets = [(t, self.variant(n, whole)) for t, n in op.targets]
+        used = [v for n, v in self.vectors.items() if any(n in set(walk(x)) for _, x in targets)]
+        for v in used:
+            self.array(f"{v}_pair", 2)
+        with out.block(f"for k in range({min(groups, GROUPS)}):") as body:
+            for v in used:
+                number = list(self.vectors.values()).index(v)
+                at = f"values_at + {self.sizes.vector_bytes} * stage + {4 * self.sizes.columns * number}"
+                out(f"shared_load_pair({v}_pair, {at} + 32 * k + 8 * (lane & 3))")
+            for r in range(2):
+                for c in range(2):
+                    self.element(op, targets, whole, r, c)
+        for first in range(GROUPS, groups, GROUPS):
+            with out.block(f"for k in range({first}, {min(groups, first + GROUPS)}):"):
+                out(*body)
+
+    def element(self, op: Map, targets: Sequence[tuple[str, Node]], whole: bool, r: int, c: int) -> None:
+        out, size = self.out, self.access.size(self.parts.stream)
+        register = f"[4 * k + {2 * r + c}]"
+        known = dict(self.known)
+        known |= {n: f"{name}_{r}" for n, name in self.row_values.items()}
+        known |= {n: f"{v}_pair[{c}]" for n, v in self.vectors.items()}
+        positions = not whole or any(n.op in ("index", "tensor") for _, x in targets for n in _unknown(x, known))
+        if positions:
+            column = f"{self.stream}_first + 8 * k + 2 * (lane & 3)" + (f" + {c}" if c else "")
+            out(f"i_{self.stream} = {column}", f"i_{self.row} = row + {8 * r}" if r else f"i_{self.row} = row")
+            out(f"inside = i_{self.stream} < {size}")
+            out(f"clamped_{self.stream} = min(i_{self.stream}, {size} - 1)")
+            out(f"clamped_{self.row} = min(i_{self.row}, {self.access.size(self.parts.row)} - 1)")
+            self.clamped = {self.parts.stream, self.parts.row}
+        for node, name in self.earlier(op, whole).items():
+            known[node] = f"{self.held[name]}{register}"
+        leaves = {n for _, x in targets for n in walk(x) if n.op == "state"}
+        known |= {n: f"{self.held[n.attr.name]}{register}" for n in leaves}
+        scope = self.scope(known)
+        scope.announce([x for _, x in targets])
+        made = []
+        for tile, node in targets:
+            text = scope.converted(node, "f")
+            name = scope.fresh()
+            scope.lines.append(f"{name} = {text}")
+            scope.known[node] = name
+            made.append((tile, name))
+        out(*scope.lines)
+        self.clamped = set()
+        for tile, name in made:
+            guard = f"{name} if inside else f32(0)" if not whole and tile in op.guarded else name
+            out(f"{self.held[tile]}{register} = {guard}")
+
+    def earlier(self, op: Map, whole: bool) -> dict[Node, str]:
+        """What maps before this one have left in registers."""
+        found: dict[Node, str] = {}
+        for other in inner(self.tiles.bodies["consumers"]):
+            if other is op:
+                break
+            if isinstance(other, Map):
+                found |= {self.variant(n, whole): tile for tile, n in other.targets}
+        return found
+
+    # --- results -----------------------------------------------------------------------------------------------------
+
+    def store(self, op: Store) -> None:
+        out = self.out
+        result = next(r for r in self.program.results if r.name == op.result)
+        column = next(a for a in result.axes if a in self.program.columns)
+        tile = next(t for t in self.parts.part if any(n.op == "state" and n.attr.name == t for n in walk(op.node)))
+        groups = self.tiles.tiles[tile].lengths[1] // 8
+        rows = {n for n, side in one_sided([op.node], self.parts.row, column) if side == "row"}
+        for r in range(2):
+            out(f"i_{self.row} = row + {8 * r}")
+            with out.block(f"if i_{self.row} < {self.access.size(self.parts.row)}:"):
+                scope = self.scope({})
+                scope.hoist([n for n in rows], [])
+                scope.hoist([n for n in _still(op.node, self.parts.row, column)], [])
+                out(*scope.lines)
+                scope.lines = []
+                for first in range(0, groups, GROUPS):
+                    with out.block(f"for k in range({first}, {min(groups, first + GROUPS)}):"):
+                        self.pair(result, op.node, column, r, dict(scope.known))
+
+    def pair(self, result: Result, node: Node, column: str, r: int, known: dict[Node, str]) -> None:
+        out, values = self.out, []
+        at = f"i_{axis_name(column)}"
+        for c in range(2):
+            out(f"{at} = 8 * k + 2 * (lane & 3) + {c}")
+            own = known | {
+                n: f"{n.attr.name}[4 * k + {2 * r + c}]" for n in walk(node) if n.op == "state"
+            }
+            scope = self.scope(own)
+            scope.announce([node])
+            text = scope.converted(node, "f")
+            out(*scope.lines, f"result_{c} = {text}")
+            values.append(f"result_{c}")
+        out(f"{at} = 8 * k + 2 * (lane & 3)")
+        where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
+        if result.axes[-1] == column:
+            out(self.access.store(result, where, values))
+            return
+        step = self.access.stride(result.name, result.axes.index(column), True)
+        for c, value in enumerate(values):
+            out(self.access.store(result, f"{where} + {c} * {step}", [value]))
+
+
+def _power_of_2(arg: Node) -> Node:
+    terms = arg.args if arg.op == "add" else (arg,)
+    scores = [t for t in terms if any(n.op == "state" for n in walk(t))]
+    if len(scores) != 1:
+        return Node("exp", (arg,))
+    factors = scores[0].args if scores[0].op == "mul" else (scores[0],)
+    own = [f for f in factors if any(n.op == "state" for n in walk(f))]
+    rest = [f for f in factors if f not in own]
+    x = own[0] if len(own) == 1 else Node("mul", tuple(own))
+    shifts = tuple(mul(LOG2E, t) for t in terms if t is not scores[0])
+    shift = add() if not shifts else shifts[0] if len(shifts) == 1 else Node("add", shifts)
+    return Node(EXP2, (x, mul(LOG2E, *rest), shift))
+
+
+def _unknown(node: Node, known: Mapping[Node, str]) -> Iterator[Node]:
+    stack, seen = [node], set(known)
+    while stack:
+        n = stack.pop()
+        if n not in seen:
+            seen.add(n)
+            stack += n.args
+            yield n
+
+
+def _still(node: Node, row: str, column: str) -> Iterator[Node]:
+    """Maximal parts that vary neither along rows nor along columns."""
+    stack = [node]
+    while stack:
+        n = stack.pop()
+        varies = {row, column} & n.axes or any(x.op in ("state", "index") for x in walk(n))
+        if not varies and not n.is_boolean and n.op not in ("const", "special"):
+            yield n
+        elif n.args:
+            stack += n.args
