@@ -1,8 +1,9 @@
 """The passes between a form and a launched kernel, in order. Nothing else calls one.
 
 A form's plan and the dtypes of its tensors become a `Program`; a program and the arrays of a call become a kernel by
-one list for each way to compute it: `ATTENTION` (tiles of scores on tensor cores), `TILES` (tile programs), `GEMM` (a product of matrices, and
-what prepares its operands), `ROWS` (everything else on a GPU). The lists of programs, and that of the CPU, are a page
+one list for each way to compute it: `ATTENTION` (tiles of scores on tensor cores), `TILES` (tile programs: sums of
+weights made from several contractions), `GEMM` (a product of matrices, and what prepares its operands),
+`ROWS` (everything else on a GPU). The lists of programs, and that of the CPU, are a page
 of their own, `redalg.kernels.programs`. On a GPU the ways are tried in this order; a pass that raises `Outside` says
 why its way does not fit, and the next one is tried. After every pass that made a program the invariants of the IR are
 tested (`redalg.kernels.ir.check`), and those of a matrix product (`redalg.kernels.gemm.check`) after every pass of
@@ -194,7 +195,9 @@ ROWS = (
     Pass("launch", "the grid, and results that may be written over operands", rows.launched),
 )
 LISTS = (TILE_PROGRAM, ROW_PROGRAM, CPU_PROGRAM, ATTENTION, TILES, GEMM, ROWS, CPU)
-NAMES = tuple(dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM, ATTENTION, TILES, GEMM, ROWS) for p in passes))
+NAMES = tuple(
+    dict.fromkeys(p.name for passes in (TILE_PROGRAM, ROW_PROGRAM, ATTENTION, TILES, GEMM, ROWS) for p in passes)
+)
 
 
 # --- running them ----------------------------------------------------------------------------------------------------

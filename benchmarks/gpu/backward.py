@@ -23,10 +23,10 @@ from redalg.kernels.pipeline import by_tiles
 
 CASES = ((64, 4096, 128, False), (64, 4096, 128, True), (128, 2048, 64, True), (128, 2048, 64, False))
 VARIANTS = {  # head dimension, tensor -> warpgroups, columns of a block, stages
-    (128, "Q"): ((2, 128, 2), (2, 96, 3), (2, 80, 3), (2, 64, 4)),
-    (128, "K"): ((2, 64, 4), (2, 64, 3), (2, 48, 4)),
-    (64, "Q"): ((2, 128, 4), (2, 96, 4)),
-    (64, "K"): ((2, 96, 4), (2, 64, 4), (2, 80, 4)),
+    (128, "Q"): ((2, 128, 2), (2, 64, 4)),
+    (128, "K"): ((2, 64, 4), (2, 64, 3)),
+    (64, "Q"): ((2, 128, 4), (2, 64, 4)),
+    (64, "K"): ((2, 64, 4), (2, 64, 3)),
 }
 
 
@@ -37,7 +37,9 @@ def forms(causal: bool) -> tuple[Any, Any]:
 
 
 def arrays(heads: int, rows: int, keys: int, d: int, causal: bool, kind: torch.dtype) -> dict[str, Any]:
-    made = {n: torch.randn(heads, x, d, device="cuda", dtype=kind) for n, x in zip("QKV", (rows, keys, keys), strict=True)}
+    made = {
+        n: torch.randn(heads, x, d, device="cuda", dtype=kind) for n, x in zip("QKV", (rows, keys, keys), strict=True)
+    }
     made["grad_O"] = torch.randn(heads, rows, d, device="cuda", dtype=kind)
     scale = d**-0.5
     out, top, total = [], [], []
@@ -104,7 +106,9 @@ def by_operator(causal: bool) -> None:
     o = o[0] if isinstance(o, tuple | list) else o
     g = torch.randn_like(o)
     own = torch.autograd.grad(o, (q, k, v), g)
-    want = torch.nn.functional.scaled_dot_product_attention(*(x.double() for x in (q, k, v)), is_causal=causal, scale=scale)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        *(x.double() for x in (q, k, v)), is_causal=causal, scale=scale
+    )
     for x, y, name in zip(own, torch.autograd.grad(want, (q, k, v), g.double()), "QKV", strict=True):
         off = float((x.double() - y.double()).abs().max() / y.double().abs().max())
         print(f"operator causal={causal} grad_{name}: {off:.4f} of the largest", flush=True)

@@ -328,10 +328,10 @@ def _matrices_stored(lanes: Lanes) -> list[Any]:
     return [None] * len(lanes)
 
 
-def _load_pair(pair: Any, address: Any) -> None:
+def _load_pair(pairs: Any, k: int, address: Any) -> None:
     if int(address) % 8:
         raise ValueError(f"a pair of numbers at address {address}")
-    pair[:] = here().read(np.array([int(address), int(address) + 4]), 4)
+    pairs[int(k)], pairs[int(k) + 1] = here().read(np.array([int(address), int(address) + 4]), 4)
 
 
 def _copy_vector(pointer: Any, index: int, address: int) -> None:

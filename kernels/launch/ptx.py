@@ -42,6 +42,7 @@ class Assembled:
     spill_loads: int
     stack: int
     shared: int
+    serialised: bool = False  # whether products that could overlap wait for each other (ptxas warns of it)
 
 
 def module_of(source: str) -> ModuleType:
@@ -203,4 +204,5 @@ def _report(entry: str, text: str) -> Assembled:
         number(r"(\d+) bytes spill loads"),
         number(r"(\d+) bytes stack frame"),
         number(r"(\d+) bytes smem"),
+        "are serialized" in text,
     )

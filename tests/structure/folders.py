@@ -14,7 +14,8 @@ redalg.proofs.certificate redalg.proofs.derivatives redalg.proofs.smt redalg.pro
 redalg.proofs
 redalg.certify
 redalg.kernels.ir redalg.kernels.schedule redalg.kernels.lower redalg.kernels.emulate redalg.kernels.code
-redalg.kernels.cuda.intrinsics redalg.kernels.launch redalg.kernels.rows redalg.kernels.tile redalg.kernels.tile.level redalg.kernels.gemm
+redalg.kernels.cuda.intrinsics redalg.kernels.launch redalg.kernels.rows redalg.kernels.tile
+redalg.kernels.tile.level redalg.kernels.gemm
 redalg.kernels.cpu.math redalg.kernels.cpu redalg.kernels.programs redalg.kernels.cpu.run redalg.kernels.pipeline
 redalg.kernels.cuda
 redalg.kernels.traffic redalg.kernels

@@ -21,10 +21,16 @@ from redalg.kernels.tile.level.passes import LevelDraft
 SAVED = "s = sum[d](Q[h,i,d]*K[h,j,d]); p = exp(s*scale - lse[h,i]); z = p*(sum[e](G[h,i,e]*V[h,j,e]) - delta[h,i]); "
 CHAIN = "return E = sum[n](relu(sum[k](A[m,k]*B[n,k]))*D[n,l])"
 TEXTS = {  # hand-written gradients of attention with saved statistics, and chains; the axis that is streamed
-    "dQ": (f"tensors Q[h,i,d], K[h,j,d], V[h,j,e], G[h,i,e], lse[h,i], delta[h,i], scale; {SAVED}"
-           "return dQ = scale*sum[j](z*K[h,j,d])", "j"),
-    "dK dV": (f"tensors Q[h,i,d], K[h,j,d], V[h,j,e], G[h,i,e], lse[h,i], delta[h,i], scale; {SAVED}"
-              "dK = scale*sum[i](z*Q[h,i,d]); dV = sum[i](p*G[h,i,e]); return dK, dV", "i"),
+    "dQ": (
+        f"tensors Q[h,i,d], K[h,j,d], V[h,j,e], G[h,i,e], lse[h,i], delta[h,i], scale; {SAVED}"
+        "return dQ = scale*sum[j](z*K[h,j,d])",
+        "j",
+    ),
+    "dK dV": (
+        f"tensors Q[h,i,d], K[h,j,d], V[h,j,e], G[h,i,e], lse[h,i], delta[h,i], scale; {SAVED}"
+        "dK = scale*sum[i](z*Q[h,i,d]); dV = sum[i](p*G[h,i,e]); return dK, dV",
+        "i",
+    ),
     "chain": (CHAIN, "n"),
     "chain across": ("return E = sum[n](relu(sum[k](A[m,k]*B[k,n]))*D[l,n])", "n"),
 }
@@ -49,7 +55,9 @@ def dtypes_of(name: str, kind: str = "bfloat16") -> dict[str, Any]:
     return {t.name: (kind if narrow(t.name) else "float32") if t.axes else float for t in spec_of(name).tensors}
 
 
-def drafted(name: str, sizes: Mapping[str, int], kind: str = "bfloat16", dump_after: str | None = None, **more: Any) -> LevelDraft:
+def drafted(
+    name: str, sizes: Mapping[str, int], kind: str = "bfloat16", dump_after: str | None = None, **more: Any
+) -> LevelDraft:
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in spec_of(name).tensors if t.axes}
     return by_tiles(form_of(name), dtypes_of(name, kind), views, H200, dump_after, **more)
 
@@ -66,7 +74,9 @@ def arrays_of(name: str, sizes: Mapping[str, int], seed: int = 0) -> dict[str, A
         top = scores.max(-1)
         total = np.exp(scores - top[..., None]).sum(-1)
         made |= {"max1": top, "sum2": total, "lse": top + np.log(total)}
-    return {n: np.float32(x) if np.ndim(x) else x for n, x in made.items() if n in {t.name for t in spec_of(name).tensors}}
+    return {
+        n: np.float32(x) if np.ndim(x) else x for n, x in made.items() if n in {t.name for t in spec_of(name).tensors}
+    }
 
 
 def emulated(

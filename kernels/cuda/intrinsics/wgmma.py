@@ -271,18 +271,20 @@ def _copy_vector() -> Any:
 
 
 def _load_pair() -> Any:
-    """``shared_load_pair(pair, address)``: two float32 of shared memory, from a multiple of 8 bytes on."""
+    """``shared_load_pair(pairs, k, address)``: pairs[k] and pairs[k + 1], from a multiple of 8 bytes on."""
 
-    def typed(pair: Any, address: Any) -> tuple[Any, Body]:
+    def typed(pairs: Any, k: Any, address: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
             shape = ir.LiteralStructType([F32] * 2)
             text = "ld.shared.v2.f32 {$0, $1}, [$2];"
-            made = inline(b, text, f"=f,=f,r,{MEMORY}", shape, [args[1]], effects=True)
-            _write(b, _data(context, b, sig.args[0], args[0]), [b.extract_value(made, k) for k in range(2)])
+            made = inline(b, text, f"=f,=f,r,{MEMORY}", shape, [args[2]], effects=True)
+            data = _data(context, b, sig.args[0], args[0])
+            for j in range(2):
+                b.store(b.extract_value(made, j), b.gep(data, [b.add(args[1], I64(j))]))
 
-        return types.void(pair, types.int32), body
+        return types.void(pairs, types.int64, types.int32), body
 
-    return function("shared_load_pair", "pair address", typed)
+    return function("shared_load_pair", "pairs k address", typed)
 
 
 def _stage_at() -> Any:

@@ -83,63 +83,79 @@ def _run(body: tuple[Op, ...], blocks: int = 2) -> Iterator[tuple[Op, int]]:
             yield from ((x, block) for x in op.body)
 
 
+class _Running:
+    """What has arrived and what is under way, operation by operation."""
+
+    def __init__(self, program: TileProgram) -> None:
+        self.loaded = {op.tile for b in program.bodies.values() for op in inner(b) if isinstance(op, Load)}
+        self.ring = {t for t in self.loaded if program.tiles[t].stages > 1}
+        self.arrived: set[tuple[str, int]] = set()
+        self.flying: list[tuple[Mma, int]] = []
+        self.given = 0
+
+    def step(self, op: Op, block: int) -> None:
+        if isinstance(op, Mma):
+            self.flying.append((op, block))
+        elif isinstance(op, Wait) and op.products:
+            self.flying = self.flying[len(self.flying) - op.under_way :] if op.under_way else []
+        elif isinstance(op, Wait):
+            self.arrived |= {self.of(t, block) for t in op.tiles}
+        elif isinstance(op, Arrive) and set(op.tiles) & self.ring:
+            self.given += 1
+
+    def of(self, tile: str, block: int) -> tuple[str, int]:
+        return tile, block if tile in self.ring else 0
+
+    def late(self, tiles: Iterable[str], block: int) -> list[str]:
+        return [t for t in tiles if t in self.loaded and self.of(t, block) not in self.arrived]
+
+    @property
+    def busy(self) -> set[str]:
+        """Tiles that products under way write, or read in registers."""
+        return {m.tile for m, _ in self.flying} | {m.left for m, _ in self.flying if m.left not in self.loaded}
+
+
 def _waits(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
     """A wait before every use: of what is loaded, and of what products write or read."""
-    loaded = {op.tile for b in program.bodies.values() for op in inner(b) if isinstance(op, Load)}
-    stay = {t for t in loaded if program.tiles[t].stages == 1}
-    arrived: set[tuple[str, int]] = set()
-    flying: list[Mma] = []
+    running = _Running(program)
     for op, block in _run(body):
-        if isinstance(op, Wait):
-            if op.products:
-                flying = flying[len(flying) - op.under_way :] if op.under_way else []
-            else:
-                arrived |= {(t, 0 if t in stay else block) for t in op.tiles}
-            continue
-        if isinstance(op, Load | Arrive | Free):
-            continue
-        needed = (op.left, op.right) if isinstance(op, Mma) else op.reads
-        late = [t for t in needed if t in loaded and (t, 0 if t in stay else block) not in arrived]
-        if late:
-            yield f"{late[0]} is read before it is waited for"
-        busy = {m.tile for m in flying} | {m.left for m in flying if m.left not in loaded}
-        if isinstance(op, Mma):
-            busy -= {op.tile} if not op.fresh else set()
-            needed = needed if op.fresh else (op.left,)
-            busy -= {m.left for m in flying}
-        used = [t for t in (*needed, *op.writes) if t in busy]
-        if used:
-            yield f"{used[0]} is used while a product of it is under way"
-        if isinstance(op, Mma):
-            flying.append(op)
-        elif isinstance(op, Store) and flying:
+        if not isinstance(op, Load | Arrive | Free | Wait):
+            yield from (f"{t} is read before it is waited for" for t in running.late(op.reads, block))
+            used = _used(op, running)
+            yield from (f"{t} is used while a product of it is under way" for t in sorted(used & running.busy))
+        if isinstance(op, Store) and running.flying:
             yield "results are stored while products are under way"
+        running.step(op, block)
+
+
+def _used(op: Op, running: _Running) -> set[str]:
+    """What an operation may not find busy: products add to one tile one after the other."""
+    if not isinstance(op, Mma):
+        return {*op.reads, *op.writes}
+    written = {m.tile for m, _ in running.flying}
+    return {op.tile} if op.fresh else {op.left} & written
 
 
 def _arrivals(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
     """An arrival after the last use: one for every block, when nothing that is under way, or to come, reads its
     stage."""
-    loads = {op.tile for b in program.bodies.values() for op in inner(b) if isinstance(op, Load)}
-    ring = {t for t in loads if program.tiles[t].stages > 1}
-    given = 0
-    flying: list[tuple[Mma, int]] = []
+    running = _Running(program)
     for op, block in _run(body):
-        if isinstance(op, Mma):
-            if block <= given and op.right in ring:
-                yield f"{op.right} is multiplied after its stage was given back"
-            flying.append((op, block))
-        elif isinstance(op, Wait) and op.products:
-            flying = flying[len(flying) - op.under_way :] if op.under_way else []
-        elif isinstance(op, Map) and block <= given:
-            yield "a map reads a stage that was given back"
-        elif isinstance(op, Arrive) and set(op.tiles) & ring:
-            given += 1
-            if set(op.tiles) != ring:
-                yield "an arrival gives back a part of a stage"
-            if any(other <= given and m.right in ring for m, other in flying):
-                yield "a stage is given back while a product reads it"
-    if given != 2:
-        yield f"{given} arrivals for 2 blocks"
+        before = running.given
+        running.step(op, block)
+        if running.given > before:
+            yield from _given_back(op, running)
+        elif isinstance(op, Mma | Map) and block <= running.given and set(op.reads) & running.ring:
+            yield f"{', '.join(op.writes)} reads a stage that was given back"
+    if running.given != 2:
+        yield f"{running.given} arrivals for 2 blocks"
+
+
+def _given_back(op: Op, running: _Running) -> Iterator[str]:
+    if isinstance(op, Arrive) and set(op.tiles) != running.ring:
+        yield "an arrival gives back a part of a stage"
+    if any(block <= running.given and m.right in running.ring for m, block in running.flying):
+        yield "a stage is given back while a product reads it"
 
 
 def _frees(program: TileProgram) -> Iterator[str]:

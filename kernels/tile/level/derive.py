@@ -11,7 +11,7 @@ not vary along the stream leave the sum.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from redalg.graph.node import FALSE, NEG_INF, TRUE, ZERO, Node, mul, rename_axes, state, substitute, tensor, walk
@@ -145,32 +145,48 @@ def derived(parts: Parts) -> TileProgram:
 
 def _sums(program: Program) -> dict[str, Node]:
     """Part -> what it adds up for every element. Raises: Outside for any other state."""
-    if len(program.passes) != 1 or len(program.stream) != 1:
-        raise Outside("it takes several passes, or its stream has several axes")
-    if program.real != "float32" or program.keeps:
-        raise Outside("it accumulates in float64, or a result keeps the stream's axis")
+    for bars, why in BARS:
+        if bars(program):
+            raise Outside(why)
     walked = program.passes[0]
-    if any(len(p.axes) != 1 or p.kind != "f" or p.top is not None for p in walked.parts):
-        raise Outside("its state is not sums with one column axis")
     found: dict[str, Node] = {}
     for step in walked.lift:
-        if isinstance(step, Let) and step.name == "n_new":
-            continue
-        if not isinstance(step, Loop) or step.part:
+        if isinstance(step, Loop):
+            found |= _folded(step)
+        elif not (isinstance(step, Let) and step.name == "n_new"):
             raise Outside("a sum is moved before it is added to")
-        for f in step.folds:
-            if not isinstance(f.op, Sum) or len(f.axes) != 1:
-                raise Outside(f"it folds by {f.kind}")
-            found[f.names[0].removesuffix("_b")] = f.bodies[0]
-    for join in (s for s in walked.combine if isinstance(s, Join)):
-        plain = all(x.op == "state" for x in (join.a[0], join.b[0]))
-        if not isinstance(join.op, Sum) or not plain:
-            raise Outside("a sum moves to another anchor")
     if {p.name for p in walked.parts} != set(found):
         raise Outside("a part of its state is no sum")
     if any(n.op == "state" for n in walk(*found.values())):
         raise Outside("an element reads the state")
     return found
+
+
+def _folded(loop: Loop) -> dict[str, Node]:
+    found = {}
+    for f in loop.folds:
+        if loop.part or not isinstance(f.op, Sum) or len(f.axes) != 1:
+            raise Outside(f"it folds by {f.kind}")
+        found[f.names[0].removesuffix("_b")] = f.bodies[0]
+    return found
+
+
+def _moves(program: Program) -> bool:
+    """Whether a sum is more than added to another one when states are combined."""
+    joins = [s for s in program.passes[0].combine if isinstance(s, Join)]
+    return any(not isinstance(j.op, Sum) or {j.a[0].op, j.b[0].op} != {"state"} for j in joins)
+
+
+def _is_other(program: Program) -> bool:
+    return any(len(p.axes) != 1 or p.kind != "f" or p.top is not None for p in program.passes[0].parts)
+
+
+BARS: tuple[tuple[Callable[[Program], bool], str], ...] = (
+    (lambda p: len(p.passes) != 1 or len(p.stream) != 1, "it takes several passes, or its stream has several axes"),
+    (lambda p: p.real != "float32" or p.keeps, "it accumulates in float64, or a result keeps the stream's axis"),
+    (_is_other, "its state is not sums with one column axis"),
+    (_moves, "a sum moves to another anchor"),
+)
 
 
 def _apart(
@@ -358,12 +374,7 @@ class _Boxes:
         if operand.dtype not in TYPES or self.dtype not in ("", operand.dtype):
             raise Outside(f"it multiplies {operand.dtype}; tiles are of one of {', '.join(TYPES)}")
         self.dtype = operand.dtype
-        if any(a not in (outer, other) and a not in self.program.rows or a == self.row != outer for a in leaf.axes):
-            raise Outside(f"{leaf.attr.name} varies along axes that a tile does not have")
-        strides = dict(zip(leaf.attr.axes, self.views[leaf.attr.name].strides, strict=True))
-        axes = (outer, other) if strides[other] == 1 else (other, outer)
-        if strides[axes[1]] != 1:
-            raise Outside(f"{leaf.attr.name} is not contiguous along {outer} or {other}")
+        axes = self._axes(leaf, outer, other)
         if not streamed and axes[1] == self.row:
             raise Outside(f"{leaf.attr.name} is contiguous along rows, and a left operand is read along its terms")
         base = leaf.attr.name
@@ -376,6 +387,16 @@ class _Boxes:
                 name += "_"
         self.found[name] = Box(name, leaf, axes, streamed)
         return name
+
+    def _axes(self, leaf: Node, outer: str, other: str) -> tuple[str, str]:
+        """The axes of a tile, the contiguous one last. Raises: Outside."""
+        if any(a not in (outer, other) and a not in self.program.rows or a == self.row != outer for a in leaf.axes):
+            raise Outside(f"{leaf.attr.name} varies along axes that a tile does not have")
+        strides = dict(zip(leaf.attr.axes, self.views[leaf.attr.name].strides, strict=True))
+        axes = (outer, other) if strides[other] == 1 else (other, outer)
+        if strides[axes[1]] != 1:
+            raise Outside(f"{leaf.attr.name} is not contiguous along {outer} or {other}")
+        return axes
 
 
 def one_sided(nodes: Sequence[Node], row: str, stream: str) -> Iterator[tuple[Node, str]]:

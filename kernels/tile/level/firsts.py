@@ -1,4 +1,4 @@
-"""Kernels before a tile program's: reductions that vary along one side alone, each computed once and kept in float32."""
+"""Kernels before a tile program's: reductions that vary along one side alone, each computed once, in float32."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@ Each maps a tile program to one that says more, and keeps a law that is tested a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from redalg.graph.node import Node, walk
+from redalg.graph.node import Node, state, substitute, walk
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Module, Program
@@ -130,26 +130,29 @@ def placed(draft: LevelDraft) -> None:
     assert parts is not None and tiles is not None
     wide = {a: length(parts, a, draft.lengths) for box in parts.boxes.values() for a in box.axes}
     vectors = vectors_of(parts)
-    for sizes in candidates(parts, wide, len(vectors)):
-        if draft.asked is not None and draft.asked != (sizes.consumers, sizes.columns, sizes.stages):
-            continue
-        if sizes.registers <= sizes.most_registers and sizes.shared <= draft.call.target.most_shared:
-            break
-    else:
-        raise Outside("no tiles of these lengths fit registers and shared memory")
+    sizes = _fitted(draft, parts, wide, len(vectors))
     draft.sizes = sizes
     found = {name: _at_home(t, parts, sizes) for name, t in tiles.tiles.items()}
     found |= {
-        name: Tile(name, (parts.stream,), "float32", Home.SHARED, (sizes.columns,), sizes.stages)
-        for name in vectors
+        name: Tile(name, (parts.stream,), "float32", Home.SHARED, (sizes.columns,), sizes.stages) for name in vectors
     }
     values = tuple(Load(name, node, False) for name, node in vectors.items())
     loop = loop_of(tiles.bodies["all"])
     loads = tuple(op for op in loop.body if isinstance(op, Load))
-    body = (*loads, *values, *(op for op in loop.body if not isinstance(op, Load)))
+    others = (op for op in loop.body if not isinstance(op, Load))
+    body = (*loads, *values, *(mapped(parts, op.targets) if isinstance(op, MapOp) else op for op in others))
     whole = tuple(replace(op, body=body) if op is loop else op for op in tiles.bodies["all"])
     facts = {"consumers": sizes.consumers, "registers for tiles": sizes.registers, "shared bytes": sizes.shared}
     draft.tiles = replace(tiles, tiles=found).with_body(whole).knows(**facts)
+
+
+def _fitted(draft: LevelDraft, parts: Parts, wide: Mapping[str, int], vectors: int) -> Sizes:
+    for sizes in candidates(parts, wide, vectors):
+        if draft.asked not in (None, (sizes.consumers, sizes.columns, sizes.stages)):
+            continue
+        if sizes.registers <= sizes.most_registers and sizes.shared <= draft.call.target.most_shared:
+            return sizes
+    raise Outside("no tiles of these lengths fit registers and shared memory")
 
 
 def vectors_of(parts: Parts) -> dict[str, Node]:
@@ -157,6 +160,16 @@ def vectors_of(parts: Parts) -> dict[str, Node]:
     nodes = [n for w in parts.weights.values() for n in rewritten(parts, w)]
     found = dict.fromkeys(n for n, side in one_sided(nodes, parts.row, parts.stream) if side == "stream")
     return {f"v{k}": n for k, n in enumerate(found)}
+
+
+def values_of(parts: Parts, nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The values of the stream that are parts of these nodes."""
+    below = {n for node in nodes for made in rewritten(parts, node) for n in walk(made)}
+    return tuple(name for name, n in vectors_of(parts).items() if n in below)
+
+
+def mapped(parts: Parts, targets: Sequence[tuple[str, Node]], guarded: Iterable[str] = ()) -> MapOp:
+    return MapOp(tuple(targets), tuple(guarded), values_of(parts, (n for _, n in targets)))
 
 
 def rewritten(parts: Parts, weight: Node) -> Iterator[Node]:
@@ -205,19 +218,36 @@ def ordered(draft: LevelDraft) -> None:
     loads = _loads_in_order(loop, scores)
     sums = [op for op in loop.body if isinstance(op, Mma) and not op.fresh]
     whole = next(op for op in loop.body if isinstance(op, MapOp))
+    held = dict(tiles.tiles)
     body: list[Op] = [*loads, *scores]
-    done: list[str] = []
-    if early is not None:
-        targets = tuple((w, n) for w, n in whole.targets if _only(n, early[0]))
-        body.append(MapOp(targets or ((early[0], early[1]),), tuple(w for w, _ in targets)))
-        done = [w for w, _ in targets]
-        body += _multiplied(done, sums)
-    rest = tuple((w, n) for w, n in whole.targets if w not in done)
-    if rest:
-        body.append(replace(whole, targets=rest, guarded=tuple(w for w, _ in rest)))
-        body += _multiplied([w for w, _ in rest], sums)
+    for targets, guarded in _maps(parts, whole, early, held):
+        body.append(mapped(parts, targets, guarded))
+        body += _multiplied(guarded, sums)
     found = tuple(replace(op, body=tuple(body)) if op is loop else op for op in tiles.bodies["all"])
-    draft.tiles = tiles.with_body(found)
+    draft.tiles = replace(tiles, tiles=held).with_body(found)
+
+
+Targets = tuple[tuple[str, Node], ...]
+
+
+def _maps(
+    parts: Parts, whole: MapOp, early: tuple[str, Node] | None, held: dict[str, Tile]
+) -> Iterator[tuple[Targets, list[str]]]:
+    """What is mapped first, in the place of the score that it reads, and what reads that; the weights among them."""
+    if early is None:
+        yield whole.targets, [w for w, _ in whole.targets]
+        return
+    score, node = early
+    targets: Targets = tuple((w, n) for w, n in whole.targets if n is node)
+    done = [w for w, _ in targets]
+    if not targets:
+        targets = (("P", node),)
+        held["P"] = replace(held[score], name="P")
+    yield targets, done
+    known = {node: state(targets[0][0], (parts.row, parts.stream))}
+    rest = tuple((w, substitute(n, dict(known), raw=True)) for w, n in whole.targets if w not in done)
+    if rest:
+        yield rest, [w for w, _ in rest]
 
 
 def _loads_in_order(loop: For, scores: list[Mma]) -> list[Load]:
@@ -234,22 +264,17 @@ def _multiplied(names: list[str], sums: list[Mma]) -> Iterator[Op]:
 
 
 def early_map(parts: Parts) -> tuple[str, Node] | None:
-    """The score that an exponential or a weight reads alone, and that node: it can be mapped before other scores are
+    """The score that a weight or an exponential reads alone, and that node: it can be mapped before other scores are
     there. None where there is one score, or several such nodes."""
-    if len(parts.scores) == 1:
+    weights = list(parts.weights.values())
+    alone = [w for w in weights if len(_read(w)) == 1]
+    if not alone and len(weights) == 1:
+        alone = [n for n in walk(*weights) if n.op == "exp" and len(_read(n)) == 1]
+    if len(parts.scores) == 1 or len(alone) != 1:
         return None
-    alone = [w for w in parts.weights.values() if len(_read(w)) == 1]
-    if len(alone) == 1:
-        score = _read(alone[0])[0]
-        leaves = [n for n in walk(*parts.weights.values()) if n.op == "state" and n.attr.name == score]
-        return (score, alone[0]) if all(_within(n, alone[0], parts) for n in leaves) else None
-    if alone or parts.condition is not None and len(parts.weights) > 1:
-        return None
-    found = [n for n in walk(*parts.weights.values()) if n.op == "exp" and len(_read(n)) == 1]
-    reads = [n for n in walk(*parts.weights.values()) if n.op == "state"]
-    if len(found) != 1 or any(n.attr.name == _read(found[0])[0] for n in reads if not _within(n, found[0], parts)):
-        return None
-    return _read(found[0])[0], found[0]
+    (score,) = _read(alone[0])
+    leaves = [n for n in walk(*weights) if n.op == "state" and n.attr.name == score]
+    return (score, alone[0]) if all(_within(n, alone[0], parts) for n in leaves) else None
 
 
 def _within(leaf: Node, node: Node, parts: Parts) -> bool:
@@ -267,10 +292,6 @@ def _within(leaf: Node, node: Node, parts: Parts) -> bool:
 
 def _read(node: Node) -> list[str]:
     return list(dict.fromkeys(n.attr.name for n in walk(node) if n.op == "state"))
-
-
-def _only(node: Node, score: str) -> bool:
-    return _read(node) == [score]
 
 
 # --- pipeline --------------------------------------------------------------------------------------------------------
@@ -293,8 +314,8 @@ def pipelined(draft: LevelDraft) -> None:
         if isinstance(op, Load):
             continue
         if isinstance(op, MapOp):
-            body += _before_map(op, flying, vectors if not waited & set(vectors) else ())
-            waited |= set(vectors)
+            body += _before_map(op, flying, tuple(v for v in op.values if v not in waited))
+            waited |= set(op.values)
             flying = [t for t in flying if t not in _ended(op, flying)]
         elif isinstance(op, Mma):
             if op.right not in waited:
@@ -410,17 +431,18 @@ def finished(draft: LevelDraft) -> None:
     blocks = min(target.multiprocessors, draft.fixed["tiles"])
     reasons = (
         f"tensor cores: a tile program of {len(terms)} products, {sizes.consumers} warpgroups of 64 rows along "
-        f"{parts.row}, blocks of {sizes.columns} along {parts.stream}, a producer warpgroup fills {sizes.stages} stages",
+        f"{parts.row}, blocks of {sizes.columns} along {parts.stream}, a producer fills {sizes.stages} stages",
         f"{draft.fixed['tiles']} tiles shared out among {blocks} blocks",
         f"{sizes.shared} bytes of shared memory for each block",
-        *(f"{name} = {n.attr.kind} of one side alone: a kernel of its own before it" for name, n in parts.firsts.items()),
+        *(
+            f"{name} = {n.attr.kind} of one side alone: a kernel of its own before it"
+            for name, n in parts.firsts.items()
+        ),
     )
     seconds += sum(made.choice.seconds for made in draft.before)
     choice = Choice(Schedule(threads=sizes.threads, rows=1), Layout(), reasons, seconds, sum(arrays))
     operands = {o.name: o for o in parts.program.operands}
-    scratch = {
-        n: (operands[n], View.contiguous(tuple(lengths[a] for a in operands[n].axes))) for n in parts.firsts
-    }
+    scratch = {n: (operands[n], View.contiguous(tuple(lengths[a] for a in operands[n].axes))) for n in parts.firsts}
     draft.planned = Planned(
         draft.program,
         choice,
@@ -431,5 +453,3 @@ def finished(draft: LevelDraft) -> None:
         before=draft.before,
         scratch=scratch,
     )
-
-

@@ -125,19 +125,22 @@ class Mma(Op):
 @dataclass(frozen=True)
 class Map(Op):
     """Elements of tiles from those of others, all at once: a target may be one that is read. `guarded`: targets that
-    are 0 where there is no element."""
+    are 0 where there is no element. `values`: tiles of the stream's values that are parts of its nodes."""
 
     targets: tuple[tuple[str, Node], ...]
     guarded: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
     def lines(self) -> Iterator[str]:
         for tile, node in self.targets:
             guard = "; 0 beyond the end" if tile in self.guarded else ""
             yield f"{tile} <- map({short(node)}){guard}"
+        if self.values:
+            yield f"  with {', '.join(self.values)}"
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return _tiles(*(node for _, node in self.targets))
+        return (*_tiles(*(node for _, node in self.targets)), *self.values)
 
     @property
     def writes(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.tile.level.derive import Parts
 
 CONSUMERS = 2
-COLUMNS = (128, 96, 80, 64, 48, 32, 16)  # of a block of the stream
+COLUMNS = (128, 64, 32, 16)  # of a block of the stream; 96 and 80 take longer (H200, dK and dV of 64 dimensions)
 MOST = 224  # registers of a consumer's thread, of 240, for tiles
 ALIGN = 1024
 
@@ -43,6 +43,12 @@ class Sizes:
             return self.rows
         return self.columns if axis == parts.stream else self.wide[parts.program.inner.get(axis, axis)]
 
+    def bytes_of(self, name: str) -> int:
+        return next(size for n, size, _ in self.boxes if n == name)
+
+    def is_streamed(self, name: str) -> bool:
+        return next(streamed for n, _, streamed in self.boxes if n == name)
+
     @property
     def stage_bytes(self) -> int:
         return sum(size for _, size, streamed in self.boxes if streamed)
@@ -54,6 +60,11 @@ class Sizes:
     @property
     def vector_bytes(self) -> int:
         return 4 * self.columns * self.vectors
+
+    @property
+    def value_warps(self) -> int:
+        """Warps of the producer's warpgroup, beside the first, that compute values of the stream."""
+        return min(3, -(-self.columns // 32))
 
     @property
     def values_at(self) -> int:
@@ -75,11 +86,11 @@ class Sizes:
 
     def place(self, name: str) -> int:
         """Where a box lies: behind those that stay, or within a stage of its ring."""
-        at = self.stay_bytes if dict((n, s) for n, _, s in self.boxes)[name] else 0
+        at = self.stay_bytes if self.is_streamed(name) else 0
         for other, size, streamed in self.boxes:
             if other == name:
                 return at
-            if streamed == dict((n, s) for n, _, s in self.boxes)[name]:
+            if streamed == self.is_streamed(name):
                 at += size * (self.stages if streamed else 1)
         raise KeyError(name)
 

@@ -99,7 +99,7 @@ class KernelPrinter:
         for number, op in enumerate(maps):
             later = {t for m in maps[number + 1 :] for t in m.reads}
             for name in (t for t in op.writes if t not in found):
-                own = [t for t in free if t not in later or number + 1 < len(maps) and t in op.reads]
+                own = [t for t in free if t not in later]
                 found[name] = own[0] if own else name
                 if own:
                     free.remove(own[0])
@@ -231,8 +231,8 @@ class KernelPrinter:
             with out.block("if t == 0:"):
                 self.producer("producer")
             if "values" in self.tiles.bodies:
-                with out.block("if t >> 5 == 1:"):
-                    out("lane = t & 31")
+                with out.block(f"if t >= 32 and t < {32 + 32 * self.sizes.value_warps}:"):
+                    out("number = t - 32", "lane = t & 31")
                     self.producer("values")
         with out.block("else:"):
             self.consumer()
@@ -253,7 +253,9 @@ class KernelPrinter:
             out("mbarrier_init(stay_full, 1)", "mbarrier_init(stay_free, 4 * CONSUMERS)")
             with out.block("for k in range(STAGES):"):
                 out(*(f"mbarrier_init({operand_name(name)}_full + 8 * k, 1)" for name in self.streamed))
-                out("mbarrier_init(values_full + 8 * k, 1)", "mbarrier_init(free + 8 * k, 4 * CONSUMERS)")
+                out(
+                    f"mbarrier_init(values_full + 8 * k, {s.value_warps})", "mbarrier_init(free + 8 * k, 4 * CONSUMERS)"
+                )
             out("fence_mbarrier_init()")
         out("cuda.syncthreads()")
 
@@ -319,7 +321,7 @@ class KernelPrinter:
         out("mbarrier_wait(free + 8 * stage, phase)")
         loads = [op for op in loop.body if isinstance(op, Load)]
         for op in (op for op in loads if op.box):
-            size = dict((n, b) for n, b, _ in self.sizes.boxes)[op.tile]
+            size = self.sizes.bytes_of(op.tile)
             full = f"{operand_name(op.tile)}_full + 8 * stage"
             out(f"mbarrier_expect_tx({full}, {size})")
             self.box(op.tile, f"{size} * stage", full)
@@ -347,21 +349,25 @@ class KernelPrinter:
             self.out(f"{load}({place}, {maps}, {full}, {at})")
 
     def computed(self, loads: Sequence[Load]) -> None:
-        """Values of the stream, by a warp: 0 beyond its end."""
-        out, size = self.out, self.access.size(self.parts.stream)
-        with out.block(f"for k in range({-(-self.sizes.columns // 32)}):"):
-            out("column = lane + 32 * k", f"i_{self.stream} = block * COLUMNS + column")
+        """Values of the stream, by some warps: 0 beyond its end. All of a thread's are loaded before one is stored,
+        since a store orders memory and loads take long."""
+        out, size, s = self.out, self.access.size(self.parts.stream), self.sizes
+        threads = 32 * s.value_warps
+        with out.block(f"for k in range({-(-s.columns // threads)}):"):
+            out(f"column = number + {threads} * k", f"i_{self.stream} = block * COLUMNS + column")
             out(f"inside = i_{self.stream} < {size}", f"clamped_{self.stream} = min(i_{self.stream}, {size} - 1)")
             self.clamped = {self.parts.stream}
             scope = self.scope(self.known)
             scope.announce([op.source for op in loads])
-            texts = [scope.converted(op.source, "f") for op in loads]
+            for number, op in enumerate(loads):
+                text = scope.converted(op.source, "f")
+                scope.lines.append(f"value_{number} = {text}")
             out(*scope.lines)
             self.clamped = set()
-            with out.block("if column < COLUMNS:" if self.sizes.columns % 32 else None):
-                for number, text in enumerate(texts):
-                    at = f"values_at + {self.sizes.vector_bytes} * stage + {4 * self.sizes.columns * number} + 4 * column"
-                    out(f"value = {text}", f"shared_store_f32({at}, value if inside else f32(0))")
+            with out.block("if column < COLUMNS:" if s.columns % threads else None):
+                for number in range(len(loads)):
+                    at = f"values_at + {s.vector_bytes} * stage + {4 * s.columns * number} + 4 * column"
+                    out(f"shared_store_f32({at}, value_{number} if inside else f32(0))")
         out("syncwarp()", "mbarrier_arrive(values_full + 8 * stage, lane == 0)")
 
     # --- consumers ---------------------------------------------------------------------------------------------------
@@ -389,7 +395,7 @@ class KernelPrinter:
         out = self.out
         maps = [n for op in inner(self.tiles.bodies["consumers"]) if isinstance(op, Map) for _, n in op.targets]
         nodes = [self.variant(n, whole) for n in maps for whole in (True, False)]
-        self.tile_values(nodes, [n for n in self.vectors])
+        self.tile_values(nodes, self.vectors)
         rows = dict.fromkeys(n for n, side in one_sided(nodes, self.parts.row, self.parts.stream) if side == "row")
         self.row_values = {n: f"row_value{k}" for k, n in enumerate(rows)}
         if not rows:
@@ -446,7 +452,9 @@ class KernelPrinter:
         out, s = self.out, self.stream
         with out.block("for block in range(low, last + 1):"):
             out(f"{s}_first = block * COLUMNS", f"{s}_last = {s}_first + (COLUMNS - 1)")
-            for op in loop.body:
+            for op, after in zip(loop.body, (*loop.body[1:], None), strict=True):
+                if isinstance(op, Wait) and op.products and isinstance(after, Map):
+                    self.preloaded(after)
                 if isinstance(op, Map):
                     self.map(op)
                 elif isinstance(op, Convert):
@@ -465,7 +473,7 @@ class KernelPrinter:
         elif all(t in self.parts.boxes and not self.parts.boxes[t].streamed for t in op.tiles):
             self.out("mbarrier_wait(stay_full, stay_phase)", "stay_phase ^= 1")
         elif op.tiles[0] in self.vectors.values():
-            self.out("mbarrier_wait(values_full + 8 * stage, phase)")
+            self.out("mbarrier_wait(values_full + 8 * stage, phase)")  # of all; a second wait returns at once
         else:
             self.out(*(f"mbarrier_wait({operand_name(name)}_full + 8 * stage, phase)" for name in op.tiles))
 
@@ -479,7 +487,7 @@ class KernelPrinter:
     def multiply(self, op: Mma) -> None:
         p, s, tiles = self.parts, self.sizes, self.tiles.tiles
         box = p.boxes[op.right]
-        size = dict((n, b) for n, b, _ in s.boxes)[op.right]
+        size = s.bytes_of(op.right)
         columns, terms = tiles[op.tile].lengths[1], s.length(op.over, p)
         across = box.axes[1] != op.over if op.fresh else box.axes[1] != p.stream
         rows = s.length(box.axes[0], p)
@@ -522,14 +530,7 @@ class KernelPrinter:
         """A loop over groups of eight columns, of which a thread has two in each of its two rows."""
         out, groups = self.out, self.sizes.columns // 8
         targets = [(t, self.variant(n, whole)) for t, n in op.targets]
-        used = [v for n, v in self.vectors.items() if any(n in set(walk(x)) for _, x in targets)]
-        for v in used:
-            self.array(f"{v}_pair", 2)
         with out.block(f"for k in range({min(groups, GROUPS)}):") as body:
-            for v in used:
-                number = list(self.vectors.values()).index(v)
-                at = f"values_at + {self.sizes.vector_bytes} * stage + {4 * self.sizes.columns * number}"
-                out(f"shared_load_pair({v}_pair, {at} + 32 * k + 8 * (lane & 3))")
             for r in range(2):
                 for c in range(2):
                     self.element(op, targets, whole, r, c)
@@ -537,22 +538,37 @@ class KernelPrinter:
             with out.block(f"for k in range({first}, {min(groups, first + GROUPS)}):"):
                 out(*body)
 
-    def element(self, op: Map, targets: Sequence[tuple[str, Node]], whole: bool, r: int, c: int) -> None:
+    def preloaded(self, op: Map) -> None:
+        """What a map reads of the stream's values, to registers, while products that it waits for are under way."""
+        if not op.values:
+            return
+        with self.out.block(f"for k in range({self.sizes.columns // 8}):"):
+            for v in op.values:
+                self.array(f"{v}_pairs", self.sizes.columns // 4)
+                number = list(self.vectors.values()).index(v)
+                at = f"values_at + {self.sizes.vector_bytes} * stage + {4 * self.sizes.columns * number}"
+                self.out(f"shared_load_pair({v}_pairs, 2 * k, {at} + 32 * k + 8 * (lane & 3))")
+
+    def positional(self, targets: Sequence[tuple[str, Node]], known: Mapping[Node, str]) -> bool:
+        """Whether an element depends on where it is, beyond its scores and what is known."""
+        return any(n.op in ("index", "tensor") for _, x in targets for n in _unknown(x, known))
+
+    def position(self, r: int, c: int) -> None:
         out, size = self.out, self.access.size(self.parts.stream)
+        column = f"{self.stream}_first + 8 * k + 2 * (lane & 3)" + (f" + {c}" if c else "")
+        out(f"i_{self.stream} = {column}", f"i_{self.row} = row + {8 * r}" if r else f"i_{self.row} = row")
+        out(f"inside = i_{self.stream} < {size}")
+        out(f"clamped_{self.stream} = min(i_{self.stream}, {size} - 1)")
+        out(f"clamped_{self.row} = min(i_{self.row}, {self.access.size(self.parts.row)} - 1)")
+        self.clamped = {self.parts.stream, self.parts.row}
+
+    def element(self, op: Map, targets: Sequence[tuple[str, Node]], whole: bool, r: int, c: int) -> None:
+        out = self.out
         register = f"[4 * k + {2 * r + c}]"
-        known = dict(self.known)
-        known |= {n: f"{name}_{r}" for n, name in self.row_values.items()}
-        known |= {n: f"{v}_pair[{c}]" for n, v in self.vectors.items()}
-        positions = not whole or any(n.op in ("index", "tensor") for _, x in targets for n in _unknown(x, known))
-        if positions:
-            column = f"{self.stream}_first + 8 * k + 2 * (lane & 3)" + (f" + {c}" if c else "")
-            out(f"i_{self.stream} = {column}", f"i_{self.row} = row + {8 * r}" if r else f"i_{self.row} = row")
-            out(f"inside = i_{self.stream} < {size}")
-            out(f"clamped_{self.stream} = min(i_{self.stream}, {size} - 1)")
-            out(f"clamped_{self.row} = min(i_{self.row}, {self.access.size(self.parts.row)} - 1)")
-            self.clamped = {self.parts.stream, self.parts.row}
-        for node, name in self.earlier(op, whole).items():
-            known[node] = f"{self.held[name]}{register}"
+        known = self.known | {n: f"{name}_{r}" for n, name in self.row_values.items()}
+        known |= {n: f"{v}_pairs[2 * k + {c}]" for n, v in self.vectors.items()}
+        if not whole or self.positional(targets, known):
+            self.position(r, c)
         leaves = {n for _, x in targets for n in walk(x) if n.op == "state"}
         known |= {n: f"{self.held[n.attr.name]}{register}" for n in leaves}
         scope = self.scope(known)
@@ -570,16 +586,6 @@ class KernelPrinter:
             guard = f"{name} if inside else f32(0)" if not whole and tile in op.guarded else name
             out(f"{self.held[tile]}{register} = {guard}")
 
-    def earlier(self, op: Map, whole: bool) -> dict[Node, str]:
-        """What maps before this one have left in registers."""
-        found: dict[Node, str] = {}
-        for other in inner(self.tiles.bodies["consumers"]):
-            if other is op:
-                break
-            if isinstance(other, Map):
-                found |= {self.variant(n, whole): tile for tile, n in other.targets}
-        return found
-
     # --- results -----------------------------------------------------------------------------------------------------
 
     def store(self, op: Store) -> None:
@@ -593,8 +599,8 @@ class KernelPrinter:
             out(f"i_{self.row} = row + {8 * r}")
             with out.block(f"if i_{self.row} < {self.access.size(self.parts.row)}:"):
                 scope = self.scope({})
-                scope.hoist([n for n in rows], [])
-                scope.hoist([n for n in _still(op.node, self.parts.row, column)], [])
+                scope.hoist(rows, [])
+                scope.hoist(_still(op.node, self.parts.row, column), [])
                 out(*scope.lines)
                 scope.lines = []
                 for first in range(0, groups, GROUPS):
@@ -606,9 +612,7 @@ class KernelPrinter:
         at = f"i_{axis_name(column)}"
         for c in range(2):
             out(f"{at} = 8 * k + 2 * (lane & 3) + {c}")
-            own = known | {
-                n: f"{n.attr.name}[4 * k + {2 * r + c}]" for n in walk(node) if n.op == "state"
-            }
+            own = known | {n: f"{n.attr.name}[4 * k + {2 * r + c}]" for n in walk(node) if n.op == "state"}
             scope = self.scope(own)
             scope.announce([node])
             text = scope.converted(node, "f")

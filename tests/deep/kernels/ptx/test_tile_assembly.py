@@ -1,0 +1,25 @@
+"""Kernels of tile programs as ptxas sees them: no serialised products, few spills, registers of a launch."""
+
+from __future__ import annotations
+
+import pytest
+
+from redalg.kernels.launch.ptx import _report, assemble, ptxas
+from tests.support.level_cases import drafted
+
+needs_ptxas = pytest.mark.skipif(ptxas() is None, reason="ptxas is not installed (the package nvidia-cuda-nvcc)")
+SIZES = {"h": 4, "i": 4096, "j": 4096, "m": 4096, "n": 4096}
+SPILT = {("attention_causal K", 128): 200}  # bytes of stores and loads
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("name", "d"), [("attention_causal Q", 128), ("attention_causal K", 128), ("chain", 64)])
+def test_products_overlap_and_registers_suffice(name: str, d: int) -> None:
+    found = assemble(drafted(name, SIZES | dict.fromkeys("dekl", d)).module, (9, 0))
+    assert not found.serialised and found.registers <= 168
+    assert found.spill_stores + found.spill_loads <= SPILT.get((name, d), 0)
+
+
+def test_a_warning_of_serialised_products_is_read() -> None:
+    warning = "(C7514) Potential Performance Loss: wgmma.mma_async instructions are serialized due to ..."
+    assert _report("k", warning).serialised and not _report("k", "Used 168 registers").serialised
