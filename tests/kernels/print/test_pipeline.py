@@ -64,8 +64,8 @@ def test_a_call_on_the_cpu_prints_its_draft_after_any_pass(name: str, capsys: py
 
 
 def test_an_unknown_pass_is_refused() -> None:
-    with pytest.raises(RedalgError, match="dump_after='tile'"):
-        printed("softmax", "tile")
+    with pytest.raises(RedalgError, match="dump_after='tyles'"):
+        printed("softmax", "tyles")
     assert "tiles" in NAMES and "past caches" not in NAMES
 
 
