@@ -56,6 +56,11 @@ class CudaRun(Shown):
     same order. Such a call cannot be captured, nor can one whose integers might leave int64 (sums of int64, products of
     int32): it looks at their magnitudes on the device first, and NumPy computes it where these leave it open.
 
+    `deterministic`, where rows are reduced: the schedule follows from the lengths of the stream, dtypes and the layout
+    of rows in memory alone, so that a row has the same bits alone and in every batch, whatever the number of
+    multiprocessors. Rows that start anywhere are then not read in vectors at multiples of their size, since where those
+    begin in a row depends on its number.
+
     Contractions of float16 and bfloat16 run on tensor cores, by wgmma where the compute capability is 9.0 and by
     mma.sync elsewhere; ``schedule="tensor"`` insists on that, ``schedule="mma"`` on mma.sync. There float8 is read as
     it is and multiplied as 16 bits, which hold it exactly, and, with ``schedule="tf32"`` alone, float32 is rounded to

@@ -71,3 +71,18 @@ def test_short_rows_and_transposed_ones(name: str, dtype: str, turned: bool, sha
     if turned:
         given["x"] = given["x"].T.contiguous().T
     check(name, dtype, given)
+
+
+@pytest.mark.parametrize("length", [101, 777, 5003])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "logsumexp", "variance"])
+def test_bits_of_a_row_are_the_same_in_every_batch(name: str, dtype: str, length: int) -> None:
+    """The promise of `deterministic=True`."""
+    form = form_of(name)
+    run = form.compile("cuda", deterministic=True)
+    whole = arrays(form.spec, 1024, length, dtype, 0, 0)
+    alone = None
+    for batch in (1, 2, 3, 17, 256, 1023, 1024):
+        found = run(**{n: a[:batch] if getattr(a, "ndim", 0) == 2 else a for n, a in whole.items()})
+        alone = found[:1].clone() if alone is None else alone
+        assert torch.equal(alone, found[:1]), batch
