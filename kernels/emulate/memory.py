@@ -201,7 +201,7 @@ def _shifted(pointer: Pointer, index: Any, dtype: str, width: int) -> Any:
     return tuple(_value(dtype, cell) for cell in cells)
 
 
-def _lead(pointer: Pointer, index: Any, width: int) -> Any:
+def _unaligned(pointer: Pointer, index: Any, width: int) -> Any:
     """Elements before the next multiple of a vector; the array is taken to start at one."""
     return np.int64(-(pointer.offset + int(index)) % width)
 
@@ -275,7 +275,7 @@ def _anywhere() -> Iterator[tuple[str, Callable[..., Any]]]:
     for dtype, width in ((d, w) for d, size in STORAGE.items() for w in WIDTHS if 1 < w and w * size <= 16):
         if width * STORAGE[dtype] >= 4:
             yield f"load_shifted_{dtype}x{width}", partial(_shifted, dtype=dtype, width=width)
-        yield f"lead_{dtype}x{width}", partial(_lead, width=width)
+        yield f"unaligned_{dtype}x{width}", partial(_unaligned, width=width)
 
 
 EMULATED = {**dict(_makers()), **dict(_anywhere())}

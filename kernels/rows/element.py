@@ -394,7 +394,7 @@ class Elements:
             return
         with self.vectors(), self.within(position, axes):
             yield
-        self.kernel.peel.again(axes if position else ())
+        self.kernel.peel.repeat(axes if position else ())
 
     @contextmanager
     def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:

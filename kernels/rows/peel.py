@@ -54,14 +54,14 @@ class Peel:
         if leader is None:
             out("body_end = length // VECTOR * VECTOR", "edge = body_end + t")
         else:
-            out(f"head = min({self._lead(leader)}, length)", "body_end = length - (length - head) % VECTOR")
+            out(f"head = min({self._unaligned(leader)}, length)", "body_end = length - (length - head) % VECTOR")
             out("edge = t if t < head else body_end + t - head")
         if s.blocks_per_row > 1:
             out("edge = edge if split == 0 else length")
         if not s.resident:
             out("own_edge = edge")
 
-    def _lead(self, leader: str) -> str:
+    def _unaligned(self, leader: str) -> str:
         """The text of how many elements of a row come before the first multiple of a vector."""
         access, elements = self.kernel.access, self.kernel.elements
         operand = access.operands.get(leader)
@@ -72,7 +72,7 @@ class Peel:
             result = next(r for r in self.kernel.program.results if r.key == leader)
             base = elements.result_bases.get(result.name, "0")
             name, dtype = access.result_names[result.name], result.dtype
-        return f"lead_{dtype}x{self.kernel.schedule.vector}({name}, {base})"
+        return f"unaligned_{dtype}x{self.kernel.schedule.vector}({name}, {base})"
 
     # --- walks -------------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Peel:
                 value = kernel.prefetch.edge(leaf) or kernel.elements.read(leaf, "at")
                 kernel.out(f"{kernel.elements.tiles_of[leaf]}[TILE] = {value}")
 
-    def again(self, axes: Iterable[str] = (), change: Callable[[Block], Block] = lambda block: block) -> None:
+    def repeat(self, axes: Iterable[str] = (), change: Callable[[Block], Block] = lambda block: block) -> None:
         """What was said of every element of a vector, of the one beside whole vectors; `change`: what is different."""
         said, self.repeated, kernel = self.repeated, None, self.kernel
         if not self.on or kernel.elements.part or said is None:

@@ -175,8 +175,8 @@ class Results:
                 self._elements(results, nodes, names)
                 kernel.turn.write(turned, "", elements.stop)
                 return
-            again = bool(self.program.passes) and not kernel.schedule.prefetch
-            with elements.in_step(again) if turned else elements.tiles(backwards=again):
+            backwards = bool(self.program.passes) and not kernel.schedule.prefetch
+            with elements.in_step(backwards) if turned else elements.tiles(backwards=backwards):
                 elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
                 kernel.prefetch.next()
                 self._elements(results, nodes, names)
@@ -207,7 +207,7 @@ class Results:
                 out(self.access.store(r, f"{base} + j" if base else "j", values))
         parts = {text.partition("[")[0]: leaf for leaf, text in elements.parts_of.items()}
         elements.parts_of = {}
-        kernel.peel.again(axes if position else (), lambda said: self._singly(said, wide, parts))
+        kernel.peel.repeat(axes if position else (), lambda said: self._singly(said, wide, parts))
 
     def _singly(self, said: Block, wide: list[Result], parts: Mapping[str, Node]) -> Block:
         """What was said of an element of a vector, of one that is alone: it is read, and written, by itself."""

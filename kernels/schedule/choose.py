@@ -141,8 +141,8 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
         far = 0.0
         if seconds < close:
             far = unusual(s) + _slim(judged, s) + _long(judged, s) + _narrow(judged, s)
-            again = near and s.blocks_per_row == 1 and not (s.peel and common)
-            far += (0.5 if again else 1.5) * (rewalked and not s.resident)
+            cached = near and s.blocks_per_row == 1 and not (s.peel and common)
+            far += (0.5 if cached else 1.5) * (rewalked and not s.resident)
         return max(close, seconds), far, seconds if s.coarsen > 1 else 0.0
 
     found.sort(key=place)

@@ -8,8 +8,8 @@ parts of 16). A load widens narrow floats to float32, integers to int64 (``load3
 int32), bool to Boolean; a store rounds once, to nearest even (float8_e4m3fn saturates), and integers wrap.
 
 ``load_shifted_<dtype>x<V>``: V elements of at most 16 bytes in all, wherever they begin: from the two aligned vectors
-that hold them, so that nothing is touched but vectors of which an element is asked for. ``lead_<dtype>x<V>(pointer,
-i)``: how many elements follow, from element i on, before the first address that is a multiple of V elements.
+that hold them, so that nothing is touched but vectors of which an element is asked for.
+``unaligned_<dtype>x<V>(pointer, i)``: how many elements follow, from element i on, before the first address that is a multiple of V elements.
 
 ``load_relaxed_``, ``load_acquire_``, ``store_relaxed_``, ``store_release_``: single elements that other blocks of the
 running grid write or read (PTX ISA 9.0, "Memory Consistency Model", scope .gpu).
@@ -267,7 +267,7 @@ def _place_of(context: Any, b: Any, sig: Any, args: Any) -> tuple[Any, Any]:
     return place, b.ptrtoint(place, I64)
 
 
-def _lead(name: str, shape: Shape) -> Any:
+def _unaligned(name: str, shape: Shape) -> Any:
     def typed(pointer: Any, index: Any) -> Any:
         def body(context: Any, b: Any, sig: Any, args: Any) -> Any:
             _, at = _place_of(context, b, sig, args)
@@ -382,7 +382,7 @@ def _anywhere() -> Iterator[tuple[str, Callable[[], Any]]]:
         shape, end = Shape(dtype, width), f"{dtype}x{width}"
         if shape.bytes >= 4:
             yield f"load_shifted_{end}", partial(_shifted, f"load_shifted_{end}", shape)
-        yield f"lead_{end}", partial(_lead, f"lead_{end}", shape)
+        yield f"unaligned_{end}", partial(_unaligned, f"unaligned_{end}", shape)
 
 
 MAKERS = {**dict(_names()), **dict(_anywhere())}
