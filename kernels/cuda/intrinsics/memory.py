@@ -9,7 +9,8 @@ int32), bool to Boolean; a store rounds once, to nearest even (float8_e4m3fn sat
 
 ``load_shifted_<dtype>x<V>``: V elements of at most 16 bytes in all, wherever they begin: from the two aligned vectors
 that hold them, so that nothing is touched but vectors of which an element is asked for.
-``unaligned_<dtype>x<V>(pointer, i)``: how many elements follow, from element i on, before the first address that is a multiple of V elements.
+``unaligned_<dtype>x<V>(pointer, i)``: how many elements follow, from element i on,
+before the first address that is a multiple of V elements.
 
 ``load_relaxed_``, ``load_acquire_``, ``store_relaxed_``, ``store_release_``: single elements that other blocks of the
 running grid write or read (PTX ISA 9.0, "Memory Consistency Model", scope .gpu).
