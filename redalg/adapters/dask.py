@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, product
 from typing import Any
 
@@ -27,9 +27,9 @@ from redalg.streaming.snapshot import Layout
 
 try:
     import dask.array as da
+    from dask._task_spec import DataNode, TaskRef, convert_legacy_graph
+    from dask._task_spec import Task as Node
     from dask.base import is_dask_collection, tokenize
-    from dask.delayed import Delayed
-    from dask.graph_manipulation import bind
     from dask.highlevelgraph import HighLevelGraph
 except ImportError:
     da = None
@@ -280,17 +280,16 @@ class _Graph:
     def _barrier(self, p: int, reread: bool) -> None:
         """Read the arrays once more, after the pass before, so that no block waits in memory for its second use."""
         streamed = {d.name for d in self.layout.streamed}
-        again = {n: x for n, x in self.arrays.items() if n in streamed and isinstance(x, da.Array)}
+        again = {n: x for n, x in self.laid.arrays.items() if n in streamed and isinstance(x, da.Array)}
         if not reread or not p or not again:
             return
-        done = self._key(f"done{p}")
-        self.dsk[done] = (_nothing, [self._key(f"total{p - 1}", *b) for b in self.cells])
+        done = self._key(f"done{p}")  # after the templates: a block that is there can be folded at once
+        self.dsk[done] = (_nothing, [self._template(p, b) for b in self.cells])
         name = f"{self.label}-{p}"
-        graph = HighLevelGraph.from_collections(name, dict(self.dsk), dependencies=self.before)
-        copies = bind(list(again.values()), Delayed(done, graph, layer=name), seed=name)
-        # the copies wait for `done`, which this graph has: only their own tasks are taken over
+        tasks = _anew({k: t for x in again.values() for k, t in dict(x.__dask_graph__()).items()}, done, name)
+        self.dsk |= tasks
+        copies = [da.Array(tasks, f"{name}-{x.name}", x.chunks, dtype=x.dtype) for x in again.values()]
         self.arrays = {**self.arrays, **dict(zip(again, copies, strict=True))}
-        self.before += copies
 
     def _tree(self, p: int, b: tuple[int, ...], empty: Task) -> Task:
         """The key of the state of all blocks."""
@@ -325,6 +324,25 @@ class _Graph:
         layers = {**self._graph.layers, label: dsk}
         dependencies = {**self._graph.dependencies, label: {self.label}}
         return da.Array(HighLevelGraph(layers, dependencies), label, chunks=chunks, dtype=self.laid.dtypes[name])
+
+
+def _anew(graph: Mapping[Any, Any], done: Task, label: str) -> dict[Any, Any]:
+    """The tasks of a graph under other names; those that depend on nothing wait for `done`."""
+    names = {k: (f"{label}-{k[0]}", *k[1:]) if isinstance(k, tuple) else f"{label}-{k}" for k in graph}
+    found: dict[Any, Any] = {}
+    for key, node in convert_legacy_graph(graph).items():
+        new = names[key]
+        if isinstance(node, DataNode):
+            found[new] = DataNode(new, node.value)
+        elif node.dependencies:
+            found[new] = node.substitute(names, key=new)
+        else:
+            found[new] = Node(new, partial(_after, node), TaskRef(done))
+    return found
+
+
+def _after(node: Any, done: None) -> Any:
+    return node()
 
 
 def _nothing(states: Sequence[Any]) -> None:

@@ -76,6 +76,26 @@ def test_free_axes_stay_in_blocks_and_no_task_has_the_whole(reread: bool) -> Non
         assert values[name].dtype == wanted.dtype == found[name].dtype
 
 
+@pytest.mark.parametrize(
+    "text", ["u = mean[j](x[j]); return y = mean[j](abs(x[j] - u))", "return y = x[j] / max[j](x[j])"]
+)
+def test_blocks_that_are_read_again_do_not_wait_in_memory(text: str) -> None:
+    form = form_of_text(text, "j", 2)
+    x = da.concatenate([da.from_delayed(dask.delayed(np.full)(4, k + 1.0), (4,), float) for k in range(20)])
+    most = {}
+    for reread in (False, True):
+        most[reread] = 0
+
+        class Alive(dask.callbacks.Callback):  # type: ignore[misc]
+            def _posttask(self, key: Any, value: Any, dsk: Any, state: Any, worker: Any, reread: bool = reread) -> None:
+                alive = {id(v) for v in state["cache"].values() if isinstance(v, np.ndarray) and v.size == 4}
+                most[reread] = max(most[reread], len(alive))
+
+        with Alive():
+            form.dask(x=x, reread=reread).sum().compute(scheduler="sync")
+    assert most[True] <= 4 < 20 <= most[False]
+
+
 def test_contractions_bound_blocks_and_masks_of_positions() -> None:
     rng = np.random.default_rng(2)
     q, k, v = rng.normal(size=(2, 5, 4)), rng.normal(size=(2, 9, 4)), rng.normal(size=(2, 9, 3))
