@@ -49,6 +49,8 @@ class Derivative(Shown):
     True
     >>> print(c.explain().splitlines()[-1])
     max: x̄ = 0: the results do not depend on it
+    >>> len(c.spec_hash), c.assumptions, len(c.rules) > 0
+    (32, (), True)
     """
 
     def __init__(self, claims: Claims) -> None:

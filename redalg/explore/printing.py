@@ -75,8 +75,8 @@ def kernel(
     >>> form = ra.derive_incremental(ra.catalog["logsumexp"])
     >>> kernel(form, {"i": 8, "j": 16_000_000}).schedule.family, kernel(form, {"i": 65536, "j": 32}).schedule.family
     ('split', 'warp')
-    >>> printed = kernel(form, {"i": 8, "j": 16}, dump_after="walk")
-    Placed(name='x', pattern='stream', width=16, size=4)
+    >>> printed = kernel(form, {"i": 8, "j": 16}, dump_after="walk")  # doctest: +ELLIPSIS
+    Placed(name='x', pattern='stream', width=16, size=4, ...)
     """
     targets = {t.name: t for t in TABLE}
     if device not in targets:
