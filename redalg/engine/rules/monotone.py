@@ -38,6 +38,7 @@ class Puller(Ranked):
     ) -> None:
         self.separator, self.slot, self.centre, self.ratio = separator, slot, centre, ratio
         self.scope, self.signs, self.trace = separator.scope, separator.signs, separator.trace
+        self._held: set[Node] = set()  # extrema of elements, which are infinite where there are none
 
     # --- max and min ---
 
@@ -48,7 +49,9 @@ class Puller(Ranked):
             return g.where(self.slot("any", mask), body, IDENTITY[kind])
         if not self.scope.uses(body) and not self._worth_pulling(body):
             lift = body if mask is None else g.where(mask, body, IDENTITY[kind])
-            return self.slot(kind, lift, ignore_nan=ignore_nan)
+            found = self.slot(kind, lift, ignore_nan=ignore_nan)
+            self._held.add(found)
+            return found
         handler = getattr(self, f"_ext_{body.op}", None)
         fact = FUNCTIONS.get(body.op)
         if handler is not None:
@@ -191,9 +194,20 @@ class Puller(Ranked):
 
     def _unless_masked(self, kind: str, value: Node, mask: Node) -> Node:
         """A map of the extremum of nothing is not the extremum of nothing: exp(-oo) is 0, not -oo."""
-        if value.op in ("state", "reduce", "add", "where") or value.op == ELEMENTWISE[kind]:
+        if value.op != "mul" and self._is_empty(kind, value):
             return value
         return g.where(self.slot("any", mask), value, IDENTITY[kind])
+
+    def _is_empty(self, kind: str, value: Node) -> bool:
+        """Whether what was pulled out leaves the extremum of nothing as it is: stage values that are added or, unless
+        they are 0, multiplied do; other maps do not."""
+        if value in self._held:
+            return True
+        if value.op == "where":
+            return value.args[2] is IDENTITY[kind] or all(self._is_empty(kind, a) for a in value.args[1:])
+        if value.op in ("add", "mul"):
+            return any(self._is_empty(kind, a) for a in value.args)
+        return value.op == ELEMENTWISE[kind] and all(self._is_empty(kind, a) for a in value.args)
 
     def _ext_cast(self, kind: str, body: Node, mask: Node | None, nan: bool) -> Node:
         self.trace.rule("rounding is monotone")
