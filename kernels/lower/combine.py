@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.algebra.state import alias, divisors, nonzero, positive_names, resolve
-from redalg.graph.node import ONE, ZERO, Node, add, compare, div, is_const, leaves, logical, mul, state, where
+from redalg.graph.node import ONE, ZERO, Node, add, compare, const, div, is_const, leaves, logical, mul, state, where
 from redalg.graph.operators import Additive, Product, Sum
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Slot, UnitAnchor, unit
 from redalg.kernels.ir.program import Fold, Join, Let, Loop, Step
 
 if TYPE_CHECKING:
     from redalg.kernels.lower.passes import PassLowering
+
+FAR = 2**62  # of an integer anchor that had no value: exponentials of it are 0 or infinite, as of an infinity
 
 
 class Combining:
@@ -46,7 +48,16 @@ class Combining:
 
     def _between(self, anchor: Anchor, new: Node, old: Node) -> Node:
         """How far `old` moves to `new`; exactly 0 (or 1) where it stays, also at an infinity."""
-        return where(compare("eq", new, old), anchor.still, anchor.between(old, new))
+        return where(compare("eq", new, old), anchor.still, self._way(anchor, new, old))
+
+    def _way(self, anchor: Anchor, new: Node, old: Node) -> Node:
+        """From an integer extremum of nothing it is a long one: int64 has no infinity, and a difference would wrap."""
+        found, target = anchor.between(old, new), alias(anchor, self.plan)
+        slot = next((s for s in self.plan.slots if target in s.parts), None)
+        if slot is None or slot.kind not in ("max", "min") or self.low.kinds.of(old) != "i":
+            return found
+        nothing, far = (-(2**63), FAR) if slot.kind == "max" else (2**63 - 1, -FAR)
+        return where(compare("eq", old, const(nothing)), const(far), found)
 
     def _anchor(self, anchor: Anchor) -> None:
         name = anchor.name
