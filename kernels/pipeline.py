@@ -237,7 +237,8 @@ def plan(
         objection, product = why, False
     if schedule in level.WORDS:
         with suppress(Outside):
-            return _finished(TILES, LevelDraft(call, program, draft.sizes), dump)
+            found = _finished(TILES, LevelDraft(call, program, draft.sizes), dump)
+            return found if schedule is not None else _faster_chain(call, program, draft.sizes, found, dump)
     if schedule in gemm.WORDS:
         try:
             return _finished(GEMM, GemmDraft(call, program, draft.sizes, dump=dump), dump)

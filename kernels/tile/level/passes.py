@@ -427,12 +427,14 @@ def finished(draft: LevelDraft) -> None:
     arrays = [prod(lengths[a] for a in o.axes) * STORAGE[o.dtype] for o in program.operands if not o.number]
     arrays += [prod(lengths[a] for a in r.axes) * STORAGE[r.dtype] for r in program.results]
     rate = calibration_of(target.name).tensor_cores.rate
-    seconds = max(2 * pairs * sum(terms) / rate, sum(arrays) / target.reachable)
-    blocks = min(target.multiprocessors, draft.fixed["tiles"])
+    tiles, most = draft.fixed["tiles"], target.multiprocessors
+    busy = -(-tiles // most) * most / tiles  # multiprocessors wait for those with a tile more, or with one at all
+    seconds = target.launch + max(2 * pairs * sum(terms) * busy / rate, sum(arrays) / target.reachable)
+    blocks = min(most, tiles)
     reasons = (
         f"tensor cores: a tile program of {len(terms)} products, {sizes.consumers} warpgroups of 64 rows along "
         f"{parts.row}, blocks of {sizes.columns} along {parts.stream}, a producer fills {sizes.stages} stages",
-        f"{draft.fixed['tiles']} tiles shared out among {blocks} blocks",
+        f"{tiles} tiles shared out among {blocks} blocks",
         f"{sizes.shared} bytes of shared memory for each block",
         *(
             f"{name} = {n.attr.kind} of one side alone: a kernel of its own before it"
