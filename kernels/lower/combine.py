@@ -56,8 +56,8 @@ class Combining:
         slot = next((s for s in self.plan.slots if target in s.parts), None)
         if slot is None or slot.kind not in ("max", "min") or self.low.kinds.of(old) != "i":
             return found
-        nothing, far = (-(2**63), FAR) if slot.kind == "max" else (2**63 - 1, -FAR)
-        return where(compare("eq", old, const(nothing)), const(far), found)
+        identity, far = (-(2**63), FAR) if slot.kind == "max" else (2**63 - 1, -FAR)
+        return where(compare("eq", old, const(identity)), const(far), found)
 
     def _anchor(self, anchor: Anchor) -> None:
         name = anchor.name
