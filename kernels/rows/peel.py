@@ -106,6 +106,8 @@ class Peel:
             return
         with kernel.out.block("if edge < length:"):
             kernel.out("at = edge")
+            if not all(kernel.access.walks_flat(leaf.attr.axes) for leaf in leaves):
+                kernel.elements.places_along(kernel.program.stream)
             for leaf in leaves:
                 value = kernel.prefetch.edge(leaf) or kernel.elements.read(leaf, "at")
                 kernel.out(f"{kernel.elements.tiles_of[leaf]}[TILE] = {value}")
