@@ -62,7 +62,7 @@ def size_of(length: int) -> int:
     """Rows of a block: an odd multiple of 16, so that its elements do not compete for the same lines of a cache.
 
     >>> [size_of(n) for n in (1, 2, 7, 48)]
-    [1008, 1008, 560, 80]
+    [1008, 1008, 560, 48]
     """
     return max(2, min(1024, BLOCK_ELEMENTS // length) // 16) // 2 * 32 - 16 if length > 2 else 1008
 
