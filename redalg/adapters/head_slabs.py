@@ -52,7 +52,11 @@ class Slabs:
         found: Arrays = {}
         for start, stop in self.row_slabs(arrays):
             for name, value in self.values_of(self.cut(arrays, row, start, stop), start, arrays).items():
-                at = self.forward.spec.output_axes[name].index(row)
+                axes = self.forward.spec.output_axes[name]
+                if row not in axes:  # a length, the same for all slabs
+                    found[name] = value
+                    continue
+                at = axes.index(row)
                 if name not in found:
                     shape = [*value.shape[:at], self.length(arrays, row), *value.shape[at + 1 :]]
                     found[name] = value.new_empty(shape)
@@ -197,7 +201,7 @@ class Gradients:
                 if own in self.found:
                     self._put(own, value, spec.spec.output_axes[name], part[own], start, stop)
                 else:
-                    slopes[own] = value
+                    slopes[own] = self._whole(value, spec.spec.output_axes[name], products[own])
         for p in self.slabs.parts.products:
             if p.leaf.name in slopes:
                 self._multiplied(p, slopes[p.leaf.name], part, start, stop)
@@ -215,6 +219,12 @@ class Gradients:
         padded = whole_rows(products[leaf])
         made = self.slabs.run(spec, {**part, leaf: padded}, {self.axis: start}, self.arrays, out=padded)
         return {names[0]: made[names[0]][:, : products[leaf].shape[1]]}
+
+    def _whole(self, value: Any, axes: tuple[str, ...], product: Any) -> Any:
+        """The gradient of a product along both axes: that of a plain sum is the same all along a row."""
+        for at, axis in enumerate((self.slabs.parts.row, self.slabs.parts.column)):
+            value = value if axis in axes else value.unsqueeze(at)
+        return value.expand_as(product)
 
     def _put(self, name: str, value: Any, axes: tuple[str, ...], like: Any, start: int, stop: int) -> None:
         """A gradient that the values' spec has of a tensor, repeated along the axes that it lacks."""

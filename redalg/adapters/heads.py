@@ -172,18 +172,18 @@ def _collect(
         n = stack.pop()
         if n not in reads or n in values:
             continue
-        if row in n.axes and column not in n.axes and not _crosses(n, row, reads) and not _weighted(n, reads):
+        if row in n.axes and column not in n.axes and not _crosses(n, row) and not _weighted(n, reads):
             values[n] = name if n is root else _fresh(f"value{len(values) + 1}", taken)
         elif column in n.axes or not n.args:
-            return f"{name} reads products of several {row} at once"
+            return f"{name} is no value of one {row} alone: it reads others' products, or a stage over {row} with one"
         else:
             stack.extend(n.args)
     return None
 
 
-def _crosses(root: Node, row: str, reads: set[Node]) -> bool:
-    """Whether something that depends on a product is reduced over the rows."""
-    return any(n.op == "reduce" and row in n.attr.axes and n in reads for n in g.walk(root))
+def _crosses(root: Node, row: str) -> bool:
+    """Whether anything is reduced over the rows, of which a slab has a part."""
+    return any(n.op == "reduce" and row in n.attr.axes for n in g.walk(root))
 
 
 def _weighted(n: Node, reads: set[Node]) -> bool:

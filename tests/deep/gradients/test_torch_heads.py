@@ -152,6 +152,32 @@ def test_positions_have_no_gradient_and_count_over_slabs() -> None:
     assert torch.allclose(own, truth)
 
 
+LINEAR = {
+    "sum[v](z)": lambda z: z.sum(1),
+    "mean[v](z)*size[v]**2": lambda z: z.mean(1) * z.shape[1] ** 2,
+    "max[v](z)": lambda z: z.max(1).values,
+    "sum[v](z) + index[t]*size[t]": lambda z: z.sum(1) + torch.arange(len(z)) * len(z),
+}
+
+
+@pytest.mark.parametrize("text", LINEAR)
+def test_gradients_that_do_not_read_the_products(text: str) -> None:
+    """Of sums: the same along a row, from lengths and positions alone; over slabs of some rows, and of all."""
+    arrays = drawn((9, 50, 3), 8)
+    H, W = arrays["H"], arrays["W"]
+    for mode in ("later", "now"):
+        out = f"sum[t]({text})" if mode == "now" else text
+        spec = ra.parse(f"z = sum[d](H[t,d]*W[v,d]); return r = {out}")
+        for workspace in (900, LARGE):
+            own = ra.torch.head(spec, gradients=mode, workspace=workspace)(H, W)
+            truth = LINEAR[text](H @ W.T)
+            truth = truth.sum() if mode == "now" else truth
+            assert torch.allclose(own, truth)
+            cotangent = torch.randn_like(own)
+            pairs = (torch.autograd.grad(x, (H, W), cotangent) for x in (own, truth))
+            assert all(torch.allclose(a, b) for a, b in zip(*pairs, strict=True))
+
+
 def test_operands_as_they_are_declared() -> None:
     """Either axis first, a factor beside the product, no rows at all."""
     spec = ra.parse("tensors H[d,t], W[v,d]; z = 3*sum[d](H[d,t]*W[v,d])/7; return lse = logsumexp[v](z)")
@@ -246,7 +272,8 @@ def test_autocast_and_compile() -> None:
     (
         ("return y = sum[v](x[t,v]*w[v])", {}, "no stage is a sum over one axis of products"),
         ("return z = sum[d](H[t,d]*W[v,d])", {}, "it has the axes of the products"),
-        ("z = sum[d](H[t,d]*W[v,d]); return y = sum[t](sum[v](z*z)), x = sum[v](sum[t](exp(z)))", {}, "at once"),
+        ("z = sum[d](H[t,d]*W[v,d]); return y = sum[t](sum[v](z*z)), x = sum[v](sum[t](exp(z)))", {}, "alone"),
+        ("z = sum[d](H[t,d]*W[v,d]); return l = logsumexp[v](z/sum[t](s[t]))", {}, "a stage over t"),
         ("return l = logsumexp[v](sum[d](H[t,d]*W[v,d]))", {"gradients": "now"}, "one scalar"),
         ("return s = sum[t](logsumexp[v](sum[d](H[t,d]*W[v,d])))**2", {"gradients": "now"}, "when all rows are"),
         ("return l = logsumexp[v](sum[d](H[t,d]*W[v,d]))", {"gradients": "soon"}, "'later' or 'now'"),
