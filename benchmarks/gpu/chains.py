@@ -22,13 +22,12 @@ from benchmarks.harness.processes import stamp
 
 RELU = "return E = sum[n](relu(sum[k](A[m,k]*B[n,k]))*D[l,n])"
 GATED = "g = sum[k](A[m,k]*B[n,k]); u = sum[k](A[m,k]*C[n,k]); return E = sum[n](silu(g)*u*D[l,n])"
-CELLS = {  # n, k, l
-    "G1": (512, 32, 256), "G2": (256, 512, 64), "G3": (512, 416, 256), "G4": (3072, 768, 768),
-    "G5": (16384, 4096, 4096), "G6": (4096, 1024, 1024), "G7": (768, 768, 768), "G8": (8192, 2048, 2048),
-    "G9": (2048, 512, 512), "G10": (1536, 384, 384), "S1": (8192, 3072, 3072), "S2": (5632, 2048, 2048),
-    "S3": (11008, 4096, 4096), "S4": (8192, 2048, 2048), "S5": (11008, 2048, 2048), "S6": (8960, 1536, 1536),
-    "S7": (9728, 2560, 2560), "S8": (3072, 1024, 1024),
-}  # fmt: skip
+TABLE = """
+G1 512 32 256; G2 256 512 64; G3 512 416 256; G4 3072 768 768; G5 16384 4096 4096; G6 4096 1024 1024; G7 768 768 768;
+G8 8192 2048 2048; G9 2048 512 512; G10 1536 384 384; S1 8192 3072 3072; S2 5632 2048 2048; S3 11008 4096 4096;
+S4 8192 2048 2048; S5 11008 2048 2048; S6 8960 1536 1536; S7 9728 2560 2560; S8 3072 1024 1024
+"""  # name, n, k, l
+CELLS = {words[0]: tuple(map(int, words[1:])) for words in map(str.split, TABLE.split(";"))}
 COLD = 256 << 20  # bytes that pass between two uses of a set of operands
 Call = Callable[[], Any]
 
@@ -50,15 +49,15 @@ def main(words: list[str] | None = None) -> None:
                         f.write(json.dumps(line | stamp()) + "\n")
 
 
-def _line(name: str, rows: int, sizes: tuple[int, int, int], compiled: bool) -> dict[str, Any]:
+def _line(name: str, rows: int, sizes: tuple[int, ...], compiled: bool) -> dict[str, Any]:
     import torch
 
-    n, k, l = sizes  # noqa: E741
+    n, k, width = sizes
     gated = name.startswith("S")
-    shapes = {"A": (rows, k), "B": (n, k), "D": (l, n)} | ({"C": (n, k)} if gated else {})
+    shapes = {"A": (rows, k), "B": (n, k), "D": (width, n)} | ({"C": (n, k)} if gated else {})
     size = 2 * sum(a * b for a, b in shapes.values())
     sets = [_drawn(shapes) for _ in range(max(2, 1 + COLD // size))]
-    line: dict[str, Any] = {"cell": name, "m": rows, "n": n, "k": k, "l": l, "device": torch.cuda.get_device_name()}
+    line: dict[str, Any] = {"cell": name, "m": rows, "n": n, "k": k, "l": width, "device": torch.cuda.get_device_name()}
     form = ra.derive_incremental(ra.parse(GATED if gated else RELU), axis="n", max_passes=4)
     run = form.compile("cuda")
     try:
@@ -73,7 +72,7 @@ def _line(name: str, rows: int, sizes: tuple[int, int, int], compiled: bool) -> 
     except Exception as problem:
         line["failed"] = repr(problem)[:300]
     line["floor"] = round(
-        1e6 * max((size + 2 * rows * l) / _copy_rate(), 2 * rows * n * (k * (1 + gated) + l) / 7.5e14), 2
+        1e6 * max((size + 2 * rows * width) / _copy_rate(), 2 * rows * n * (k * (1 + gated) + width) / 7.5e14), 2
     )
     torch.cuda.empty_cache()
     return line
