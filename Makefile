@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:
 	@echo "make demo       derive attention and LayerNorm and run them over real data in unequal pieces"
 	@echo "make test       run the tests;   make test-deep   run those that take long"
-	@echo "make lint       ruff;   make typecheck   mypy on the installed package"
+	@echo "make lint       ruff, its formatter;   make typecheck   mypy on the installed package"
 	@echo "make rocq       check the theorems of proofs/theories (skipped without coqc)"
 	@echo "make rocq-catalog  print every spec of the catalog for coqc and write benchmarks/records/rocq.md (some minutes)"
 	@echo "make notebooks  execute the notebooks, each in a clean kernel, into notebooks/executed"
@@ -66,6 +66,7 @@ test-deep: $(VENV)/.test
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 # On the package as it is installed: links inside it give the folders kernels and proofs their names.
 typecheck: $(VENV)/.dev

@@ -118,10 +118,18 @@ def without_length(t: Terms, x: Term) -> Term | None:
 CHANGES: dict[str, Change] = {
     change.__name__: change
     for change in (
-        without_a_term, without_a_factor, then_branch, exchanged, at_the_kink, another_power, linear_exponential,
-        another_axis, unsummed, without_length,
+        without_a_term,
+        without_a_factor,
+        then_branch,
+        exchanged,
+        at_the_kink,
+        another_power,
+        linear_exponential,
+        another_axis,
+        unsummed,
+        without_length,
     )
-}  # fmt: skip
+}
 
 
 # --- forgeries -------------------------------------------------------------------------------------------------------

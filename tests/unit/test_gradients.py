@@ -27,9 +27,15 @@ def gradient(text: str, cotangent: Any = 1.0, **arrays: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("body", "slopes"),
-    [("abs(x[j])", [-1, 0, 0, 1]), ("relu(x[j])", [0, 0, 0, 1]), ("floor(x[j])*x[j]", [-2, 0, 0, 2]),
-     ("maximum(x[j], 0)", [0, 0.5, 0.5, 1]), ("sign(x[j])", [0, 0, 0, 0]), ("x[j]**2", [-4, 0, 0, 4])],
-)  # fmt: skip
+    [
+        ("abs(x[j])", [-1, 0, 0, 1]),
+        ("relu(x[j])", [0, 0, 0, 1]),
+        ("floor(x[j])*x[j]", [-2, 0, 0, 2]),
+        ("maximum(x[j], 0)", [0, 0.5, 0.5, 1]),
+        ("sign(x[j])", [0, 0, 0, 0]),
+        ("x[j]**2", [-4, 0, 0, 4]),
+    ],
+)
 def test_slopes_at_kinks(body: str, slopes: list[float]) -> None:
     assert gradient(f"return y = sum[j]({body})", x=[-2.0, -0.0, 0.0, 2.0])["x"].tolist() == slopes
 

@@ -95,14 +95,26 @@ DATA = [np.array([1.5]), np.array([3.0, 1.0]), np.array([2.0, 2.0, 2.0]), np.arr
 def test_moments_and_norms_are_numpys(data: np.ndarray) -> None:
     other = data[::-1] * 3 + 1
     spec = ra.Spec(
-        v=ra.var(x, "j"), s=ra.std(x, "j"), c=ra.cov(x, y, "j"), two=ra.norm(x, "j"), one=ra.norm(x, "j", p=1),
-        top=ra.norm(x, "j", p=ra.inf), three=ra.norm(x, "j", p=3), n=ra.count(x > 1, "j"),
-    )  # fmt: skip
+        v=ra.var(x, "j"),
+        s=ra.std(x, "j"),
+        c=ra.cov(x, y, "j"),
+        two=ra.norm(x, "j"),
+        one=ra.norm(x, "j", p=1),
+        top=ra.norm(x, "j", p=ra.inf),
+        three=ra.norm(x, "j", p=3),
+        n=ra.count(x > 1, "j"),
+    )
     form = ra.derive_incremental(spec)
     wanted = {
-        "v": data.var(), "s": data.std(), "c": np.cov(data, other, ddof=0)[0, 1], "two": np.linalg.norm(data),
-        "one": np.abs(data).sum(), "top": np.abs(data).max(), "three": np.linalg.norm(data, 3), "n": (data > 1).sum(),
-    }  # fmt: skip
+        "v": data.var(),
+        "s": data.std(),
+        "c": np.cov(data, other, ddof=0)[0, 1],
+        "two": np.linalg.norm(data),
+        "one": np.abs(data).sum(),
+        "top": np.abs(data).max(),
+        "three": np.linalg.norm(data, 3),
+        "n": (data > 1).sum(),
+    }
     for found in (ra.reference(spec, x=data, y=other), form.compile("numpy")(x=data, y=other)):
         for name, value in wanted.items():
             np.testing.assert_allclose(found[name], value, rtol=1e-13, atol=1e-14)

@@ -26,8 +26,17 @@ SPECS = {
     "empty y = 0; return y = p/sum[j](p)",
 }
 LABELS = "tensors x[i,j], t[i] integer; return y = sum[j](where(index[j] == t[i], x[i,j]**2, 0))"
-CATALOG = ["rms_norm", "cross_entropy", "l2_normalise", "moe_softmax_topk", "pearson_correlation",
-           "log_mean_exp", "softmax_statistics", "top_k", "weighted_mean"]  # fmt: skip
+CATALOG = [
+    "rms_norm",
+    "cross_entropy",
+    "l2_normalise",
+    "moe_softmax_topk",
+    "pearson_correlation",
+    "log_mean_exp",
+    "softmax_statistics",
+    "top_k",
+    "weighted_mean",
+]
 
 
 def form_of(text: str) -> Any:

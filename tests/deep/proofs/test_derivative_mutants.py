@@ -10,9 +10,19 @@ from redalg.proofs.falsification.falsify import falsify
 from tests.support import forged_derivatives as f
 
 SPECS = {
-    "softmax": f.SOFTMAX, "logsumexp": f.LSE, "norm": f.NORM, "maximum": f.MAX, "where": f.MASKED, "two": f.TWO,
-    "relu": f.RELU, "product": f.PRODUCT, "list": f.LIST, "gram": f.GRAM, "mean": f.MEAN, "ties": f.PAIR,
-}  # fmt: skip
+    "softmax": f.SOFTMAX,
+    "logsumexp": f.LSE,
+    "norm": f.NORM,
+    "maximum": f.MAX,
+    "where": f.MASKED,
+    "two": f.TWO,
+    "relu": f.RELU,
+    "product": f.PRODUCT,
+    "list": f.LIST,
+    "gram": f.GRAM,
+    "mean": f.MEAN,
+    "ties": f.PAIR,
+}
 POINTS = 40
 
 

@@ -367,7 +367,7 @@ sys.meta_path.insert(0, Blocked())
 from redalg.proofs.refusals.document import Refusal
 import redalg.proofs.falsification.falsify
 print(Refusal.from_json(open(sys.argv[1]).read()).verify())
-"""  # fmt: skip  # noqa: E501
+"""  # noqa: E501
 
 
 def test_it_is_checked_with_everything_else_blocked(tmp_path: Path) -> None:
