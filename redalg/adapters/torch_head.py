@@ -49,6 +49,9 @@ class TorchHead:
     Results have the dtype that `Form.compile` gives them; under autocast, which casts the operands, float32. The
     same call gives the same bits. Gradients are of first order; outputs that are whole numbers (argmax) have none.
 
+    Slabs of logits with their gradients at once: Hsu et al., Liger Kernel, 2024; made again in a backward pass:
+    Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models, 2024. Both are cross-entropy; here any spec.
+
     Raises: RedalgError for a spec that is no head, and where ``gradients="now"`` is asked for and cannot be had.
 
     >>> op = ra.torch.head(ra.parse("return lse = logsumexp[v](sum[d](H[t,d]*W[v,d]))"))        # doctest: +SKIP
