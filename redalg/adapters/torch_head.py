@@ -13,7 +13,7 @@ from typing import Any
 from redalg.adapters.head_slabs import Arrays, Gradients, Slabs
 from redalg.adapters.heads import WHERE, Head, head
 from redalg.adapters.operands import by_name, own_tensors
-from redalg.adapters.torch_op import numpy_dtype, torch_dtype, torch_op
+from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import Vjp, derived
 from redalg.graph import node as g
@@ -46,8 +46,9 @@ class TorchHead:
     would be added up over slabs, as much as its sum in float32 would take, so that few tokens (2·d in 16 bits) are one
     slab and nothing is added up.
 
-    Results have the dtype that `Form.compile` gives them; under autocast, which casts the operands, float32. The
-    same call gives the same bits. Gradients are of first order; outputs that are whole numbers (argmax) have none.
+    Results have the dtype that `Form.compile` gives them; under autocast, which casts the operands, float32 (float64
+    stays). The same call gives the same bits. Gradients are of first order; outputs that are whole numbers (argmax)
+    have none.
 
     Slabs of logits with their gradients at once: Hsu et al., Liger Kernel, 2024; made again in a backward pass:
     Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models, 2024. Both are cross-entropy; here any spec.
@@ -80,14 +81,18 @@ class TorchHead:
         dtypes = self._dtypes(tuple(a.dtype for a in own))
         device = like.device.type
         if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
-            operands = {d.name for p in self.parts.products for d in (p.left, p.right)}
-            narrow = torch.get_autocast_dtype(device)
-            own = [a.to(narrow) if d.name in operands else a for d, a in zip(self.tensors, own, strict=True)]
-            dtypes = dict.fromkeys(dtypes, torch.float32)
-        found = self._apply(own)
-        pairs = zip(self.parts.spec.outputs, found, strict=True)
-        results = [x.to(dtypes[n]) if x.is_floating_point() else x for n, x in pairs]
+            own = self._under_autocast(own, device)
+            dtypes = {n: x if x == torch.float64 else torch.float32 for n, x in dtypes.items()}
+        named = zip(self.parts.spec.outputs, self._apply(own), strict=True)
+        results = [x.to(dtypes[n]) if x.is_floating_point() else x for n, x in named]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _under_autocast(self, own: list[Any], device: str) -> list[Any]:
+        """The operands of products in its type."""
+        operands = {d.name for p in self.parts.products for d in (p.left, p.right)}
+        narrow = torch.get_autocast_dtype(device)
+        pairs = zip(self.tensors, own, strict=True)
+        return [cast_under_autocast(a, device, narrow) if d.name in operands else a for d, a in pairs]
 
     def __repr__(self) -> str:
         return f"<head {self.name} of {', '.join(self.parts.spec.outputs)}>"

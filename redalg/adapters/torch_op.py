@@ -96,7 +96,7 @@ class TorchOp:
             if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
                 op, narrow = self._mixed
                 dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
-                return op._called([_cast(a, device, dtype) for a in arrays])
+                return op._called([cast_under_autocast(a, device, dtype) for a in arrays])
         if seen == WATCHED:
             return self._called(arrays)
         found = self._unwatched(arrays, seen)
@@ -445,7 +445,7 @@ def torch_op(form: Form, name: str) -> TorchOp:
     return made
 
 
-def _cast(array: Any, device: str, dtype: Any) -> Any:
+def cast_under_autocast(array: Any, device: str, dtype: Any) -> Any:
     """What autocast may cast: floats on its device, but float64."""
     eligible = array.is_floating_point() and array.dtype != torch.float64 and array.device.type == device
     return array.to(dtype) if eligible else array
@@ -464,4 +464,4 @@ def torch_dtype(dtype: np.dtype) -> Any:
     return torch.bfloat16 if dtype == BFLOAT16_BITS else getattr(torch, dtype.name)
 
 
-__all__ = ["TorchOp", "numpy_dtype", "torch_dtype", "torch_op"]
+__all__ = ["TorchOp", "cast_under_autocast", "numpy_dtype", "torch_dtype", "torch_op"]

@@ -258,6 +258,11 @@ def test_autocast_and_compile() -> None:
         loss.backward()
         assert arrays["W"].grad.dtype == torch.float32
 
+        wide = read_by(op, drawn((6, 40, 8), 7))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(op(**wide), op(*wide.values())) and op(**wide).dtype == torch.float64
+        assert torch.allclose(op(**wide), whole(wide, False)["mean"][0])
+
         def step(H, W, y, op=op):
             return op(H * 2, W, y) * 3
 

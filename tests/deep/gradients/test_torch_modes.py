@@ -96,13 +96,13 @@ def test_checkpoints_keep_by_name_what_a_policy_says(keep: bool, monkeypatch: py
     from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
     attend, runs = op_of(ATTENTION, "o"), []
-    original = attend._run
+    original = attend._results
 
     def counted(form: Any, arrays: Any) -> Any:
         runs.append(form.spec)
         return original(form, arrays)
 
-    monkeypatch.setattr(attend, "_run", counted)
+    monkeypatch.setattr(attend, "_results", counted)
 
     def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
         named = op == torch.ops.modes.o_saved.default
