@@ -83,8 +83,8 @@ class TorchHead:
         if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
             own = self._under_autocast(own, device)
             dtypes = {n: x if x == torch.float64 else torch.float32 for n, x in dtypes.items()}
-        named = zip(self.parts.spec.outputs, self._apply(own), strict=True)
-        results = [x.to(dtypes[n]) if x.is_floating_point() else x for n, x in named]
+        pairs = zip(self.parts.spec.outputs, self._apply(own), strict=True)
+        results = [x.to(dtypes[n]) if x.is_floating_point() else x for n, x in pairs]
         return results[0] if len(results) == 1 else tuple(results)
 
     def _under_autocast(self, own: list[Any], device: str) -> list[Any]:
