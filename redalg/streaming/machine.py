@@ -106,9 +106,16 @@ class Machine:
         orders = [o.axes for o in outputs]
         orders += [tuple(a for a in o.axes if a in masked[o.name].axes) for o in outputs if o.name in masked]
         results = [f"result_{o.name}" for o in outputs] + [f"masked_{o.name}" for o in outputs if o.name in masked]
-        tape = self._builder().tape(name, [*(o.guarded for o in outputs), *conditions], orders, results)[0]
+        tape = self._builder().tape(name, [*map(self._computed, outputs), *conditions], orders, results)[0]
         shapes = {o.name: tuple(a in masked[o.name].axes for a in o.axes) for o in outputs if o.name in masked}
         return Finale(tape, tuple(Result(o.name, o.axes, o.empty) for o in outputs), shapes)
+
+    def _computed(self, o: Output) -> Node:
+        """An output with its guard, but not where that makes a float of an integer, which has no NaN."""
+        if o.guard is None or not {"b", "i"} & set(self.kinds.values()):
+            return o.guarded
+        kinds = self._builder().tape(o.name, [o.value, o.guarded], [o.axes] * 2, ["value", "guarded"])[1]
+        return o.value if tuple(kinds) == ("i", "f") else o.guarded
 
     def _builder(self) -> Builder:
         if self.plan.passes:

@@ -314,3 +314,22 @@ def test_maps_without_a_stream_count_nothing(target: str, dtype: str) -> None:
     x, y = np.arange(6).reshape(2, 3).astype(dtype), np.array([3, 5])
     found = ra.derive_incremental(spec).compile(target)(x=x, y=y)
     np.testing.assert_array_equal(found, ra.reference(spec, x=x, y=y))
+
+
+@pytest.mark.parametrize("beside", ["", ", z = sum[j](x[j])"])
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "int32"])
+def test_a_guard_makes_no_float_of_an_integer(dtype: str, beside: str) -> None:
+    """max((k - min k)²) is guarded by NaN where min k is infinite, which no integer is."""
+    spec = ra.parse(f"m = min[j](k[j]); return y = max[j]((k[j] - m)**2){beside}")
+    form = ra.derive_incremental(spec)
+    assert form.plan.outputs[0].guard is not None
+    data: dict[str, Any] = {"k": np.array([1, 2**31 - 1, 7], dtype)}
+    if beside:
+        data["x"] = np.array([0.5, 1.5, 2.0])
+    wanted = np.array((2**31 - 2) ** 2).astype(dtype)
+    acc = form.accumulator()
+    for part in (slice(1), slice(1, 1), slice(1, 3)):
+        acc.update(**{name: x[part] for name, x in data.items()})
+    for found in (acc.result(), form.compile("numpy")(**data), form.compile("cpu")(**data)):
+        got = found["y"] if beside else found
+        assert got == wanted and got.dtype == dtype
