@@ -102,12 +102,15 @@ def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
 
 
 def _by_group(pd: Any, columns: Columns, frame: Any, groups: Any) -> Any:
-    codes = groups.ngroup().to_numpy()
-    index = groups.size().index
+    if not groups.as_index:
+        why = "results are on the index of groups"
+        raise RedalgError("groups with as_index=False", WHERE, why, "leave it out, then result.reset_index()")
+    codes, sizes = groups.ngroup().to_numpy(), groups.size()
+    index = sizes.index[sizes > 0]  # categories without a row have no result
     left_out = np.isnan(codes)  # rows with a null key
     if left_out.any():
         frame, codes = frame[~left_out], codes[~left_out]
-    codes = codes.astype(np.int64)
+    codes = np.unique(codes, return_inverse=True)[1]
     keys, values = columns.grouped(_chunks(columns, frame, {"by": codes})).result(sort=True)
     series = {}
     for name, x in columns.named(values).items():

@@ -79,6 +79,15 @@ def test_nulls_by_policy() -> None:
         f.pandas(held, by="k", nulls="error")
 
 
+@pytest.mark.parametrize("sort", [True, False])
+@pytest.mark.parametrize("by", ["k", ["k", "l"], ["l", "k"]])
+def test_categories_without_a_row_have_no_result(by: str | list[str], sort: bool) -> None:
+    keys = pd.Categorical(["b", "a", "b"], categories=["z", "a", "b"])
+    groups = pd.DataFrame({"k": keys, "l": [3, 1, 3], "x": [1.0, 2.0, 4.0]}).groupby(by, observed=False, sort=sort)
+    want = groups["x"].sum()[groups.size() > 0]
+    pd.testing.assert_series_equal(form_of_text("return x = sum[j](x[j])").pandas(groups, x="x"), want)
+
+
 def test_what_is_refused_says_where() -> None:
     held = pd.DataFrame({"x": [1.0]})
     for call, text in (
@@ -87,6 +96,7 @@ def test_what_is_refused_says_where() -> None:
         (lambda: form("weighted mean").pandas(held["x"]), "one column was given"),
         (lambda: form_of_text("return p = x[j] / sum[j](x[j])").pandas(held, by="x"), "transform"),
         (lambda: form_of_text("return y = sum[j](s*x[j])").pandas(held), "number"),
+        (lambda: form_of_text("return y = sum[j](x[j])").pandas(held.groupby("x", as_index=False)), "as_index"),
     ):
         with pytest.raises(ra.RedalgError, match=text):
             call()
