@@ -10,6 +10,7 @@ import numpy as np
 from redalg.adapters.columns import Columns, library
 from redalg.errors import RedalgError
 from redalg.form import Form
+from redalg.groups.keys import canonical
 from redalg.numeric.dtypes import output_flows
 
 WHERE = "form.polars"
@@ -64,13 +65,12 @@ class _Frame:
             found = columns.results(columns.accumulated(self.chunks), self.chunks)
             return _returned(self.pl, columns, found)
         keys = by if isinstance(by, list | tuple) else [by]
-        names = self.frame.lazy().select(*keys).collect_schema().names()
-        table = _Keys(self.pl, names)
+        table = _Keys(self.pl, self.frame.lazy().select(*keys).collect_schema())
         found_keys, values = columns.grouped(lambda: self.chunks(keys, table)).result()
         out = table.frame(found_keys)
         new = {n: self.pl.Series(n, x if np.ndim(x) == 1 else list(x)) for n, x in columns.named(values).items()}
         out = out.with_columns(*new.values())
-        return out.sort(names, nulls_last=True) if sort else out
+        return out.sort(table.names, nulls_last=True) if sort else out
 
     def chunks(self, keys: Sequence[Any] = (), table: _Keys | None = None) -> Iterator[dict[str, Any]]:
         parts = {t: c if isinstance(c, list) else [c] for t, c in self.columns.streamed.items()}
@@ -101,19 +101,18 @@ class _Frame:
 class _Keys:
     """Codes of keys over batches: Polars factorises, and rows of Python are made for distinct keys alone."""
 
-    def __init__(self, pl: Any, names: Sequence[str]) -> None:
-        self.pl, self.names, self.of, self.rows = pl, names, dict[Any, int](), list[Any]()
-        self.schema: Any = None
+    def __init__(self, pl: Any, schema: Any) -> None:
+        self.pl, self.schema, self.names = pl, schema, schema.names()
+        self.of, self.rows = dict[Any, int](), list[Any]()
 
     def codes(self, keys: Any) -> Any:
         keys = keys.rename(dict(zip(keys.columns, self.names, strict=True)))
-        self.schema = keys.schema
-        if len(keys.columns) == 1 and keys.dtypes[0].is_integer() and not keys.to_series().null_count():
-            return keys.to_series().to_numpy()
+        if len(keys.columns) == 1 and keys.dtypes[0].is_integer():  # in every batch, so no numbers beside them
+            return keys.to_series().to_list() if keys.to_series().null_count() else keys.to_series().to_numpy()
         distinct = keys.unique(maintain_order=True)
         at = np.empty(len(distinct), np.int64)
         for k, row in enumerate(distinct.iter_rows()):
-            at[k] = self.of.setdefault(row, len(self.rows))
+            at[k] = self.of.setdefault(canonical(row), len(self.rows))
             if at[k] == len(self.rows):
                 self.rows.append(row)
         numbered = distinct.with_columns(self.pl.Series("code", at))
@@ -122,9 +121,10 @@ class _Keys:
 
     def frame(self, keys: Any) -> Any:
         """The key columns in the order of the groups."""
-        if not self.rows and self.schema is not None and len(self.names) == 1:
-            return self.pl.DataFrame({self.names[0]: keys}, schema=self.schema)
-        return self.pl.DataFrame([self.rows[k] for k in keys], schema=self.schema or list(self.names), orient="row")
+        if not self.rows and len(self.names) == 1:
+            values = keys.tolist() if keys.dtype == object else keys
+            return self.pl.DataFrame({self.names[0]: values}, schema=self.schema)
+        return self.pl.DataFrame([self.rows[k] for k in keys], schema=self.schema, orient="row")
 
 
 def _matrix(columns: Columns, tensor: str, series: Sequence[Any]) -> Any:

@@ -78,3 +78,22 @@ def test_maps_over_groups_matrices_and_policies() -> None:
     assert f.polars(gaps.slice(0, 2), by="k", nulls="skip")["v"].to_list() == [1.0]
     with pytest.raises(ra.RedalgError, match="null"):
         f.polars(gaps, nulls="error")
+
+
+@pytest.mark.parametrize(
+    ("keys", "dtype"),
+    [
+        ([0, 5, None, 7, 2**53, 2**53 + 1, 5], "Int64"),
+        ([None, 7, 0, 5], "Int64"),
+        ([np.nan, 0.0, np.nan, -0.0, np.inf, None], "Float64"),
+        ([2**63 + 1, 3, 2**63 + 1], "UInt64"),
+        ([], "String"),
+    ],
+)
+def test_keys_over_batches(keys: list[Any], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redalg.adapters.polars.BATCH", 2)
+    held = pl.DataFrame({"k": pl.Series(keys, dtype=getattr(pl, dtype)), "x": np.arange(1.0, 1 + len(keys))})
+    want = held.group_by("k", maintain_order=True).agg(s=pl.col("x").sum())
+    f = form_of_text("return s = sum[j](x[j])")
+    for source in (held, held.lazy()):
+        assert f.polars(source, x="x", by="k").equals(want)
