@@ -10,6 +10,7 @@ import numpy as np
 from redalg.adapters.columns import Columns, library
 from redalg.errors import RedalgError
 from redalg.form import Form
+from redalg.groups.keys import canonical
 
 WHERE = "form.arrow"
 
@@ -44,25 +45,25 @@ Read = Callable[[Sequence[str]], Iterable[Any]]
 def folded(columns: Columns, read: Read, by: Any, sort: bool) -> Any:
     """The result over the batches that `read` gives for a list of columns."""
     pa = library("pyarrow", columns.where, "redalg[arrow]")
-    keys = [] if by is None else list(by) if isinstance(by, list | tuple) else [by]
-    parts = {t: c if isinstance(c, list) else [c] for t, c in columns.streamed.items()}
-    wanted = list(dict.fromkeys([*(c for cs in parts.values() for c in cs), *keys]))
-    table = _Keys(pa, keys)
-
-    def chunks() -> Iterator[dict[str, Any]]:
-        for batch in read(wanted):
-            _check(columns, batch, wanted)
-            chunk = {t: _tensor(columns, t, batch) for t in parts}
-            yield {**chunk, "by": table.codes(batch)} if keys else chunk
-
-    if not keys:
-        found = columns.results(columns.accumulated(chunks), chunks)
+    if by is None:
+        found = columns.results(columns.accumulated(lambda: _chunks(columns, read)), lambda: _chunks(columns, read))
         return next(iter(found.values())) if len(found) == 1 else found
-    codes, values = columns.grouped(chunks).result()
-    out = table.table(codes)
+    table = _Keys(pa, list(by) if isinstance(by, list | tuple) else [by])
+    keys, values = columns.grouped(lambda: _chunks(columns, read, table)).result()
+    out = table.table(keys)
     for name, x in columns.named(values).items():
         out = out.append_column(name, pa.array(x if np.ndim(x) == 1 else [v.tolist() for v in x]))
-    return out.sort_by([(key, "ascending") for key in keys]) if sort else out
+    return out.sort_by([(key, "ascending") for key in table.names]) if sort else out
+
+
+def _chunks(columns: Columns, read: Read, table: _Keys | None = None) -> Iterator[dict[str, Any]]:
+    """A tensor for every streamed one in each batch, and keys."""
+    wanted = [c for column in columns.streamed.values() for c in (column if isinstance(column, list) else [column])]
+    wanted = list(dict.fromkeys([*wanted, *(table.names if table else ())]))
+    for batch in _batches(read(wanted)):
+        _check(columns, batch, wanted)
+        chunk = {tensor: _tensor(columns, tensor, batch) for tensor in columns.streamed}
+        yield {**chunk, "by": table.codes(batch)} if table else chunk
 
 
 def reading(source: Any, columns: Columns) -> Read:
@@ -83,6 +84,12 @@ def reading(source: Any, columns: Columns) -> Read:
     if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "read_next_batch"):
         return lambda names: pa.RecordBatchReader.from_stream(source)
     return lambda names: source
+
+
+def _batches(found: Iterable[Any]) -> Iterator[Any]:
+    """Record batches; those of a table, where tables are among them."""
+    for batch in found:
+        yield from batch.to_batches() if hasattr(batch, "to_batches") else [batch]
 
 
 def _known(columns: Columns, there: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -121,28 +128,21 @@ class _Keys:
         self.rows: list[Any] = []
         self.types: dict[str, Any] = {}
 
-    def codes(self, batch: Any) -> np.ndarray:
+    def codes(self, batch: Any) -> Any:
         columns = [batch.column(name) for name in self.names]
         for name, column in zip(self.names, columns, strict=True):
             self.types[name] = column.type
-        if len(columns) == 1 and self.pa.types.is_integer(columns[0].type) and not columns[0].null_count:
-            return np.asarray(columns[0])
-        codes, lists = np.zeros(len(batch), np.int64), []
+        if len(columns) == 1 and self.pa.types.is_integer(columns[0].type):  # in every batch, so no numbers beside them
+            return columns[0].to_pylist() if columns[0].null_count else np.asarray(columns[0])
+        codes, parts = np.zeros(len(batch), np.int64), []
         for column in columns:
             found = column if self.pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
-            values = found.dictionary.to_pylist()
-            indices = found.indices.fill_null(len(values)).to_numpy(zero_copy_only=False).astype(np.int64)
-            lists.append([*values, None])
-            codes = codes * len(lists[-1]) + indices
-        distinct, inverse = np.unique(codes, return_inverse=True)
-        numbers = np.empty(len(distinct), np.int64)
-        for k, code in enumerate(distinct.tolist()):
-            row = []
-            for values in reversed(lists):
-                code, at = divmod(code, len(values))
-                row.append(_one(values[at]))
-            numbers[k] = self._number(tuple(reversed(row)))
-        return numbers[inverse]
+            values = [*found.dictionary.to_pylist(), None]
+            indices = found.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
+            parts.append((values, indices))
+            _, first, codes = np.unique(codes * len(values) + indices, return_index=True, return_inverse=True)
+        rows = zip(*([values[k] for k in indices[first].tolist()] for values, indices in parts), strict=True)
+        return np.array([self._number(canonical(row)) for row in rows], np.int64)[codes]
 
     def _number(self, row: Any) -> int:
         number = self.of.setdefault(row, len(self.rows))
@@ -159,12 +159,5 @@ class _Keys:
         kinds = {n: t.value_type if self.pa.types.is_dictionary(t) else t for n, t in self.types.items()}
         return self.pa.table({n: self.pa.array([r[k] for r in rows], kinds.get(n)) for k, n in enumerate(self.names)})
 
-
-def _one(key: Any) -> Any:
-    """NaN is one key, and so are 0.0 and -0.0."""
-    return _NAN if key != key else key + 0.0 if isinstance(key, float) else key
-
-
-_NAN = float("nan")
 
 __all__ = ["arrow", "folded", "reading"]

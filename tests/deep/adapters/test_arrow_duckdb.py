@@ -100,3 +100,23 @@ def test_duckdb_relations(name: str, data: st.DataObject) -> None:
         assert f.duckdb(named, x='odd "name', by="k").num_rows == found.num_rows
         with pytest.raises(ra.RedalgError, match="columns are"):
             f.duckdb(relation, x="nothing")
+
+
+def test_keys_over_batches_with_and_without_nulls() -> None:
+    f = form_of_text("return s = sum[j](x[j])")
+    keys = [[0, 5], [None, 7], [2**53, 2**53 + 1], [], [5, None]]
+    held = [pa.record_batch({"k": pa.array(k, pa.int64()), "x": pa.array(np.arange(1.0, 1 + len(k)))}) for k in keys]
+    for source in (held, held[::-1]):
+        found = f.arrow(source, x="x", by="k")
+        want = {0: 1.0, 5: 3.0, None: 3.0, 7: 2.0, 2**53: 1.0, 2**53 + 1: 2.0}
+        assert dict(zip(found["k"].to_pylist(), found["s"].to_pylist(), strict=True)) == want
+    assert f.arrow([pa.Table.from_batches(held)], x="x", by="k").num_rows == 6
+
+
+def test_many_key_columns_keep_their_rows() -> None:
+    draw, rows = np.random.default_rng(0), 1 << 14  # rows**5 overflows 64 bits
+    keys = pa.table({name: draw.permutation(rows) for name in "abcde"})
+    found = form_of_text("return s = sum[j](x[j])").arrow(
+        keys.append_column("x", pa.array(np.ones(rows))), x="x", by=keys.column_names
+    )
+    assert found.select(keys.column_names).equals(keys)
