@@ -230,22 +230,10 @@ def plan(
     if not (schedule is None or isinstance(schedule, str) and schedule in {*tile.WORDS, *gemm.WORDS}):
         return _finished(ROWS, draft, dump)
     program = program_of(form, dtypes, TILE_PROGRAM, dump)
-    try:
-        found = _finished(ATTENTION, TileDraft(call, program, draft.sizes), dump)
-        return found if schedule is not None else _faster_chain(call, program, draft.sizes, found, dump)
-    except Outside as why:
-        objection, product = why, False
-    if schedule in level.WORDS:
-        with suppress(Outside):
-            found = _finished(TILES, LevelDraft(call, program, draft.sizes), dump)
-            return found if schedule is not None else _faster_chain(call, program, draft.sizes, found, dump)
-    if schedule in gemm.WORDS:
-        try:
-            return _finished(GEMM, GemmDraft(call, program, draft.sizes, dump=dump), dump)
-        except NoProduct:
-            pass  # what stands against the other class says more
-        except Outside as why:
-            objection, product = why, True
+    found = _on_tensor_cores(call, program, draft.sizes, dump)
+    if isinstance(found, Planned):
+        return found
+    objection, product = found
     if schedule is not None:
         fix = f"leave the schedule out, or name one of {', '.join(FAMILIES)}"
         raise RedalgError(f"schedule={schedule!r}", "form.compile", str(objection), fix)
@@ -254,6 +242,30 @@ def plan(
             _warn_slow(form, target)
         draft.remarks = (f"not on tensor cores: {objection}",)
     return _finished(ROWS, draft, dump)
+
+
+def _on_tensor_cores(
+    call: Call, program: Program, sizes: Mapping[str, int], dump: Dump
+) -> Planned | tuple[Outside, bool]:
+    """The first way that fits; else what stands against it, and whether the spec is a matrix product."""
+    schedule = call.schedule
+    try:
+        found = _finished(ATTENTION, TileDraft(call, program, sizes), dump)
+        return found if schedule is not None else _faster_chain(call, program, sizes, found, dump)
+    except Outside as why:
+        objection, product = why, False
+    if schedule in level.WORDS:
+        with suppress(Outside):
+            found = _finished(TILES, LevelDraft(call, program, sizes), dump)
+            return found if schedule is not None else _faster_chain(call, program, sizes, found, dump)
+    if schedule in gemm.WORDS:
+        try:
+            return _finished(GEMM, GemmDraft(call, program, sizes, dump=dump), dump)
+        except NoProduct:
+            pass  # what stands against the other class says more
+        except Outside as why:
+            objection, product = why, True
+    return objection, product
 
 
 def by_tiles(
