@@ -98,10 +98,10 @@ def derive(spec: Spec, *args: Any, **options: Any) -> Form:
     return derive_incremental(spec, *args, **options)
 
 
-def vjp(spec: Spec, wrt: Any, given: Any, assume: Any) -> Vjp:
+def vjp(spec: Spec, wrt: Any, given: Any, assume: Any, sizes: Any) -> Vjp:
     from redalg.gradients.calls import Vjp
 
-    return Vjp(spec, wrt, given, assume)
+    return Vjp(spec, wrt, given, assume, sizes)
 
 
 def jvp(spec: Spec, wrt: Any, assume: Any) -> Jvp:

@@ -37,7 +37,7 @@ class Slabs:
 
     def __init__(self, parts: Head, held: str | None, workspace: int | None) -> None:
         self.parts, self.held, self.workspace = parts, held, workspace
-        self.vjp = Vjp(parts.values)
+        self.vjp = Vjp(parts.values, given="all")  # sums along rows again would rule out slabs of columns
         self.forward = placed(self.vjp.forward, (parts.row,))
         self._runs: dict[tuple[Spec, str], Any] = {}
         specs = (self.forward.spec, *self.vjp.specs.values())

@@ -42,7 +42,7 @@ class TorchOp:
     operators of the derivative's specs. `vmap` derives the spec with one more axis.
 
     Under `torch.autocast`, what PyTorch does on GPUs to operators of the kind, and the kind is read off the spec: with
-    a matrix product (`redalg.adapters.precision.contracts`) it takes its floats in the autocast type, and results
+    a matrix product (`redalg.graph.contractions.contracts`) it takes its floats in the autocast type, and results
     whose last stage is another one (the loss of a linear head) come in float32; other reductions (norms, softmax,
     losses) take float32; specs without a reduction run in the types they meet. float64 stays float64.
 

@@ -16,6 +16,7 @@ from redalg.engine.normalise import axes_of
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.certificate import FORWARD, REVERSE, Stated, certified
+from redalg.gradients.choice import Weighed, left_out
 from redalg.gradients.invariance import detached, restored
 from redalg.gradients.readings import along, readings
 from redalg.gradients.refusals import ASSUMPTIONS
@@ -70,6 +71,11 @@ class Vjp(_Derivative):
     selects, rows filled by ``empty=`` pass on 0. A stage value that a result provably does not depend on (a maximum
     that only shifts exponents, the mean in a variance) passes on nothing.
 
+    ``given`` says what the forward pass saves: "all", names, or () for nothing, which computes stage values again.
+    None leaves out what makes both passes move fewer bytes (`redalg.traffic` of the gradients, and what is written for
+    them) for no more matrix products, axes being as long as ``sizes`` says, or else 4096: nothing but large values
+    can be worth that, such as sums over a short axis.
+
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
     `Form.compile`, and gives {tensor: gradient}; outputs without a cotangent count as 0.
 
@@ -84,31 +90,80 @@ class Vjp(_Derivative):
     {'x': array([0.5, 0.5])}
     """
 
-    def __init__(self, spec: Spec, wrt: Names = None, given: Names = "all", assume: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        wrt: Names = None,
+        given: Names = None,
+        assume: Iterable[str] = (),
+        sizes: Mapping[str, int] | None = None,
+    ) -> None:
         self.where, self.spec = "spec.vjp", spec
-        self.assumed = assume = _assumed(assume, self.where)
+        self.assumed = _assumed(assume, self.where)
         self._stages, self._readings = Stages(spec), readings(spec)
         self.wrt = _wanted(spec, wrt, self.where)
         outputs = [n for n, node in spec.outputs.items() if not _is_discrete(node)]
         self.cotangents = {n: self._stages.fresh(f"grad_{n}") for n in outputs}
-        nodes, alone = self._gradients("all", assume), self._gradients("stages", assume)
-        nodes = self._lightest(nodes, alone)
+        nodes = self._all_but(frozenset())
         kept = self._named(given)
         if kept is not None:
-            nodes = self._gradients(kept, assume)
+            nodes = self._gradients(kept.__contains__)
+        elif given is None:
+            nodes = self._of_least_traffic(nodes, Weighed(spec, sizes or {}, self.where))
         self._saved = self._read(nodes.values())
         self.forward = self._with_saved()
-        self.specs: Mapping[str, Spec] = MappingProxyType(self._shared(nodes))
+        self.specs: Mapping[str, Spec] = MappingProxyType(self._shared(nodes, self._saved))
 
     # --- specs ---
 
-    def _gradients(self, kept: Collection[str] | str, assume: Collection[str]) -> dict[str, Node]:
-        """Tensor -> its gradient; saved values are read where their names are kept ("all": everywhere; "stages":
-        stage values everywhere, outputs nowhere)."""
-        spec = self.spec
+    def _all_but(self, names: Set[str]) -> dict[str, Node]:
+        """Tensor -> its gradient, with every value saved but those named; outputs are read where that is lighter."""
+
+        def saves(name: str) -> bool:
+            return name not in names
+
+        return self._lightest(self._gradients(saves), self._gradients(saves, reads_outputs=False))
+
+    def _of_least_traffic(self, nodes: dict[str, Node], weighed: Weighed) -> dict[str, Node]:
+        """Of the ways to leave out saved values that take about as much as tensors do, the one of least traffic. What
+        spares less than a sixty-fourth is saved, which computes less; so is what takes a matrix product to compute.
+
+        Without a value no tensor is read less often: where reading each once is no gain, nothing is derived.
+        """
+        saved = self._read(nodes.values())
+        best, least, before = nodes, None, self._floor(nodes, weighed)
+        for names in left_out([s for s in saved if weighed.bytes(s) * 64 > before]):
+            other = self._all_but(names)
+            light = 64 * self._floor(other, weighed) < 63 * before
+            if not light or weighed.products(other) > weighed.products(nodes):
+                continue
+            least = self._traffic(nodes, weighed) if least is None else least
+            own = self._traffic(other, weighed)
+            if own is not None and (least is None or 64 * own < 63 * least):
+                best, least = other, own
+        return best
+
+    def _floor(self, nodes: Mapping[str, Node], weighed: Weighed) -> int:
+        groups = [[nodes[n] for n in names] for names in self._alike(nodes)]
+        return weighed.least(groups, self._read(nodes.values()))
+
+    def _traffic(self, nodes: Mapping[str, Node], weighed: Weighed) -> int | None:
+        """Bytes that the gradients move, and what the forward pass writes for them; None where one does not derive."""
+        saved = self._read(nodes.values())
+        try:
+            moved = sum(weighed.moved(s, self.forms[s]) for s in dict.fromkeys(self._shared(nodes, saved).values()))
+        except InternalError:
+            raise
+        except RedalgError:
+            return None
+        return moved + sum(weighed.bytes(s) for s in saved if s.name not in self.spec.outputs)
+
+    def _gradients(self, saves: Callable[[str], bool], reads_outputs: bool = True) -> dict[str, Node]:
+        """Tensor -> its gradient; values are read where they are saved, outputs if at all."""
+        spec, assume = self.spec, self.assumed
         written, held = detached(list(spec.outputs.values()), self.where, assume)
         saved = self._stages.outputs().items()
-        outputs = {written[n]: s for n, s in saved if kept == "all" or s.name in kept}
+        outputs = {written[n]: s for n, s in saved if reads_outputs and saves(s.name)}
 
         def read(node: Node) -> Node:
             return outputs[node].leaf if node in outputs else node
@@ -128,14 +183,14 @@ class Vjp(_Derivative):
         for name, own in self.wrt.items():
             parts = [along(found[leaf].node, d, own, spec) for leaf, d in leaves.items() if (d.array or d.name) == name]
             whole = reused(factored(g.add(*parts), beside), outputs)
-            nodes[name] = self._reading(restored(whole, held), beside, kept)
+            nodes[name] = self._reading(restored(whole, held), beside, saves)
         return nodes
 
-    def _reading(self, root: Node, beside: Set[Node], kept: Collection[str] | str) -> Node:
+    def _reading(self, root: Node, beside: Set[Node], saves: Callable[[str], bool]) -> Node:
         """The node with saved stage values in the place of what they are; lengths of axes that no tensor has, too."""
         root = self._stages.averaged(root, beside)
         found = self._stages.within(root, beside)
-        read = g.substitute(root, {n: s.leaf for n, s in found.items() if kept in ("all", "stages") or s.name in kept})
+        read = g.substitute(root, {n: s.leaf for n, s in found.items() if saves(s.name)})
         if any(n.attr not in _axes(read) for n in g.walk(read) if n.op == "index"):
             read = root  # whose tensors say how long the axis is
         lengths = {n for n in g.walk(read) if n.op == "size" and n.attr not in _axes(read)}
@@ -171,14 +226,14 @@ class Vjp(_Derivative):
         return list(groups.values())
 
     def _named(self, given: Names) -> Collection[str] | None:
-        """The names of what is saved; None for everything."""
+        """The names of what is saved; None for everything, or for what a default finds."""
         if given is None or given == "all":
             return None
         names = given.replace(",", " ").split() if isinstance(given, str) else list(given)
         known = sorted({s.name for s in self._stages.saved.values()})
         for name in names:
             if name not in known:
-                fix = 'given="all", given=(), or some of these'
+                fix = 'given="all", given=(), or some of these; nothing for what moves least'
                 raise RedalgError(f"given={name!r}", self.where, f"what can be saved is {', '.join(known)}", fix)
         return names
 
@@ -195,7 +250,7 @@ class Vjp(_Derivative):
         dtypes = {**spec.dtypes, **dict.fromkeys(more, "float32")}
         return Spec.from_nodes(outputs, tensors=spec.tensors, order=order, empty=spec.empty, dtypes=dtypes)
 
-    def _shared(self, nodes: Mapping[str, Node]) -> dict[str, Spec]:
+    def _shared(self, nodes: Mapping[str, Node], saved: Sequence[Saved]) -> dict[str, Spec]:
         """Gradients that stream over the same axes in one spec."""
         found: dict[str, Spec] = {}
         for names in self._alike(nodes):
@@ -205,7 +260,7 @@ class Vjp(_Derivative):
             outputs = {f"grad_{n}": node for n, node in group.items()}
             tensors = _in_order(self.spec, outputs.values())
             formats = {f"grad_{n}": self._format(n, node) for n, node in group.items()}
-            wider = any(s.leaf.attr in tensors for s in self._saved if s.name not in self.spec.outputs)
+            wider = any(s.leaf.attr in tensors for s in saved if s.name not in self.spec.outputs)
             dtypes = {n: word for n, word in formats.items() if word and wider}
             made = Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, dtypes=dtypes)
             found |= dict.fromkeys(group, made)

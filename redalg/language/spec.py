@@ -143,12 +143,13 @@ class Spec(Shown):
             object.__setattr__(self, "_expressions", found)
         return found
 
-    def vjp(self, wrt: Any = None, given: Any = "all", assume: Any = ()) -> Vjp:
+    def vjp(self, wrt: Any = None, given: Any = None, assume: Any = (), sizes: Any = None) -> Vjp:
         """The reverse-mode derivative, by specs: ``g.specs``, ``g.forward``, ``g(x=…, cotangents={…})``.
 
         * `wrt`: names of tensors and scalars; default: all that hold real numbers.
         * `given`: which values of the forward pass are read instead of computed again: "all", (), or names out of
-          ``str(spec)`` (and of outputs).
+          ``str(spec)`` (and of outputs); default: what moves the fewest bytes (`redalg.traffic`).
+        * `sizes`: axis -> length, for that default; 4096 for others.
         * `assume`: of ``straight_through`` (what is cast is differentiated as if it were not).
 
         Raises: RedalgError for what has no derivative, and for names that are no tensors of real numbers.
@@ -159,7 +160,7 @@ class Spec(Shown):
         >>> print(softmax.vjp().specs["x"])
         sum1 = sum[j](grad_y[i,j] * y[i,j]); grad_x = (grad_y[i,j] - sum1) * y[i,j]; return grad_x
         """
-        return _hooks.vjp(self, wrt, given, assume)
+        return _hooks.vjp(self, wrt, given, assume, sizes)
 
     def jvp(self, wrt: Any = None, assume: Any = ()) -> Jvp:
         """The forward-mode derivative, Σ ∂y/∂x·ẋ, by one spec: ``g.spec``, ``g(x=…, tangents={"x": …})`` (see `vjp`).
