@@ -18,7 +18,7 @@ candidates are the line ``for columns in …`` of `_candidates`; of a product of
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ from redalg.kernels.ir.schedule import FAMILIES, MMA, TENSOR, current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
+from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.programs import (
     CPU,
     CPU_PROGRAM,
@@ -227,7 +228,11 @@ def plan(
     call = Call(form, dtypes, views, target, deterministic, schedule, launches)
     dump = named(dump_after, NAMES)
     draft = _rows_of(call, dump)
-    if not (schedule is None or isinstance(schedule, str) and schedule in {*tile.WORDS, *gemm.WORDS}):
+    words = {*tile.WORDS, *gemm.WORDS}
+    if form.accuracy == COMPENSATED:
+        _refuse_tiles(schedule, words)
+        return _finished(ROWS, draft, dump)
+    if not (schedule is None or isinstance(schedule, str) and schedule in words):
         return _finished(ROWS, draft, dump)
     program = program_of(form, dtypes, TILE_PROGRAM, dump)
     found = _on_tensor_cores(call, program, draft.sizes, dump)
@@ -242,6 +247,12 @@ def plan(
             _warn_slow(form, target)
         draft.remarks = (f"not on tensor cores: {objection}",)
     return _finished(ROWS, draft, dump)
+
+
+def _refuse_tiles(schedule: Override, words: Container[object]) -> None:
+    if isinstance(schedule, str) and schedule in words:
+        what, why = f"schedule={schedule!r} with accuracy='compensated'", "tensor cores add in an order of their own"
+        raise RedalgError(what, "form.compile", why, "leave one of them out")
 
 
 def _on_tensor_cores(

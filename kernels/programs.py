@@ -23,6 +23,7 @@ from redalg.kernels.ir.program import Program
 from redalg.kernels.ir.schedule import Layout
 from redalg.kernels.lower import program as lowering
 from redalg.kernels.lower.draft import ProgramDraft
+from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.schedule.sampling import sampled
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ def rewriting(rewrite: Callable[[Program], Program]) -> Callable[[ProgramDraft],
 
 def _columns_of_rows(draft: CpuDraft) -> None:
     """Rows side by side become columns of a program lowered anew, where every fold can be walked so."""
-    found = cpu_program(draft.form, draft.kind, draft.across) if draft.across else draft.program
-    if supported(found):
+    paired = draft.form.accuracy == COMPENSATED  # sums of such programs are arrays, which are not held as pairs
+    found = cpu_program(draft.form, draft.kind, draft.across) if draft.across and not paired else draft.program
+    if not (draft.across and paired) and supported(found):
         draft.program = found
     else:
         draft.across, draft.turned = (), False
@@ -75,11 +77,13 @@ LOWER = (
     Pass("lower", "nodes as steps: lift a tile, combine states, update, results", lowering.lowered),
 )
 GATHER = Pass("gather", "sums of a single term read that term where it lies", rewriting(gathered))
+COMPENSATE = Pass("compensate", 'sums as pairs, where accuracy="compensated" asks for that', lowering.compensate)
 SAMPLE = Pass("sample", "anchors that only centre sums, from a part of a tile", rewriting(sampled))
 TILE_PROGRAM = (*LOWER, SAMPLE)
-ROW_PROGRAM = (*LOWER, GATHER, SAMPLE)
-CPU_COLUMN_PROGRAM = (*LOWER, Pass("stored", "operands in the dtypes they are kept in", lowering.stored))
-CPU_PROGRAM = (*LOWER, GATHER, *CPU_COLUMN_PROGRAM[-1:])
+ROW_PROGRAM = (*LOWER, GATHER, SAMPLE, COMPENSATE)
+STORED = Pass("stored", "operands in the dtypes they are kept in", lowering.stored)
+CPU_COLUMN_PROGRAM = (*LOWER, STORED)
+CPU_PROGRAM = (*LOWER, GATHER, STORED, COMPENSATE)
 
 CPU = (
     Pass("side by side", "rows that are walked together, where the stream is not contiguous", cpu.side_by_side),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -89,9 +89,10 @@ class Form(Shown):
 
     spec: Spec
     plan: Plan
+    accuracy: str = ""  # of its kernels: what `compile` was told
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"spec": self.spec, "plan": self.plan}
+        return {"spec": self.spec, "plan": self.plan, "accuracy": self.accuracy}
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
         self.__dict__.update(fields)
@@ -298,23 +299,33 @@ class Form(Shown):
         schedule: Any = None,
         deterministic: bool = False,
         *,
+        accuracy: str | None = None,
         dump_after: str | None = None,
     ) -> Any:
         """The form as one callable on whole arrays: ``run(x=…, out=None)``, with `run.target`, `.source`, `.explain()`.
 
         `target`: "numpy" (`redalg.run.Run`), "cpu" (generated Numba code, `redalg.kernels.cpu.run.CpuRun`) or
         "cuda" (a generated numba.cuda kernel, `redalg.kernels.cuda.run.CudaRun`); None takes the best that is there.
-        `schedule` overrides the target's choice, `deterministic` fixes the order of every sum. `dump_after`: the name
-        of a pass of `redalg.kernels.pipeline` (on a CPU, of `redalg.kernels.programs`), after which each kind of call
-        prints what there is of its kernel, once.
+        `schedule` overrides the target's choice, `deterministic` fixes the order of every sum.
 
-        Raises: RedalgError for an unknown target or pass, for "cuda" without a usable GPU, and for a schedule that
-        the target lacks.
+        ``accuracy="compensated"``: kernels hold every sum of inexact numbers as a pair (TwoSum, products by TwoProduct;
+        `redalg.kernels.ir.compensated`), with |error| <= u·|S| + n²·u²·Σ|terms| of a sum S of n terms, u half a unit of
+        the dtype that is computed in, where no anchor moves (its factors round as they do without). Costs arithmetic
+        and no memory; by rows alone, neither on tensor cores nor on NumPy.
+
+        `dump_after`: the name of a pass of `redalg.kernels.pipeline` (on a CPU, of `redalg.kernels.programs`), after
+        which each kind of call prints what there is of its kernel, once.
+
+        Raises: RedalgError for an unknown target, accuracy or pass, for "cuda" without a usable GPU, for a schedule
+        that the target lacks, and at the first call for sums that are arrays of a row's state with `accuracy`.
 
         >>> import redalg as ra
         >>> run = ra.derive_incremental(ra.catalog["softmax"]).compile("cpu")
         >>> run(x=[[1.0, 1.0], [0.0, 0.0]]).tolist()
         [[0.5, 0.5], [0.5, 0.5]]
+        >>> exact = ra.derive_incremental(ra.parse("return y = sum[j](x[j])")).compile("cpu", accuracy="compensated")
+        >>> float(exact(x=[1e16, 1.0, -1e16]))
+        1.0
         >>> form = ra.derive_incremental(ra.parse("return y = sum[j](x[j])"))
         >>> form.compile("cpu", dump_after="schedule")(x=[1.0, 2.0]).tolist()  # doctest: +ELLIPSIS
         Layout(...)
@@ -325,9 +336,16 @@ class Form(Shown):
         if target not in (None, *TARGETS):
             known = f"targets are {', '.join(TARGETS)}"
             raise RedalgError(f"unknown target {target!r}", "form.compile", known, 'target="numpy"')
+        if accuracy not in (None, "compensated"):
+            why = "sums of kernels are plain, or compensated"
+            raise RedalgError(f"accuracy={accuracy!r}", "form.compile", why, 'accuracy="compensated", or leave it out')
         chosen = target or self._best_target()
+        if accuracy and chosen == "numpy":
+            what, why = f"accuracy={accuracy!r} on NumPy", "it adds the terms of a block pairwise"
+            raise RedalgError(what, "form.compile", why, 'target="cpu"')
         run = {"cuda": _hooks.cuda_run, "cpu": _hooks.cpu_run, "numpy": Run}[chosen]
-        return run(self, schedule, deterministic, dump_after)
+        form = self if accuracy is None else replace(self, accuracy=accuracy)
+        return run(form, schedule, deterministic, dump_after)
 
     def torch_op(self, name: str) -> TorchOp:
         """The form as a PyTorch operator ``"namespace::name"``: ``op(Q, K, V)`` gives a tensor, or a tuple of them.

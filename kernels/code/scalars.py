@@ -13,6 +13,7 @@ from itertools import count
 from redalg.errors import RedalgError
 from redalg.graph.masked import is_statistic
 from redalg.graph.node import COMPARISONS, Node, rename_axes, walk
+from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.kinds import Kinds, counted, widest
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.lower.signs import inverse, is_inverse, is_minus, is_negation, is_safe, negated
@@ -301,7 +302,9 @@ class Scalars:
         return COMPARE, f"not {self.text(node.args[0], ADD)}"
 
     def _call(self, node: Node) -> tuple[int, str]:
-        """A half of a packed key."""
+        """A half of a packed key, or of a pair."""
+        if node.attr in FUNCTIONS:
+            return ATOM, f"{node.attr}_{self.real}({', '.join(self.converted(a, 'f') for a in node.args)})"
         return ATOM, f"{node.attr}({self.text(node.args[0])})"
 
     def _cast(self, node: Node) -> tuple[int, str]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from redalg.graph.node import Node
+from redalg.graph.node import Node, state
 from redalg.graph.operators import Position, TopK
 from redalg.kernels.code.scalars import Scalars
-from redalg.kernels.code.text import better, joined
+from redalg.kernels.code.text import better, joined, literal
+from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import Fold, Loop
 from redalg.kernels.rows.access import tensor_leaves
 from redalg.kernels.rows.element import Elements
@@ -102,6 +104,50 @@ class CpuFolding(Folding):
     @property
     def _resident(self) -> bool:
         return self.kernel.schedule.resident
+
+    def _visit(self, loop: Loop, folds: Sequence[Fold], position: bool, axes: Iterable[str], scope: Scalars) -> None:
+        """Compensated sums run in LANES pairs side by side, which LLVM vectorises; what is left over goes on alone."""
+        lanes = {f: self._lanes_of(f) for f in folds if f.op == COMPENSATED}
+        if not lanes or any(isinstance(f.op, Position) for f in loop.folds):
+            return super()._visit(loop, folds, position, axes, scope)
+        out, elements, bodies = self.kernel.out, self.kernel.elements, [b for f in loop.folds for b in f.bodies]
+        stored, tiles, known = set(elements.stored), dict(elements.tiles_of), dict(scope.known)
+        out("full = count // LANES * LANES if count >= 4 * LANES else 0")
+        with out.block("if full > 0:"), self._side_by_side(lanes, scope):
+            out("k = strip + d", *(["at = first + k"] if position else []))
+            elements.places_along(axes if position else ())
+            self._elements([lanes.get(f, f) for f in folds], bodies, scope, not loop.part)
+        elements.stored, elements.tiles_of, scope.known = stored, tiles, known  # the rest computes its values itself
+        with elements.each(position, axes, "full, count"):
+            self._elements(folds, bodies, scope, not loop.part)
+        return None
+
+    @contextmanager
+    def _side_by_side(self, lanes: Mapping[Fold, Fold], scope: Scalars) -> Iterator[None]:
+        """A loop over strips, and in it one over lanes; then the sums of all lanes, in order."""
+        out, rooms = self.kernel.out, [name for lane in lanes.values() for name in lane.names]
+        out(*(f"{local(name)}s = cuda.local.array(LANES, {self.kernel.elements.real})" for name in rooms))
+        with out.block("for d in range(LANES):"):
+            out(*(f"{local(name)}s[d] = {literal(0.0, 'f', self.kernel.real)}" for name in rooms))
+        with out.block("for strip in range(0, full, LANES):"), out.block("for d in range(LANES):"):
+            out(*(f"{local(name)} = {local(name)}s[d]" for name in rooms))
+            yield
+            out(*(f"{local(name)}s[d] = {local(name)}" for name in rooms))
+        with out.block("for d in range(LANES):"):
+            for fold, lane in lanes.items():
+                self._joined_lane(fold, lane, scope)
+
+    def _lanes_of(self, fold: Fold) -> Fold:
+        names = tuple(f"{name}~lane" for name in fold.names)
+        self.kernel.kinds.names |= dict.fromkeys(names, "f")
+        return replace(fold, names=names)
+
+    def _joined_lane(self, fold: Fold, lane: Fold, scope: Scalars) -> None:
+        """Lane d, added to the sum."""
+        self.kernel.out(*(f"{local(name)} = {local(name)}s[d]" for name in lane.names))
+        inner = scope.child()
+        self._add(replace(fold, bodies=tuple(map(state, lane.names))), inner)
+        self.kernel.flush(inner)
 
     def loop(self, loop: Loop, scope: Scalars) -> None:
         elements = self.kernel.elements

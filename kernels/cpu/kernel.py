@@ -17,7 +17,7 @@ from redalg.kernels.cpu import splits
 from redalg.kernels.cpu.columns import CpuColumnRows
 from redalg.kernels.cpu.elements import CpuElements, CpuFolding
 from redalg.kernels.cpu.results import CpuResults
-from redalg.kernels.cpu.schedule import BLOCK, ROWS, STRIP, STRIPE, TILE, WHOLE, CpuModule, CpuSchedule, Stage
+from redalg.kernels.cpu.schedule import BLOCK, LANES, ROWS, STRIP, STRIPE, TILE, WHOLE, CpuModule, CpuSchedule, Stage
 from redalg.kernels.ir.program import Param, Program, result_key
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows.access import Access
@@ -183,6 +183,7 @@ class CpuKernel(Kernel):
             "TILE": self.cpu.whole if self.schedule.resident else ROWS if self.cpu.across else TILE,
             "BLOCK": BLOCK,
             "STRIP": STRIP,
+            "LANES": LANES,
             "STRIPE": STRIPE,
             "THREADS": 1,
             "MISSING": "i64(2**62)",

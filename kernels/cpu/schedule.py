@@ -16,6 +16,7 @@ from redalg.kernels.ir.program import STORAGE, Module, Program
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
 STRIP = 512  # elements of a row among which a position is searched for
+LANES = 32  # compensated sums that run side by side in a row
 WHOLE = 8192  # the longest row that is one tile whose buffers lie on the stack
 LONG = 1 << 18  # bytes of the longest row that is one tile: it stays in the second-level cache, and so do its buffers
 SPAN = 1 << 16  # elements of a split of a row whose elements are cheap

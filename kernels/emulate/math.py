@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -74,6 +75,24 @@ def _as(x: Any, real: Any) -> Any:
 
 def _typed(*args: Any, function: Callable[..., Any], real: Any) -> Any:
     return function(*(_as(a, real) for a in args))
+
+
+def _sum_error(a: Any, b: Any) -> Any:
+    with np.errstate(all="ignore"):
+        total = a + b
+        added = total - a
+        return (a - (total - added)) + (b - added)
+
+
+def _product_error(a: Any, b: Any) -> Any:
+    """In whole numbers, since NumPy has no fused multiplication."""
+    if np.ndim(a) or np.ndim(b):
+        return np.vectorize(_product_error, otypes=[np.result_type(a, b)])(a, b)
+    with np.errstate(all="ignore"):
+        product = a * b
+    if not np.isfinite(product):
+        return product - product
+    return type(product)(float(Fraction(float(a)) * Fraction(float(b)) - Fraction(float(product))))
 
 
 def _finite(x: Any) -> Any:
@@ -153,6 +172,10 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
             ("min_nan", np.minimum),
             ("is_finite", _finite),
             ("pow2", pow2),
+            ("exact_sum", np.add),
+            ("sum_error", _sum_error),
+            ("exact_product", np.multiply),
+            ("product_error", _product_error),
         ):
             yield f"{name}_{end}", partial(_typed, function=ufunc, real=real)
         for dtype in (*NARROW, "float32", "float64", *INTEGERS):

@@ -12,11 +12,12 @@ from typing import NamedTuple, NoReturn
 from redalg.errors import RedalgError
 from redalg.graph.formats import NAMES as FORMATS
 from redalg.graph.node import BOOLEAN, UNARY, Node, walk
+from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.contractions import of_state
 from redalg.kernels.ir.program import Program
 
 SPECIAL = frozenset({"oo", "-oo", "nan", "pi", "e"})
-HALVES = frozenset({"key_value", "key_place"})  # of a packed key (`redalg.kernels.lower.packed_keys`)
+CALLS = frozenset({"key_value", "key_place", *FUNCTIONS})  # halves of a packed key (`lower.packed_keys`), and pairs
 PLAIN = frozenset({"const", "true", "false", "state", "add", "mul", "pow", "maximum", "minimum", "where"})
 KNOWN = PLAIN | UNARY | BOOLEAN
 INNER = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "topk_values", "topk_indices"})
@@ -99,7 +100,7 @@ class Values:
         elif op in ("size", "index"):
             if attr not in self.sized:
                 self.fail(f"axes: the {op} of {attr}", "no operand has the axis")
-        elif not (op == "special" and attr in SPECIAL or op == "call" and attr in HALVES):
+        elif not (op == "special" and attr in SPECIAL or op == "call" and attr in CALLS):
             self.fail(f"names: the operation {op} {'' if attr is None else attr}", "no printer knows it")
 
     def contraction(self, n: Node) -> None:

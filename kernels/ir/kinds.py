@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from redalg.graph.node import BOOLEAN, POSITIONS, Node
 from redalg.graph.operators import Average, Custom
+from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import First, Join, KeyMax, KeyTop, Let, Loop, Program, Step
 
 ORDER = "bifk"  # "k": a packed key (`redalg.kernels.lower.packed_keys`), which takes part in no arithmetic
@@ -123,12 +124,16 @@ def _learn(kinds: Kinds, step: Step) -> None:
     elif isinstance(step, First):
         kinds.names[step.name] = "f"
     elif isinstance(step, Join):
-        if not isinstance(step.op, Custom) and step.names[0] not in kinds.names:
+        if step.op == COMPENSATED:
+            kinds.names |= dict.fromkeys(step.names, "f")
+        elif not isinstance(step.op, Custom) and step.names[0] not in kinds.names:
             average = isinstance(step.op, Average)
             kinds.names[step.names[0]] = "f" if average else kinds.reduced(step.kind, (*step.a, *step.b))
     elif isinstance(step, Loop):
         for fold in step.folds:
-            if isinstance(fold.op, KeyMax | KeyTop):
+            if fold.op == COMPENSATED:
+                kinds.names |= dict.fromkeys(fold.names, "f")
+            elif isinstance(fold.op, KeyMax | KeyTop):
                 kinds.names[fold.names[0]] = "k"
             if fold.names[0] not in kinds.names:
                 kinds.names[fold.names[0]] = kinds.reduced(fold.kind.removeprefix("arg"), fold.bodies)

@@ -15,6 +15,7 @@ from redalg.kernels.ir.axis_roles import Roles, aligned, roles
 from redalg.kernels.ir.contractions import apart, spelled
 from redalg.kernels.ir.kinds import Kinds
 from redalg.kernels.ir.program import STORAGE, Let, Operand, Pass, Program, Result
+from redalg.kernels.lower.compensated import compensated
 from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.lower.first_positions import from_zero
 from redalg.kernels.lower.masked import guard
@@ -26,6 +27,7 @@ from redalg.streaming.masked import with_masked
 if TYPE_CHECKING:
     from redalg.form import Form
 
+COMPENSATED = "compensated"  # of `Form.accuracy`
 PYTHON = {bool: "bool", int: "int64", float: "float64"}
 
 
@@ -95,6 +97,13 @@ def stored(draft: ProgramDraft) -> None:
     assert draft.program is not None
     operands = tuple(replace(o, dtype=draft.stored.get(o.name, o.dtype)) for o in draft.program.operands)
     draft.program = replace(draft.program, operands=operands)
+
+
+def compensate(draft: ProgramDraft) -> None:
+    """Sums as pairs. Raises: RedalgError for sums that are arrays of a row's state."""
+    assert draft.program is not None
+    if draft.form.accuracy == COMPENSATED:
+        draft.program = compensated(draft.program)
 
 
 def _operand(name: str, axes: tuple[str, ...], dtype: Any) -> Operand:

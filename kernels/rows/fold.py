@@ -21,6 +21,7 @@ from redalg.graph.operators import (
 )
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, follows, joined, literal
+from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Loop
 from redalg.kernels.ir.schedule import by_network
 from redalg.kernels.rows.element import DTYPE
@@ -67,13 +68,18 @@ class Folding:
         position, axes = elements.needs(bodies)
         position |= any(isinstance(f.op, Position | TopK | KeyMax | KeyTop) and f not in later for f in loop.folds)
         elements.part = loop.part
-        with self._walked(loop, position, axes):
-            self._elements(folds, bodies, scope, not loop.part)
+        self._visit(loop, folds, position, axes, scope)
         elements.part = False
         for fold, name in copies.items():
             kernel.out(f"{local(fold.names[0])} = {name}  # the largest value of this thread")
         for fold in later:
             Place(self, fold).print(scope)
+
+    def _visit(self, loop: Loop, folds: Sequence[Fold], position: bool, axes: Iterable[str], scope: Scalars) -> None:
+        """Every element of the tile, added to the folds."""
+        bodies = [b for fold in loop.folds for b in fold.bodies]
+        with self._walked(loop, position, axes):
+            self._elements(folds, bodies, scope, not loop.part)
 
     def _elements(self, folds: Sequence[Fold], bodies: list[Node], scope: Scalars, keep: bool) -> None:
         """An element, added to every fold; with `keep`, what later walks need of it is kept."""
@@ -148,6 +154,8 @@ class Folding:
 
     def identities(self, fold: Fold) -> list[str]:
         number, real = self._number(fold), self.kernel.real
+        if fold.op == COMPENSATED:
+            return [literal(0.0, "f", real)] * 2
         if isinstance(fold.op, Custom):
             kinds = [self.kernel.kinds.names[name] for name in fold.names]
             parts = {part.name: part for p in self.kernel.program.passes for part in p.parts}

@@ -81,7 +81,23 @@ BODIES: dict[str, Callable[..., Value]] = {
     "pow2": _pow2,
     **{name: partial(call, name) for name in ("sqrt", "floor", "ceil", "rint")},
 }
-BINARY: dict[str, Callable[[Value, Value], Value]] = {"max_nan": _extremum("max"), "min_nan": _extremum("min")}
+
+
+def _sum_error(a: Value, b: Value) -> Value:
+    """What rounding a + b leaves out (Knuth's TwoSum): exact, without a comparison."""
+    total = a + b
+    added = total - a
+    return (a - (total - added)) + (b - added)
+
+
+BINARY: dict[str, Callable[[Value, Value], Value]] = {
+    "max_nan": _extremum("max"),
+    "min_nan": _extremum("min"),
+    "exact_sum": lambda a, b: a + b,
+    "sum_error": _sum_error,
+    "exact_product": lambda a, b: a * b,
+    "product_error": lambda a, b: call("fma", a, b, -(a * b)),
+}
 SCALAR = [f"{name}_{end}" for name, row in TABLE.items() if row.cpu == "library" for end in FORMATS] + ["pow_f64"]
 
 

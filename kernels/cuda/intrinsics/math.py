@@ -157,6 +157,19 @@ def _instruction(b: Any, *args: Any, text: str, end: str) -> Any:
     return inline(b, f"{text} {registers};", constraints, CELL[end], args)
 
 
+def _sum_error(b: Any, x: Any, y: Any, end: str) -> Any:
+    """What rounding x + y leaves out (Knuth's TwoSum), as instructions that nothing contracts or reorders."""
+    plus, minus = (partial(_instruction, b, text=f"{word}.rn.{end}", end=end) for word in ("add", "sub"))
+    total = plus(x, y)
+    added = minus(total, x)
+    return plus(minus(x, minus(total, added)), minus(y, added))
+
+
+def _product_error(b: Any, x: Any, y: Any, end: str) -> Any:
+    product = _instruction(b, x, y, text=f"mul.rn.{end}", end=end)
+    return _instruction(b, x, y, b.fneg(product), text=f"fma.rn.{end}", end=end)
+
+
 def _rint(b: Any, x: Any, end: str) -> Any:
     return _instruction(b, x, text=f"cvt.rni.{end}.{end}", end=end)
 
@@ -218,6 +231,10 @@ def _makers() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield _real("is_finite", end, 1, partial(_is_finite, end=end), "b1")
         yield _real("rcp", end, 1, partial(_instruction, text=f"rcp.rn.{end}", end=end))
         yield _real("div", end, 2, partial(_instruction, text=f"div.rn.{end}", end=end))
+        yield _real("exact_sum", end, 2, partial(_instruction, text=f"add.rn.{end}", end=end))
+        yield _real("sum_error", end, 2, partial(_sum_error, end=end))
+        yield _real("exact_product", end, 2, partial(_instruction, text=f"mul.rn.{end}", end=end))
+        yield _real("product_error", end, 2, partial(_product_error, end=end))
     yield _real("exp_nonpositive", "f32", 1, _exp_nonpositive)
     yield _real("fast_exp", "f32", 1, _fast_exp)
     yield _real("fast_log", "f32", 1, _fast_log)
