@@ -18,10 +18,15 @@ RECORDS = ROOT / "benchmarks" / "records"  # measured data, and the tables that 
 
 
 def conditions() -> str:
-    """Date, device and versions under which figures are taken."""
+    """Time, commit, device and versions under which figures are taken."""
     device = f"{_processor()}, {os.cpu_count()} cores"
     known = versions("numpy", "sympy", "mpmath")
-    return f"{datetime.date.today()}, {device}, Python {platform.python_version()}, {known}."
+    return f"{measured()}, {device}, Python {platform.python_version()}, {known}."
+
+
+def measured() -> str:
+    """When, and at which commit: 2026-01-02 03:04 UTC, commit 1a2b3c4d5e6f."""
+    return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, commit {commit()}"
 
 
 def stamp() -> dict[str, str]:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import collections
 import statistics
-import subprocess
 import sys
 import time
 
 import redalg as ra
-from benchmarks.harness.processes import RECORDS
+from benchmarks.harness.processes import RECORDS, measured
 from tests.support.mutations import contradicted, judged, mutants
 
 OUT = RECORDS / "mutation.md"
@@ -57,12 +56,10 @@ def report(
     total: collections.Counter[str] = collections.Counter()
     for found in outcomes.values():
         total.update(found)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     lines = [
         "# Corrupted certificates",
         "",
-        f"`python -m benchmarks.proofs.mutation`, commit {commit}, "
-        f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}: "
+        f"`python -m benchmarks.proofs.mutation`, {measured()}: "
         f"{sum(total.values())} mutants of {len(times)} certificates, each with the obligations of what it has become. "
         f"{total['proof']} are refused by a proof that fails, {total['structure']} by their structure, "
         f"{total['reader']} by the reader, {total['accepted']} are accepted; of these {len(false)} fold to other "

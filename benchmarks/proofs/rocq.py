@@ -12,11 +12,10 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
 from pathlib import Path
 
 import redalg as ra
-from benchmarks.harness.processes import ROOT
+from benchmarks.harness.processes import ROOT, measured
 from redalg.proofs import Instance, rocq
 from redalg.proofs.gallina.instance import header
 
@@ -81,7 +80,7 @@ def table(rows: Iterable[str]) -> str:
     head = [
         "# The catalog in Rocq",
         "",
-        f"`make rocq-catalog`, {date.today()}; {version}.",
+        f"`python -m benchmarks.proofs.rocq`, {measured()}; {version}.",
         "",
         "Every obligation of a certificate is printed as a lemma; *form* says whether the file also proves that the",
         "form, folded over a stream of any length in every bracketing, is the spec's definition. What is not printed",

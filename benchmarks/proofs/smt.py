@@ -9,7 +9,6 @@ Writes `smt.md`.
 from __future__ import annotations
 
 import collections
-import datetime
 import multiprocessing
 import re
 import statistics
@@ -23,7 +22,7 @@ from typing import Any
 import z3
 
 import redalg as ra
-from benchmarks.harness.processes import RECORDS
+from benchmarks.harness.processes import RECORDS, measured
 from redalg.proofs.checker.check import Finding
 from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.smt.smt import RLIMIT, judged
@@ -91,7 +90,7 @@ def report(found: dict[str, tuple[Finding, ...]], seconds: list[float], rlimit: 
     lines = [
         "# Certificates judged by Z3",
         "",
-        f"`python -m benchmarks.proofs.smt`, {datetime.date.today()}, Z3 {z3.get_full_version()}, "
+        f"`python -m benchmarks.proofs.smt`, {measured()}, Z3 {z3.get_full_version()}, "
         f"Python {sys.version.split()[0]}, at most {rlimit} units of work and {SECONDS} seconds per obligation.",
         "",
         f"{_proved(every)} of {len(every)} obligations of {len(found)} certificates proved, "
