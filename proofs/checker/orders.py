@@ -358,9 +358,9 @@ class Orders(Lists):
         return next(iter(inside)) if len(inside) == 1 and 2 in degrees and degrees <= {1, 2} else None
 
     def _value_at(self, v: Poly, g: int, t: Value) -> Value:
-        """The polynomial, which has g in each of its terms, where g has the value t."""
-        rest = ((tuple(x for x in m if x[0] != g), c, dict(m)[g]) for m, c in v.items())
-        return self.plus(*(self.by({m: c}, self.power_of(t, e)) for m, c, e in rest))
+        """The polynomial where g has the value t."""
+        rest = ((tuple(x for x in m if x[0] != g), c, dict(m).get(g, 0)) for m, c in v.items())
+        return self.plus(*(self.by({m: c}, self.power_of(t, e) if e else po.const(1)) for m, c, e in rest))
 
     def _through(self, kind: str, axes: tuple[str, ...], m: Mono, sign: Number, extra: object) -> Value | None:
         """Increasing maps change places with the reduction; positions need them strictly increasing.
