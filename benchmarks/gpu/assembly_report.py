@@ -12,14 +12,14 @@ FAMILIES = ("chosen", "thread", "warp", "block", "cluster", "split", "column", "
 def report(lines: Iterable[Record]) -> str:
     """The text of the table. `lines`: those of `benchmarks.gpu.assembly.judged`."""
     from benchmarks.gpu.assembly import H200, OTHER, ROWS, Cell
-    from benchmarks.harness.processes import measured, versions
+    from benchmarks.harness.processes import moment, versions
 
     records = [{**r, **vars(Cell.named(r["cell"]))} for r in lines]
-    compilers = versions("numba-cuda", "nvidia-nvvm", "nvidia-cuda-nvcc")
+    compilers = f"{versions('numba-cuda', 'nvidia-nvvm', 'nvidia-cuda-nvcc')}, {moment()}"
     head = [
         "# Assembly of the catalog's kernels",
         "",
-        f"Registers, shared memory, stack and spills as ptxas reports them for sm_90a, {compilers}, {measured()}. `python -m "
+        f"Registers, shared memory, stack and spills as ptxas reports them for sm_90a, {compilers}. `python -m "
         f"benchmarks.gpu.assembly` writes this; no GPU is needed. Schedules are the best of their family by the model, "
         f"or those the library chooses, for an {H200.name} at {ROWS} rows and {OTHER} for every other axis. `limit`: "
         "the registers a thread may have if the block is to be launched.",

@@ -113,7 +113,7 @@ def judged(cell: Cell) -> Record:
 
 def report(lines: Iterable[Record]) -> str:
     """The text of the tables: one line for all specs of a head, a type and a capability, then those that spill."""
-    from benchmarks.harness.processes import measured, versions
+    from benchmarks.harness.processes import moment, versions
 
     groups: dict[tuple[str, ...], list[tuple[str, Record]]] = {}
     for r in lines:
@@ -122,7 +122,7 @@ def report(lines: Iterable[Record]) -> str:
     text = [
         "# Assembly of kernels for mma.sync",
         "",
-        f"What ptxas reports, {versions('numba-cuda', 'nvidia-nvvm', 'nvidia-cuda-nvcc')}, {measured()}. "
+        f"What ptxas reports, {versions('numba-cuda', 'nvidia-nvvm', 'nvidia-cuda-nvcc')}, {moment()}. "
         f"`python -m benchmarks.gpu.mma_assembly` writes this; no GPU is needed. {LENGTH} rows and elements of "
         "the stream.",
         "",

@@ -140,7 +140,7 @@ def judged(cell: Cell) -> Record:
 
 def report(lines: Iterable[Record]) -> str:
     """The text of the table."""
-    from benchmarks.harness.processes import measured, versions
+    from benchmarks.harness.processes import moment, versions
 
     records = [(Cell.named(r["cell"]), r) for r in lines]
     heads = list(HEADS)
@@ -152,7 +152,7 @@ def report(lines: Iterable[Record]) -> str:
         "# Assembly of tensor-core kernels",
         "",
         f"Registers of a thread at launch, bytes of spills and stack as ptxas reports them for sm_90a, {compilers}, "
-        f"{measured()}. `python -m benchmarks.gpu.tensor_assembly` (`make bench-tensor-assembly`) writes this; no "
+        f"{moment()}. `python -m benchmarks.gpu.tensor_assembly` (`make bench-tensor-assembly`) writes this; no "
         f"GPU is needed. Head: lengths of the contracted axis and of the columns; {LENGTH} rows and elements of the "
         "stream. Shared: bytes of a block, by plan. Where there are three warpgroups, those that compute "
         "raise their registers to 240 after the launch.",

@@ -21,10 +21,10 @@ def conditions() -> str:
     """Time, commit, device and versions under which figures are taken."""
     device = f"{_processor()}, {os.cpu_count()} cores"
     known = versions("numpy", "sympy", "mpmath")
-    return f"{measured()}, {device}, Python {platform.python_version()}, {known}."
+    return f"{moment()}, {device}, Python {platform.python_version()}, {known}."
 
 
-def measured() -> str:
+def moment() -> str:
     """When, and at which commit: 2026-01-02 03:04 UTC, commit 1a2b3c4d5e6f."""
     return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC, commit {commit()}"
 

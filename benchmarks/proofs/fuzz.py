@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import redalg as ra
-from benchmarks.harness.processes import RECORDS, measured
+from benchmarks.harness.processes import RECORDS, moment
 from benchmarks.harness.refusals import REFUSED
 from redalg.proofs.certificate import Certificate
 from redalg.proofs.checker.check import check
@@ -123,7 +123,7 @@ def report(count: int, seed: int, base: list[Original], states: list[State], row
     lines = [
         "# Damaged certificates",
         "",
-        f"`python -m benchmarks.proofs.fuzz {count} --seed {seed}` on {measured()}, Python "
+        f"`python -m benchmarks.proofs.fuzz {count} --seed {seed}` on {moment()}, Python "
         f"{platform.python_version()}, redalg {ra.__version__}: {sum(counts.values())} inputs made of {len(base)} "
         f"certificates ({sum(o.refusal for o in base)} of refusals). Crashed: "
         f"{sum(v for k, v in counts.items() if k.endswith('|crashed'))}; false theorems proved: "

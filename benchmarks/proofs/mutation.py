@@ -17,7 +17,7 @@ import sys
 import time
 
 import redalg as ra
-from benchmarks.harness.processes import RECORDS, measured
+from benchmarks.harness.processes import RECORDS, moment
 from tests.support.mutations import contradicted, judged, mutants
 
 OUT = RECORDS / "mutation.md"
@@ -59,7 +59,7 @@ def report(
     lines = [
         "# Corrupted certificates",
         "",
-        f"`python -m benchmarks.proofs.mutation`, {measured()}: "
+        f"`python -m benchmarks.proofs.mutation`, {moment()}: "
         f"{sum(total.values())} mutants of {len(times)} certificates, each with the obligations of what it has become. "
         f"{total['proof']} are refused by a proof that fails, {total['structure']} by their structure, "
         f"{total['reader']} by the reader, {total['accepted']} are accepted; of these {len(false)} fold to other "

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import redalg as ra
-from benchmarks.harness.processes import ROOT, measured
+from benchmarks.harness.processes import ROOT, moment
 from redalg.proofs import Instance, rocq
 from redalg.proofs.gallina.instance import header
 
@@ -80,7 +80,7 @@ def table(rows: Iterable[str]) -> str:
     head = [
         "# The catalog in Rocq",
         "",
-        f"`python -m benchmarks.proofs.rocq`, {measured()}; {version}.",
+        f"`python -m benchmarks.proofs.rocq`, {moment()}; {version}.",
         "",
         "Every obligation of a certificate is printed as a lemma; *form* says whether the file also proves that the",
         "form, folded over a stream of any length in every bracketing, is the spec's definition. What is not printed",

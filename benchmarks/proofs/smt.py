@@ -22,7 +22,7 @@ from typing import Any
 import z3
 
 import redalg as ra
-from benchmarks.harness.processes import RECORDS, measured
+from benchmarks.harness.processes import RECORDS, moment
 from redalg.proofs.checker.check import Finding
 from redalg.proofs.document.document import Document, Obligation
 from redalg.proofs.smt.smt import RLIMIT, judged
@@ -90,7 +90,7 @@ def report(found: dict[str, tuple[Finding, ...]], seconds: list[float], rlimit: 
     lines = [
         "# Certificates judged by Z3",
         "",
-        f"`python -m benchmarks.proofs.smt`, {measured()}, Z3 {z3.get_full_version()}, "
+        f"`python -m benchmarks.proofs.smt`, {moment()}, Z3 {z3.get_full_version()}, "
         f"Python {sys.version.split()[0]}, at most {rlimit} units of work and {SECONDS} seconds per obligation.",
         "",
         f"{_proved(every)} of {len(every)} obligations of {len(found)} certificates proved, "
