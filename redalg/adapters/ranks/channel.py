@@ -56,6 +56,10 @@ class Channel:
         """The bytes of all ranks, one after the other, in a tensor on the device where `mine` lies."""
         torch.distributed.all_gather_into_tensor(everyone, mine, group=self.group)
 
+    def reduce_into(self, mine: Any, op: str) -> None:
+        """A tensor on the device reduced by "MAX" or "SUM" where it lies."""
+        torch.distributed.all_reduce(mine, getattr(torch.distributed.ReduceOp, op), group=self.group)
+
     def reduced(self, buffers: Sequence[tuple[np.ndarray, str]]) -> list[np.ndarray]:
         """Each buffer reduced by "MAX" or "SUM": all at once, so that their latencies overlap."""
         sent = [self._sent(buffer) for buffer, _ in buffers]

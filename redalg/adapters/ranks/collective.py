@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from redalg.adapters.operands import own_tensors
 from redalg.adapters.ranks.channel import WHERE, Channel, Part, agreed, array_digest, digest, guarded
 from redalg.adapters.ranks.device import DeviceCollective, check
-from redalg.adapters.ranks.links import GLOO, NCCL, Links
+from redalg.adapters.ranks.links import GLOO, NCCL, Choice, Links
 from redalg.adapters.ranks.states import Reduction, Shape, gather, hindrance, merged
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -27,25 +27,6 @@ from redalg.streaming.span import Span
 from redalg.streaming.state import State
 
 WAYS = ("reduce", "gather")
-
-
-@dataclass(frozen=True)
-class Choice:
-    """How the states of one pass were merged: `way`, why, the bytes of each way and what the model predicts."""
-
-    way: str
-    why: str
-    ranks: int
-    state_bytes: int
-    reduce_bytes: tuple[int, int] | None
-    seconds: Mapping[str, float]
-
-    def __str__(self) -> str:
-        times = ", ".join(f"{way} {s * 1e6:.0f} µs" for way, s in self.seconds.items())
-        sent = f"{self.state_bytes} bytes of state from each of {self.ranks} ranks"
-        if self.reduce_bytes is not None:
-            sent += f", or {' + '.join(map(str, filter(None, self.reduce_bytes)))} bytes all-reduced"
-        return f"{self.way}: {self.why}; {sent}; predicted: {times}"
 
 
 class Collective:
@@ -101,19 +82,16 @@ class Collective:
         return found
 
     def _on_device(self, arrays: Mapping[str, Any], start: int | None) -> Any:
-        """By compiled kernels, on tensors of a GPU: states are gathered and merged there."""
-        if self.way == "reduce":
-            why = "states on a GPU are gathered"
-            raise RedalgError('way="reduce"', "form.collective", why, "leave it out, or pass tensors on the CPU")
+        """By compiled kernels, on tensors of a GPU: states are joined there."""
         if self._device is None:
-            self._device = DeviceCollective(self.form, self.channel, "cuda")
+            self._device = DeviceCollective(self.form, self.channel, "cuda", self.way, self.links)
         check(self.form, arrays)
-        return self._device(start, **arrays)
+        found = self._device(start, **arrays)
+        self.choices = self._device.choices
+        return found
 
     def explain(self) -> str:
         """Which way each pass of the last call took, and why; before a call, what decides."""
-        if self._device is not None:
-            return f"{self.channel.ranks} ranks over {self.channel.backend}: states gathered and merged on the GPU"
         head = f"{len(self.form.plan.passes)} round(s) of {self.channel.ranks} ranks over {self.channel.backend}"
         if not self.choices:
             asked = f"always {self.way}" if self.way else f"the faster way by the model {self.links.name!r}"

@@ -6,6 +6,7 @@ cores of an AMD EPYC), `NCCL` to all-reduces of four H200 that are joined by NVL
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, log2
 
@@ -62,6 +63,25 @@ class Links:
         return "reduce" if faster else "gather"
 
 
+@dataclass(frozen=True)
+class Choice:
+    """How the states of one pass were merged: `way`, why, the bytes of each way and what the model predicts."""
+
+    way: str
+    why: str
+    ranks: int
+    state_bytes: int
+    reduce_bytes: tuple[int, int] | None
+    seconds: Mapping[str, float]
+
+    def __str__(self) -> str:
+        times = ", ".join(f"{way} {s * 1e6:.0f} µs" for way, s in self.seconds.items())
+        sent = f"{self.state_bytes} bytes of state from each of {self.ranks} ranks"
+        if self.reduce_bytes is not None:
+            sent += f", or {' + '.join(map(str, filter(None, self.reduce_bytes)))} bytes all-reduced"
+        return f"{self.way}: {self.why}; {sent}; predicted: {times}"
+
+
 def _steps(ranks: int) -> int:
     return ceil(log2(ranks)) if ranks > 1 else 0
 
@@ -70,4 +90,4 @@ MERGING = {"merge": 5.5e-5, "merge_bandwidth": 1e8, "transport": 1.5e-5}  # by N
 GLOO = Links("gloo, one machine", call=1e-4, step=6.5e-5, bandwidth=1e9, **MERGING)
 NCCL = Links("NCCL, NVLink", call=3e-5, step=2e-6, bandwidth=3.4e11, **MERGING)
 
-__all__ = ["GLOO", "NCCL", "Links"]
+__all__ = ["GLOO", "NCCL", "Choice", "Links"]

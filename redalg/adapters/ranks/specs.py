@@ -38,6 +38,7 @@ from redalg.streaming.program import is_finite
 from redalg.streaming.state import alias, stored
 
 Values = Mapping[str, Node]
+DOMAINS = {"bool", "positive", "nonnegative"}  # of the tensors of states
 
 
 def why_not(form: Form) -> str | None:
@@ -45,6 +46,9 @@ def why_not(form: Form) -> str | None:
     plan = form.plan
     if len(plan.passes) != 1 or len(plan.axis) != 1:
         return f"its plan has {len(plan.passes)} passes along {len(plan.axis)} axes"
+    taken = [d.name for d in form.spec.tensors if d.name.startswith(("part_", "ranks_"))]
+    if taken:
+        return f"the tensor {taken[0]} has the name of a part of its states"
     if form.spec.empty:
         return "it names values for rows without a valid element"
     p = plan.passes[0]
@@ -80,6 +84,11 @@ class RankSpecs:
         """The name of the axis of ranks."""
         taken = set(self.form.spec.axes) | {d.name for d in self.form.spec.tensors}
         return next(name for k in count() if (name := f"rank{k or ''}") not in taken)
+
+    @property
+    def lead(self) -> tuple[str, ...]:
+        """The axes before those of a part, in what is merged."""
+        return (self.rank,)
 
     @cached_property
     def parts(self) -> dict[str, tuple[str, ...]]:
@@ -126,7 +135,7 @@ class RankSpecs:
             elif isinstance(anchor := anchors[name], MeanAnchor):
                 bound[name] = self._mean(anchor, bound)
             else:
-                bound[name] = _resolved(_target(anchor), bound)
+                bound[name] = resolved(target_of(anchor), bound)
         outputs = {self.name(part): self._placed(bound[part]) for part in self.parts}
         order = {self.name(part): axes for part, axes in self.parts.items()}
         real = {self.name(part): "float32" for part in self.parts if not bound[part].is_boolean}
@@ -137,14 +146,14 @@ class RankSpecs:
 
     def _reduced(self, slot: Slot, bound: Values) -> Node:
         (found,) = slot.reduced(self.form.plan.axis)
-        return _resolved(found, {**bound, COUNT.attr.name: size(self.form.plan.axis)})
+        return resolved(found, {**bound, COUNT.attr.name: size(self.form.plan.axis)})
 
     def _mean(self, anchor: MeanAnchor, bound: Values) -> Node:
         """The target itself: what the shift is from 0. 0 where that is not finite."""
         read = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
         at_zero = {**bound, anchor.name: ZERO}
         held = {s.parts[0]: self._reduced(s, at_zero) for s in self.p.slots if s.parts[0] in read}
-        target = _resolved(anchor.shift, {**bound, **held, COUNT.attr.name: size(self.form.plan.axis)})
+        target = resolved(anchor.shift, {**bound, **held, COUNT.attr.name: size(self.form.plan.axis)})
         return where(is_finite(target), target, ZERO)
 
     # --- states of all ranks -----------------------------------------------------------------------------------------
@@ -163,19 +172,19 @@ class RankSpecs:
                 places = reduction("sum", (self.rank,), mul(n, self._held(name, anchor.axes)))
                 bound[name] = div(places, total)
             else:
-                bound[name] = _resolved(_target(anchor), bound)
+                bound[name] = resolved(target_of(anchor), bound)
         return bound
 
     @property
     def counts(self) -> Node:
-        return tensor("part_n", (self.rank,), ("positive",))
+        return tensor("part_n", self.lead, ("positive",))
 
     def _held(self, part: str, axes: tuple[str, ...], domain: frozenset[str] = frozenset()) -> Node:
         own = alias(self.p, part) if part in {a.name for a in self.p.anchors} else None
         if own is not None:
             slot = next(s for s in self.p.slots if own in s.parts)
             part, domain = own, slot.domain
-        return tensor(self.name(part), (self.rank, *axes), domain & {"bool", "positive", "nonnegative"})
+        return tensor(self.name(part), (*self.lead, *axes), domain & DOMAINS)
 
     def _slot(self, slot: Slot, bound: Values) -> Node:
         if isinstance(slot.op, Extremum | Quantifier):
@@ -201,7 +210,7 @@ class RankSpecs:
                 source: Node = ONE if slot.average else self.counts
             else:
                 source = self._held(slots[m.slot].parts[0], slots[m.slot].axes, slots[m.slot].domain)
-            terms.append(mul(_resolved(m.coefficient, {**bound, **shifts}), source))
+            terms.append(mul(resolved(m.coefficient, {**bound, **shifts}), source))
         return plus(*terms)
 
     def _shift(self, anchor: Anchor, bound: Values) -> Node:
@@ -214,7 +223,7 @@ class RankSpecs:
     def merge(self) -> Spec:
         """The outputs without the axis and, for those that keep it, the parts of the state that they read."""
         axes = self.form.spec.output_axes
-        outputs = {o.name: _resolved(o.guarded, self.joined) for o in self.form.plan.outputs if not o.keeps_axis}
+        outputs = {o.name: resolved(o.guarded, self.joined) for o in self.form.plan.outputs if not o.keeps_axis}
         outputs |= {self.name(part): self.joined[part] for part in self.read}
         order = {o: axes[o] for o in self.merged} | {self.name(part): self.read[part] for part in self.read}
         used = {leaf.attr for n in outputs.values() for leaf in leaves(n, "tensor")}
@@ -236,7 +245,7 @@ class RankSpecs:
         """The outputs that keep the axis, over a rank's elements and the parts that `merge` gives."""
         held = {name: tensor(self.name(name), axes) for name, axes in self.read.items()}
         kept = [o for o in self.form.plan.outputs if o.keeps_axis]
-        outputs = {o.name: self._placed(_resolved(o.guarded, held)) for o in kept}
+        outputs = {o.name: self._placed(resolved(o.guarded, held)) for o in kept}
         order = {name: self.form.spec.output_axes[name] for name in outputs}
         used = {leaf.attr for n in outputs.values() for leaf in leaves(n, "tensor")}
         own = [d for d in self.form.spec.tensors if d in used]
@@ -244,7 +253,7 @@ class RankSpecs:
         return Spec.from_nodes(outputs, tensors=[*own, *more], order=order)
 
 
-def _target(anchor: Anchor) -> Node:
+def target_of(anchor: Anchor) -> Node:
     """Of a unit the number itself for its power of 2, which the language has no word for: any positive one serves."""
     assert not isinstance(anchor, MeanAnchor)
     target = anchor.target
@@ -258,7 +267,7 @@ def _decls(node: Node) -> set[Decl]:
     return {leaf.attr for leaf in leaves(node, "tensor")}
 
 
-def _resolved(node: Node, values: Values) -> Node:
+def resolved(node: Node, values: Values) -> Node:
     """Leaves of the state replaced by what they are here."""
     found = {leaf: values[leaf.attr.name] for leaf in leaves(node, "state") if leaf.attr.name in values}
     return substitute(node, found) if found else node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ pytestmark = [
 ]
 NAMES = ("attention", "loss", "labels", "layer norm", "covariance")
 DTYPES = {"attention": ("float32", "bfloat16")}
+WAYS = ("gather", "reduce")
 CUTS = ([0, 13, 40], [0, 0, 40])
 ROUNDING = {"float32": 3e-7, "bfloat16": 8e-3}
 
@@ -36,15 +37,28 @@ def named(form: ra.Form, result: Any) -> dict[str, Any]:
 
 def everything(rank: int, ranks: int) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
-    for name in NAMES:
+    for name, way in product(NAMES, WAYS):
         form = form_of_case(name)
-        made = form.collective()
+        made = form.collective(way=way)
         for dtype in DTYPES.get(name, ("float32",)):
             for cuts in CUTS:
                 mine = sent(part(form, arguments(form, 1), cuts[rank], cuts[rank + 1]), dtype)
-                found[name, dtype, cuts[1]] = [named(form, made(start=cuts[rank], **mine)) for _ in range(2)]
-        if name in ("attention", "loss"):
-            found[name, "graph"] = captured(form, made, rank)
+                found[name, way, dtype, cuts[1]] = [named(form, made(start=cuts[rank], **mine)) for _ in range(2)]
+                assert made.choices[0].way == way
+        if name in ("attention", "loss", "layer norm"):
+            found[name, way, "graph"] = captured(form, made, rank)
+        if name == "loss":
+            found[name, way, "hostile"] = [named(form, made(**sent(x, "float32"))) for x in hostile(form, rank)]
+    return found
+
+
+def hostile(form: ra.Form, rank: int) -> list[dict[str, Any]]:
+    """Rows in which a rank has NaN, nothing but -oo, or +oo."""
+    found = []
+    for value, rows in ((np.nan, 1), (-np.inf, 2), (np.inf, 0)):
+        whole = arguments(form, 3)
+        whole["x"][rows, : CUTS[0][1]] = value
+        found.append(part(form, whole, CUTS[0][rank], CUTS[0][rank + 1]))
     return found
 
 
@@ -77,16 +91,26 @@ def test_two_gpus_have_the_definition() -> None:
     results = on_ranks(2, everything, "nccl")
     for rank, found in enumerate(results):
         assert isinstance(found, dict), found
-        for name in NAMES:
+        for name, way in product(NAMES, WAYS):
             form = form_of_case(name)
-            for dtype in DTYPES.get(name, ("float32",)):
-                for cuts in CUTS:
-                    a, b = list(pairwise(cuts))[rank]
-                    once, again = found[name, dtype, cuts[1]]
-                    wide = arguments(form, 1)
-                    given = {n: rounded(x, dtype) if np.ndim(x) and n != "t" else x for n, x in wide.items()}
-                    checked(form, given, once, a, b, ROUNDING[dtype])
-                    assert all(once[n].tobytes() == again[n].tobytes() for n in once)
-            if (name, "graph") in found:
-                a, b = list(pairwise(CUTS[0]))[rank]
-                checked(form, arguments(form, 2), found[name, "graph"], a, b, ROUNDING["float32"])
+            for dtype, cuts in product(DTYPES.get(name, ("float32",)), CUTS):
+                once, again = found[name, way, dtype, cuts[1]]
+                wide = arguments(form, 1)
+                given = {n: rounded(x, dtype) if np.ndim(x) and n != "t" else x for n, x in wide.items()}
+                checked(form, given, once, cuts[rank], cuts[rank + 1], ROUNDING[dtype])
+                assert way == "reduce" or all(once[n].tobytes() == again[n].tobytes() for n in once)
+            if (name, way, "graph") in found:
+                a, b = CUTS[0][rank : rank + 2]
+                checked(form, arguments(form, 2), found[name, way, "graph"], a, b, ROUNDING["float32"])
+    for way in WAYS:
+        hostile_as_defined([found["loss", way, "hostile"] for found in results])
+
+
+def hostile_as_defined(results: list[Any]) -> None:
+    form = form_of_case("loss")
+    for k, parts in enumerate(zip(hostile(form, 0), hostile(form, 1), strict=True)):
+        whole = {n: np.concatenate([p[n] for p in parts], axis=np.ndim(parts[0][n]) - 1) for n in parts[0]}
+        expected = ra.reference(form.spec, **whole)
+        for found in results:
+            for name, x in expected.items():
+                np.testing.assert_allclose(found[k][name], x, rtol=1e-4, atol=1e-4)
