@@ -2,8 +2,8 @@
 
 One process for each GPU. A case has the same elements on every rank; its time on one GPU is that of a group of one
 rank, which does the same (weak scaling = the one over the other), and that of ``form.compile("cuda")`` on the part,
-which may keep in registers what a split row has to be read again for. Every case is compared with float64 before it is
-timed, on short rows; times are medians of CUDA events around replays of a captured graph, the slowest rank's.
+which may keep in registers what a split row has to be read again for. Two rows of every case are compared with float64
+before it is timed; times are medians of CUDA events around replays of a captured graph, the slowest rank's.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import argparse
 import json
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,15 @@ import numpy as np
 import redalg as ra
 from redalg.adapters.ranks.channel import Channel
 from redalg.adapters.ranks.device import DeviceCollective
-from redalg.adapters.ranks.links import NCCL
+from redalg.adapters.ranks.links import NVLINK
 
 LOSS = "m = max[j](x[i,j]); s = sum[j](exp(x[i,j] - m)); return lse = m + log(s)"
 NORM = "u = mean[j](x[i,j]); v = mean[j]((x[i,j] - u)**2); return y = (x[i,j] - u)/sqrt(v + 1/100)"
 MOMENTS = "u = mean[j](x[i,j]); return u = u, v = mean[j]((x[i,j] - u)**2)"
+WAYS = ("gather", "reduce")
 CASES: dict[str, tuple[str | None, str, dict[str, int]]] = {
     "decoding, 256 heads, 32768 keys a rank": (None, "bfloat16", {"h": 256, "i": 1, "j": 32768, "d": 128, "e": 128}),
+    "decoding, 32 heads, 262144 keys a rank": (None, "bfloat16", {"h": 32, "i": 1, "j": 262144, "d": 128, "e": 128}),
     "loss head, 8192 rows of 65536 logits a rank": (LOSS, "float32", {"i": 8192, "j": 65536}),
     "statistics, 8192 rows of 65536 a rank": (MOMENTS, "float32", {"i": 8192, "j": 65536}),
     "layer norm, 8192 rows of 65536 a rank": (NORM, "float32", {"i": 8192, "j": 65536}),
@@ -39,12 +42,15 @@ def form_of(text: str | None) -> Any:
     return ra.derive_incremental(ra.catalog["attention"] if text is None else ra.parse(text))
 
 
-def tensors(form: Any, dtype: str, sizes: dict[str, int], seed: int) -> dict[str, Any]:
+def tensors(form: Any, dtype: str, sizes: dict[str, int], rank: int) -> dict[str, Any]:
+    """Those along the axis differ from rank to rank, the others do not."""
     import torch
 
-    torch.manual_seed(seed)
-    kind = getattr(torch, dtype)
-    return {d.name: torch.randn([sizes[a] for a in d.axes], device="cuda", dtype=kind) for d in form.spec.tensors}
+    kind, found = getattr(torch, dtype), {}
+    for d in form.spec.tensors:
+        torch.manual_seed(1 + rank if form.plan.axis[0] in d.axes else 0)
+        found[d.name] = torch.randn([sizes[a] for a in d.axes], device="cuda", dtype=kind)
+    return found
 
 
 def replayed(work: Callable[[], Any], barrier: Callable[[], None]) -> float:
@@ -55,7 +61,7 @@ def replayed(work: Callable[[], Any], barrier: Callable[[], None]) -> float:
         work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         work()
     times = []
     for k in range(ROUNDS + 5):
@@ -82,35 +88,92 @@ def chained(work: Callable[[], Any], times: int = 20) -> float:
     return replayed(several, lambda: torch.distributed.barrier()) / times
 
 
-def compared(form: Any, made: Any, dtype: str, sizes: dict[str, int], rank: int, ranks: int) -> float:
-    """The largest error against float64, over the largest number of the result."""
-    short = {a: min(n, {"j": 100 + rank, "h": 4}.get(a, 16)) for a, n in sizes.items()}
-    mine = tensors(form, dtype, short, rank)
-    axis = form.plan.axis[0]
-    whole: dict[str, list[Any]] = {}
-    for r in range(ranks):
-        theirs = tensors(form, dtype, {**short, axis: 100 + r}, r)
-        for d in form.spec.tensors:
-            whole.setdefault(d.name, []).append(theirs[d.name].double().cpu().numpy())
-    fixed = {d.name for d in form.spec.tensors if axis not in d.axes}
-    for name in fixed:  # the same on all ranks
-        mine[name].copy_(tensors(form, dtype, {**short, axis: 100}, 0)[name])
-    places = {d.name: d.axes.index(axis) for d in form.spec.tensors if axis in d.axes}
-    arrays = {n: x[0] if n in fixed else np.concatenate(x, axis=places[n]) for n, x in whole.items()}
-    expected, got = ra.reference(form.spec, **arrays), made(**mine)
+def compared(form: Any, result: Any, arrays: dict[str, Any]) -> float:
+    """The largest error of two rows against float64, over the largest number of the result."""
+    import torch
+    import torch.distributed as dist
+
+    axis, whole = form.plan.axis[0], {}
+    for d in form.spec.tensors:
+        mine = arrays[d.name][:2].contiguous()
+        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, mine)
+        found = torch.cat(parts, d.axes.index(axis)) if axis in d.axes else mine
+        whole[d.name] = found.double().cpu().numpy()
     names = list(form.spec.outputs)
-    expected, got = (v if isinstance(v, dict) else {names[0]: v} for v in (expected, got))
-    low = sum(100 + r for r in range(rank))
+    expected, got = (v if isinstance(v, dict) else {names[0]: v} for v in (ra.reference(form.spec, **whole), result))
     worst = 0.0
     for name, e in expected.items():
         axes = form.spec.output_axes[name]
+        mine = got[name][:2].double().cpu().numpy()
         if axis in axes:
-            e = np.take(e, range(low, low + 100 + rank), axis=axes.index(axis))
-        worst = max(worst, float(np.abs(got[name].double().cpu().numpy() - e).max() / np.abs(e).max()))
+            length = mine.shape[axes.index(axis)]
+            begin = length * dist.get_rank()
+            e = np.take(e, range(begin, begin + length), axis=axes.index(axis))
+        worst = max(worst, float(np.abs(mine - e).max() / np.abs(e).max()))
     return worst
 
 
-def measured(rank: int, ranks: int, folder: str) -> None:
+def written(own: Mapping[str, Any], ranks: int) -> dict[str, Callable[[], Any]]:
+    """The merge of a decode step as it is written by hand with PyTorch, both ways, over the same state."""
+    import torch
+    import torch.distributed as dist
+
+    top, total, values = (own[f"part_{n}"] for n in ("max_u", "sum_exp", "sum_V_exp"))
+    mine = torch.cat([top[..., None], total[..., None], values], dim=-1).contiguous()
+    everyone = torch.empty((ranks, *mine.shape), device=mine.device)
+
+    def gathered() -> Any:
+        dist.all_gather_into_tensor(everyone, mine)
+        tops = everyone[..., :1]
+        weights = torch.exp(tops - tops.amax(0))
+        return (weights * everyone[..., 2:]).sum(0) / (weights * everyone[..., 1:2]).sum(0)
+
+    def reduced() -> Any:
+        best = top.clone()
+        dist.all_reduce(best, dist.ReduceOp.MAX)
+        sums = mine[..., 1:] * torch.exp(top - best)[..., None]
+        dist.all_reduce(sums)
+        return sums[..., 1:] / sums[..., :1]
+
+    return {"gather": gathered, "reduce": reduced}
+
+
+def case(text: str | None, dtype: str, sizes: dict[str, int], alone: Any) -> dict[str, Any]:
+    """The times of one case; `alone`: a group of this rank."""
+    import torch
+    import torch.distributed as dist
+
+    form = form_of(text)
+    arrays = tensors(form, dtype, sizes, dist.get_rank())
+    one = DeviceCollective(form, Channel(alone), "cuda", "gather")
+    run = form.compile("cuda")
+    line: dict[str, Any] = {}
+    line["one"] = replayed(lambda: one(**arrays), dist.barrier)
+    line["run"] = replayed(lambda: run(**arrays), dist.barrier)
+    for way in WAYS:
+        made = DeviceCollective(form, Channel(None), "cuda", way)
+        line[f"{way}, error"] = error = compared(form, made(**arrays), arrays)
+        assert error < (2e-2 if dtype == "bfloat16" else 1e-4), (text, way, error)
+        line[f"{way}, all"] = replayed(lambda made=made: made(**arrays), dist.barrier)
+        buffers = next(b for b in reversed(made._buffers.values()))
+        join = made._gathered if way == "gather" else made._reduced
+        merge = partial(join, buffers, arrays)
+        line[f"{way}, merge"], line[f"{way}, of 20"] = replayed(merge, dist.barrier), chained(merge)
+        line["state"] = buffers.choice.state_bytes
+        if way == "reduce":
+            line["sent"] = buffers.choice.reduce_bytes
+            line["model"] = dict(buffers.choice.seconds)
+    if text is None:
+        by_hand = written(buffers.mine.views, dist.get_world_size())
+        expected = made(**arrays)
+        for way, merge in by_hand.items():
+            assert torch.allclose(merge().float(), expected.float(), rtol=2e-2, atol=1e-4), way
+            line[f"torch, {way}"], line[f"torch, {way}, of 20"] = replayed(merge, dist.barrier), chained(merge)
+    return line
+
+
+def measured(rank: int, ranks: int, folder: str, only: str) -> None:
     import torch
     import torch.distributed as dist
 
@@ -122,38 +185,22 @@ def measured(rank: int, ranks: int, folder: str) -> None:
     def told() -> None:
         Path(folder, f"{rank}.json").write_text(json.dumps(found))
 
+    for size in (4 << 10, 64 << 10, 1 << 20, 64 << 20):
+        mine = torch.zeros(size // 4, device="cuda")
+        everyone = torch.zeros(size // 4 * ranks, device="cuda")
+        gather, reduce = partial(dist.all_gather_into_tensor, everyone, mine), partial(dist.all_reduce, mine)
+        for kind, work in (("all-gather", gather), ("all-reduce", reduce)):
+            found[f"{kind} {size}"] = [replayed(work, dist.barrier), chained(work)]
+    told()
+    if not rank:
+        print(found, flush=True)
     for name, (text, dtype, sizes) in CASES.items():
-        form = form_of(text)
-        made = DeviceCollective(form, Channel(None), "cuda")
-        error = compared(form, made, dtype, sizes, rank, ranks)
-        limit = 2e-2 if dtype == "bfloat16" else 1e-4
-        assert error < limit, (name, error)
-        arrays = tensors(form, dtype, sizes, 7)
-        one = DeviceCollective(form, Channel(alone), "cuda")
-        run = form.compile("cuda")
-        line: dict[str, Any] = {"error": error}
-        line["one"] = replayed(lambda one=one, x=arrays: one(**x), dist.barrier)
-        line["run"] = replayed(lambda run=run, x=arrays: run(**x), dist.barrier)
-        line["all"] = replayed(lambda made=made, x=arrays: made(**x), dist.barrier)
-        buffers = next(b for b in reversed(made._buffers.values()))
-        line["state"] = int(buffers.mine.numel())
-
-        def merge(made: Any = made, buffers: Any = buffers, x: Any = arrays) -> None:
-            made.channel.gather_into(buffers.everyone, buffers.mine)
-            held = {**x, **buffers.held}
-            made.merge(**{d.name: held[d.name] for d in made.specs.merge.tensors})
-
-        line["merge"] = replayed(merge, dist.barrier)
-        line["merge in a row"] = chained(merge)
-        found[name] = line
+        if only not in name:
+            continue
+        found[name] = line = case(text, dtype, sizes, alone)
         told()
         if not rank:
             print(name, line, flush=True)
-    for size in (4 << 10, 64 << 10, 1 << 20, 64 << 20):
-        mine = torch.zeros(size, dtype=torch.uint8, device="cuda")
-        everyone = torch.zeros(size * ranks, dtype=torch.uint8, device="cuda")
-        found[f"all-gather {size}"] = chained(lambda m=mine, e=everyone: dist.all_gather_into_tensor(e, m))
-    told()
     dist.barrier()
     dist.destroy_process_group()
 
@@ -162,35 +209,57 @@ def report(found: list[dict[str, Any]]) -> str:
     from benchmarks.harness.processes import conditions
 
     head = found[0]
+    ranks = head["ranks"]
+    shown = [name for name in CASES if all(name in f for f in found)]
+    worst = {
+        n: {k: max(f[n][k] for f in found) for k, v in head[n].items() if isinstance(v, int | float)} for n in shown
+    }
     lines = ["# Forms over GPUs", "", "Written by `python -m benchmarks.gpu.collective`.", conditions()]
-    lines += [f"{head['ranks']} of {head['device']}, PyTorch {head['torch']}, NCCL. Microseconds, in captured graphs."]
-    lines += ["`one`: a group of one GPU; `all`: of all, with as many elements on each; `run`: `form.compile` on one."]
-    lines += ["`merge`: the all-gather and the merge alone, by itself and as one of 20 in a graph.", ""]
-    lines += ["| | error | one | all | weak scaling | run | run / all | state, bytes | merge | of 20 |"]
-    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
-    for name in CASES:
-        if any(name not in f for f in found):
-            continue
-        worst = {k: max(f[name][k] for f in found) for k in found[0][name]}
-        cells = [f"{worst['error']:.1e}", f"{worst['one']:.0f}", f"{worst['all']:.0f}"]
-        cells += [f"{worst['one'] / worst['all']:.1%}", f"{worst['run']:.0f}", f"{worst['run'] / worst['all']:.1%}"]
-        cells += [str(worst["state"]), f"{worst['merge']:.1f}", f"{worst['merge in a row']:.1f}"]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    gathers = {int(k.split()[1]): v for k, v in head.items() if k.startswith("all-gather")}
-    lines += ["", "| all-gather, bytes a rank | measured, µs (one of 20 in a graph) | the model's |", "|---|---|---|"]
-    lines += [f"| {n} | {t:.1f} | {NCCL.all_gather(n, head['ranks']) * 1e6:.1f} |" for n, t in gathers.items()]
+    lines += [f"{ranks} of {head['device']}, PyTorch {head['torch']}, NVLINK. Microseconds, in captured graphs."]
     lines += [
-        "",
-        "Predicted by the model, not measured (all-gather of a state and its merge at 3 TB/s, microseconds):",
+        "`one`: a group of one GPU; `all`: of all, with as many elements on each; `run`: `form.compile` on one.",
         "",
     ]
-    lines += ["| | 8 GPUs | 64 | 1024 |", "|---|---|---|---|"]
-    for name in CASES:
-        if name in head:
-            n = head[name]["state"]
-            cells = [f"{(NCCL.all_gather(n, p) + p * n / 3e12) * 1e6:.0f}" for p in (8, 64, 1024)]
+    lines += ["## Weak scaling", "", "| | way | error | one | all | one / all | run | run / all |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for name, w in worst.items():
+        for way in WAYS:
+            every = w[f"{way}, all"]
+            cells = [way, f"{w[f'{way}, error']:.1e}", f"{w['one']:.0f}", f"{every:.0f}", f"{w['one'] / every:.1%}"]
+            cells += [f"{w['run']:.0f}", f"{w['run'] / every:.1%}"]
             lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    lines += ["", "## The merge alone", ""]
+    lines += ["By itself in a graph, and as one of 20 in a graph. `torch`: the same merge written by hand.", ""]
+    lines += ["| | bytes of a state | way | merge | of 20 | torch | of 20 |", "|---|---|---|---|---|---|---|"]
+    for name, w in worst.items():
+        for way in WAYS:
+            keys = (f"{way}, merge", f"{way}, of 20", f"torch, {way}", f"torch, {way}, of 20")
+            cells = [f"{w[k]:.1f}" if k in w else "" for k in keys]
+            lines.append(f"| {name} | {w['state']} | {way} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "## The model of links",
+        "",
+        "`of 20`: one of 20 in a graph, microseconds; the model is fitted to these.",
+        "",
+    ]
+    lines += ["| collective | bytes | by itself | of 20 | the model's |", "|---|---|---|---|---|"]
+    for key, (single, one_of) in ((k, v) for k, v in head.items() if k.startswith("all-")):
+        kind, size = key.split()
+        model = {"all-gather": NVLINK.all_gather, "all-reduce": NVLINK.all_reduce}[kind](int(size), ranks)
+        lines.append(f"| {kind} | {size} | {single:.1f} | {one_of:.1f} | {model * 1e6:.1f} |")
+    return "\n".join([*lines, *predicted(head, shown)]) + "\n"
+
+
+def predicted(head: Mapping[str, Any], shown: list[str]) -> list[str]:
+    """What the model says of more GPUs."""
+    lines = ["", f"Predicted by the model, not measured: microseconds of a merge (gather / reduce). {NVLINK}", ""]
+    lines += ["| | 8 GPUs | 64 | 1024 |", "|---|---|---|---|"]
+    for name in shown:
+        state, sent = head[name]["state"], head[name]["sent"]
+        times = [(NVLINK.gather_seconds(state, p), NVLINK.reduce_seconds(*sent, p)) for p in (8, 64, 1024)]
+        lines.append(f"| {name} | {' | '.join(f'{a * 1e6:.0f} / {b * 1e6:.0f}' for a, b in times)} |")
+    return lines
 
 
 def main() -> None:
@@ -199,11 +268,13 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default="benchmarks/records")
-    out = Path(parser.parse_args().out)
+    parser.add_argument("--only", default="", help="a part of the names of cases")
+    options = parser.parse_args()
+    out = Path(options.out)
     ranks = torch.cuda.device_count()
     with tempfile.TemporaryDirectory() as folder:
         try:
-            mp.spawn(measured, (ranks, folder), ranks)
+            mp.spawn(measured, (ranks, folder, options.only), ranks)
         finally:
             files = sorted(Path(folder).glob("*.json"))
             if files:

@@ -12,7 +12,7 @@ import numpy as np
 from redalg.adapters.operands import own_tensors
 from redalg.adapters.ranks.channel import WHERE, Channel, Part, agreed, array_digest, digest, guarded
 from redalg.adapters.ranks.device import DeviceCollective, check
-from redalg.adapters.ranks.links import GLOO, NCCL, Choice, Links
+from redalg.adapters.ranks.links import GLOO, NCCL, NVLINK, Choice, Links
 from redalg.adapters.ranks.states import Reduction, Shape, gather, hindrance, merged
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -66,6 +66,7 @@ class Collective:
         self.way = "gather" if deterministic else way
         self.deterministic = deterministic
         self.channel = Channel(group)
+        self._device_links = links or NVLINK
         self.links = links or (NCCL if "nccl" in self.channel.backend else GLOO)
         self._device: DeviceCollective | None = None
         self.choices: tuple[Choice, ...] = ()  # of the last call, one for every pass
@@ -84,7 +85,7 @@ class Collective:
     def _on_device(self, arrays: Mapping[str, Any], start: int | None) -> Any:
         """By compiled kernels, on tensors of a GPU: states are joined there."""
         if self._device is None:
-            self._device = DeviceCollective(self.form, self.channel, "cuda", self.way, self.links)
+            self._device = DeviceCollective(self.form, self.channel, "cuda", self.way, self._device_links)
         check(self.form, arrays)
         found = self._device(start, **arrays)
         self.choices = self._device.choices

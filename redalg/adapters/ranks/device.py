@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from redalg.adapters.ranks.channel import WHERE, Channel, Part, agreed, digest
-from redalg.adapters.ranks.links import NCCL, Choice, Links
+from redalg.adapters.ranks.links import NVLINK, Choice, Links
 from redalg.adapters.ranks.reduced import COUNTED, ReduceSpecs, why_not_reduced
 from redalg.adapters.ranks.specs import RankSpecs
 from redalg.api import derive_incremental
@@ -96,7 +96,9 @@ class DeviceCollective:
     `way`: "gather" or "reduce" (two all-reduces, `ReduceSpecs`); None: the faster one by `links` for a kind of call.
     """
 
-    def __init__(self, form: Form, channel: Channel, target: str, way: str | None = None, links: Links = NCCL) -> None:
+    def __init__(
+        self, form: Form, channel: Channel, target: str, way: str | None = None, links: Links = NVLINK
+    ) -> None:
         self.form, self.channel, self.target, self.links = form, channel, target, links
         self.specs = RankSpecs(form)
         self.why_not = why_not_reduced(form)

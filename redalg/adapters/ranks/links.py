@@ -89,5 +89,14 @@ def _steps(ranks: int) -> int:
 MERGING = {"merge": 5.5e-5, "merge_bandwidth": 1e8, "transport": 1.5e-5}  # by NumPy, of states of attention
 GLOO = Links("gloo, one machine", call=1e-4, step=6.5e-5, bandwidth=1e9, **MERGING)
 NCCL = Links("NCCL, NVLink", call=3e-5, step=2e-6, bandwidth=3.4e11, **MERGING)
+NVLINK = Links(
+    "NCCL in a CUDA graph, NVLink",
+    call=8e-6,
+    step=3e-6,
+    bandwidth=3.4e11,
+    merge=1e-7,
+    merge_bandwidth=2e12,
+    transport=6e-6,
+)
 
-__all__ = ["GLOO", "NCCL", "Choice", "Links"]
+__all__ = ["GLOO", "NCCL", "NVLINK", "Choice", "Links"]

@@ -2,7 +2,7 @@
 
 The first brings the anchors: extrema by MAX (minima with their signs turned), centres by SUM, weighted with how much
 each rank has. Then a rank carries its sums to the anchors of all, and the second adds them. A backend's MAX may drop a
-NaN, so that NaN goes by SUM, as a number that is 0 elsewhere.
+NaN: it goes with the second, as a number that is 0 elsewhere, and sums of a rank whose own anchor is NaN are NaN.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 
 from redalg.adapters.ranks.specs import DOMAINS, RankSpecs, resolved, target_of, why_not
 from redalg.form import Form
-from redalg.graph.node import MINUS_ONE, ONE, ZERO, Node, compare, div, leaves, logical, mul, special, tensor, where
+from redalg.graph.node import MINUS_ONE, ONE, ZERO, Node, compare, div, leaves, logical, mul, tensor, where
 from redalg.graph.node import add as plus
 from redalg.graph.operators import Extremum, Quantifier
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Slot
@@ -68,7 +68,7 @@ class ReduceSpecs(RankSpecs):
         """With which all-reduce the number of all elements comes, "first" or "second"; None where nobody reads it."""
         late = [d.name for d in self.merge.tensors]
         early = [d.name for d in self.second.tensors] if self.second is not None else []
-        if COUNTED in early or (COUNTED in late and not self.sums):
+        if COUNTED in early or (COUNTED in late and self.second is None):
             return "first"
         return "second" if COUNTED in late else None
 
@@ -84,10 +84,6 @@ class ReduceSpecs(RankSpecs):
             value = where(own, ONE, ZERO) if isinstance(s.op, Quantifier) else own
             outputs[f"ranks_max_{part}"] = mul(MINUS_ONE, value) if _lowest(s) else value
             order[f"ranks_max_{part}"] = s.axes
-            if not isinstance(s.op, Quantifier) and "integer" not in s.domain:
-                known = logical("or", compare("le", own, ZERO), compare("lt", ZERO, own))
-                outputs[f"ranks_nan_{part}"] = where(known, ZERO, special("nan"))
-                order[f"ranks_nan_{part}"] = s.axes
         for a in self.centres:
             outputs[f"ranks_sum_{a.name}"] = where(
                 compare("lt", ZERO, self.counts), mul(self.counts, self._held(a.name, a.axes)), ZERO
@@ -97,7 +93,7 @@ class ReduceSpecs(RankSpecs):
 
     @cached_property
     def second(self) -> Spec | None:
-        """The sums of a rank at the anchors of all; None where there are none, or none is moved."""
+        """The sums of a rank at the anchors of all, and the NaN among its extrema; None where there are none."""
         bound = self.anchored
         outputs, order = {}, {}
         for s in self.sums:
@@ -108,6 +104,12 @@ class ReduceSpecs(RankSpecs):
                 moved = where(compare("lt", ZERO, self.counts), moved, ZERO)
             outputs[f"ranks_sum_{s.parts[0]}"] = moved
             order[f"ranks_sum_{s.parts[0]}"] = s.axes
+        for s in self.extrema:
+            if _may_be_nan(s):
+                own = self._held(s.parts[0], s.axes, s.domain)
+                known = logical("or", compare("le", own, ZERO), compare("lt", ZERO, own))
+                outputs[f"ranks_nan_{s.parts[0]}"] = where(known, ZERO, own)
+                order[f"ranks_nan_{s.parts[0]}"] = s.axes
         return self._spec(outputs, order) if outputs else None
 
     def _spec(self, outputs: Mapping[str, Node], order: Mapping[str, tuple[str, ...]]) -> Spec:
@@ -128,10 +130,11 @@ class ReduceSpecs(RankSpecs):
 
     @cached_property
     def anchored(self) -> dict[str, Node]:
-        """The anchors and extrema of all, over what came of the first all-reduce."""
-        bound: dict[str, Node] = {COUNT.attr.name: self.total}
-        for s in self.extrema:
-            bound[s.parts[0]] = self._extremum(s)
+        """The anchors and extrema of all, over what came of the first all-reduce, which may have lost a NaN."""
+        return self._anchors({s.parts[0]: self._extremum(s) for s in self.extrema})
+
+    def _anchors(self, extrema: Mapping[str, Node]) -> dict[str, Node]:
+        bound: dict[str, Node] = {COUNT.attr.name: self.total, **extrema}
         slots = {s.name for s in self.p.slots}
         for name in self.p.order:
             if name in slots:
@@ -148,16 +151,23 @@ class ReduceSpecs(RankSpecs):
         found = tensor(f"ranks_max_{part}", slot.axes)
         if isinstance(slot.op, Quantifier):
             return compare("lt", found, ZERO) if _lowest(slot) else compare("lt", ZERO, found)
-        found = mul(MINUS_ONE, found) if _lowest(slot) else found
-        return found if "integer" in slot.domain else plus(found, tensor(f"ranks_nan_{part}", slot.axes))
+        return mul(MINUS_ONE, found) if _lowest(slot) else found
 
     @cached_property
     def joined(self) -> dict[str, Node]:
-        bound = dict(self.anchored)
+        extrema = {s.parts[0]: self._extremum(s) for s in self.extrema}
+        for s in self.extrema:
+            if _may_be_nan(s):
+                extrema[s.parts[0]] = plus(extrema[s.parts[0]], tensor(f"ranks_nan_{s.parts[0]}", s.axes))
+        bound = self._anchors(extrema)
         for s in self.sums:
             found = tensor(f"ranks_sum_{s.parts[0]}", s.axes, s.domain & DOMAINS)
             bound[s.parts[0]] = div(found, self.total) if s.average else found
         return bound
+
+
+def _may_be_nan(slot: Slot) -> bool:
+    return isinstance(slot.op, Extremum) and "integer" not in slot.domain
 
 
 def _lowest(slot: Slot) -> bool:

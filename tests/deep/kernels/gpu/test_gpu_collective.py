@@ -74,7 +74,7 @@ def captured(form: ra.Form, made: Any, rank: int) -> dict[str, Any]:
     made(**mine)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         result = made(**mine)
     other = sent(part(form, arguments(form, 2), cuts[rank], cuts[rank + 1]), "float32")
     for n, x in mine.items():
