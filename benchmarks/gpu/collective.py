@@ -124,7 +124,7 @@ def written(own: Mapping[str, Any], ranks: int) -> dict[str, Callable[[], Any]]:
     everyone = torch.empty((ranks, *mine.shape), device=mine.device)
 
     def gathered() -> Any:
-        dist.all_gather_into_tensor(everyone, mine)
+        dist.all_gather_into_tensor(everyone.view(-1), mine.view(-1))
         tops = everyone[..., :1]
         weights = torch.exp(tops - tops.amax(0))
         return (weights * everyone[..., 2:]).sum(0) / (weights * everyone[..., 1:2]).sum(0)
@@ -215,7 +215,7 @@ def report(found: list[dict[str, Any]]) -> str:
         n: {k: max(f[n][k] for f in found) for k, v in head[n].items() if isinstance(v, int | float)} for n in shown
     }
     lines = ["# Forms over GPUs", "", "Written by `python -m benchmarks.gpu.collective`.", conditions()]
-    lines += [f"{ranks} of {head['device']}, PyTorch {head['torch']}, NVLINK. Microseconds, in captured graphs."]
+    lines += [f"{ranks} of {head['device']}, PyTorch {head['torch']}, NCCL. Microseconds, in captured graphs."]
     lines += [
         "`one`: a group of one GPU; `all`: of all, with as many elements on each; `run`: `form.compile` on one.",
         "",
