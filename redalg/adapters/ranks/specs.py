@@ -52,14 +52,20 @@ def why_not(form: Form) -> str | None:
     if form.spec.empty:
         return "it names values for rows without a valid element"
     p = plan.passes[0]
-    for s in p.slots:
-        if s.vanishes or not isinstance(s.op, Sum | Average | Extremum | Quantifier):
-            return f"{s.name} ({s.kind}) is neither a sum nor an extremum"
-        if s.moves and not isinstance(s.op, Sum | Average):
-            return f"the extremum {s.name} moves with an anchor"
+    why = next(filter(None, map(_slot_why_not, p.slots)), None)
+    if why is not None:
+        return why
     nodes = [n for s in p.slots for n in s.lift] + [o.value for o in plan.outputs]
     if any(leaf.attr in plan.axis for n in nodes for leaf in leaves(n, "size")):
         return "it reads the length of the axis, of which a rank has a part"
+    return None
+
+
+def _slot_why_not(s: Slot) -> str | None:
+    if s.vanishes or not isinstance(s.op, Sum | Average | Extremum | Quantifier):
+        return f"{s.name} ({s.kind}) is neither a sum nor an extremum"
+    if s.moves and not isinstance(s.op, Sum | Average):
+        return f"the extremum {s.name} moves with an anchor"
     return None
 
 
