@@ -8,32 +8,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 
-def _quiet() -> frozenset[int]:
-    """The dispatch keys that a thread includes by itself, and in inference mode; none where this cannot be asked."""
-    found: set[int] = set()
-
-    def ask() -> None:
-        found.add(_included())
-        with torch.inference_mode():
-            found.add(_included())
-
-    if torch is None or not all(_reached(torch, path) for path in _ASKED):
-        return frozenset()
-    thread = threading.Thread(target=ask)  # a new one has no modes
-    thread.start()
-    thread.join()
-    return frozenset(found)
-
-
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter}) if torch is not None else frozenset()
 _ASKED = (
-    "_C._dispatch_tls_local_include_set",
+    "_C._len_torch_dispatch_stack",
+    "_C._are_functorch_transforms_active",
+    "_C._get_tracing_state",
+    "_C._dispatch_tls_is_dispatch_key_included",
+    "_C.DispatchKey.Functionalize",
+    "_C.DispatchKey.PreDispatch",
     "_C._len_torch_function_stack",
     "autograd._profiler_enabled",
     "autograd.forward_ad._current_level",
@@ -48,39 +36,48 @@ def _reached(root: Any, path: str) -> bool:
     return True
 
 
-def _included() -> int:
-    """Of this thread; modes, `torch.func`, functionalisation and tracing add theirs."""
-    return int(torch._C._dispatch_tls_local_include_set().raw_repr())
-
-
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter}) if torch is not None else frozenset()
-_QUIET = _quiet()
-if _QUIET:  # asked at every call: bound once
-    _keys, _functions, _profiled = (
-        torch._C._dispatch_tls_local_include_set,
-        torch._C._len_torch_function_stack,
-        torch.autograd._profiler_enabled,
+_KNOWN = torch is not None and all(_reached(torch, path) for path in _ASKED)  # else everybody may look on
+if _KNOWN:  # asked at every call: bound once
+    _modes, _transforms, _tracing = (
+        torch._C._len_torch_dispatch_stack,
+        torch._C._are_functorch_transforms_active,
+        torch._C._get_tracing_state,
     )
+    _included, _FUNCTIONS, _BEFORE = (
+        torch._C._dispatch_tls_is_dispatch_key_included,
+        torch._C.DispatchKey.Functionalize,
+        torch._C.DispatchKey.PreDispatch,
+    )
+    _functions, _profiled = torch._C._len_torch_function_stack, torch.autograd._profiler_enabled
     _levels, _compiling, _recording = torch.autograd.forward_ad, torch.compiler.is_compiling, torch.is_grad_enabled
 
-WATCHED, PLAIN, RECORDED = range(3)  # what a glance finds: somebody looks on, nobody does, autograd alone does
+
+WATCHED, QUIET, LEAVES, RECORDED, ON_GPU = 0, 1, 2, 4, 8  # what a glance finds
 
 
 def glance(arrays: Iterable[Any]) -> int:
-    """Who looks on at these operands: WATCHED, PLAIN, or RECORDED where nobody does and a gradient is wanted.
+    """Who looks on at these operands: WATCHED where anybody does, or where one is no plain tensor on a CPU or a GPU.
 
-    WATCHED is also said of what is no plain tensor on a CPU or a GPU.
+    Else QUIET, and beside it LEAVES where one requires a gradient, RECORDED where autograd records that, and ON_GPU
+    where one is on a GPU.
     """
-    if not _QUIET or _compiling():
+    if not _KNOWN or _compiling():
         return WATCHED
-    wanted = False
+    found = QUIET
     for a in arrays:
-        if a.__class__ not in _PLAIN or not (a.is_cpu or a.is_cuda):
+        if a.__class__ not in _PLAIN:
             return WATCHED
-        wanted = wanted or a.requires_grad
-    if _keys().raw_repr() not in _QUIET or _functions() or _profiled() or _levels._current_level >= 0:
+        if not a.is_cpu:
+            if not a.is_cuda:
+                return WATCHED
+            found |= ON_GPU
+        if a.requires_grad:
+            found |= LEAVES
+    if _modes() or _transforms() or _functions() or _profiled() or _levels._current_level >= 0:
         return WATCHED
-    return RECORDED if wanted and _recording() else PLAIN
+    if _included(_FUNCTIONS) or _included(_BEFORE) or _tracing() is not None:
+        return WATCHED
+    return found | RECORDED if found & LEAVES and _recording() else found
 
 
 def undisturbed(arrays: Iterable[Any]) -> bool:
@@ -95,4 +92,4 @@ def carry_tangents(arrays: Iterable[Any]) -> bool:
     return any(torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in arrays)
 
 
-__all__ = ["PLAIN", "RECORDED", "WATCHED", "carry_tangents", "glance", "undisturbed"]
+__all__ = ["LEAVES", "ON_GPU", "QUIET", "RECORDED", "WATCHED", "carry_tangents", "glance", "undisturbed"]

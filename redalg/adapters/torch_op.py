@@ -11,13 +11,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from redalg.adapters.operands import by_name, derivative, longer_outputs, mapped_form, own_tensors
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
-from redalg.adapters.torch_modes import RECORDED, WATCHED, carry_tangents, glance, undisturbed
+from redalg.adapters.torch_modes import LEAVES, ON_GPU, RECORDED, WATCHED, carry_tangents, glance, undisturbed
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
@@ -55,9 +56,12 @@ class TorchOp:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
         self.derivative = derivative(form.spec)
+        self._names, self._several = tuple(d.name for d in self.tensors), len(form.spec.outputs) > 1
+        self._by_name = _dictionary(self._names)
         self._compiled: dict[Any, Any] = {}
+        self._key = id(form)
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
-        self._function, self._direct = self._applied(), self._applied_directly()
+        self._function, self._record = self._applied(), self._recorded()
         self._mixed = self._mixed_precision()
         count, vjp = len(self.tensors), self.vjp
         self.plain = self._defined("", count, self._run_plain, self._fake_plain, self._batched_plain)
@@ -70,6 +74,12 @@ class TorchOp:
         )
         torch.library.register_autograd(f"{name}_saved", self._pull, setup_context=self._keep)
         torch.library.register_autograd(name, self._pull_again, setup_context=self._keep_tensors)
+
+    @cached_property
+    def _forward(self) -> Form:
+        """What training runs: the outputs, and what a backward pass reads."""
+        assert self.vjp is not None
+        return self.vjp.forms[self.vjp.forward]
 
     @property
     def spec(self) -> Spec:
@@ -85,31 +95,35 @@ class TorchOp:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         arrays: Sequence[Any] = given
-        if named or len(given) != len(self.tensors):
+        if named or len(given) != len(self._names):
             arrays = self._ordered(given, named)
         seen = glance(arrays)
-        if seen == WATCHED and not all(isinstance(a, torch.Tensor) for a in arrays):
-            arrays = self._ordered(arrays, {})
-            seen = glance(arrays)
-        if self._mixed is not None:
-            device = "cpu" if arrays[0].is_cpu else arrays[0].device.type
-            if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
-                op, narrow = self._mixed
-                dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
-                return op._called([cast_under_autocast(a, device, dtype) for a in arrays])
         if seen == WATCHED:
-            return self._called(arrays)
-        found = self._unwatched(arrays, seen)
-        return found[0] if len(found) == 1 else tuple(found)
+            return self._watched(arrays)
+        if self._mixed is not None and torch.is_autocast_enabled("cuda" if seen & ON_GPU else "cpu"):
+            return self._autocast(arrays, "cuda" if seen & ON_GPU else "cpu")
+        if seen & RECORDED:
+            return self._record(*arrays)
+        if seen & LEAVES:
+            arrays = [a.detach() if a.requires_grad else a for a in arrays]
+        run, held = self._compiled.get((self._key, seen & ON_GPU)), self._by_name(arrays)
+        found = self._run_first(self.form, held, seen & ON_GPU) if run is None else run(**held)
+        return tuple(map(_contiguous, found.values())) if self._several else _contiguous(found)
 
-    def _unwatched(self, arrays: Sequence[Any], seen: int) -> Sequence[Any]:
-        """The results where nobody looks on, or autograd alone: without the dispatcher."""
-        if seen != RECORDED:
-            return self._run_plain(*arrays)
-        if isinstance(self.derivative, RedalgError):
-            raise self.derivative
-        found: Sequence[Any] = self._direct.apply(*arrays)
-        return found if len(found) == len(self.form.spec.outputs) else found[: len(self.form.spec.outputs)]
+    def _watched(self, arrays: Sequence[Any]) -> Any:
+        """A call that others see, or with numbers."""
+        if not all(isinstance(a, torch.Tensor) for a in arrays):
+            arrays = self._ordered(arrays, {})
+        device = arrays[0].device.type if arrays else ""
+        if self._mixed is not None and device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
+            return self._autocast(arrays, device)
+        return self._called(arrays)
+
+    def _autocast(self, arrays: Sequence[Any], device: str) -> Any:
+        assert self._mixed is not None
+        op, narrow = self._mixed
+        dtype = torch.get_autocast_dtype(device) if narrow else torch.float32
+        return op._called([cast_under_autocast(a, device, dtype) for a in arrays])
 
     def _called(self, arrays: Sequence[Any]) -> Any:
         quiet = undisturbed(arrays)
@@ -120,16 +134,16 @@ class TorchOp:
             )
             raise RedalgError("a tensor with a tangent", self.name, why, fix)
         if torch.is_grad_enabled() and any(a.requires_grad for a in arrays):
-            found = self._differentiable_results(arrays, quiet)[: len(self.outputs)]
+            if quiet:
+                return self._record(*arrays)
+            found = self._differentiable_results(arrays)[: len(self.outputs)]
         else:
             found = self._run_plain(*arrays) if quiet else self.plain(*arrays)
         return found[0] if len(found) == 1 else tuple(found)
 
-    def _differentiable_results(self, arrays: Sequence[Any], quiet: bool) -> Any:
+    def _differentiable_results(self, arrays: Sequence[Any]) -> Any:
         if isinstance(self.derivative, RedalgError):
             raise self.derivative
-        if quiet:
-            return self._direct.apply(*arrays)
         differentiable = self.with_saved if torch.compiler.is_compiling() else self._function.apply
         return differentiable(*arrays)
 
@@ -174,22 +188,39 @@ class TorchOp:
 
         return Apply
 
-    def _applied_directly(self) -> Any:
-        """The same where nobody looks on: without the dispatcher, nor what `torch.func` needs at every call."""
+    def _recorded(self) -> Callable[..., Any]:
+        """The same where nobody looks on but autograd: a tensor or a tuple, without the dispatcher and without what
+        `torch.func` needs at every call. What is saved beside the outputs is none, and has no node of its own."""
         op = self
+        if isinstance(refusal := self.derivative, RedalgError):
 
-        class Direct(torch.autograd.Function):
+            def refuse(*arrays: Any) -> Any:
+                raise refusal
+
+            return refuse
+        count, several = len(self.form.spec.outputs), self._several
+
+        class Recorded(torch.autograd.Function):
             @staticmethod
             def forward(ctx: Any, *arrays: Any) -> Any:
-                output = tuple(op._run_saved(*arrays))
-                op._keep(ctx, arrays, output)
-                return output
+                kept = op._results(op._forward, arrays)
+                ctx.save_for_backward(*arrays, *kept)
+                if not several:
+                    if not kept[0].is_floating_point():
+                        ctx.mark_non_differentiable(kept[0])
+                    return kept[0]
+                own = kept[:count]
+                ctx.set_materialize_grads(False)
+                ctx.mark_non_differentiable(*(o for o in own if not o.is_floating_point()))
+                return tuple(own)
 
             @staticmethod
             def backward(ctx: Any, *gradients: Any) -> Any:
                 return op._pull(ctx, gradients)
 
-        return Direct
+        # `Function.apply` asks whether a transform is active, which a glance has; what it calls then is enough.
+        apply: Callable[..., Any] = getattr(super(torch.autograd.Function, Recorded), "apply", Recorded.apply)
+        return apply
 
     # --- definition --------------------------------------------------------------------------------------------------
 
@@ -223,8 +254,7 @@ class TorchOp:
         return self._results(self.form, arrays)
 
     def _run_saved(self, *arrays: Any) -> list[Any]:
-        assert self.vjp is not None
-        return self._results(self.vjp.forms[self.vjp.forward], arrays)
+        return self._results(self._forward, arrays)
 
     def _run_backward(self, *given: Any) -> list[Any]:
         """The specs of the gradients one after the other; which arrays each of them reads is found once."""
@@ -260,21 +290,22 @@ class TorchOp:
         return found
 
     def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
-        held: dict[str, Any] = {}
-        on_gpu = False
-        for d, a in zip(self.tensors, arrays, strict=True):
-            held[d.name] = a.detach() if a.requires_grad else a
-            on_gpu = on_gpu or a.is_cuda
+        on_gpu, own = 0, []
+        for a in arrays:
+            own.append(a.detach() if a.requires_grad else a)
+            if not a.is_cpu:
+                on_gpu = ON_GPU
+        held = self._by_name(own)
         run = self._compiled.get((id(form), on_gpu))
         found = self._run_first(form, held, on_gpu) if run is None else run(**held)
-        return [_contiguous(x) for x in found.values()] if isinstance(found, dict) else [_contiguous(found)]
+        return [_contiguous(x) for x in found.values()] if found.__class__ is dict else [_contiguous(found)]
 
     def _run(self, form: Form, arrays: Mapping[str, Any]) -> Any:
-        on_gpu = any(a.is_cuda for a in arrays.values())
+        on_gpu = ON_GPU if any(a.is_cuda for a in arrays.values()) else 0
         run = self._compiled.get((id(form), on_gpu))
         return self._run_first(form, arrays, on_gpu) if run is None else run(**arrays)
 
-    def _run_first(self, form: Form, arrays: Mapping[str, Any], on_gpu: bool) -> Any:
+    def _run_first(self, form: Form, arrays: Mapping[str, Any], on_gpu: int) -> Any:
         """On the device of the tensors; by NumPy what the CPU target has no kernel for."""
         run = form.compile("cuda" if on_gpu else "cpu")
         try:
@@ -395,7 +426,7 @@ class TorchOp:
 
     def _batched_saved(self, info: Any, places: Sequence[int | None], *arrays: Any) -> Any:
         assert self.vjp is not None
-        op = self._mapped_over(self.vjp.forms[self.vjp.forward], places)
+        op = self._mapped_over(self._forward, places)
         return op.plain(*_moved(arrays, places)), _longer(op.spec, self.vjp.forward)
 
     def _batched_backward(self, info: Any, places: Sequence[Any], *given: Any) -> Any:
@@ -449,6 +480,13 @@ def cast_under_autocast(array: Any, device: str, dtype: Any) -> Any:
     """What autocast may cast: floats on its device, but float64."""
     eligible = array.is_floating_point() and array.dtype != torch.float64 and array.device.type == device
     return array.to(dtype) if eligible else array
+
+
+def _dictionary(names: Sequence[str]) -> Callable[[Sequence[Any]], dict[str, Any]]:
+    """``values`` -> {name: value}, written out: `zip` takes longer than all else that a call does beside its kernel."""
+    items = ", ".join(f"{name!r}: values[{k}]" for k, name in enumerate(names))
+    made: Callable[[Sequence[Any]], dict[str, Any]] = eval(f"lambda values: {{{items}}}")
+    return made
 
 
 def _contiguous(array: Any) -> Any:

@@ -165,6 +165,8 @@ def test_whoever_looks_on_sees_the_operator() -> None:
     assert softmax(torch.empty(5, 7, device="meta")).shape == (5, 7)
     graph = torch.fx.experimental.proxy_tensor.make_fx(softmax)(x).graph
     assert any(str(node.target) == "modes.y.default" for node in graph.nodes)
+    early = torch.fx.experimental.proxy_tensor.make_fx(softmax, pre_dispatch=True)(x).graph
+    assert any(str(node.target) == "modes.y.default" for node in early.nodes)
     traced = torch.jit.trace(softmax.__call__, x, check_trace=False)
     torch.testing.assert_close(traced(2 * x), torch.softmax(2 * x, 1))  # no constant
     torch.testing.assert_close(torch.vmap(softmax)(x.expand(4, 2, 3)), torch.softmax(x, 1).expand(4, 2, 3))
