@@ -90,6 +90,22 @@ def test_compiling_breaks_no_graph(name: str) -> None:
         torch.testing.assert_close(g, w, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["softmax", "attention", "several"])
+def test_an_exported_program_runs_the_operator_at_other_lengths(name: str) -> None:
+    op, given = op_of(name), [t.detach() for t in drawn(name)]
+
+    class Model(torch.nn.Module):
+        def forward(self, *arrays: Any) -> Any:
+            return op(*arrays)
+
+    first = {d: torch.export.Dim(f"length_{d}") for d in range(given[0].dim())}
+    rest = [dict(enumerate([torch.export.Dim.AUTO] * t.dim())) for t in given[1:]]
+    program = torch.export.export(Model(), tuple(given), dynamic_shapes=((first if name == "softmax" else {}, *rest),))
+    assert any(str(node.target) == f"tested.{name}.default" for node in program.graph.nodes)
+    longer = [torch.cat([t, 2 * t]) if name == "softmax" else t + 1 for t in given]
+    torch.testing.assert_close(program.module()(*longer), op(*longer), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("name", ["softmax", "attention", "layer_norm", "elementwise"])
 def test_mapping_over_some_tensors_and_over_gradients(name: str) -> None:
     op, given = op_of(name), [t.detach() for t in drawn(name)]
