@@ -52,6 +52,13 @@ if _KNOWN:  # asked at every call: bound once
     _levels, _compiling, _recording = torch.autograd.forward_ad, torch.compiler.is_compiling, torch.is_grad_enabled
 
 
+def _looked_on() -> Any:
+    """Whether a mode, a transform, a tracer, a profiler or a forward-mode level is there."""
+    if _modes() or _transforms() or _functions() or _profiled() or _levels._current_level >= 0:
+        return True
+    return _included(_FUNCTIONS) or _included(_BEFORE) or _tracing()
+
+
 WATCHED, QUIET, LEAVES, RECORDED, ON_GPU = 0, 1, 2, 4, 8  # what a glance finds
 
 
@@ -73,9 +80,7 @@ def glance(arrays: Iterable[Any]) -> int:
             found |= ON_GPU
         if a.requires_grad:
             found |= LEAVES
-    if _modes() or _transforms() or _functions() or _profiled() or _levels._current_level >= 0:
-        return WATCHED
-    if _included(_FUNCTIONS) or _included(_BEFORE) or _tracing() is not None:
+    if _looked_on():
         return WATCHED
     return found | RECORDED if found & LEAVES and _recording() else found
 

@@ -219,8 +219,8 @@ class TorchOp:
                 return op._pull(ctx, gradients)
 
         # `Function.apply` asks whether a transform is active, which a glance has; what it calls then is enough.
-        apply: Callable[..., Any] = getattr(super(torch.autograd.Function, Recorded), "apply", Recorded.apply)
-        return apply
+        found: Any = getattr(super(torch.autograd.Function, Recorded), "apply", Recorded.apply)
+        return found
 
     # --- definition --------------------------------------------------------------------------------------------------
 
