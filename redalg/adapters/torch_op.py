@@ -56,10 +56,7 @@ class TorchOp:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
         self.derivative = derivative(form.spec)
-        self._names, self._several = tuple(d.name for d in self.tensors), len(form.spec.outputs) > 1
-        self._by_name = _dictionary(self._names)
         self._compiled: dict[Any, Any] = {}
-        self._key = id(form)
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
         self._function, self._record = self._applied(), self._recorded()
         self._mixed = self._mixed_precision()
@@ -74,6 +71,13 @@ class TorchOp:
         )
         torch.library.register_autograd(f"{name}_saved", self._pull, setup_context=self._keep)
         torch.library.register_autograd(name, self._pull_again, setup_context=self._keep_tensors)
+
+    @cached_property
+    def _by_name(self) -> Callable[[Sequence[Any]], dict[str, Any]]:
+        """``values`` -> {name of a tensor: value}, written out: `zip` takes longer than all else beside a kernel."""
+        items = ", ".join(f"{d.name!r}: values[{k}]" for k, d in enumerate(self.tensors))
+        made: Callable[[Sequence[Any]], dict[str, Any]] = eval(f"lambda values: {{{items}}}")
+        return made
 
     @cached_property
     def _forward(self) -> Form:
@@ -95,7 +99,7 @@ class TorchOp:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         arrays: Sequence[Any] = given
-        if named or len(given) != len(self._names):
+        if named or len(given) != len(self.tensors):
             arrays = self._ordered(given, named)
         seen = glance(arrays)
         if seen == WATCHED:
@@ -106,9 +110,9 @@ class TorchOp:
             return self._record(*arrays)
         if seen & LEAVES:
             arrays = [a.detach() if a.requires_grad else a for a in arrays]
-        run, held = self._compiled.get((self._key, seen & ON_GPU)), self._by_name(arrays)
+        run, held = self._compiled.get(seen & ON_GPU), self._by_name(arrays)
         found = self._run_first(self.form, held, seen & ON_GPU) if run is None else run(**held)
-        return tuple(map(_contiguous, found.values())) if self._several else _contiguous(found)
+        return tuple(map(_contiguous, found.values())) if found.__class__ is dict else _contiguous(found)
 
     def _watched(self, arrays: Sequence[Any]) -> Any:
         """A call that others see, or with numbers."""
@@ -198,7 +202,7 @@ class TorchOp:
                 raise refusal
 
             return refuse
-        count, several = len(self.form.spec.outputs), self._several
+        count, several = len(self.form.spec.outputs), len(self.form.spec.outputs) > 1
 
         class Recorded(torch.autograd.Function):
             @staticmethod
@@ -316,6 +320,8 @@ class TorchOp:
             run = form.compile("numpy")
             found = run(**arrays)
         self._compiled[id(form), on_gpu] = run  # of a form that the operator keeps
+        if form is self.form:
+            self._compiled[on_gpu] = run
         return found
 
     # --- shapes ------------------------------------------------------------------------------------------------------
@@ -480,13 +486,6 @@ def cast_under_autocast(array: Any, device: str, dtype: Any) -> Any:
     """What autocast may cast: floats on its device, but float64."""
     eligible = array.is_floating_point() and array.dtype != torch.float64 and array.device.type == device
     return array.to(dtype) if eligible else array
-
-
-def _dictionary(names: Sequence[str]) -> Callable[[Sequence[Any]], dict[str, Any]]:
-    """``values`` -> {name: value}, written out: `zip` takes longer than all else that a call does beside its kernel."""
-    items = ", ".join(f"{name!r}: values[{k}]" for k, name in enumerate(names))
-    made: Callable[[Sequence[Any]], dict[str, Any]] = eval(f"lambda values: {{{items}}}")
-    return made
 
 
 def _contiguous(array: Any) -> Any:
