@@ -10,7 +10,7 @@ tested (`redalg.kernels.ir.check`), and those of a matrix product (`redalg.kerne
 `GEMM`; a failure names the pass. ``dump_after=`` prints the draft after any pass.
 
 What decides X? Find X in a list below, in its second column; the third names the function, which is where it is
-decided. How wide a tile of attention is: "tiles" of `ATTENTION` -> `tile.passes.tiled` -> `tile.plan.fitted`, whose
+decided. How wide a tile of attention is: "tiles" of `ATTENTION` -> `cascade_passes.tiled` -> `tile.plan.fitted`, whose
 candidates are the line ``for columns in …`` of `_candidates`; of a product of matrices: "tiles" of `GEMM` ->
 `gemm.tiles.tiles_of`; how many elements a thread of a row holds: "schedule" of `ROWS` -> `schedule.choose`.
 """
@@ -54,13 +54,13 @@ from redalg.kernels.rows.plan import RowsDraft, sizes_of
 from redalg.kernels.schedule.case import Case
 from redalg.kernels.schedule.choose import Override, lesser
 from redalg.kernels.schedule.target import TABLE, Target
-from redalg.kernels.tile import passes as tile
+from redalg.kernels.tile.level import cascade_passes as tile
 from redalg.kernels.tile.level import passes as level
+from redalg.kernels.tile.level.cascade_passes import TileDraft
 from redalg.kernels.tile.level.firsts import firsts_of
 from redalg.kernels.tile.level.passes import LevelDraft
 from redalg.kernels.tile.match import TYPES, Class, Outside
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
-from redalg.kernels.tile.passes import TileDraft
 from redalg.kernels.tile.plan import TensorPlan
 
 if TYPE_CHECKING:
@@ -161,6 +161,10 @@ ATTENTION = (
     Pass("frozen maximum", "a frozen maximum, with a fallback, where it is asked for", tile.frozen),
     Pass("grid", "blocks, and whether they draw tiles one by one", tile.launched),
     Pass("predict", "the time it takes, and where every part comes from", tile.predicted),
+    Pass("operations", "a tile program: loads, products, maps, reductions, stores", tile.operated),
+    Pass("order", "which products run under which maps", tile.ordered),
+    Pass("pipeline", "stages, waits and arrivals", tile.pipelined),
+    Pass("roles", "a producer that loads, and consumers that multiply and map", tile.cast),
     Pass("print", "the kernel's source", tile.sourced),
     Pass("print second", "the source of what merges splits or repeats rows", tile.followed),
     Pass("finish", "arguments of a launch, with the tensor maps of TMA boxes", tile.completed),

@@ -44,7 +44,7 @@ MOVED = {  # under redalg: old module -> new
     "kernels.cuda_run": "kernels.cuda.run",
     "kernels.emit_cuda": "kernels.rows.kernel",
     "kernels.emit_numba": "kernels.cpu.kernel",
-    "kernels.emit_tensor": "kernels.tile.kernel",
+    "kernels.emit_tensor": "kernels.tile.level.cascade_print",
     "kernels.lower_combine": "kernels.lower.combine",
     "kernels.lower_void": "kernels.lower.masked",
     "kernels.nothing": "kernels.launch.zero_length",

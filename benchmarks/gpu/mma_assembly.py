@@ -26,7 +26,7 @@ from redalg.kernels.launch.ptx import assemble
 from redalg.kernels.pipeline import mma_tiles
 from redalg.kernels.programs import lower
 from redalg.kernels.schedule.target import A100, L40S
-from redalg.kernels.tile.kernel import emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_tensor
 from redalg.kernels.tile.match import Class, Outside, classified
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 

@@ -26,7 +26,7 @@ from redalg.kernels.pipeline import wgmma_tiles
 from redalg.kernels.programs import lower
 from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.frozen_max import frozen_steps
-from redalg.kernels.tile.kernel import emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_tensor
 from redalg.kernels.tile.match import TYPES, Class, Outside, classified
 from redalg.kernels.tile.plan import Anchor, Fallback, Frozen, Running, TensorPlan
 

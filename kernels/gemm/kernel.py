@@ -35,8 +35,8 @@ from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.rows.access import Access
 from redalg.kernels.rows.kernel import read
+from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Map
-from redalg.kernels.tile.wgmma import INIT
 from redalg.source.builder import Builder
 from redalg.source.names import axis_name, result_name
 from redalg.source.statements import Block, parameters, reads, statements

@@ -1,16 +1,17 @@
 """How a printed kernel for tensor cores introduces itself: grid, roles, loop nest, shared memory and barriers.
 
-Every number is the plan's. What is said at a single step stands where that step is printed.
+Every number is the plan's, the loop nest is the tile program. What is said at a single step stands where that step is
+printed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from redalg.graph.node import Node
 from redalg.kernels.cuda.intrinsics.mma import UNIT
-from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
+from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER, STAGED, Fallback, Frozen, Running, TensorPlan, WidePlan, chunks
 from redalg.source.names import axis_name, operand_name
@@ -18,6 +19,9 @@ from redalg.source.names import axis_name, operand_name
 if TYPE_CHECKING:
     from redalg.kernels.tile.kernel import TensorKernel
     from redalg.kernels.tile.match import Class
+INIT = (
+    "One thread initialises the mbarriers; the fence shows them to the asynchronous proxy, the barrier to all threads."
+)
 ALIGNED = "1024 of them to align left_tile"
 
 
@@ -97,14 +101,11 @@ def fragment(tall: int) -> str:
 # --- wgmma -----------------------------------------------------------------------------------------------------------
 
 
-def wgmma(kernel: TensorKernel, drawn: bool) -> Iterator[str]:
+def wgmma(kernel: TensorKernel, drawn: bool, nest: Sequence[str]) -> Iterator[str]:
     made, plan = kernel.made, kernel.plan
     yield from grid(kernel, persistent(drawn))
     yield from roles(plan)
-    yield "Loop nest:"
-    second = "; TMA values tile of this block" if made.values is not None else ""
-    yield f"  producer: for tile: TMA left tile; for block: TMA right tile of the next block{second}"
-    yield f"  consumer: for tile: for block: {_product(made, plan)}; mask and fold S on registers{_weighed(made, plan)}"
+    yield from nest
     yield (
         f"Shared memory: {plan.shared} bytes, {ALIGNED}; {CHUNK}-column chunks with the 128-byte "
         f"swizzle, from left_tile:"
@@ -129,19 +130,6 @@ def wgmma(kernel: TensorKernel, drawn: bool) -> Iterator[str]:
 FRESH = "  The producer's phases start at 1: a wait for the phase before a fresh mbarrier's first returns at once."
 
 
-def _product(made: Class, plan: TensorPlan) -> str:
-    left = "registers" if plan.in_registers else "shared memory"
-    terms = f"{plan.terms // STEP} k-steps" if plan.terms % STEP == 0 else f"{plan.terms} terms"
-    return f"S = left * right^T, wgmma m64n{plan.columns}k{STEP}, {terms}, left from {left}"
-
-
-def _weighed(made: Class, plan: TensorPlan) -> str:
-    if made.values is None:
-        return ""
-    left = "shared memory" if isinstance(plan, WidePlan) else "registers"
-    return f"; sums = rescale * sums + P * values, wgmma m64n{plan.own_columns}k{STEP}, P from {left}"
-
-
 def buffers(made: Class, plan: TensorPlan) -> Iterator[Buffer]:
     left, right = (operands(getattr(p, side) for p in made.products) for side in ("left", "right"))
     tile = f"{plan.columns} x {plan.terms} {made.dtype}"
@@ -160,21 +148,13 @@ def buffers(made: Class, plan: TensorPlan) -> Iterator[Buffer]:
 # --- two warpgroups share rows ---------------------------------------------------------------------------------------
 
 
-def wide(kernel: TensorKernel, drawn: bool) -> Iterator[str]:
+def wide(kernel: TensorKernel, drawn: bool, nest: Sequence[str]) -> Iterator[str]:
     made, plan = kernel.made, kernel.plan
     assert isinstance(plan, WidePlan)
-    parts, own = chunks(plan.terms), plan.own_columns
+    parts = chunks(plan.terms)
     yield from grid(kernel, persistent(drawn))
     yield from roles(plan)
-    yield "Loop nest:"
-    yield f"  producer: for tile: TMA left tile; for block: for part of 2: {parts} TMA chunks of the right tile" + (
-        "" if plan.common else ", the values tile"
-    )
-    yield (
-        f"  consumer w: for tile: for block: S of part w, wgmma m64n{plan.columns}k{STEP} chunk by chunk; "
-        f"fold, trading "
-        f"row numbers with the other; P to shared memory; sums (columns {own} * w on) += P * values of both parts"
-    )
+    yield from nest
     yield (
         f"Shared memory: {plan.shared} bytes, {ALIGNED}; {CHUNK}-column chunks with the 128-byte "
         f"swizzle, from left_tile:"
@@ -201,19 +181,12 @@ def wide(kernel: TensorKernel, drawn: bool) -> Iterator[str]:
 # --- no columns ------------------------------------------------------------------------------------------------------
 
 
-def long(kernel: TensorKernel, drawn: bool) -> Iterator[str]:
+def long(kernel: TensorKernel, drawn: bool, nest: Sequence[str]) -> Iterator[str]:
     made, plan = kernel.made, kernel.plan
     left, right = 128 * plan.rows, 128 * plan.columns
-    count = -(-plan.terms // CHUNK)
     yield from grid(kernel, persistent(drawn))
     yield from roles(plan)
-    yield "Loop nest:"
-    yield f"  producer: for tile: for block: for {count} chunks of {CHUNK} terms: TMA left chunk, TMA right chunk"
-    yield (
-        f"  consumer: for tile: for block: for chunk: S (+)= left * right^T, wgmma m64n{plan.columns}k{STEP}, "
-        f"both from "
-        "shared memory; then fold S on registers: logits are never stored"
-    )
+    yield from nest
     yield f"Shared memory: {plan.shared} bytes, {ALIGNED}; chunks with the 128-byte swizzle, from left_tile:"
     names = operands(p.left for p in made.products), operands(p.right for p in made.products)
     yield str(Buffer("left_tile", 0, plan.stages, left, f"{names[0]}, {plan.rows} x {CHUNK} {made.dtype}"))
@@ -231,7 +204,7 @@ def long(kernel: TensorKernel, drawn: bool) -> Iterator[str]:
 # --- mma.sync --------------------------------------------------------------------------------------------------------
 
 
-def mma(kernel: TensorKernel) -> Iterator[str]:
+def mma(kernel: TensorKernel, nest: Sequence[str]) -> Iterator[str]:
     made, plan = kernel.made, kernel.plan
     assert isinstance(plan, MmaPlan)
     yield from grid(kernel, "one block for every tile, tile = blockIdx.x.")
@@ -239,21 +212,7 @@ def mma(kernel: TensorKernel) -> Iterator[str]:
         f"Block: {plan.warps} warps of {16 * plan.tall} rows; all of them copy and all of them multiply. "
         f"In S and sums {fragment(plan.tall)}."
     )
-    kept = "registers" if plan.in_registers else "shared memory"
-    yield "Loop nest:"
-    if plan.long:
-        count = -(-plan.terms // CHUNK)
-        yield (
-            f"  for block: for {count} chunks of {CHUNK} terms: wait for the chunk, start cp.async of chunk + "
-            f"{plan.stages - 1}, score_parts (+)= left * right^T; then fold S on registers: logits are never stored"
-        )
-    else:
-        yield f"  left: kept in {kept} for the whole tile"
-        second = "; sums = rescale * sums + P * values" if made.values is not None else ""
-        yield (
-            f"  for block: wait for its tiles, start cp.async of block - {plan.stages - 1}; S = left * right^T, "
-            f"mma.sync of {made.multiplied}; mask and fold S on registers{second}"
-        )
+    yield from nest
     yield f"Shared memory: {plan.shared} bytes from smem_base, {plan.stages} stages of {plan.stage_bytes}:"
     rows = f"{plan.columns} rows of {plan.right_pitch} bytes (pitch without bank conflicts)"
     yield str(Buffer("right", 0, 1, plan.right_bytes, f"{operands(p.right for p in made.products)}, {rows}"))

@@ -43,6 +43,18 @@ def join_of(steps: Iterable[Step]) -> Join | None:
     return next((s for s in steps if isinstance(s, Join) and s.axes), None)
 
 
+def share_of(step: Join | None) -> Node | None:
+    """What the sum with columns is multiplied by before a block is added; None for 1."""
+    if step is None:
+        return None
+    part, a = step.names[0].removesuffix("_new"), step.a[0]
+    parts = a.args if a.op == "mul" else (a,)
+    rest = [x for x in parts if not (x.op == "state" and x.attr.name == part)]
+    if not rest:
+        return None
+    return rest[0] if len(rest) == 1 else Node("mul", tuple(rest))
+
+
 def with_bodies(program: Program, change: Callable[[Node], Node]) -> Program:
     """The program with what its folds take in changed."""
     p = program.passes[0]

@@ -8,10 +8,11 @@ Everything that makes it attention, or something else, is printed from the deriv
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from redalg.graph.node import Node, is_const
 from redalg.kernels.code.imports import imports
@@ -23,16 +24,12 @@ from redalg.kernels.rows.access import Access
 from redalg.kernels.rows.kernel import read
 from redalg.kernels.tile.bounds import Bounds, bounds
 from redalg.kernels.tile.frozen_max import anchor_of, frozen_steps, largest, nodes_of
-from redalg.kernels.tile.long import LongSkeleton
 from redalg.kernels.tile.match import Class
-from redalg.kernels.tile.mma_sync import LongMmaSkeleton, MmaSkeleton, header
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from redalg.kernels.tile.plan import Frozen, Running, TensorPlan, WidePlan
 from redalg.kernels.tile.scalars import UNROLLED, Element, TileScalars
 from redalg.kernels.tile.scores import Tile
 from redalg.kernels.tile.splits import merging
-from redalg.kernels.tile.wgmma import Skeleton, factories
-from redalg.kernels.tile.wide import WideSkeleton
 from redalg.source.builder import Builder
 from redalg.source.names import axis_name, local, result_name
 from redalg.source.statements import Block, Comment, expanded, parameters, reads, statements
@@ -40,14 +37,7 @@ from redalg.source.statements import Block, Comment, expanded, parameters, reads
 QUICK = {"exp": "fast_exp", "tanh": "fast_tanh"}  # functions as exact as weights of 16 bits need them
 
 
-def emit_tensor(made: Class, plan: TensorPlan) -> Module:
-    """The kernel's module; its parameters of role "maps" and "fixed" are `TensorPlan`'s."""
-    return TensorKernel(made, plan).module()
-
-
-def emit_merge(made: Class, plan: TensorPlan) -> Module:
-    """The module of the kernel that merges the states of splits, a thread for every row and column."""
-    return TensorKernel(made, plan).merging()
+Header = Callable[[Class, Any, frozenset[str]], tuple[Block, Block]]  # imports, and functions of a kernel's shapes
 
 
 class TensorKernel:
@@ -285,26 +275,22 @@ class TensorKernel:
 
     # --- the kernel --------------------------------------------------------------------------------------------------
 
-    def module(self) -> Module:
-        name = f"{result_name(self.program.name)}_kernel"
-        if isinstance(self.plan, MmaPlan):
-            (LongMmaSkeleton if self.plan.long else MmaSkeleton)(self).write()
-        else:
-            (LongSkeleton if self.plan.long else WideSkeleton if self.wide else Skeleton)(self).write()
-        return self._finished(name, self.plan.threads, self.plan.shared)
+    def module(self, header: Header) -> Module:
+        """What has been printed, as a module."""
+        return self._finished(f"{result_name(self.program.name)}_kernel", self.plan.threads, self.plan.shared, header)
 
-    def merging(self) -> Module:
-        """The kernel that merges the states of splits."""
+    def merging(self, header: Header) -> Module:
+        """The kernel that merges the states of splits, a thread for every row and column."""
         merging(self)
-        return self._finished(f"{result_name(self.program.name)}_merge", 0, 0)
+        return self._finished(f"{result_name(self.program.name)}_merge", 0, 0, header)
 
-    def _finished(self, name: str, threads: int, shared: int) -> Module:
+    def _finished(self, name: str, threads: int, shared: int, header: Header) -> Module:
         params = {self._argument(p): p for p in self.params()}
         made = self.out.function(name, params, self.about(), "cuda.jit")
         made = replace(made, body=expanded(made.body, self.registers, statements("\n".join(self.arrays.values()))))
         used = reads([made])
         params = read(params, used)
-        block = (*self._header(used), replace(made, parameters=parameters(params)))
+        block = (*self._header(used, header), replace(made, parameters=parameters(params)))
         return finished(Module("", name, tuple(params.values()), threads, shared), block)
 
     def params(self) -> list[Param]:
@@ -338,7 +324,7 @@ class TensorKernel:
         how = f"tiles of {p.rows} rows, blocks of {p.span} of the stream, on tensor cores"
         return [f"{what}; {how}.", *spec.split("; ")]
 
-    def _header(self, names: frozenset[str]) -> Block:
+    def _header(self, names: frozenset[str], header: Header) -> Block:
         p = self.plan
         constants = {
             "INF": "f32(np.inf)",
@@ -354,5 +340,5 @@ class TensorKernel:
             "STAGES": p.stages,
             "CONSUMERS": p.consumers,
         }
-        found, makers = (header if isinstance(p, MmaPlan) else factories)(self.made, p, names)  # type: ignore[arg-type]
+        found, makers = header(self.made, p, names)
         return (*imports(names), *found, *definitions(names, constants), *makers)

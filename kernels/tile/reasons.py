@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redalg.graph.node import NEG_INF, Node, is_const
-from redalg.kernels.tile.contractions import NARROW, TF32, join_of
+from redalg.kernels.tile.contractions import NARROW, TF32, join_of, share_of
 from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
@@ -125,8 +125,7 @@ def _word(missing: Node) -> str:
 def _sums(made: Class, kernel: TensorKernel) -> list[str]:
     if made.values is None:
         return []
-    join = join_of(kernel.steps)
-    moved = join is not None and kernel.tile.share(join) is not None
+    moved = share_of(join_of(kernel.steps)) is not None
     ends = "; rescale multiplies them when the anchor moves" if moved else "; nothing rescales them"
     found = [f"sums: weights times {made.values.attr.name}, by tensor cores{ends}"]
     if isinstance(kernel.plan, WidePlan):

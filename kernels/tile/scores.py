@@ -7,7 +7,7 @@ the thread's first one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, is_const, walk
@@ -16,6 +16,7 @@ from redalg.kernels.code.scalars import ATOM
 from redalg.kernels.code.text import joined, literal
 from redalg.kernels.ir.program import Fold, Join, Let, Loop, Step, step_nodes
 from redalg.kernels.tile.columns import SHOWN, Columns
+from redalg.kernels.tile.contractions import share_of
 from redalg.kernels.tile.match import weight_of
 from redalg.kernels.tile.plan import Frozen
 from redalg.kernels.tile.scalars import Element, TileScalars, exponents, floored, guarded_top, only_shrinks, risen
@@ -151,32 +152,10 @@ class Tile:
 
     # --- folds -------------------------------------------------------------------------------------------------------
 
-    def fold(self, steps: Iterable[Step], first: bool) -> None:
-        """The steps of one block for both rows, and the state they leave.
-
-        Both rows take a step before the next one is printed: what one waits for, the other uses.
-        """
-        steps, waiting = tuple(steps), list[Let | Join]()
-        for step in steps:
-            if isinstance(step, Loop):
-                self._rows(waiting)
-                waiting = []
-                self._loop(step, first)
-            elif isinstance(step, Join):
-                waiting += [] if isinstance(step.op, Listed) else [step]
-            elif isinstance(step, Let) and step.name != "n_new":
-                waiting.append(step)
-        new = {f.names[0] for s in steps if isinstance(s, Loop) for f in s.folds}
-        new |= {s.names[0] for s in steps if isinstance(s, Join)}
-        end = "_b" if first else "_new"
-        parts = [p.name for p in self.made.walk.parts if not p.axes and p.name not in self.top_k.lists]
-        self._rows(waiting, [name for name in parts if name + end in new], end)
-
-    def _rows(self, steps: list[Let | Join], parts: Iterable[str] = (), end: str = "") -> None:
-        """Steps per row; then the names of these parts that end so become the state."""
+    def rows(self, steps: Sequence[Let | Join], parts: Sequence[str], end: str) -> None:
+        """Steps per row; then the names of these parts that end so become the state. Both rows of a thread take a step
+        before the next one is printed: what one waits for, the other uses."""
         kernel, out = self.kernel, self.out
-        if not (steps or parts):
-            return
         out.comment("The state of each row, updated." if parts else "What the next fold needs of each row.")
         with out.block(self.kernel.each_row):
             kernel.row_places()
@@ -204,7 +183,7 @@ class Tile:
         name = local(step.names[0])
         scope.announce([*step.a, *step.b])
         if step.axes:
-            share = self.share(step)
+            share = share_of(step)
             if share is not None:
                 scope.lines.append(f"{kernel.share}[r] = {scope.converted(share, 'f')}")
             return
@@ -216,7 +195,7 @@ class Tile:
         name = local(step.names[0]) + ("" if self.kernel.single else "[r]")
         scope.lines.append(f"{name} = {joined(step.kind, 'f', self.kernel.real, a, b)}")
 
-    def _loop(self, loop: Loop, first: bool) -> None:
+    def reduce(self, loop: Loop, first: bool) -> None:
         """Walk the elements of both rows; then the four threads of each tell each other what they found."""
         kernel, made, element = self.kernel, self.made, self.kernel.element()
         bodies = {f.names[0]: weight_of(f, made.values) if f.axes and made.values else f.bodies[0] for f in loop.folds}
@@ -347,18 +326,6 @@ class Tile:
                     self.out(f"{name} = {text}")
             if self.kernel.wide:
                 self.kernel.traded([(local(f.names[0]), f.kind) for f in found])
-
-    def share(self, step: Join) -> Node | None:
-        """What the sum with columns is multiplied by before a block is added; None for 1."""
-        part = step.names[0].removesuffix("_new")
-        a = step.a[0]
-        parts = list(a.args) if a.op == "mul" else [a]
-        own = [x for x in parts if x.op == "state" and x.attr.name == part]
-        rest = [x for x in parts if x not in own]
-        assert len(own) == 1
-        if not rest:
-            return None
-        return rest[0] if len(rest) == 1 else Node("mul", tuple(rest))
 
 
 def _part(name: str) -> str:

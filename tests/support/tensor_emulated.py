@@ -18,7 +18,7 @@ from redalg.kernels.emulate.tiles import TensorMap, TensorMaps
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Module, Param
 from redalg.kernels.launch.planned import Map
-from redalg.kernels.tile.kernel import emit_merge, emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_merge, emit_tensor
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from redalg.kernels.tile.plan import TensorPlan, fixed_of, maps_of

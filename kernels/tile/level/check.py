@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from redalg.errors import RedalgError
@@ -11,7 +12,6 @@ from redalg.kernels.tile.level.program import (
     Free,
     Home,
     Load,
-    Map,
     Mma,
     Op,
     Store,
@@ -73,59 +73,75 @@ def _homes(program: TileProgram) -> Iterator[str]:
             yield f"{op.left} is no left operand"
 
 
-def _run(body: tuple[Op, ...], blocks: int = 2) -> Iterator[tuple[Op, int]]:
-    """The operations of so many blocks and those around them, each with the block that it belongs to."""
+def _run(body: tuple[Op, ...], blocks: int = 3) -> Iterator[Op]:
+    """The operations in the order of so many blocks of every loop, those around them included."""
     for op in body:
         if not isinstance(op, For):
-            yield op, blocks
+            yield op
             continue
-        for block in range(1, blocks + 1):
-            yield from ((x, block) for x in op.body)
+        for _ in range({"every": blocks, "first": 1, "other": blocks - 1}[op.blocks]):
+            yield from _run(op.body, blocks)
 
 
 class _Running:
-    """What has arrived and what is under way, operation by operation."""
+    """What has arrived and what is under way, operation by operation. Stages of a tile are filled, read and given back
+    in turns: ``waited`` and ``given`` count them. ``block``: of which block a tile is, by how many of them there were
+    of what it was computed from."""
 
     def __init__(self, program: TileProgram) -> None:
         self.loaded = {op.tile for b in program.bodies.values() for op in inner(b) if isinstance(op, Load)}
         self.ring = {t for t in self.loaded if program.tiles[t].stages > 1}
-        self.arrived: set[tuple[str, int]] = set()
-        self.flying: list[tuple[Mma, int]] = []
-        self.given = 0
+        self.synchronous = program.facts.get("instruction") == "mma.sync"
+        self.waited: Counter[str] = Counter()
+        self.given: Counter[str] = Counter()
+        self.flying: list[tuple[Mma, dict[str, int]]] = []
+        self.block: dict[str, int] = {}
 
-    def step(self, op: Op, block: int) -> None:
-        if isinstance(op, Mma):
-            self.flying.append((op, block))
+    def step(self, op: Op) -> None:
+        if isinstance(op, Mma) and not self.synchronous:
+            self.flying.append((op, {t: self.waited[t] for t in (op.left, op.right) if t in self.loaded}))
         elif isinstance(op, Wait) and op.products:
             self.flying = self.flying[len(self.flying) - op.under_way :] if op.under_way else []
         elif isinstance(op, Wait):
-            self.arrived |= {self.of(t, block) for t in op.tiles}
-        elif isinstance(op, Arrive) and set(op.tiles) & self.ring:
-            self.given += 1
+            self.waited.update(op.tiles)
+        elif isinstance(op, Arrive):
+            self.given.update(op.tiles)
+        if isinstance(op, Wait | Arrive | Free):
+            return
+        read = [self.waited[t] if t in self.ring else self.block.get(t, 0) for t in op.reads]
+        self.block |= dict.fromkeys(op.writes, max(read, default=0))
 
-    def of(self, tile: str, block: int) -> tuple[str, int]:
-        return tile, block if tile in self.ring else 0
+    def late(self, tiles: Iterable[str]) -> list[str]:
+        return [t for t in tiles if t in self.loaded and self.waited[t] == 0]
 
-    def late(self, tiles: Iterable[str], block: int) -> list[str]:
-        return [t for t in tiles if t in self.loaded and self.of(t, block) not in self.arrived]
+    def gone(self, tiles: Iterable[str]) -> list[str]:
+        return [t for t in tiles if t in self.loaded and 0 < self.waited[t] <= self.given[t]]
 
     @property
     def busy(self) -> set[str]:
         """Tiles that products under way write, or read in registers."""
-        return {m.tile for m, _ in self.flying} | {m.left for m, _ in self.flying if m.left not in self.loaded}
+        products = [m for m, _ in self.flying]
+        return {m.tile for m in products} | {m.left for m in products if m.left not in self.loaded}
 
 
 def _waits(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
-    """A wait before every use: of what is loaded, and of what products write or read."""
+    """A wait before every use: of what is loaded, and of what products write or read. Operands are of one block."""
     running = _Running(program)
-    for op, block in _run(body):
+    for op in _run(body):
         if not isinstance(op, Load | Arrive | Free | Wait):
-            yield from (f"{t} is read before it is waited for" for t in running.late(op.reads, block))
+            yield from (f"{t} is read before it is waited for" for t in running.late(op.reads))
+            yield from (
+                f"{', '.join(op.writes)} reads {t}, a stage that was given back" for t in running.gone(op.reads)
+            )
             used = _used(op, running)
             yield from (f"{t} is used while a product of it is under way" for t in sorted(used & running.busy))
+        if isinstance(op, Mma) and {op.left, op.right} & running.ring:
+            mine = [running.waited[t] if t in running.ring else running.block.get(t, 0) for t in (op.left, op.right)]
+            if mine[0] and mine[0] != mine[1]:
+                yield f"{op.tile} multiplies {op.left} and {op.right} of different blocks"
         if isinstance(op, Store) and running.flying:
             yield "results are stored while products are under way"
-        running.step(op, block)
+        running.step(op)
 
 
 def _used(op: Op, running: _Running) -> set[str]:
@@ -137,25 +153,24 @@ def _used(op: Op, running: _Running) -> set[str]:
 
 
 def _arrivals(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
-    """An arrival after the last use: one for every block, when nothing that is under way, or to come, reads its
-    stage."""
+    """An arrival after the last use: one for every stage, when nothing that is under way, or to come, reads it; tiles
+    that are given back together are so always."""
     running = _Running(program)
-    for op, block in _run(body):
-        before = running.given
-        running.step(op, block)
-        if running.given > before:
-            yield from _given_back(op, running)
-        elif isinstance(op, Mma | Map) and block <= running.given and set(op.reads) & running.ring:
-            yield f"{', '.join(op.writes)} reads a stage that was given back"
-    if running.given != 2:
-        yield f"{running.given} arrivals for 2 blocks"
-
-
-def _given_back(op: Op, running: _Running) -> Iterator[str]:
-    if isinstance(op, Arrive) and set(op.tiles) != running.ring:
-        yield "an arrival gives back a part of a stage"
-    if any(block <= running.given and m.right in running.ring for m, block in running.flying):
-        yield "a stage is given back while a product reads it"
+    together: dict[str, tuple[str, ...]] = {}
+    for op in _run(body):
+        running.step(op)
+        if not isinstance(op, Arrive):
+            continue
+        for t in op.tiles:
+            if together.setdefault(t, op.tiles) != op.tiles:
+                yield f"an arrival gives back a part of a stage, {t}"
+            if running.given[t] > running.waited[t]:
+                yield f"{t} is given back before it was filled"
+            if any(stages.get(t, running.given[t] + 1) <= running.given[t] for _, stages in running.flying):
+                yield f"a stage of {t} is given back while a product reads it"
+    for t in sorted(running.waited):
+        if running.given[t] != running.waited[t]:
+            yield f"{running.given[t]} arrivals for {running.waited[t]} stages of {t}"
 
 
 def _frees(program: TileProgram) -> Iterator[str]:

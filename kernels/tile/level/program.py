@@ -12,10 +12,10 @@ P <- map(exp(S[i,j]))
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from redalg.graph.node import Node
 from redalg.text.nodes import short
@@ -27,6 +27,7 @@ class Home(StrEnum):
     UNPLACED = "unplaced"
     ACCUMULATOR = "accumulator"
     LEFT = "left operand"
+    ROW = "registers of a row's threads"
     SHARED = "shared memory"
     PEER = "a peer's shared memory"
     TENSOR = "tensor memory"
@@ -228,15 +229,17 @@ class Free(Op):
 
 @dataclass(frozen=True)
 class For(Op):
-    """Blocks of the stream, those left out that a condition empties."""
+    """Blocks of the stream, those left out that a condition empties: every one, the first alone, or the others."""
 
     axis: str
     body: tuple[Op, ...]
     skips: str = ""
+    blocks: Literal["every", "first", "other"] = "every"
 
     def lines(self) -> Iterator[str]:
         skip = f", skip {self.skips}" if self.skips else ""
-        yield f"for {self.axis} in stream({self.axis}{skip}) {{"
+        which = "" if self.blocks == "every" else f"{self.blocks} block of " if self.blocks == "first" else "others of "
+        yield f"for {self.axis} in {which}stream({self.axis}{skip}) {{"
         yield from (f"  {line}" for op in self.body for line in op.lines())
         yield "}"
 
@@ -258,11 +261,14 @@ class TileProgram:
         """As `dump_after` prints it."""
         lines = [self.title, *(f"tile {t.text()}" for t in self.tiles.values())]
         lines += [f"{key}: {value}" for key, value in self.facts.items()]
+        return "\n".join([*lines, *self.roles()])
+
+    def roles(self) -> Iterator[str]:
+        """What every role does."""
         for role, body in self.bodies.items():
-            lines.append(f"{role} {{")
-            lines += [f"  {line}" for op in body for line in op.lines()]
-            lines.append("}")
-        return "\n".join(lines)
+            yield f"{role} {{"
+            yield from (f"  {line}" for op in body for line in op.lines())
+            yield "}"
 
     def with_body(self, body: tuple[Op, ...]) -> TileProgram:
         return replace(self, bodies={"all": body})
@@ -276,7 +282,7 @@ def loop_of(body: tuple[Op, ...]) -> For:
     return next(op for op in body if isinstance(op, For))
 
 
-def inner(body: tuple[Op, ...]) -> Iterator[Op]:
+def inner(body: Iterable[Op]) -> Iterator[Op]:
     """Every operation, those of blocks included."""
     for op in body:
         yield op

@@ -98,9 +98,10 @@ class Sizes:
 def candidates(parts: Parts, wide: Mapping[str, int], vectors: int) -> Iterator[Sizes]:
     """Sizes from the best on, whether they fit or not."""
     own = {parts.program.inner.get(a, a): n for a, n in wide.items()}
-    for consumers in (CONSUMERS, 1):
+    for consumers in (CONSUMERS, 1, 3):
         for columns in COLUMNS:
             base = Sizes(consumers, columns, 2, own, (), vectors, 0)
+            base = base if consumers < 3 else replace(base, most_registers=144, consumer_registers=160)
             boxes = []
             for b in parts.boxes.values():
                 outer, inner = (base.length(a, parts) for a in b.axes)

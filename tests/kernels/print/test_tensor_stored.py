@@ -12,7 +12,7 @@ import pytest
 
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.ir.program import Module
-from redalg.kernels.tile.kernel import emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_tensor
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import STAGED, TensorPlan, fitted, maps_of, stageable
 from tests.support.tensor_cases import class_of

@@ -18,7 +18,7 @@ from redalg.kernels.launch.planned import Planned
 from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.pipeline import mma_tiles, plan
 from redalg.kernels.schedule.target import A100, H200, L40S, Target
-from redalg.kernels.tile.kernel import emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_tensor
 from redalg.kernels.tile.match import Outside
 from tests.deep.kernels.emulated.test_tensor_kernels import SUM
 from tests.support.tensor_cases import class_of, dtypes_of, form_of, sizes_of, views_of

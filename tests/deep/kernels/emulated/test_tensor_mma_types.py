@@ -20,7 +20,7 @@ from redalg.kernels.launch.planned import Planned
 from redalg.kernels.launch.ptx import assemble
 from redalg.kernels.pipeline import mma_tiles, plan, wgmma_tiles
 from redalg.kernels.schedule.target import A100, H200, L40S, Target
-from redalg.kernels.tile.kernel import emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_tensor
 from redalg.kernels.tile.match import Class, Outside
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from tests.deep.kernels.emulated.test_tensor_kernels import BATCH, SUM

@@ -18,7 +18,7 @@ from redalg.kernels.launch.ptx import assemble
 from redalg.kernels.pipeline import wgmma_tiles
 from redalg.kernels.programs import lower
 from redalg.kernels.schedule.target import H200
-from redalg.kernels.tile.kernel import emit_merge, emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_merge, emit_tensor
 from redalg.kernels.tile.match import Class, Outside, classified, folds
 from redalg.kernels.tile.plan import TensorPlan, WidePlan, maps_of
 from tests.support.tensor_cases import ANCHORS, form_of

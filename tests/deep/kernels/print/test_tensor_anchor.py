@@ -16,7 +16,7 @@ import pytest
 from redalg.graph.node import Node, add, const, div, fn, mul, state, walk, where
 from redalg.kernels.ir.program import Join, Let, Loop, Step
 from redalg.kernels.tile.frozen_max import ANCHOR, Degree, _degree, _kept, anchor_of, frozen_steps, largest, nodes_of
-from redalg.kernels.tile.kernel import emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_tensor
 from redalg.kernels.tile.match import Class, Outside, weight_of
 from tests.deep.kernels.print.test_tensor_class import INSIDE, TAIL, evaluate
 from tests.support.tensor_cases import CLASS, OPTIMISTIC, class_of, module_of, planned, text_of

@@ -18,7 +18,7 @@ from redalg.kernels.ir.program import Module
 from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.pipeline import mma_tiles
 from redalg.kernels.schedule.target import A100, H200
-from redalg.kernels.tile.kernel import emit_merge, emit_tensor
+from redalg.kernels.tile.level.cascade_print import emit_merge, emit_tensor
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import TensorPlan, long_plan
 from tests.support.tensor_cases import class_of, form_of, views_of

@@ -8,20 +8,18 @@ two products is printed by `redalg.kernels.tile.scores`, as it is for warpgroups
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from redalg.graph.node import Node, is_const
 from redalg.kernels.code.imports import brought
 from redalg.kernels.cuda.intrinsics import mma, mma_types, wgmma
 from redalg.kernels.cuda.intrinsics.mma import UNIT
-from redalg.kernels.ir.program import Step
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.contractions import NARROW, TF32, TYPES
+from redalg.kernels.tile.level.cascade import Shown
+from redalg.kernels.tile.level.cascade_wgmma import Skeleton
+from redalg.kernels.tile.level.program import Arrive, Convert, For, Load, Mma, Store, Wait
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import CHUNK, MmaPlan
 from redalg.kernels.tile.plan import positive
-from redalg.kernels.tile.splits import finished
-from redalg.kernels.tile.wgmma import Skeleton
 from redalg.source.names import axis_name, local, operand_name
 from redalg.source.statements import Block, reads, statements
 
@@ -97,7 +95,7 @@ class MmaSkeleton(Skeleton):
 
     def write(self) -> None:
         out, k, p = self.out, self.kernel, self.plan
-        out.comment(*comments.mma(k))
+        out.comment(*comments.mma(k, self.nest()))
         out(
             "t = cuda.threadIdx.x",
             "lane = t & 31",
@@ -120,7 +118,7 @@ class MmaSkeleton(Skeleton):
         self.places()
         self.begin()
         self.words()
-        self.all_blocks()
+        self.consume(self.tiles.bodies["all"])
 
     # --- where operands lie ------------------------------------------------------------------------------------------
 
@@ -272,24 +270,24 @@ class MmaSkeleton(Skeleton):
 
     # --- blocks ------------------------------------------------------------------------------------------------------
 
-    def all_blocks(self) -> None:
-        """The tile of rows over all its blocks, the last block first."""
-        out, k, made = self.out, self.kernel, self.made
-        if self.has_values:
-            with out.block(f"for k in range({self.plan.held * self.plan.value_columns // 4}):"):
-                out("sums[k] = f32(0)")
-        k.tile.top_k.start()
-        out.comment("Block `last`, the first one: nothing to rescale yet.")
-        self.block("last", made.walk.lift, True)
+    def loop(self, op: For) -> None:
+        """Blocks of the stream, the last one first; what rows keep is begun before it."""
+        out = self.out
+        if op.blocks == "first":
+            self.kernel.tile.top_k.start()
+            super().loop(op)
+            return
         out.comment("The other blocks, down to `low`.")
         out("block = opaque(last)", "low_step = opaque(low)")
         with out.block("while block > low_step:"):
             out("block = opaque(block - 1)")
-            self.block("block", k.steps, False)
+            self.of_block("block", op)
+
+    def store(self, op: Store) -> None:
         self.who()
-        if self.has_values and made.stored[2] in NARROW:
-            out("sort_lanes(sums)")
-        finished(k)
+        if self.has_values and self.made.stored[2] in NARROW:
+            self.out("sort_lanes(sums)")
+        super().store(op)
 
     def who(self) -> None:
         """The thread's first row, asked anew: no register holds it from block to block."""
@@ -298,37 +296,39 @@ class MmaSkeleton(Skeleton):
         self.out("t = this_thread()", "lane = t & 31")
         self.out(f"row = {axis_name(row)}_first + {16 * tall} * (t >> 5) + (lane >> 2)")
 
-    def block(self, block: str, steps: Iterable[Step], first: bool) -> None:
-        out, k = self.out, self.kernel
-        self.scores(block)
+    def shown(self, op: Shown) -> None:
+        k = self.kernel
         self.who()
-        k.block_places(block)
-        k.tile.columns.vote(first)
-        if first:
+        k.block_places(self.block)
+        k.tile.columns.vote(op.edge)
+        if op.edge:
             k.tile.columns.early()
-        k.tile.scores(first)
-        shared = not first and self.shares()
-        if shared:
-            k.array(k.share, k.held)
-        k.tile.fold(steps, first)
-        if not self.has_values:
-            return
-        if shared:
-            out.comment("sums move to the new maximum.")
-            with out.block(f"for k in range({self.plan.held * self.plan.value_columns // 4}):"):
-                out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & {k.held - 1}]")
-        single = self.made.dtype == TF32
-        out.comment(f"Weights, rounded to {self.made.dtype}, as the left operand's fragments P.")
-        with out.block(f"for k in range({self.plan.held * self.plan.columns // (4 if single else 8)}):"):
-            out("P[k] = tf32_word(S[k])" if single else f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")
-        out.comment("sums += P * values of the stage at read_at; then on to the next stage.")
-        out("multiply_values(sums, P, values_at + read_at)", self.turned("read"))
+        self.masked(op)
 
-    def scores(self, block: str) -> None:
-        """The block's scores."""
-        self.arrived(block)
-        self.out.comment("S of the block.")
-        self.out(f"multiply(S, {'left_words' if self.plan.in_registers else 'left_at'}, right_at + read_at)")
+    def pack(self) -> None:
+        single = self.made.dtype == TF32
+        self.out.comment(f"Weights, rounded to {self.made.dtype}, as the left operand's fragments P.")
+        with self.out.block(f"for k in range({self.plan.held * self.plan.columns // (4 if single else 8)}):"):
+            self.out("P[k] = tf32_word(S[k])" if single else f"P[k] = pack_{self.made.dtype}(S[2 * k], S[2 * k + 1])")
+
+    def load(self, op: Load) -> None:
+        """What stays is there; a block's tiles are asked for when the one before them has arrived."""
+
+    def wait(self, op: Wait) -> None:
+        if self.block:
+            self.arrived(self.block)
+
+    def arrive(self, op: Arrive) -> None:
+        if self.block:
+            self.out(self.turned("read"))
+
+    def multiply(self, op: Mma) -> None:
+        if op.tile == self.names.scores:
+            self.out.comment("S of the block.")
+            self.out(f"multiply(S, {'left_words' if self.plan.in_registers else 'left_at'}, right_at + read_at)")
+        else:
+            self.out.comment("sums += P * values of the stage at read_at; then on to the next stage.")
+            self.out("multiply_values(sums, P, values_at + read_at)")
 
 
 class LongMmaSkeleton(MmaSkeleton):
@@ -357,20 +357,22 @@ class LongMmaSkeleton(MmaSkeleton):
         terms, shift = self.plan.terms, (UNIT // size).bit_length() - 1
         return f", {terms >> shift} - (term >> {shift})" if terms % CHUNK else ""
 
-    def scores(self, block: str) -> None:
-        """The block's scores, chunk by chunk; apart from S, which need not be in registers."""
-        count = self.plan.held * self.plan.columns // 4
-        self.kernel.array("score_parts", count)
-        self.chunk("multiply")
-        chunks = -(-self.plan.terms // CHUNK)
-        if chunks > 1:
-            with self.out.block(f"for chunk in range(1, {chunks}):"):
-                self.chunk("multiply_add")
+    def loop(self, op: For) -> None:
+        if op.axis == self.made.stream:
+            super().loop(op)
+        elif op.blocks == "first":
+            self.kernel.array("score_parts", self.plan.held * self.plan.columns // 4)
+            self.consume(op.body)
+        else:
+            with self.out.block(f"for chunk in range(1, {-(-self.plan.terms // CHUNK)}):"):
+                self.consume(op.body)
+
+    def convert(self, op: Convert) -> None:
         self.out.comment("The fold works on S, which need not stay in registers while the next chunks are multiplied.")
-        with self.out.block(f"for k in range({count}):"):
+        with self.out.block(f"for k in range({self.plan.held * self.plan.columns // 4}):"):
             self.out("S[k] = score_parts[k]")
 
-    def chunk(self, name: str) -> None:
+    def wait(self, op: Wait) -> None:
         self.out.comment(
             f"wait_group {self.plan.stages - 2} and a barrier: the chunk at read_at is there for all threads, and "
             "nobody "
@@ -378,4 +380,7 @@ class LongMmaSkeleton(MmaSkeleton):
         )
         self.out("cp_async_wait_stage()", "cuda.syncthreads()")
         self.fetch("", "write_at")
-        self.out(f"{name}(score_parts, left_at + read_at, right_at + read_at)", self.turned("read"))
+
+    def multiply(self, op: Mma) -> None:
+        name = "multiply" if op.fresh else "multiply_add"
+        self.out(f"{name}(score_parts, left_at + read_at, right_at + read_at)")

@@ -1,10 +1,14 @@
-"""The part of a tensor-core kernel that does not depend on the mathematics: barriers, warp roles, the pipeline."""
+"""Tile programs of cascades as statements, by wgmma: one method for every operation.
+
+What is computed on registers between two products is printed by `redalg.kernels.tile.scores`; here are places in shared
+memory, barriers, copies and products, in the order that the tile program has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from redalg.graph.node import is_const
 from redalg.kernels.code.imports import brought
@@ -12,19 +16,15 @@ from redalg.kernels.cuda.intrinsics import wgmma
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
-from redalg.kernels.tile.contractions import join_of
+from redalg.kernels.tile.comments import INIT
+from redalg.kernels.tile.kernel import TensorKernel
+from redalg.kernels.tile.level.cascade import Reduce, Rows, Scale, Shown, Turn, names_of
+from redalg.kernels.tile.level.program import Arrive, Clear, Convert, For, Free, Load, Mma, Op, Store, TileProgram, Wait
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
 from redalg.kernels.tile.splits import finished
 from redalg.source.names import axis_name, local, operand_name, result_name
 from redalg.source.statements import Block, reads, statements
-
-if TYPE_CHECKING:
-    from redalg.kernels.tile.kernel import TensorKernel
-
-INIT = (
-    "One thread initialises the mbarriers; the fence shows them to the asynchronous proxy, the barrier to all threads."
-)
 
 
 def factories(made: Class, plan: TensorPlan, names: frozenset[str]) -> tuple[Block, Block]:
@@ -57,14 +57,42 @@ def factories(made: Class, plan: TensorPlan, names: frozenset[str]) -> tuple[Blo
     return ((brought(wgmma.__name__, own),) if own else ()), makers
 
 
+METHODS: dict[type[Op], str] = {  # what prints an operation
+    Arrive: "arrive",
+    Clear: "clear",
+    Convert: "convert",
+    For: "loop",
+    Load: "load",
+    Mma: "multiply",
+    Reduce: "reduce",
+    Rows: "rows",
+    Scale: "scale",
+    Shown: "shown",
+    Store: "store",
+    Turn: "turns",
+    Wait: "wait",
+}
+
+
 class Skeleton:
     """Prints a whole kernel."""
 
-    def __init__(self, kernel: TensorKernel) -> None:
+    def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
         self.kernel, self.out, self.plan, self.made = kernel, kernel.out, kernel.plan, kernel.made
+        self.tiles, self.names = tiles, names_of(self.made, self.plan)
+        self.block = ""  # of the stream
+        self.body: tuple[Op, ...] = ()  # the operations on it
+        self.loads: Counter[str] = Counter()  # of every tile before the loop over other blocks
         self.maps = maps_of(self.made, self.plan)
-        self.has_values = self.made.values is not None
-        self.drawn = self.plan.drawn and not isinstance(self.plan.anchor, Fallback)
+
+    @property
+    def has_values(self) -> bool:
+        return self.made.values is not None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether blocks draw their tiles from a counter."""
+        return self.plan.drawn and not isinstance(self.plan.anchor, Fallback)
 
     def write(self) -> None:
         out = self.out
@@ -79,7 +107,11 @@ class Skeleton:
 
     def described(self) -> Iterator[str]:
         """What stands above the kernel's first line."""
-        return comments.wgmma(self.kernel, self.drawn)
+        return comments.wgmma(self.kernel, self.drawn, self.nest())
+
+    def nest(self) -> list[str]:
+        """The tile program in lines."""
+        return ["Loop nest:", *(f"  {line}" for line in self.tiles.roles())]
 
     # --- shared memory -----------------------------------------------------------------------------------------------
 
@@ -133,7 +165,7 @@ class Skeleton:
             out("tile_phase ^= 1")
 
     @contextmanager
-    def tiles(self, producer: bool = False) -> Iterator[None]:
+    def each_tile(self, producer: bool = False) -> Iterator[None]:
         """A loop over the tiles of a block."""
         out, flags = self.out, self.flags
         if self.drawn:
@@ -204,29 +236,46 @@ class Skeleton:
         with out.block("if t == 0:"):
             out("left_phase = 1", "right_stage = 0", "right_phase = 1")
             out(*(["values_stage = 0", "values_phase = 1"] if self.has_values else []))
-            with self.tiles(True):
+            with self.each_tile(True):
                 self.kernel.tile_places()
-                out.comment("Left tile, once all consumer warps have read the last one.")
-                out("mbarrier_wait(left_empty, left_phase)", "left_phase ^= 1")
-                out(f"mbarrier_expect_tx(left_full, {p.left_bytes})")
-                self.boxes(Tile.LEFT, "left_tile", "left_full", f"{axis_name(self.made.row)}_first")
-                out("block = last")
-                out.comment("Right tiles run one block before values tiles, in the order consumers multiply them.")
-                self.bring(Tile.RIGHT, "block")
-                with out.block("while block > low:"):
-                    self.bring(Tile.RIGHT, "block - 1")
-                    if self.has_values:
-                        self.bring(Tile.VALUES, "block")
-                    out("block = opaque(block - 1)")
-                if self.has_values:
-                    self.bring(Tile.VALUES, "block")
+                self.produce(self.tiles.bodies["producer"])
 
-    def bring(self, name: Tile, block: str) -> None:
-        out = self.out
+    def produce(self, body: Sequence[Op]) -> None:
+        """What the producer does, in its order; a tile comes once, by all of its boxes."""
+        out, last = self.out, None
+        for op in body:
+            if isinstance(op, For) and op.blocks == "first":
+                out("block = last")
+                self.produce(op.body)
+                self.loads.update({x.tile for x in op.body if isinstance(x, Load)})
+            elif isinstance(op, For):
+                with out.block("while block > low:"):
+                    self.produce(op.body)
+                    out("block = opaque(block - 1)")
+                self.loads.clear()
+            elif isinstance(op, Free):
+                name = self.role(op.tiles[0])
+                place = "left_empty" if name is Tile.LEFT else _nth(name, "empty")
+                out(f"mbarrier_wait({place}, {name}_phase)", *(["left_phase ^= 1"] if name is Tile.LEFT else []))
+            elif isinstance(op, Load) and not (isinstance(last, Load) and last.tile == op.tile):
+                self.load(op)
+            last = op
+
+    def role(self, tile: str) -> Tile:
+        """What a tile's names begin with."""
+        n = self.names
+        return {n.left: Tile.LEFT, n.right: Tile.RIGHT, n.values: Tile.VALUES}[tile]
+
+    def load(self, op: Load) -> None:
+        out, name = self.out, self.role(op.tile)
+        if name is Tile.LEFT:
+            out(f"mbarrier_expect_tx(left_full, {self.plan.left_bytes})")
+            self.boxes(name, "left_tile", "left_full", f"{axis_name(self.made.row)}_first")
+            return
         size = self.plan.right_bytes if name is Tile.RIGHT else self.plan.values_bytes
-        place, full, free = _nth(name, "tile", size), _nth(name, "full"), _nth(name, "empty")
-        out(f"mbarrier_wait({free}, {name}_phase)", f"mbarrier_expect_tx({full}, {size})")
-        self.boxes(name, place, full, f"({block}) * COLUMNS")
+        out(f"mbarrier_expect_tx({_nth(name, 'full')}, {size})")
+        block = f"block - {self.loads[op.tile]}" if self.loads[op.tile] else "block"
+        self.boxes(name, _nth(name, "tile", size), _nth(name, "full"), f"({block}) * COLUMNS")
         out(*self.advance(name, self.plan.stages))
 
     def boxes(self, tile: Tile, place: str, barrier: str, row: str) -> None:
@@ -266,7 +315,7 @@ class Skeleton:
             out.comment("Consumer 1 lets consumer 0 multiply first.")
             with out.block("if warpgroup == 1:"):
                 out("named_barrier_arrive(1, 256)")
-        with self.tiles():
+        with self.each_tile():
             self.tile()
         if p.staged:
             out.comment("Shared memory must outlive the bulk copies that read it.")
@@ -278,72 +327,104 @@ class Skeleton:
 
     def tile(self) -> None:
         """One tile of rows over all its blocks, the last block first."""
-        out, k, made = self.out, self.kernel, self.made
+        out, k = self.out, self.kernel
         k.tile_places()
-        out(f"row = {axis_name(made.row)}_first + 64 * warpgroup + 16 * warp + (lane >> 2)")
+        out(f"row = {axis_name(self.made.row)}_first + 64 * warpgroup + 16 * warp + (lane >> 2)")
         self.factor()
-        out.comment(
-            "The left tile is there."
-            if not self.plan.in_registers
-            else "The left tile is there: fragments to registers."
-        )
-        out("mbarrier_wait(left_full, left_phase)", "left_phase ^= 1")
-        self.words()
-        out.comment("Block `last`, the first one: S alone; nothing to rescale yet.")
-        self.multiply()
-        out.comment("wgmma.wait_group 0: S is complete and its right stage may be filled again.")
-        out("scores_wait_0(S)")
-        self.release(Tile.RIGHT)
+        self.consume(self.tiles.bodies["consumers"])
+
+    def consume(self, body: Sequence[Op]) -> None:
+        """The operations of a body; results are stored together."""
+        stored = False
+        for op in body:
+            if not (isinstance(op, Store) and stored):
+                getattr(self, METHODS[type(op)])(op)
+            stored = stored or isinstance(op, Store)
+
+    def loop(self, op: For) -> None:
+        if op.blocks == "first":
+            self.out.comment("Block `last`, the first one: nothing to rescale yet.")
+            self.of_block("last", op)
+            return
+        with self.out.block("for block in range(last - 1, low - 1, -1):"):
+            self.of_block("block", op)
+
+    def of_block(self, block: str, op: For) -> None:
+        self.block, self.body = block, op.body
+        self.consume(op.body)
+        self.block = ""
+
+    def shown(self, op: Shown) -> None:
         self.turn()
-        k.block_places("last")
-        k.tile.scores(True)
-        k.tile.fold(made.walk.lift, True)
-        if self.has_values:
-            with out.block(f"for k in range({self.plan.value_columns // 2}):"):
-                out("sums[k] = f32(0)")
-            self.pack()
-        self.blocks()
-        if self.has_values:
-            out.comment("P * values of the last visited block.")
-            self.multiply_values()
-            out("sums_wait_0(sums, P)")
-            self.release(Tile.VALUES)
-        if not self.plan.in_registers:
-            out("mbarrier_arrive(left_empty, leader)")
-        finished(k)
+        self.kernel.block_places(self.block)
+        self.masked(op)
+
+    def masked(self, op: Shown) -> None:
+        k = self.kernel
+        k.tile.scores(op.edge)
+        if any(isinstance(x, Scale) for x in self.body):
+            k.array(k.share, k.held)
+
+    def scale(self, op: Scale) -> None:
+        out, k = self.out, self.kernel
+        out.comment("The sums move to the new anchor.")
+        with out.block(f"for k in range({k.held * self.plan.own_columns // 4}):"):
+            out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & {k.held - 1}]")
+
+    def clear(self, op: Clear) -> None:
+        with self.out.block(f"for k in range({self.kernel.held * self.plan.own_columns // 4}):"):
+            self.out("sums[k] = f32(0)")
+
+    def store(self, op: Store) -> None:
+        finished(self.kernel)
         if isinstance(self.plan.anchor, Frozen):
             self.flag()
 
-    def blocks(self) -> None:
-        out, k = self.out, self.kernel
-        with out.block("for block in range(last - 1, low - 1, -1):"):
-            self.multiply(self.has_values)
-            out.comment(
-                "wgmma.wait_group 1: S is complete, P * values of the block before still runs below the fold."
-                if self.has_values
-                else "wgmma.wait_group 0: S is complete and its right stage may be filled again."
-            )
-            out("scores_wait_1(S)" if self.has_values else "scores_wait_0(S)")
-            self.release(Tile.RIGHT)
-            self.turn()
-            k.block_places("block")
-            k.tile.scores(False)
-            shared = self.shares()
-            if shared:
-                k.array(k.share, 2)
-            k.tile.fold(k.steps, False)
-            if self.has_values:
-                out.comment("wgmma.wait_group 0: sums and P are free; back goes the values stage. Then the new P.")
-                out("sums_wait_0(sums, P)")
-                self.release(Tile.VALUES)
-                if shared:
-                    with out.block(f"for k in range({self.plan.value_columns // 2}):"):
-                        out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & 1]")
-                self.pack()
+    def convert(self, op: Convert) -> None:
+        if op.tile == self.names.fragments:
+            self.pack()
+        else:
+            self.words()
 
-    def shares(self) -> bool:
-        step = join_of(self.kernel.steps)
-        return step is not None and self.kernel.tile.share(step) is not None
+    def wait(self, op: Wait) -> None:
+        out, n = self.out, self.names
+        if op.products:
+            sums = op.tiles[-1] == n.sums
+            under = f"; {op.under_way} under way" if op.under_way else ""
+            out.comment(f"wgmma.wait_group {op.under_way}: {', '.join(op.tiles)} complete{under}.")
+            out(f"sums_wait_{op.under_way}(sums, P)" if sums else f"scores_wait_{op.under_way}(S)")
+            return
+        for name in map(self.role, op.tiles):
+            if name is Tile.LEFT:
+                out("mbarrier_wait(left_full, left_phase)", "left_phase ^= 1")
+            else:
+                out(f"mbarrier_wait({_nth(name, 'full')}, {name}_phase)")
+
+    def arrive(self, op: Arrive) -> None:
+        for name in map(self.role, op.tiles):
+            if name is Tile.LEFT:
+                self.out("mbarrier_arrive(left_empty, leader)")
+                self.signs()
+            else:
+                self.out(f"mbarrier_arrive({_nth(name, 'empty')}, leader)", *self.advance(name, self.plan.stages))
+
+    def turns(self, op: Turn) -> None:
+        if op.begins:
+            self.out.comment("This consumer's turn to issue wgmma; the other one folds meanwhile.")
+        self.out("named_barrier_sync(1 + warpgroup, 256)" if op.begins else "named_barrier_arrive(2 - warpgroup, 256)")
+
+    def multiply(self, op: Mma) -> None:
+        p, scores = self.plan, op.tile == self.names.scores
+        name, size = (Tile.RIGHT, p.right_bytes) if scores else (Tile.VALUES, p.values_bytes)
+        place = f"descriptor({_nth(name, 'tile', size)}, {16 if scores else p.columns * 128})"
+        left = "left_words" if p.in_registers else "descriptor(left_tile + 8192 * warpgroup, 16)"
+        self.out(f"multiply(S, {left}, {place})" if scores else f"multiply_values(sums, P, {place})")
+
+    def reduce(self, op: Reduce) -> None:
+        self.kernel.tile.reduce(op.loop, op.first)
+
+    def rows(self, op: Rows) -> None:
+        self.kernel.tile.rows(op.steps, op.kept, op.end)
 
     def factor(self) -> None:
         """What scores are multiplied by, as a positive number; its sign goes to the left operand, or to the scores."""
@@ -366,19 +447,21 @@ class Skeleton:
         out("rate = factor * LOG2E")
 
     def words(self) -> None:
-        """The left operand's fragments, with the factor's sign."""
-        out, p, made = self.out, self.plan, self.made
-        if not p.in_registers:
-            return
+        """The left operand's fragments."""
+        out, p = self.out, self.plan
+        out.comment("The left tile: fragments to registers.")
         chunk = p.rows * 128
         for step in range(p.terms // STEP):
             place = f"left_tile + fragment + (swizzle ^ {32 * (step % 4)})"
             place += f" + {step // 4 * chunk}" if step // 4 else ""
             out(f"ldmatrix_x4(left_words, {4 * step}, {place})")
-        out("mbarrier_arrive(left_empty, leader)")
-        if made.scale is not None and not is_const(made.scale, 1) and not positive(made):
-            with out.block(f"for k in range({p.terms // 4}):"):
-                out("left_words[k] = (left_words[k] & keep_bits) ^ sign_bits")
+
+    def signs(self) -> None:
+        """The factor's sign to the left operand's fragments, once their tile has gone back."""
+        p, made = self.plan, self.made
+        if p.in_registers and made.scale is not None and not is_const(made.scale, 1) and not positive(made):
+            with self.out.block(f"for k in range({p.terms // 4}):"):
+                self.out("left_words[k] = (left_words[k] & keep_bits) ^ sign_bits")
 
     @property
     def turning(self) -> bool:
@@ -391,29 +474,6 @@ class Skeleton:
             return
         with self.out.block("if needs_sign:"), self.out.block(f"for k in range({self.plan.columns // 2}):"):
             self.out("S[k] = sign * S[k]")
-
-    def multiply(self, weigh: bool = False) -> None:
-        """Start the next block's scores, and the sums that the last block's weights go into."""
-        out, p = self.out, self.plan
-        left = "left_words" if p.in_registers else "descriptor(left_tile + 8192 * warpgroup, 16)"
-        out.comment("S of this block, and P * values of the block before it." if weigh else "S of this block.")
-        out(f"mbarrier_wait({_nth('right', 'full')}, right_phase)")
-        if p.consumers > 1:
-            out.comment("This consumer's turn to issue wgmma; the other one folds meanwhile.")
-            out("named_barrier_sync(1 + warpgroup, 256)")
-        out(f"multiply(S, {left}, descriptor({_nth('right', 'tile', p.right_bytes)}, 16))")
-        if weigh:
-            self.multiply_values()
-        if p.consumers > 1:
-            out("named_barrier_arrive(2 - warpgroup, 256)")
-
-    def multiply_values(self) -> None:
-        p = self.plan
-        self.out(f"mbarrier_wait({_nth('values', 'full')}, values_phase)")
-        self.out(f"multiply_values(sums, P, descriptor({_nth('values', 'tile', p.values_bytes)}, {p.columns * 128}))")
-
-    def release(self, name: Tile) -> None:
-        self.out(f"mbarrier_arrive({_nth(name, 'empty')}, leader)", *self.advance(name, self.plan.stages))
 
     def pack(self) -> None:
         """Weights as the left operand of the next product, rounded to its type."""

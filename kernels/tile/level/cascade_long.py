@@ -4,28 +4,27 @@ A block of scores is a product of 64 terms at a time; it is folded as soon as it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.tile import comments
-from redalg.kernels.tile.splits import finished
-from redalg.kernels.tile.wgmma import INIT, Skeleton
+from redalg.kernels.tile.comments import INIT
+from redalg.kernels.tile.kernel import TensorKernel
+from redalg.kernels.tile.level.cascade import Shown
+from redalg.kernels.tile.level.cascade_wgmma import Skeleton
+from redalg.kernels.tile.level.program import Arrive, For, Free, Load, Mma, Op, TileProgram, Wait
 from redalg.source.names import axis_name, local, operand_name
-
-if TYPE_CHECKING:
-    from redalg.kernels.tile.kernel import TensorKernel
 
 
 class LongSkeleton(Skeleton):
     """Both operands of the contraction come in chunks of 64 terms."""
 
-    def __init__(self, kernel: TensorKernel) -> None:
-        super().__init__(kernel)
+    def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
+        super().__init__(kernel, tiles)
         self.chunk_bytes = 128 * self.plan.rows, 128 * self.plan.columns
 
     def described(self) -> Iterator[str]:
-        return comments.long(self.kernel, self.drawn)
+        return comments.long(self.kernel, self.drawn, self.nest())
 
     def shared(self) -> None:
         out, p = self.out, self.plan
@@ -45,26 +44,36 @@ class LongSkeleton(Skeleton):
         assert p.long
 
     def producer(self) -> None:
-        out, p, made = self.out, self.plan, self.made
-        if p.consumers > 1:
+        out = self.out
+        if self.plan.consumers > 1:
             out("setmaxnreg_dec()")
-        left, right = self.chunk_bytes
         out.comment("Producer: one thread keeps the ring full; it waits for consumers only, at empty mbarriers.")
         with out.block("if t == 0:"):
             out("stage = 0", "phase = 1")
-            with self.tiles(True):
+            with self.each_tile(True):
                 self.kernel.tile_places()
+                self.produce(self.tiles.bodies["producer"])
+
+    def produce(self, body: Sequence[Op]) -> None:
+        out, (left, right) = self.out, self.chunk_bytes
+        for op in body:
+            if isinstance(op, For) and op.axis == self.made.stream:
                 out("block = last")
                 with out.block("while block >= low:"):
-                    out("term = opaque(0)")
-                    with out.block(f"while term < {p.terms}:"):
-                        out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
-                        out("mbarrier_wait(empty + 8 * stage, phase)")
-                        out(f"mbarrier_expect_tx(full + 8 * stage, {left + right})")
-                        self.box(0, f"left_tile + {left} * stage", f"{axis_name(made.row)}_first")
-                        self.box(1, f"right_tile + {right} * stage", "block * COLUMNS")
-                        out(*self.step(), f"term = opaque(term + {CHUNK})")
+                    self.produce(op.body)
                     out("block = opaque(block - 1)")
+            elif isinstance(op, For):
+                out("term = opaque(0)")
+                with out.block(f"while term < {self.plan.terms}:"):
+                    self.produce(op.body)
+                    out(*self.step(), f"term = opaque(term + {CHUNK})")
+            elif isinstance(op, Free):
+                out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
+                out("mbarrier_wait(empty + 8 * stage, phase)", f"mbarrier_expect_tx(full + 8 * stage, {left + right})")
+            elif isinstance(op, Load) and op.tile == self.names.left:
+                self.box(0, f"left_tile + {left} * stage", f"{axis_name(self.made.row)}_first")
+            elif isinstance(op, Load):
+                self.box(1, f"right_tile + {right} * stage", "block * COLUMNS")
 
     def box(self, number: int, place: str, row: str) -> None:
         m = self.maps[number]
@@ -87,42 +96,49 @@ class LongSkeleton(Skeleton):
         for part in self.made.walk.parts:
             if part.name not in k.tile.top_k.lists:
                 k.array(local(part.name), 2)
-        with self.tiles():
+        with self.each_tile():
             self.tile()
 
-    def tile(self) -> None:
-        out, k, made = self.out, self.kernel, self.made
-        k.tile_places()
-        out(f"row = {axis_name(made.row)}_first + 64 * warpgroup + 16 * warp + (lane >> 2)")
-        self.factor()
-        k.tile.top_k.start()
-        k.block_places("last")
-        self.product(True)
-        k.tile.scores(True)
-        k.tile.fold(made.walk.lift, True)
-        with out.block("for block in range(last - 1, low - 1, -1):"):
-            k.block_places("block")
-            self.product(False)
-            k.tile.scores(False)
-            k.tile.fold(made.walk.update, False)
-        finished(k)
+    def factor(self) -> None:
+        super().factor()
+        self.kernel.tile.top_k.start()
 
-    def product(self, first: bool) -> None:
-        """A block of scores; each chunk is given back when the next one is under way."""
-        out, p = self.out, self.plan
+    def loop(self, op: For) -> None:
+        """Blocks of the stream, or chunks of a block's product: the first one overwrites S."""
+        out = self.out
+        if op.axis == self.made.stream:
+            super().loop(op)
+        elif op.blocks == "first":
+            out.comment("S of the block, chunk by chunk; the first product overwrites S.")
+            self.consume(op.body)
+            out("before = stage", *self.step())
+            columns, first = self.kernel.tile.columns, self.block == "last"
+            columns.vote(first)
+            if first:
+                columns.early()
+        else:
+            with out.block(f"for chunk in range(1, {-(-self.plan.terms // CHUNK)}):"):
+                self.consume(op.body)
+                out("before = stage", *self.step())
+
+    def of_block(self, block: str, op: For) -> None:
+        self.kernel.block_places(block)
+        super().of_block(block, op)
+
+    def shown(self, op: Shown) -> None:
+        self.masked(op)
+
+    def wait(self, op: Wait) -> None:
+        if op.products:
+            super().wait(op)
+        else:
+            self.out("mbarrier_wait(full + 8 * stage, phase)")
+
+    def arrive(self, op: Arrive) -> None:
+        self.out("mbarrier_arrive(empty + 8 * before, leader)")
+
+    def multiply(self, op: Mma) -> None:
         left, right = self.chunk_bytes
         tiles = f"descriptor(left_tile + {left} * stage + 8192 * warpgroup, 16)"
         tiles += f", descriptor(right_tile + {right} * stage, 16)"
-        out.comment("S of the block, chunk by chunk; the first product overwrites S.")
-        out("mbarrier_wait(full + 8 * stage, phase)", f"multiply(S, {tiles})", "before = stage", *self.step())
-        columns = self.kernel.tile.columns
-        columns.vote(first)
-        if first:
-            columns.early()
-        if p.terms > CHUNK:
-            with out.block(f"for chunk in range(1, {-(-p.terms // CHUNK)}):"):
-                out.comment("wgmma.wait_group 1: the product before is done, so that its stage may be filled again.")
-                out("mbarrier_wait(full + 8 * stage, phase)", f"multiply_add(S, {tiles})", "scores_wait_1(S)")
-                out("mbarrier_arrive(empty + 8 * before, leader)", "before = stage", *self.step())
-        out.comment("wgmma.wait_group 0: S is complete.")
-        out("scores_wait_0(S)", "mbarrier_arrive(empty + 8 * before, leader)")
+        self.out(f"{'multiply' if op.fresh else 'multiply_add'}(S, {tiles})")

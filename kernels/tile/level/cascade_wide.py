@@ -9,18 +9,17 @@ with columns is the first contraction's right operand (latent attention) its til
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
-from redalg.kernels.tile.plan import Frozen, WidePlan, chunks
-from redalg.kernels.tile.splits import finished
-from redalg.kernels.tile.wgmma import INIT, Skeleton
+from redalg.kernels.tile.comments import INIT
+from redalg.kernels.tile.kernel import TensorKernel
+from redalg.kernels.tile.level.cascade import Scale, Shown
+from redalg.kernels.tile.level.cascade_wgmma import Skeleton
+from redalg.kernels.tile.level.program import Arrive, Convert, Mma, TileProgram, Wait
+from redalg.kernels.tile.plan import WidePlan, chunks
 from redalg.source.names import axis_name, local, operand_name
-
-if TYPE_CHECKING:
-    from redalg.kernels.tile.kernel import TensorKernel
 
 
 class WideSkeleton(Skeleton):
@@ -28,12 +27,12 @@ class WideSkeleton(Skeleton):
 
     plan: WidePlan
 
-    def __init__(self, kernel: TensorKernel) -> None:
-        super().__init__(kernel)
+    def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
+        super().__init__(kernel, tiles)
         self.chunks = chunks(self.plan.terms)
 
     def described(self) -> Iterator[str]:
-        return comments.wide(self.kernel, self.drawn)
+        return comments.wide(self.kernel, self.drawn, self.nest())
 
     # --- shared memory -----------------------------------------------------------------------------------------------
 
@@ -67,7 +66,7 @@ class WideSkeleton(Skeleton):
         out.comment("Producer: one thread keeps both parts full; it waits for consumers only, at empty mbarriers.")
         with out.block("if t == 0:"):
             out("left_phase = 1", "phase = 1")
-            with self.tiles(True):
+            with self.each_tile(True):
                 self.kernel.tile_places()
                 out.comment("Left tile, once all consumer warps have read the last one.")
                 out("mbarrier_wait(left_empty, left_phase)", "left_phase ^= 1")
@@ -127,42 +126,47 @@ class WideSkeleton(Skeleton):
         for part in self.made.walk.parts:
             if not part.axes:
                 k.array(local(part.name), 2)
-        with self.tiles():
+        with self.each_tile():
             self.tile()
 
     def tile(self) -> None:
         """One tile of rows over all its blocks, the last block first."""
-        out, k, made, p = self.out, self.kernel, self.made, self.plan
+        out, k = self.out, self.kernel
         k.tile_places()
-        out(f"row = {axis_name(made.row)}_first + 16 * warp + (lane >> 2)")
+        out(f"row = {axis_name(self.made.row)}_first + 16 * warp + (lane >> 2)")
         self.factor()
-        out.comment("The left tile is there. Block `last`, the first one: nothing to rescale yet.")
-        out("mbarrier_wait(left_full, left_phase)", "left_phase ^= 1")
-        self.product()
-        k.block_places("last")
-        k.tile.scores(True)
-        k.tile.fold(made.walk.lift, True)
-        with out.block(f"for k in range({p.own_columns // 2}):"):
-            out("sums[k] = f32(0)")
-        self.add()
-        with out.block("for block in range(last - 1, low - 1, -1):"):
+        self.consume(self.tiles.bodies["consumers"])
+
+    def shown(self, op: Shown) -> None:
+        self.kernel.block_places(self.block)
+        self.masked(op)
+
+    def scale(self, op: Scale) -> None:
+        out, k = self.out, self.kernel
+        out.comment("Most blocks move no maximum: rescaling is skipped where no row of the warp needs it.")
+        out(f"moved = {k.share}[0] != f32(1) or {k.share}[1] != f32(1)", "any_moved = ballot(moved)")
+        with out.block("if any_moved != 0:"):
+            super().scale(op)
+
+    def wait(self, op: Wait) -> None:
+        """Parts are waited for where they are multiplied, chunk by chunk; products where a part goes back."""
+        if not op.products and op.tiles == (self.names.left,):
+            super().wait(op)
+
+    def arrive(self, op: Arrive) -> None:
+        out = self.out
+        if op.tiles == (self.names.left,):
+            super().arrive(op)
+            return
+        out.comment("One group left: part 0 is read and may be filled again; none left: part 1 as well.")
+        out("sums_wait_1(sums)", "mbarrier_arrive(empty, leader)", "sums_wait_0(sums)")
+        out("mbarrier_arrive(empty + 8, leader)", "phase ^= 1")
+
+    def multiply(self, op: Mma) -> None:
+        if op.tile == self.names.scores:
             self.product()
-            k.block_places("block")
-            k.tile.scores(False)
-            shared = self.shares()
-            if shared:
-                k.array(k.share, 2)
-            k.tile.fold(k.steps, False)
-            if shared:
-                out.comment("Most blocks move no maximum: rescaling is skipped where no row of the warp needs it.")
-                out(f"moved = {k.share}[0] != f32(1) or {k.share}[1] != f32(1)", "any_moved = ballot(moved)")
-                with out.block("if any_moved != 0:"), out.block(f"for k in range({p.own_columns // 2}):"):
-                    out(f"sums[k] = sums[k] * {k.share}[(k >> 1) & 1]")
+        else:
             self.add()
-        out("mbarrier_arrive(left_empty, leader)")
-        finished(k)
-        if isinstance(p.anchor, Frozen):
-            self.flag()
 
     def product(self) -> None:
         """Scores of this warpgroup's part of a block, chunk by chunk as they come."""
@@ -178,8 +182,8 @@ class WideSkeleton(Skeleton):
         out("scores_wait_0(S)")
         self.turn()
 
-    def add(self) -> None:
-        """Weights to shared memory, then weights times values of both parts, to half of the columns."""
+    def convert(self, op: Convert) -> None:
+        """Weights to shared memory, where both consumers read all of them."""
         out, p, made = self.out, self.plan, self.made
         pack = f"pack_{made.dtype}"
         out.comment(f"P, rounded to {made.dtype}, to shared memory, where both consumers read all of it.")
@@ -190,6 +194,10 @@ class WideSkeleton(Skeleton):
             "wgmma reads P by the asynchronous proxy: a fence after the stores, then the other consumer's P too."
         )
         out("fence_proxy_async()", "named_barrier_sync(2, 256)")
+
+    def add(self) -> None:
+        """Weights times values of both parts, to half of the columns."""
+        out, p = self.out, self.plan
         chunk = 128 * p.columns
         for part in range(2):
             left = f"right_tile + {p.pair_bytes * part + p.weights}"
@@ -200,6 +208,3 @@ class WideSkeleton(Skeleton):
                 out(f"mbarrier_wait(values_full + {8 * part}, phase)")
                 right = f"values_tile + {p.values_bytes * part} + {half}"
             out(f"multiply_values(sums, descriptor({left}, 16), descriptor({right}, {chunk}))")
-        out.comment("One group left: part 0 is read and may be filled again; none left: part 1 as well.")
-        out("sums_wait_1(sums)", "mbarrier_arrive(empty, leader)", "sums_wait_0(sums)")
-        out("mbarrier_arrive(empty + 8, leader)", "phase ^= 1")

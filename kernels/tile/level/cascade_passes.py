@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import prod
 
 from redalg.kernels.ir.program import STORAGE, Module, Program
@@ -15,7 +15,18 @@ from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.choose import Choice
 from redalg.kernels.tile.contractions import TF32
 from redalg.kernels.tile.frozen_max import frozen_steps
-from redalg.kernels.tile.kernel import emit_merge, emit_tensor
+from redalg.kernels.tile.level.cascade_print import (
+    emit_merge,
+    emit_tensor,
+    in_order,
+    in_roles,
+    is_together,
+    operations,
+    printed,
+)
+from redalg.kernels.tile.level.check import check
+from redalg.kernels.tile.level.program import TileProgram
+from redalg.kernels.tile.level.schedule import waited
 from redalg.kernels.tile.match import Class, Outside, classified
 from redalg.kernels.tile.mma_sync_plan import (
     MmaPlan,
@@ -49,7 +60,7 @@ FROZEN = (
 class TileDraft:
     """A kernel of the class under way. Each field is written by one pass and read by later ones.
 
-    ``by_mma``: multiplied by mma.sync, not wgmma; ``fixed``: arguments that are the same in every call; ``second``: the
+    ``by_mma``: multiplied by mma.sync, not wgmma; ``operations``: the tile program; ``second``: the
     kernel that merges splits, or repeats rows, with its grid.
     """
 
@@ -59,18 +70,27 @@ class TileDraft:
     made: Class | None = None
     by_mma: bool = False
     tiles: TensorPlan | None = None
-    fixed: Mapping[str, int] = field(default_factory=dict)
     blocks: int = 0
     choice: Choice | None = None
+    operations: TileProgram | None = None
     module: Module | None = None
     second: Kernel | None = None
     planned: Planned | None = None
+
+    def check(self) -> None:
+        if self.operations is not None:
+            check(self.operations)
 
     @property
     def settled(self) -> tuple[Class, TensorPlan]:
         """What is computed and by which tiles, once there are some."""
         assert self.made is not None and self.tiles is not None
         return self.made, self.tiles
+
+    @property
+    def fixed(self) -> dict[str, int]:
+        """Arguments that are the same in every call."""
+        return fixed_of(*self.settled, self.sizes)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -80,6 +100,8 @@ class TileDraft:
         """The draft in lines, as ``dump_after=`` prints it."""
         if self.module is not None:
             return "\n\n".join([self.module.source, *([self.second.module.source] if self.second else [])])
+        if self.operations is not None:
+            return self.operations.text()
         if self.choice is not None:
             return "\n".join([repr(self.tiles), *self.choice.reasons])
         if self.tiles is not None:
@@ -152,15 +174,12 @@ def frozen(draft: TileDraft) -> None:
 
 def launched(draft: TileDraft) -> None:
     """The grid: blocks take tiles in turns, or draw them one by one where they differ in work."""
-    made, tiles = draft.settled
+    _, tiles = draft.settled
     processors = draft.call.target.multiprocessors
-    fixed = fixed_of(made, tiles, draft.sizes)
-    if isinstance(tiles, MmaPlan):
-        draft.fixed, draft.blocks = fixed, fixed["tiles"]
-        return
-    if tiles.uneven and tiles.splits == 1 and fixed["tiles"] > 2 * processors:
+    count = draft.fixed["tiles"]
+    draft.blocks = count if isinstance(tiles, MmaPlan) else min(processors, count)
+    if not isinstance(tiles, MmaPlan) and tiles.uneven and tiles.splits == 1 and count > 2 * processors:
         draft.tiles = replace(tiles, drawn=True)
-    draft.fixed, draft.blocks = fixed, min(processors, fixed["tiles"])
 
 
 def predicted(draft: TileDraft) -> None:
@@ -184,9 +203,32 @@ def predicted(draft: TileDraft) -> None:
     draft.choice = Choice(Schedule(threads=tiles.threads, rows=1), Layout(), reasons, seconds, sum(arrays))
 
 
+def operated(draft: TileDraft) -> None:
+    """The tile program: loads, products, maps, reductions, stores."""
+    draft.operations = operations(*draft.settled)
+
+
+def ordered(draft: TileDraft) -> None:
+    """Products of one block under what is done with the next one's scores, where instructions are asynchronous."""
+    assert draft.operations is not None
+    draft.operations = in_order(draft.operations, draft.settled[1])
+
+
+def pipelined(draft: TileDraft) -> None:
+    """Waits before the first use, arrivals after the last."""
+    assert draft.operations is not None
+    draft.operations = waited(draft.operations, is_together(draft.settled[1]))
+
+
+def cast(draft: TileDraft) -> None:
+    """A producer and consumers, where copies are asked for by one thread."""
+    assert draft.operations is not None
+    draft.operations = in_roles(draft.operations, draft.settled[1])
+
+
 def sourced(draft: TileDraft) -> None:
     """The kernel's source."""
-    draft.module = emit_tensor(*draft.settled)
+    draft.module = printed(*draft.settled, draft.operations)
 
 
 def followed(draft: TileDraft) -> None:

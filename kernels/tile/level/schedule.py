@@ -1,0 +1,251 @@
+"""Order, waits and roles of tile programs, found by what operations read and write.
+
+`overlapped` lets a block's last product run under what is done with the next block's scores; `waited` puts every wait
+as late and every arrival as early as the operations allow; `parted` reads the producer's program off the waits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from redalg.kernels.tile.level.cascade import Turn
+from redalg.kernels.tile.level.program import (
+    Arrive,
+    Clear,
+    Convert,
+    For,
+    Free,
+    Load,
+    Mma,
+    Op,
+    Store,
+    TileProgram,
+    Wait,
+    inner,
+)
+
+# --- order -----------------------------------------------------------------------------------------------------------
+
+
+def overlapped(body: Sequence[Op]) -> tuple[Op, ...]:
+    """A product that ends a block starts behind the first one of the next block, and behind the loop for the last
+    one."""
+    found: list[Op] = []
+    last: tuple[Op, ...] = ()
+    for op in body:
+        if isinstance(op, For):
+            late, rest = _late(op.body)
+            found.append(replace(op, body=rest if op.blocks == "first" else _started(rest, last)))
+            last = late
+            continue
+        if isinstance(op, Store):
+            found += last
+            last = ()
+        found.append(op)
+    return tuple(found)
+
+
+def _late(body: Sequence[Op]) -> tuple[tuple[Op, ...], tuple[Op, ...]]:
+    """The product at the end of a block, with its loads, and the rest."""
+    end = body[-1]
+    if not isinstance(end, Mma):
+        return (), tuple(body)
+    own = [op for op in body if isinstance(op, Load) and op.tile == end.right]
+    return (*own, end), tuple(op for op in body[:-1] if op not in own)
+
+
+def cleared_late(body: Sequence[Op]) -> tuple[Op, ...]:
+    """A sum takes its registers when they are needed, behind the maps of the first block."""
+    cleared = [op for op in body if isinstance(op, Clear)]
+    found: list[Op] = []
+    for op in (op for op in body if op not in cleared):
+        if isinstance(op, For) and op.blocks == "first":
+            end = next((k for k, x in enumerate(op.body) if isinstance(x, Convert)), len(op.body))
+            op = replace(op, body=(*op.body[:end], *cleared, *op.body[end:]))
+        found.append(op)
+    return tuple(found)
+
+
+def _started(body: Sequence[Op], last: Sequence[Op]) -> tuple[Op, ...]:
+    """The last block's product behind the first one of this block."""
+    first = next(k for k, op in enumerate(body) if isinstance(op, Mma)) + 1 if last else 0
+    return (*body[:first], *last, *body[first:])
+
+
+# --- pipeline --------------------------------------------------------------------------------------------------------
+
+
+class _Waits:
+    """Walks a program and says what has to be waited for before every operation, and what can be given back.
+
+    ``there``: tiles whose stage has been waited for; ``held``: stages of every tile that have not been given back;
+    ``flying``: products under way, with the stages they read, counted for every tile.
+    """
+
+    def __init__(self, program: TileProgram, together: bool) -> None:
+        ops = [op for body in program.bodies.values() for op in inner(body)]
+        self.stream, self.together = program.stream, together
+        self.synchronous = program.facts.get("instruction") == "mma.sync"
+        self.loaded = {op.tile for op in ops if isinstance(op, Load)}
+        self.ring = {t for t in self.loaded if program.tiles[t].stages > 1}
+        self.order = dict.fromkeys(op.tile for op in ops if isinstance(op, Load) and op.tile in self.ring)
+        self.there: set[str] = set()
+        self.waited: Counter[str] = Counter()
+        self.given: Counter[str] = Counter()
+        self.flying: list[tuple[Mma, dict[str, int]]] = []
+
+    def body(self, ops: Sequence[Op]) -> Iterator[Op]:
+        for k, op in enumerate(ops):
+            rest = ops[k + 1 :]
+            if isinstance(op, For):
+                yield from self._stay(ops[k:])
+                yield replace(op, body=tuple(self._loop(op)))
+                continue
+            if isinstance(op, Load):
+                self.there.discard(op.tile)
+            else:
+                yield from self._before(op, ops[k:])
+            yield op
+            if isinstance(op, Mma):
+                self.flying.append((op, {t: self.waited[t] for t in (op.left, op.right) if t in self.loaded}))
+                yield from self._until(len(self.flying), rest) if self.synchronous else ()
+            elif isinstance(op, Convert):
+                yield from self._back((op.source,), rest)
+
+    def _loop(self, op: For) -> Iterator[Op]:
+        """A body after which as many products are under way as before it, whose stages others may have; none after a
+        block of the stream: ptxas serialises products whose accumulators a loop carries."""
+        before = len(self.flying)
+        yield from self.body(op.body)
+        if op.axis == self.stream and self.flying:
+            yield from self._until(len(self.flying), ())
+        elif op.blocks != "first" and len(self.flying) > before:
+            yield from self._until(len(self.flying) - before, ())
+
+    def _stay(self, rest: Sequence[Op]) -> Iterator[Op]:
+        """What stays is waited for before the loops that read it."""
+        read = dict.fromkeys(t for op in inner(rest) for t in op.reads if t in self.loaded - self.ring)
+        late = tuple(t for t in read if t not in self.there)
+        if late:
+            yield Wait(late)
+            self._arrived(late)
+
+    def _arrived(self, tiles: Iterable[str]) -> None:
+        self.there |= set(tiles)
+        self.waited.update(tiles)
+
+    def _before(self, op: Op, rest: Sequence[Op]) -> Iterator[Op]:
+        late = tuple(t for t in op.reads if t in self.loaded and t not in self.there)
+        if late:
+            late = tuple(self.order) if self.synchronous else late  # one barrier says that all threads have copied
+            yield Wait(late)
+            self._arrived(late)
+        used = {*op.reads, *op.writes}
+        if isinstance(op, Mma):  # products that add to one tile do so one after the other
+            written = {m.tile for m, _ in self.flying}
+            used = {op.tile} if op.fresh else {op.left} & written
+        if isinstance(op, Store):
+            used |= {m.tile for m, _ in self.flying}
+        busy = [k for k, (m, _) in enumerate(self.flying) if m.tile in used or m.left in used - self.loaded]
+        if busy:
+            yield from self._until(busy[-1] + 1, rest)
+        if isinstance(op, Store):
+            yield from self._back(sorted(self.there - self.ring), ())
+
+    def _until(self, count: int, rest: Sequence[Op]) -> Iterator[Op]:
+        """Wait for the first products under way; stages that nobody reads any more go back."""
+        ended, self.flying = self.flying[:count], self.flying[count:]
+        if not self.synchronous:
+            yield Wait(tuple(dict.fromkeys(m.tile for m, _ in ended)), True, len(self.flying))
+        yield from self._back((t for m, _ in ended for t in (m.left, m.right) if t in self.ring), rest)
+
+    def _back(self, tiles: Iterable[str], rest: Sequence[Op]) -> Iterator[Op]:
+        tiles = dict.fromkeys(t for t in tiles if t in self.loaded)
+        if self.together and self.ring & set(tiles):
+            tiles = dict.fromkeys((*self.order, *tiles))
+        free = tuple(t for t in tiles if not self._read(t, rest))
+        if free and (len(free) == len(tiles) or not self.together):
+            yield Arrive(free)
+            self.given.update(free)
+            self.there -= {t for t in free if self.given[t] == self.waited[t]}
+
+    def _read(self, tile: str, rest: Sequence[Op]) -> bool:
+        """Whether the oldest stage of a tile is still read: by a product under way, or before it is loaded anew."""
+        oldest = self.given[tile] + 1
+        if any(stages.get(tile) == oldest for _, stages in self.flying):
+            return True
+        if oldest < self.waited[tile]:
+            return False
+        for op in inner(rest):
+            if isinstance(op, Load) and op.tile == tile:
+                return False
+            if tile in op.reads:
+                return True
+        return False
+
+
+def waited(program: TileProgram, together: bool = False) -> TileProgram:
+    """The program with waits and arrivals in its one body. `together`: stages of all tiles of the stream go back with
+    one arrival."""
+    return program.with_body(tuple(_Waits(program, together).body(program.bodies["all"])))
+
+
+# --- roles -----------------------------------------------------------------------------------------------------------
+
+
+def parted(program: TileProgram, turns: bool) -> TileProgram:
+    """A producer that loads whatever consumers wait for, in that order; consumers, in `turns` where there are two."""
+    whole = program.bodies["all"]
+    loads = [op for op in inner(whole) if isinstance(op, Load)]
+    consumers = _without_loads(whole)
+    consumers = tuple(_in_turns(op) for op in consumers) if turns else consumers
+    return replace(program, bodies={"producer": merged(_loading(whole, loads)), "consumers": consumers})
+
+
+def _without_loads(body: Sequence[Op]) -> tuple[Op, ...]:
+    kept = (op for op in body if not isinstance(op, Load))
+    return tuple(replace(op, body=_without_loads(op.body)) if isinstance(op, For) else op for op in kept)
+
+
+def _loading(body: Sequence[Op], loads: Sequence[Load]) -> tuple[Op, ...]:
+    """Waits for tiles turned into what fills them."""
+    found: list[Op] = []
+    for op in body:
+        if isinstance(op, For):
+            inside = _loading(op.body, loads)
+            found += [replace(op, body=inside)] if inside else []
+        elif isinstance(op, Wait) and not op.products:
+            own = dict.fromkeys(x for t in op.tiles for x in loads if x.tile == t)
+            found += [Free(op.tiles), *own]
+    return tuple(found)
+
+
+def merged(body: Sequence[Op]) -> tuple[Op, ...]:
+    """Loops over the first block and over the others as one, where they load the same."""
+    found: list[Op] = []
+    for op in body:
+        if isinstance(op, For):
+            op = replace(op, body=merged(op.body))
+            before = found[-1] if found else None
+            if isinstance(before, For) and (before.blocks, op.blocks) == ("first", "other") and before.body == op.body:
+                found[-1] = replace(op, blocks="every")
+                continue
+        found.append(op)
+    return tuple(found)
+
+
+def _in_turns(op: Op) -> Op:
+    """Products of a block that begin with scores, in this warpgroup's turn."""
+    if not isinstance(op, For):
+        return op
+    at = [k for k, x in enumerate(op.body) if isinstance(x, Mma)]
+    first = next((k for k in at if isinstance(op.body[k], Mma) and op.body[k].fresh), None)  # type: ignore[attr-defined]
+    if first is None:
+        return op
+    end = first
+    while end + 1 < len(op.body) and (isinstance(x := op.body[end + 1], Mma) or isinstance(x, Wait) and not x.products):
+        end += 1
+    body = op.body
+    return replace(op, body=(*body[:first], Turn(True), *body[first : end + 1], Turn(False), *body[end + 1 :]))
