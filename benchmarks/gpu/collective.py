@@ -23,6 +23,7 @@ import redalg as ra
 from redalg.adapters.ranks.channel import Channel
 from redalg.adapters.ranks.device import DeviceCollective
 from redalg.adapters.ranks.links import NVLINK
+from redalg.adapters.ranks.pieces import zigzag
 
 LOSS = "m = max[j](x[i,j]); s = sum[j](exp(x[i,j] - m)); return lse = m + log(s)"
 NORM = "u = mean[j](x[i,j]); v = mean[j]((x[i,j] - u)**2); return y = (x[i,j] - u)/sqrt(v + 1/100)"
@@ -35,6 +36,7 @@ CASES: dict[str, tuple[str | None, str, dict[str, int]]] = {
     "statistics, 8192 rows of 65536 a rank": (MOMENTS, "float32", {"i": 8192, "j": 65536}),
     "layer norm, 8192 rows of 65536 a rank": (NORM, "float32", {"i": 8192, "j": 65536}),
 }
+PREFILL = "prefill, causal, 8 heads of 128, 65536 queries and keys"
 ROUNDS = 30
 
 
@@ -173,6 +175,36 @@ def case(text: str | None, dtype: str, sizes: dict[str, int], alone: Any) -> dic
     return line
 
 
+def prefill(heads: int, length: int, width: int) -> dict[str, Any]:
+    """Causal attention with keys split over all ranks, in one piece each and in two from both ends; strong scaling."""
+    import torch
+    import torch.distributed as dist
+
+    form, ranks, rank = ra.derive_incremental(ra.catalog["attention_causal"]), dist.get_world_size(), dist.get_rank()
+    torch.manual_seed(0)
+    Q, K, V = (torch.randn(heads, length, width, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    run = form.compile("cuda")
+    whole = run(Q=Q, K=K, V=V, scale=width**-0.5)
+    line: dict[str, Any] = {"one": replayed(lambda: run(Q=Q, K=K, V=V, scale=width**-0.5), dist.barrier)}
+    line["sdpa"] = replayed(
+        lambda: torch.nn.functional.scaled_dot_product_attention(Q, K, V, is_causal=True), dist.barrier
+    )
+    step = length // ranks
+    for cut, spans in (("one piece", [(rank * step, (rank + 1) * step)]), ("zigzag", zigzag(length, rank, ranks))):
+        k, v = (torch.cat([x[:, a:b] for a, b in spans], 1) for x in (K, V))
+        start = tuple(a for a, _ in spans)
+        for way in WAYS:
+            made = DeviceCollective(form, Channel(None), "cuda", way)
+            call = partial(made, start, Q=Q, K=k, V=v, scale=width**-0.5)
+            line[f"{cut}, {way}, error"] = float(
+                (call().float() - whole.float()).abs().max() / whole.float().abs().max()
+            )
+            line[f"{cut}, {way}"] = replayed(call, dist.barrier)
+            del made, call
+            torch.cuda.empty_cache()
+    return line
+
+
 def measured(rank: int, ranks: int, folder: str, only: str) -> None:
     import torch
     import torch.distributed as dist
@@ -201,6 +233,11 @@ def measured(rank: int, ranks: int, folder: str, only: str) -> None:
         told()
         if not rank:
             print(name, line, flush=True)
+    if only in PREFILL:
+        found[PREFILL] = line = prefill(8, 65536, 128)
+        told()
+        if not rank:
+            print(PREFILL, line, flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
@@ -228,6 +265,7 @@ def report(found: list[dict[str, Any]]) -> str:
             cells = [way, f"{w[f'{way}, error']:.1e}", f"{w['one']:.0f}", f"{every:.0f}", f"{w['one'] / every:.1%}"]
             cells += [f"{w['run']:.0f}", f"{w['run'] / every:.1%}"]
             lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += prefilled(found)
     lines += ["", "## The merge alone", ""]
     lines += ["By itself in a graph, and as one of 20 in a graph. `torch`: the same merge written by hand.", ""]
     lines += ["| | bytes of a state | way | merge | of 20 | torch | of 20 |", "|---|---|---|---|---|---|---|"]
@@ -249,6 +287,25 @@ def report(found: list[dict[str, Any]]) -> str:
         model = {"all-gather": NVLINK.all_gather, "all-reduce": NVLINK.all_reduce}[kind](int(size), ranks)
         lines.append(f"| {kind} | {size} | {single:.1f} | {one_of:.1f} | {model * 1e6:.1f} |")
     return "\n".join([*lines, *predicted(head, shown)]) + "\n"
+
+
+def prefilled(found: list[dict[str, Any]]) -> list[str]:
+    """Strong scaling of causal attention."""
+    if any(PREFILL not in f for f in found):
+        return []
+    worst = {k: max(f[PREFILL][k] for f in found) for k in found[0][PREFILL]}
+    lines = ["", f"## Strong scaling: {PREFILL}", ""]
+    lines += [
+        f"One GPU: {worst['one']:.0f}; PyTorch's attention there: {worst['sdpa']:.0f}. Errors against one GPU.",
+        "",
+    ]
+    lines += ["| keys of a rank | way | error | all | one / (ranks * all) |", "|---|---|---|---|---|"]
+    for cut in ("one piece", "zigzag"):
+        for way in WAYS:
+            every, error = worst[f"{cut}, {way}"], worst[f"{cut}, {way}, error"]
+            share = worst["one"] / len(found) / every
+            lines.append(f"| {cut} | {way} | {error:.1e} | {every:.0f} | {share:.1%} |")
+    return lines
 
 
 def predicted(head: Mapping[str, Any], shown: list[str]) -> list[str]:

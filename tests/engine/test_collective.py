@@ -11,6 +11,7 @@ import pytest
 
 import redalg as ra
 from redalg.adapters.ranks.links import GLOO, NCCL, Links
+from redalg.adapters.ranks.pieces import zigzag
 from redalg.adapters.ranks.states import hindrance, numbers, ordered
 from redalg.errors import RedalgError
 from redalg.streaming.machine import Machine
@@ -258,6 +259,58 @@ def test_parts_that_overlap_are_refused_on_every_rank(monkeypatch: Any) -> None:
     form = form_of_text("return s = sum[j](x[i,j])")
     for error in in_threads(2, lambda c: form.collective()(x=x3, start=2 * c.rank), monkeypatch):
         assert isinstance(error, RedalgError) and "[2, 3)" in str(error)
+
+
+CAUSAL = """
+S = sum[d](Q[i,d]*K[j,d]); m = max[j](where(index[j] <= index[i], S, -oo));
+p = where(index[j] <= index[i], exp(S - m), 0); return O = sum[j](p*V[j,e])/sum[j](p)
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_pieces_from_both_ends_of_causal_attention(way: str, monkeypatch: Any) -> None:
+    rng, n, ranks = np.random.default_rng(8), 24, 3
+    form = form_of_text(CAUSAL)
+    arrays = {"Q": rng.normal(size=(n, 4)), "K": rng.normal(size=(n, 4)), "V": rng.normal(size=(n, 2))}
+    whole = ra.reference(form.spec, **arrays)
+    mine = [zigzag(n, r, ranks) for r in range(ranks)]
+    calls = [
+        {"Q": arrays["Q"], "start": [a for a, _ in p]}
+        | {x: np.concatenate([arrays[x][a:b] for a, b in p]) for x in ("K", "V")}
+        for p in mine
+    ]
+    for found in merged(form, calls, monkeypatch, way=way):
+        assert not isinstance(found, Exception), found
+        np.testing.assert_allclose(found, whole, rtol=1e-12)
+
+
+def test_pieces_that_cannot_be_are_refused_on_every_rank(monkeypatch: Any) -> None:
+    total, first = form_of_text("return s = sum[j](x[j])"), form_of_text("return p = argmax[j](x[j])")
+    x = np.arange(4.0)
+    for form, calls, words in (
+        (total, [{"x": x, "start": [0, 2]}, {"x": x, "start": [3, 5]}], "both cover the positions"),
+        (total, [{"x": x, "start": [0, 2]}, {"x": x, "start": 4}], "start="),
+        (total, [{"x": x[:3], "start": [0, 2]}] * 2, "pieces of equal length"),
+        (first, [{"x": x, "start": [0, 6]}, {"x": x, "start": [2, 4]}], "order of positions"),
+    ):
+        found = merged(form, calls, monkeypatch)
+        assert all(isinstance(e, RedalgError) for e in found), found
+        assert any(words in str(e) for e in found)
+    with pytest.raises(RedalgError, match="multiple|pieces of equal length"):
+        zigzag(10, 0, 2)
+
+
+def test_pieces_of_two_passes(monkeypatch: Any) -> None:
+    form = ra.derive_incremental(ra.parse(MEDIAN_LIKE), max_passes=2)
+    x = np.random.default_rng(1).normal(size=(3, 8))
+    calls = [{"x": np.concatenate([x[:, a:b] for a, b in zigzag(8, r, 2)], 1)} for r in range(2)]
+    for r, c in enumerate(calls):
+        c["start"] = [a for a, _ in zigzag(8, r, 2)]
+    whole = ra.reference(form.spec, x=x)
+    for r, found in enumerate(merged(form, calls, monkeypatch)):
+        np.testing.assert_allclose(found["y"], whole["y"], rtol=1e-13)
+        own = np.concatenate([whole["z"][:, a:b] for a, b in zigzag(8, r, 2)], 1)
+        np.testing.assert_allclose(found["z"], own, rtol=1e-12, atol=1e-14)
 
 
 def test_what_cannot_be_is_refused_at_once(monkeypatch: Any) -> None:

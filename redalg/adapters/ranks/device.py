@@ -20,6 +20,7 @@ import numpy as np
 
 from redalg.adapters.ranks.channel import WHERE, Channel, Part, agreed, digest
 from redalg.adapters.ranks.links import NVLINK, Choice, Links
+from redalg.adapters.ranks.pieces import cut, joined
 from redalg.adapters.ranks.reduced import COUNTED, ReduceSpecs, why_not_reduced
 from redalg.adapters.ranks.specs import RankSpecs
 from redalg.api import derive_incremental
@@ -81,6 +82,7 @@ class Buffers:
     """A rank's own state, and what is sent of it: by rounds, or as it is to all ranks."""
 
     mine: Packed
+    pieces: Packed | None
     everyone: Packed | None
     rounds: tuple[Round, Round] | None
     choice: Choice
@@ -91,7 +93,8 @@ class DeviceCollective:
 
     The first call of a kind (dtypes, lengths of other axes) compares it over all ranks and raises on all of them where
     they differ; later calls compare nothing, so all ranks have to make the same ones. Lengths along the axis may differ
-    from call to call, and be 0. Tensors without the axis are not compared. Results are in the dtypes of the form.
+    from call to call, and be 0. `start`: where the pieces of the part begin, which have one length. Tensors without the
+    axis are not compared. Results are in the dtypes of the form.
 
     `way`: "gather" or "reduce" (two all-reduces, `ReduceSpecs`); None: the faster one by `links` for a kind of call.
     """
@@ -116,6 +119,11 @@ class DeviceCollective:
         return derive_incremental(self.specs.fold, self.form.plan.axis).compile(self.target)
 
     @cached_property
+    def join(self) -> Any:
+        """What the pieces of one rank come to."""
+        return derive_incremental(self.specs.state, self.specs.rank).compile(self.target, deterministic=True)
+
+    @cached_property
     def merge(self) -> Any:
         return derive_incremental(self.specs.merge, self.specs.rank).compile(self.target, deterministic=True)
 
@@ -138,29 +146,46 @@ class DeviceCollective:
 
     # --- a call ------------------------------------------------------------------------------------------------------
 
-    def __call__(self, start: int | None = None, **arrays: Any) -> Any:
+    def __call__(self, start: tuple[int, ...] | None = None, **arrays: Any) -> Any:
         specs, axis = self.specs, self.form.plan.axis[0]
-        place = self._place(start)
+        places = self._places(start)
+        parts = cut(self.form, arrays, len(places))
         sizes = {
             a: n for d in self.form.spec.tensors if d.axes for a, n in zip(d.axes, arrays[d.name].shape, strict=True)
         }
         length = sizes.pop(axis)
         first = next(arrays[d.name] for d in self.form.spec.tensors if d.axes)
-        self._compare(arrays, sizes)
-        buffers = self._of(sizes, arrays, first.device)
+        self._compare(arrays, sizes, len(places))
+        buffers = self._of(sizes, arrays, first.device, len(places))
         self.choices, own = (buffers.choice,), buffers.mine.views
-        own["part_n"].fill_(float(length))
-        if length:
-            _into(self.fold, specs.fold, {**arrays, **place}, own)
+        if buffers.pieces is None:
+            self._folded(parts[0], places[0], length, own)
         else:
-            self._nothing(own)
+            views = buffers.pieces.views
+            for k, (part, place) in enumerate(zip(parts, places, strict=True)):
+                self._folded(part, place, length // len(places), {n: x[k] for n, x in views.items()})
+            own["part_n"].fill_(float(length))
+            _into(self.join, specs.state, {**arrays, **views}, own)
         found = self._gathered(buffers, arrays) if buffers.rounds is None else self._reduced(buffers, arrays)
         results = {o: found[o] for o in specs.merged}
         if self.apply is not None:
-            results |= _named(specs.apply, self.apply(**_taken(specs.apply, {**arrays, **found, **place})))
+            kept = [
+                _named(specs.apply, self.apply(**_taken(specs.apply, {**part, **found, **place})))
+                for part, place in zip(parts, places, strict=True)
+            ]
+            axes = self.form.spec.output_axes
+            results |= {o: joined([x[o] for x in kept], axes[o].index(axis)) for o in specs.kept}
         dtypes = self._dtypes(arrays)
         results = {o: results[o].to(dtypes[o]) for o in self.form.spec.outputs}
         return results if len(results) > 1 else next(iter(results.values()))
+
+    def _folded(self, part: Mapping[str, Any], place: Mapping[str, int], length: int, own: Mapping[str, Any]) -> None:
+        """The state of a piece, in these views."""
+        own["part_n"].fill_(float(length))
+        if length:
+            _into(self.fold, self.specs.fold, {**part, **place}, own)
+        else:
+            self._nothing(own)
 
     def _gathered(self, buffers: Buffers, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Results of the states of all ranks, merged in the order of ranks."""
@@ -183,44 +208,54 @@ class DeviceCollective:
             held |= turn.views
         return _named(self.reduced.merge, self.steps[2](**_taken(self.reduced.merge, held)))
 
-    def _place(self, start: int | None) -> dict[str, int]:
+    def _places(self, start: tuple[int, ...] | None) -> list[dict[str, int]]:
         """Raises: RedalgError where the form reads positions, and the part has none."""
         if start is None and self.specs.positional:
             why = f"the form reads index({self.form.plan.axis[0]!r}), and the part does not say where it begins"
             raise RedalgError("a part without a place", WHERE, why, "pass start= on every rank")
-        return {"part_start": start or 0}
+        return [{"part_start": a} for a in start or (0,)]
 
-    def _compare(self, arrays: Mapping[str, Any], sizes: Mapping[str, int]) -> None:
+    def _compare(self, arrays: Mapping[str, Any], sizes: Mapping[str, int], pieces: int) -> None:
         """Raises: RedalgError, on every rank, where the calls differ in more than their lengths along the axis."""
         kinds = [(n, declared_dtype(x), x.ndim) if hasattr(x, "ndim") else (n, "number", 0) for n, x in arrays.items()]
-        kind = digest(self.form.spec.digest, sorted(kinds), sorted(sizes.items()))
+        kind = digest(self.form.spec.digest, sorted(kinds), sorted(sizes.items()), pieces)
         if kind in self._agreed:
             return
         options = digest(self.way, self.links)
-        others = (digest(self.form.spec.digest), options, digest(sorted(kinds)), digest(sorted(sizes.items())), 0, 0)
+        others = (
+            digest(self.form.spec.digest),
+            options,
+            digest(sorted(kinds)),
+            digest(sorted(sizes.items())),
+            0,
+            pieces,
+        )
         agreed(self.channel, Part(others, 0, None))
         self._agreed.add(kind)
 
-    def _of(self, sizes: Mapping[str, int], arrays: Mapping[str, Any], device: Any) -> Buffers:
+    def _of(self, sizes: Mapping[str, int], arrays: Mapping[str, Any], device: Any, pieces: int) -> Buffers:
         key = (
+            pieces,
             tuple(sorted(sizes.items())),
             tuple(sorted((n, str(getattr(x, "dtype", ""))) for n, x in arrays.items())),
         )
         found = self._buffers.get(key)
         if found is None:
-            found = self._buffers[key] = self._made(sizes, arrays, device)
+            found = self._buffers[key] = self._made(sizes, arrays, device, pieces)
         return found
 
-    def _made(self, sizes: Mapping[str, int], arrays: Mapping[str, Any], device: Any) -> Buffers:
+    def _made(self, sizes: Mapping[str, int], arrays: Mapping[str, Any], device: Any, count: int) -> Buffers:
         fold, ranks = self.specs.fold, self.channel.ranks
         kinds = _kinds(fold, {**arrays, "part_start": 0}, sizes)
         real = next((dtype for dtype, _ in kinds.values() if dtype.kind == "f"), np.dtype(np.float32))
-        mine = Packed.of({"part_n": (real, ()), **kinds}, device)
+        kinds = {"part_n": (real, ()), **kinds}
+        mine = Packed.of(kinds, device)
+        pieces = Packed.of(kinds, device, count) if count > 1 else None
         rounds = self._rounds(mine, arrays, sizes, device) if self.way != "gather" and self.why_not is None else None
         choice = self._choice(mine.flat.numel(), rounds)
         if choice.way == "reduce":
-            return Buffers(mine, None, rounds, choice)
-        return Buffers(mine, Packed.of({"part_n": (real, ()), **kinds}, device, ranks), None, choice)
+            return Buffers(mine, pieces, None, rounds, choice)
+        return Buffers(mine, pieces, Packed.of(kinds, device, ranks), None, choice)
 
     def _rounds(
         self, mine: Packed, arrays: Mapping[str, Any], sizes: Mapping[str, int], device: Any

@@ -238,6 +238,15 @@ class RankSpecs:
         return Spec.from_nodes(outputs, tensors=[*own, *fixed], order=order)
 
     @cached_property
+    def state(self) -> Spec:
+        """The parts of the state of all, over those of each: what the pieces of one rank come to."""
+        outputs = {self.name(part): self.joined[part] for part in self.parts}
+        order = {self.name(part): axes for part, axes in self.parts.items()}
+        real = {name: "float32" for name, n in outputs.items() if not n.is_boolean}
+        used = {leaf.attr for n in outputs.values() for leaf in leaves(n, "tensor")}
+        return Spec.from_nodes(outputs, tensors=sorted(used, key=lambda d: d.name), order=order, dtypes=real)
+
+    @cached_property
     def read(self) -> dict[str, tuple[str, ...]]:
         """The parts of the state of all that outputs along the axis read, and their axes."""
         nodes = [o.guarded for o in self.form.plan.outputs if o.keeps_axis]

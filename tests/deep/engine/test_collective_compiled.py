@@ -14,6 +14,7 @@ import pytest
 import redalg as ra
 from redalg.adapters.ranks.channel import Channel
 from redalg.adapters.ranks.device import DeviceCollective
+from redalg.adapters.ranks.pieces import zigzag
 from redalg.adapters.ranks.reduced import COUNTED, ReduceSpecs
 from redalg.adapters.ranks.specs import RankSpecs, why_not
 from tests.support.gloo_ranks import on_ranks
@@ -36,11 +37,34 @@ def everything(rank: int, ranks: int) -> dict[tuple[str, str], list[dict[str, np
             for seed in (0, 1, 1):
                 mine = part(form, arguments(form, seed), cuts[rank], cuts[rank + 1])
                 given = {n: torch.from_numpy(np.array(x)) if np.ndim(x) else x for n, x in mine.items()}
-                result = made(start=cuts[rank], **given)
+                result = made(start=(cuts[rank],), **given)
                 result = result if isinstance(result, dict) else {next(iter(form.spec.outputs)): result}
                 found[name, way].append({n: x.numpy().copy() for n, x in result.items()})
             assert made.choices[0].way == way
+    found |= {("causal", way): [in_pieces(rank, ranks, way)] for way in ("gather", "reduce")}
     return found
+
+
+def causal() -> tuple[ra.Form, dict[str, Any]]:
+    form = ra.derive_incremental(ra.catalog["attention_causal"])
+    return form, arguments(form, 6)
+
+
+def in_pieces(rank: int, ranks: int, way: str) -> dict[str, np.ndarray]:
+    """Causal attention over keys split from both ends."""
+    form, arrays = causal()
+    made = DeviceCollective(form, Channel(None), "cpu", way)
+    mine = [part(form, arrays, a, b) for a, b in zigzag(40, rank, ranks)]
+    given = {d.name: _joined(form, d, mine) for d in form.spec.tensors}
+    return {"O": made(start=tuple(a for a, _ in zigzag(40, rank, ranks)), **given).numpy().copy()}
+
+
+def _joined(form: ra.Form, d: Any, mine: list[dict[str, Any]]) -> Any:
+    if not d.axes:
+        return mine[0][d.name]
+    axis = form.plan.axis[0]
+    at = d.axes.index(axis) if axis in d.axes else None
+    return torch.from_numpy(mine[0][d.name] if at is None else np.concatenate([m[d.name] for m in mine], at))
 
 
 @pytest.mark.parametrize("ranks", [4])
@@ -57,6 +81,11 @@ def test_every_rank_has_the_definition_and_repeats_its_bits(ranks: int) -> None:
             assert way == "reduce" or all(once[n].tobytes() == again[n].tobytes() for n in once)
             for n in RankSpecs(form).merged:
                 assert once[n].tobytes() == results[0][name, way][1][n].tobytes()
+
+    form, arrays = causal()
+    expected = ra.reference(form.spec, **arrays)
+    for found, way in product(results, ("gather", "reduce")):
+        np.testing.assert_allclose(found["causal", way][0]["O"], expected, rtol=1e-9)
 
 
 def test_what_has_no_specs_says_why() -> None:

@@ -49,7 +49,23 @@ def everything(rank: int, ranks: int) -> dict[Any, Any]:
             found[name, way, "graph"] = captured(form, made, rank)
         if name == "loss":
             found[name, way, "hostile"] = [named(form, made(**sent(x, "float32"))) for x in hostile(form, rank)]
+    found |= {("causal", way): in_pieces(rank, ranks, way) for way in WAYS}
     return found
+
+
+def causal() -> tuple[ra.Form, dict[str, Any]]:
+    form, rng = ra.derive_incremental(ra.catalog["attention_causal"]), np.random.default_rng(6)
+    sizes = {"h": 2, "i": 512, "j": 512, "d": 64, "e": 64}
+    return form, {d.name: rng.normal(size=[sizes[a] for a in d.axes]) if d.axes else 0.2 for d in form.spec.tensors}
+
+
+def in_pieces(rank: int, ranks: int, way: str) -> np.ndarray:
+    """Causal attention on tensor cores over keys split from both ends."""
+    form, arrays = causal()
+    made = form.collective(way=way)
+    spans = made.zigzag(512)
+    mine = {n: np.concatenate([x[:, a:b] for a, b in spans], 1) if n in "KV" else x for n, x in arrays.items()}
+    return made(start=[a for a, _ in spans], **sent(mine, "bfloat16")).double().cpu().numpy()
 
 
 def hostile(form: ra.Form, rank: int) -> list[dict[str, Any]]:
@@ -102,6 +118,11 @@ def test_two_gpus_have_the_definition() -> None:
             if (name, way, "graph") in found:
                 a, b = CUTS[0][rank : rank + 2]
                 checked(form, arguments(form, 2), found[name, way, "graph"], a, b, ROUNDING["float32"])
+    form, arrays = causal()
+    arrays = {n: rounded(x, "bfloat16") if np.ndim(x) else x for n, x in arrays.items()}
+    expected = ra.reference(form.spec, **arrays)
+    for way, found in product(WAYS, results):
+        np.testing.assert_allclose(found["causal", way], expected, rtol=0, atol=2e-2)
     for way in WAYS:
         hostile_as_defined([found["loss", way, "hostile"] for found in results])
 
