@@ -167,7 +167,8 @@ def _sum_error(b: Any, x: Any, y: Any, end: str) -> Any:
 
 def _product_error(b: Any, x: Any, y: Any, end: str) -> Any:
     product = _instruction(b, x, y, text=f"mul.rn.{end}", end=end)
-    return _instruction(b, x, y, b.fneg(product), text=f"fma.rn.{end}", end=end)
+    negated = b.fsub(CELL[end](-0.0), product)  # NVVM's language has no fneg
+    return _instruction(b, x, y, negated, text=f"fma.rn.{end}", end=end)
 
 
 def _rint(b: Any, x: Any, end: str) -> Any:
