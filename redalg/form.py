@@ -465,6 +465,8 @@ class Form(Shown):
         nulls: str = "propagate",
         split_every: int = 8,
         reread: bool = False,
+        by: Any = None,
+        sort: bool = True,
         **named: Any,
     ) -> Any:
         """What a run gives, as lazy Dask arrays: ``form.dask(x=array)``, ``form.dask(frame, x="price", w="volume")``.
@@ -472,6 +474,10 @@ class Form(Shown):
         Each block gives a state, and `split_every` neighbours are merged at a time; outputs that keep the axis, and
         further passes, read the blocks once more. With ``reread=True`` they are made anew for that, so that none waits
         in memory. Blocks along axes that nothing reduces are independent. Tensors without the axis may be NumPy's.
+
+        ``form.dask(frame, by="shop", x="price")``: by group, a lazy Series or frame on the index of groups (`sort`:
+        sorted, else as they appear; rows with a null key left out). ``form.dask(x=array, by=keys)``: the keys and the
+        results with a leading axis of groups, whose length is not known before they are computed.
 
         Raises: RedalgError without Dask, for arrays and blocks that do not fit, and for forms that read positions
         where the lengths of blocks are not known.
@@ -482,6 +488,7 @@ class Form(Shown):
         array(4.5)
         """
         options = {"deterministic": deterministic, "nulls": nulls, "split_every": split_every, "reread": reread}
+        options |= {"by": by, "sort": sort}
         return _hooks.over_dask(self, given, options, named)
 
     def xarray(self, *given: Any, by: Any = None, axes: Mapping[str, str] | None = None, **named: Any) -> Any:

@@ -310,12 +310,23 @@ def prefilled(found: list[dict[str, Any]]) -> list[str]:
 
 def predicted(head: Mapping[str, Any], shown: list[str]) -> list[str]:
     """What the model says of more GPUs."""
-    lines = ["", f"Predicted by the model, not measured: microseconds of a merge (gather / reduce). {NVLINK}", ""]
-    lines += ["| | 8 GPUs | 64 | 1024 |", "|---|---|---|---|"]
+    counts = (2, 8, 64, 1024)
+    lines = [
+        "",
+        "Predicted by the model: microseconds of a merge (gather / reduce), and the weak scaling of the whole by",
+    ]
+    lines += [
+        "the faster way, from the time of one GPU. Only two were measured; a step between nodes of 8 is assumed to"
+    ]
+    lines += [f"take {NVLINK.far_step * 1e6:.0f} µs, and their adapters to keep up with the links. {NVLINK}", ""]
+    lines += [f"| | {' | '.join(f'{p} GPUs' for p in counts)} |", "|---|---|---|---|---|"]
     for name in shown:
-        state, sent = head[name]["state"], head[name]["sent"]
-        times = [(NVLINK.gather_seconds(state, p), NVLINK.reduce_seconds(*sent, p)) for p in (8, 64, 1024)]
-        lines.append(f"| {name} | {' | '.join(f'{a * 1e6:.0f} / {b * 1e6:.0f}' for a, b in times)} |")
+        state, sent, one = head[name]["state"], head[name]["sent"], head[name]["one"]
+        cells = []
+        for p in counts:
+            gather, reduce = NVLINK.gather_seconds(state, p) * 1e6, NVLINK.reduce_seconds(*sent, p) * 1e6
+            cells.append(f"{gather:.0f} / {reduce:.0f}, {one / (one + min(gather, reduce)):.1%}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from redalg.adapters import blocks
+from redalg.adapters.dask_groups import by_group
 from redalg.encoding.digest import form_digest, spec_digest
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -43,9 +44,12 @@ def over_dask(form: Form, given: tuple[Any, ...], options: Mapping[str, Any], na
     if da is None:
         raise RedalgError("Dask's arrays", WHERE, "Dask cannot be imported", "pip install 'redalg[dask]'")
     options = dict(options)
-    every, reread = options.pop("split_every"), options.pop("reread")
+    every = options["split_every"]
     if not isinstance(every, int) or every < 2:
         raise RedalgError(f"split_every={every!r}", WHERE, "a merge takes at least two states", "split_every=8")
+    if options["by"] is not None:
+        return by_group(form, given, options, named)
+    reread, options = options["reread"], {k: options[k] for k in ("deterministic", "nulls")}
     arrays = (
         _columns(given[0], named) if len(given) == 1 and hasattr(given[0], "divisions") else _named(form, given, named)
     )

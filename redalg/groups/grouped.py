@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -145,6 +145,25 @@ class Grouped:
         origin = like._now.origin or like._bound.origin
         restored = {name: origin.restore(x) for name, x in values.items()}
         return keys, next(iter(restored.values())) if len(self.form.spec.outputs) == 1 else restored
+
+    def relabelled(self, labels: Sequence[Hashable]) -> Grouped:
+        """The same groups under other keys: that of the number k is ``labels[k]``.
+
+        Raises: RedalgError where keys are no numbers of labels, or two labels are one.
+        """
+        keys = self._keys.listed()
+        try:
+            wanted = [labels[int(k)] for k in keys]
+        except (TypeError, ValueError, IndexError) as error:
+            why = f"a key is no number of one of {len(labels)} labels ({error})"
+            raise RedalgError("other keys", "Grouped.relabelled", why, "a label for each number") from None
+        named, numbers = Keys().extended(wanted, np.arange(len(wanted)))
+        if named.count != len(wanted):
+            raise RedalgError("other keys", "Grouped.relabelled", "two of them are one", "distinct labels")
+        assert numbers.tolist() == list(range(len(wanted)))
+        twin = self.copy()
+        twin._keys = named
+        return twin
 
     def copy(self) -> Grouped:
         """An independent one with the same states."""

@@ -1,7 +1,9 @@
 """What a collective costs: a model of latency, bandwidth and merging that chooses how states are merged.
 
 The constants are data: `GLOO` was fitted to the least times of collectives between two processes of one machine (two
-cores of an AMD EPYC), `NCCL` to all-reduces of four H200 that are joined by NVLink. Pass your own ``links=`` elsewhere.
+cores of an AMD EPYC), `NCCL` to all-reduces of four H200 that are joined by NVLink, whose states NumPy merges, `NVLINK`
+to collectives of two H200 in CUDA graphs, whose states kernels merge; its step between nodes is assumed, not measured.
+Pass your own ``links=`` elsewhere.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ class Links:
     that a rank sends; `merge`: seconds to merge one state, `transport`: to carry one to given anchors, packing
     included; `merge_bandwidth`: bytes of states a second beside these two.
 
-    All-reduce: call + 2⌈log2 p⌉·step + 2(p-1)/p·B/bandwidth. All-gather: call + ⌈log2 p⌉·step + (p-1)·B/bandwidth.
+    `node`: how many ranks are joined by these links; a step between nodes takes `far_step`. Nodes are taken to have
+    network adapters enough that their bandwidth is not less than that of the links.
+
+    All-reduce, over a tree: call + 2⌈log2 p⌉·step + 2(p-1)/p·B/bandwidth. All-gather, around a ring: call + (p-1)·step
+    + (p-1)·B/bandwidth. ⌈log2(p/node)⌉ steps of the tree and p/node of the ring are far ones.
 
     >>> links = Links("example", call=1e-4, step=1e-5, bandwidth=1e9, merge=1e-4, merge_bandwidth=1e9, transport=2e-4)
     >>> round(links.all_reduce(1000, 8) * 1e6, 2), round(links.all_gather(1000, 8) * 1e6, 2)
-    (161.75, 137.0)
+    (161.75, 177.0)
     >>> links.choose(first=8, second=16, gathered=48, ranks=2), links.choose(8, 16, 48, ranks=1024)
     ('gather', 'reduce')
     """
@@ -35,16 +41,22 @@ class Links:
     merge: float
     merge_bandwidth: float
     transport: float
+    node: int | None = None
+    far_step: float = 0.0
 
     def all_reduce(self, nbytes: int, ranks: int) -> float:
         """Seconds of an all-reduce of so many bytes."""
         if ranks < 2:
             return self.call
-        return self.call + 2 * _steps(ranks) * self.step + 2 * (ranks - 1) / ranks * nbytes / self.bandwidth
+        near = min(ranks, self.node or ranks)
+        steps = _steps(near) * self.step + _steps(ceil(ranks / near)) * self.far_step
+        return self.call + 2 * steps + 2 * (ranks - 1) / ranks * nbytes / self.bandwidth
 
     def all_gather(self, nbytes: int, ranks: int) -> float:
         """Seconds of an all-gather of so many bytes from each rank."""
-        return self.call + _steps(ranks) * self.step + (ranks - 1) * nbytes / self.bandwidth
+        far = ceil(ranks / self.node) if self.node is not None and ranks > self.node else 0
+        steps = (ranks - 1 - far) * self.step + far * self.far_step
+        return self.call + steps + (ranks - 1) * nbytes / self.bandwidth
 
     def reduce_seconds(self, first: int, second: int, ranks: int) -> float:
         """Seconds of the two all-reduces, the first of which is left out where it has no bytes."""
@@ -90,13 +102,15 @@ MERGING = {"merge": 5.5e-5, "merge_bandwidth": 1e8, "transport": 1.5e-5}  # by N
 GLOO = Links("gloo, one machine", call=1e-4, step=6.5e-5, bandwidth=1e9, **MERGING)
 NCCL = Links("NCCL, NVLink", call=3e-5, step=2e-6, bandwidth=3.4e11, **MERGING)
 NVLINK = Links(
-    "NCCL in a CUDA graph, NVLink",
-    call=8e-6,
-    step=3e-6,
-    bandwidth=3.4e11,
-    merge=1e-7,
+    "NCCL in a CUDA graph, NVLink in nodes of 8",
+    call=8.2e-6,
+    step=7e-7,
+    bandwidth=2.4e11,
+    merge=1e-8,
     merge_bandwidth=2e12,
     transport=6e-6,
+    node=8,
+    far_step=5e-6,
 )
 
 __all__ = ["GLOO", "NCCL", "NVLINK", "Choice", "Links"]
