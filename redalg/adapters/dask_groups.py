@@ -84,16 +84,10 @@ def frame_part(columns: Columns, frame: Any, keys: list[str], number: int) -> Pa
         frame, codes = frame[held], codes[held]
     chunk = {}
     for tensor, column in columns.streamed.items():
-        x = frame[column].to_numpy() if not isinstance(column, list) else frame[column]
-        chunk[tensor] = columns.oriented(tensor, x) if isinstance(column, list) else _nullable(frame[column], x)
+        chunk[tensor] = columns.oriented(tensor, frame[column]) if isinstance(column, list) else frame[column]
     found = columns.form.grouped(nulls=columns.nulls, **columns.bound)
     found.update(by=codes.astype(np.int64), **chunk)
     return frozenset([number]), found.relabelled(sizes.index.tolist())
-
-
-def _nullable(column: Any, x: Any) -> Any:
-    """The column itself where it has nulls of its own."""
-    return column if x.dtype == object else x
 
 
 def frame_result(partial: Partial, columns: Columns, blocks: int, keys: list[str], sort: bool) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, inf, log2
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,20 @@ class Links:
     merge: float
     merge_bandwidth: float
     transport: float
-    node: int | None = None
+    node: float = inf
     far_step: float = 0.0
 
     def all_reduce(self, nbytes: int, ranks: int) -> float:
         """Seconds of an all-reduce of so many bytes."""
         if ranks < 2:
             return self.call
-        near = min(ranks, self.node or ranks)
+        near = int(min(ranks, self.node))
         steps = _steps(near) * self.step + _steps(ceil(ranks / near)) * self.far_step
         return self.call + 2 * steps + 2 * (ranks - 1) / ranks * nbytes / self.bandwidth
 
     def all_gather(self, nbytes: int, ranks: int) -> float:
         """Seconds of an all-gather of so many bytes from each rank."""
-        far = ceil(ranks / self.node) if self.node is not None and ranks > self.node else 0
+        far = ceil(ranks / self.node) if ranks > self.node else 0
         steps = (ranks - 1 - far) * self.step + far * self.far_step
         return self.call + steps + (ranks - 1) * nbytes / self.bandwidth
 
