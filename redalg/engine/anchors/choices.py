@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono
 from redalg.engine.anchors.units import Units
-from redalg.graph.node import TRUE, Node
+from redalg.graph.node import TRUE, Node, logical, negate, walk
 from redalg.graph.plan import ExtremumAnchor, MeanAnchor, ScaleAnchor, UnitAnchor
 
 
@@ -66,6 +66,16 @@ def conditions(mask: Node) -> frozenset[Node]:
     return frozenset(mask.args) if mask.op == "and" else frozenset({mask})
 
 
+def selected_by(choice: Choice) -> frozenset[Node]:
+    """Under which conditions an anchor is a number: extrema under a mask are infinite until an element is selected."""
+    found = list[Node]()
+    for n in walk(choice.target) if isinstance(choice, TargetChoice) else ():
+        if n.op == "reduce" and n.attr.kind in ("max", "min") and n.args[0].op == "where":
+            c, a, b = n.args[0].args
+            found += [c] if b.op == "special" else [negate(c)] if a.op == "special" else []
+    return conditions(logical("and", *found))
+
+
 @dataclass
 class Choices:
     """Keys have plain axis names: a contraction that is left open reads the same anchor along an axis of its own."""
@@ -110,7 +120,8 @@ class Choices:
         """The anchor of x where it stands alone in the body of a stage (None: in an output)."""
         if stage is not None:
             return self.inside.get((stage, x))
-        return next((c for c in self.elements.get(x, ()) if not c.axes(()) - x.axes), None)
+        own = (c for c in self.elements.get(x, ()) if not c.axes(()) - x.axes)
+        return next((c for c in own if not selected_by(c)), None)
 
     def all(self) -> list[Choice]:
         """Every anchor a form could do without, once, those of elements first."""

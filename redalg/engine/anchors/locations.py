@@ -14,7 +14,7 @@ from fractions import Fraction
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
 from redalg.algebra.signs import linear
-from redalg.engine.anchors.choices import Choice, Choices, MeanChoice, TargetChoice
+from redalg.engine.anchors.choices import Choice, Choices, MeanChoice, TargetChoice, conditions, selected_by
 from redalg.engine.rules.cascade import Cascade, RawBackend, StageValue
 from redalg.graph import node as g
 from redalg.graph.node import Node
@@ -33,7 +33,7 @@ def deviations(raw: Cascade, backend: RawBackend, stage: Node, choices: Choices)
         elements = [a for a in plain.args if raw.scope.varies(a) and not raw.scope.uses(a)]
         if not elements or any(raw.scope.mixed(a) for a in plain.args):
             continue
-        found = _of(raw, backend, g.add(*elements), g.sub(plain, g.add(*elements)), choices)
+        found = _of(raw, backend, stage, g.add(*elements), g.sub(plain, g.add(*elements)), choices)
         if found is not None and not fits(raw, stage, plain, found):
             found = _own_mean(found.generator)
         if found is not None:
@@ -56,14 +56,15 @@ def sums_inside(raw: Cascade, body: Node) -> Iterator[Node]:
             stack.extend(reversed(n.args))
 
 
-def _of(raw: Cascade, backend: RawBackend, elements: Node, fixed: Node, choices: Choices) -> Choice | None:
+def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: Node, choices: Choices) -> Choice | None:
     p = raw.separator.poly(elements)
     monos = [raw.separator.split(m)[0] for m, _ in p.ordered()]
     x = nf.mono_node(monos[0]) if len(monos) == 1 else elements
     if not monos or not can_centre(x):
         return None
     located = list(map(choices.shared, _locations(backend, raw.separator.poly(fixed), x, monos)))
-    moving = choices.with_exponent(x)
+    located = [c for c in located if _selected(raw, stage, x, c)]
+    moving = [c for c in choices.with_exponent(x) if _selected(raw, stage, x, c)]
     if moving:  # it moves with its exponential: one anchor serves both
         return next((c for c in located if c in moving), moving[0])
     return located[0] if located else _own_mean(x)
@@ -150,7 +151,7 @@ def _alone(
     raw: Cascade, backend: RawBackend, stage: Node, x: Node, rows: dict[Mono, Poly], choices: Choices
 ) -> Choice | None:
     """The anchor of an element that stands alone in the rows of a stage."""
-    moving = choices.with_exponent(x)
+    moving = [c for c in choices.with_exponent(x) if _selected(raw, stage, x, c)]
     if moving:
         fitting = next((c for c in moving if fits(raw, stage, x, c)), None)
         return fitting if fitting is not None and _meets_additively(raw, rows, x) else None
@@ -209,7 +210,7 @@ def means(raw: Cascade, backend: RawBackend, outputs: list[Node], choices: Choic
         if raw.scope.varies(node) or not raw.scope.uses(node) or node.op not in ("mul", "pow", "add"):
             continue
         for m, x in _summed_elements(raw, backend, node):
-            if any(c.anchor is ExtremumAnchor for c in choices.elements.get(x, ())):
+            if _at_an_extremum(choices, x):
                 continue
             unit = choices.units.of(x, choices.units.axes) if x.op == "pow" else None
             if unit is not None and unit[0].needed and isinstance(unit[1], Node):
@@ -217,6 +218,11 @@ def means(raw: Cascade, backend: RawBackend, outputs: list[Node], choices: Choic
             for weights in ratios(backend, m, [((x, Fraction(1)),)]):
                 if all(w.op != "exp" for w, _ in weights):
                     choices.centre(MeanChoice(x, weights, why))
+
+
+def _at_an_extremum(choices: Choices, x: Node) -> bool:
+    """Whether an element is centred on an extremum wherever it stands."""
+    return any(c.anchor is ExtremumAnchor and not selected_by(c) for c in choices.elements.get(x, ()))
 
 
 def _summed_elements(raw: Cascade, backend: RawBackend, node: Node) -> Iterator[tuple[Mono, Node]]:
@@ -295,7 +301,20 @@ def fits(raw: Cascade, stage: Node, x: Node, choice: Choice) -> bool:
 
     A contraction that is left open reads an anchor along its own axis only where the expression has that axis.
     """
-    return choice.axes(raw.axis) <= stage.axes | x.axes
+    return choice.axes(raw.axis) <= stage.axes | x.axes and _selected(raw, stage, x, choice)
+
+
+def _selected(raw: Cascade, stage: Node, x: Node, choice: Choice) -> bool:
+    """Whether x stands under the mask of the anchor wherever a stage reads it: elsewhere the anchor may be infinite."""
+    wanted = selected_by(choice)
+    if not wanted:
+        return True
+    body = raw.value(stage).body
+    if body is None:
+        return stage.args[0].op == "where" and wanted <= conditions(stage.args[0].args[0])
+    mine = set(raw.separator.poly(x).generators())
+    rows = [nf.plain(e) for e in raw.separator.rows(body)]
+    return all(wanted <= {c for gen, _ in e for c in conditions(gen)} for e in rows if mine & {gen for gen, _ in e})
 
 
 def _agreement(raw: Cascade, stage: Node, choice: Choice) -> int:
