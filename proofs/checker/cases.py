@@ -118,7 +118,7 @@ class Cases:
         self._count()
         n = self.normal
         p = n.expanded(p)
-        if not p:
+        if not p or not n.expanded(n.without_relu(p, maxima=True)):
             return True
         if not self.possible(given):
             return True

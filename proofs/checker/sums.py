@@ -33,24 +33,37 @@ class Sums(Conditions):
             if self.gens[v.gen].axes & set(axes):
                 return self._sum_with_infinities(axes, v)
             return self.case(v.gen, self.sum(axes, v.yes), self.sum(axes, v.no))
-        opened = self._without_relu(v)
+        opened = self.without_relu(v)
         return self.add(*(po.scaled(self._sum_of_mono(axes, m), c) for m, c in opened.items()))
 
-    def _without_relu(self, v: Poly) -> Poly:
-        """relu(t) = (t + |t|)/2, so that sums of either are in the same atoms."""
+    def without_relu(self, v: Poly, maxima: bool = False) -> Poly:
+        """relu(t) = (t + |t|)/2, so that sums of either are in the same atoms, and |x·d| = |x|·|d|.
+
+        `maxima`: also of max(a, b) = (a + b + |a - b|)/2.
+        """
+        if not any(self._halves(g, maxima) for m in v for g, _ in m):
+            return v
         total: Poly = {}
         for m, c in v.items():
             term: Poly = {(): c}
             for g, e in m:
-                gen = self.gens[g]
-                if gen.kind == "fun" and gen.data[0] == "relu" and e.denominator == 1 and 0 < e <= COPIES:
-                    size = self._map("abs", gen.data[1])
-                    half = po.scaled(self.add(gen.data[1], size), Fraction(1, 2))  # type: ignore[arg-type]
+                halves = self._halves(g, maxima) if e.denominator == 1 and 0 < e <= COPIES else ()
+                if halves:
+                    a, b = halves
+                    size = self._map("abs", self.sub(a, b))
+                    half = po.scaled(self.add(a, b, size), Fraction(1, 2))  # type: ignore[arg-type]
                     term = self.mul(term, self.power(half, int(e)))
                 else:
                     term = self.mul(term, po.gen(g, e))
             total = self.add(total, term)
         return total
+
+    def _halves(self, g: int, maxima: bool) -> tuple[Poly, ...]:
+        """(a, b) of a generator max(a, b), relu(a) = max(a, 0) being one."""
+        gen = self.gens[g]
+        if gen.kind == "fun" and gen.data[0] == "relu":
+            return gen.data[1], {}
+        return tuple(gen.data) if maxima and gen.kind == "max" and len(gen.data) == 2 else ()
 
     def _sum_with_infinities(self, axes: tuple[str, ...], v: Case) -> Value:
         """An infinite element makes the sum infinite; without one the sum is that of the others."""

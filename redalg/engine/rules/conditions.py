@@ -35,7 +35,7 @@ class Conditions:
     trace: Trace
     if TYPE_CHECKING:
         poly: Callable[..., Poly]
-        rank_one: Callable[[Poly], tuple[Poly, Poly] | None]
+        factors: Callable[[Node, Poly], tuple[Poly, Poly] | None]
 
     def _indicator(self, c: Node) -> Poly:
         """[c] as a polynomial of indicator generators."""
@@ -99,7 +99,7 @@ class Conditions:
         if found is not None:
             self.trace.rule("a comparison with an extremum is a tie test")
             return self._event(found, "eq" if found.tied else "lt")
-        pair = self.rank_one(self.poly(gap))
+        pair = self.factors(gap, self.poly(gap))
         if pair is None:
             return nf.generator(c)
         self.trace.rule("the sign of a product is the product of the signs")

@@ -31,7 +31,7 @@ class Openings:
     commuting_casts: bool
     if TYPE_CHECKING:
         poly: Callable[..., Poly]
-        rank_one: Callable[[Poly], tuple[Poly, Poly] | None]
+        factors: Callable[[Node, Poly], tuple[Poly, Poly] | None]
         is_mixed: Callable[[Node], bool]
         _exponential: Callable[[Node, str], Poly]
         _indicator: Callable[[Node], Poly]
@@ -131,7 +131,7 @@ class Openings:
             return p ** int(e)
         if whole and p.single() is not None:
             return self._mono_power(p, e)
-        pair = None if not whole and nf.may_be_complex(base) else self.rank_one(p)
+        pair = None if not whole and nf.may_be_complex(base) else self.factors(base, p)
         return nf.generator(g.power(nf.poly_node(p), e)) if pair is None else self._power_of_pair(pair, e)
 
     def _open_power(self, base: Node, e: int) -> Poly:
@@ -185,7 +185,7 @@ class Openings:
 
     def _mixed_log(self, node: Node, mode: str) -> Poly:
         p = self.poly(node.args[0])
-        pair = None if nf.may_be_complex(node) else self.rank_one(p)
+        pair = None if nf.may_be_complex(node) else self.factors(node.args[0], p)
         if pair is None:
             return nf.generator(g.fn("log", nf.poly_node(p)))
         self.trace.rule("a logarithm of a product is the sum of the logarithms")
@@ -248,7 +248,7 @@ class Openings:
             return p if not s & NEG else -p
         if not p:
             return p
-        pair = self.rank_one(p)
+        pair = self.factors(t, p)
         if pair is not None:
             self.trace.rule("the absolute value of a product is the product of the absolute values")
             return self._abs_factor(pair[0]) * self._abs_factor(pair[1])
@@ -268,17 +268,27 @@ class Openings:
         if not s & NEG or not s & POS:
             self.trace.rule("relu is opened where an order fact gives the sign")
             return self.poly(t, mode) if not s & NEG else nf.constant(0)
-        pair = self.rank_one(self.poly(t, mode))
+        pair = self.factors(t, self.poly(t, mode))
         if pair is not None:
             h = self.signs.of(nf.poly_node(pair[1]))
             if not h & NEG or not h & POS:
                 self.trace.rule("relu of a product with a factor of known sign")
                 x = pair[0] if not h & NEG else -pair[0]
                 return nf.generator(g.fn("relu", nf.poly_node(x))) * (pair[1] if not h & NEG else -pair[1])
+            self.trace.rule("relu of a product is the product of factors of one sign")
+            x, d = pair  # nothing cancels, as it does in (t + |t|)/2
+            return self._relu_factor(x) * self._relu_factor(d) + self._relu_factor(-x) * self._relu_factor(-d)
         return (self.poly(t, mode) + self._mixed_abs(g.fn("abs", t), mode)).scale(Fraction(1, 2))
 
+    def _relu_factor(self, q: Poly) -> Poly:
+        node = nf.poly_node(q)
+        s = self.signs.of(node)
+        if not s & NEG or not s & POS:
+            return q if not s & NEG else nf.constant(0)
+        return nf.generator(g.fn("relu", node))
+
     def _mixed_sign(self, node: Node, mode: str) -> Poly:
-        pair = self.rank_one(self.poly(node.args[0]))
+        pair = self.factors(node.args[0], self.poly(node.args[0]))
         if pair is None:
             return self._opaque(node)
         self.trace.rule("the sign of a product is the product of the signs")
@@ -286,12 +296,17 @@ class Openings:
 
     def _mixed_maximum(self, node: Node, mode: str) -> Poly:
         first, rest = node.args[0], g.extremum(node.op, *node.args[1:])
+        if self.scope.mixed(rest) and not self.scope.mixed(first):
+            first, rest = rest, first
         gap = g.sub(first, rest)
         s = self.signs.of(gap)
         sign = 1 if node.op == "maximum" else -1
         if not s & NEG or not s & POS:
             self.trace.rule("a maximum is decided by an order fact")
             return self.poly(first if (not s & NEG) == (sign > 0) else rest, mode)
+        if self.scope.mixed(gap) and self.factors(gap, self.poly(gap, _inside(mode))) is not None:
+            above = self.poly(g.fn("relu", gap if sign > 0 else g.neg(gap)), mode)
+            return self.poly(rest, mode) + above.scale(Fraction(sign))
         spread = self._abs_of(gap, mode)
         return (self.poly(first, mode) + self.poly(rest, mode) + spread.scale(Fraction(sign))).scale(Fraction(1, 2))
 
@@ -309,7 +324,7 @@ class Openings:
             return nf.generator(node)
         p = self.poly(node.args[0], _inside(mode))
         self.trace.assume("cast_commutes", _rounding_bound(node.attr))
-        pair = self.rank_one(p)
+        pair = self.factors(node.args[0], p)
         if pair is not None:
             scaled = self.centring.cast(node.attr, *pair)
             if scaled is not None:

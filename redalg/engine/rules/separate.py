@@ -86,6 +86,11 @@ class Separator(Openings, Conditions):
         pairs = nf.rank_factor(self.rows(p))
         return pairs[0] if len(pairs) == 1 else None
 
+    def factors(self, t: Node, p: Poly) -> tuple[Poly, Poly] | None:
+        """(G, H) with t = G(x)·H(D), p being its normal form; of elements as they are where centred ones, (x - A) + A,
+        are no factor any more: a function of them is one of x."""
+        return self.rank_one(p) or self.rank_one(self.poly(t, EXPONENT))
+
     # --- normal forms ---
 
     def poly(self, node: Node, mode: str = CLOSED) -> Poly:
