@@ -16,7 +16,7 @@ from redalg.proofs.checker import polynomial as po
 from redalg.proofs.checker.cases import Cases
 from redalg.proofs.checker.coverage import BEARING, check_coverage
 from redalg.proofs.checker.extended import Extended
-from redalg.proofs.checker.generators import Value
+from redalg.proofs.checker.generators import Value, frozen
 from redalg.proofs.checker.hidden import Hidden
 from redalg.proofs.checker.inequalities import Constraint
 from redalg.proofs.checker.maps import NONNEGATIVE, POSITIVE_LOGS
@@ -191,6 +191,7 @@ class Judge:
         self.defined = Defined(doc)
         self.choices: dict[tuple[int, str], list[tuple[Poly, Value]]] = {}
         self.definition: dict[tuple[int, str], list[tuple[Poly, frozenset[str]]]] = {}
+        self.shared: dict[Any, list[tuple[Poly, Any]]] = {}  # what `definition` and `choices` hold, each list once
         self.holding: dict[str, list[tuple[Term, frozenset[str]]]] = {}  # what `_known` found
         self.extended = Extended(doc.terms, self.plain())
         self.hidden: Hidden | None = None
@@ -256,7 +257,10 @@ class Judge:
         given = self._constraints(n, o.given)
         if o.equality == "exact" and o.law != "O1":
             return Cases(n, self._stated_nonzero(n, o.given)).equal(n(o.left), n(o.right), given)
-        return all(self._where_defined(n, o, given, name) for name in outputs)
+        if o.equality == "domain":
+            return all(self._where_defined(n, o, given, name) for name in outputs)
+        alike = {(id(self._divisors(n, name)), id(self._selected(n, name))): name for name in outputs}
+        return all(self._where_defined(n, o, given, name) for name in alike.values())
 
     def _where_defined(self, n: Normal, o: Obligation, given: list[Constraint], output: str) -> bool:
         """Whether an obligation holds where one output's definition has a value."""
@@ -267,6 +271,11 @@ class Judge:
         if o.equality == "domain":
             return self._in_domain(n, cases, o, given, output)
         return cases.equal(n(o.left), n(o.right), given)
+
+    def _once(self, n: Normal, found: list[tuple[Poly, Any]], kind: str) -> list[tuple[Poly, Any]]:
+        """One list for all outputs of which the same is known: what is proved of one is proved of the others."""
+        key = id(n), kind, tuple((frozen(p), x if isinstance(x, frozenset) else frozen(x)) for p, x in found)
+        return self.shared.setdefault(key, found)
 
     def plain(self) -> Normal:
         """Normal forms without facts."""
@@ -350,7 +359,8 @@ class Judge:
         key = id(n), output
         if key not in self.definition:
             known = [(n(self._seen(c.args[0])), bound) for c, bound in self._known(output) if c.op == "ne"]
-            self.definition[key] = [(v, bound) for v, bound in known if isinstance(v, dict)]  # infinite: anything else
+            finite = [(v, bound) for v, bound in known if isinstance(v, dict)]  # infinite: anything else
+            self.definition[key] = self._once(n, finite, "divided by")
         return self.definition[key]
 
     def _falls(self, exponent: Term) -> bool:
@@ -372,6 +382,7 @@ class Judge:
                         self.choices[key] += [(p, n.any(tuple(sorted(axes)), held))] if isinstance(p, dict) else []
                     except Unknown:
                         continue
+            self.choices[key] = self._once(n, self.choices[key], "selected")
         return self.choices[key]
 
     def _at_places(

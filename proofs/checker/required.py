@@ -304,21 +304,22 @@ class Statements:
         So are products, with times for plus: what moves them is a power by the number of their factors.
         """
         t = self.terms
+        moving = [s for s in p.slots if s.moves and s.kind in ("sum", "prod")]
+        if not moving:
+            return
         new = {a.name: self.primed(a.leaf, 1) for a in p.anchors}
-        for s in p.slots:
-            if not s.moves or s.kind not in ("sum", "prod"):
-                continue
+        olds = [{a.name: self.side(a, side) for a in p.anchors} for side in "ab"]
+        steps, given = [self.shifts(p, old, new) for old in olds], self._side_facts(p, new)
+        for s in moving:
             sides, counts, wholes = [], [], []
-            for side, axis in zip("ab", self.doc.sides, strict=True):
+            for old, step, axis in zip(olds, steps, self.doc.sides, strict=True):
                 along = dict(zip(self.doc.axis, axis, strict=True))
-                old = {a.name: self.side(a, side) for a in p.anchors}
                 values = {x.name: self._summed(x, old, axis, along) for x in _sources(s, p)}
                 counts.append(t.size(axis))
                 values[COUNT] = counts[-1]
-                sides.append(self.moved(s, p, self.shifts(p, old, new), values))
+                sides.append(self.moved(s, p, step, values))
                 body = t.renamed(resolve(t, s.lift[0], new, self.denote.declared), along)
                 wholes.append(t.reduce(s.kind, axis, body))
-            given = self._side_facts(p, new)
             joined = t.mul if s.kind == "prod" else t.add
             total = joined(*wholes)
             if s.average:

@@ -16,6 +16,7 @@ Terms are numbered by their place. Nothing in a document is ever executed; every
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from redalg.proofs.document.terms import Leaf, Term, Terms, digest, walk
 
@@ -149,7 +150,7 @@ class Document:
         monoids = [(m.name, m.commutative, m.combined, m.identity, m.actions) for m in self.monoids]
         return digest(("axis", self.axis), ("outputs", self.spec), ("empty", self.empty), ("monoids", monoids))
 
-    @property
+    @cached_property
     def sides(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of the stream's axes on either side of a merge, which no axis of the spec has."""
         taken = _axes(*self.spec.values(), *self.empty.values()) | set(self.axis)
