@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import reduce
 from itertools import zip_longest
@@ -95,13 +95,18 @@ def _states(poly: nf.Poly) -> set[Node]:
     return {x for gen in poly.generators() for x in g.leaves(gen, "state")}
 
 
-def in_order(root: Node, anchors: Iterable[Anchor]) -> Node:
+def differences(anchors: Iterable[Anchor]) -> dict[Node, Node]:
+    """What anchors are subtracted from, and minus each anchor."""
+    return {a.generator: g.neg(a.leaf) for a in anchors if not a.divides}
+
+
+def in_order(root: Node, pairs: Mapping[Node, Node]) -> Node:
     """The order of evaluation that keeps digits and range (nothing may be re-ordered afterwards).
 
-    Sums that hold both an element and minus its anchor take that difference first; products divide as they multiply,
-    ``a·b/c²`` as ``((a/c)·b)/c``, so that no partial product leaves the range its factors and its result are in.
+    Sums that hold both an element and minus its anchor (`pairs`) take that difference first; products divide as they
+    multiply, ``a·b/c²`` as ``((a/c)·b)/c``, so that no partial product leaves the range its factors and its result are
+    in.
     """
-    pairs = {a.generator: a.leaf for a in anchors if not a.divides}
     done: dict[Node, Node] = {}
     for node in g.walk(root):
         args = tuple(done[a] for a in node.args)
@@ -131,11 +136,11 @@ def _alternating(product: Node) -> Node:
     return reduce(lambda done, f: Node("mul", (done, f)), in_turn)
 
 
-def _difference_first(new: Node, original: Node, pairs: dict[Node, Node]) -> Node:
+def _difference_first(new: Node, original: Node, pairs: Mapping[Node, Node]) -> Node:
     by_original = dict(zip(original.args, new.args, strict=True))
-    for generator, leaf in pairs.items():
-        minus = g.neg(leaf)
-        if generator in by_original and minus in by_original and len(original.args) > 2:
+    for generator in (x for x in pairs if x in by_original) if len(original.args) > 2 else ():
+        minus = pairs[generator]
+        if minus in by_original:
             rest = [v for k, v in by_original.items() if k not in (generator, minus)]
             return Node("add", (Node("add", (generator, minus)), *rest))
     return new

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from redalg.engine.anchors.choices import Choice, Choices
 from redalg.engine.anchors.policy import choose
 from redalg.engine.anchors.units import in_units
 from redalg.engine.draft import Read, with_exports
-from redalg.engine.emit import Emitter, in_order
+from redalg.engine.emit import Emitter, differences, in_order
 from redalg.engine.poles import guarded, poisoned
 from redalg.engine.rules.cascade import Cascade
 from redalg.engine.slots import SlotBackend
@@ -94,9 +95,11 @@ def emitted(read: Read, around: Around) -> None:
 def poisonous(read: Read, around: Around) -> None:
     """NaN in, NaN out, also where an input has cancelled altogether."""
     assert read.final is not None
+    needs = _Needs(read.anchors, read.built)
     for place, node in enumerate(read.written):
         value = read.values[place]
-        held = _live(read.anchors, read.built, [value])[1]
+        needed = needs.of([value])
+        held = [s for s in read.built if s.name in needed]
         read.values[place] = poisoned(node, value, held, read.final)
 
 
@@ -125,7 +128,8 @@ def measured(read: Read, around: Around) -> None:
     """Results back from units of the data, sums in an order that keeps digits."""
     assert read.slots is not None
     known = read.slots.held((*read.slots.sums.values(), *read.slots.others.values()))
-    values = in_units([in_order(n, read.anchors) for n in read.values], known)
+    pairs = differences(read.anchors)
+    values = in_units([in_order(n, pairs) for n in read.values], known)
     read.values = [read.slots.at_finite_exponents(n) for n in values]
 
 
@@ -174,18 +178,28 @@ def _count_power(product: Node) -> Fraction:
 
 def _live(anchors: list[Anchor], slots: list[Slot], nodes: list[Node]) -> tuple[list[Anchor], list[Slot]]:
     """Only what the results need, directly or through moves, targets and shifts."""
-    owner = {part: s.name for s in slots for part in (*s.parts, s.name)}
-    below = {a.name: _state_names(a.source) for a in anchors}
-    for s in slots:  # a slot and an anchor may share a name: both are live then
-        below.setdefault(s.name, []).extend(_slot_reads(s))
-    needed: set[str] = set()
-    stack = [name for n in nodes for name in _state_names(n)]
-    while stack:
-        read = stack.pop()
-        for name in {read, owner.get(read, read)} & below.keys() - needed:
-            needed.add(name)
-            stack += below[name]
+    needed = _Needs(anchors, slots).of(nodes)
     return [a for a in anchors if a.name in needed], [s for s in slots if s.name in needed]
+
+
+class _Needs:
+    """Which names a result needs, directly or through moves, targets and shifts."""
+
+    def __init__(self, anchors: list[Anchor], slots: list[Slot]) -> None:
+        self.owner = {part: s.name for s in slots for part in (*s.parts, s.name)}
+        self.below = {a.name: _state_names(a.source) for a in anchors}
+        for s in slots:  # a slot and an anchor may share a name: both are needed then
+            self.below.setdefault(s.name, []).extend(_slot_reads(s))
+
+    def of(self, nodes: list[Node]) -> set[str]:
+        needed: set[str] = set()
+        stack = [name for n in nodes for name in _state_names(n)]
+        while stack:
+            read = stack.pop()
+            for name in {read, self.owner.get(read, read)} & self.below.keys() - needed:
+                needed.add(name)
+                stack += self.below[name]
+        return needed
 
 
 def _slot_reads(slot: Slot) -> list[str]:
@@ -211,11 +225,18 @@ def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...] | None:
             slot = by_slot.get(owner.get(read, ""))
             mean = isinstance(a, MeanAnchor)
             waits[a.name] |= set(slot.anchors if slot else ()) - {a.name} if mean else {owner.get(read, read)}
-    known = set(waits)
+    waits = {name: others & waits.keys() for name, others in waits.items()}
+    ready = [name for name, others in waits.items() if not others]
+    waiting: dict[str, list[str]] = {}
+    for name, others in waits.items():
+        for other in others:
+            waiting.setdefault(other, []).append(name)
+    heapify(ready)
     order: list[str] = []
-    while len(order) < len(waits):
-        ready = sorted(n for n in waits if n not in order and not (waits[n] & known) - set(order))
-        if not ready:
-            return None
-        order.append(ready[0])
-    return tuple(order)
+    while ready:  # the first by name of those that wait for nothing
+        order.append(name := heappop(ready))
+        for next_ in waiting.get(name, ()):
+            waits[next_].discard(name)
+            if not waits[next_]:
+                heappush(ready, next_)
+    return tuple(order) if len(order) == len(waits) else None

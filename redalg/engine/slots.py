@@ -49,9 +49,12 @@ class SlotBackend(Measured):
 
         Terms with a centred slot in them (residuals, central moments) are of the size of the spread, or less.
         """
-        centred = {s.leaf() for s in self.sums.values() if s.anchors and s.average}
-        leaves = [{x for gen, _ in m for x in _largest(gen, centred)} for m in p.terms]
-        return any(held and not held & centred for held in leaves)
+        leaves = [{x for gen, _ in m for x in _largest(gen, self._is_centred)} for m in p.terms]
+        return any(held and not any(map(self._is_centred, held)) for held in leaves)
+
+    def _is_centred(self, part: Node) -> bool:
+        slot = self.sums.get(self.monos[part.attr.name]) if part.attr.name in self.monos else None
+        return slot is not None and bool(slot.anchors) and slot.average and slot.leaf() is part
 
     # --- terms of a body ---
 
@@ -324,10 +327,10 @@ class SlotBackend(Measured):
         return g.mul(n, g.div(top.leaf(), bottom.leaf()))
 
 
-def _largest(gen: Node, centred: set[Node]) -> set[Node]:
+def _largest(gen: Node, centred: Callable[[Node], bool]) -> set[Node]:
     """The parts of a state in a generator; of a difference (A + residual - D) those of a term as large as the data."""
     terms = [set(g.leaves(t, "state")) - {COUNT} for t in (gen.args if gen.op == "add" else (gen,))]
-    return next((held for held in terms if held and not held & centred), set().union(*terms))
+    return next((held for held in terms if held and not any(map(centred, held))), set().union(*terms))
 
 
 def _parts(name: str, op: Operator, width: int) -> tuple[str, ...]:
