@@ -30,6 +30,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from redalg.source.statements import Block, Function, Import, Statement, expressions, walk
 
@@ -192,8 +193,23 @@ def _named(s: Statement) -> tuple[str, ...]:
 @lru_cache(maxsize=1 << 14)
 def _line(s: Statement) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Names in the expressions of a statement's own line, and those it assigns."""
-    found = [n for e in expressions(s) for n in ast.walk(e) if isinstance(n, ast.Name)]
+    found = [n for e in expressions(s) for n in _within(e)]
     return tuple(n.id for n in found), tuple(n.id for n in found if isinstance(n.ctx, ast.Store))
+
+
+def _within(e: ast.expr) -> Iterator[ast.Name]:
+    """Names in an expression, in the order of `ast.walk`, which takes three times as long."""
+    todo: list[Any] = [e]
+    for n in todo:  # grows
+        if type(n) is ast.Name:
+            yield n
+            continue
+        for field in n._fields:
+            inside = getattr(n, field, None)
+            if isinstance(inside, list):
+                todo += [x for x in inside if isinstance(x, ast.AST)]
+            elif isinstance(inside, ast.AST) and inside._fields:
+                todo.append(inside)
 
 
 def _spellings(mark: str, word: str) -> Iterator[str]:
