@@ -225,18 +225,22 @@ def _order(anchors: list[Anchor], slots: list[Slot]) -> tuple[str, ...] | None:
             slot = by_slot.get(owner.get(read, ""))
             mean = isinstance(a, MeanAnchor)
             waits[a.name] |= set(slot.anchors if slot else ()) - {a.name} if mean else {owner.get(read, read)}
-    waits = {name: others & waits.keys() for name, others in waits.items()}
-    ready = [name for name, others in waits.items() if not others]
+    return _sorted_by_waiting({name: others & waits.keys() for name, others in waits.items()})
+
+
+def _sorted_by_waiting(waits: dict[str, set[str]]) -> tuple[str, ...] | None:
+    """Names after those that they wait for, otherwise by name; None where some wait for each other."""
     waiting: dict[str, list[str]] = {}
     for name, others in waits.items():
         for other in others:
             waiting.setdefault(other, []).append(name)
+    ready = [name for name, others in waits.items() if not others]
     heapify(ready)
     order: list[str] = []
-    while ready:  # the first by name of those that wait for nothing
+    while ready:
         order.append(name := heappop(ready))
-        for next_ in waiting.get(name, ()):
-            waits[next_].discard(name)
-            if not waits[next_]:
-                heappush(ready, next_)
+        for later in waiting.get(name, ()):
+            waits[later].discard(name)
+            if not waits[later]:
+                heappush(ready, later)
     return tuple(order) if len(order) == len(waits) else None
