@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.gradients.calls import Jvp, Vjp
     from redalg.graph.plan import Plan
+    from redalg.joint import Joint
     from redalg.kernels.cpu.grouped import GroupLift
     from redalg.language.spec import Spec
     from redalg.proofs.certificate import Certificate
@@ -142,6 +143,12 @@ def cuda_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | N
     from redalg.kernels.cuda.run import CudaRun
 
     return CudaRun(form, schedule, deterministic, dump_after)
+
+
+def cuda_joint(joint: Joint) -> Any:
+    from redalg.kernels.cuda.joint import JointRun
+
+    return JointRun(joint)
 
 
 def torch_op(form: Form, name: str) -> TorchOp:

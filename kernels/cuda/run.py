@@ -231,6 +231,19 @@ class CudaRun(Shown):
             lines.append(f"  {self._last.looking}")
         return "\n".join(lines) + "\n"
 
+    def plan_of(
+        self, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+    ) -> Planned:
+        """The plan of a kind of call. Raises: RedalgError."""
+        return plan(self.form, dtypes, views, target, self.deterministic, schedule, dump_after=self.dump_after)
+
+    def plan_after(
+        self, number: int, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+    ) -> Planned | None:
+        """The plan after so many that the device refused, if there is one."""
+        every = plans(self.form, dtypes, views, target, self.deterministic, schedule)
+        return next(islice(every, number, None), None)
+
     def __repr__(self) -> str:
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"
 
@@ -480,10 +493,9 @@ def _plan_after(
     schedule: Override,
 ) -> Planned:
     """The plan of a call, after those that the device refused. Raises: RedalgError after the last."""
-    about = run.form, dtypes, views, target, run.deterministic, schedule
     if not refused:
-        return plan(*about, dump_after=run.dump_after)
-    found = next(islice(plans(*about), len(refused), None), None)
+        return run.plan_of(dtypes, views, target, schedule)
+    found = run.plan_after(len(refused), dtypes, views, target, schedule)
     if found is None:
         last = refused[-1]
         why = f"{last.why}, and so it did with all {len(refused)} plans for such a call"

@@ -180,7 +180,7 @@ def readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
     for n in walk(*nodes):
         if n.op == "tensor":
             yield n.attr.name, n.attr.axes
-    yield from ((r.key, r.axes) for r in program.results)
+    yield from ((r.key, r.axes) for r in program.results if not r.summed)
 
 
 def prefetched_arrays(program: Program) -> list[tuple[str, tuple[str, ...]]]:

@@ -74,6 +74,7 @@ class Result:
     keeps: bool = False  # whether its node is evaluated per element of the stream
     masked: Node | None = None
     empty: Any = None
+    summed: bool = False  # added over the rows of each group of threads instead of written: an array of partial sums
 
     @property
     def key(self) -> str:
@@ -227,6 +228,11 @@ class Program:
     @property
     def keeps(self) -> bool:
         return any(r.keeps for r in self.results)
+
+    @property
+    def summed(self) -> tuple[Result, ...]:
+        """The results that are added over rows."""
+        return tuple(r for r in self.results if r.summed)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def in_place(program: Program) -> Mapping[str, frozenset[str]]:
     >>> in_place(lower(ra.derive_incremental(ra.catalog["logsumexp"]), {"x": "float32"}))
     {}
     """
-    kept = [r for r in program.results if r.keeps]
+    kept = [r for r in program.results if r.keeps and not r.summed]
     if len(kept) != 1 or {*kept[0].axes} != {*program.rows, *program.stream}:
         return {}
     result = kept[0]

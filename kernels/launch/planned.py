@@ -77,4 +77,5 @@ class Planned:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of results, by name."""
-        return {r.name: tuple(self.sizes[a] for a in r.axes) for r in self.program.results}
+        own = {r.name: tuple(self.sizes[a] for a in r.axes) for r in self.program.results}
+        return own | {r.name: self.results[r.name].shape for r in self.program.summed}

@@ -132,7 +132,7 @@ class Elements:
                 base = f"{self.access.array_names[name]}_row{count + 1 if count else ''}"
                 self.bases[name, axes] = base
                 self.kernel.out(f"{base} = {' + '.join(terms)}")
-        for result in self.program.results:
+        for result in (r for r in self.program.results if not r.summed):
             terms = self.access.offset(result.name, result.axes, self.rows, True)
             if terms:
                 self.result_bases[result.name] = f"{self.access.result_names[result.name]}_row"

@@ -16,7 +16,7 @@ from redalg.kernels.code.text import definitions, finished
 from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.layouts import steps_nodes
 from redalg.kernels.ir.one_hot import one_hot_of
-from redalg.kernels.ir.program import STORAGE, Loop, Module, Param, Pass, Program, renamed
+from redalg.kernels.ir.program import Loop, Module, Param, Pass, Program, renamed
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows import comments
 from redalg.kernels.rows.access import Access
@@ -28,7 +28,9 @@ from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
 from redalg.kernels.rows.steps import StepPrinter
+from redalg.kernels.rows.sums import Sums
 from redalg.kernels.rows.turn import Turn
+from redalg.kernels.schedule.cost_terms import rounds_elements
 from redalg.source.builder import Builder, said
 from redalg.source.names import axis_name, local, result_name
 from redalg.source.statements import Function, parameters, reads
@@ -62,6 +64,7 @@ class Kernel:
         self.prefetch = Prefetch(self)
         self.peel = Peel(self)
         self.turn = Turn(self)
+        self.sums = Sums(self)
         elements, folding = self.parts()
         self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)
@@ -92,8 +95,10 @@ class Kernel:
         return ColumnRows(self)
 
     def module(self) -> Module:
+        self.sums.begin()
         with self._groups():
             self.one_group()
+        self.sums.write()
         return self._finished()
 
     def one_group(self) -> None:
@@ -386,10 +391,9 @@ def fast_names(program: Program) -> dict[str, str]:
 
     The error of 2^(x·log2 e) is about |x| units in the last place of float32, that of a logarithm 24 and of a quotient
     2.5, far below one of bfloat16 or float16. Quotients that are rounded, compared or cast keep the nearest one: 63.5
-    is a tie.
+    is a tie. A number for each row may have more bits (what a forward pass saved) where all results are rounded.
     """
-    widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
-    if program.real != "float32" or not widths or max(widths) > 2:
+    if program.real != "float32" or not rounds_elements(program):
         return {}
     names = {"exp": "fast_exp", "log": "fast_log"}
     return names | ({} if _judged(program) else {f"/{axis}": "fast_div" for axis in program.stream})

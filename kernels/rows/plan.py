@@ -62,7 +62,7 @@ def sizes_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
 
 def placed(draft: RowsDraft) -> None:
     """How every array moves with the stream: side by side, row by row, or here and there."""
-    made = {r.key: View.contiguous(tuple(draft.sizes[a] for a in r.axes)) for r in draft.program.results}
+    made = {r.key: View.contiguous(tuple(draft.sizes[a] for a in r.axes)) for r in draft.program.results if not r.summed}
     own = {result_key(name): view for name, view in draft.results.items()}
     draft.walk = walk_of(draft.program, {**draft.call.views, **made, **own})
 
@@ -133,6 +133,12 @@ def launched(draft: RowsDraft) -> None:
     rows = prod(sizes[a] for a in program.rows)
     waiting = s.split if s.persistent and program.keeps else 1
     geometry = Geometry(-(-rows // s.rows_per_block) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
+    results = dict(draft.results)
+    if draft.choice.blocks is not None:  # the grid is what the partial sums say, however many blocks run at once
+        geometry = Geometry(draft.choice.blocks, s.block, s.cluster)
+        parts = draft.choice.blocks // s.cluster * s.rows
+        whole = View.contiguous((parts, *(sizes[a] for a in program.stream)))
+        results |= {r.name: whole for r in program.summed}
     over = in_place(program)
     kernel = Kernel(draft.module, geometry)
-    draft.planned = Planned(program, draft.choice, kernel, sizes, results=draft.results, over=over)
+    draft.planned = Planned(program, draft.choice, kernel, sizes, results=results, over=over)

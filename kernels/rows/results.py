@@ -189,7 +189,7 @@ class Results:
         late = elements.late(nodes)
         position, axes = elements.needs(nodes)
         for r in results:
-            if r not in wide:
+            if r not in wide and not r.summed:
                 flat = self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
                 position, axes = True, axes | (set() if flat else {*self.program.stream})
         if not wide and not late:
@@ -243,7 +243,9 @@ class Results:
         for r, node in zip(results, nodes, strict=True):
             value = self._value(inner, r, node, names)
             kernel.flush(inner)
-            if r in wide:
+            if r.summed:
+                kernel.sums.add(r, value)
+            elif r in wide:
                 out(f"{self.access.result_names[r.name]}_part[c] = {value}")
             elif kernel.turn.of([r]):
                 kernel.turn.keep(r, value)

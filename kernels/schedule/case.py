@@ -128,7 +128,7 @@ def registers(work: Work, s: Schedule) -> int:
     arrays, state = _addresses(work, s), work.held.state * s.coarsen
     if s.resident:
         state *= 1 if s.together else 3
-        return 18 + arrays + state + s.coarsen * tile * max(1, work.held.resident) * words
+        return 18 + arrays + state + s.coarsen * tile * (max(1, work.held.resident) + work.held.summed) * words
     merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
     tiles = s.coarsen * tile * max(1, work.held.streamed) * words
     if (
@@ -147,6 +147,14 @@ def _addresses(work: Work, s: Schedule) -> int:
     if not s.exact:
         found += (6 if work.writes else 4) * s.tile if s.column else 8  # an address for every element, and bounds
     return found
+
+
+def grid_of_sums(case: Case, s: Schedule, resident_blocks: int) -> int:
+    """How many blocks add sums over rows: as many as run at once, or so few that all of them have as many rows."""
+    groups = -(-case.work.rows // s.rows_per_block)
+    most = max(1, case.target.multiprocessors * resident_blocks // s.cluster)
+    turns = -(-groups // most)
+    return -(-groups // max(1, turns)) * s.cluster
 
 
 def prefetch_bytes(work: Work, s: Schedule) -> int:

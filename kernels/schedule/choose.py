@@ -13,7 +13,7 @@ from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk
 from redalg.kernels.ir.program import Program
 from redalg.kernels.ir.schedule import FAMILIES, Family, Layout, Schedule
 from redalg.kernels.schedule.calibration import calibration_of
-from redalg.kernels.schedule.case import Case, exact, spills
+from redalg.kernels.schedule.case import Case, exact, grid_of_sums, spills
 from redalg.kernels.schedule.cost import Estimate, estimate
 from redalg.kernels.schedule.families import LONG, candidates_of, streamed
 from redalg.kernels.schedule.legality import LARGEST_TILE, refusals, require
@@ -36,6 +36,7 @@ class Choice:
     seconds: float
     bytes: int
     registers: int | None = None  # the limit a compiler must keep for the block to be launched
+    blocks: int | None = None  # of the grid, where sums over rows depend on their number
 
     def __str__(self) -> str:
         return "\n".join(self.reasons)
@@ -111,7 +112,10 @@ def _chosen(
     limit = target.multiprocessor.registers // max(32, best.block) // 8 * 8
     if best.persistent and best.split > 1:  # as many blocks as are estimated to run at once, but few values in memory
         limit = min(limit, max(LEAST_REGISTERS, limit // cost.resident_blocks // 8 * 8))
-    layout = walk.layout(best.vector, best.coarsen, best.peel, led=not best.deterministic)
+    summed = bool(case.program.summed)  # places of threads are then the same in every row
+    if summed:
+        limit = min(limit, max(LEAST_REGISTERS, limit // cost.resident_blocks // 8 * 8))
+    layout = walk.layout(best.vector, best.coarsen, best.peel, led=not (best.deterministic or summed))
     return Choice(
         best,
         replace(layout, turned=case.turned) if best.column else layout,
@@ -119,6 +123,7 @@ def _chosen(
         cost.seconds,
         cost.bytes,
         limit if limit < 255 else None,
+        grid_of_sums(case, best, cost.resident_blocks) if summed else None,
     )
 
 
@@ -130,6 +135,9 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
     judged = reference(case) if deterministic else case
     found = [(s, estimate(judged, s)) for s in candidates_of(judged, deterministic)]
     found = [(s, e) for s, e in found if next(refusals(case, s), None) is None] if deterministic else found
+    if not found and case.program.summed:
+        why = f"no block or cluster holds {case.work.length} elements of a row and its sums in registers"
+        raise RedalgError(f"sums over rows of {case.program.name}", "form.compile", why, "a kernel for the sums")
     least = min(e.seconds for _, e in found)
     close, rewalked = least * CLOSE, judged.work.walks > 1
     cache = calibration_of(judged.target.name).first_level.kept * judged.target.multiprocessor.shared

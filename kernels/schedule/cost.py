@@ -15,7 +15,7 @@ from math import ceil, hypot, log2
 
 from redalg.kernels.ir.schedule import Schedule, by_network
 from redalg.kernels.schedule.calibration import calibration_of
-from redalg.kernels.schedule.case import MOST_REGISTERS, Case, power, prefetch_bytes, registers, states_bytes
+from redalg.kernels.schedule.case import MOST_REGISTERS, Case, grid_of_sums, power, prefetch_bytes, registers, states_bytes
 from redalg.kernels.schedule.cost_terms import Reading
 from redalg.kernels.schedule.target import RESERVED
 
@@ -105,7 +105,7 @@ class _Model:
     def moved(self) -> tuple[float, float, float]:
         """Bytes from and to memory without and with reading again, and bytes through L2."""
         work, s = self.work, self.s
-        once = work.other + sum(size * n for _, size, n in work.writes)
+        once = work.other + sum(size * n for _, size, n in work.writes) + self.partial_sums()
         total, through = float(once), float(once)
         for name, size, n in work.writes:
             more = (self._scatter(name, size) - 1) * size * n
@@ -121,6 +121,13 @@ class _Model:
             total += r.elements * r.size * lost * (1 + second * self._reread())
             through += max(r.elements, every * shared) * r.size * (1 + second) * scatter
         return once, total, through
+
+    def partial_sums(self) -> int:
+        """Bytes of sums over the rows of every group of threads: written, and read by the kernel that adds them up."""
+        if not self.work.held.summed:
+            return 0
+        groups = grid_of_sums(self.case, self.s, self.per_sm) // self.s.cluster * self.s.rows
+        return 2 * groups * self.length * self.work.held.summed * (8 if self.work.double else 4)
 
     def _shared(self, r: Reading) -> float:
         """The part of the reads of an operand common to rows that reach L2: neighbours in a warp share one load."""

@@ -75,12 +75,13 @@ class Instructions(NamedTuple):
 
 class Held(NamedTuple):
     """What a thread holds: registers of a state (32-bit words), entries of sorted lists in it, and the most arrays of a
-    tile that are alive at once, where the row is resident and where it is streamed."""
+    tile that are alive at once, where the row is resident and where it is streamed; arrays of sums over its rows."""
 
     state: int
     lists: int
     resident: int
     streamed: int
+    summed: int
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,16 @@ def work_of(program: Program, sizes: Mapping[str, int]) -> Work:
     return _Counter(program, {**sizes, **program.lengths}).work()
 
 
+def rounds_elements(program: Program) -> bool:
+    """Whether elements have at most 16 bits, and so have all results where a number for each row has more."""
+    floats = [o for o in program.operands if "float" in o.dtype and not o.number]
+    along = [STORAGE[o.dtype] for o in floats if set(o.axes) & {*program.stream}]
+    if not along or max(along) > 2:
+        return False
+    written = [STORAGE[r.dtype] for r in program.results if "float" in r.dtype and not r.summed]
+    return max(STORAGE[o.dtype] for o in floats) <= 2 or max(written, default=4) <= 2
+
+
 class _Counter:
     def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
         self.program, self.sizes = program, {**sizes, **{a: sizes.get(b, 1) for a, b in program.inner.items()}}
@@ -136,8 +147,7 @@ class _Counter:
         self.plain = {*program.rows, *program.stream, *program.lengths}
         self.kept = [r.node for r in program.results if r.keeps]
         self.words = 2 if program.real == "float64" else 1
-        widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
-        self.fast = self.words == 1 and bool(widths) and max(widths) <= 2  # exponentials of 16-bit numbers are short
+        self.fast = self.words == 1 and rounds_elements(program)  # exponentials of 16-bit numbers are short
         self.division = QUICK if self.fast else DIVISION
 
     def size(self, axes: Iterable[str]) -> int:
@@ -266,13 +276,14 @@ class _Counter:
         reads = self.reads([[n for g in w for n in g] for w in walks])
         lists = sum(x.top or 0 for x in parts)
         lifted = [s for p in passes for s in p.lift]
+        own = [r for r in program.results if not r.summed]
         return Work(
             length=self.size(program.stream),
             rows=self.size(program.rows),
             columns=self.size(program.columns),
             reads=reads,
             other=self.other(reads),
-            writes=tuple((r.key, STORAGE[r.dtype], self.size(r.axes)) for r in program.results if r.keeps),
+            writes=tuple((r.key, STORAGE[r.dtype], self.size(r.axes)) for r in own if r.keeps),
             instructions=Instructions(
                 lifted=self.folds(lifted, here, resident=True),
                 folded=sum(map(self.folds, map(self.streamed, passes))) + self.count(self.kept),
@@ -286,6 +297,7 @@ class _Counter:
                 lists=lists,
                 resident=self.alive([*self.groups(lifted), *([here] if here else [])], here),
                 streamed=self.streamed_alive(walks),
+                summed=len(program.summed),
             ),
             reductions=sum(map(self._reductions, passes)),
             walks=max(1, len(walks)),

@@ -32,7 +32,7 @@ def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
         s = replace(s, exact=exact(case.work, s) and not case.program.columns)
         if s not in found and next(refusals(case, s), None) is None:
             found[s] = None
-    fitting = [s for s in found if not spills(case, s)] or list(found)
+    fitting = [s for s in found if not spills(case, s)] or ([] if case.program.summed else list(found))
     if case.work.length < SHORT or not any(s.peel for s in fitting):
         return fitting
     # Single elements behind bounds take two to four times what the model says of them: LayerNorm of 331 rows of 50961
@@ -47,6 +47,9 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
     if case.program.columns:
         yield from _by_columns(case, deterministic)
         return
+    if case.program.summed:
+        yield from _summing(case, widest)
+        return
     for vector in _vectors(case, widest, deterministic):
         yield from _groups(case, vector, deterministic)
         if not deterministic or not may_split(case):  # splits through memory need no particular device
@@ -59,6 +62,20 @@ def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
     if not deterministic:
         yield from prefetched(case)
     yield from _columns(case, deterministic)
+
+
+def _summing(case: Case, widest: int) -> Iterator[Schedule]:
+    """Rows in registers, a persistent block for one after another, so that its threads add the same places of them:
+    read where they are, or prefetched to shared memory."""
+    vectors = dict.fromkeys((widest, *peeled_vectors(case)))
+    for vector in vectors:
+        peel = vector > widest
+        for s in (*_groups(case, vector, False, peel=peel), *_clusters(case, vector)):
+            if s.resident:
+                s = replace(s, persistent=True, peel=peel)
+                yield s
+                if not peel:
+                    yield replace(s, prefetch=s.threads * s.tile)
 
 
 def _peeled(case: Case) -> Iterator[Schedule]:

@@ -508,4 +508,16 @@ FIT = (
     ),
 )
 
-LAWS = (*SHAPE, *PIECES, *ORDER, *SHARING, *AHEAD, *FIT)
+SUMS = (
+    Law(
+        "sums over rows stay in registers",
+        lambda case, s: case.program.summed and not (s.persistent and s.together and not s.column),
+        lambda case, s: (
+            f"{', '.join(r.name for r in case.program.summed)} are added over rows in the registers of threads that "
+            "have the same places of every row"
+        ),
+        "persistent=True, resident=True, split=1, column=False",
+    ),
+)
+
+LAWS = (*SHAPE, *PIECES, *ORDER, *SHARING, *AHEAD, *FIT, *SUMS)

@@ -23,6 +23,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
 from redalg.graph.masked import new_axes
+from redalg.joint import Joint
 from redalg.language.spec import Spec
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY
 from redalg.numeric.dtypes import output_flows
@@ -32,7 +33,7 @@ torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch
 _MADE: dict[str, TorchOp] = {}
 _LIBRARIES: dict[str, Any] = {}
 NARROW = {"bfloat16": BFLOAT16_BITS}
-Gradients = tuple[Form, list[tuple[str, int]], list[tuple[str, str, bool]]]
+Gradients = tuple[Form | Joint, list[tuple[str, int]], list[tuple[str, str, bool]]]
 
 
 class TorchOp:
@@ -285,12 +286,13 @@ class TorchOp:
         saved, cotangents = len(places), len(places) + len(vjp.forward.outputs)
         places |= {tensor: saved + list(vjp.forward.outputs).index(name) for tensor, name in vjp.saved_tensors.items()}
         places |= {tensor: cotangents + k for k, tensor in enumerate(vjp.cotangents.values())}
-        specs = vjp.only(_named(vjp, wanted))
         found: list[Gradients] = []
-        for s in specs:
+        for unit in vjp.together(_named(vjp, wanted)):
+            s = unit if isinstance(unit, Spec) else unit.spec
             named = [(n, n.removeprefix("grad_"), len(axes)) for n, axes in s.output_axes.items()]
             made = [(n, of, number == len(vjp.wrt[of].axes)) for n, of, number in named]
-            found.append((vjp.forms[s], [(d.name, places[d.name]) for d in own_tensors(s)], made))
+            form = vjp.forms[s] if isinstance(unit, Spec) else unit
+            found.append((form, [(d.name, places[d.name]) for d in own_tensors(s)], made))
         return found
 
     def _results(self, form: Form, arrays: Sequence[Any]) -> list[Any]:
@@ -304,12 +306,12 @@ class TorchOp:
         found = self._run_first(form, held, on_gpu) if run is None else run(**held)
         return [_contiguous(x) for x in found.values()] if found.__class__ is dict else [_contiguous(found)]
 
-    def _run(self, form: Form, arrays: Mapping[str, Any]) -> Any:
+    def _run(self, form: Form | Joint, arrays: Mapping[str, Any]) -> Any:
         on_gpu = ON_GPU if any(a.is_cuda for a in arrays.values()) else 0
         run = self._compiled.get((id(form), on_gpu))
         return self._run_first(form, arrays, on_gpu) if run is None else run(**arrays)
 
-    def _run_first(self, form: Form, arrays: Mapping[str, Any], on_gpu: int) -> Any:
+    def _run_first(self, form: Form | Joint, arrays: Mapping[str, Any], on_gpu: int) -> Any:
         """On the device of the tensors; by NumPy what the CPU target has no kernel for."""
         run = form.compile("cuda" if on_gpu else "cpu")
         try:

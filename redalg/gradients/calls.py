@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from redalg.api import derive_incremental
 from redalg.engine.normalise import axes_of
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -27,12 +26,11 @@ from redalg.gradients.tangent import tangents
 from redalg.graph import node as g
 from redalg.graph.masked import masked_row
 from redalg.graph.node import Decl, Node
+from redalg.joint import Joint, derived, part_of, units
 from redalg.language.spec import Spec
-from redalg.laws.laws import InternalError
 from redalg.numeric.binding import bind
 from redalg.proofs.derivatives.document import Derivative
 
-PASSES = 8  # over the data, at most: a derivative may read stage values of stage values
 DISCRETE = frozenset({"bool", "integer", "complex"})
 Names = str | Iterable[str] | None
 
@@ -45,7 +43,7 @@ class _Derivative:
         """Compiled forms by spec and target: what a kind of call needs is prepared once."""
         return {}
 
-    def _call(self, form: Form, target: str | None, arrays: Mapping[str, Any]) -> Any:
+    def _call(self, form: Form | Joint, target: str | None, arrays: Mapping[str, Any]) -> Any:
         key = form.spec, target
         if key not in self._prepared:
             self._prepared[key] = form.compile(target)
@@ -306,9 +304,20 @@ class Vjp(_Derivative):
         for spec in dict.fromkeys(self.specs[n] for n in self.wrt if n in wanted and n in self.specs):
             key = wanted, spec
             if key not in self._parts:
-                self._parts[key] = _with_outputs(spec, [n for n in spec.outputs if n.removeprefix("grad_") in wanted])
+                self._parts[key] = part_of(spec, [n for n in spec.outputs if n.removeprefix("grad_") in wanted])
             found.append(self._parts[key])
         return found
+
+    def together(self, names: Iterable[str]) -> list[Spec | Joint]:
+        """The specs of some gradients, those that one reading of the rows can give as one (`redalg.joint`)."""
+        key = frozenset(names)
+        if key not in self._units:
+            self._units[key] = units(self.only(key))
+        return self._units[key]
+
+    @cached_property
+    def _units(self) -> dict[frozenset[str], list[Spec | Joint]]:
+        return {}
 
     @cached_property
     def _parts(self) -> dict[tuple[frozenset[str], Spec], Spec]:
@@ -322,11 +331,12 @@ class Vjp(_Derivative):
                 raise RedalgError(f"a cotangent of {name!r}", "g(…, cotangents=…)", known, "leave it out")
         bind(self.spec, arrays, where="g(…)")
 
-        def run(form: Form, given: Mapping[str, Any]) -> Any:
+        def run(form: Form | Joint, given: Mapping[str, Any]) -> Any:
             return self._call(form, target, given)
 
-        values = _by_name(self.forward, self._run(self.forward, run, arrays))
-        return self.pulled(arrays, values, cotangents, run)
+        read = _read_by(self.forward, arrays)
+        values = _by_name(self.forward, run(self.forms[self.forward], read))
+        return self._pulled(arrays, values, cotangents, run, list(self.wrt), self.together(self.wrt))
 
     @property
     def saved_tensors(self) -> dict[str, str]:
@@ -344,17 +354,26 @@ class Vjp(_Derivative):
         """The gradients (`wanted`: of which tensors), from the values of `forward`, which ran before; `run` runs a
         form."""
         names = list(self.wrt) if wanted is None else list(wanted)
+        return self._pulled(arrays, values, cotangents, run, names, self.only(names))
+
+    def _pulled(
+        self,
+        arrays: Mapping[str, Any],
+        values: Mapping[str, Any],
+        cotangents: Mapping[str, Any],
+        run: Callable[[Any, Mapping[str, Any]], Any],
+        names: Sequence[str],
+        parts: Iterable[Spec | Joint],
+    ) -> dict[str, Any]:
         held = {tensor: values[name] for tensor, name in self.saved_tensors.items()}
         held |= {t: cotangents.get(n, _zeros(values[n])) for n, t in self.cotangents.items()}
         found: dict[str, Any] = {}
-        for spec in self.only(names):
-            found |= _by_name(spec, self._run(spec, run, {**arrays, **held}))
+        for unit in parts:
+            form, spec = (self.forms[unit], unit) if isinstance(unit, Spec) else (unit, unit.spec)
+            found |= _by_name(spec, run(form, _read_by(spec, {**arrays, **held})))
         zeros = {n: _zeros(arrays[n]) for n in names if f"grad_{n}" not in found}
         own = {n: self.stretched(n, found[f"grad_{n}"], arrays[n]) for n in names if n not in zeros}
         return {n: zeros[n] if n in zeros else own[n] for n in names}
-
-    def _run(self, spec: Spec, run: Callable[[Form, Mapping[str, Any]], Any], arrays: Mapping[str, Any]) -> Any:
-        return run(self.forms[spec], _read_by(spec, arrays))
 
     def stretched(self, name: str, value: Any, like: Any) -> Any:
         """A gradient along every axis of its tensor, and in its format where that is of 16 bits or fewer."""
@@ -448,21 +467,6 @@ class Jvp(_Derivative):
         return f"<tangents of {', '.join(self.results)} along {', '.join(self.tangents)}>"
 
 
-def derived(spec: Spec) -> Form:
-    """The form over the first axis that there is one for, with as many passes as it takes."""
-    candidates = axes_of(spec.outputs.values(), {a for d in spec.tensors for a in d.axes})
-    refusal: RedalgError | None = None
-    for axis in (*candidates,) or (None,):
-        try:
-            return derive_incremental(spec, axis, max_passes=PASSES)
-        except InternalError:
-            raise
-        except RedalgError as found:
-            refusal = refusal or found
-    assert refusal is not None
-    raise refusal
-
-
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
@@ -493,19 +497,6 @@ def _wanted(spec: Spec, wrt: Names, where: str) -> dict[str, Decl]:
 
 def _is_discrete(node: Node) -> bool:
     return node.is_boolean or node.op == "reduce" and node.attr.kind in g.POSITIONS
-
-
-def _with_outputs(spec: Spec, names: Sequence[str]) -> Spec:
-    """The spec with some of its outputs, and the tensors that these read."""
-    if len(names) == len(spec.outputs):
-        return spec
-    outputs = {n: spec.outputs[n] for n in names}
-    read = {leaf.attr for node in outputs.values() for leaf in g.leaves(node)}
-    order = {n: spec.output_axes[n] for n in names}
-    empty = {n: x for n, x in spec.empty.items() if n in outputs}
-    dtypes = {n: word for n, word in spec.dtypes.items() if n in outputs}
-    tensors = [d for d in spec.tensors if d in read]
-    return Spec.from_nodes(outputs, tensors=tensors, order=order, empty=empty, dtypes=dtypes)
 
 
 def _unless_empty(spec: Spec, name: str, tangent: Node) -> Node:

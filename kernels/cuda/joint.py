@@ -1,0 +1,113 @@
+"""A call of several specs over the same tensors on a GPU: in one reading where that is faster, else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from redalg.errors import RedalgError
+from redalg.kernels.cuda.run import CudaRun, Ready
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.joint import planned, typical
+from redalg.kernels.launch import driver
+from redalg.kernels.launch.driver import NotLaunched
+from redalg.kernels.launch.planned import Planned
+from redalg.kernels.schedule.choose import Override
+from redalg.kernels.schedule.target import Target
+from redalg.kernels.tile.match import Outside
+
+if TYPE_CHECKING:
+    from redalg.joint import Joint
+
+
+class JointRun(CudaRun):
+    """`Joint.compile("cuda")`: results by name, as `CudaRun` gives them. `explain` says whether one reading was taken,
+    and why.
+
+    Raises: RedalgError as `CudaRun` does.
+    """
+
+    def __init__(self, joint: Joint, schedule: Override = None) -> None:
+        super().__init__(joint.rows, schedule)
+        self.joint = joint
+        self.why: dict[Any, str] = {}  # kind of call -> why specs run one after the other
+        self._runs: list[CudaRun] | None = None
+        self._told = ""
+
+    def __reduce__(self) -> Any:
+        return JointRun, (self.joint, self.requested)
+
+    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        try:
+            found = super().__call__(out=out, stream=stream, **arrays)
+        except _Apart as apart:
+            self._told = apart.why
+            return self._one_by_one(out, stream, arrays)
+        self._told = ""
+        return found
+
+    def plan_of(
+        self, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+    ) -> Planned:
+        try:
+            return planned(self.joint, dtypes, views, target, schedule)
+        except Outside as why:
+            raise _Apart(self.joint, str(why)) from why
+
+    def plan_after(
+        self, number: int, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+    ) -> Planned | None:
+        raise _Apart(self.joint, "the device refused to launch the one reading")
+
+    def _with_next(self, ready: Ready, error: NotLaunched, out: Any, stream: Any, arrays: Mapping[str, Any]) -> Any:
+        self._ready.pop(ready.key, None)
+        self.why[tuple((n, *_kind(a)) for n, a in arrays.items())] = f"the device refused to launch: {error.why}"
+        return self(out=out, stream=stream, **arrays)
+
+    def _prepared(self, arrays: Mapping[str, Any], stream: Any) -> Ready:
+        known = tuple((n, *_kind(a)) for n, a in arrays.items())
+        if known in self.why:
+            raise _Apart(self.joint, self.why[known])
+        try:
+            return super()._prepared(arrays, stream)
+        except _Apart as apart:
+            self.why[known] = apart.why
+            raise
+
+    def _one_by_one(self, out: Any, stream: Any, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        if self._runs is None:
+            self._runs = [CudaRun(form) for form in self.joint.forms]
+        found: dict[str, Any] = {}
+        for run in self._runs:
+            outputs = run.form.spec.outputs
+            own = None if out is None else {n: out[n] for n in outputs}
+            own = next(iter(own.values())) if own is not None and len(own) == 1 else own
+            names = {d.array or d.name for d in run.form.spec.tensors}
+            made = run(out=own, stream=stream, **{n: a for n, a in arrays.items() if n in names})
+            found |= made if isinstance(made, dict) else {next(iter(outputs)): made}
+        return found
+
+    @property
+    def planned(self) -> Planned:
+        return self._last.planned if self._last is not None else typical(self.joint, driver.target_of(0))
+
+    def explain(self) -> str:
+        if not self._told:
+            return super().explain()
+        told = [run.explain() for run in self._runs or ()]
+        return "\n".join([*told, f"  one after the other: {self._told}\n"])
+
+
+class _Apart(RedalgError):
+    """That specs run one after the other, as what leaves the general way of a call."""
+
+    def __init__(self, joint: Joint, why: str) -> None:
+        super().__init__(repr(joint), "form.compile", why, "one after the other")
+
+
+def _kind(a: Any) -> tuple[Any, ...]:
+    strides = a.stride() if callable(getattr(a, "stride", None)) else getattr(a, "strides", None)
+    return a.__class__, tuple(getattr(a, "shape", ())), strides, str(getattr(a, "dtype", ""))
+
+
+__all__ = ["JointRun"]

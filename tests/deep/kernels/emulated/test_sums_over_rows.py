@@ -1,0 +1,120 @@
+"""Sums over rows in the reading that computes the rows, by emulation: against the definitions, and bit by bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redalg.errors import RedalgError
+from redalg.kernels.tile.match import Outside
+from tests.support.joint_cases import FORWARD, SPECS, drawn, emulated, joint_of, plan_of, truth
+from tests.support.profiles import examples
+
+UNIT = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}
+FIELDS: tuple[dict[str, Any], ...] = (
+    {},
+    {"threads": 32},
+    {"threads": 64, "rows": 2},
+    {"threads": 128, "rows": 1},
+    {"vector": 1},
+    {"peel": True},
+    {"cluster": 2, "threads": 128},
+)
+
+
+def sizes_of(name: str, rows: int, length: int) -> dict[str, int]:
+    if name == "two axes":
+        return {"a": rows, "b": 3, "c": length}
+    return {"i": rows, "c": 3, "d": length} if name == "two streams" else {"i": rows, "j": length}
+
+
+def bound(name: str, kind: str, arrays: dict[str, Any], expected: np.ndarray, rows: int, length: int) -> float:
+    """Rounding of the result, and of sums of so many terms in float32, whose largest partial sum is at most
+    the number of rows times the largest term; terms are products of a few numbers below 10."""
+    unit = UNIT["float32"]
+    terms = 64 * (8 + np.log2(max(2, length * rows))) * (1 + np.sqrt(rows)) * unit
+    scale = max(1.0, float(np.nanmax(np.abs(expected), initial=0.0)))
+    return scale * (UNIT[kind] + terms)
+
+
+@st.composite
+def calls(draw: Any) -> tuple[str, int, int, str, dict[str, Any]]:
+    name = draw(st.sampled_from(sorted(SPECS) + sorted(FORWARD)))
+    length = draw(st.sampled_from([1, 2, 3, 31, 33, 64, 96, 100, 257]) | st.integers(1, 300))
+    return name, draw(st.integers(1, 9)), length, draw(st.sampled_from(sorted(UNIT))), draw(st.sampled_from(FIELDS))
+
+
+@examples(40)
+@given(calls(), st.integers(0, 3))
+def test_sums_and_rows_are_those_of_the_definitions(call: Any, seed: int) -> None:
+    name, rows, length, kind, fields = call
+    sizes = sizes_of(name, rows, length)
+    try:
+        made = plan_of(name, sizes, kind, fields)
+    except RedalgError as refused:  # a law: the row does not fit such threads, or has no such vectors
+        assert refused.where in ("schedule=", "form.compile"), refused
+        return
+    arrays = drawn(name, sizes, kind, seed)
+    found, expected = emulated(made, arrays, seed), truth(name, arrays)
+    assert set(found) == set(expected)
+    for output, value in expected.items():
+        error = np.max(np.abs(found[output] - value), initial=0.0)
+        assert error <= bound(name, kind, arrays, value, rows, length), (output, error)
+
+
+@pytest.mark.parametrize("given_", ["all", "none"])
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_stage_values_of_rows_are_saved_or_their_own(name: str, given_: str) -> None:
+    """With nothing saved elements of sums read what the same kernel reduced a moment before."""
+    sizes = sizes_of(name, 5, 72)
+    made = plan_of(name, sizes, given=given_)
+    arrays = drawn(name, sizes, given=given_)
+    found, expected = emulated(made, arrays), truth(name, arrays, given_)
+    for output, value in expected.items():
+        np.testing.assert_allclose(found[output], value, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("fields", [{}, {"threads": 32, "rows": 4}, {"threads": 64, "peel": True}])
+def test_sums_do_not_depend_on_who_comes_first(fields: dict[str, Any]) -> None:
+    """Blocks and threads in any order: the same bits."""
+    made, arrays = plan_of("layer_norm", {"i": 37, "j": 131}, "float32", fields), drawn("layer_norm", {"i": 37, "j": 131})
+    first = emulated(made, arrays, 1)
+    for seed in (2, 3):
+        again = emulated(made, arrays, seed)
+        assert all((first[n] == again[n]).all() for n in first)
+
+
+@pytest.mark.parametrize("place", [0, 30, 32, 130])
+@pytest.mark.parametrize("special", [np.inf, -np.inf, np.nan])
+def test_special_values_stay_in_their_columns(special: float, place: int) -> None:
+    """An infinite cotangent makes its row, and its column of the sums, what the definition makes of it."""
+    sizes = {"i": 6, "j": 131}
+    arrays = drawn("rms_norm", sizes)
+    arrays["grad_y"][2, place] = special
+    made = emulated(plan_of("rms_norm", sizes), arrays)
+    with np.errstate(all="ignore"):
+        expected = truth("rms_norm", arrays)
+    for output, value in expected.items():
+        np.testing.assert_array_equal(np.isnan(made[output]), np.isnan(value))
+        np.testing.assert_array_equal(np.isposinf(made[output]), np.isposinf(value))
+        fine = np.isfinite(value)
+        np.testing.assert_allclose(made[output][fine], value[fine], rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_not_one_reading_says_why() -> None:
+    with pytest.raises(Outside, match="no elements"):
+        plan_of("rms_norm", {"i": 0, "j": 8})
+    long = {"i": 16, "j": 1 << 20}
+    with pytest.raises(RedalgError, match="in registers"):
+        plan_of("rms_norm", long)
+
+
+def test_reasons_name_the_sums_and_their_cost() -> None:
+    made = plan_of("layer_norm", {"i": 4096, "j": 1024}, "bfloat16")
+    text = "\n".join(made.choice.reasons)
+    assert "one reading for grad_x, grad_w, grad_b" in text and "partial sums" in text and "one after the other" in text
+    assert [r.name for r in made.before[0].program.summed] == sorted(joint_of("layer_norm").elements, reverse=True)
