@@ -110,9 +110,7 @@ def _program(form: Form, dtypes: Mapping[str, Any]) -> Program:
     return program_of(form, {n: d for n, d in dtypes.items() if n in names}, ROW_PROGRAM)
 
 
-def _alone(
-    form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target
-) -> tuple[Program, float]:
+def _alone(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target) -> tuple[Program, float]:
     """One of the specs apart as kernels of rows compute it, and the seconds that is predicted to take."""
     program = _program(form, dtypes)
     names = {o.name for o in program.operands}

@@ -67,7 +67,11 @@ def _operations() -> dict[str, Operation]:
     x, xw, xt = {"x": "ij"}, {"x": "ij", "w": "j"}, {"x": "ij", "t": "i"}
     return {
         "softmax": Operation(
-            "m = max[j](x[i,j]); e = exp(x[i,j] - m); return y = e/sum[j](e)", lambda x: F.softmax(x, -1), x, ("x",), True
+            "m = max[j](x[i,j]); e = exp(x[i,j] - m); return y = e/sum[j](e)",
+            lambda x: F.softmax(x, -1),
+            x,
+            ("x",),
+            True,
         ),
         "log_softmax": Operation(f"{lse} return y = x[i,j] - l", lambda x: F.log_softmax(x, -1), x, ("x",), True),
         "cross_entropy": Operation(
@@ -77,7 +81,10 @@ def _operations() -> dict[str, Operation]:
             ("x",),
         ),
         "label_smoothing": Operation(
-            f"tensors x[i,j], t[i] integer; {lse} return y = l - 9/10*{label} - 1/10*mean[j](x[i,j])", smoothed, xt, ("x",)
+            f"tensors x[i,j], t[i] integer; {lse} return y = l - 9/10*{label} - 1/10*mean[j](x[i,j])",
+            smoothed,
+            xt,
+            ("x",),
         ),
         "z_loss": Operation(
             f"tensors x[i,j], t[i] integer; {lse} return y = l - {label} + 1/10000*l**2", penalised, xt, ("x",)
@@ -108,9 +115,9 @@ def _operations() -> dict[str, Operation]:
         "kl_divergence": Operation(
             f"{lse} n = max[j](z[i,j]); k = n + log(sum[j](exp(z[i,j] - n)));"
             "return d = sum[j](exp(x[i,j] - l)*(x[i,j] - l - z[i,j] + k))",
-            lambda x, z: F.kl_div(
-                F.log_softmax(z, -1), F.log_softmax(x, -1), reduction="none", log_target=True
-            ).sum(-1),
+            lambda x, z: F.kl_div(F.log_softmax(z, -1), F.log_softmax(x, -1), reduction="none", log_target=True).sum(
+                -1
+            ),
             {"x": "ij", "z": "ij"},
             ("x", "z"),
         ),

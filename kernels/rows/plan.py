@@ -62,7 +62,9 @@ def sizes_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
 
 def placed(draft: RowsDraft) -> None:
     """How every array moves with the stream: side by side, row by row, or here and there."""
-    made = {r.key: View.contiguous(tuple(draft.sizes[a] for a in r.axes)) for r in draft.program.results if not r.summed}
+    made = {
+        r.key: View.contiguous(tuple(draft.sizes[a] for a in r.axes)) for r in draft.program.results if not r.summed
+    }
     own = {result_key(name): view for name, view in draft.results.items()}
     draft.walk = walk_of(draft.program, {**draft.call.views, **made, **own})
 

@@ -30,7 +30,9 @@ class Sums:
         kernel, out = self.kernel, self.kernel.out
         if not self.results:
             return
-        kernel.comment("Sums over the rows of this block, one for each place that a thread has; they stay in registers.")
+        kernel.comment(
+            "Sums over the rows of this block, one for each place that a thread has; they stay in registers."
+        )
         for r in self.results:
             out(f"{self._name(r)} = cuda.local.array({kernel.peel.entries}, {kernel.elements.real})")
         with out.block(f"for k in range({kernel.peel.entries}):"):

@@ -15,7 +15,15 @@ from math import ceil, hypot, log2
 
 from redalg.kernels.ir.schedule import Schedule, by_network
 from redalg.kernels.schedule.calibration import calibration_of
-from redalg.kernels.schedule.case import MOST_REGISTERS, Case, grid_of_sums, power, prefetch_bytes, registers, states_bytes
+from redalg.kernels.schedule.case import (
+    MOST_REGISTERS,
+    Case,
+    grid_of_sums,
+    power,
+    prefetch_bytes,
+    registers,
+    states_bytes,
+)
 from redalg.kernels.schedule.cost_terms import Reading
 from redalg.kernels.schedule.target import RESERVED
 

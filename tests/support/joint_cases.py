@@ -52,14 +52,18 @@ def dtypes_of(joint: Joint, kind: str) -> dict[str, str]:
     return {n: "float32" if n.startswith(("mean", "max", "sum")) and kind != "float64" else kind for n in own}
 
 
-def plan_of(name: str, sizes: Mapping[str, int], kind: str = "float32", schedule: Any = None, given: str = "all") -> Planned:
+def plan_of(
+    name: str, sizes: Mapping[str, int], kind: str = "float32", schedule: Any = None, given: str = "all"
+) -> Planned:
     """The plan of a call with contiguous arrays; with a schedule ({} for the best) nothing is compared."""
     joint = joint_of(name, given)
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in joint.spec.tensors if t.axes}
     return planned(joint, dtypes_of(joint, kind), views, H200, {} if schedule is None else schedule)
 
 
-def drawn(name: str, sizes: Mapping[str, int], kind: str = "float32", seed: int = 0, given: str = "all") -> dict[str, Any]:
+def drawn(
+    name: str, sizes: Mapping[str, int], kind: str = "float32", seed: int = 0, given: str = "all"
+) -> dict[str, Any]:
     joint, rng = joint_of(name, given), np.random.default_rng(seed)
     dtypes, found = dtypes_of(joint, kind), {}
     for t in joint.spec.tensors:
