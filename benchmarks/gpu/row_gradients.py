@@ -257,8 +257,9 @@ def measured(op: Operation, cell: Cell, options: argparse.Namespace) -> dict[str
 
 def run(options: argparse.Namespace) -> None:
     import torch
+    import torch._functorch.config as functorch
 
-    torch._functorch.config.donated_buffer = False  # a graph that is kept has no buffers to give away
+    functorch.donated_buffer = False  # a graph that is kept has no buffers to give away
     began, operations = time.time(), _operations()
     known = list(KNOWN) if options.cells != "drawn" else []
     cells = known + (list(drawn(options.seed, options.count)) if options.cells != "known" else [])

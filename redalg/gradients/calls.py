@@ -28,6 +28,7 @@ from redalg.graph.masked import masked_row
 from redalg.graph.node import Decl, Node
 from redalg.joint import Joint, derived, part_of, units
 from redalg.language.spec import Spec
+from redalg.laws.laws import InternalError
 from redalg.numeric.binding import bind
 from redalg.proofs.derivatives.document import Derivative
 
