@@ -334,7 +334,8 @@ class _Model:
         whole = s.exact or s.peel and s.resident
         in_flight = 1.0 if whole else self.known.memory.bounded * (0.75 if s.vector * s.coarsen == 1 else 1.0)
         together = self.known.blocks.cluster_start * (0.5 if self.waves() <= 1 else 1.0)
-        start = self.known.blocks.start + (together if s.cluster > 1 else 0.0)
+        starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
+        start = self.known.blocks.start + (together if starts else 0.0)
         waits = rounds * self.waits(held) / in_flight + self.common_waits()
         return waits * target.latency + rounds * self.issue(held) + self.exchange() + start
 
@@ -367,6 +368,8 @@ class _Model:
         common = sum(1 for r in self.work.reads if r.held and not r.by_row)
         waits = (s.prefetch_distance == 0) + (s.tiles * s.tile // s.vector // s.asked(common) if common else 0)
         waits *= 1 + bool(self.shifted)
+        if self.work.held.summed:  # rows in registers: all that is read is asked for at once (H200, 2026-11-24)
+            waits = 0.5
         # Fewer than 16 warps do not keep a multiprocessor busy: softmax of 5000 rows of 50257 bfloat16 takes 415 us
         # by blocks of 256 threads, 308 by 512.
         idle = max(1.0, 512 / (s.block * self.per_sm)) ** 0.5

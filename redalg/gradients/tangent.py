@@ -82,7 +82,8 @@ def is_invariant(roots: Collection[Node], n: Node, where: str, assume: Collectio
             found = tangents(written, {held: change}, where, assume, expanded=True)
     except Exhausted:
         return False
-    return all(g.is_const(found[r], 0) for r in written)
+    # A sum that the tangents are made of may be this reduction again: Σ (x - u) is Σ x less the elements' number of u.
+    return all(g.is_const(g.substitute(found[r], {n: held}), 0) for r in written)
 
 
 def _multiplied_out(roots: Collection[Node]) -> list[Node]:
