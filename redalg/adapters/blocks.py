@@ -75,7 +75,7 @@ def part(empty: Accumulator, start: int | None, number: int, names: Sequence[str
     now = empty._now
     own = ids.named(number, "a block") if start is None else frozenset()
     acc = _holding(empty, replace(now, span=Span.at(start), ids=own))
-    acc.update(**dict(zip(names, chunks, strict=True)))
+    acc._update_once(dict(zip(names, chunks, strict=True)))
     return acc._now
 
 

@@ -135,6 +135,12 @@ class Accumulator:
         after = feed.advanced(self._now, arrays)
         self._now = self._readable(after) if feed.whole_numbers else after
 
+    def _update_once(self, chunks: Mapping[str, Any]) -> None:
+        """An update that prepares for no further one."""
+        if self._now.nulls != "propagate":
+            chunks = dict(null.without(self._layout, chunks, self._now.nulls, checks.UPDATE))
+        self._now = self._readable(self._advanced(checks.chunk(self._layout, self._now, chunks)))
+
     def _remember(self, kind: Hashable, found: Bound, arrays: Sequence[Any]) -> None:
         """Prepare for more chunks of this kind, of which there was one."""
         now, axis = self._now, self._layout.axis

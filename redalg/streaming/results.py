@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,14 @@ if TYPE_CHECKING:
 
 def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
     """The dtype inexact arithmetic is done in."""
-    return accumulation_dtype(output_flows(spec, dtypes).values(), dtypes)
+    return _real_dtype(spec, tuple(dtypes.items()))
+
+
+@lru_cache(maxsize=256)
+def _real_dtype(spec: Spec, dtypes: tuple[tuple[str, Any], ...]) -> np.dtype:
+    """Kept, since engines make an accumulator for every block."""
+    found = dict(dtypes)
+    return accumulation_dtype(output_flows(spec, found).values(), found)
 
 
 def output_dtypes(a: Accumulator, now: Snapshot | None = None) -> dict[str, np.dtype]:
