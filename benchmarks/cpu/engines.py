@@ -1,4 +1,6 @@
-"""`python -m benchmarks.cpu.engines`: forms in Dask and xarray beside Dask's own var and flox, in one process.
+"""`python -m benchmarks.cpu.engines`: forms beside the engines' own aggregates, in one process.
+
+Dask's var, flox, and variance by group of pandas, Polars, DuckDB, PyArrow and Dask.
 
 Contenders take turns on the threaded scheduler and results are compared before times are kept. Data lies in memory, so
 that what is timed is the aggregate. Needs the extra `engines` and flox.
@@ -9,19 +11,22 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 import redalg as ra
+from benchmarks.cpu import grouped
 from benchmarks.harness.processes import RECORDS, conditions, versions
 
 ROUNDS = 7
+PACKAGES = ("numpy", "dask", "xarray", "flox", "pandas", "polars", "duckdb", "pyarrow")
 Call = Callable[[], np.ndarray]
 
 
 def contenders() -> dict[str, dict[str, Call]]:
-    """What is computed -> name -> call; the second one is the engine's own."""
+    """What is computed -> name -> call; the second one is an engine's own."""
     import dask.array as da
     import flox.xarray
     import xarray as xr
@@ -29,6 +34,7 @@ def contenders() -> dict[str, dict[str, Call]]:
     rng = np.random.default_rng(0)
     long = rng.normal(size=20_000_000)
     wide = rng.normal(size=(4_000, 2_000))
+    small = da.from_array(long[:2_000_000], chunks=1_000)
     x, z = da.from_array(long, chunks=1_000_000), da.from_array(wide, chunks=(500, 500))
     var = ra.derive_incremental(ra.parse("return v = var[j](x[j])"))
     rows = ra.derive_incremental(ra.parse("return v = var[j](x[i,j])"))
@@ -46,6 +52,10 @@ def contenders() -> dict[str, dict[str, Call]]:
             "redalg": lambda: var.dask(x=x).compute(),
             "Dask": lambda: x.var().compute(),
         },
+        "variance of 2 M numbers in 2000 blocks": {
+            "redalg": lambda: var.dask(x=small).compute(),
+            "Dask": lambda: small.var().compute(),
+        },
         "variance of 4000 rows of 2000 in 32 blocks": {
             "redalg": lambda: rows.dask(x=z).compute(),
             "Dask": lambda: z.var(axis=1).compute(),
@@ -61,18 +71,39 @@ def contenders() -> dict[str, dict[str, Call]]:
     }
 
 
+def by_group(rows: int = 10_000_000, groups: int = 1_000) -> dict[str, Call]:
+    """Variance by group: every engine on the same columns, and Dask on eight partitions of them."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    calls = grouped.contenders(rows, groups)["var"]
+    found: dict[str, Call] = {n: partial(in_order, call) for n, call in calls.items() if n != "Python"}
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"by": rng.integers(0, groups, rows), "x": rng.normal(size=rows)})
+    parts = dd.from_pandas(frame, npartitions=8)
+    form = ra.derive_incremental(ra.parse("return v = var[j:1](x[j])"))
+    found["redalg in Dask"] = lambda: form.dask(parts, by="by", x="x").compute().to_numpy()
+    found["Dask"] = lambda: parts.groupby("by").x.var().compute().sort_index().to_numpy()
+    return found
+
+
+def in_order(call: Callable[[], tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    return grouped.in_order(call())
+
+
 def main() -> None:
     text = [
-        "# Forms in Dask and xarray beside the engines' own variance",
+        "# Forms beside the engines' own variance",
         "",
-        "In memory, threaded scheduler, in turn, graphs included. Written by `python -m benchmarks.cpu.engines`.",
+        "In memory, in turn; of Dask the threaded scheduler, graphs included; Polars, DuckDB and PyArrow use both cores.",
+        "Written by `python -m benchmarks.cpu.engines`.",
         "The machine was busy with other work on both cores: read ratios of the smallest, not seconds.",
-        f"{conditions()} {versions('numpy', 'dask', 'xarray', 'flox')}.",
+        f"{conditions()} {versions(*PACKAGES)}.",
         "",
-        "| | | median, s | smallest, s | relative error of both at most |",
+        "| | | median, s | smallest, s | relative error at most |",
         "|---|---|---|---|---|",
     ]
-    for what, calls in contenders().items():
+    for what, calls in (contenders() | {"variance by 1000 groups, 10 M rows": by_group()}).items():
         times: dict[str, list[float]] = {name: [] for name in calls}
         expected, error = [call() for call in calls.values()][1], 0.0
         for _ in range(ROUNDS):
