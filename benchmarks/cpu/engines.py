@@ -95,7 +95,7 @@ def main() -> None:
     text = [
         "# Forms beside the engines' own variance",
         "",
-        "In memory, in turn; of Dask the threaded scheduler, graphs included; Polars, DuckDB and PyArrow use both cores.",
+        "In memory, in turn; Dask by threads, graphs included; Polars, DuckDB and PyArrow use both cores.",
         "Written by `python -m benchmarks.cpu.engines`.",
         "The machine was busy with other work on both cores: read ratios of the smallest, not seconds.",
         f"{conditions()} {versions(*PACKAGES)}.",
