@@ -45,7 +45,7 @@ def test_every_program_runs_whole_tiles_at_a_time(name: str) -> None:
         if until == "skip":
             draft.tiles = None
             run_passes(TILES, draft, until="order")
-        found = Interpreter(draft, given).run()
+        found = Interpreter.of_draft(draft, given).run()
         for output, x in found.items():
             np.testing.assert_allclose(
                 x, want[output], rtol=1e-9, atol=1e-9 * np.abs(want[output]).max(), err_msg=until
@@ -88,7 +88,7 @@ def test_each_wait_and_each_arrival_is_needed() -> None:
         less = changed(program, lambda op, wait=wait: op is not wait)
         assert list(broken(less)), wait
         draft.tiles = less
-        assert any(np.isnan(x).any() for x in Interpreter(draft, given).run().values()), wait
+        assert any(np.isnan(x).any() for x in Interpreter.of_draft(draft, given).run().values()), wait
     ring = [op for op in inner(loop(program).body) if isinstance(op, Arrive)]
     assert len(ring) == 1 and list(broken(changed(program, lambda op: op is not ring[0])))
 

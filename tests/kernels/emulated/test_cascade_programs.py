@@ -1,0 +1,144 @@
+"""Cascades as tile programs: whole tiles at a time they are the definition, before and after every pass; no wait, no
+arrival can be left out. Printed kernels of them are run thread by thread in `test_tensor_lanes` and the deep suite."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.kernels.pipeline import mma_tiles, wgmma_tiles
+from redalg.kernels.schedule.target import H200
+from redalg.kernels.tile.level.cascade import Scale, Turn
+from redalg.kernels.tile.level.cascade_print import in_order, is_together, operations, scheduled
+from redalg.kernels.tile.level.check import broken
+from redalg.kernels.tile.level.program import Arrive, For, Home, Mma, Op, TileProgram, Wait, inner
+from redalg.kernels.tile.level.schedule import waited
+from redalg.kernels.tile.match import Class
+from redalg.kernels.tile.plan import Frozen, TensorPlan
+from tests.support.tensor_cases import class_of, form_of, text_of, views_of
+from tests.support.tile_programs import Interpreter
+
+SIGNED = text_of("scale*s", declared="tensors Q[h,i,d], K[h,j,d], V[h,j,e], scale; ")
+LOGITS = "s = sum[d](Q[h,i,d]*K[h,j,d]); m = max[j](s); return l = m + log(sum[j](exp(s - m)))"
+LINEAR = "s = sum[d](Q[h,i,d]*K[h,j,d]); O = sum[j](tanh(s)*V[h,j,e]); return O"
+SPECS = (
+    *("attention", "attention_alibi", "attention_bias", "attention_causal", "attention_grouped_query"),
+    *("attention_masked", "attention_relu", "attention_sigmoid", "attention_sink", "attention_softcap"),
+    *("attention_window", "attention_with_lse", SIGNED, LOGITS, LINEAR),
+)
+LENGTHS = {"h": 2, "i": 141, "j": 300, "d": 80, "e": 64, "b": 1, "g": 2, "r": 2}
+
+
+@cache
+def case(spec: str, way: str) -> tuple[Class, TensorPlan, dict[str, int], dict[str, Any]]:
+    """A class with its tiles, and arrays for it: rows that see nothing, a window, negative factors among them."""
+    made, rng = class_of(spec), np.random.default_rng(len(spec))
+    arrays = (*made.program.operands, *made.program.results)
+    sizes = {a: LENGTHS.get(a, 3) for array in arrays for a in array.axes} | made.program.lengths
+    if "causal" in spec or "window" in spec:
+        sizes["i"] = sizes["j"]
+    tiles = wgmma_tiles if way == "wgmma" else mma_tiles
+    made, plan = tiles(made, sizes, views_of(made.program, sizes), H200)
+    given: dict[str, Any] = {}
+    for o in made.program.operands:
+        shape = [sizes[a] for a in o.axes]
+        given[o.name] = rng.random(shape) < 0.4 if o.dtype == "bool" else rng.standard_normal(shape)
+        if o.number:
+            given[o.name] = 37 if o.dtype == "int64" else -0.3
+    return made, plan, sizes, given
+
+
+def runs(program: TileProgram, made: Class, sizes: dict[str, int], given: dict[str, Any]) -> dict[str, Any]:
+    return Interpreter(program, made.program, sizes, given, True).run()
+
+
+def definition(spec: str, given: dict[str, Any]) -> dict[str, Any]:
+    form = form_of(spec)
+    found = ra.reference(form.spec, **{t.name: given[t.name] for t in form.spec.tensors})
+    return found if isinstance(found, dict) else {next(iter(form.spec.outputs)): found}
+
+
+@pytest.mark.parametrize("way", ["wgmma", "mma.sync"])
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_cascade_is_its_definition_after_every_pass(spec: str, way: str) -> None:
+    made, plan, sizes, given = case(spec, way)
+    want, plain = definition(spec, given), operations(made, plan)
+    ordered = in_order(plain, plan)
+    for program in (plain, ordered, waited(ordered, is_together(plan)), scheduled(made, plan)):
+        assert not [*broken(program)]
+        for name, x in runs(program, made, sizes, given).items():
+            np.testing.assert_allclose(x, want[name], rtol=1e-9, atol=1e-9, err_msg=program.text())
+
+
+def test_a_frozen_maximum_is_a_program_without_scale() -> None:
+    made, plan, sizes, given = case("attention_causal", "wgmma")
+    program = scheduled(made, replace(plan, anchor=Frozen()))
+    assert not [op for body in program.bodies.values() for op in inner(body) if isinstance(op, Scale)]
+    found, want = runs(program, made, sizes, given), definition("attention_causal", given)
+    np.testing.assert_allclose(found["O"], want["O"], rtol=1e-9, atol=1e-9)
+
+
+def changed(program: TileProgram, change: Any) -> TileProgram:
+    """The program with every body changed."""
+
+    def body(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        inside = tuple(replace(op, body=body(op.body)) if isinstance(op, For) else op for op in ops)
+        return tuple(change(inside))
+
+    return replace(program, bodies={role: body(ops) for role, ops in program.bodies.items()})
+
+
+@pytest.mark.parametrize("spec", ["attention_causal", LOGITS])
+def test_each_wait_and_each_arrival_is_needed(spec: str) -> None:
+    """A law names what is left out; without a wait the interpreter gives NaN."""
+    made, plan, sizes, given = case(spec, "wgmma")
+    program = scheduled(made, plan)
+    waits = [op for op in inner(program.bodies["consumers"]) if isinstance(op, Wait)]
+    arrivals = [op for op in inner(program.bodies["consumers"]) if isinstance(op, Arrive)]
+    assert len(waits) > 5 and len(arrivals) > 3
+    for left_out in (*waits, *arrivals):
+        less = changed(program, lambda ops, one=left_out: [op for op in ops if op is not one])
+        assert [*broken(less)], left_out
+        if isinstance(left_out, Wait):
+            assert any(np.isnan(x).any() for x in runs(less, made, sizes, given).values()), left_out
+
+
+def test_operands_of_a_product_are_of_one_block() -> None:
+    """The sum of a block's weights with the next block's values is refused, though every wait is there."""
+    made, plan, _, _ = case("attention_causal", "wgmma")
+    program = scheduled(made, plan)
+
+    def late(ops: tuple[Op, ...]) -> list[Op]:
+        """Weights are converted before the last block's are multiplied."""
+        at = next((k for k, op in enumerate(ops) if isinstance(op, Mma) and not op.fresh), None)
+        return [*ops, ops[at], replace(ops[at])] if at is not None and len(ops) > 8 else [*ops]  # type: ignore[list-item]
+
+    assert any("different blocks" in why or "given back" in why for why in broken(changed(program, late)))
+
+
+def test_the_schedule_of_attention() -> None:
+    """A block's weights are multiplied under the next block's maps, consumers multiply in turns, and the producer
+    loads in the order of waits."""
+    made, plan, _, _ = case("attention_causal", "wgmma")
+    program = scheduled(made, plan)
+    other = next(op for op in program.bodies["consumers"] if isinstance(op, For) and op.blocks == "other")
+    kinds = [type(op) for op in other.body]
+    products = [op for op in other.body if isinstance(op, Mma)]
+    assert [p.fresh for p in products] == [True, False] and kinds.count(Turn) == 2
+    assert next(op.under_way for op in other.body if isinstance(op, Wait) and op.products) == 1
+    loops = [op for op in program.bodies["producer"] if isinstance(op, For)]
+    assert [[x.tile for x in loop.body if hasattr(x, "source")] for loop in loops] == [["K"], ["K", "V"]]
+    assert program.tiles["P'"].home is Home.LEFT and program.tiles["max_u"].home is Home.ROW
+
+
+def test_terms_in_chunks_are_loaded_by_one_loop() -> None:
+    """Without columns both operands are streamed, a stage goes back while the next product runs."""
+    made, plan, _, _ = case(LOGITS, "wgmma")
+    assert plan.long
+    producer = scheduled(made, plan).bodies["producer"]
+    assert [op.blocks for op in inner(producer) if isinstance(op, For)] == ["every", "every"]
