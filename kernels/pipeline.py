@@ -175,7 +175,7 @@ TILES = (
     Pass("skip", "blocks that a condition empties, elements beyond the end", level.skipped),
     Pass("order", "which products run under which maps", level.ordered),
     Pass("pipeline", "stages, waits and arrivals", level.pipelined),
-    Pass("roles", "a producer that loads, and consumers that multiply and map", level.parted),
+    Pass("roles", "a producer that loads, and consumers that multiply and map", level.cast),
     Pass("tile scheduling", "persistent blocks, and the order in which they take tiles", level.scheduled),
     Pass("values", "kernels that compute what varies along one side alone: ROWS", _values),
     Pass("lower", "statements, by wgmma", level.lowered),

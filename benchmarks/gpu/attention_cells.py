@@ -61,7 +61,7 @@ def ours(name: str, **arguments: Any) -> dict[str, Call]:
 @contextmanager
 def exact_tanh() -> Iterator[None]:
     """Kernels that are printed inside call the CUDA math library's tanh, as `torch.tanh` does."""
-    from redalg.kernels.tile.kernel import QUICK
+    from redalg.kernels.tile.printer import QUICK
 
     saved = QUICK.pop("tanh")
     try:

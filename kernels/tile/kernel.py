@@ -11,47 +11,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 from redalg.graph.node import Node, is_const
 from redalg.kernels.code.imports import imports
-from redalg.kernels.code.text import definitions, finished, joined
-from redalg.kernels.ir.kinds import program_kinds
+from redalg.kernels.code.text import definitions, joined
 from redalg.kernels.ir.program import Module, Param, Step
-from redalg.kernels.ir.schedule import Layout, Schedule
-from redalg.kernels.rows.access import Access
-from redalg.kernels.rows.kernel import read
 from redalg.kernels.tile.bounds import Bounds, bounds
 from redalg.kernels.tile.frozen_max import anchor_of, frozen_steps, largest, nodes_of
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
 from redalg.kernels.tile.plan import Frozen, Running, TensorPlan, WidePlan
+from redalg.kernels.tile.printer import QUICK, TilePrinter
 from redalg.kernels.tile.scalars import UNROLLED, Element, TileScalars
 from redalg.kernels.tile.scores import Tile
 from redalg.kernels.tile.splits import merging
-from redalg.source.builder import Builder
 from redalg.source.names import axis_name, local, result_name
-from redalg.source.statements import Block, Comment, expanded, parameters, reads, statements
+from redalg.source.statements import Block
 
-QUICK = {"exp": "fast_exp", "tanh": "fast_tanh"}  # functions as exact as weights of 16 bits need them
-
-
-Header = Callable[[Class, Any, frozenset[str]], tuple[Block, Block]]  # imports, and functions of a kernel's shapes
+Shapes = Callable[[Class, Any, frozenset[str]], tuple[Block, Block]]  # imports, and functions of a kernel's shapes
 
 
-class TensorKernel:
+class TensorKernel(TilePrinter):
     real = "f32"
 
-    def __init__(self, made: Class, plan: TensorPlan) -> None:
-        self.made, self.plan, self.program = made, plan, made.program
-        self.access = Access(self.program, Schedule(), Layout())
-        self.kinds = program_kinds(self.program)
-        self.out = Builder()
-        self.registers = Comment("registers")  # where `arrays` are made
-        self.arrays: dict[str, str] = {}
-        self.fixed: dict[str, Param] = {}
-        self.counter = count(1)
+    def __init__(self, made: Class, plan: TensorPlan, shapes: Shapes | None = None) -> None:
+        super().__init__(made.program)
+        self.made, self.plan, self.shapes = made, plan, shapes
         self.single = False  # whether a thread holds one row, and names are numbers
         self.share, self.held = "rescale", plan.held
         self.each_row = f"for r in range({plan.held}):"
@@ -78,27 +64,14 @@ class TensorKernel:
         return self.access.size(self.made.stream)
 
     def leaf(self, node: Node) -> str:
-        if node.op == "size":
-            return self.access.size(node.attr)
-        if node.op == "index":
-            return f"i_{axis_name(node.attr)}"
         if node.op == "state":
             name = local(node.attr.name)
             if node.attr.name in self.tile.top_k.lists:
                 return self.tile.top_k.leaf(node.attr.name, node.attr.axes)
             return name if name == "n" or self.single else f"{name}[r]"
-        operand = self.access.operands[node.attr.name]
-        if operand.number:
-            name = self.access.array_names[operand.name]
-            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
-        terms = [
-            f"{'clamped' if self._clamped(a) else 'i'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
-            for d, a in enumerate(node.attr.axes)
-        ]
-        return self.access.load(operand, " + ".join(terms) or "0")
+        return super().leaf(node)
 
-    def _clamped(self, axis: str) -> bool:
-        """Whether a tile may reach beyond the end of an axis, where nothing must be read."""
+    def is_clamped(self, axis: str) -> bool:
         return not self.single and (axis == self.made.row or axis == self.made.stream and self.edge)
 
     def row_scope(self) -> TileScalars:
@@ -187,9 +160,6 @@ class TensorKernel:
                 theirs = f"shared_load_f32(peer_slot + {512 * self.trades.index(name)} + 32 * r)"
                 self.out(f"{name}[r] = {joined(kind, 'f', self.real, f'{name}[r]', theirs)}")
 
-    def array(self, name: str, count: int, dtype: str = "np.float32") -> None:
-        self.arrays[name] = f"{name} = cuda.local.array({count}, {dtype})"
-
     # --- which blocks ------------------------------------------------------------------------------------------------
 
     def _bounds(self) -> Bounds:
@@ -269,62 +239,38 @@ class TensorKernel:
         beyond = f"quotient({self.length} + ({self.span} - 1), {self.span})"
         out("none = last < low", f"last = {beyond} if none else last", "low = last if none else low")
 
-    def fix(self, name: str) -> str:
-        self.fixed.setdefault(name, Param("fixed", name, "int64"))
-        return name
-
     # --- the kernel --------------------------------------------------------------------------------------------------
 
-    def module(self, header: Header) -> Module:
+    def module(self) -> Module:
         """What has been printed, as a module."""
-        return self._finished(f"{result_name(self.program.name)}_kernel", self.plan.threads, self.plan.shared, header)
+        return self._module("kernel", self.plan.threads, self.plan.shared)
 
-    def merging(self, header: Header) -> Module:
+    def merging(self) -> Module:
         """The kernel that merges the states of splits, a thread for every row and column."""
         merging(self)
-        return self._finished(f"{result_name(self.program.name)}_merge", 0, 0, header)
+        return self._module("merge", 0, 0)
 
-    def _finished(self, name: str, threads: int, shared: int, header: Header) -> Module:
-        params = {self._argument(p): p for p in self.params()}
-        made = self.out.function(name, params, self.about(), "cuda.jit")
-        made = replace(made, body=expanded(made.body, self.registers, statements("\n".join(self.arrays.values()))))
-        used = reads([made])
-        params = read(params, used)
-        block = (*self._header(used, header), replace(made, parameters=parameters(params)))
-        return finished(Module("", name, tuple(params.values()), threads, shared), block)
+    def _module(self, what: str, threads: int, shared: int) -> Module:
+        p = self.plan
+        about = self.about(f"tiles of {p.rows} rows, blocks of {p.span} of the stream, on tensor cores")
+        return self.finished(f"{result_name(self.program.name)}_{what}", about, threads, shared, self._scratch())
 
-    def params(self) -> list[Param]:
-        found = [] if isinstance(self.plan, MmaPlan) else [Param("maps", "maps", "uint64")]
-        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
-        found += [Param("result", r.name, r.dtype) for r in self.program.results]
-        found += (
-            []
-            if isinstance(self.plan.anchor, Running)
-            else [Param("scratch", "fallback_flags", "int32", size=self.plan.anchor.flags)]
-        )
-        found += [Param("scratch", "counter", "uint32")] if self.plan.drawn else []
+    @property
+    def first(self) -> tuple[Param, ...]:
+        return () if isinstance(self.plan, MmaPlan) else super().first
+
+    def _scratch(self) -> Iterator[Param]:
+        if not isinstance(self.plan.anchor, Running):
+            yield Param("scratch", "fallback_flags", "int32", size=self.plan.anchor.flags)
+        if self.plan.drawn:
+            yield Param("scratch", "counter", "uint32")
         if self.plan.splits > 1:
             for p in self.made.walk.parts:
                 dtype, entries = self.tile.top_k.left(p)
                 size = self.plan.splits * (self.plan.value_columns if p.axes else entries)
-                found.append(Param("scratch", f"{local(p.name)}_splits", dtype, size=size))
-        return [*found, *self.fixed.values(), *self.access.more()]
+                yield Param("scratch", f"{local(p.name)}_splits", dtype, size=size)
 
-    def _argument(self, p: Param) -> str:
-        results, arrays = self.access.result_names, self.access.array_names
-        if p.role in ("stride", "stride_out"):
-            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
-        if p.role in ("maps", "fixed", "scratch"):
-            return p.name
-        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
-
-    def about(self) -> list[str]:
-        what, _, spec = self.program.title.partition(": ")
-        p = self.plan
-        how = f"tiles of {p.rows} rows, blocks of {p.span} of the stream, on tensor cores"
-        return [f"{what}; {how}.", *spec.split("; ")]
-
-    def _header(self, names: frozenset[str], header: Header) -> Block:
+    def header(self, names: frozenset[str]) -> Block:
         p = self.plan
         constants = {
             "INF": "f32(np.inf)",
@@ -340,5 +286,6 @@ class TensorKernel:
             "STAGES": p.stages,
             "CONSUMERS": p.consumers,
         }
-        found, makers = header(self.made, p, names)
+        assert self.shapes is not None
+        found, makers = self.shapes(self.made, p, names)
         return (*imports(names), *found, *definitions(names, constants), *makers)

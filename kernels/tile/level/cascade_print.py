@@ -38,7 +38,7 @@ def is_together(plan: TensorPlan) -> bool:
 def in_roles(program: TileProgram, plan: TensorPlan) -> TileProgram:
     if isinstance(plan, MmaPlan):
         return program
-    return parted(program, plan.consumers > 1 and not (plan.long or isinstance(plan, WidePlan)))
+    return parted(program, plan.consumers > 1 and not (plan.long or isinstance(plan, WidePlan)), is_together(plan))
 
 
 def scheduled(made: Class, plan: TensorPlan) -> TileProgram:
@@ -53,12 +53,16 @@ def scheduled(made: Class, plan: TensorPlan) -> TileProgram:
 
 def printed(made: Class, plan: TensorPlan, program: TileProgram | None) -> Module:
     """The kernel's module; its parameters of role "maps" and "fixed" are `TensorPlan`'s."""
-    kernel, tiles = TensorKernel(made, plan), scheduled(made, plan) if program is None else program
+    kernel, tiles = _kernel(made, plan), scheduled(made, plan) if program is None else program
     if isinstance(plan, MmaPlan):
         (LongMmaSkeleton if plan.long else MmaSkeleton)(kernel, tiles).write()
-        return kernel.module(header)
-    (LongSkeleton if plan.long else WideSkeleton if kernel.wide else Skeleton)(kernel, tiles).write()
-    return kernel.module(factories)
+    else:
+        (LongSkeleton if plan.long else WideSkeleton if kernel.wide else Skeleton)(kernel, tiles).write()
+    return kernel.module()
+
+
+def _kernel(made: Class, plan: TensorPlan) -> TensorKernel:
+    return TensorKernel(made, plan, header if isinstance(plan, MmaPlan) else factories)
 
 
 def emit_tensor(made: Class, plan: TensorPlan) -> Module:
@@ -68,4 +72,4 @@ def emit_tensor(made: Class, plan: TensorPlan) -> Module:
 
 def emit_merge(made: Class, plan: TensorPlan) -> Module:
     """The module of the kernel that merges the states of splits, a thread for every row and column."""
-    return TensorKernel(made, plan).merging(header if isinstance(plan, MmaPlan) else factories)
+    return _kernel(made, plan).merging()

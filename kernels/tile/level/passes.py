@@ -25,20 +25,18 @@ from redalg.kernels.tile.contractions import Outside
 from redalg.kernels.tile.level import check
 from redalg.kernels.tile.level.derive import LONGEST, Parts, assuming, derived, one_sided, taken_apart
 from redalg.kernels.tile.level.program import (
-    Arrive,
     Convert,
     For,
-    Free,
     Home,
     Load,
     Mma,
     Op,
     Tile,
     TileProgram,
-    Wait,
     loop_of,
 )
 from redalg.kernels.tile.level.program import Map as MapOp
+from redalg.kernels.tile.level.schedule import parted, waited
 from redalg.kernels.tile.level.sizes import Sizes, candidates
 from redalg.kernels.tile.level.wgmma import KernelPrinter
 from redalg.kernels.tile.plan import EXACT
@@ -300,81 +298,19 @@ def _read(node: Node) -> list[str]:
 def pipelined(draft: LevelDraft) -> None:
     """Stages, waits and arrivals: a load is waited for where it is first read, products where their tiles are, and a
     stage goes back when the last product that reads it has ended."""
-    parts, tiles, _ = draft.settled
-    whole = tiles.bodies["all"]
-    loop = loop_of(whole)
-    streamed = tuple(b.name for b in parts.boxes.values() if b.streamed)
-    vectors = tuple(op.tile for op in loop.body if isinstance(op, Load) and not op.box)
-    stay = tuple(b.name for b in parts.boxes.values() if not b.streamed)
-    ring = (*streamed, *vectors)
-    body: list[Op] = [op for op in loop.body if isinstance(op, Load)]
-    waited: set[str] = set()
-    flying: list[str] = []
-    for op in loop.body:
-        if isinstance(op, Load):
-            continue
-        if isinstance(op, MapOp):
-            body += _before_map(op, flying, tuple(v for v in op.values if v not in waited))
-            waited |= set(op.values)
-            flying = [t for t in flying if t not in _ended(op, flying)]
-        elif isinstance(op, Mma):
-            if op.right not in waited:
-                body.append(Wait((op.right,)))
-                waited.add(op.right)
-            flying.append(op.tile)
-        body.append(op)
-    body += [Wait(tuple(flying), True), Arrive(ring)]
-    found: list[Op] = []
-    for op in whole:
-        if op is loop:
-            found += [Wait(stay), replace(loop, body=tuple(body)), Arrive(stay)]
-        else:
-            found.append(op)
-    draft.tiles = tiles.with_body(tuple(found))
-
-
-def _ended(op: MapOp, flying: list[str]) -> list[str]:
-    """What has ended once the scores that a map reads have: products end in their order."""
-    last = max((k for k, t in enumerate(flying) if t in op.reads), default=-1)
-    return flying[: last + 1]
-
-
-def _before_map(op: MapOp, flying: list[str], vectors: tuple[str, ...]) -> Iterator[Op]:
-    if vectors:
-        yield Wait(vectors)
-    ended = _ended(op, flying)
-    if ended:
-        yield Wait(tuple(ended), True, len(flying) - len(ended))
+    _, tiles, _ = draft.settled
+    draft.tiles = waited(tiles, together=True)
 
 
 # --- roles -----------------------------------------------------------------------------------------------------------
 
 
-def parted(draft: LevelDraft) -> None:
-    """A producer that loads, and consumers that do everything else."""
-    parts, tiles, sizes = draft.settled
-    whole = tiles.bodies["all"]
-    loop = loop_of(whole)
-    loads = [op for op in loop.body if isinstance(op, Load)]
-    boxes = tuple(op for op in loads if op.box)
-    values = tuple(op for op in loads if not op.box)
-    stay = [op for op in whole if isinstance(op, Load)]
-
-    def ring(ops: tuple[Load, ...]) -> For:
-        names = tuple(op.tile for op in loads)
-        return replace(loop, body=(Free(names), *ops))
-
-    bodies: dict[str, tuple[Op, ...]] = {
-        "producer": (Free(tuple(op.tile for op in stay)), *stay, ring(boxes)),
-        **({"values": (ring(values),)} if values else {}),
-        "consumers": tuple(
-            replace(op, body=tuple(x for x in op.body if not isinstance(x, Load))) if op is loop else op
-            for op in whole
-            if not isinstance(op, Load)
-        ),
-    }
+def cast(draft: LevelDraft) -> None:
+    """A producer that loads, and consumers that do everything else. They multiply as they come: in turns they took as
+    long (H200, dQ and dK, dV of 64 and 128 dimensions)."""
+    _, tiles, sizes = draft.settled
     registers = {"registers of a consumer's thread": sizes.consumer_registers}
-    draft.tiles = replace(tiles, bodies=bodies).knows(**registers)
+    draft.tiles = parted(tiles, turns=False, together=True).knows(**registers)
 
 
 # --- tile scheduling -------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ class _Waits:
         if busy:
             yield from self._until(busy[-1] + 1, rest)
         if isinstance(op, Store):
-            yield from self._back(sorted(self.there - self.ring), ())
+            yield from self._back([t for t in self.waited if t in self.there - self.ring], ())
 
     def _until(self, count: int, rest: Sequence[Op]) -> Iterator[Op]:
         """Wait for the first products under way; stages that nobody reads any more go back."""
@@ -195,13 +195,18 @@ def waited(program: TileProgram, together: bool = False) -> TileProgram:
 # --- roles -----------------------------------------------------------------------------------------------------------
 
 
-def parted(program: TileProgram, turns: bool) -> TileProgram:
-    """A producer that loads whatever consumers wait for, in that order; consumers, in `turns` where there are two."""
+def parted(program: TileProgram, turns: bool, together: bool = False) -> TileProgram:
+    """Producers that load whatever consumers wait for, in that order: boxes, and values that threads compute; and
+    consumers, in `turns` where there are two. `together`: stages of the stream's tiles are free at once."""
     whole = program.bodies["all"]
     loads = [op for op in inner(whole) if isinstance(op, Load)]
-    consumers = _without_loads(whole)
-    consumers = tuple(_in_turns(op) for op in consumers) if turns else consumers
-    return replace(program, bodies={"producer": merged(_loading(whole, loads)), "consumers": consumers})
+    ring = tuple(dict.fromkeys(op.tile for op in loads if together and program.tiles[op.tile].stages > 1))
+    bodies = {
+        "producer": merged(_loading(whole, [op for op in loads if op.box], ring)),
+        "values": merged(_loading(whole, [op for op in loads if not op.box], ring)),
+        "consumers": in_turns(_without_loads(whole)) if turns else _without_loads(whole),
+    }
+    return replace(program, bodies={role: body for role, body in bodies.items() if body})
 
 
 def _without_loads(body: Sequence[Op]) -> tuple[Op, ...]:
@@ -209,16 +214,17 @@ def _without_loads(body: Sequence[Op]) -> tuple[Op, ...]:
     return tuple(replace(op, body=_without_loads(op.body)) if isinstance(op, For) else op for op in kept)
 
 
-def _loading(body: Sequence[Op], loads: Sequence[Load]) -> tuple[Op, ...]:
-    """Waits for tiles turned into what fills them."""
+def _loading(body: Sequence[Op], loads: Sequence[Load], ring: tuple[str, ...]) -> tuple[Op, ...]:
+    """Waits for tiles turned into what fills them, once their stage is free; those of the ring are so together."""
     found: list[Op] = []
     for op in body:
         if isinstance(op, For):
-            inside = _loading(op.body, loads)
+            inside = _loading(op.body, loads, ring)
             found += [replace(op, body=inside)] if inside else []
         elif isinstance(op, Wait) and not op.products:
             own = dict.fromkeys(x for t in op.tiles for x in loads if x.tile == t)
-            found += [Free(op.tiles), *own]
+            free = Free(ring if set(op.tiles) <= set(ring) else op.tiles)
+            found += [*([] if not own or free in found else [free]), *own]
     return tuple(found)
 
 
@@ -236,16 +242,17 @@ def merged(body: Sequence[Op]) -> tuple[Op, ...]:
     return tuple(found)
 
 
-def _in_turns(op: Op) -> Op:
-    """Products of a block that begin with scores, in this warpgroup's turn."""
-    if not isinstance(op, For):
-        return op
-    at = [k for k, x in enumerate(op.body) if isinstance(x, Mma)]
-    first = next((k for k in at if isinstance(op.body[k], Mma) and op.body[k].fresh), None)  # type: ignore[attr-defined]
+def in_turns(body: Sequence[Op]) -> tuple[Op, ...]:
+    """Products of a block that begin with scores, in a warpgroup's turn: the other one maps meanwhile."""
+    return tuple(_in_turns(op) if isinstance(op, For) else op for op in body)
+
+
+def _in_turns(op: For) -> For:
+    body = op.body
+    first = next((k for k, x in enumerate(body) if isinstance(x, Mma) and x.fresh), None)
     if first is None:
         return op
-    end = first
-    while end + 1 < len(op.body) and (isinstance(x := op.body[end + 1], Mma) or isinstance(x, Wait) and not x.products):
+    end = first + 1
+    while end < len(body) and (isinstance(x := body[end], Mma) or isinstance(x, Wait) and not x.products):
         end += 1
-    body = op.body
-    return replace(op, body=(*body[:first], Turn(True), *body[first : end + 1], Turn(False), *body[end + 1 :]))
+    return replace(op, body=(*body[:first], Turn(True), *body[first:end], Turn(False), *body[end:]))

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from fractions import Fraction
-from itertools import count
 
 from redalg.graph.node import ZERO, Node, add, const, mul, walk
 from redalg.kernels.code.imports import brought, imports
 from redalg.kernels.code.scalars import ATOM, MUL, Scalars
-from redalg.kernels.code.text import definitions, finished
+from redalg.kernels.code.text import definitions
 from redalg.kernels.cuda.intrinsics import wgmma
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
-from redalg.kernels.ir.kinds import program_kinds
-from redalg.kernels.ir.program import Module, Param, Result
-from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.ir.program import Module, Result
 from redalg.kernels.launch.planned import Map as TensorMap
-from redalg.kernels.rows.access import Access
-from redalg.kernels.rows.kernel import read
 from redalg.kernels.tile.bounds import Bounds, bounds
 from redalg.kernels.tile.contractions import Outside
 from redalg.kernels.tile.level.derive import Parts, assuming, one_sided
@@ -43,14 +37,13 @@ from redalg.kernels.tile.level.program import (
     inner,
 )
 from redalg.kernels.tile.level.sizes import Sizes
-from redalg.source.builder import Builder
+from redalg.kernels.tile.printer import QUICK, TilePrinter
 from redalg.source.names import axis_name, operand_name, result_name
-from redalg.source.statements import Block, Comment, expanded, parameters, reads, statements
+from redalg.source.statements import Block, reads, statements
 
 LOG2E = const(Fraction("1.442695040888963407359924681001892137"))
 EXP2 = "exp2_of"  # exp(rate·x/LOG2E + shift/LOG2E): arguments x, rate, shift
 GROUPS = 8  # of eight columns in one loop: of longer ones the compiler leaves the registers in memory
-QUICK = {"exp": "fast_exp", "tanh": "fast_tanh"}  # as exact as weights of 16 bits need them
 
 
 class TileElements(Scalars):
@@ -63,20 +56,13 @@ class TileElements(Scalars):
         return ATOM, f"exp2_fast(fma_f32({', '.join(self.converted(a, 'f') for a in (x, rate, shift))}))"
 
 
-class KernelPrinter:
+class KernelPrinter(TilePrinter):
     """Prints one kernel."""
 
     def __init__(self, parts: Parts, tiles: TileProgram, sizes: Sizes, maps: Sequence[TensorMap]) -> None:
+        super().__init__(parts.program)
         self.parts, self.tiles, self.sizes, self.maps = parts, tiles, sizes, maps
-        self.program = parts.program
-        self.access = Access(self.program, Schedule(), Layout())
-        self.kinds = program_kinds(self.program)
-        self.out = Builder()
-        self.registers = Comment("registers")
-        self.arrays: dict[str, str] = {}
         self.makers: dict[str, str] = {}
-        self.fixed: dict[str, Param] = {}
-        self.counter = count(1)
         self.row, self.stream = axis_name(parts.row), axis_name(parts.stream)
         self.clamped: set[str] = set()
         self.boxes = [b.name for b in parts.boxes.values()]
@@ -132,21 +118,12 @@ class KernelPrinter:
         return made
 
     def leaf(self, node: Node) -> str:
-        if node.op == "size":
-            return self.access.size(node.attr)
-        if node.op == "index":
-            return f"i_{axis_name(node.attr)}"
         if node.op == "state":
             raise Outside(f"{node.attr.name} is read where it is not held")
-        operand = self.access.operands[node.attr.name]
-        if operand.number:
-            name = self.access.array_names[operand.name]
-            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
-        terms = [
-            f"{'clamped' if a in self.clamped else 'i'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
-            for d, a in enumerate(node.attr.axes)
-        ]
-        return self.access.load(operand, " + ".join(terms) or "0")
+        return super().leaf(node)
+
+    def is_clamped(self, axis: str) -> bool:
+        return axis in self.clamped
 
     def _bounds(self) -> Bounds:
         if self.parts.condition is None:
@@ -164,37 +141,12 @@ class KernelPrinter:
     # --- the kernel --------------------------------------------------------------------------------------------------
 
     def module(self) -> Module:
-        name = f"{result_name(self.program.name)}_kernel"
         self.write()
-        params = {self._argument(p): p for p in self.params()}
-        made = self.out.function(name, params, self.about(), "cuda.jit")
-        made = replace(made, body=expanded(made.body, self.registers, statements("\n".join(self.arrays.values()))))
-        used = reads([made])
-        params = read(params, used)
-        block = (*self._header(used), replace(made, parameters=parameters(params)))
-        return finished(Module("", name, tuple(params.values()), self.sizes.threads, self.sizes.shared), block)
-
-    def params(self) -> list[Param]:
-        found = [Param("maps", "maps", "uint64")]
-        found += [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
-        found += [Param("result", r.name, r.dtype) for r in self.program.results]
-        return [*found, *self.fixed.values(), *self.access.more()]
-
-    def _argument(self, p: Param) -> str:
-        results, arrays = self.access.result_names, self.access.array_names
-        if p.role in ("stride", "stride_out"):
-            return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
-        if p.role in ("maps", "fixed"):
-            return p.name
-        return f"size_{axis_name(p.name)}" if p.role == "size" else (results if p.role == "result" else arrays)[p.name]
-
-    def about(self) -> list[str]:
-        what, _, spec = self.program.title.partition(": ")
         s = self.sizes
-        how = f"a tile program of {s.rows} rows and blocks of {s.columns} of the stream, on tensor cores"
-        return [f"{what}; {how}.", *spec.split("; ")]
+        about = self.about(f"a tile program of {s.rows} rows and blocks of {s.columns} of the stream, on tensor cores")
+        return self.finished(f"{result_name(self.program.name)}_kernel", about, s.threads, s.shared)
 
-    def _header(self, names: frozenset[str]) -> Block:
+    def header(self, names: frozenset[str]) -> Block:
         s = self.sizes
         constants = {
             "INF": "f32(np.inf)",
@@ -214,13 +166,6 @@ class KernelPrinter:
         makers = statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
         own = names.intersection(wgmma.MAKERS) | reads(makers)
         return (*imports(names), brought(wgmma.__name__, own), *definitions(names, constants), *makers)
-
-    def array(self, name: str, size: int, dtype: str = "np.float32") -> None:
-        self.arrays[name] = f"{name} = cuda.local.array({size}, {dtype})"
-
-    def fix(self, name: str) -> str:
-        self.fixed.setdefault(name, Param("fixed", name, "int64"))
-        return name
 
     def write(self) -> None:
         out = self.out
