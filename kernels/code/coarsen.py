@@ -59,7 +59,7 @@ from redalg.source.statements import (
 SIDE = "side"  # the number of a row among its neighbours
 # Numbers of steps and positions: they are assigned before they are read wherever they occur, so that it does not matter
 # what a branch that only some of the rows take has left in them.
-STEPS = frozenset("k v w j at i m c rest".split())
+STEPS = frozenset("k v w j u at i m c rest".split())
 ARRAYS = frozenset({"cuda.local.array", "cuda.shared.array"})
 
 

@@ -40,7 +40,8 @@ class Placed:
     (the stream does not move it) or "apart". ``width``: elements of the widest vectors its rows start at, or, where
     neighbouring rows are neighbours, the widest vectors of such rows. ``phase``: strides of the axes of rows modulo 16,
     where the array starts at a multiple of 16 bytes: rows of arrays of the same phase start at the same place between
-    multiples of a vector. ``held``: elements are loaded into a tile.
+    multiples of a vector. ``held``: elements are loaded into a tile. ``dense``: rows follow each other without gaps, in
+    the order of their numbers, from a multiple of 16 bytes on.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Placed:
     phase: tuple[int, ...] | None = None
     held: bool = True
     written: bool = False
+    dense: bool = False
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,8 @@ def _placed(name: str, readings: Sequence[_Reading], size: int, written: bool) -
         phases = {r.phase for r in readings}
         phase = phases.pop() if len(phases) == 1 else None
         held = all(r.held for r in readings) and (len(readings) == 1 or phase is not None)
-        return Placed(name, pattern, min(r.width for r in readings), size, phase, held, written)
+        dense = len(readings) == 1 and readings[0].dense
+        return Placed(name, pattern, min(r.width for r in readings), size, phase, held, written, dense)
     return Placed(name, pattern, min(r.width_across_rows for r in readings) if pattern == "rows" else 1, size)
 
 
@@ -232,6 +235,18 @@ class _Reading:
     def held(self) -> bool:
         """Whether elements are loaded into a tile: not those that hold further axes."""
         return set(self.axes) <= {*self.program.rows, *self.program.stream}
+
+    @property
+    def dense(self) -> bool:
+        """Whether the array holds row after row without gaps, from a multiple of 16 bytes on."""
+        expected, along = 1, (*self.program.rows, *self.program.stream)
+        if {*along} != {*self.axes} or not self.program.rows or self.view.align != VECTOR_BYTES:
+            return False
+        for a in reversed(along):
+            if self.sizes.get(a, 1) != 1 and self.strides[a] != expected:
+                return False
+            expected *= self.sizes.get(a, 1)
+        return True
 
     @property
     def phase(self) -> tuple[int, ...] | None:

@@ -11,6 +11,7 @@ from redalg._moved import deprecated
 
 MOST_DISTANCE = 31  # tiles that may be under way while a row is walked
 COPIED = (4, 8, 16)  # bytes of an asynchronous copy (PTX ISA 9.0, "cp.async")
+TURNED = (4, 2)  # elements that a thread which holds its part of a row writes at a time where results turn
 AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time
 TENSOR = "tensor"  # on tensor cores, by whichever class of programs fits (`redalg.kernels.tile`, `redalg.kernels.gemm`)
 MMA = "mma"  # attention by mma.sync, whatever the compute capability
@@ -56,6 +57,9 @@ class Schedule:
     ``peel``: rows start anywhere. Vectors begin at multiples of their size, and the elements before the first and after
     the last are taken one by one, at most one by each thread of a row; what starts elsewhere than the array that is led
     by (`Layout.leader`) is read by two aligned loads. Without a leader vectors begin with the row.
+    ``staged``: short rows that follow each other in memory without gaps: a block copies all of its rows to shared
+    memory in vectors of 16 bytes, wherever each row begins, threads take their elements from there, and results go the
+    same way back.
     ``exact``: n is exactly cluster·split·threads·tile (resident), or a multiple of it: no bounds are tested.
 
     >>> Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
@@ -78,6 +82,7 @@ class Schedule:
     prefetch: int = 0
     prefetch_distance: int = 0
     peel: bool = False
+    staged: bool = False
 
     @property
     def block(self) -> int:
@@ -97,6 +102,11 @@ class Schedule:
     def tiles(self) -> int:
         """Tiles of a thread, of a row that is prefetched."""
         return self.prefetch // (self.threads * self.tile)
+
+    @property
+    def turned(self) -> int:
+        """Elements of a thread that are written at a time where results turn in shared memory (column schedules)."""
+        return next(n for n in (*TURNED, 1) if self.tile % n == 0) if self.resident else self.tile
 
     @property
     def ring(self) -> int:
@@ -128,6 +138,35 @@ class Schedule:
         """What differs from one element at a time, four rows to a block; always the threads and the rows."""
         shown = [f"{f.name}={v}" for f in fields(self) if (v := getattr(self, f.name)) != f.default or f.name in _SHOWN]
         return f"Schedule({', '.join(shown)})"
+
+
+def lanes_of(s: Schedule) -> int:
+    """Threads of a row in a warp, in a column schedule.
+
+    >>> lanes_of(Schedule(64, 8, column=True)), lanes_of(Schedule(8, 64, column=True))
+    (4, 1)
+    """
+    return min(s.threads, max(1, 32 // s.rows))
+
+
+def parts_of(s: Schedule) -> int:
+    """Parts of the block that hold threads of a row: warps, or as many threads as there are of every row.
+
+    >>> parts_of(Schedule(64, 8, column=True)), parts_of(Schedule(8, 64, column=True))
+    (16, 8)
+    """
+    return s.threads // lanes_of(s)
+
+
+def table_entries(s: Schedule) -> int:
+    """Entries of the tables of one value of a reduction: a line for every part, and a value for every row.
+
+    >>> table_entries(Schedule(64, 8, column=True)), table_entries(Schedule(4, 8, column=True))
+    (152, 0)
+    """
+    parts = parts_of(s)
+    found = parts * (s.rows | 1) + s.rows if parts > 1 else 0
+    return found + (s.rows * (2 if parts == 1 else 1) if s.cluster > 1 else 0)
 
 
 NETWORKED = 16  # entries of the longest list that sorting networks keep: two of them are held in registers at once
@@ -195,7 +234,8 @@ class Layout:
     ``coarsened``: arrays whose neighbouring rows are loaded together (column schedules). ``leader``: the array whose
     rows say where vectors begin, where they are peeled; ``unit`` then are those whose rows start as its do, and
     ``shifted`` operands with stride 1 that start anywhere. ``turned``: results of a column schedule whose rows lie in
-    memory one after another, unlike those of the operands.
+    memory one after another, unlike those of the operands. ``staged``: arrays that pass through shared
+    memory, all rows of a block at once (`Schedule.staged`).
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
@@ -205,3 +245,4 @@ class Layout:
     shifted: frozenset[str] = field(default_factory=frozenset)
     leader: str | None = None
     turned: frozenset[str] = field(default_factory=frozenset)
+    staged: frozenset[str] = field(default_factory=frozenset)

@@ -83,6 +83,8 @@ def _nest(kernel: Kernel) -> Iterator[str]:
     s, program = kernel.schedule, kernel.program
     vectors = f", in loads of {s.vector}" if s.vector > 1 else ""
     span = s.threads * s.tile
+    if s.staged:
+        yield "the block copies its rows to shared memory, and results from there"
     if s.resident:
         yield f"a thread loads its {s.tile} elements once{vectors}, and keeps them in registers"
     tile = f"tiles of {span} elements, {s.tile} of a thread{vectors}"

@@ -32,6 +32,7 @@ class Elements:
         self.shared: set[Node] = set()
         self.stop = "length"
         self.part = False  # whether loops are over a part of the tile only
+        self.in_portion = False  # whether they are over the elements of one portion (`portion`)
 
     @cached_property
     def rows(self) -> frozenset[str]:
@@ -109,7 +110,8 @@ class Elements:
         if operand.number:
             name = self.access.array_names[operand.name]
             return {"float64": f"{self.kernel.real}({name})", "int64": name, "bool": name}[operand.dtype]
-        return self.access.load(operand, self.index_of(operand.name, axes, at))
+        staged = self.kernel.staging.load(node, at) if at is not None else None
+        return staged or self.access.load(operand, self.index_of(operand.name, axes, at))
 
     def index_of(self, name: str, axes: tuple[str, ...], at: str | None) -> str:
         """The text of an element's index at a position of the stream."""
@@ -324,7 +326,8 @@ class Elements:
         """How many vectors of such leaves are asked for before results are written: no load may pass a store, since
         what is written might be what it reads. Short rows are many blocks, which fill each other's waits."""
         s = self.kernel.schedule
-        return s.asked(len(leaves)) if leaves and (s.blocks_per_row > 1 or not s.resident or s.tile >= 64) else 1
+        few = s.blocks_per_row > 1 or not s.resident or s.tile >= (48 if s.threads > 32 else 64)
+        return s.asked(len(leaves)) if leaves and few else 1
 
     def name_parts(self, leaves: Sequence[Node], together: int) -> None:
         """Room for vectors of every leaf."""
@@ -385,7 +388,9 @@ class Elements:
         """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
         s, out = self.kernel.schedule, self.kernel.out
         if s.vector == 1:
-            with out.block(f"for k in range({some(s) if self.part else 'TILE'}):"):
+            over = f"for k in range({some(s) if self.part else 'TILE'}):"
+            with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
+                out(*([f"k = portion * {s.turned} + u"] if self.in_portion else []))
                 if position or not s.exact:
                     out(f"at = first + k * {self.stride}" if self.stride > 1 else "at = first + k")
                 with out.block(conjunction([None if s.exact else f"at < {self.stop}"])):
@@ -395,6 +400,13 @@ class Elements:
         with self.vectors(), self.within(position, axes):
             yield
         self.kernel.peel.repeat(axes if position else ())
+
+    @contextmanager
+    def portion(self) -> Iterator[None]:
+        """Loops over the elements of a thread's portion number `portion`, as many as are written at a time."""
+        self.in_portion = True
+        yield
+        self.in_portion = False
 
     @contextmanager
     def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:

@@ -10,6 +10,7 @@ from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, joined, literal
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Let, Loop, Param, Part, Pass, step_nodes
 from redalg.kernels.ir.schedule import by_network
+from redalg.kernels.rows.column_reduction import ColumnReduction
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.merge import Merge
 from redalg.kernels.rows.network import Network
@@ -43,14 +44,10 @@ class Group:
         s, out = self.schedule, self.kernel.out
         lists = [f for f in loop.folds if isinstance(f.op, TopK | KeyTop)]
         plain = [f for f in loop.folds if f not in lists]
-        lanes = min(s.threads, 32)
-        if plain:
-            self._exchange(plain, lanes)
-        warps = s.threads // 32
-        if plain and warps > 1:
-            self._through(plain, "warps", warps, s.rows)
-        if plain and s.cluster > 1:
-            self._across_cluster(plain)
+        if plain and s.column:
+            ColumnReduction(self, plain).print()
+        elif plain:
+            self._over_threads(plain)
         for fold in lists:
             if isinstance(fold.op, KeyTop) and by_network(s, fold.op.k):
                 Network(self, fold, fold.op.k, scope).print()
@@ -61,6 +58,16 @@ class Group:
         if s.cluster > 1:
             self.uses_cluster = True
         out()
+
+    def _over_threads(self, folds: list[Fold]) -> None:
+        """Neighbouring threads share a row."""
+        s = self.schedule
+        self._exchange(folds, min(s.threads, 32))
+        warps = s.threads // 32
+        if warps > 1:
+            self._through(folds, "warps", warps, s.rows)
+        if s.cluster > 1:
+            self._across_cluster(folds)
 
     def _exchange(self, folds: list[Fold], lanes: int) -> None:
         """A butterfly over neighbouring lanes."""
@@ -75,8 +82,10 @@ class Group:
                 self._joined(fold, [self._shuffled(fold, i, "1 << step") for i in range(len(fold.names))])
 
     def _shuffled(self, fold: Fold, i: int, mask: str) -> str:
-        number = self.number(fold, i)
-        return f"shfl_xor_{SHUFFLE.get(number, self.kernel.real)}({local(fold.names[i])}, {mask})"
+        return f"shfl_xor_{self.shuffled_kind(fold, i)}({local(fold.names[i])}, {mask})"
+
+    def shuffled_kind(self, fold: Fold, i: int) -> str:
+        return SHUFFLE.get(self.number(fold, i), self.kernel.real)
 
     def number(self, fold: Fold, i: int) -> str:
         if isinstance(fold.op, KeyMax | KeyTop):

@@ -27,6 +27,7 @@ from redalg.kernels.rows.group import Group
 from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
+from redalg.kernels.rows.staging import Staging
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.kernels.rows.sums import Sums
 from redalg.kernels.rows.turn import Turn
@@ -65,6 +66,7 @@ class Kernel:
         self.peel = Peel(self)
         self.turn = Turn(self)
         self.sums = Sums(self)
+        self.staging = Staging(self)
         elements, folding = self.parts()
         self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)
@@ -255,6 +257,7 @@ class Kernel:
         out(f"length = {self.row_length()}")
         self.elements.offsets()
         self.peel.print()
+        self.staging.begin()
 
     def row_axes(self) -> None:
         """The index along every axis of the rows, from the number of a row."""

@@ -168,12 +168,16 @@ class Results:
         kernel.row.hoist([*nodes, *masked], [*self.program.stream, *self.program.lengths])
         kernel.flush(kernel.row)
         kernel.comment("Results of every element.")
-        turned = kernel.turn.of(results)
+        turned, staged = kernel.turn.of(results), kernel.staging.of(results)
         kernel.turn.begin(turned)
-        with out.block(conjunction([None if turned else kernel.live])):
+        kernel.staging.declare(staged)
+        with out.block(conjunction([None if turned or staged else kernel.live])):
             if kernel.schedule.resident:
-                self._elements(results, nodes, names)
-                kernel.turn.write(turned, "", elements.stop)
+                if turned:
+                    self._in_portions(results, nodes, names, turned)
+                else:
+                    self._elements(results, nodes, names)
+                kernel.staging.write(staged)
                 return
             backwards = bool(self.program.passes) and not kernel.schedule.prefetch
             with elements.in_step(backwards) if turned else elements.tiles(backwards=backwards):
@@ -182,6 +186,21 @@ class Results:
                 self._elements(results, nodes, names)
                 kernel.turn.write(turned, "base", elements.stop)
 
+    def _in_portions(
+        self, results: list[Result], nodes: list[Node], names: dict[str, str], turned: list[Result]
+    ) -> None:
+        """What threads hold, a few elements of each at a time, as many as lines of shared memory have."""
+        kernel, s = self.kernel, self.kernel.schedule
+        low = f"split * {s.threads * s.tile}" if s.blocks_per_row > 1 else ""
+        if s.turned == s.tile:
+            self._elements(results, nodes, names)
+            kernel.turn.write(turned, low, kernel.elements.stop)
+            return
+        with kernel.out.block(f"for portion in range({s.tile // s.turned}):"), kernel.elements.portion():
+            self._elements(results, nodes, names)
+            base = f"portion * {s.threads * s.turned}"
+            kernel.turn.write(turned, f"{low} + {base}" if low else base, kernel.elements.stop)
+
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
         """A walk over the tile, vector by vector: read what was not read before, compute, write."""
         kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
@@ -189,7 +208,9 @@ class Results:
         late = elements.late(nodes)
         position, axes = elements.needs(nodes)
         for r in results:
-            if r not in wide and not r.summed:
+            if r in kernel.staging.results:
+                position = True
+            elif r not in wide and not r.summed:
                 flat = self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
                 position, axes = True, axes | (set() if flat else {*self.program.stream})
         if not wide and not late:
@@ -249,8 +270,11 @@ class Results:
                 out(f"{self.access.result_names[r.name]}_part[c] = {value}")
             elif kernel.turn.of([r]):
                 kernel.turn.keep(r, value)
+            elif kernel.staging.of([r]):
+                kernel.staging.keep(r, value)
             else:
-                with out.block(conjunction([kernel.live if kernel.turn.of(results) else None])):
+                together = kernel.turn.of(results) or kernel.staging.of(results)
+                with out.block(conjunction([kernel.live if together else None])):
                     self._store_one(r, value)
 
     def _store_one(self, r: Result, value: str) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def pitch(s: Schedule) -> int:
     """Entries of a line."""
-    return s.threads * s.tile | 1
+    return s.threads * s.turned | 1
 
 
 class Turn:
@@ -41,7 +41,8 @@ class Turn:
         )
         for r in results:
             out(f"{self._table(r)} = cuda.shared.array({s.rows * pitch(s)}, {kernel.results._dtype(r)})")
-        out(f"block_row = {'group' if s.persistent else 'i64(cuda.blockIdx.x)'} * {s.rows_per_block}")
+        group = f"i64(cuda.blockIdx.x{f' // {s.blocks_per_row}' if s.blocks_per_row > 1 else ''})"
+        out(f"block_row = {'group' if s.persistent else group} * {s.rows_per_block}")
 
     def _table(self, r: Result) -> str:
         return f"{self.kernel.access.result_names[r.name]}_lines"
@@ -49,7 +50,8 @@ class Turn:
     def keep(self, r: Result, value: str) -> None:
         """One element of this thread's row, to its line."""
         s = self.schedule
-        mine = f"k * {s.threads} + t" if s.threads > 1 else "k"
+        k = "u" if s.turned < s.tile else "k"
+        mine = f"{k} * {s.threads} + t" if s.threads > 1 else k
         self.kernel.out(f"{self._table(r)}[r * {pitch(s)} + {mine}] = {value}")
 
     def write(self, results: list[Result], base: str, stop: str) -> None:
@@ -57,7 +59,7 @@ class Turn:
         s, out, access = self.schedule, self.kernel.out, self.kernel.access
         if not results:
             return
-        span = s.threads * s.tile
+        span = s.threads * s.turned
         out("cuda.syncthreads()")
         with out.block(f"for entry in range(cuda.threadIdx.x, {s.rows * span}, {s.block}):"):
             out(f"line = entry // {span}", f"place = entry % {span}", f"to = {base} + place" if base else "to = place")

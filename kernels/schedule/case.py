@@ -10,7 +10,7 @@ from redalg.graph.operators import TopK
 from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, turned
 from redalg.kernels.ir.program import Loop, Program
-from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.ir.schedule import Schedule, table_entries
 from redalg.kernels.schedule.cost_terms import Work, work_of
 from redalg.kernels.schedule.target import Target
 
@@ -62,8 +62,19 @@ class Case:
         """Shared memory of their tables."""
         each = 8 if self.work.double else 4
         results = [r for r in self.program.results if s.column and r.key in self.turned]
-        entries = s.rows_per_block * (s.threads * s.tile | 1)
+        entries = s.rows_per_block * (s.threads * s.turned | 1)
         return entries * sum(8 if r.dtype.startswith(("int", "uint")) else each for r in results)
+
+    @cached_property
+    def dense(self) -> frozenset[str]:
+        """Arrays whose rows follow each other without gaps, and whose elements are held in tiles."""
+        loose = {r.name for r in self.work.reads if not r.held}
+        return frozenset(a.name for a in self.walk.arrays if a.dense and a.held and a.name not in loose)
+
+    def staged_bytes(self, s: Schedule) -> int:
+        """Shared memory of the rows of a block that pass through it."""
+        sizes = sum(a.size for a in self.walk.arrays if a.name in self.dense) if s.staged else 0
+        return s.rows * s.threads * s.tile * sizes
 
     @property
     def column_count(self) -> int:
@@ -128,24 +139,29 @@ def registers(work: Work, s: Schedule) -> int:
     arrays, state = _addresses(work, s), work.held.state * s.coarsen
     if s.resident:
         state *= 1 if s.together else 3
-        return 18 + arrays + state + s.coarsen * tile * (max(1, work.held.resident) + work.held.summed) * words
+        held = max(1, work.held.resident) + work.held.summed
+        return round(18 + arrays + state + s.coarsen * tile * held * words)
     merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
     tiles = s.coarsen * tile * max(1, work.held.streamed) * words
     if (
         s.coarsen > 1 and not (work.rewalked or work.writes) and work.held.streamed == 1
     ):  # what is read once is not held
         tiles = min(tiles, PASSING)
-    return 15 + arrays + merged * state + tiles
+    return round(15 + arrays + merged * state + tiles)
 
 
-def _addresses(work: Work, s: Schedule) -> int:
+def _addresses(work: Work, s: Schedule) -> float:
     """Registers of addresses, bounds and constants."""
-    found = 2 * len(work.reads) + 2 * len(work.writes)
+    found = 2.0 * len(work.reads) + 2 * len(work.writes)
     found += 24 if work.double and work.instructions.lifted > 10 else 0  # constants of the special functions
     found += 6 * s.tile if work.columns > 1 else 0
-    found += 4 * s.coarsen * len(work.writes) if s.coarsen > 1 else 0
+    found += 4 * s.coarsen * len(work.writes) if s.coarsen > 1 and not s.resident else 0
+    if s.column and s.resident and s.threads > 1:
+        return found + (2 if s.exact else 3) * s.tile // 2
     if not s.exact:
-        found += (6 if work.writes else 4) * s.tile if s.column else 8  # an address for every element, and bounds
+        # Bounds, and where results are written an address for every element (variance and softmax of columns, sm_90,
+        # ptxas 13: 1 to 1.4 and 3 to 4.2 registers for an element of a tile).
+        found += (4 if work.writes else 4 / 3) * s.tile if s.column else 8
     return found
 
 
@@ -166,6 +182,8 @@ def states_bytes(work: Work, s: Schedule) -> int:
     """Static shared memory: one state per thread (columns) or per warp, and one for the other blocks of a cluster."""
     state = 4 * work.held.state + 8
     times = 2 if s.split > 1 else 1  # the threads of a block, then the splits
+    if s.column and s.together:
+        return 4 * table_entries(s) * s.coarsen * (work.held.state + (1 + work.double) * work.reductions)
     if s.column:
         return times * s.block * s.coarsen * state if s.threads > 1 else 0
     warps = s.block // 32 if s.threads > 32 else 0

@@ -118,13 +118,20 @@ def _chosen(
     layout = walk.layout(best.vector, best.coarsen, best.peel, led=not (best.deterministic or summed))
     return Choice(
         best,
-        replace(layout, turned=case.turned) if best.column else layout,
+        _placed(case, best, layout),
         tuple(_reasons(case, best, cost, ranked, override)),
         cost.seconds,
         cost.bytes,
         limit if limit < 255 else None,
         grid_of_sums(case, best, cost.resident_blocks) if summed else None,
     )
+
+
+def _placed(case: Case, s: Schedule, layout: Layout) -> Layout:
+    """The layout with what goes through shared memory."""
+    if s.staged:
+        return replace(layout, staged=case.dense)
+    return replace(layout, turned=case.turned) if s.column else layout
 
 
 Ranked = list[tuple[Schedule, Estimate]]
@@ -190,7 +197,9 @@ def unusual(s: Schedule) -> float:
     """
     found = _outside(s.tile, 8, 32 if s.coarsen == 1 else 64) + _outside(s.block, 128, 512)
     found += (s.blocks_per_row > 1) + (s.cluster > 8)
-    return found + (_outside(s.rows, 32, 64) if s.column else _outside(s.threads, 32, 1024) / 2)
+    if s.column:  # what is held is brought by small blocks side by side: several of them fill each other's waits
+        return found + (0.0 if s.resident and s.threads > 1 else _outside(s.rows, 32, 64))
+    return found + _outside(s.threads, 32, 1024) / 2
 
 
 def _long(case: Case, s: Schedule) -> float:
@@ -227,7 +236,7 @@ def _narrow(case: Case, s: Schedule) -> float:
     if case.walk.layout(
         widest, peel=True
     ).shifted:  # halves that are aligned are as good as what is put together from two
-        widest //= 2
+        widest = max(1, widest // 2)
     return _outside(s.vector, widest, LARGEST_TILE) / 2
 
 
@@ -377,6 +386,7 @@ def words(s: Schedule) -> str:
     text += f" with a prefetch distance of {s.prefetch_distance} tiles" if s.prefetch_distance else ""
     text += ", as many blocks as run at once" if s.persistent else ""
     text += f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements"
+    text += ", all rows of a block through shared memory in whole vectors" if s.staged else ""
     return text + (", rows that start anywhere" if s.peel else "")
 
 

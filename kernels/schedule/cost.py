@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, hypot, log2
 
+from redalg.kernels.ir.layouts import VECTOR_BYTES
 from redalg.kernels.ir.schedule import Schedule, by_network
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.case import (
@@ -32,6 +33,7 @@ SECTOR = 32  # bytes memory is read in
 # (logsumexp of 28 resident elements: 832 instructions, 544 where 7 vectors are compared; sm_90, ptxas 13).
 BOUNDS = 6.0
 EXCHANGE = 6  # instructions that put two keys of 64 bits in order
+STAGED = 3  # instructions per element of an array that passes through shared memory
 TURNED = 10  # instructions per element of a result that turns in shared memory
 SELECTS = 3  # instructions per element of a vector that is put together from two
 
@@ -82,6 +84,7 @@ class _Model:
         own, threads = self.target.multiprocessor, max(32, self.s.block)
         by = [own.registers // (-(-self.registers // 8) * 8 * threads), own.threads // threads, own.blocks]
         shared = states_bytes(self.work, self.s) + prefetch_bytes(self.work, self.s) + self.case.turned_bytes(self.s)
+        shared += self.case.staged_bytes(self.s)
         return max(1, min([*by, own.shared // (shared + RESERVED)]))
 
     # --- bytes -------------------------------------------------------------------------------------------------------
@@ -149,22 +152,33 @@ class _Model:
         """How much dearer memory is for being read in small portions here and there."""
         s, patterns = self.s, {a.pattern for a in self.case.walk.arrays}
         size = max((a.size for a in self.case.walk.arrays), default=4)
+        if self._all_rows:
+            return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
             return 1 + self.known.memory.page / (size * (s.rows_per_block if s.column or s.threads == 1 else 1))
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
 
+    @property
+    def _all_rows(self) -> bool:
+        """Whether a block has all rows side by side, so that what it reads is in one piece."""
+        return self.s.column and self.s.rows_per_block >= self.work.rows > 1
+
     def _run(self, name: str, size: int) -> int:
         """Bytes that lie side by side in one load of a warp."""
         s, pattern = self.s, self.case.walk.pattern(name)
         if s.column and name in self.case.turned:
             return size * min(32, s.threads * s.tile)
+        if s.staged and name in self.case.dense:
+            return 32 * VECTOR_BYTES
         if pattern == "stream" and self._vector(name) < s.vector:  # single elements, a vector apart
             return 32 * size // s.vector
         if pattern == "stream":
             return size * self._vector(name) * (1 if s.column else min(32, s.threads))
         if pattern == "rows":
+            if self._all_rows and self.work.rows <= 32:
+                return size * 32
             together = s.column or s.threads == 1
             rows = min(32, s.rows) if together else max(1, min(32, s.block) // s.threads)
             return size * rows * self._rows_together(name)
@@ -174,6 +188,11 @@ class _Model:
         """How much longer memory takes for rows read element by element, and for results that turn."""
         s, blocks = self.s, self.known.blocks
         found = self.known.memory.single if self.single else 1.0
+        if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
+            waiting = blocks.held_cluster if s.cluster > 1 else 1.0
+            return found * waiting * (1 + blocks.held_alone / self.live)
+        if s.column and self.walks > 1 and not self.case.turned:
+            found *= blocks.walked_again
         if s.column and not s.resident and self.case.turned:  # tile after tile: other blocks fill the gaps
             asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
             found *= (1 + blocks.column / self.live) * max(1.0, blocks.asked / max(1.0, asked)) ** 0.5
@@ -188,7 +207,12 @@ class _Model:
     def single(self) -> bool:
         """Whether rows are read element by element, each behind a bound."""
         along = [a for a in self.case.walk.arrays if a.pattern == "stream"]
-        return self.s.vector == 1 and not (self.s.exact or self.s.column) and bool(along) and self.length > 32
+        return (
+            self.s.vector == 1
+            and not (self.s.exact or self.s.column or self.s.staged)
+            and bool(along)
+            and self.length > 32
+        )
 
     @cached_property
     def shifted(self) -> frozenset[str]:
@@ -198,6 +222,8 @@ class _Model:
     def _vector(self, name: str) -> int:
         if self.s.peel and self.case.walk.pattern(name) == "stream":
             return self.s.vector
+        if self.s.staged and name in self.case.dense:
+            return VECTOR_BYTES // next(a.size for a in self.case.walk.arrays if a.name == name)
         width = next((a.width for a in self.case.walk.arrays if a.name == name), 1)
         return self.s.vector if width >= self.s.vector else 1
 
@@ -205,8 +231,16 @@ class _Model:
         pattern = self.case.walk.pattern(name)
         if pattern == "same":
             return 1.0
-        scatter = max(1.0, SECTOR / self._run(name, size))
+        scatter = max(1.0, SECTOR / self._run(name, size), self._cut(name, size))
         return min(scatter, max(1.0, self._span(size) / self._wanted(name, size))) if pattern == "stream" else scatter
+
+    def _cut(self, name: str, size: int) -> float:
+        """How much more is read because pieces of neighbouring rows begin and end inside sectors."""
+        array = next(a for a in self.case.walk.arrays if a.name == name)
+        inside = SECTOR - min(SECTOR, array.width * size)
+        if array.pattern != "rows" or not self.s.column or self._all_rows:
+            return 1.0
+        return 1 + inside / self._run(name, size)
 
     def _rows_together(self, name: str) -> int:
         """Neighbouring rows a thread loads together."""
@@ -236,6 +270,7 @@ class _Model:
         )
         loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.coarsen
         joins = 0.0 if s.resident else work.instructions.per_tile / s.tile
+        bounds += STAGED * len(self.case.dense) if s.staged else 0.0
         bounds += TURNED * len(self.case.turned) if s.column else 0.0
         bounds += SELECTS * s.vector * len(self.shifted)
         return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.coarsen) + loop + joins
@@ -346,9 +381,9 @@ class _Model:
         if not (common and self.work.writes) or s.column:
             return 0.0
         if s.resident:  # LayerNorm of 44868 rows of 466 float32: 48 us by 32 threads with 16 elements, 68 by 16 with 32
-            return 0.2 * s.tile / s.vector if s.threads < 32 else 0.0
+            return 0.4 * s.tile / s.vector if s.threads < 32 and not s.staged else 0.0
         # LayerNorm of 331 rows of 50961 bfloat16: 56 us by blocks that walk rows twice, 44 by clusters that hold them.
-        groups = s.tile // s.vector // s.asked(common) * self.rounds() / self.work.walks
+        groups = ceil(s.tile // s.vector / s.asked(common)) * self.rounds() / self.work.walks
         return 2 * groups if self.shifted else 0.0
 
     def issue(self, held: int) -> float:
@@ -366,7 +401,7 @@ class _Model:
         without a prefetch distance, for the row."""
         s, target = self.s, self.target
         common = sum(1 for r in self.work.reads if r.held and not r.by_row)
-        waits = (s.prefetch_distance == 0) + (s.tiles * s.tile // s.vector // s.asked(common) if common else 0)
+        waits = (s.prefetch_distance == 0) + (ceil(s.tiles * s.tile // s.vector / s.asked(common)) if common else 0)
         waits *= 1 + bool(self.shifted)
         if self.work.held.summed:  # rows in registers: all that is read is asked for at once (H200, 2026-11-24)
             waits = 0.5

@@ -149,6 +149,17 @@ def _peeled(case: Case, s: Schedule) -> str:
     return ""
 
 
+def _staging(s: Schedule) -> bool:
+    """Whether threads of one block hold rows, element by element."""
+    alone = s.blocks_per_row == 1 and not (s.persistent or s.prefetch or s.prefetch_distance)
+    return s.resident and s.vector == 1 and s.rows > 1 and alone and not (s.column or s.peel)
+
+
+def _narrowest(case: Case) -> int:
+    """Bytes of an element of the narrowest array that is staged."""
+    return min(a.size for a in case.walk.arrays if a.name in case.dense)
+
+
 def _wide(case: Case, s: Schedule) -> list[Placed]:
     """Arrays whose vectors would be longer than any load."""
     unit = case.walk.layout(s.vector).unit if s.vector > 1 and not s.peel else ()
@@ -171,7 +182,7 @@ def _shared(case: Case, s: Schedule) -> int:
 
 def _tables(case: Case, s: Schedule) -> int:
     """Bytes of static shared memory: of states, and of results that turn."""
-    return states_bytes(case.work, s) + case.turned_bytes(s)
+    return states_bytes(case.work, s) + case.turned_bytes(s) + case.staged_bytes(s)
 
 
 # --- texts of several parts ------------------------------------------------------------------------------------------
@@ -266,10 +277,10 @@ PIECES = (
         'schedule="cluster" or "block", which keep the row on chip or read it twice, or persistent=True',
     ),
     Law(
-        "blocks that wait have one row",
-        lambda case, s: _waits(case, s) and (s.column or s.rows > 1),
-        "blocks that meet at a grid barrier have one row",
-        "rows=1, column=False",
+        "blocks that wait have one row, or columns",
+        lambda case, s: _waits(case, s) and not s.column and s.rows > 1,
+        "blocks that meet at a grid barrier have one row, or rows side by side",
+        "rows=1, or column=True",
     ),
     Law(
         "no more blocks wait than run at once",
@@ -350,20 +361,26 @@ SHARING = (
         lambda case, s: f"coarsen={case.most_coarsening}",
     ),
     Law(
-        "columns have no clusters",
-        lambda case, s: s.column and s.cluster > 1,
-        "the threads of a column schedule are not whole warps of one row",
-        'cluster=1, or schedule="split"',
+        "clusters of columns hold their rows",
+        lambda case, s: s.column and s.cluster > 1 and not s.resident,
+        "the threads of a column schedule are not whole warps of one row, whose states a cluster exchanges",
+        'cluster=1 or resident=True, or schedule="split"',
     ),
     Law(
-        "threads of a column fold their own elements",
-        lambda case, s: s.column and s.resident and s.threads > 1,
-        "threads of one row lie in different warps there and fold their own elements",
+        "clusters of columns have threads for all blocks",
+        lambda case, s: s.column and s.resident and s.threads < s.cluster > 1,
+        lambda case, s: f"the threads of a row read the values of {s.cluster} blocks, one each",
+        lambda case, s: f"threads={s.cluster}",
+    ),
+    Law(
+        "threads of a column select no lists",
+        lambda case, s: s.column and s.together and s.threads * s.cluster > 1 and _longest(case),
+        "threads of one row lie in different warps there and fold their own elements into lists",
         "resident=False",
     ),
     Law(
         "clusters exchange whole warps",
-        lambda case, s: s.cluster > 1 and (s.threads < 32 or s.rows > 1),
+        lambda case, s: s.cluster > 1 and not s.column and (s.threads < 32 or s.rows > 1),
         "a cluster exchanges the states of whole warps, one row to a block",
         "threads=32 or more, rows=1",
     ),
@@ -386,6 +403,34 @@ SHARING = (
         lambda case, s: case.program.columns and _one_warp(s) and s.columns_per_thread * 32 < case.work.columns,
         lambda case, s: f"{case.work.columns} columns along {','.join(case.program.columns)} on 32 threads",
         lambda case, s: f"columns_per_thread={case.column_count}",
+    ),
+)
+
+STAGED = (
+    Law(
+        "staged rows are held by threads of one block",
+        lambda case, s: s.staged and not _staging(s),
+        "all rows of a block pass through shared memory at once, and threads take single elements from there",
+        "resident=True and vector=1, without column, cluster, split, persistent, prefetch and peel",
+    ),
+    Law(
+        "there is something to stage",
+        lambda case, s: s.staged and (case.program.columns or _longest(case) or not case.dense),
+        "no array has rows of its own that follow each other without gaps, from a multiple of 16 bytes on, or the rows "
+        "have arrays or lists",
+        "staged=False",
+    ),
+    Law(
+        "staged rows of a block begin at whole vectors",
+        lambda case, s: s.staged and case.dense and s.rows * _narrowest(case) % VECTOR_BYTES,
+        lambda case, s: f"{s.rows} rows of {_narrowest(case)} bytes an element begin at no multiple of {VECTOR_BYTES}",
+        lambda case, s: f"rows={VECTOR_BYTES // _narrowest(case)}",
+    ),
+    Law(
+        "the device copies staged rows",
+        lambda case, s: s.staged and case.target.cc < COPIES,
+        lambda case, s: f"{case.target.name} has no asynchronous copies",
+        "staged=False",
     ),
 )
 
@@ -520,4 +565,4 @@ SUMS = (
     ),
 )
 
-LAWS = (*SHAPE, *PIECES, *ORDER, *SHARING, *AHEAD, *FIT, *SUMS)
+LAWS = (*SHAPE, *PIECES, *ORDER, *SHARING, *STAGED, *AHEAD, *FIT, *SUMS)

@@ -265,3 +265,39 @@ def test_what_columns_share_costs_little_beside_them(text: str, dtype: str, rows
     cost = estimate(Case.of(planned.program, lengths, walk, H200), planned.choice.schedule)
     least = sizes["i"] * sizes["j"] * (4 if dtype == "float32" else 2) / H200.reachable
     assert cost.seconds <= 2.5 * least and cost.compute <= 1.5 * least
+
+
+# --- rows side by side, and short ones -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm", "variance", "argmax", "absmax"])
+def test_transposed_operands_of_any_shape_have_a_schedule(name: str, dtype: str) -> None:
+    """Where only what rows share lies along the stream, vectors of rows are one element wide."""
+    form = ra.derive_incremental(ra.catalog[name])
+    for rows, length in ((1, 1001), (2, 413), (37, 413), (40, 1001), (101, 5003), (1000, 129), (4001, 777)):
+        sizes = {"i": rows, "j": length}
+        views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+        dtypes = {t.name: dtype if t.axes else float for t in form.spec.tensors}
+        turned = plan(form, dtypes, views | {"x": View((rows, length), (1, rows))}, H200)
+        assert turned.choice.seconds > 0 and turned.module.source
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm"])
+def test_rows_side_by_side_that_are_read_again_are_held(name: str) -> None:
+    """Measured: softmax of a transposed 4000x8192 float32 takes 220 us walked twice and 124 held by clusters of 8."""
+    assert chosen(program(name), 8192, 512, order="F").resident
+    s = chosen(program(name), 4096, 8192, order="F")
+    assert s.column and s.resident and s.cluster > 1
+    assert not chosen(program(name), 4096, 8192, order="F", deterministic=True).resident
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "rms_norm", "variance"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("length", [3, 7, 19])
+def test_short_rows_pass_through_shared_memory(name: str, dtype: str, length: int) -> None:
+    """Measured: RMSNorm of 6200801 rows of 19 bfloat16 takes 126 us so, 244 by vectors of 4 bytes."""
+    assert chosen(program(name, dtype), 1 << 20, length).staged
+    if name == "variance":  # rows with gaps, and no results that lie otherwise
+        assert not chosen(program(name, dtype), 1 << 20, length, pad=1).staged
+    assert not chosen(program(name, dtype), 1 << 20, 64).staged

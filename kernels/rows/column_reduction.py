@@ -1,0 +1,105 @@
+"""Reductions of resident rows that lie side by side: the threads of a row are spread over the warps of a block.
+
+Neighbouring threads have neighbouring rows, so that ``lanes`` threads of a row, `ROWS` apart, lie in every one of
+``warps`` parts of the block. A butterfly over those lanes leaves a value for every row in every part; these go to a
+table with a line for every part, padded to an odd length, are read again with neighbouring threads at the values of
+one row, and reduced by a second butterfly. Blocks of a cluster do the same once more by distributed shared memory. All
+threads of all blocks join the same values in the same order: they know the same result, bit by bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.kernels.ir.program import Fold
+from redalg.kernels.ir.schedule import lanes_of, parts_of
+from redalg.source.names import local
+
+if TYPE_CHECKING:
+    from redalg.kernels.rows.group import Group
+
+
+class ColumnReduction:
+    """Every fold over all threads of its row, in `table_entries` of shared memory for each of its names."""
+
+    def __init__(self, group: Group, folds: list[Fold]) -> None:
+        self.group, self.folds = group, folds
+        self.kernel, self.schedule, self.out = group.kernel, group.schedule, group.kernel.out
+
+    def print(self) -> None:
+        s = self.schedule
+        lanes, parts = lanes_of(s), parts_of(s)
+        if lanes > 1:
+            self.kernel.comment(f"Warp reduction: shuffles over the {lanes} lanes of a row, {s.rows} apart.")
+            self._butterfly(lanes, s.rows)
+        totals: list[list[str]] = []
+        if parts > 1:
+            totals = self._of_block(lanes, parts)
+        if s.cluster > 1:
+            self._of_cluster(totals)
+
+    def _butterfly(self, count: int, apart: int = 1) -> None:
+        mask = "1 << step" if apart == 1 else f"{apart} << step"
+        with self.out.block(f"for step in range({count.bit_length() - 1}):"):
+            for fold in self.folds:
+                names = range(len(fold.names))
+                self.group._joined(fold, [self.group._shuffled(fold, i, mask) for i in names])
+
+    def _tables(self, what: str, size: int) -> list[list[str]]:
+        return [[self.group._table(f, i, what, size) for i in range(len(f.names))] for f in self.folds]
+
+    def _to(self, tables: list[list[str]], at: str) -> None:
+        for fold, names in zip(self.folds, tables, strict=True):
+            self.out(*(f"{table}[{at}] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
+
+    def _from(self, tables: list[list[str]], at: str) -> None:
+        for fold, names in zip(self.folds, tables, strict=True):
+            self.out(*(f"{local(n)} = {table}[{at}]" for table, n in zip(names, fold.names, strict=True)))
+
+    def _of_block(self, lanes: int, parts: int) -> list[list[str]]:
+        """From the values of all parts those of rows, which all threads read."""
+        s, out = self.schedule, self.out
+        pitch = s.rows | 1
+        self.kernel.comment(
+            f"Block reduction: the values of {parts} parts of the block to lines of {pitch} entries, read again with"
+            " neighbouring threads at one row."
+        )
+        lines, totals = self._tables("parts_of_rows", parts * pitch), self._tables("rows", s.rows)
+        part = f"t // {lanes}" if lanes > 1 else "t"
+        if lanes > 1:
+            with out.block(f"if t % {lanes} == 0:"):
+                self._to(lines, f"{part} * {pitch} + r")
+        else:
+            self._to(lines, f"{part} * {pitch} + r")
+        out("cuda.syncthreads()", f"slot = cuda.threadIdx.x % {parts * s.rows}")
+        self._from(lines, f"slot % {parts} * {pitch} + slot // {parts}")
+        self._butterfly(parts)
+        self._share(totals, parts)
+        return totals
+
+    def _share(self, totals: list[list[str]], count: int) -> None:
+        """What one thread of `count` knows of a row, to all threads of the row."""
+        with self.out.block(f"if cuda.threadIdx.x % {count} == 0 and cuda.threadIdx.x < {count * self.schedule.rows}:"):
+            self._to(totals, f"slot // {count}")
+        self.out("cuda.syncthreads()")
+        self._from(totals, "r")
+
+    def _of_cluster(self, totals: list[list[str]]) -> None:
+        """From the values of all blocks of the cluster those of rows."""
+        s, out, group = self.schedule, self.out, self.group
+        self.kernel.comment(
+            f"Cluster reduction: the values of all {s.cluster} blocks by distributed shared memory, read with"
+            " neighbouring threads at one row."
+        )
+        group.uses_cluster = True
+        if not totals:
+            totals = self._tables("rows", s.rows)
+            with out.block(f"if cuda.threadIdx.x < {s.rows}:"):
+                self._to(totals, "r")
+        out("cluster_sync()", f"slot = cuda.threadIdx.x % {s.cluster * s.rows}")
+        for fold, names in zip(self.folds, totals, strict=True):
+            for i, (table, n) in enumerate(zip(names, fold.names, strict=True)):
+                load = f"dsm_load_{group.shuffled_kind(fold, i)}"
+                out(f"{local(n)} = {load}({table}, slot // {s.cluster}, slot % {s.cluster})")
+        self._butterfly(s.cluster)
+        self._share(self._tables("clusters", s.rows), s.cluster)

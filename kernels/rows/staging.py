@@ -1,0 +1,120 @@
+"""Short rows that follow each other in memory pass through shared memory, all rows of a block at once.
+
+Rows of 3 or 19 elements start anywhere, and a thread that reads its own row asks for a few bytes at a time. All rows of
+a block together are one piece of memory, which begins at a multiple of 16 bytes: the block copies it in vectors of 16
+bytes to shared memory as it is (`cp.async`), whatever belongs to whom, meets, and every thread takes its elements from
+there. Results go the same way back. An array is *dense* where that is so (`redalg.kernels.ir.layouts.Placed`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node
+from redalg.kernels.ir.layouts import VECTOR_BYTES
+from redalg.kernels.ir.program import STORAGE, Operand, Result
+
+if TYPE_CHECKING:
+    from redalg.kernels.rows.kernel import Kernel
+
+WHOLE = ("float32", "float64")
+
+
+class Staging:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.schedule, self.access = kernel, kernel.schedule, kernel.access
+        names = kernel.layout.staged if kernel.schedule.staged else frozenset()
+        self.operands = [o for o in kernel.program.operands if o.name in names]
+        self.results = [r for r in kernel.program.results if r.key in names]
+
+    def _table(self, name: str) -> str:
+        return f"{name}_block"
+
+    def _declared(self, name: str, dtype: str) -> str:
+        s = self.schedule
+        cell = dtype if dtype in WHOLE or "int" in dtype else f"uint{8 * STORAGE[dtype]}"
+        return f"{self._table(name)} = cuda.shared.array({s.rows * s.threads * s.tile}, np.{cell}, {VECTOR_BYTES})"
+
+    # --- in ----------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """All rows of the block to shared memory; where this thread's row lies there."""
+        if not self.schedule.staged:
+            return
+        kernel, out, rows = self.kernel, self.kernel.out, self.kernel.program.rows
+        kernel.comment(
+            "cp.async: the block's rows, one piece of memory, to shared memory in vectors of 16 bytes; every thread "
+            "takes its row from there."
+        )
+        total = " * ".join(self.access.size(a) for a in rows)
+        out("block_begin = i64(cuda.blockIdx.x) * ROWS * length")
+        out(f"block_count = min(ROWS * length, {total} * length - block_begin)")
+        out("row_begin = row * length - block_begin")
+        for o in self.operands:
+            self._bring(o)
+        out("cp_async_wait_all()", "cuda.syncthreads()")
+
+    def _vectors(self, dtype: str) -> int:
+        """Elements of a vector; the text of how many elements of the block lie in whole ones is printed."""
+        vector = VECTOR_BYTES // STORAGE[dtype]
+        self.kernel.out(f"whole = block_count // {vector} * {vector}")
+        return vector
+
+    def _bring(self, o: Operand) -> None:
+        s, out, array = self.schedule, self.kernel.out, self.access.array_names[o.name]
+        table = self._table(array)
+        out(self._declared(array, o.dtype))
+        vector = self._vectors(o.dtype)
+        span = s.block * vector
+        with out.block(f"for v in range({-(-s.rows * s.threads * s.tile // span)}):"):
+            out(f"j = cuda.threadIdx.x * {vector} + v * {span}")
+            with out.block("if j < whole:"):
+                out(f"copy_{o.dtype}x{vector}({table}, j, {array}, block_begin + j)")
+        out("j = whole + cuda.threadIdx.x")
+        with out.block("if j < block_count:"):
+            out(f"store_shared_{o.dtype}({table}, j, load_{o.dtype}({array}, block_begin + j))")
+
+    def load(self, leaf: Node, at: str) -> str | None:
+        """The text that reads an element of this thread's row; None where it is not there."""
+        o = next((o for o in self.operands if o.name == leaf.attr.name and leaf.attr.axes == o.axes), None)
+        if o is None:
+            return None
+        place = "row_begin" if at == "0" else f"row_begin + {at}"
+        text = f"load_shared_{o.dtype}({self._table(self.access.array_names[o.name])}, {place})"
+        return self.access.as_real(o.dtype, text)
+
+    # --- out ---------------------------------------------------------------------------------------------------------
+
+    def of(self, results: list[Result]) -> list[Result]:
+        return [r for r in results if r in self.results]
+
+    def declare(self, results: list[Result]) -> None:
+        """Before the walk that writes: room for the results."""
+        for r in results:
+            self.kernel.out(self._declared(self.access.result_names[r.name], r.dtype))
+
+    def keep(self, r: Result, value: str) -> None:
+        """An element of this thread's row, to shared memory; threads beyond the last row write what it has."""
+        table = self._table(self.access.result_names[r.name])
+        self.kernel.out(f"store_shared_{r.dtype}({table}, row_begin + at, {value})")
+
+    def write(self, results: list[Result]) -> None:
+        """The rows of the block to memory."""
+        kernel, s, out = self.kernel, self.schedule, self.kernel.out
+        if not results:
+            return
+        kernel.comment("The block's results to memory, in vectors of 16 bytes.")
+        out("cuda.syncthreads()")
+        for r in results:
+            array = self.access.result_names[r.name]
+            table = self._table(array)
+            vector = self._vectors(r.dtype)
+            span = s.block * vector
+            with out.block(f"for v in range({-(-s.rows * s.threads * s.tile // span)}):"):
+                out(f"j = cuda.threadIdx.x * {vector} + v * {span}")
+                with out.block("if j < whole:"):
+                    moved = f"load_shared_{r.dtype}x{vector}({table}, j)"
+                    out(f"store_{r.dtype}x{vector}({array}, block_begin + j, {moved})")
+            out("j = whole + cuda.threadIdx.x")
+            with out.block("if j < block_count:"):
+                out(f"store_{r.dtype}({array}, block_begin + j, load_shared_{r.dtype}({table}, j))")

@@ -1,0 +1,162 @@
+"""Rows side by side that are held in registers, by one block or a cluster: by emulation, against the definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redalg as ra
+from redalg.errors import RedalgError
+from redalg.kernels.ir.schedule import Schedule
+from tests.support.forms import Forms
+from tests.support.profiles import examples
+from tests.support.simulated import run
+
+BOUND = {np.float32: 2e-5, np.float64: 1e-12, ml_dtypes.bfloat16: 2.0**-7}
+DOWN = {  # over the first axis: results lie as operands do, or once for a row
+    "softmax": "m = max[i](x[i,j]); e = exp(x[i,j] - m); return y = e / sum[i](e)",
+    "variance": "return v = sum[i]((x[i,j] - sum[i](x[i,j]) / size[i])**2) / size[i]",
+    "argmax": "return at = argmax[i](x[i,j]), most = max[i](x[i,j])",
+    "scaled": "return y = x[i,j] * w[i] / (1 + max[i](abs(x[i,j]))), n = sum[i](x[i,j])",
+}
+ALONG = ("softmax", "layer_norm", "log_softmax", "argmax", "kurtosis")
+FORMS = Forms({f"down {n}": s for n, s in DOWN.items()} | {n: ra.catalog[n] for n in ALONG})
+
+
+def drawn(spec: Any, rows: int, length: int, gap: int, dtype: Any, draw: str, rng: Any, down: bool) -> dict[str, Any]:
+    """Arrays whose rows lie side by side, `gap` elements longer in memory than there are rows."""
+    found: dict[str, Any] = {}
+    for t in spec.tensors:
+        if not t.axes:
+            found[t.name] = 1e-5
+        elif len(t.axes) == 1:
+            found[t.name] = rng.normal(size=length).astype(dtype)
+        else:
+            wide = rng.normal(size=(length, rows + gap))
+            wide = np.round(wide) if draw == "ties" else wide
+            if draw == "special":
+                wide[rng.random(wide.shape) < 0.2] = rng.choice([np.nan, np.inf, -np.inf])
+                wide[:, 0] = -np.inf
+            memory = wide.astype(dtype)[:, :rows]
+            found[t.name] = memory if down else memory.T
+    return found
+
+
+def agree(spec: Any, found: dict[str, Any], given: dict[str, Any], bound: float) -> None:
+    wide = {n: a if isinstance(a, float) else np.asarray(a, np.float64) for n, a in given.items()}
+    with np.errstate(all="ignore"):
+        true = ra.reference(spec, **wide)
+    true = true if isinstance(true, dict) else {next(iter(spec.outputs)): true}
+    for name, value in found.items():
+        a, b = np.asarray(value, np.float64), np.asarray(true[name], np.float64)
+        assert a.shape == b.shape
+        if np.asarray(true[name]).dtype.kind in "iu":
+            np.testing.assert_array_equal(a, b, err_msg=name)
+            continue
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
+        finite = np.isfinite(b)
+        np.testing.assert_array_equal(a[~finite], b[~finite], err_msg=name)
+        assert np.abs(a[finite] - b[finite]).max(initial=0) <= bound * max(1.0, np.abs(b[finite]).max(initial=0)), name
+
+
+@examples(60)
+@given(
+    st.sampled_from([*(f"down {n}" for n in DOWN), *ALONG]),
+    st.sampled_from(list(BOUND)),
+    st.sampled_from([2, 4, 8, 32]),
+    st.sampled_from([2, 4, 8, 16, 32, 64]),
+    st.sampled_from([1, 2, 4, 8]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from(["normal", "ties", "special"]),
+    st.integers(0, 70),
+    st.integers(1, 40),
+    st.integers(0, 3),
+    st.integers(0, 5),
+)
+def test_columns_in_registers(
+    name: str,
+    dtype: Any,
+    threads: int,
+    rows: int,
+    coarsen: int,
+    cluster: int,
+    draw: str,
+    count: int,
+    length: int,
+    gap: int,
+    seed: int,
+) -> None:
+    form, down = FORMS[name], name.startswith("down")
+    rng = np.random.default_rng(seed)
+    count, gap = (count // coarsen * coarsen, gap * coarsen) if coarsen > 1 else (count, gap)
+    arrays = drawn(form.spec, count, length, gap, dtype, draw, rng, down)
+    tile = -(-length // (threads * cluster))
+    tile += tile % 2 if tile > 1 else 0
+    schedule = Schedule(threads, rows, 1, tile, resident=True, column=True, coarsen=coarsen, cluster=cluster)
+    try:
+        found, planned, moved = run(form, arrays, schedule, seed)
+    except RedalgError as refused:
+        assert refused.where == "schedule=", refused
+        return
+    source = planned.module.source
+    assert ("cluster_sync" in source) == (cluster > 1)
+    agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
+    if "softmax" in name:  # read once, by threads beyond the last row as well, and without any first element
+        padded = -(-count // schedule.rows_per_block) * schedule.rows_per_block
+        assert moved["operand x"].loaded == padded * length * np.dtype(dtype).itemsize
+
+
+@examples(40)
+@given(
+    st.sampled_from(["down softmax", "down scaled", "softmax", "layer_norm", "log_softmax"]),
+    st.sampled_from(list(BOUND)),
+    st.sampled_from([2, 4, 8]),
+    st.sampled_from([2, 4, 8, 16]),
+    st.sampled_from([1, 2, 4, 6]),
+    st.booleans(),
+    st.sampled_from([2, 3, 5]),
+    st.sampled_from(["normal", "ties", "special"]),
+    st.integers(1, 33),
+    st.integers(1, 150),
+    st.integers(0, 3),
+    st.integers(0, 5),
+)
+def test_columns_whose_splits_meet(
+    name: str,
+    dtype: Any,
+    threads: int,
+    rows: int,
+    tile: int,
+    resident: bool,
+    split: int,
+    draw: str,
+    count: int,
+    length: int,
+    gap: int,
+    seed: int,
+) -> None:
+    form = FORMS[name]
+    rng = np.random.default_rng(seed)
+    arrays = drawn(form.spec, count, length, gap, dtype, draw, rng, name.startswith("down"))
+    tile = -(-length // (threads * split)) if resident else tile
+    schedule = Schedule(threads, rows, 1, tile, resident, column=True, split=split, persistent=True)
+    found, planned, _ = run(form, arrays, schedule, seed)
+    assert "splits_sync" in planned.module.source
+    agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
+
+
+def test_what_columns_may_hold() -> None:
+    x = np.asfortranarray(np.ones((64, 64), np.float32))
+    held = Schedule(8, 32, 1, 8, resident=True, column=True)
+    best = ra.derive_incremental(ra.parse("return v = topk[j:2:c](x[i,j]).values"))
+    with pytest.raises(RedalgError, match="fold their own elements into lists"):
+        run(best, {"x": x}, held)
+    with pytest.raises(RedalgError, match="whose states a cluster exchanges"):
+        run(FORMS["softmax"], {"x": x}, Schedule(8, 32, 1, 8, column=True, cluster=2))
+    with pytest.raises(RedalgError, match="one each"):
+        run(FORMS["softmax"], {"x": x}, Schedule(2, 32, 1, 8, resident=True, column=True, cluster=4))
