@@ -12,6 +12,7 @@ from redalg._moved import deprecated
 MOST_DISTANCE = 31  # tiles that may be under way while a row is walked
 COPIED = (4, 8, 16)  # bytes of an asynchronous copy (PTX ISA 9.0, "cp.async")
 TURNED = (4, 2)  # elements that a thread which holds its part of a row writes at a time where results turn
+EARLY = 32  # elements of what all rows share that a thread loads together with its row
 AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time
 TENSOR = "tensor"  # on tensor cores, by whichever class of programs fits (`redalg.kernels.tile`, `redalg.kernels.gemm`)
 MMA = "mma"  # attention by mma.sync, whatever the compute capability
@@ -117,6 +118,12 @@ class Schedule:
         """Vectors of each of so many arrays that a thread asks for before it goes on: 4, 2 or 1, a part of a tile."""
         fit = (n for n in (4, 2) if n * self.vector * arrays <= AHEAD and self.tile // self.vector % n == 0)
         return next(fit, 1)
+
+    def early(self, arrays: int) -> bool:
+        """Whether what all rows share is loaded with the row, before it is reduced: so many arrays, in columns, whose
+        single elements would each be waited for, where registers are free. Elsewhere it is loaded vector by vector
+        where results are written."""
+        return self.column and self.together and 0 < arrays * self.tile <= EARLY
 
     @property
     def together(self) -> bool:

@@ -169,7 +169,7 @@ class Elements:
         self.kernel.prefetch.walk()
         groups = self._walks(steps)
         self.shared = repeated([*groups, list(bodies)], self.rows, self.stream)
-        early = self.of_row(bodies) if steps else tensor_leaves(bodies or self._kept())
+        early = self._early(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
         self.kernel.prefetch.next()
 
@@ -182,6 +182,13 @@ class Elements:
     def of_row(self, nodes: Sequence[Node]) -> list[Node]:
         """The tensors that differ from row to row: loaded first. What all rows share lies in the caches."""
         return [n for n in tensor_leaves(nodes) if self.rows <= n.axes]
+
+    def _early(self, bodies: Sequence[Node]) -> list[Node]:
+        """What results read that is loaded with the row: its own elements, and what all rows share where that fits."""
+        own = self.of_row(bodies)
+        found = [n for n in tensor_leaves(bodies) if n.axes & self.stream and n.axes <= self.rows | self.stream]
+        common = dict.fromkeys(n for n in found if n not in own and not self.rows & n.axes)
+        return [*own, *common] if self.kernel.schedule.early(len(common)) else own
 
     def placed(self, low: str, led: bool = True) -> str:
         """Where a thread begins in what begins at `low`, counted from the row's first vector unless `led`."""

@@ -378,8 +378,10 @@ class _Model:
         """How often a thread waits for memory for what all rows share, which is read between results that it writes: no
         load passes a store. Where a warp has one row, or its block holds one, others fill these waits."""
         s, common = self.s, sum(1 for r in self.work.reads if r.held and not r.by_row)
-        if not (common and self.work.writes) or s.column:
+        if not (common and self.work.writes) or s.column and not s.together or s.early(common):
             return 0.0
+        if s.column:
+            return s.tile / 2
         if s.resident:  # LayerNorm of 44868 rows of 466 float32: 48 us by 32 threads with 16 elements, 68 by 16 with 32
             return 0.4 * s.tile / s.vector if s.threads < 32 and not s.staged else 0.0
         # LayerNorm of 331 rows of 50961 bfloat16: 56 us by blocks that walk rows twice, 44 by clusters that hold them.
@@ -401,7 +403,9 @@ class _Model:
         without a prefetch distance, for the row."""
         s, target = self.s, self.target
         common = sum(1 for r in self.work.reads if r.held and not r.by_row)
-        waits = (s.prefetch_distance == 0) + (ceil(s.tiles * s.tile // s.vector / s.asked(common)) if common else 0)
+        waits: float = (s.prefetch_distance == 0) + (
+            ceil(s.tiles * s.tile // s.vector / s.asked(common)) if common else 0
+        )
         waits *= 1 + bool(self.shifted)
         if self.work.held.summed:  # rows in registers: all that is read is asked for at once (H200, 2026-11-24)
             waits = 0.5
