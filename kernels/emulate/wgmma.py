@@ -89,6 +89,27 @@ def _arrive_pair(address: int, go: Any) -> None:
         _arrived(block, address)
 
 
+def _peer(rank: int) -> Block:
+    """A block of the cluster, which must run."""
+    cluster = now.thread.block.cluster
+    block = cluster.blocks[int(rank)]
+    if block is not now.thread.block and not (block.alive and cluster.barriers):
+        what = "may not have begun: no cluster_sync came before" if block.alive else "has ended"
+        raise RuntimeError(f"{now.thread} reaches block {rank} of its cluster, which {what}")
+    return block
+
+
+def _arrive_peer(address: int, rank: int, go: Any) -> None:
+    if go:
+        _arrived(_peer(rank), address)
+
+
+def _peer_store(address: int, rank: int, value: Any) -> None:
+    tiles = tiles_of(_peer(rank))
+    tiles.not_read(int(address), int(address) + 4)
+    tiles.write(np.array([int(address)]), np.array([value], np.float32), 4)
+
+
 def _barrier_wait(address: int, parity: Any) -> Request:
     barrier = _mbarrier(now.thread.block, address)
     return Request("mbarrier_wait", "self", ready=lambda: barrier.phase != parity)
@@ -125,6 +146,19 @@ def _count_up(pointer: Any, index: Any) -> int:
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
+
+
+def _multicast(dimensions: int) -> Callable[..., None]:
+    def load(address: int, maps: TensorMaps, barrier: int, blocks: int, *at: int) -> None:
+        if len(at) != dimensions:
+            raise TypeError(f"{len(at)} coordinates of {dimensions}")
+        box, size = maps.map.box(at), maps.map.size
+        for rank in range(len(now.thread.block.cluster.blocks)):
+            if blocks >> rank & 1:
+                block = _peer(rank)
+                block.grid.under_way.append(partial(_arrives, block, int(address), int(barrier), box, size))
+
+    return load
 
 
 def _tensor_load(dimensions: int, pair: bool = False) -> Callable[..., None]:
@@ -390,6 +424,7 @@ def _no_effect(*_: Any) -> None:
 
 WAITING: dict[str, Callable[..., Request]] = {
     "mbarrier_wait": _barrier_wait,
+    "mbarrier_wait_cluster": _barrier_wait,
     "named_barrier_sync": _turn_wait,
     "counter_wait_acquire": _count_wait,
     "ldmatrix_x4": _load_matrices,
@@ -400,6 +435,12 @@ EMULATED: dict[str, Callable[..., Any]] = {
     **WAITING,
     **WAITING_FACTORIES,
     "tma_load": _tensor_load,
+    "tma_multicast": _multicast,
+    "mbarrier_arrive_peer": _arrive_peer,
+    "fence_cluster": _no_effect,
+    "kernel_before_wait": _no_effect,
+    "kernel_behind_launch": _no_effect,
+    "peer_store_f32": _peer_store,
     "tma_store": _tensor_store,
     "setmaxnreg": lambda count, more: _no_effect,
     "shared_base": lambda array: here() and BASE,
@@ -432,7 +473,7 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "counter_add_acq_rel": _count_up,
     "fma_f32": lambda a, b, c: np.float32(np.float64(a) * np.float64(b) + np.float64(c)),
 }
-SHAPED: Sequence[str] = ("tile_product", "wgmma_wait", "registers", "tma_load", "tma_store")
+SHAPED: Sequence[str] = ("tile_product", "wgmma_wait", "registers", "tma_load", "tma_multicast", "tma_store")
 
 
 def __getattr__(name: str) -> Any:

@@ -230,13 +230,15 @@ def _copied(driver: Any, device: int) -> float:
 @dataclass(frozen=True)
 class Geometry:
     """Blocks, threads of a block, blocks of a cluster; `persistent`: no more blocks than can run at once, in whole
-    groups of `waiting` that meet at a grid barrier."""
+    groups of `waiting` that meet at a grid barrier; `early`: it may begin while the kernel before it ends, and waits
+    for that itself."""
 
     blocks: int
     threads: int
     cluster: int = 1
     persistent: bool = False
     waiting: int = 1
+    early: bool = False
 
 
 def clear(pointer: int, count: int, stream: int) -> None:
@@ -335,7 +337,7 @@ class Launch:
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
         function, buffer, shared = self.function, ctypes.addressof(pointers), self.module.shared
         blocks, threads = self.geometry.blocks, self.geometry.threads
-        together = self.geometry.cluster > 1 or self.geometry.waiting > 1
+        together = self.geometry.cluster > 1 or self.geometry.waiting > 1 or self.geometry.early
         config = self._config() if together else None
 
         def launch(stream: int) -> Any:
@@ -370,6 +372,11 @@ class Launch:
             together.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
             together.value.cooperative = 1
             attributes.append(together)
+        if g.early:
+            early = driver.CUlaunchAttribute()
+            early.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            early.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(early)
         if attributes:
             config.attrs, config.numAttrs = attributes, len(attributes)
         return config
@@ -440,7 +447,8 @@ class _Configuration(ctypes.Structure):
     )
 
 
-CLUSTER, COOPERATIVE = 4, 2  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION and _COOPERATIVE
+# CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, _COOPERATIVE, _PROGRAMMATIC_STREAM_SERIALIZATION
+CLUSTER, COOPERATIVE, EARLY = 4, 2, 6
 
 
 @lru_cache(maxsize=1)
@@ -459,6 +467,7 @@ def _launching(direct: Any, function: int, buffer: int, shared: int, g: Geometry
     """A launch through a configuration in which a call writes nothing but the stream; and what it needs kept."""
     wanted: list[tuple[int, tuple[int, ...]]] = [(CLUSTER, (g.cluster, 1, 1))] if g.cluster > 1 else []
     wanted += [(COOPERATIVE, (1,))] if g.waiting > 1 else []
+    wanted += [(EARLY, (1,))] if g.early else []
     attributes = (_Attribute * max(1, len(wanted)))()
     for place, (name, numbers) in zip(attributes, wanted, strict=False):
         place.id, place.value[: len(numbers)] = name, numbers

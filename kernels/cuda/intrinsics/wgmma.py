@@ -152,6 +152,21 @@ def setmaxnreg(count: int, more: bool) -> Any:
     return instruction("setmaxnreg", text, MEMORY)
 
 
+def tma_multicast(dimensions: int) -> Any:
+    """``load(address, map, barrier, blocks, x, y, …)``: a box of a tensor to the shared memory of the blocks of the
+    cluster whose bits are set; its bytes count at the barrier of each, at the same addresses."""
+    places = ", ".join(f"${4 + k}" for k in range(dimensions))
+    load = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+    text = f"{{ .reg .b16 to; cvt.u16.u32 to, $3; {load} [$0], [$1, {{{places}}}], [$2], to; }}"
+    takes = (types.int32, types.uint64, types.int32, types.int32, *[types.int32] * dimensions)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, text, "r,l,r,r," + "r," * dimensions + MEMORY, VOID, args, effects=True)
+
+    names = "address map barrier blocks " + " ".join(f"at{k}" for k in range(dimensions))
+    return function("tma_multicast", names, lambda *_: (types.void(*takes), body))
+
+
 def tma_load(dimensions: int, pair: bool = False) -> Any:
     """``load(address, map, barrier, x, y, …)``: a box of a tensor to shared memory; its bytes count at the barrier.
 
@@ -335,6 +350,16 @@ ARRIVE_PAIR = (
     "mapa.shared::cluster.u32 a, $0, 0; mapa.shared::cluster.u32 b, $0, 1; "
     "@p mbarrier.arrive.shared::cluster.b64 _, [a]; @p mbarrier.arrive.shared::cluster.b64 _, [b]; }"
 )
+# Another block of the cluster: what lies at the same address there (PTX ISA 9.0, "mapa"). An arrival releases nothing
+# to other blocks: `.release.cluster` would wait for all of a thread's memory, microseconds on a busy device, and stages
+# are read by products that have ended. What was stored there comes before it by `fence_cluster` of every thread and a
+# barrier of the warp; the wait acquires it.
+PEER_STORE = "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.f32 [a], $2; }"
+ARRIVE_PEER = (
+    "{ .reg .pred p; .reg .b32 a; setp.ne.s32 p, $2, 0; mapa.shared::cluster.u32 a, $0, $1; "
+    "@p mbarrier.arrive.shared::cluster.b64 _, [a]; }"
+)
+WAIT_CLUSTER = WAIT.replace("try_wait.parity.shared", "try_wait.parity.acquire.cluster.shared")
 # Until a counter that other blocks raise has reached a number. What they wrote before is seen from here on, by bulk
 # copies too (PTX ISA 9.0, "Proxies": these are another way to memory than loads and stores).
 COUNT_WAIT = (
@@ -366,6 +391,14 @@ MAKERS: dict[str, Callable[[], Any]] = {
     ),
     "mbarrier_arrive": _do("mbarrier_arrive", ARRIVE, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "mbarrier_arrive_pair": _do("mbarrier_arrive_pair", ARRIVE_PAIR, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    # A kernel launched to begin while the one before it ends: until that has ended, and what it wrote is seen; and the
+    # other side, from where on a kernel behind this one may begin (PTX ISA 9.0, "griddepcontrol").
+    "kernel_before_wait": _do("kernel_before_wait", "griddepcontrol.wait;", MEMORY),
+    "kernel_behind_launch": _do("kernel_behind_launch", "griddepcontrol.launch_dependents;", MEMORY),
+    "mbarrier_arrive_peer": _do("mbarrier_arrive_peer", ARRIVE_PEER, f"r,r,r,{MEMORY}", "", ("i32", "i32", "i32")),
+    "mbarrier_wait_cluster": _do("mbarrier_wait_cluster", WAIT_CLUSTER, f"r,r,{MEMORY}", "", ("i32", "i32")),
+    "fence_cluster": _do("fence_cluster", "fence.acq_rel.cluster;", MEMORY),
+    "peer_store_f32": _do("peer_store_f32", PEER_STORE, f"r,r,f,{MEMORY}", "", ("i32", "i32", "f32")),
     "mbarrier_wait": _do("mbarrier_wait", WAIT, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "named_barrier_sync": _do("named_barrier_sync", "bar.sync $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
     "named_barrier_arrive": _do("named_barrier_arrive", "bar.arrive $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
