@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 from redalg.errors import RedalgError
 from redalg.graph.node import Node, walk
 from redalg.kernels.cuda.intrinsics.wgmma import TYPE
-from redalg.kernels.gemm.match import SUMS, Cut
+from redalg.kernels.gemm.match import Cut, sums_of
 from redalg.kernels.gemm.prologue import GROUP
 from redalg.kernels.gemm.tiles import SIDES, blocks_of
 from redalg.kernels.ir.program import STORAGE
@@ -71,8 +71,9 @@ class _Checker:
             self.registers()
             self.shared()
         if draft.product is not None:
-            for m, length in zip(draft.product.maps, self.box_rows(), strict=True):
-                self.boxes(m, length)
+            left, right = self.box_rows()
+            for k, m in enumerate(draft.product.maps):
+                self.boxes(m, right if k else left)
             self.views()
             self.grid()
         self.launches()
@@ -87,7 +88,11 @@ class _Checker:
             self.require(length > 0, f"axes: {axis} of length {length}", "a product of nothing is no launch")
 
     def epilogue(self, made: Cut) -> None:
-        known = {SUMS} | {o.name for o in self.draft.program.operands} | {*made.states}
+        known = (
+            {sums_of(k) for k in range(len(made.beside) + 1)}
+            | {o.name for o in self.draft.program.operands}
+            | {*made.states}
+        )
         given = {name for names in made.given for name in names}
         for name in made.states:
             self.require(name in given, f"epilogue: the state {name}", "neither operand's kernel makes it")
@@ -113,7 +118,8 @@ class _Checker:
     def operands(self) -> None:
         made, operands = self.draft.made, self.draft.operands
         assert made is not None and operands is not None
-        for side, kind, place in zip((made.left, made.right), operands.kinds, operands.places, strict=True):
+        kinds = (*operands.kinds, *operands.kinds[1:] * len(made.beside))
+        for side, kind, place in zip(made.sides, kinds, operands.places, strict=True):
             self.require(kind in TYPE, f"operands: {side.name} of {kind}", f"tensor cores multiply {', '.join(TYPE)}")
             self.require(place.dtype == kind, f"operands: {place.name} of {place.dtype}", f"{kind} is multiplied")
             apart = len(place.strides) - len(made.batch) - 2
@@ -143,7 +149,7 @@ class _Checker:
     def registers(self) -> None:
         plan, operands, made = self.draft.tiles, self.draft.operands, self.draft.made
         assert plan is not None and operands is not None and made is not None
-        sums = plan.columns // 2 * (plan.halves + 1 if plan.promoted else 1)
+        sums = plan.columns // 2 * (plan.halves + 1 if plan.promoted else plan.products)
         self.require(sums <= SUM_REGISTERS, f"tiles: {sums} sums a thread", f"registers hold {SUM_REGISTERS}")
         self.require(
             plan.promoted or plan.halves == 1,
@@ -161,7 +167,7 @@ class _Checker:
         assert plan is not None
         self.require(plan.size <= most, f"tiles: {plan.size} bytes of shared memory", f"a block has {most}")
         self.require(2 <= plan.stages <= MOST_STAGES, f"tiles: {plan.stages} stages", f"from 2 to {MOST_STAGES}")
-        used = 2 * 8 * plan.stages
+        used = 2 * 8 * plan.stages + 8 * (plan.split > 1)
         self.require(used <= BARRIERS, f"tiles: barriers of {used} bytes", f"there are {BARRIERS}")
         most = self.target.block.threads
         self.require(plan.threads <= most, f"tiles: {plan.threads} threads", f"a block has at most {most}")
@@ -172,10 +178,10 @@ class _Checker:
         """How long a box is: what a block brings of a tile, in boxes of 64 where the stream is not contiguous."""
         plan, operands = self.draft.tiles, self.draft.operands
         assert plan is not None and operands is not None
-        shares = [plan.cluster if plan.shared is side else 1 for side in SIDES]
+        shares = [plan.sharing.blocks if plan.shared is side else 1 for side in SIDES]
         left, right = (
             64 if place.flat else rows // share
-            for place, rows, share in zip(operands.places, (plan.rows, plan.columns), shares, strict=True)
+            for place, rows, share in zip(operands.places[:2], (plan.rows, plan.columns), shares, strict=True)
         )
         return left, right
 

@@ -27,7 +27,8 @@ def kernel(made: Gemm, registers: int) -> Iterator[str]:
     yield f"  producer: for tile: {where}{chunks}"
     yield f"  consumer: for tile: for chunk: {_product(plan)}; epilogue on registers, results to memory"
     yield f"Shared memory: {plan.size} bytes, {ALIGNED}; chunks with the 128-byte swizzle, from left_tile:"
-    left, right = (operand_name(m.operand) for m in made.maps)
+    left, *others = (operand_name(m.operand) for m in made.maps)
+    right = " and ".join(others) + (", each" if len(others) > 1 else "")
     kinds = plan.kinds
     yield str(Buffer("left_tile", 0, plan.stages, plan.left_bytes, f"{left}, {plan.rows} x {plan.chunk} {kinds[0]}"))
     shape = f"{plan.chunk} x {plan.columns}" if plan.flat else f"{plan.columns} x {plan.chunk}"
@@ -37,13 +38,16 @@ def kernel(made: Gemm, registers: int) -> Iterator[str]:
     if plan.staged:
         what = f"16 rows of 64 results a warp, {PITCH} bytes from row to row (no bank conflicts)"
         yield str(Buffer("staged", plan.barriers + 256, 1, plan.staging, what))
+    if plan.split > 1:
+        what = f"partial sums of {plan.own_columns} columns in float32, one place for each of {plan.split} blocks"
+        yield str(Buffer("partial", plan.barriers + 256 + plan.staging, 1, plan.exchanged, what))
     yield from _barriers(plan)
 
 
 def _grid(made: Gemm) -> Iterator[str]:
     plan, rows = made.plan, " ".join(map(axis_name, made.rows))
-    pair = plan.cluster > 1
-    who, step = ("cluster c, 2 blocks,", "gridDim.x / 2") if pair else ("block c", "gridDim.x")
+    pair, size = plan.sharing.blocks > 1, plan.cluster
+    who, step = (f"cluster c, {size} blocks,", f"gridDim.x / {size}") if size > 1 else ("block c", "gridDim.x")
     yield f"Grid: persistent; {who} computes tiles c, c + {step}, c + 2 * {step}, ... of `tiles`."
     batch = f" of one batch ({', '.join(map(axis_name, made.batch))})" if made.batch else ""
     wide = f"{plan.rows} rows of {rows} by {plan.columns} columns of {axis_name(made.column)}"
@@ -52,9 +56,14 @@ def _grid(made: Gemm) -> Iterator[str]:
     if pair:
         other = Tile.LEFT if plan.shared is Tile.RIGHT else Tile.RIGHT
         yield (
-            f"Cluster: both blocks multiply the same {plan.shared} tile with {other} tiles of their own; each "
-            f"loads half "
-            "of it and multicasts it to both."
+            f"Cluster: {'both' if plan.paired else plan.sharing.blocks} blocks multiply the same {plan.shared} tile "
+            f"with {other} tiles of their own; each loads {'half' if plan.paired else 'a part'} of it and multicasts "
+            f"it to {'both' if plan.paired else 'them'}."
+        )
+    if plan.split > 1:
+        yield (
+            f"Split: {plan.split} blocks of a cluster multiply {plan.own_chunks} of the {plan.chunks} chunks each, and "
+            f"write {plan.own_columns} columns each: partial sums are exchanged through distributed shared memory."
         )
 
 
@@ -79,8 +88,8 @@ def _product(plan: GemmPlan) -> str:
 
 
 def _barriers(plan: GemmPlan) -> Iterator[str]:
-    arrivals = 4 * plan.consumers * plan.cluster
-    both = " of both blocks" if plan.cluster > 1 else ""
+    arrivals = 4 * plan.consumers * plan.sharing.blocks
+    both = " of both blocks" if plan.paired else " of the blocks that share" if plan.sharing.blocks > 1 else ""
     yield (
         f"mbarriers: full[{plan.stages}] complete by one arrival, the producer's expect_tx, and "
         f"{plan.left_bytes + plan.right_bytes} bytes of TMA copies; empty[{plan.stages}] by {arrivals} "

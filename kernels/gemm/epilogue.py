@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, walk
-from redalg.kernels.gemm.match import SUMS
+from redalg.kernels.gemm.match import SUMS, sums_of
 from redalg.kernels.gemm.tiles import PITCH
 from redalg.kernels.ir.program import STORAGE, Result
 from redalg.kernels.tile.scalars import TileScalars
@@ -24,6 +24,7 @@ class Epilogue:
         self.kernel, self.out, self.made, self.plan = kernel, kernel.out, kernel.made, kernel.plan
         self.access, self.counter = kernel.access, count(1)
         self.sums = "S"
+        self.beside = {sums_of(k): name for k, name in enumerate(kernel.sums)}
 
     def write(self, tiles: list[str]) -> None:
         """Results of each warpgroup's tiles of 64 rows, which lie below each other."""
@@ -53,7 +54,7 @@ class Epilogue:
                 f"clamped_{axis_name(node.attr)}" if node.attr not in self.made.batch else f"i_{axis_name(node.attr)}"
             )
         if node.op == "state":
-            return f"{self.sums}[s]"
+            return f"{self.sums if node.attr.name == SUMS else self.beside[node.attr.name]}[s]"
         operand = self.access.operands[node.attr.name]
         if operand.number:
             name = self.access.array_names[operand.name]
@@ -116,7 +117,8 @@ class Epilogue:
         for first in range(0, length, 8):
             if self._by_column():
                 self.out("syncwarp()", "own_column = opaque(column_first + 2 * (lane & 3))")
-            parts = [(first, first + 8)] if light else [(k, k + 1) for k in range(first, first + 8)]
+            last = min(first + 8, length)
+            parts = [(first, last)] if light else [(k, k + 1) for k in range(first, last)]
             yield from (f"for k in range({low}, {high}):" for low, high in parts)
 
     def _elements(self, scope: TileScalars, result: Result) -> str:
@@ -137,7 +139,7 @@ class Epilogue:
         for below in (0, 8):
             self._rows(f"own_first + (lane >> 2) + {below}", True)
             scope = self._hoisted()
-            for head in self._loops(p.columns // 4):
+            for head in self._loops(p.own_columns // 4):
                 with out.block(head):
                     out(f"s = 4 * (k >> 1) + {below // 4} + (k & 1)")
                     out(f"{self.sums}[s] = {self._elements(scope, result)}")
@@ -148,18 +150,20 @@ class Epilogue:
         pack, name, column = f"pack_{result.dtype}", self.access.result_names[result.name], made.column
         out(f"staged = left_tile + {p.barriers + 256} + (4 * warpgroup + warp) * {16 * PITCH}")
         out(f"place = staged + ((lane & 7) + ((lane >> 3) & 1) * 8) * {PITCH} + (lane >> 4) * 16")
-        for first in range(0, p.columns, 64):
+        for first in range(0, p.own_columns, 64):
+            width = min(64, p.own_columns - first)
             said = "the warp's rows to its own part of shared memory, then 16 bytes a lane to memory"
-            out.comment(f"Columns {first} to {first + 63}: {said}.")
+            out.comment(f"Columns {first} to {first + width - 1}: {said}.")
             out("syncwarp()")
-            for k in range(first // 8, first // 8 + 8, 2):
+            for k in range(first // 8, (first + width) // 8, 2):
                 words = [f"{pack}({self.sums}[{4 * k + 2 * j}], {self.sums}[{4 * k + 2 * j + 1}])" for j in range(4)]
                 out(f"stmatrix_x4(place + {16 * k - 2 * first}, {', '.join(words)})")
             out("syncwarp()", f"i_{axis_name(column)} = column_first + {first} + 8 * (lane & 7)")
             with out.block("for k in range(4):"):
                 out("across = 4 * k + (lane >> 3)", "own = own_first + across")
                 place = f"i_{axis_name(column)}"
-                with out.block(f"if own < {self.kernel.all_rows()} and {place} < {self.access.size(column)}:"):
+                there = f"own < {self.kernel.all_rows()} and {place} < {self.access.size(column)}"
+                with out.block(f"if {there}{f' and (lane & 7) < {width // 8}' * (width < 64)}:"):
                     self._rows("own", False)
                     where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
                     out(f"copy_vector({name}, {where}, staged + {PITCH} * across + 16 * (lane & 7))")
@@ -173,7 +177,7 @@ class Epilogue:
             scope = self._hoisted()
             out(f"own = own_first + (lane >> 2) + {below}")
             self._rows("own", False)
-            for head in self._loops(p.columns // 8):
+            for head in self._loops(p.own_columns // 8):
                 with out.block(head):
                     out(f"s = 4 * k + {below // 4}")
                     self._pairs(scope)

@@ -1,8 +1,11 @@
 """A matrix product as a numba.cuda kernel for compute capability 9.0: every block computes tile after tile of it.
 
 One warpgroup brings chunks of both operands to a ring of stages, the others multiply them, each 64 or 128 rows of a
-tile. Two blocks of a cluster share one operand: each brings half of it to both (multicast). Tiles are taken in groups
-of rows, so that what is computed at the same time reads the same operands from L2. The epilogue
+tile. Blocks of a cluster share one operand: each brings a part of it to all (multicast). Blocks of a cluster may share
+the terms of a tile, too: each multiplies some of the chunks, sends partial sums of columns to the block that writes
+these (a push into a place for every source, counted by an mbarrier of that block), and adds those it gets in the
+order of the terms. Several right operands of one left operand (a gate) are multiplied side by side. Tiles are taken
+in groups of rows, so that what is computed at the same time reads the same operands from L2. The epilogue
 (`redalg.kernels.gemm.epilogue`) is printed from the spec.
 
 An operand may be prepared in the same launch (`redalg.kernels.gemm.prologue`): all warpgroups first write rows
@@ -26,7 +29,7 @@ from redalg.kernels.cuda.intrinsics import wgmma
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
-from redalg.kernels.gemm.match import SUMS
+from redalg.kernels.gemm.match import sums_of
 from redalg.kernels.gemm.prologue import COUNTERS, Inside, Prologue
 from redalg.kernels.gemm.tiles import SIDES, GemmPlan
 from redalg.kernels.ir.kinds import Kinds, stored_kind
@@ -47,9 +50,9 @@ CLUSTER_INIT = f"{INIT.removesuffix('.')} of both blocks."
 
 @dataclass(frozen=True)
 class Gemm:
-    """What is printed: `program` holds operands and results, whose nodes read the leaf `SUMS`; ``row``: the axes that
-    number rows, taken together; ``maps``: those of the left and of the right operand; ``inside``: what prepares one of
-    them in the same launch."""
+    """What is printed: `program` holds operands and results, whose nodes read the leaves `sums_of`; ``row``: the axes
+    that number rows, taken together; ``maps``: those of the left and of the right operands; ``inside``: what prepares
+    one of them in the same launch."""
 
     program: Program
     batch: tuple[str, ...]
@@ -57,7 +60,7 @@ class Gemm:
     column: str
     stream: str
     plan: GemmPlan
-    maps: tuple[Map, Map]
+    maps: tuple[Map, ...]
     inside: Inside | None = None
 
 
@@ -69,7 +72,8 @@ class GemmKernel:
     def __init__(self, made: Gemm) -> None:
         self.made, self.plan, self.program = made, made.plan, made.program
         self.access = Access(made.program, Schedule(), Layout())
-        self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, {SUMS: "f"})
+        sums = {sums_of(k): "f" for k in range(made.plan.products)}
+        self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, sums)
         self.out = Builder()
         self.fixed: dict[str, Param] = {}
         self.prologue = Prologue(made.inside, made.plan.consumers + 1) if made.inside else None
@@ -80,6 +84,8 @@ class GemmKernel:
         out, p = self.out, self.plan
         out.comment(*comments.kernel(self.made, WAITING if self.prologue else 0))
         self._shared()
+        if p.followed:
+            out("kernel_behind_launch()")
         if self.prologue is not None:
             out.comment("Every warpgroup prepares its share of the rows first; tiles wait for theirs below.")
             out(f"prologue(warpgroup, {', '.join([COUNTERS.name, self.fix('row_groups'), *self._handed()])})")
@@ -149,6 +155,7 @@ class GemmKernel:
             "CLUSTER": p.cluster,
             "GROUP": p.group,
             "CHUNKS": p.chunks,
+            "OWN_CHUNKS": p.own_chunks,
         }
         if self.prologue is not None:
             constants = {**self.prologue.defined(), **constants}
@@ -166,13 +173,14 @@ class GemmKernel:
             "multiply": f"tile_product({shape})",
             "multiply_add": f"tile_product({shape}, fresh=False)",
             "sums_wait_0": f"wgmma_wait(0, {p.columns // 2})",
-            "sums_wait_1": f"wgmma_wait(1, {p.columns // 2})",
+            "sums_wait_1": f"wgmma_wait({p.products}, {p.columns // 2})",
             "setmaxnreg_dec": f"setmaxnreg({PRODUCER + 2 * WAITING * waits}, False)",
             "setmaxnreg_inc": f"setmaxnreg({CONSUMER - WAITING * waits}, True)",
         }
-        for m, side in zip(self.made.maps, SIDES, strict=True):
-            pair = ", pair=True" if p.cluster > 1 and p.shared is side else ""
-            lines[f"load_{side}_tile"] = f"tma_load({len(m.axes)}{pair})"
+        for m, side in zip(self.made.maps[:2], SIDES, strict=True):
+            shared = p.sharing.blocks > 1 and p.shared is side
+            load = f"tma_multicast({len(m.axes)})" if shared and not p.paired else f"tma_load({len(m.axes)}"
+            lines[f"load_{side}_tile"] = load + (", pair=True)" if shared and p.paired else ")" * (load[-1] != ")"))
         return statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
 
     # --- shared memory -----------------------------------------------------------------------------------------------
@@ -181,14 +189,23 @@ class GemmKernel:
         out, p = self.out, self.plan
         out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
         if p.cluster > 1:
-            out("rank = opaque(cuda.blockIdx.x) & 1")
+            out(f"rank = opaque(cuda.blockIdx.x) & {p.cluster - 1}")
+        if p.cluster > 1 and not p.paired:
+            out.comment("`among` the blocks that share an operand; `piece` of the terms.")
+            out(f"among = rank & {p.sharing.blocks - 1}", f"piece = rank >> {p.sharing.blocks.bit_length() - 1}")
         out("left_tile = shared_base(smem)", f"right_tile = left_tile + STAGES * {p.left_bytes}")
         out(f"full = left_tile + {p.barriers}", "empty = full + 8 * STAGES")
+        if p.split > 1:
+            out("exchanged = empty + 8 * STAGES", f"partial = left_tile + {p.barriers + 256 + p.staging}")
         out.comment(CLUSTER_INIT if p.cluster > 1 else INIT)
         with out.block("if t == 0:"):
             with out.block("for stage in range(STAGES):"):
-                arrivals = "4 * CONSUMERS * CLUSTER" if p.cluster > 1 else "4 * CONSUMERS"
+                sharing = p.sharing.blocks
+                times = " * CLUSTER" if sharing == p.cluster else f" * {sharing}"
+                arrivals = "4 * CONSUMERS" + times * (sharing > 1)
                 out("mbarrier_init(full + 8 * stage, 1)", f"mbarrier_init(empty + 8 * stage, {arrivals})")
+            if p.split > 1:
+                out(f"mbarrier_init(exchanged, {4 * p.consumers * p.split})")
             out("fence_mbarrier_init()")
         out("cluster_sync()" if p.cluster > 1 else "cuda.syncthreads()")
 
@@ -204,7 +221,7 @@ class GemmKernel:
         out(f"group = quotient({rest}, GROUP * {over})", f"part = {rest} - group * (GROUP * {over})")
         out(f"wide = min(GROUP, {down} - group * GROUP)", "across = quotient(part, wide)")
         out("along = group * GROUP + (part - across * wide)")
-        ranked = " * 2 + rank" if p.cluster > 1 else ""
+        ranked = f" * {p.sharing.blocks} + {'rank' if p.paired else 'among'}" if p.sharing.blocks > 1 else ""
         tall, broad = (ranked, "") if p.shared is Tile.RIGHT else ("", ranked)
         out(f"row_first = (along{tall}) * ROWS", f"column_first = (across{broad}) * COLUMNS")
         out(*self.access.places("batch", made.batch))
@@ -223,19 +240,49 @@ class GemmKernel:
             with self._tiles():
                 self._places()
                 self._await()
-                out("term = opaque(0)")
-                with out.block(f"while term < {p.chunks * p.chunk}:"):
+                stop = str(p.chunks * p.chunk)
+                if p.split > 1:
+                    out(f"term = opaque(piece * {p.own_chunks * p.chunk})")
+                    out(f"stop = min(term + {p.own_chunks * p.chunk}, {stop})")
+                    stop = "stop"
+                else:
+                    out("term = opaque(0)")
+                if p.early:
+                    self._early(stop)
+                with out.block(f"while term < {stop}:"):
                     out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
                     out("mbarrier_wait(empty + 8 * stage, phase)")
                     out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
                     self._boxes(0, f"left_tile + {p.left_bytes} * stage", "row_first", p.rows, False)
-                    self._boxes(1, f"right_tile + {p.right_bytes} * stage", "column_first", p.columns, p.flat)
+                    self._right_boxes()
                     out(*self._step(), f"term = opaque(term + {p.chunk})")
             self._leave()
-            if p.cluster > 1:
+            if p.sharing.blocks > 1:
                 out.comment("The other block's consumers arrive at these mbarriers, too: they must outlive that.")
                 with out.block("for last in range(STAGES):"):
                     out("mbarrier_wait(empty + 8 * stage, phase)", *self._step())
+
+    def _early(self, stop: str) -> None:
+        """The first chunks of right operands while the kernel before this one ends, then those of its results. The
+        cluster computes one tile, so that all stages are free."""
+        out, p = self.out, self.plan
+        out.comment("Right operands of the first chunks while the kernel before this one ends; then its results.")
+        out("first_term = term", f"filled = min({stop}, term + {p.stages * p.chunk})")
+        with out.block("while term < filled:"):
+            out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
+            self._right_boxes()
+            out("stage += 1", f"term = opaque(term + {p.chunk})")
+        out("kernel_before_wait()", "stage = 0", "term = opaque(first_term)")
+        with out.block("while term < filled:"):
+            self._boxes(0, f"left_tile + {p.left_bytes} * stage", "row_first", p.rows, False)
+            out("stage += 1", f"term = opaque(term + {p.chunk})")
+        out("phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage")
+
+    def _right_boxes(self) -> None:
+        p = self.plan
+        for number in range(p.products):
+            place = f"right_tile + {p.right_bytes} * stage" + self._beside(number)
+            self._boxes(number + 1, place, "column_first", p.columns, p.flat)
 
     def _rows_of_a_part(self) -> None:
         if self.prologue is not None:
@@ -282,18 +329,20 @@ class GemmKernel:
 
     def _boxes(self, number: int, place: str, first: str, length: int, flat: bool) -> None:
         """A chunk of one operand, of which a block of a pair brings half."""
-        p, m, side = self.plan, self.made.maps[number], SIDES[number]
-        shared = p.cluster > 1 and p.shared is side
-        count = length // 64 if flat else 1
+        p, m, side = self.plan, self.made.maps[number], SIDES[min(number, 1)]
+        blocks = p.sharing.blocks
+        shared = blocks > 1 and p.shared is side
+        count, rank, to = length // 64 if flat else 1, "rank" if p.paired else "among", []
         if shared:
-            length, count = length // 2, max(1, count // 2)
-            place, first = f"{place} + {128 * length} * rank", f"{first} + {length} * rank"
+            length, count = length // blocks, max(1, count // blocks)
+            place, first = f"{place} + {128 * length} * {rank}", f"{first} + {length} * {rank}"
+            to = [] if p.paired else [f"{(1 << blocks) - 1} << ({blocks} * piece)"]
         address = f"maps + {128 * number}" if number else "maps"
         for k in range(count):
             at = [f"{first} + {64 * k}" if k else first, "term"] if flat else ["term", first]
             where = f"{place} + {8192 * k}" if k else place
             at += [f"i_{axis_name(a)}" for a in m.axes[2:]]
-            self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(at)})")
+            self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(to + at)})")
 
     @staticmethod
     def _step() -> list[str]:
@@ -302,11 +351,11 @@ class GemmKernel:
     @contextmanager
     def _tiles(self) -> Iterator[None]:
         """A loop over the tiles of a block."""
-        out, pair = self.out, self.plan.cluster > 1
-        out("tile = opaque(cuda.blockIdx.x >> 1)" if pair else "tile = opaque(cuda.blockIdx.x)")
+        out, several = self.out, self.plan.cluster.bit_length() - 1
+        out(f"tile = opaque(cuda.blockIdx.x >> {several})" if several else "tile = opaque(cuda.blockIdx.x)")
         with out.block(f"while tile < {self.fix('tiles')}:"):
             yield
-            step = "(cuda.gridDim.x >> 1)" if pair else "cuda.gridDim.x"
+            step = f"(cuda.gridDim.x >> {several})" if several else "cuda.gridDim.x"
             out(f"tile = opaque(tile + {step})")
 
     # --- the consumers -----------------------------------------------------------------------------------------------
@@ -317,40 +366,86 @@ class GemmKernel:
             out("setmaxnreg_inc()")
         out.comment("Consumers: from here on counted from 0; lane 0 arrives for its warp.")
         out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0", "stage = 0", "phase = 0")
-        out(f"S = cuda.local.array({p.columns // 2}, np.float32)")
+        if p.early:
+            out("kernel_before_wait()")
+        for sums in self.sums:
+            out(f"{sums} = cuda.local.array({p.columns // 2}, np.float32)")
         for half in range(p.halves) if p.promoted else ():
             out(f"total_{half} = cuda.local.array({p.columns // 2}, np.float32)")
         with self._tiles():
             self._places()
             self._promoted() if p.promoted else self._product()
+            if p.split > 1:
+                self._exchange()
             self.epilogue.write([f"total_{half}" for half in range(p.halves)] if p.promoted else ["S"])
 
-    def _operands(self, half: int = 0) -> str:
+    @property
+    def sums(self) -> list[str]:
+        """The arrays of sums, of every product."""
+        return [f"S{k + 1}" if k else "S" for k in range(self.plan.products)]
+
+    def _beside(self, number: int) -> str:
+        """From one right operand of a stage to another one."""
+        return f" + {128 * self.plan.columns * number}" if number else ""
+
+    def _operands(self, half: int = 0, number: int = 0) -> str:
         p = self.plan
         first = f" + {8192 * half}" if half else ""
         leading = 8192 if p.flat else 16
         left = f"descriptor(left_tile + {p.left_bytes} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
-        return f"{left}, descriptor(right_tile + {p.right_bytes} * stage, {leading})"
+        return f"{left}, descriptor(right_tile + {p.right_bytes} * stage{self._beside(number)}, {leading})"
 
     def _product(self) -> None:
         """Sums that stay with the tensor cores; a chunk is given back when the next one is under way."""
         out, p = self.out, self.plan
         out.comment("The first chunk of the tile overwrites S.")
-        out(
-            "mbarrier_wait(full + 8 * stage, phase)",
-            f"multiply(S, {self._operands()})",
-            "before = stage",
-            *self._step(),
-        )
-        if p.chunks > 1:
-            with out.block("for chunk in range(1, CHUNKS):"):
-                out.comment("wgmma.wait_group 1: the product before is done, so that its stage may be filled again.")
-                out("mbarrier_wait(full + 8 * stage, phase)", f"multiply_add(S, {self._operands()})", "sums_wait_1(S)")
+        sums = list(enumerate(self.sums))
+        out("mbarrier_wait(full + 8 * stage, phase)")
+        out(*(f"multiply({s}, {self._operands(0, k)})" for k, s in sums))
+        out("before = stage", *self._step())
+        if p.own_chunks > 1:
+            count = "CHUNKS"
+            if p.split > 1:
+                out("own_chunks = min(OWN_CHUNKS, CHUNKS - OWN_CHUNKS * piece)")
+                count = "own_chunks"
+            with out.block(f"for chunk in range(1, {count}):"):
+                done = f"wgmma.wait_group {p.products}: the product{'s' * (len(sums) > 1)} before"
+                done += " are" if len(sums) > 1 else " is"
+                out.comment(f"{done} done, so that {'their' if len(sums) > 1 else 'its'} stage may be filled again.")
+                out("mbarrier_wait(full + 8 * stage, phase)")
+                out(*(f"multiply_add({s}, {self._operands(0, k)})" for k, s in sums))
+                out(*(f"sums_wait_1({s})" for _, s in sums))
                 self._release("before")
                 out("before = stage", *self._step())
         out.comment("wgmma.wait_group 0: S is complete.")
-        out("sums_wait_0(S)")
+        out(*(f"sums_wait_0({s})" for _, s in sums))
         self._release("before")
+
+    def _exchange(self) -> None:
+        """Partial sums of columns to the block of the split that writes them; S begins with those of its own then."""
+        out, p = self.out, self.plan
+        each, lane = p.own_columns // 2, 512 * p.consumers  # registers of a thread; bytes from one to the next
+        source = lane * each * p.products
+        out.comment("Straight on: a loop that is not unrolled would keep S in memory.")
+        out.comment(f"Reduce-scatter: block `piece` of the split adds and writes {p.own_columns} columns of the tile.")
+        out("slots = partial + 4 * (t - 128)", f"mine = slots + {source} * piece")
+        for other in range(p.split):
+            out(f"target = {p.sharing.blocks * other} + among")
+            for number, sums in enumerate(self.sums):
+                for k in range(each):
+                    at = f"mine + {lane * (k + each * number)}"
+                    out(f"peer_store_f32({at}, target, {sums}[{k + each * other}])")
+        out("fence_cluster()", "syncwarp()")
+        out(*(f"mbarrier_arrive_peer(exchanged, {p.sharing.blocks * k} + among, leader)" for k in range(p.split)))
+        out.comment("Sums of all pieces, in the order of the terms; a cluster computes one tile, so the phase is 0.")
+        out("mbarrier_wait_cluster(exchanged, 0)")
+        for number, sums in enumerate(self.sums):
+            for k in range(each):
+                own = lane * (k + each * number)
+                out(f"total = shared_load_f32(slots + {own})")
+                out(*(f"total = total + shared_load_f32(slots + {own + source * j})" for j in range(1, p.split)))
+                out(f"{sums}[{k}] = total")
+        out(f"column_first = column_first + {p.own_columns} * piece")
 
     def _promoted(self) -> None:
         """Sums of a chunk, added to sums in float32 while the other warpgroup multiplies."""
@@ -369,5 +464,9 @@ class GemmKernel:
             out(*self._step())
 
     def _release(self, stage: str) -> None:
-        arrive = "mbarrier_arrive_pair" if self.plan.cluster > 1 else "mbarrier_arrive"
-        self.out(f"{arrive}(empty + 8 * {stage}, leader)")
+        p = self.plan
+        if p.paired or p.sharing.blocks == 1:
+            self.out(f"{'mbarrier_arrive_pair' if p.paired else 'mbarrier_arrive'}(empty + 8 * {stage}, leader)")
+            return
+        peers = (f"{p.sharing.blocks} * piece + {k}" for k in range(p.sharing.blocks))
+        self.out(*(f"mbarrier_arrive_peer(empty + 8 * {stage}, {peer}, leader)" for peer in peers))

@@ -6,7 +6,8 @@ is done with the sums is the epilogue, on elements (i, k), rows i and columns k.
 
 An operand may be a matrix product itself, over another axis (a chain: Σ_j f(Σ_d x·y)·z), and the epilogue may read
 the sums of other products over the same axis (a gate: Σ_j x·y · g(Σ_j x·z)). Each is a kernel of its own before this
-one, and passes its results through memory.
+one, and passes its results through memory. Another product of the same left operand with a tensor (a gate's other
+half) is multiplied beside the first one, by the same kernel, where that tensor is read in place.
 
 An operand is exact where it is a tensor, or a cast: the cast in the spec is the rounding. Any other expression is
 rounded once to the type that is multiplied (a relative 2^-8 for bfloat16, 2^-11 for float16). Factors that do not vary
@@ -50,6 +51,7 @@ class Side:
 class Cut:
     """A spec taken apart: ``outputs`` over the leaf `SUMS`, the tensors, and states of ``states``, which are named.
 
+    ``beside``: right operands of products of the same left operand, whose sums are the leaves `sums_of` (1, 2, …).
     ``given``: for each side the states and the outputs that it makes besides its operand; then those that are made of
     other products over the stream, along rows and columns.
     """
@@ -65,6 +67,12 @@ class Cut:
     outputs: Mapping[str, Node]
     states: Mapping[str, Node]
     given: tuple[Mapping[str, Node], Mapping[str, Node], Mapping[str, Node]]
+    beside: tuple[Side, ...] = ()
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Every operand: the left one, the right one, and right ones of products beside it."""
+        return (self.left, self.right, *self.beside)
 
     @property
     def chained(self) -> tuple[bool, bool]:
@@ -84,8 +92,14 @@ class Cut:
         return Spec.from_nodes(nodes, order={n: axes for n, axes in order.items() if len(axes) > 1})
 
 
-def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str]) -> Cut:
-    """The spec as operands, fold and epilogue. `along`: the streamed axes; `formats`: tensor -> dtype.
+def sums_of(number: int) -> str:
+    """The leaf that stands for the sums of a product: the fold, or one beside it."""
+    return f"{SUMS}{number + 1}" if number else SUMS
+
+
+def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], beside: bool = True) -> Cut:
+    """The spec as operands, fold and epilogue. `along`: the streamed axes; `formats`: tensor -> dtype; `beside`:
+    whether products of the same left operand are multiplied in the same kernel.
 
     Raises: NoProduct, with the reason.
 
@@ -110,12 +124,36 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str]) -> Cut:
     epilogue = {n: substitute(x, {fold: whole}, raw=True) for n, x in spec.outputs.items()}
     read = [x for x in epilogue.values() if _reads(x)]
     states = _states(read, stream, names)
+    more = _beside(states, left, right, (*batch, column), stream, formats) if beside else {}
+    states = {n: x for n, x in states.items() if n not in more}
     alone = {n: x for n, x in epilogue.items() if not _reads(x)}
     places = ({*left.axes, stream}, {*right.axes, stream}, {*left.axes, column} - {stream})
     given = _makers({**states, **alone}, states, places, stream)
     leaves = {node: tensor(n, [a for a in spec.axes if a in node.axes]) for n, node in states.items()}
+    for number, (node, _) in enumerate(more.values(), 1):
+        leaves[node] = state(sums_of(number), (*batch, *rows, column))
     outputs = {n: substitute(x, dict(leaves), raw=True) for n, x in epilogue.items() if _reads(x)}
-    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given)
+    sides = tuple(side for _, side in more.values())
+    return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, sides)
+
+
+def _beside(
+    states: Mapping[str, Node], left: Side, right: Side, axes: tuple[str, ...], stream: str, formats: Mapping[str, str]
+) -> dict[str, tuple[Node, Side]]:
+    """Stages that are products of the same left operand with a tensor of the right one's format, by their names."""
+    found: dict[str, tuple[Node, Side]] = {}
+    if not right.bare:
+        return found
+    for name, node in states.items():
+        if node.attr.kind != "sum" or node.attr.axes != (stream,):
+            continue
+        factors = _factors(node)
+        own = [f for f in factors if axes[-1] in f.axes]
+        rest = [f for f in factors if axes[-1] not in f.axes]
+        if len(own) == 1 and own[0].op == "tensor" and rest and mul(*rest) is left.node:
+            if own[0].axes == {*axes, stream} and formats[own[0].attr.name] == right.format:
+                found[name] = node, Side(own[0].attr.name, own[0], axes, right.format)
+    return found
 
 
 def _makers(

@@ -11,7 +11,8 @@ from redalg.kernels.gemm.check import check
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
-from redalg.kernels.gemm.match import Cut, cut, operand_types
+from redalg.kernels.gemm.match import FLOAT8, Cut, cut, operand_types
+from redalg.kernels.gemm.narrow import Narrow, narrow, told
 from redalg.kernels.gemm.plan import (
     Product,
     first_of,
@@ -38,6 +39,7 @@ from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.schedule.choose import Choice, micro
 from redalg.kernels.tile.match import Outside
 
+EARLY = True  # whether products of few rows begin while the one before them ends; off to measure what that gives
 WORDS = (None, TENSOR, FUSED_PROLOGUE)  # schedules under which such kernels are tried
 
 
@@ -69,6 +71,7 @@ class GemmDraft:
 
     ``made``: the spec taken apart; ``before``: kernels that prepare operands, in launches of their own; ``joined``: the
     one that runs inside instead, or why none does. ``dump``: what prints kernels before the product, after a pass.
+    ``narrow``: the model of few rows that chose its tiles.
     ``part``: it is a kernel before another product itself, so that the whole is compared with other ways.
     """
 
@@ -83,6 +86,7 @@ class GemmDraft:
     joined: Joined | str = ""
     dump: Callable[[str, Any], None] = _quiet
     part: bool = False
+    narrow: Narrow | None = None
     choice: Choice | None = None
     planned: Planned | None = None
 
@@ -128,9 +132,12 @@ def taken_apart(draft: GemmDraft) -> None:
     """The spec as operands, the last fold, and the epilogue. Raises: NoProduct, Outside."""
     if any(n == 0 for n in draft.sizes.values()):
         raise Outside("an axis has length 0")
-    formats = {o.name: o.dtype for o in draft.program.operands}
     form = draft.call.form
-    draft.made = cut(form.spec, form.plan.axis, formats)
+    draft.made = cut(form.spec, form.plan.axis, _formats(draft))
+
+
+def _formats(draft: GemmDraft) -> dict[str, str]:
+    return {o.name: o.dtype for o in draft.program.operands}
 
 
 def read(draft: GemmDraft) -> None:
@@ -143,9 +150,27 @@ def read(draft: GemmDraft) -> None:
         raise Outside("it accumulates in float64")
     kinds = operand_types(made.left, made.right)
     require_accuracy(made, kinds, draft.program, draft.insisted)
-    sides = zip((made.left, made.right), kinds, strict=True)
-    places = tuple(place_of(made, s, k, draft.sizes, draft.call.views) for s, k in sides)
+    places = _places(draft, made, kinds)
+    if made.beside and (kinds[0] in FLOAT8 or any(p.why for p in places[1:]) or len({p.flat for p in places[1:]}) > 1):
+        draft.made = made = cut(draft.call.form.spec, draft.call.form.plan.axis, _formats(draft), beside=False)
+        places = _places(draft, made, kinds)
     draft.operands = Operands(kinds, places, results_of(made, draft.program))
+
+
+def _places(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> tuple[Place, ...]:
+    every = (*kinds, *kinds[1:] * len(made.beside))
+    sides = zip(made.sides, every, strict=True)
+    return tuple(place_of(made, s, k, draft.sizes, draft.call.views) for s, k in sides)
+
+
+def _few(draft: GemmDraft) -> Narrow | None:
+    """What is multiplied, where no prologue may run inside."""
+    made, operands, sizes = draft.made, draft.operands, draft.sizes
+    assert made is not None and operands is not None
+    if draft.launches in (0, 1):
+        return None
+    shape = draft.rows, sizes[made.column], sizes[made.stream], draft.batches
+    return Narrow(operands.kinds, operands.places[1].flat, *shape, len(made.sides) - 1, draft.call.target)
 
 
 def tiled(draft: GemmDraft) -> None:
@@ -153,17 +178,25 @@ def tiled(draft: GemmDraft) -> None:
     made, operands, sizes = draft.made, draft.operands, draft.sizes
     assert made is not None and operands is not None
     staged, width = staged_width(operands.results, made.column, sizes)
-    plan = tiles_of(
+    target, few = draft.call.target, _few(draft)
+    plan = None if few is None else narrow(few)
+    draft.narrow = few if plan is not None else None
+    plan = plan or tiles_of(
         operands.kinds,
         operands.places[1].flat,
         draft.rows,
         sizes[made.column],
         sizes[made.stream],
         draft.batches,
-        draft.call.target,
+        target,
         broad=staged and not reads_columns(operands.results, made.column),
+        products=len(made.sides) - 1,
     )
-    draft.tiles = replace(plan, staged=staged, vector=width > 1)
+    count = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)[0]
+    alone, once = draft.narrow is not None, count <= target.multiprocessors // plan.cluster
+    early = EARLY and once and alone and made.chained[0] and not operands.places[1].why
+    staged = staged and plan.own_columns % 16 == 0
+    draft.tiles = replace(plan, staged=staged, vector=width > 1, early=early, followed=alone and draft.part)
 
 
 def assembled(draft: GemmDraft) -> None:
@@ -200,7 +233,9 @@ def assembled(draft: GemmDraft) -> None:
         {"tiles": count, "down": down, "over": over, "all_rows": draft.rows},
         blocks,
         tuple(reasons_of(made, operands.kinds, places, plan, count, blocks)),
-        seconds_of(plan, STORAGE[operands.kinds[0]], count, moved, target),
+        seconds_of(plan, STORAGE[operands.kinds[0]], count, moved, target)
+        if draft.narrow is None
+        else target.launch + draft.narrow.seconds(plan),
     )
 
 
@@ -218,6 +253,8 @@ def explained(draft: GemmDraft) -> None:
     found, joined = draft.product, draft.joined
     assert found is not None
     seconds, moved, reasons = found.seconds, sum(made.choice.bytes for made in draft.before), list(found.reasons)
+    if draft.narrow is not None:
+        reasons.append(told(draft.narrow, found.plan))
     if isinstance(joined, Joined):
         seconds, moved = found.seconds + joined.seconds, joined.bytes
         reasons.append(joined.line)
@@ -244,7 +281,7 @@ def sourced(draft: GemmDraft) -> None:
     assert found is not None and choice is not None
     gemm = found.gemm
     inside: tuple[Planned, ...] = ()
-    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster)
+    geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster, early=found.plan.early)
     if isinstance(joined, Joined):
         gemm, inside = replace(gemm, inside=joined.inside), (joined.own,)
         # A grid barrier: blocks are launched together, no more of them than run at once.

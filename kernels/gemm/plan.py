@@ -60,7 +60,7 @@ class Product:
     plan: GemmPlan
     firsts: tuple[First, ...]
     scratch: Mapping[str, tuple[Operand, View]]
-    maps: tuple[Map, Map]
+    maps: tuple[Map, ...]
     sizes: Mapping[str, int]
     fixed: Mapping[str, int]
     blocks: int
@@ -203,7 +203,7 @@ def merged(rows: Sequence[str]) -> str:
 
 def scratch_of(made: Cut, places: Sequence[Place], sizes: Mapping[str, int]) -> dict[str, tuple[Operand, View]]:
     found = {}
-    for side, place in zip((made.left, made.right), places, strict=True):
+    for side, place in zip(made.sides, places, strict=True):
         own = side.axes[len(made.batch) :]
         if place.why:
             axes = (*made.batch, merged(own), made.stream)
@@ -228,33 +228,42 @@ def _read(made: Cut, places: Sequence[Place]) -> set[str]:
     return leaves | {p.name for p in places if not p.why}
 
 
-def maps_of(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, Map]:
+def maps_of(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, ...]:
     found = []
-    for side, place, length, tile in zip(
-        (made.left, made.right), places, (plan.rows, plan.columns), SIDES, strict=True
-    ):
-        half = 2 if plan.cluster > 1 and plan.shared is tile else 1
+    for number, (side, place) in enumerate(zip(made.sides, places, strict=True)):
+        tile, length = (SIDES[1], plan.columns) if number else (SIDES[0], plan.rows)
+        half = plan.sharing.blocks if plan.shared is tile else 1
         row, outer = merged(side.axes[len(made.batch) :]), tuple(reversed(made.batch))
         inner = (row, made.stream) if place.flat else (made.stream, row)
         found.append(Map(place.name, (*inner, *outer), 64 if place.flat else length // half, tile, 0, 1))
-    return found[0], found[1]
+    return tuple(found)
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _groups(plan: GemmPlan, blocks: int) -> str:
+    if plan.cluster == 1 or plan.paired:
+        return f"{blocks // plan.cluster} {'pairs of ' * plan.paired}blocks"
+    return f"{blocks // plan.cluster} clusters of {plan.cluster} blocks"
 
 
 def reasons_of(
     made: Cut, kinds: tuple[str, str], places: Sequence[Place], plan: GemmPlan, count: int, blocks: int
 ) -> list[str]:
     rows = 64 * plan.halves
-    pair = f", pairs of blocks share the {plan.shared} operand" if plan.cluster > 1 else ""
+    several = plan.sharing.blocks
+    pair = f", {'pairs' if several == 2 else several} of blocks share the {plan.shared} operand" * (several > 1)
+    if plan.split > 1:
+        pair += f", {plan.split} blocks take {plan.own_chunks} chunks each and exchange partial sums in their cluster"
+    if plan.products > 1:
+        pair += f", {plan.products} products of the left operand"
     lines = [
         f"tensor cores: the fold {short(made.fold)} is a GEMM, {plan.consumers} warpgroups of {rows} rows "
         f"by {plan.columns} columns, a producer warpgroup prefetches {plan.stages} chunks of {plan.chunk} terms{pair}",
-        f"{count} tiles shared out among {blocks // plan.cluster} {'pairs of ' * (plan.cluster > 1)}blocks, "
-        f"{plan.group} rows of them before the next columns",
+        f"{count} tiles shared out among {_groups(plan, blocks)}, {plan.group} rows of them before the next columns",
     ]
-    for side, place, kind in zip((made.left, made.right), places, kinds, strict=True):
+    for side, place, kind in zip(made.sides, places, (*kinds, *kinds[1:] * len(made.beside)), strict=True):
         rounding = "exact" if side.format is not None else f"rounded once to {kind}"
         where = f"prepared before the product, since {place.why}" if place.why else "read in place"
         lines.append(f"{side.name} = {short(side.node)} as {kind}, {rounding}: {where}")

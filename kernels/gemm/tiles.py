@@ -50,6 +50,10 @@ class GemmPlan:
     prefetched.
     ``promoted``: sums
     of a chunk are added to sums in float32, since products of float8 are added to about 14 bits by the tensor cores.
+    ``products``: of one left operand with several right ones, tiles side by side in a stage. ``split``: blocks of a
+    cluster that multiply a part of the terms each, and exchange partial sums: each adds those of its own columns.
+    ``early``: it begins while the kernel before it ends, and brings right operands before it waits for that;
+    ``followed``: a kernel behind it may begin so.
     ``group``: rows of blocks that are computed before the next columns. ``staged``: results are written by way of
     shared memory, 16 bytes at a time; ``vector``: pairs of neighbours, else single numbers. ``most_shared``:
     bytes of shared memory that a block may have.
@@ -67,11 +71,30 @@ class GemmPlan:
     staged: bool = False
     vector: bool = False
     most_shared: int = MOST_SHARED
+    products: int = 1
+    split: int = 1
+    early: bool = False
+    followed: bool = False
 
     @property
     def cluster(self) -> int:
-        """Blocks of a cluster."""
-        return self.sharing.blocks
+        """Blocks of a cluster: those that share an operand, times those that share a tile's terms."""
+        return self.sharing.blocks * self.split
+
+    @property
+    def paired(self) -> bool:
+        """Whether the cluster is a pair of blocks that share an operand, and nothing else."""
+        return self.sharing.blocks == self.cluster == 2
+
+    @property
+    def own_columns(self) -> int:
+        """Columns of a tile that a block writes."""
+        return self.columns // self.split
+
+    @property
+    def own_chunks(self) -> int:
+        """Chunks that a block multiplies; the last one of a split has the rest."""
+        return -(-self.chunks // self.split)
 
     @property
     def shared(self) -> Tile:
@@ -101,7 +124,12 @@ class GemmPlan:
 
     @property
     def right_bytes(self) -> int:
-        return 128 * self.columns
+        return 128 * self.columns * self.products
+
+    @property
+    def exchanged(self) -> int:
+        """Bytes for partial sums that come from the other blocks of a split."""
+        return 4 * self.rows * self.columns * self.products if self.split > 1 else 0
 
     @property
     def staging(self) -> int:
@@ -110,18 +138,18 @@ class GemmPlan:
 
     @property
     def stages(self) -> int:
-        left = self.most_shared - 1024 - 256 - self.staging
+        left = self.most_shared - 1024 - 256 - self.staging - self.exchanged
         return min(8, left // (self.left_bytes + self.right_bytes))
 
     @property
     def barriers(self) -> int:
-        """Where barriers lie; results are staged after them."""
+        """Where barriers lie; results are staged after them, then come partial sums."""
         return self.stages * (self.left_bytes + self.right_bytes)
 
     @property
     def size(self) -> int:
         """Bytes of shared memory, 1 KB of them for rounding its address."""
-        return self.barriers + 256 + self.staging + 1024
+        return self.barriers + 256 + self.staging + self.exchanged + 1024
 
     @property
     def dtype(self) -> str:
@@ -211,6 +239,7 @@ def tiles_of(
     promoted: bool = True,
     cluster: bool = True,
     broad: bool = True,
+    products: int = 1,
 ) -> GemmPlan:
     """The tiles that take the least time, by a model of rounds: every multiprocessor computes one tile at a time.
 
@@ -249,15 +278,17 @@ def tiles_of(
             max(1, round(side * (broad / tall) ** 0.5)),
             True,
             most_shared=most_shared,
+            products=products,
         )
 
     def time(plan: GemmPlan) -> float:
         rounds = -(-blocks_of(plan, rows, columns, batches)[0] // (target.multiprocessors // plan.cluster))
-        area = plan.rows * plan.columns
+        area = plan.rows * plan.columns * products
         slow = 1.0 if area >= 128 * 256 else 1.15 if area >= 128 * 128 else 1.4 if area >= 64 * 128 else 1.8
         return rounds * (area * slow * (plan.chunks + 4))
 
-    found = [plan for plan in map(made, shapes(promoted, broad)) if plan.stages >= 2]
+    fitting = (shape for shape in shapes(promoted, broad) if shape[2] * products <= 256)
+    found = [plan for plan in map(made, fitting) if plan.stages >= 2]
     if not found:
         raise Outside(f"no tile fits {most_shared} bytes of shared memory")
     return min(found, key=time)
@@ -265,8 +296,8 @@ def tiles_of(
 
 def blocks_of(plan: GemmPlan, rows: int, columns: int, batches: int) -> tuple[int, int, int]:
     """Tiles of clusters in all, and how many of them lie below and beside each other."""
-    tall = plan.rows * (plan.cluster if plan.shared is Tile.RIGHT else 1)
-    wide = plan.columns * (plan.cluster if plan.shared is Tile.LEFT else 1)
+    tall = plan.rows * (plan.sharing.blocks if plan.shared is Tile.RIGHT else 1)
+    wide = plan.columns * (plan.sharing.blocks if plan.shared is Tile.LEFT else 1)
     down, over = -(-rows // tall), -(-columns // wide)
     return batches * down * over, down, over
 

@@ -60,6 +60,7 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
     "redalg.kernels.cpu.ready.Ready": "a prepared call: looks nothing up while it runs",
     "redalg.kernels.cuda.joint.JointRun": "`CudaRun`, and what runs where one reading does not",
     "redalg.kernels.tile.plan.WidePlan": "`TensorPlan` of two warpgroups: each number is decided by one pass",
+    "redalg.kernels.gemm.tiles.GemmPlan": "sizes of one kernel: each number is decided by one pass",
     "redalg.kernels.tile.mma_sync_plan.MmaPlan": "`TensorPlan` of warps",
     "redalg.streaming.passes.Pass": "what a printed source says of a pass, each thing by its name",
     "redalg.graph.functions.Function": "a row of a table: its fields are the columns",

@@ -26,6 +26,8 @@ CHAINS = {  # text, stream
     "three": ("h = relu(sum[k](A[m,k]*B[k,n])); return F = sum[l](tanh(sum[n](h*D[n,l]))*G[l,o])", "l"),
     "batched": ("return E = sum[n](relu(sum[k](A[p,m,k]*B[p,k,n]))*D[p,n,l])", "n"),
     "gate": ("return H = silu(sum[k](A[m,k]*B[k,n]))*sum[k](A[m,k]*C[k,n])", "k"),
+    "glu": ("return H = silu(sum[k](A[m,k]*B[n,k]))*sum[k](A[m,k]*C[n,k])", "k"),
+    "glus": ("return H = silu(sum[k](A[m,k]*B[k,n]))*sum[k](A[m,k]*C[k,n]) + sum[k](A[m,k]*D[k,n])", "k"),
     "two results": ("return P = sum[k](A[m,k]*B[k,n]), Q = relu(sum[k](A[m,k]*C[k,n]))", "k"),
 }
 

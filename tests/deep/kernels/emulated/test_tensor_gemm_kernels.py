@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from redalg.errors import RedalgError
+from redalg.kernels.gemm import passes
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.schedule.target import H200
 from tests.support.gemm_cases import BATCHED, BIASED, PLAIN, SCALED, example, planned
@@ -37,6 +38,12 @@ RUNS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
     "one launch, batched right": (BATCHED, (80, 64, 72), {"w": E4M3, "launches": 1}),
     "one launch, several rows": (SCALED, (33, 72, 64), {"x": E4M3, "launches": 1}),
 }
+
+
+@pytest.fixture(autouse=True)
+def wide_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles and pairs as for many rows: those of few are in `test_narrow`."""
+    monkeypatch.setattr(passes, "narrow", lambda made: None)
 
 
 @pytest.mark.parametrize("name", RUNS)

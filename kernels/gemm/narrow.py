@@ -1,0 +1,170 @@
+"""Tiles for few rows, where a product takes as long as its weights take to arrive.
+
+A tile has all rows or half of them, so that what is read is the right operand once, from memory, and the left one again
+for every tile beside another, from the second-level cache. Three things make that less: columns that make one round of
+the multiprocessors, blocks of a cluster that bring parts of the left operand to each other (multicast), and blocks that
+take a part of the terms each, so that tiles are wide and none waits. The plan that takes the least time is chosen, by a
+model of bytes at every level; `narrow` says which plans there are, and the laws they keep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from redalg.kernels.gemm.match import FLOAT8
+from redalg.kernels.gemm.tiles import GemmPlan, Sharing, blocks_of
+from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.launch.planned import Tile
+from redalg.kernels.schedule.choose import micro
+from redalg.kernels.schedule.target import Target
+
+ROWS = 256  # at most: more rows are bound by tensor cores or nearly
+SUMS = 256  # columns of all products of a tile: sums of two warpgroups that fit registers
+# Blocks of a cluster that every device of compute capability 9.0 takes. Each brings 8 rows of a shared tile at least, a
+# whole pattern of the swizzle.
+CLUSTER = 8
+LARGEST = 1  # blocks of a cluster that is taken unasked
+REACHED = 0.91  # of the multiprocessors, by clusters of 4 and 8: 30 and 15 of them run at once on an H200 (2026-11-24)
+
+
+class Rates(NamedTuple):
+    """Bytes a second and seconds, of a Hopper device."""
+
+    cache: float = 5.5e12  # of the second-level cache, all multiprocessors together
+    each: float = 70e9  # that one multiprocessor takes in
+    peers: float = 3.2e12  # of distributed shared memory
+    late: float = 1.2e-6  # from asking for a chunk to having it, where memory is busy
+    fill: float = 1.6e-6  # until the first chunk is there, and from the last one to the results
+    meet: float = 1.0e-6  # of an exchange of partial sums
+    chunk: float = 0.11e-6  # of a product of a chunk by one warpgroup that waits for it, at least
+
+
+RATES = Rates()
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """What is multiplied: rows, columns, terms, batches, by types and layouts as in `GemmPlan`."""
+
+    kinds: tuple[str, str]
+    flat: bool
+    rows: int
+    columns: int
+    terms: int
+    batches: int
+    products: int
+    target: Target
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are so few rows, of a type whose sums stay with the tensor cores."""
+        return self.rows <= ROWS and self.kinds[0] not in FLOAT8
+
+    def plans(self) -> Iterator[GemmPlan]:
+        """Every plan that keeps the laws."""
+        return (plan for plan in self.space() if not refusal(plan, self))
+
+    def space(self) -> Iterator[GemmPlan]:
+        """Every plan that is looked at."""
+        for consumers in (1, 2):
+            for columns in self.widths():
+                for sharing in (1, 2, 4, 8):
+                    for split in (1, 2, 4, 8):
+                        plan = GemmPlan(
+                            self.kinds,
+                            self.flat,
+                            self.terms,
+                            consumers,
+                            1,
+                            columns,
+                            False,
+                            Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing(),
+                            staged=True,
+                            most_shared=self.target.most_shared,
+                            products=self.products,
+                            split=split,
+                        )
+                        yield replace(plan, group=max(1, -(-self.rows // plan.rows)))
+
+    def widths(self) -> Iterator[int]:
+        """Columns of a tile: whole boxes of 64 where the columns lie contiguous."""
+        step = 64 if self.flat else 16
+        yield from range(step, SUMS // self.products + 1, step)
+
+    def running(self, plan: GemmPlan) -> int:
+        """Clusters that run at once: multiprocessors lie in groups, which clusters do not cross."""
+        whole = self.target.multiprocessors if plan.cluster <= 2 else int(self.target.multiprocessors * REACHED)
+        return max(1, whole // plan.cluster)
+
+    def seconds(self, plan: GemmPlan) -> float:
+        """The time without a launch, by the bytes that pass every level."""
+        count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
+        blocks, each = count * plan.cluster, STORAGE[self.kinds[0]]
+        rounds = -(-count // self.running(plan))
+        weights = self.columns * self.terms * self.products
+        once = each * (weights + self.rows * self.terms) * self.batches
+        left = 128 * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
+        brought = left / plan.sharing.blocks + plan.right_bytes
+        taken = plan.own_chunks * (left + plan.right_bytes)
+        moved = max(
+            once / self.target.reachable,
+            blocks * plan.own_chunks * brought / RATES.cache,
+            rounds * taken / min(RATES.each, (plan.stages - 1) * (left + plan.right_bytes) / RATES.late),
+            rounds * plan.own_chunks * RATES.chunk * plan.products * max(1, plan.columns / 64),
+        )
+        meeting = RATES.meet + blocks * plan.exchanged / RATES.peers if plan.split > 1 else 0.0
+        return moved + rounds * RATES.fill + meeting
+
+
+def told(made: Narrow, chosen: GemmPlan) -> str:
+    """The search in a line, for `explain`: the plan that follows, and what every law refused."""
+    refused = Counter(why for plan in made.space() if (why := refusal(plan, made)))
+    ranked = sorted(filter(taken, made.plans()), key=made.seconds)
+    after = next((p for p in ranked if made.seconds(p) > made.seconds(chosen)), None)
+    line = f"few rows: {len(ranked)} plans of tiles and clusters keep the laws, predicted {micro(made.seconds(chosen))}"
+    if after is not None:
+        shape = f"{after.columns} columns, {after.sharing.blocks} sharing, {after.split} pieces"
+        line += f", the next ({shape}) {micro(made.seconds(after))}"
+    return line + "; refused: " + ", ".join(f"{count} ({why})" for why, count in refused.items())
+
+
+def refusal(plan: GemmPlan, made: Narrow) -> str:
+    """Which law a plan breaks; empty if it keeps them all."""
+    return next((why for holds, why in laws(plan, made) if not holds), "")
+
+
+def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
+    """Whether each law holds, and what is wrong where it does not."""
+    most, count = made.target.block, blocks_of(plan, made.rows, made.columns, made.batches)[0]
+    room = min(CLUSTER, most.cluster_limit, made.target.multiprocessors)
+    yield plan.cluster <= room, "a cluster of more blocks than the device takes"
+    yield plan.stages >= 2, "no two stages fit shared memory"
+    yield plan.columns * plan.products <= SUMS, "sums do not fit registers"
+    yield plan.consumers == 1 or made.rows > 64, "a warpgroup without rows"
+    yield plan.columns % (8 * plan.split) == 0, "a block writes no whole groups of 8 columns"
+    yield (plan.split - 1) * plan.own_chunks < plan.chunks, "a block of the split has no terms"
+    whole = count <= made.running(plan)
+    yield plan.split == 1 or whole, "a cluster would exchange twice, over what peers still read"
+    yield plan.sharing.blocks == 1 or made.columns > plan.columns * plan.sharing.blocks // 2, "a block has no columns"
+
+
+def narrow(made: Narrow) -> GemmPlan | None:
+    """The plan that takes the least time, or None where another model decides.
+
+    >>> from redalg.kernels.schedule.target import H200
+    >>> kinds = "bfloat16", "bfloat16"
+    >>> p = narrow(Narrow(kinds, False, 128, 512, 2048, 1, 1, H200))
+    >>> p.columns, blocks_of(p, 128, 512, 1)[0] * p.cluster
+    (16, 64)
+    """
+    if not made.fits:
+        return None
+    return min(filter(taken, made.plans()), key=made.seconds, default=None)
+
+
+def taken(plan: GemmPlan) -> bool:
+    """Whether a plan is taken unasked: those of larger clusters are for measurements (`benchmarks.gpu.narrow`)."""
+    return plan.cluster <= LARGEST

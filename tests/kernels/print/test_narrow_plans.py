@@ -1,0 +1,73 @@
+"""Tiles and clusters of products of few rows: the laws each refuse something, and the choice is the least of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from redalg.kernels.gemm.narrow import RATES, Narrow, laws, narrow, refusal, taken
+from redalg.kernels.gemm.tiles import GemmPlan, Sharing
+from redalg.kernels.launch.planned import Tile
+from redalg.kernels.schedule.target import H200
+
+KINDS = "bfloat16", "bfloat16"
+COLUMNS = (8, *range(16, 272, 16), 288)
+SMALL = replace(H200, multiprocessors=12)
+
+
+def every(made: Narrow) -> list[GemmPlan]:
+    """Plans of a space larger than what is searched: odd splits, columns and clusters of more blocks."""
+    found = []
+    for consumers, columns, sharing, split in product((1, 2, 4), COLUMNS, (1, 2, 4, 8, 16), (1, 2, 4, 8, 16)):
+        shared = Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing()
+        plan = GemmPlan(KINDS, made.flat, made.terms, consumers, 1, columns, False, shared, staged=True)
+        found.append(replace(plan, products=made.products, split=split))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(40, 400, 320, 1, 1), (128, 512, 96, 1, 2), (1, 96, 4096, 2, 1)])
+def test_the_choice_is_the_least_of_all_legal_plans(shape: tuple[int, ...]) -> None:
+    made = Narrow(KINDS, False, *shape, SMALL)
+    chosen = narrow(made)
+    assert chosen is not None
+    legal = [p for p in every(made) if not refusal(p, made) and p.columns % 16 == 0 and p.consumers < 4]
+    assert {(p.consumers, p.columns, p.sharing, p.split) for p in legal} == {
+        (p.consumers, p.columns, p.sharing, p.split) for p in made.plans()
+    }
+    assert made.seconds(chosen) == min(map(made.seconds, filter(taken, legal)))
+
+
+def test_every_law_refuses_a_plan_that_no_other_refuses() -> None:
+    alone: set[str] = set()
+    for shape in ((40, 400, 320, 1, 1), (128, 512, 1024, 1, 2)):
+        for target in (SMALL, H200):
+            made = Narrow(KINDS, False, *shape, target)
+            for plan in every(made):
+                broken = [why for holds, why in laws(plan, made) if not holds]
+                if len(broken) == 1:
+                    alone.add(broken[0])
+    made = Narrow(KINDS, False, 128, 2048, 2048, 1, 1, H200)
+    assert alone == {why for _, why in laws(next(made.plans()), made)}
+
+
+def test_other_models_decide_for_many_rows_and_float8() -> None:
+    assert narrow(Narrow(KINDS, False, 512, 2048, 2048, 1, 1, H200)) is None
+    assert narrow(Narrow(("float8_e4m3fn",) * 2, False, 128, 2048, 2048, 1, 1, H200)) is None
+
+
+def test_sums_of_a_plan_cover_the_terms_once() -> None:
+    """Pieces of a split: each has chunks, and together they are all."""
+    for terms in (64, 100, 704, 8192):
+        made = Narrow(KINDS, False, 128, 2048, terms, 1, 1, H200)
+        for plan in made.plans():
+            pieces = [min(plan.own_chunks, plan.chunks - k * plan.own_chunks) for k in range(plan.split)]
+            assert min(pieces) >= 1 and sum(pieces) == plan.chunks
+            assert plan.own_columns * plan.split == plan.columns
+
+
+def test_more_bytes_take_longer() -> None:
+    made = [Narrow(KINDS, False, 128, n, 4096, 1, 1, H200) for n in (1024, 2048, 4096, 8192)]
+    times = [m.seconds(p) for m in made if (p := narrow(m)) is not None]
+    assert times == sorted(times) and times[0] > RATES.fill
