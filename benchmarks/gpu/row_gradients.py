@@ -192,13 +192,11 @@ def seconds(pull: Callable[[int], Any], sets: int, repeats: int) -> float:
     """The least of some times of a backward pass, as replayed graphs over all sets."""
     import torch
 
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for n in range(sets):
-            pull(n)
+    for n in range(sets):
+        pull(n)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):  # the one that the forward pass ran on
         for n in range(sets):
             pull(n)
     graph.replay()
@@ -260,7 +258,7 @@ def run(options: argparse.Namespace) -> None:
     import torch._functorch.config as functorch
 
     functorch.donated_buffer = False  # a graph that is kept has no buffers to give away
-    began, operations = time.time(), _operations()
+    began, operations, stream = time.time(), _operations(), torch.cuda.Stream()
     known = list(KNOWN) if options.cells != "drawn" else []
     cells = known + (list(drawn(options.seed, options.count)) if options.cells != "known" else [])
     done = {line["cell"] for line in lines_of(options.out) if "cell" in line}
@@ -273,7 +271,8 @@ def run(options: argparse.Namespace) -> None:
         if time.time() - began > options.budget:
             print("the time is up; the same command goes on", flush=True)
             return
-        record = {"cell": name, **measured(operations[cell[0]], cell, options)}
+        with torch.cuda.stream(stream):
+            record = {"cell": name, **measured(operations[cell[0]], cell, options)}
         write(options.out, record)
         print(told(record), flush=True)
 

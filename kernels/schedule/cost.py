@@ -217,11 +217,14 @@ class _Model:
     @cached_property
     def shifted(self) -> frozenset[str]:
         """Operands of which every vector is put together from two."""
-        return self.case.walk.layout(self.s.vector, peel=True).shifted if self.s.peel else frozenset()
+        if not self.s.peel:
+            return frozenset()
+        return self.case.walk.layout(self.s.vector, peel=True, led=not self.case.program.summed).shifted
 
     def _vector(self, name: str) -> int:
         if self.s.peel and self.case.walk.pattern(name) == "stream":
-            return self.s.vector
+            led = not self.case.program.summed  # else vectors begin with the rows, and stores cannot be shifted
+            return self.s.vector if led or all(name != key for key, _, _ in self.work.writes) else 1
         if self.s.staged and name in self.case.dense:
             return VECTOR_BYTES // next(a.size for a in self.case.walk.arrays if a.name == name)
         width = next((a.width for a in self.case.walk.arrays if a.name == name), 1)
@@ -425,6 +428,14 @@ class _Model:
             moved *= known.copy * (1 + known.unfilled * max(0.0, 1 - held))
         return moved, self.waves() * self.prefetched_seconds()
 
+    def summing(self) -> float:
+        """How much longer kernels take that add sums over rows than the same without them: fitted to 30 schedules of
+        backward passes of norms (H200, 2026-11-24), of which clusters of 4 and 8 took 1.9 times what was predicted."""
+        single = 1.17 if self.single else 1.0
+        if self.s.cluster > 1:
+            return single * (1.13 if self.s.cluster == 2 else 1.9)
+        return single * (0.95 if self.s.prefetch else 1.08)
+
     def waves(self) -> float:
         """How many times the device is filled; the last time, blocks make way for each other only in part."""
         full = self.blocks / (self.per_sm * self.all_sms)
@@ -455,6 +466,8 @@ class _Model:
             self.known.blocks.alone / self.per_sm if s.resident and s.blocks_per_row > 1 else 0.0
         )  # while blocks wait, others fill the gaps
         terms = (terms[0] * (1 + alone) / self.known.blocks.reached[s.cluster], *terms[1:])
+        if self.work.held.summed:
+            terms = tuple(x * self.summing() for x in terms)
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.blocks_per_row > 1 else 0)
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.multiprocessor.threads)
         return Estimate(
