@@ -21,7 +21,7 @@ FIELDS: tuple[dict[str, Any], ...] = (
     {"threads": 64, "rows": 2},
     {"threads": 128, "rows": 1},
     {"vector": 1},
-    {"peel": True},
+    {"peel": True, "vector": 4, "prefetch": 0},
     {"cluster": 2, "threads": 128},
 )
 
@@ -78,13 +78,16 @@ def test_stage_values_of_rows_are_saved_or_their_own(name: str, given_: str) -> 
         np.testing.assert_allclose(found[output], value, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("fields", [{}, {"threads": 32, "rows": 4}, {"threads": 64, "peel": True}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"threads": 32, "rows": 4}, {"threads": 64, "peel": True, "vector": 4, "prefetch": 0}]
+)
 def test_sums_do_not_depend_on_who_comes_first(fields: dict[str, Any]) -> None:
     """Blocks and threads in any order: the same bits."""
     made, arrays = (
         plan_of("layer_norm", {"i": 37, "j": 131}, "float32", fields),
         drawn("layer_norm", {"i": 37, "j": 131}),
     )
+    assert made.before[0].choice.schedule.peel == fields.get("peel", False)
     first = emulated(made, arrays, 1)
     for seed in (2, 3):
         again = emulated(made, arrays, seed)

@@ -30,7 +30,9 @@ def agree(found: dict[str, Any], expected: dict[str, Any], kind: str) -> None:
         assert error <= BOUNDS[kind] * scale, (output, error, scale)
 
 
-@pytest.mark.parametrize("fields", [{}, {"threads": 64}, {"cluster": 2}, {"vector": 1}, {"peel": True}])
+@pytest.mark.parametrize(
+    "fields", [{}, {"threads": 64}, {"cluster": 2}, {"vector": 1}, {"peel": True, "vector": 4, "prefetch": 0}]
+)
 @pytest.mark.parametrize("kind", sorted(BOUNDS))
 @pytest.mark.parametrize("name", sorted(SPECS) + sorted(FORWARD))
 def test_results_are_those_of_the_definitions(name: str, kind: str, fields: dict[str, Any]) -> None:
