@@ -117,7 +117,7 @@ class ReduceSpecs(RankSpecs):
         return Spec.from_nodes(dict(outputs), tensors=sorted(used, key=lambda d: d.name), order=dict(order))
 
     def _shift(self, anchor: Anchor, bound: Mapping[str, Node]) -> Node:
-        """An anchor that stays is not moved, also at -oo: no reduction stands here that would say so."""
+        """None where the anchor equals that of all, also at -oo: no reduction stands here that would say so."""
         old, new = self._held(anchor.name, anchor.axes), bound[anchor.name]
         moved = anchor.between(old, new)
         return moved if isinstance(anchor, MeanAnchor) else where(compare("eq", old, new), anchor.still, moved)
