@@ -20,7 +20,7 @@ from redalg.form import Form
 from redalg.graph.plan import Plan
 from redalg.language.spec import Spec
 from redalg.laws.check import is_exact
-from redalg.laws.infinities import EXACT, FINITE, LEVELS, UNCHECKED, assuming, differences
+from redalg.laws.infinities import EXACT, FINITE, LEVELS, UNCHECKED, UNGUARDED, assuming, differences
 from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import check, proves
 from redalg.proofs.document.errors import CertificateError
@@ -68,7 +68,7 @@ def derive_incremental(
                 return Form(spec, assuming(plan, UNCHECKED))
             more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
             if not more or max(more.values()) > LEVELS:
-                assumed = EXACT if "exact" in found.values() else FINITE
+                assumed = UNGUARDED if more else EXACT if "exact" in found.values() else FINITE
                 return Form(spec, assuming(plan, assumed) if found or level else plan)
             level |= more
             plan = replace(planned(level), assumptions=plan.assumptions)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from redalg.graph import plan as plans
 from redalg.graph.node import Node, substitute, walk
 from redalg.graph.operators import Binary, Custom, TopK
-from redalg.graph.plan import COUNT, PassPlan, Plan, Slot
+from redalg.graph.plan import COUNT, NUMERIC, PassPlan, Plan, Slot
 from redalg.proofs.checker.check import superfluous
 from redalg.proofs.checker.required import required
 from redalg.proofs.document.document import Anchor, Document, Monoid, Move, Output, Pass, Stage
@@ -71,7 +71,7 @@ class Export:
         outputs = tuple(Output(o.name, self(o.value), o.axes, o.keeps_axis) for o in self.plan.outputs)
         whole = {self(COUNT): self.terms.size(self.plan.axis)}
         stages = tuple(self._stage(s, whole) for s in self.plan.stages)
-        names = tuple(dict.fromkeys(name for name, _ in self.plan.assumptions))
+        names = tuple(dict.fromkeys(name for name, _ in self.plan.assumptions if name not in NUMERIC))
         monoids = tuple(self._monoid(m) for m in self.monoids)
         return Document(self.terms, self.plan.axis, spec, empty, passes, outputs, stages, names, monoids)
 

@@ -21,7 +21,7 @@ from redalg.engine.rules.cascade import Cascade
 from redalg.engine.slots import SlotBackend
 from redalg.graph import node as g
 from redalg.graph.node import Node
-from redalg.graph.plan import COUNT, IN_RANGE, MODERATE, Anchor, ExtremumAnchor, MeanAnchor, PassPlan, Slot
+from redalg.graph.plan import APART, COUNT, IN_RANGE, MODERATE, Anchor, ExtremumAnchor, MeanAnchor, PassPlan, Slot
 from redalg.text.nodes import short
 
 
@@ -136,16 +136,19 @@ def measured(read: Read, around: Around) -> None:
 # --- what they consist of --------------------------------------------------------------------------------------------
 
 
-def assumed(left_out: list[Choice]) -> dict[str, str]:
-    """The named assumptions under which a form does without some anchors."""
+def assumed(left_out: list[Choice], apart: Iterable[Node]) -> dict[str, str]:
+    """The named assumptions under which a form does without some anchors; `apart`: products that should have one."""
     texts = {
         IN_RANGE: "exponentials of {} are summed as they are, for no anchor could be had: they must not overflow",
         MODERATE: "powers of {} are summed as they are, for no anchor could be had: far from 0 they lose digits",
+        APART: "the product of {} and the powers of what divides it are held apart: neither may over- or underflow",
     }
     found: dict[str, list[str]] = {}
     for c in left_out:
         name = IN_RANGE if c.anchor is ExtremumAnchor else MODERATE
         found.setdefault(name, []).append(short(c.generator))
+    for product in apart:
+        found.setdefault(APART, []).append(short(product))
     return {name: texts[name].format(", ".join(what)) for name, what in found.items()}
 
 

@@ -37,6 +37,7 @@ class SlotBackend(Measured):
     monos: dict[str, Mono] = field(default_factory=dict)
     others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
     counted: dict[str, tuple[AnchorSite, Node]] = field(default_factory=dict)  # product -> anchor, number of factors
+    apart: dict[Node, None] = field(default_factory=dict)  # what products multiply for want of an anchor
     growing: dict[Node, Fraction] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
     moved: int = 0  # terms in all moves
 
@@ -186,6 +187,7 @@ class SlotBackend(Measured):
         It moves by (A/A')^count. Where 1/h is no number, or 0, A is the largest |x| and h·A stands outside the product.
         """
         if not ratios.has_anchor(varying, fixed) or not self._counts(count):
+            self.apart[varying] = None
             return None
         size = g.fn("abs", varying)
         largest = self.slot("max", size if mask is None else g.where(mask, size, g.ZERO))

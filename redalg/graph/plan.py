@@ -23,7 +23,8 @@ Value = TypeVar("Value")
 COUNT = state("n", (), ("integer", "positive"))
 
 # named assumptions of a form that does without an anchor: they are about rounding and range, not about what is true
-IN_RANGE, MODERATE = "exponentials_in_range", "moderate_offsets"
+IN_RANGE, MODERATE, APART = "exponentials_in_range", "moderate_offsets", "products_in_range"
+NUMERIC = frozenset((IN_RANGE, MODERATE, APART))
 
 
 def shift(anchor: str, axes: tuple[str, ...]) -> Node:

@@ -43,6 +43,10 @@ UNCHECKED = (
     "every element is finite; else NaN: to look at the form at infinities takes more than a budget of "
     f"{INFINITIES} operations",
 )
+UNGUARDED = (
+    FINITE[0],
+    f"{FINITE[1]}; where rounding decides a condition on stage values that are equal, it may be another number",
+)
 VECTOR = 64  # elements that cost as much as an operation
 Arrays = dict[str, Any]
 

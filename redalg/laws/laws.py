@@ -29,8 +29,7 @@ from redalg.graph.node import MINUS_ONE, ONE, TRUE, ZERO, Node, Reduce, leaves, 
 from redalg.graph.operators import Additive, Custom, Extremum, Product
 from redalg.graph.plan import (
     COUNT,
-    IN_RANGE,
-    MODERATE,
+    NUMERIC,
     Anchor,
     MeanAnchor,
     Move,
@@ -100,7 +99,7 @@ def verify_plan(spec: Spec, plan: Plan, budget: int = 5_000) -> None:
     The draw is a function of the spec alone. `budget` bounds the work in node evaluations: large forms get fewer
     points. A domain condition that the form names as an assumption is not expected to hold everywhere.
     """
-    pairs, assumed = obligations(plan, spec), bool(dict(plan.assumptions).keys() - {IN_RANGE, MODERATE})
+    pairs, assumed = obligations(plan, spec), bool(dict(plan.assumptions).keys() - NUMERIC)
     share = max(LEAST, budget // max(1, len(pairs)))
     for number, pair in enumerate(pairs):
         if pair.name == "O7" and assumed:
