@@ -62,7 +62,7 @@ def evaluating(where: str) -> Iterator[None]:
             "use redalg's maps",
         )
         raise RedalgError("a deep expression", where, why, fix) from None
-    except (OverflowError, ValueError, MemoryError) as error:
+    except Exception as error:  # whatever it is
         why = f"SymPy evaluates its constants: {str(error)[:100] or type(error).__name__}"
         raise RedalgError("an expression of numbers", where, why, "write numbers that a float holds") from None
 

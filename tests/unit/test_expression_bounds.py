@@ -46,6 +46,7 @@ REFUSED = {
     "a number beside": lambda: x + sympy.Rational(1, 10**3000),
     "a number in a map": lambda: x * ra.sqrt(10**5000 + 1),
     "an exponential": lambda: x * ra.exp(10**6),
+    "what SymPy fails on": lambda: x * ra.parse(f"return y = asin(sin({10**2400 + 39}))").expr,
     "exponentials of exponentials": lambda: x * ra.exp(ra.exp(ra.exp(ra.exp(10)))),
 }
 ENDED = {
