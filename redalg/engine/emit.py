@@ -131,6 +131,22 @@ def _alternating(product: Node) -> Node:
             above.append(f)
     if not below or len(above) + len(below) < 3:
         return product
+    if g.leaves(product, "tensor"):  # (2/c)·x is one quotient for a row
+        return _in_turn(above, below)
+    return _of_values(above, below)
+
+
+def _of_values(above: list[Node], below: list[Node]) -> Node:
+    """A quotient of statistics: a number or a count alone over a subnormal one is out of range."""
+    negative = g.MINUS_ONE in above and len(above) > 1
+    if negative:
+        above.remove(g.MINUS_ONE)
+    above.sort(key=lambda f: f.op == "const" or f is COUNT)
+    found = _in_turn(above, below)
+    return Node("mul", (g.MINUS_ONE, found)) if negative else found
+
+
+def _in_turn(above: list[Node], below: list[Node]) -> Node:
     divisors = (Node("pow", (f, g.MINUS_ONE)) for f in below)
     in_turn = (f for pair in zip_longest(above, divisors) for f in pair if f is not None)
     return reduce(lambda done, f: Node("mul", (done, f)), in_turn)
