@@ -46,6 +46,11 @@ class Rank(Channel):
         for k, x in enumerate(self._met(mine.clone())):
             everyone[k * len(mine) : (k + 1) * len(mine)] = x
 
+    def reduce_into(self, mine: Any, op: str) -> None:
+        """MAX drops NaN, as a backend may."""
+        found = [x.numpy() for x in self._met(mine.clone())]
+        mine.copy_(mine.new_tensor(reduce(np.fmax if op == "MAX" else np.add, found)))
+
     def reduced(self, buffers: Sequence[tuple[np.ndarray, str]]) -> list[np.ndarray]:
         found = self._met([(x.copy(), op) for x, op in buffers])
         assert len({tuple((x.dtype, x.shape, op) for x, op in sent) for sent in found}) == 1

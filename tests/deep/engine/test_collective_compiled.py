@@ -17,8 +17,10 @@ from redalg.adapters.ranks.device import DeviceCollective
 from redalg.adapters.ranks.pieces import zigzag
 from redalg.adapters.ranks.reduced import COUNTED, ReduceSpecs
 from redalg.adapters.ranks.specs import RankSpecs, why_not
+from tests.support.forms import form_of_text
 from tests.support.gloo_ranks import on_ranks
 from tests.support.rank_cases import CASES, arguments, checked, form_of_case, part
+from tests.support.ranks import in_threads
 from tests.support.simulated import run as simulated
 
 torch: Any = pytest.importorskip("torch")
@@ -86,6 +88,45 @@ def test_every_rank_has_the_definition_and_repeats_its_bits(ranks: int) -> None:
     expected = ra.reference(form.spec, **arrays)
     for found, way in product(results, ("gather", "reduce")):
         np.testing.assert_allclose(found["causal", way][0]["O"], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("way", ["gather", "reduce"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite(value: float, way: str, monkeypatch: Any) -> None:
+    """In one row of one rank; of the other rank, and of other rows, nothing is lost."""
+    text = "return m = max[j](x[i,j]), l = min[j](x[i,j]), a = any[j](x[i,j] > 3)"
+    for f in (form_of_text(text), form_of_case("loss")):
+        arrays = arguments(f, 7)
+        arrays["x"][1, :13] = value
+        parts = [part(f, arrays, a, b) for a, b in pairwise([0, 13, 40])]
+
+        def work(rank: Any, f: ra.Form = f, parts: Any = parts) -> Any:
+            made = DeviceCollective(f, rank, "cpu", way)
+            given = {n: torch.from_numpy(np.array(x)) for n, x in parts[rank.rank].items()}
+            return {n: x.numpy().copy() for n, x in made(**given).items()}
+
+        with np.errstate(all="ignore"):
+            expected = ra.reference(f.spec, **arrays)
+        for found in in_threads(2, work, monkeypatch):
+            assert not isinstance(found, Exception), found
+            for name, x in expected.items():
+                np.testing.assert_allclose(found[name], x, rtol=1e-12, atol=1e-12)
+
+
+def test_sums_of_integers_are_gathered(monkeypatch: Any) -> None:
+    """What an all-reduce adds might leave int64 unseen."""
+    form, x = form_of_text("return s = sum[j](x[i,j]), m = max[j](x[i,j])"), np.arange(24).reshape(2, 12)
+
+    def work(rank: Any, way: str | None = None) -> Any:
+        made = DeviceCollective(form, rank, "cpu", way)
+        found = made(x=torch.from_numpy(x[:, 6 * rank.rank : 6 * rank.rank + 6].copy()))
+        return made.choices[0], {n: v.numpy() for n, v in found.items()}
+
+    for choice, found in in_threads(2, work, monkeypatch):
+        assert (choice.way, choice.why) == ("gather", "a sum of integers may leave its dtype")
+        assert found["s"].tolist() == x.sum(1).tolist() and found["m"].tolist() == [11, 23]
+    for error in in_threads(2, lambda rank: work(rank, "reduce"), monkeypatch):
+        assert isinstance(error, ra.RedalgError) and "sum of integers" in str(error)
 
 
 def test_what_has_no_specs_says_why() -> None:
