@@ -83,7 +83,7 @@ class Reduce(Op):
                 yield f"{self.weights} <- map({short(body)})"
             else:
                 only = "; of elements there are" if f.names[0] in self.exact else ""
-                yield f"{', '.join(f.names)} <- {f.kind} over {self.tile} of {short(body)}{only}"
+                yield f"{', '.join(_left(f))} <- {f.kind} over {self.tile} of {short(body)}{only}"
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -91,7 +91,12 @@ class Reduce(Op):
 
     @property
     def writes(self) -> tuple[str, ...]:
-        return tuple(name for f in self.loop.folds for name in ((self.weights,) if f.axes else f.names))
+        return tuple(name for f in self.loop.folds for name in ((self.weights,) if f.axes else _left(f)))
+
+
+def _left(f: Fold) -> tuple[str, ...]:
+    """What a fold leaves: of the block, or a list that holds the elements of all blocks so far."""
+    return tuple(name.removesuffix("_b") for name in f.names) if isinstance(f.op, Listed) else f.names
 
 
 @dataclass(frozen=True)

@@ -142,3 +142,12 @@ def test_terms_in_chunks_are_loaded_by_one_loop() -> None:
     assert plan.long
     producer = scheduled(made, plan).bodies["producer"]
     assert [op.blocks for op in inner(producer) if isinstance(op, For)] == ["every", "every"]
+
+
+@pytest.mark.parametrize("way", ["wgmma", "mma.sync"])
+@pytest.mark.parametrize("rest", ["x = argmax[j](s)", "x = topk[j:3:c](s).indices", "x = argmax[j](s), m = max[j](s)"])
+def test_lists_are_tiles_of_rows(rest: str, way: str) -> None:
+    """Positions and the largest elements: folds that hold what all blocks so far have."""
+    made, plan, _, _ = case(f"s = sum[d](Q[i,d]*K[j,d]); return {rest}", way)
+    program = scheduled(made, plan)
+    assert not [*broken(program)] and any(t.home is Home.ROW for t in program.tiles.values())
