@@ -56,7 +56,7 @@ class Blocks(NamedTuple):
     column: float  # more time where results turn and a block is alone on a multiprocessor
     held_alone: float  # more time where a block that holds rows side by side is alone on a multiprocessor
     held_cluster: float  # times that where it is one of a cluster
-    walked_again: float  # times that where it walks them twice
+    walked_twice: float  # times that where it walks them and reads them again
     asked: int  # bytes that the threads of a multiprocessor have to ask for at a time there
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
@@ -117,7 +117,7 @@ H200 = Calibration(
         # blocks of a cluster on a processor, of columns 2000x8000 float32 53 with 2 blocks (2026-11-24).
         held_alone=0.7,
         held_cluster=1.15,
-        walked_again=1.3,  # softmax of columns 470x12448 bfloat16 17 us, 2000x8000 float32 80 (2026-11-24)
+        walked_twice=1.3,  # softmax of columns 470x12448 bfloat16 17 us, 2000x8000 float32 80 (2026-11-24)
         asked=32 << 10,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more
