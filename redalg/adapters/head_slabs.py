@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
-from redalg.adapters.heads import Head, Placed, Product, placed, reduces, slabs
+from redalg.adapters.heads import Head, Placed, Product, hoisted, placed, reduces, slabs
 from redalg.adapters.operands import own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -109,6 +110,15 @@ class Slabs:
             return False
         return not any(reduces(s, column) for s in self.vjp.specs.values())
 
+    @cached_property
+    def gradient_specs(self) -> list[tuple[Placed | None, Placed]]:
+        """Of every spec of gradients what varies along rows alone, if it is a map, and the rest."""
+        axes, found = (self.parts.row, self.parts.column), []
+        for spec in dict.fromkeys(self.vjp.specs.values()):
+            of_rows, rest = (None, spec) if any(reduces(spec, a) for a in axes) else hoisted(spec, *axes)
+            found.append((None if of_rows is None else placed(of_rows, axes), placed(rest, axes)))
+        return found
+
     # --- what both do ---
 
     def cut(self, arrays: Arrays, axis: str, start: int, stop: int) -> Arrays:
@@ -168,8 +178,9 @@ class Gradients:
     def __init__(self, slabs: Slabs, arrays: Arrays, axis: str, count: int) -> None:
         self.slabs, self.arrays, self.axis = slabs, arrays, axis
         leaves = {f"grad_{p.leaf.name}" for p in slabs.parts.products}
-        made = [placed(s, (slabs.parts.row, slabs.parts.column)) for s in dict.fromkeys(slabs.vjp.specs.values())]
-        self.specs = sorted(made, key=lambda s: not leaves.isdisjoint(s.spec.outputs))  # these may overwrite products
+        made = list(slabs.gradient_specs)
+        made.sort(key=lambda pair: not leaves.isdisjoint(pair[1].spec.outputs))  # these may overwrite products
+        self.specs = made
         sources = self._sources()
         self.once = {n for n, s in sources.items() if s == 1 and (count == 1 or axis in slabs.decls[n].axes)}
         self.found = {
@@ -194,8 +205,11 @@ class Gradients:
     def add(self, part: Arrays, products: Arrays, start: int, stop: int) -> None:
         """The gradients of a slab: `part` is what it reads, cut; its `products` may be overwritten."""
         slopes: Arrays = {}
-        for spec in self.specs:
-            made = self._made(spec, part, products, start)
+        for of_rows, spec in self.specs:
+            read = part
+            if of_rows is not None:
+                read = part | self.slabs.run(of_rows, part, {self.axis: start}, self.arrays)
+            made = self._made(spec, read, products, start)
             for name, value in made.items():
                 own = name.removeprefix("grad_")
                 if own in self.found:

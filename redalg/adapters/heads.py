@@ -236,6 +236,57 @@ def placed(spec: Spec, axes: Iterable[str]) -> Placed:
     return Placed(made, first, lengths)
 
 
+def hoisted(spec: Spec, row: str, column: str) -> tuple[Spec | None, Spec]:
+    """What varies along rows alone, as a spec of its own, and the spec that reads it: a map over all elements would
+    divide and take logarithms of numbers of its row again at every element.
+
+    Terms of a sum and factors of a product that vary along rows alone are taken together.
+
+    >>> import redalg as ra
+    >>> rows, rest = hoisted(ra.parse("return y = (log(a[i]) + b[i] + x[i,j])*x[i,j]/b[i]"), "i", "j")
+    >>> print(str(rows).partition(" dtype")[0])
+    tensors a[i], b[i]; of_row1 = b[i] + log(a[i]); of_row2 = 1 / b[i];
+    >>> print(rest)
+    y = (x[i,j] + of_row1[i]) * x[i,j] * of_row2[i]; return y
+    """
+    taken = {t.name for t in spec.tensors} | set(spec.outputs)
+    parts: dict[Node, Node] = {}  # what is taken out -> what stands for it
+    new: dict[Node, Node] = {}
+    for n in g.walk(*spec.outputs.values()):
+        if _of_row(n, row) or column not in n.axes:
+            new[n] = n
+            continue
+        still = [a for a in n.args if _of_row(a, row)]
+        if n.op in ("add", "mul") and still:
+            still += [a for a in n.args if a.op == "const"]
+            whole = g.rebuild(n, tuple(still)) if len(still) > 1 else still[0]
+            rest = tuple(new[a] for a in n.args if a not in still)
+            new[n] = g.rebuild(n, (*rest, _stand_in(whole, row, parts, taken)))
+        else:
+            args = tuple(_stand_in(a, row, parts, taken) if a in still else new[a] for a in n.args)
+            new[n] = n if args == n.args else g.rebuild(n, args)
+    outputs = {name: new[n] for name, n in spec.outputs.items()}
+    read = {leaf.attr for n in outputs.values() for leaf in g.leaves(n)}
+    if not parts or not set(spec.dtypes.values()) & {d.name for d in spec.tensors} <= {d.name for d in read}:
+        return None, spec
+    own = _spec({x.attr.name: n for n, x in parts.items()}, spec, {}, {}, WIDE)
+    tensors = [*(d for d in spec.tensors if d in read), *sorted(read.difference(spec.tensors), key=lambda d: d.name)]
+    made = Spec.from_nodes(outputs, tensors=tensors, order=spec.output_axes, empty=spec.empty, dtypes=spec.dtypes)
+    return own, made
+
+
+def _of_row(n: Node, row: str) -> bool:
+    return n.axes == {row} and not n.is_boolean
+
+
+def _stand_in(n: Node, row: str, parts: dict[Node, Node], taken: set[str]) -> Node:
+    if n.op == "tensor":
+        return n
+    if n not in parts:
+        parts[n] = g.tensor(_fresh(f"of_row{len(parts) + 1}", taken), (row,))
+    return parts[n]
+
+
 def reduces(spec: Spec, axis: str) -> bool:
     """Whether anything is reduced over the axis."""
     return any(n.op == "reduce" and axis in n.attr.axes for n in g.walk(*spec.outputs.values()))
@@ -259,4 +310,4 @@ def slabs(length: int, per_item: int, workspace: int, multiple: int = 128) -> It
         yield start, min(length, start + each)
 
 
-__all__ = ["Head", "Placed", "Product", "head", "placed", "reduces", "slabs"]
+__all__ = ["Head", "Placed", "Product", "head", "hoisted", "placed", "reduces", "slabs"]

@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redalg as ra
+from redalg.adapters.head_slabs import Slabs
+from redalg.adapters.heads import head
 from redalg.errors import RedalgError
+from redalg.graph.node import walk
 from tests.support.profiles import examples
 
 torch = pytest.importorskip("torch")
@@ -297,3 +300,12 @@ def test_operands_of_other_lengths_are_refused() -> None:
         op(torch.zeros(2, 3), torch.zeros(4, 5))
     with pytest.raises(RedalgError, match="dimensions"):
         op(torch.zeros(2), torch.zeros(4, 5))
+
+
+def test_what_varies_along_rows_alone_is_computed_for_rows_alone() -> None:
+    """No quotient, power or logarithm of numbers of a row is left in what runs for every element."""
+    for kind in ("rows", "mean"):
+        for of_rows, rest in Slabs(head(ra.parse(text(OUTPUTS[kind], True, False))), None, None).gradient_specs:
+            assert of_rows is not None and all(axes == ("t",) for axes in of_rows.spec.output_axes.values())
+            for n in walk(*rest.spec.outputs.values()):
+                assert n.axes != {"t"} or n.op == "tensor" or n.is_boolean, n
