@@ -249,42 +249,53 @@ def hoisted(spec: Spec, row: str, column: str) -> tuple[Spec | None, Spec]:
     >>> print(rest)
     y = (x[i,j] + of_row1[i]) * x[i,j] * of_row2[i]; return y
     """
-    taken = {t.name for t in spec.tensors} | set(spec.outputs)
-    parts: dict[Node, Node] = {}  # what is taken out -> what stands for it
+    hoist = _Hoist(spec, row)
     new: dict[Node, Node] = {}
     for n in g.walk(*spec.outputs.values()):
-        if _of_row(n, row) or column not in n.axes:
-            new[n] = n
-            continue
-        still = [a for a in n.args if _of_row(a, row)]
-        if n.op in ("add", "mul") and still:
-            still += [a for a in n.args if a.op == "const"]
-            whole = g.rebuild(n, tuple(still)) if len(still) > 1 else still[0]
-            rest = tuple(new[a] for a in n.args if a not in still)
-            new[n] = g.rebuild(n, (*rest, _stand_in(whole, row, parts, taken)))
-        else:
-            args = tuple(_stand_in(a, row, parts, taken) if a in still else new[a] for a in n.args)
-            new[n] = n if args == n.args else g.rebuild(n, args)
+        args = tuple(new[a] for a in n.args)
+        made = hoist.without(n, args) if column in n.axes else args
+        new[n] = n if made == n.args else g.rebuild(n, made)
     outputs = {name: new[n] for name, n in spec.outputs.items()}
     read = {leaf.attr for n in outputs.values() for leaf in g.leaves(n)}
-    if not parts or not set(spec.dtypes.values()) & {d.name for d in spec.tensors} <= {d.name for d in read}:
+    formats = set(spec.dtypes.values()) & {d.name for d in spec.tensors}
+    if not hoist.parts or not formats <= {d.name for d in read}:
         return None, spec
-    own = _spec({x.attr.name: n for n, x in parts.items()}, spec, {}, {}, WIDE)
-    tensors = [*(d for d in spec.tensors if d in read), *sorted(read.difference(spec.tensors), key=lambda d: d.name)]
-    made = Spec.from_nodes(outputs, tensors=tensors, order=spec.output_axes, empty=spec.empty, dtypes=spec.dtypes)
-    return own, made
+    own = _spec({x.attr.name: n for n, x in hoist.parts.items()}, spec, {}, {}, WIDE)
+    more = sorted(read.difference(spec.tensors), key=lambda d: d.name)
+    tensors = [*(d for d in spec.tensors if d in read), *more]
+    made_of = Spec.from_nodes(outputs, tensors=tensors, order=spec.output_axes, empty=spec.empty, dtypes=spec.dtypes)
+    return own, made_of
+
+
+class _Hoist:
+    """What is taken out of a spec, and what stands for it."""
+
+    def __init__(self, spec: Spec, row: str) -> None:
+        self.row = row
+        self.parts: dict[Node, Node] = {}
+        self._taken = {t.name for t in spec.tensors} | set(spec.outputs)
+
+    def without(self, n: Node, new: tuple[Node, ...]) -> tuple[Node, ...]:
+        """The arguments of a node that varies along columns; `new`: what has become of them."""
+        still = [_of_row(a, self.row) for a in n.args]
+        if not any(still):
+            return new
+        if n.op not in ("add", "mul"):
+            return tuple(self._stand_in(a) if own else x for a, own, x in zip(n.args, still, new, strict=True))
+        group = [a for a, own in zip(n.args, still, strict=True) if own or a.op == "const"]
+        whole = g.rebuild(n, tuple(group)) if len(group) > 1 else group[0]
+        return (*(x for a, x in zip(n.args, new, strict=True) if a not in group), self._stand_in(whole))
+
+    def _stand_in(self, n: Node) -> Node:
+        if n.op == "tensor":
+            return n
+        if n not in self.parts:
+            self.parts[n] = g.tensor(_fresh(f"of_row{len(self.parts) + 1}", self._taken), (self.row,))
+        return self.parts[n]
 
 
 def _of_row(n: Node, row: str) -> bool:
     return n.axes == {row} and not n.is_boolean
-
-
-def _stand_in(n: Node, row: str, parts: dict[Node, Node], taken: set[str]) -> Node:
-    if n.op == "tensor":
-        return n
-    if n not in parts:
-        parts[n] = g.tensor(_fresh(f"of_row{len(parts) + 1}", taken), (row,))
-    return parts[n]
 
 
 def reduces(spec: Spec, axis: str) -> bool:
