@@ -11,6 +11,7 @@ import pytest
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.gradients import tangent
+from redalg.graph import node as g
 
 INF = np.inf
 
@@ -265,3 +266,12 @@ def test_some_gradients_are_computed_alone() -> None:
         assert list(found) == wanted and {n for s in ran for n in s.outputs} == {f"grad_{n}" for n in wanted}
         for name, value in found.items():
             np.testing.assert_allclose(value, whole[name], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name,reductions", [("variance", 0), ("standard_scores", 2), ("layer_norm", 2), ("instance_norm", 2)]
+)
+def test_the_mean_in_a_variance_passes_nothing_on(name: str, reductions: int) -> None:
+    """Saved, it is read, and nothing is added up for what would be 0: the textbook gradients of norms."""
+    (node,) = (n for o, n in ra.catalog[name].vjp().specs["x"].outputs.items() if o == "grad_x")
+    assert sum(n.op == "reduce" for n in g.walk(node)) == reductions
