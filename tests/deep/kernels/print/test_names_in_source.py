@@ -32,6 +32,8 @@ from redalg.source import names as naming
 from redalg.source.render import render
 from redalg.source.statements import statements
 from redalg.streaming import source as emit_numpy
+from tests.support.chain_cases import CHAINS
+from tests.support.level_cases import TEXTS
 from tests.support.simulated import run
 
 PREFIX = "qq"
@@ -39,6 +41,9 @@ AHEAD = Schedule(256, 1, 8, 16, exact=True, persistent=True, prefetch=1 << 13, p
 ROWS = {"i": 4096, "j": 4096}
 HEADS = {"h": 4, "i": 4096, "j": 4096, "d": 128, "e": 128, "b": 4, "g": 4, "s": 64, "r": 64}
 PRODUCT = {"i": 4096, "j": 4096, "k": 4096}
+CHAIN = {"m": 512, "k": 512, "n": 1024, "l": 512}
+GRADIENT = {"h": 4, "i": 1024, "j": 1024, "d": 64, "e": 64}
+ANYWHERE = Schedule(64, 1, 8, 8, peel=True)
 # family: what is printed, lengths, dtype of arrays, schedule, order of memory
 FAMILIES: dict[str, tuple[str, dict[str, int], str, Any, str]] = {
     "thread": ("softmax", ROWS, "float32", "thread", "C"),
@@ -62,6 +67,10 @@ FAMILIES: dict[str, tuple[str, dict[str, int], str, Any, str]] = {
     "tf32": ("attention", HEADS, "float32", "tf32", "C"),
     "product": ("return y = relu(sum[j](x[i,j]*w[j,k]) + c[k])", PRODUCT, "bfloat16", "tensor", "C"),
     "product after": ("rms_norm_gemm", PRODUCT, "bfloat16", "tensor", "C"),
+    "rows that start anywhere": ("softmax", {"i": 33, "j": 4097}, "bfloat16", ANYWHERE, "C"),
+    "chain": (CHAINS["relu"][0], CHAIN, "bfloat16", "tensor", "C"),
+    "gated chain": (CHAINS["gated"][0], CHAIN, "bfloat16", "tensor", "C"),
+    "gradients of keys": (TEXTS["dK dV"][0], GRADIENT, "bfloat16", "tensor", "C"),
     "product with its operand": ("layer_norm_gemm", PRODUCT, "bfloat16", "fused_prologue", "C"),
 }
 
