@@ -20,7 +20,27 @@ from redalg.proofs.audits.terms import Check, Law
 
 STATES = 3  # drawn at a time
 LONGEST = 4  # elements of a chunk
-LONG = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000, 1023, 1025, 2049, 4097)  # of one chunk
+LONG = (
+    *range(5, 22),
+    31,
+    32,
+    33,
+    63,
+    64,
+    65,
+    127,
+    128,
+    129,
+    255,
+    256,
+    257,
+    513,
+    1000,
+    1023,
+    1025,
+    2049,
+    4097,
+)  # of one chunk
 EVEN, ORDINARY = 100, 60  # of so many places, those that keep an ordinary number beside special ones
 WIDE = 100  # numbers of a state that are drawn one by one
 GROWN = 12  # cases of states that are merged with themselves

@@ -23,6 +23,7 @@ KINDS = ("ordinary", "ties", "offset", "zeros", "subnormals", "huge", "infinitie
 LENGTHS = (0, 1, 2, 3, 17)  # of the first axis of outermost reductions
 FURTHER = (1, 3)  # of further ones
 LONG = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000, 1023, 1025, 2049)
+MANY = (5, 33, 130)  # short rows
 Arrays = dict[str, Any]
 Draw = Callable[[Mapping[str, int], int], Mapping[str, Any]]
 
@@ -89,11 +90,17 @@ def long_cases(
     seed: int,
     draw: Draw | None = None,
 ) -> Iterator[Case]:
-    """One ordinary case for every length of the first axis of the outermost reductions, all other axes of length 1."""
+    """One ordinary case for every length of the first axis of the outermost reductions, all other axes of length 1;
+    then, unless lengths are chosen, short rows, many of them along each other axis.
+    """
     axes = list(dict.fromkeys(a for d in spec.tensors for a in d.axes))
     streamed = next((a for a in axes if a in outermost(spec)), None)
     found = {a: sizes[a][0] if a in sizes else 1 for a in axes}
-    wanted = [("ordinary", found | {streamed: n}) for n in lengths] if streamed is not None else []
+    if streamed is None or not lengths:
+        return
+    wanted = [("ordinary", found | {streamed: n}) for n in lengths]
+    others = [a for a in axes if a != streamed and a not in sizes] if streamed not in sizes else []
+    wanted += [("ordinary", found | {streamed: 3, a: n}) for a in others for n in MANY]
     yield from _drawn(spec, dtype, wanted, seed, draw)
 
 

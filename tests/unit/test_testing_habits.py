@@ -146,6 +146,19 @@ def test_lengths_past_a_block_and_around_it(block: int) -> None:
     assert report.worst <= 1 and report.cases == 5
 
 
+@pytest.mark.parametrize("rows", [4, 128])
+def test_many_short_rows(rows: int) -> None:
+    def first_rows(x: Any) -> Any:
+        found = spread(x)
+        found[rows:] = 0
+        return found
+
+    few = {"kinds": ["ordinary"], "long": (4,), "calls": 2, "layouts": ("contiguous",)}
+    assert check_equivalence(SPREAD, spread, **few).worst <= 1
+    with pytest.raises(NotEquivalent):
+        check_equivalence(SPREAD, first_rows, **few)
+
+
 def test_default_lengths_go_to_thousands_and_failures_are_named_by_shape() -> None:
     text = why(SPREAD, lambda x: spread(x[:, :2000]), long=None)
     assert "x = float64 of shape (1, 2001)" in text

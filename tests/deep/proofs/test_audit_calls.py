@@ -145,6 +145,12 @@ def test_long_chunks(length: int) -> None:
     assert audit(add, (0, 0.0), domain="real", lift=lambda xs: (len(xs), sum(xs)), **PLAIN).ok
 
 
+@pytest.mark.parametrize("wrong", [lambda n: n and n % 7 == 0, lambda n: n == 11, lambda n: 5 <= n <= 30])
+def test_chunks_of_every_short_length(wrong: Callable[[int], bool]) -> None:
+    merge = lambda a, b: (mean(a, b)[0], mean(a, b)[1] + (1 if wrong(a[0]) and b[0] else 0))  # noqa: E731
+    assert "homomorphism" in audit(merge, (0, 0.0), domain="real", lift=lift, **PLAIN).broken
+
+
 def test_long_chunks_against_a_definition() -> None:
     total = lambda xs: sum(xs[:200])  # noqa: E731
     options: dict[str, Any] = {"domain": "real", "lift": lambda xs: sum(xs), "specials": ()}
