@@ -215,3 +215,25 @@ def test_only_wanted_gradients_are_computed() -> None:
             torch.testing.assert_close(got, want[k])
     ran = {tuple(form.spec.outputs) for plan in op._compiled.values() if isinstance(plan, list) for form, *_ in plan}
     assert {("grad_x",), ("grad_w",), ("grad_b",), ("grad_w", "grad_b")} <= ran
+
+
+def test_the_largest_score_of_a_vocabulary_over_tokens() -> None:
+    """SPLADE's head: rows of unequal lengths, most maxima at one token; twice the same bits."""
+    spec = ra.parse(
+        "tensors H[b,s,d], E[v,d], bias[v], n[b] integer;"
+        "m = max[s](where(index[s] < n[b], sum[d](H[b,s,d]*E[v,d]), -oo)); return Y = log(1 + relu(m + bias[v]))"
+    )
+    op, n = ra.torch.compile(spec), torch.tensor([7, 3, 1, 2])
+    torch.manual_seed(4)
+    H, E, bias = (torch.randn(s, dtype=torch.float64) for s in ((4, 7, 4), (9, 4), (9,)))
+    H[:, 0] *= 10
+    leaves = [a.requires_grad_() for a in (H, E, bias)]
+    scores = torch.einsum("bsd,vd->bsv", H, E)
+    beyond = torch.arange(7)[None] >= n[:, None]
+    whole = torch.log1p(torch.relu(scores.masked_fill(beyond[..., None], -torch.inf).amax(1) + bias))
+    own, again, slope = op(*leaves, n), op(*leaves, n), torch.randn_like(whole)
+    torch.testing.assert_close(own, whole, rtol=1e-13, atol=1e-13)
+    found, twice = (torch.autograd.grad(y, leaves, slope) for y in (own, again))
+    for got, same, want in zip(found, twice, torch.autograd.grad(whole, leaves, slope), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-12)
+        assert torch.equal(got, same) and want.abs().sum() > 0
