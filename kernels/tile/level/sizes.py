@@ -15,7 +15,6 @@ ALIGN = 1024
 SHARES = {  # by consumers: registers for tiles up to which a consumer's thread has so many, and a producer's so many
     1: ((MOST, 240, 24),),
     2: ((200, 232, 40), (MOST, 240, 24)),
-    3: ((144, 160, 32),),
 }
 
 
@@ -103,7 +102,7 @@ class Sizes:
 def candidates(parts: Parts, wide: Mapping[str, int], vectors: int) -> Iterator[Sizes]:
     """Sizes from the best on, whether they fit or not."""
     own = {parts.program.inner.get(a, a): n for a, n in wide.items()}
-    for consumers in (CONSUMERS, 1, 3):
+    for consumers in (CONSUMERS, 1):
         for columns in COLUMNS:
             base = Sizes(consumers, columns, 2, own, (), vectors, 0)
             boxes = []
