@@ -12,10 +12,6 @@ CONSUMERS = 2
 COLUMNS = (128, 64, 32, 16)  # of a block of the stream; 96 and 80 take longer (H200, dK and dV of 64 dimensions)
 MOST = 224  # registers of a consumer's thread, of 240, for tiles
 ALIGN = 1024
-SHARES = {  # by consumers: registers for tiles up to which a consumer's thread has so many, and a producer's so many
-    1: ((MOST, 240, 24),),
-    2: ((200, 232, 40), (MOST, 240, 24)),
-}
 
 
 @dataclass(frozen=True)
@@ -112,15 +108,5 @@ def candidates(parts: Parts, wide: Mapping[str, int], vectors: int) -> Iterator[
             held = sum(base.length(parts.part[s.tile][1], parts) for s in parts.sums) // 2
             extra = max(0, len(parts.weights) - len(parts.scores))
             held += (len(parts.scores) + extra) * columns // 2 + len(parts.weights) * columns // 4
-            most, own_registers, others = next(
-                x for x in SHARES[consumers] if held <= x[0] or x is SHARES[consumers][-1]
-            )
-            base = replace(
-                base,
-                boxes=tuple(boxes),
-                registers=held,
-                most_registers=most,
-                consumer_registers=own_registers,
-                producer_registers=others,
-            )
-            yield from (replace(base, stages=stages) for stages in (4, 3, 2))
+            for stages in (4, 3, 2):
+                yield replace(base, boxes=tuple(boxes), registers=held, stages=stages)
