@@ -26,7 +26,7 @@ SUMS = 256  # columns of all products of a tile: sums of two warpgroups that fit
 # Blocks of a cluster that every device of compute capability 9.0 takes. Each brings 8 rows of a shared tile at least, a
 # whole pattern of the swizzle.
 CLUSTER = 8
-LARGEST = 1  # blocks of a cluster that is taken unasked
+SHARING = 2  # blocks that share an operand, at most, unasked
 REACHED = 0.91  # of the multiprocessors, by clusters of 4 and 8: 30 and 15 of them run at once on an H200 (2026-11-24)
 
 
@@ -37,7 +37,7 @@ class Rates(NamedTuple):
     each: float = 70e9  # that one multiprocessor takes in
     peers: float = 3.2e12  # of distributed shared memory
     late: float = 1.2e-6  # from asking for a chunk to having it, where memory is busy
-    fill: float = 1.6e-6  # until the first chunk is there, and from the last one to the results
+    fill: float = 0.8e-6  # until the first chunk is there, and from the last one to the results
     meet: float = 1.0e-6  # of an exchange of partial sums
     chunk: float = 0.11e-6  # of a product of a chunk by one warpgroup that waits for it, at least
 
@@ -157,8 +157,8 @@ def narrow(made: Narrow) -> GemmPlan | None:
     >>> from redalg.kernels.schedule.target import H200
     >>> kinds = "bfloat16", "bfloat16"
     >>> p = narrow(Narrow(kinds, False, 128, 512, 2048, 1, 1, H200))
-    >>> p.columns, blocks_of(p, 128, 512, 1)[0] * p.cluster
-    (16, 64)
+    >>> p.split > 1
+    True
     """
     if not made.fits:
         return None
@@ -166,5 +166,5 @@ def narrow(made: Narrow) -> GemmPlan | None:
 
 
 def taken(plan: GemmPlan) -> bool:
-    """Whether a plan is taken unasked: those of larger clusters are for measurements (`benchmarks.gpu.narrow`)."""
-    return plan.cluster <= LARGEST
+    """Whether a plan is taken unasked: more blocks that share an operand were not faster (`benchmarks.gpu.narrow`)."""
+    return plan.sharing.blocks <= SHARING

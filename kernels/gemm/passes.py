@@ -235,7 +235,7 @@ def assembled(draft: GemmDraft) -> None:
         tuple(reasons_of(made, operands.kinds, places, plan, count, blocks)),
         seconds_of(plan, STORAGE[operands.kinds[0]], count, moved, target)
         if draft.narrow is None
-        else target.launch + draft.narrow.seconds(plan),
+        else target.launch * (not plan.early) + draft.narrow.seconds(plan),
     )
 
 
