@@ -70,10 +70,14 @@ def test_operators_train_through_it() -> None:
     op = ra.torch.compile(ra.parse(SPECS["rms_norm"]))
     x = torch.randn(2048, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     w = torch.randn(1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    y, gy = op(x, w), torch.randn(2048, 1024, device="cuda", dtype=torch.bfloat16)
-    first = torch.autograd.grad(y, (x, w), gy, retain_graph=True)
+    stream = torch.cuda.Stream()  # a backward pass runs on the stream of its forward pass, and must be captured there
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        y, gy = op(x, w), torch.randn(2048, 1024, device="cuda", dtype=torch.bfloat16)
+        first = torch.autograd.grad(y, (x, w), gy, retain_graph=True)
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         held = torch.autograd.grad(y, (x, w), gy, retain_graph=True)
     graph.replay()
     torch.cuda.synchronize()
