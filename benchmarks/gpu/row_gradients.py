@@ -22,6 +22,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.harness.processes import stamp
+
 LEAST, MOST = 1 << 20, 400 * 10**6  # bytes of the tensor whose gradient is taken
 DTYPES = ("bfloat16", "float16", "float32")
 BOUNDS = {"bfloat16": 2**-7, "float16": 2**-9, "float32": 2e-5}  # of the largest entry, sums over rows included
@@ -263,7 +265,7 @@ def run(options: argparse.Namespace) -> None:
     cells = known + (list(drawn(options.seed, options.count)) if options.cells != "known" else [])
     done = {line["cell"] for line in lines_of(options.out) if "cell" in line}
     versions = {"torch": torch.__version__, "device": torch.cuda.get_device_name(0), "python": sys.version.split()[0]}
-    write(options.out, {"conditions": versions, "when": time.time(), "command": " ".join(sys.argv[1:])})
+    write(options.out, {"conditions": versions, "command": " ".join(sys.argv[1:])})
     for cell in cells:
         name = " ".join(map(str, cell))
         if name in done or options.only not in name:
@@ -287,7 +289,7 @@ def lines_of(path: Path | None) -> list[dict[str, Any]]:
 def write(path: Path | None, record: dict[str, Any]) -> None:
     if path is not None:
         with path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps({**record, **stamp()}) + "\n")
 
 
 def ratio(record: dict[str, Any]) -> float | None:

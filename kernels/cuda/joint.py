@@ -46,7 +46,7 @@ class JointRun(CudaRun):
         self._told = ""
         return found
 
-    def plan_of(
+    def _plan_of(
         self, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
     ) -> Planned:
         try:
@@ -54,7 +54,7 @@ class JointRun(CudaRun):
         except Outside as why:
             raise _Apart(self.joint, str(why)) from why
 
-    def plan_after(
+    def _plan_after(
         self, number: int, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
     ) -> Planned | None:
         raise _Apart(self.joint, "the device refused to launch the one reading")

@@ -231,13 +231,13 @@ class CudaRun(Shown):
             lines.append(f"  {self._last.looking}")
         return "\n".join(lines) + "\n"
 
-    def plan_of(
+    def _plan_of(
         self, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
     ) -> Planned:
         """The plan of a kind of call. Raises: RedalgError."""
         return plan(self.form, dtypes, views, target, self.deterministic, schedule, dump_after=self.dump_after)
 
-    def plan_after(
+    def _plan_after(
         self, number: int, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
     ) -> Planned | None:
         """The plan after so many that the device refused, if there is one."""
@@ -494,8 +494,8 @@ def _plan_after(
 ) -> Planned:
     """The plan of a call, after those that the device refused. Raises: RedalgError after the last."""
     if not refused:
-        return run.plan_of(dtypes, views, target, schedule)
-    found = run.plan_after(len(refused), dtypes, views, target, schedule)
+        return run._plan_of(dtypes, views, target, schedule)
+    found = run._plan_after(len(refused), dtypes, views, target, schedule)
     if found is None:
         last = refused[-1]
         why = f"{last.why}, and so it did with all {len(refused)} plans for such a call"

@@ -89,7 +89,7 @@ class _Checker:
 
     def epilogue(self, made: Cut) -> None:
         known = (
-            {sums_of(k) for k in range(len(made.beside) + 1)}
+            {sums_of(k) for k in range(len(made.parallel) + 1)}
             | {o.name for o in self.draft.program.operands}
             | {*made.states}
         )
@@ -118,7 +118,7 @@ class _Checker:
     def operands(self) -> None:
         made, operands = self.draft.made, self.draft.operands
         assert made is not None and operands is not None
-        kinds = (*operands.kinds, *operands.kinds[1:] * len(made.beside))
+        kinds = (*operands.kinds, *operands.kinds[1:] * len(made.parallel))
         for side, kind, place in zip(made.sides, kinds, operands.places, strict=True):
             self.require(kind in TYPE, f"operands: {side.name} of {kind}", f"tensor cores multiply {', '.join(TYPE)}")
             self.require(place.dtype == kind, f"operands: {place.name} of {place.dtype}", f"{kind} is multiplied")

@@ -24,7 +24,7 @@ class Epilogue:
         self.kernel, self.out, self.made, self.plan = kernel, kernel.out, kernel.made, kernel.plan
         self.access, self.counter = kernel.access, count(1)
         self.sums = "S"
-        self.beside = {sums_of(k): name for k, name in enumerate(kernel.sums)}
+        self.parallel = {sums_of(k): name for k, name in enumerate(kernel.sums)}
 
     def write(self, tiles: list[str]) -> None:
         """Results of each warpgroup's tiles of 64 rows, which lie below each other."""
@@ -54,7 +54,7 @@ class Epilogue:
                 f"clamped_{axis_name(node.attr)}" if node.attr not in self.made.batch else f"i_{axis_name(node.attr)}"
             )
         if node.op == "state":
-            return f"{self.sums if node.attr.name == SUMS else self.beside[node.attr.name]}[s]"
+            return f"{self.sums if node.attr.name == SUMS else self.parallel[node.attr.name]}[s]"
         operand = self.access.operands[node.attr.name]
         if operand.number:
             name = self.access.array_names[operand.name]

@@ -281,7 +281,7 @@ class GemmKernel:
     def _right_boxes(self) -> None:
         p = self.plan
         for number in range(p.products):
-            place = f"right_tile + {p.right_bytes} * stage" + self._beside(number)
+            place = f"right_tile + {p.right_bytes} * stage" + self._parallel(number)
             self._boxes(number + 1, place, "column_first", p.columns, p.flat)
 
     def _rows_of_a_part(self) -> None:
@@ -384,7 +384,7 @@ class GemmKernel:
         """The arrays of sums, of every product."""
         return [f"S{k + 1}" if k else "S" for k in range(self.plan.products)]
 
-    def _beside(self, number: int) -> str:
+    def _parallel(self, number: int) -> str:
         """From one right operand of a stage to another one."""
         return f" + {128 * self.plan.columns * number}" if number else ""
 
@@ -393,7 +393,7 @@ class GemmKernel:
         first = f" + {8192 * half}" if half else ""
         leading = 8192 if p.flat else 16
         left = f"descriptor(left_tile + {p.left_bytes} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
-        return f"{left}, descriptor(right_tile + {p.right_bytes} * stage{self._beside(number)}, {leading})"
+        return f"{left}, descriptor(right_tile + {p.right_bytes} * stage{self._parallel(number)}, {leading})"
 
     def _product(self) -> None:
         """Sums that stay with the tensor cores; a chunk is given back when the next one is under way."""

@@ -51,7 +51,7 @@ class Side:
 class Cut:
     """A spec taken apart: ``outputs`` over the leaf `SUMS`, the tensors, and states of ``states``, which are named.
 
-    ``beside``: right operands of products of the same left operand, whose sums are the leaves `sums_of` (1, 2, …).
+    ``parallel``: right operands of products of the same left operand, whose sums are the leaves `sums_of` (1, 2, …).
     ``given``: for each side the states and the outputs that it makes besides its operand; then those that are made of
     other products over the stream, along rows and columns.
     """
@@ -67,12 +67,12 @@ class Cut:
     outputs: Mapping[str, Node]
     states: Mapping[str, Node]
     given: tuple[Mapping[str, Node], Mapping[str, Node], Mapping[str, Node]]
-    beside: tuple[Side, ...] = ()
+    parallel: tuple[Side, ...] = ()
 
     @property
     def sides(self) -> tuple[Side, ...]:
         """Every operand: the left one, the right one, and right ones of products beside it."""
-        return (self.left, self.right, *self.beside)
+        return (self.left, self.right, *self.parallel)
 
     @property
     def chained(self) -> tuple[bool, bool]:
@@ -97,7 +97,7 @@ def sums_of(number: int) -> str:
     return f"{SUMS}{number + 1}" if number else SUMS
 
 
-def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], beside: bool = True) -> Cut:
+def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: bool = True) -> Cut:
     """The spec as operands, fold and epilogue. `along`: the streamed axes; `formats`: tensor -> dtype; `beside`:
     whether products of the same left operand are multiplied in the same kernel.
 
@@ -124,7 +124,7 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], beside: bo
     epilogue = {n: substitute(x, {fold: whole}, raw=True) for n, x in spec.outputs.items()}
     read = [x for x in epilogue.values() if _reads(x)]
     states = _states(read, stream, names)
-    more = _beside(states, left, right, (*batch, column), stream, formats) if beside else {}
+    more = _parallel(states, left, right, (*batch, column), stream, formats) if parallel else {}
     states = {n: x for n, x in states.items() if n not in more}
     alone = {n: x for n, x in epilogue.items() if not _reads(x)}
     places = ({*left.axes, stream}, {*right.axes, stream}, {*left.axes, column} - {stream})
@@ -137,7 +137,7 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], beside: bo
     return Cut(spec, fold, stream, batch, rows, column, left, right, outputs, states, given, sides)
 
 
-def _beside(
+def _parallel(
     states: Mapping[str, Node], left: Side, right: Side, axes: tuple[str, ...], stream: str, formats: Mapping[str, str]
 ) -> dict[str, tuple[Node, Side]]:
     """Stages that are products of the same left operand with a tensor of the right one's format, by their names."""

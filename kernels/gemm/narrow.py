@@ -139,8 +139,8 @@ def refusal(plan: GemmPlan, made: Narrow) -> str:
 def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
     """Whether each law holds, and what is wrong where it does not."""
     most, count = made.target.block, blocks_of(plan, made.rows, made.columns, made.batches)[0]
-    room = min(CLUSTER, most.cluster_limit, made.target.multiprocessors)
-    yield plan.cluster <= room, "a cluster of more blocks than the device takes"
+    most_blocks = min(CLUSTER, most.cluster_limit, made.target.multiprocessors)
+    yield plan.cluster <= most_blocks, "a cluster of more blocks than the device takes"
     yield plan.stages >= 2, "no two stages fit shared memory"
     yield plan.columns * plan.products <= SUMS, "sums do not fit registers"
     yield plan.consumers == 1 or made.rows > 64, "a warpgroup without rows"

@@ -151,14 +151,16 @@ def read(draft: GemmDraft) -> None:
     kinds = operand_types(made.left, made.right)
     require_accuracy(made, kinds, draft.program, draft.insisted)
     places = _places(draft, made, kinds)
-    if made.beside and (kinds[0] in FLOAT8 or any(p.why for p in places[1:]) or len({p.flat for p in places[1:]}) > 1):
-        draft.made = made = cut(draft.call.form.spec, draft.call.form.plan.axis, _formats(draft), beside=False)
+    if made.parallel and (
+        kinds[0] in FLOAT8 or any(p.why for p in places[1:]) or len({p.flat for p in places[1:]}) > 1
+    ):
+        draft.made = made = cut(draft.call.form.spec, draft.call.form.plan.axis, _formats(draft), parallel=False)
         places = _places(draft, made, kinds)
     draft.operands = Operands(kinds, places, results_of(made, draft.program))
 
 
 def _places(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> tuple[Place, ...]:
-    every = (*kinds, *kinds[1:] * len(made.beside))
+    every = (*kinds, *kinds[1:] * len(made.parallel))
     sides = zip(made.sides, every, strict=True)
     return tuple(place_of(made, s, k, draft.sizes, draft.call.views) for s, k in sides)
 

@@ -263,7 +263,7 @@ def reasons_of(
         f"by {plan.columns} columns, a producer warpgroup prefetches {plan.stages} chunks of {plan.chunk} terms{pair}",
         f"{count} tiles shared out among {_groups(plan, blocks)}, {plan.group} rows of them before the next columns",
     ]
-    for side, place, kind in zip(made.sides, places, (*kinds, *kinds[1:] * len(made.beside)), strict=True):
+    for side, place, kind in zip(made.sides, places, (*kinds, *kinds[1:] * len(made.parallel)), strict=True):
         rounding = "exact" if side.format is not None else f"rounded once to {kind}"
         where = f"prepared before the product, since {place.why}" if place.why else "read in place"
         lines.append(f"{side.name} = {short(side.node)} as {kind}, {rounding}: {where}")

@@ -6,7 +6,6 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -65,11 +64,11 @@ def prose(page: Path) -> str:
     return re.sub(r"\n(?=\S| +[^*\s-])\s*", " ", text)
 
 
-def texts(path: Path) -> Iterator[str]:
+@cache
+def texts(path: Path) -> tuple[str, ...]:
     """The string literals of a module, docstrings too."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield " ".join(node.value.split())
+    found = (n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant))
+    return tuple(" ".join(value.split()) for value in found if isinstance(value, str))
 
 
 def used(pattern: str, text: str) -> list[str]:
