@@ -249,7 +249,9 @@ class Skeleton:
                 self.produce(op.body)
                 self.loads.update({x.tile for x in op.body if isinstance(x, Load)})
             elif isinstance(op, For):
-                with out.block("while block > low:"):
+                every = op.blocks == "every"
+                out(*(["block = last"] if every else []))
+                with out.block("while block >= low:" if every else "while block > low:"):
                     self.produce(op.body)
                     out("block = opaque(block - 1)")
                 self.loads.clear()

@@ -34,16 +34,18 @@ def check_legal(case: Case, s: Schedule) -> None:
     sizes = {a.name: a.size for a in case.walk.arrays}
     assert all(s.vector * sizes[name] <= 16 or s.vector == 1 for name in case.walk.layout(s.vector, peel=s.peel).unit)
     assert s.cluster <= case.target.block.cluster_limit <= 16
-    assert s.cluster == 1 or (s.split == 1 and s.rows == 1 and s.threads >= 32 and not s.column)
+    columns = s.column and s.resident  # rows that lie side by side, held by a block or a cluster
+    assert s.cluster == 1 or (s.split == 1 and (columns or s.rows == 1 and s.threads >= 32 and not s.column))
     if s.resident:
-        assert length - (length % s.vector if s.peel else 0) <= s.cluster * s.threads * s.tile
+        held = s.cluster * s.threads * s.tile * (s.split if s.persistent else 1)
+        assert length - (length % s.vector if s.peel else 0) <= held
         assert registers(work, s) * s.block <= case.target.multiprocessor.registers or s.block < 32
     if s.exact:
         whole = s.cluster * s.threads * s.tile * (1 if s.resident else s.split)
         assert length == whole if s.resident else length % whole == 0
     if s.split > 1:
         assert len(case.program.passes) <= 1 and (s.persistent or not (case.program.passes and case.program.keeps))
-        assert not s.persistent or s.rows == 1 and s.split <= case.target.multiprocessors
+        assert not s.persistent or (s.column or s.rows == 1) and s.split <= case.target.multiprocessors
     if case.ordered:
         assert s.threads == 1 or (not s.resident and s.vector == 1)
 

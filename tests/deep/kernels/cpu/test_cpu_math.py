@@ -220,11 +220,12 @@ def test_powers(end: str) -> None:
 # --- machine code -----------------------------------------------------------------------------------------------------
 
 
+PAIRS = ("exact_sum", "sum_error", "exact_product", "product_error")
 ONE_ARGUMENT = [
     name
     for name in VECTORISED
     if not name.startswith(("max_", "min_", "round_", "widen_", "narrow_", "pow_", "is_"))
-    and name[:-4] not in ("abs", "sign")  # without arithmetic
+    and name[:-4] not in ("abs", "sign", *PAIRS)  # without arithmetic, or of two numbers
 ]
 
 

@@ -26,7 +26,8 @@ from tests.support.kernel_sources import Kernel, kernel
 
 NARROW = conversions.NARROW
 BITS = {8: (types.uint8, np.uint8), 16: (types.uint16, np.uint16)}
-BINARY = ("pow", "div", "fast_div", "max_nan", "min_nan")
+PAIRS = ("exact_sum", "sum_error", "exact_product", "product_error")
+BINARY = ("pow", "div", "fast_div", "max_nan", "min_nan", *PAIRS)
 f32 = np.float32
 
 
@@ -212,7 +213,7 @@ def test_emulations_of_integer_casts_round_half_to_even_and_saturate(dtype: str)
 
 
 def test_every_function_of_reals_states_its_error() -> None:
-    exact = {"abs", "sign", "pow2", "is_finite", "max_nan", "min_nan"}
+    exact = {"abs", "sign", "pow2", "is_finite", "max_nan", "min_nan", *PAIRS}
     bases = {n[:-4] for n in gpu_math.names() if not n.startswith(("round_", "widen_", "narrow_"))}
     assert bases - exact == set(ERROR_ULP)
     assert all(a.source in ("guide", "ptx", "derived", "measured") for a in ERROR_ULP.values())
