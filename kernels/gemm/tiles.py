@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import NamedTuple
 
@@ -228,6 +228,10 @@ def shapes(promoted: bool, broad: bool = True) -> Iterator[Shape]:
             yield consumers, 1, columns
 
 
+# How much longer an element of a tile takes, by the elements of a tile.
+SLOW, SLOWEST = ((128 * 256, 1.0), (128 * 128, 1.15), (64 * 128, 1.4)), 1.8
+
+
 def tiles_of(
     kinds: tuple[str, str],
     flat: bool,
@@ -254,44 +258,68 @@ def tiles_of(
     >>> (p.rows, p.columns, p.cluster, p.stages), tiles_of(kinds, False, 300, 200, 4096, 1, H200).columns
     ((128, 256, 2, 4), 64)
     """
-    promoted, most_shared = promoted and kinds[0] in FLOAT8, target.most_shared
+    case = _Rounds(
+        kinds, flat, rows, columns, terms, batches, target, promoted and kinds[0] in FLOAT8, cluster, products
+    )
+    fitting = (shape for shape in shapes(case.promoted, broad) if shape[2] * products <= 256)
+    found = [plan for plan in map(case.plan, fitting) if plan.stages >= 2]
+    if not found:
+        raise Outside(f"no tile fits {target.most_shared} bytes of shared memory")
+    return min(found, key=case.time)
 
-    def made(shape: Shape) -> GemmPlan:
+
+@dataclass(frozen=True)
+class _Rounds:
+    """A product whose tiles are computed in rounds: what `tiles_of` takes, by the same names."""
+
+    kinds: tuple[str, str]
+    flat: bool
+    rows: int
+    columns: int
+    terms: int
+    batches: int
+    target: Target
+    promoted: bool
+    cluster: bool
+    products: int
+
+    def plan(self, shape: Shape) -> GemmPlan:
+        """Tiles of a shape, with the pair of blocks that shares an operand, and the order of tiles."""
         consumers, halves, wide = shape
-        plan = GemmPlan(kinds, flat, terms, consumers, halves, wide, promoted, staged=True, most_shared=most_shared)
-        down, over = -(-rows // plan.rows), -(-columns // wide)
-        shared = Tile.LEFT if halves == 2 else Tile.RIGHT
-        pairs = (over if shared is Tile.LEFT else down) > 1 and wide * plan.rows >= 128 * 128
-        size = 2 if cluster and pairs and batches * down * over > target.multiprocessors // 2 else 1
-        side = (target.multiprocessors / size) ** 0.5
-        tall = plan.rows * (size if shared is Tile.RIGHT else 1)
-        broad = wide * (size if shared is Tile.LEFT else 1)
-        return GemmPlan(
-            kinds,
-            flat,
-            terms,
+        plan = GemmPlan(
+            self.kinds,
+            self.flat,
+            self.terms,
             consumers,
             halves,
             wide,
-            promoted,
-            Sharing(size, shared),
-            max(1, round(side * (broad / tall) ** 0.5)),
-            True,
-            most_shared=most_shared,
-            products=products,
+            self.promoted,
+            staged=True,
+            most_shared=self.target.most_shared,
+            products=self.products,
         )
+        shared = Tile.LEFT if halves == 2 else Tile.RIGHT
+        size = 2 if self.cluster and self._pairs(plan, shared) else 1
+        side = (self.target.multiprocessors / size) ** 0.5
+        tall = plan.rows * (size if shared is Tile.RIGHT else 1)
+        broad = wide * (size if shared is Tile.LEFT else 1)
+        group = max(1, round(side * (broad / tall) ** 0.5))
+        return replace(plan, sharing=Sharing(size, shared), group=group)
 
-    def time(plan: GemmPlan) -> float:
-        rounds = -(-blocks_of(plan, rows, columns, batches)[0] // (target.multiprocessors // plan.cluster))
-        area = plan.rows * plan.columns * products
-        slow = 1.0 if area >= 128 * 256 else 1.15 if area >= 128 * 128 else 1.4 if area >= 64 * 128 else 1.8
+    def _pairs(self, plan: GemmPlan, shared: Tile) -> bool:
+        """Whether there are neighbours that share an operand, of large tiles, and enough for every multiprocessor."""
+        down, over = -(-self.rows // plan.rows), -(-self.columns // plan.columns)
+        neighbours = over if shared is Tile.LEFT else down
+        large = plan.columns * plan.rows >= 128 * 128
+        return neighbours > 1 and large and self.batches * down * over > self.target.multiprocessors // 2
+
+    def time(self, plan: GemmPlan) -> float:
+        """Of all rounds, in a unit of its own."""
+        count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
+        rounds = -(-count // (self.target.multiprocessors // plan.cluster))
+        area = plan.rows * plan.columns * self.products
+        slow = next((factor for least, factor in SLOW if area >= least), SLOWEST)
         return rounds * (area * slow * (plan.chunks + 4))
-
-    fitting = (shape for shape in shapes(promoted, broad) if shape[2] * products <= 256)
-    found = [plan for plan in map(made, fitting) if plan.stages >= 2]
-    if not found:
-        raise Outside(f"no tile fits {most_shared} bytes of shared memory")
-    return min(found, key=time)
 
 
 def blocks_of(plan: GemmPlan, rows: int, columns: int, batches: int) -> tuple[int, int, int]:

@@ -206,13 +206,7 @@ class Results:
         kernel, elements, out = self.kernel, self.kernel.elements, self.kernel.out
         wide = self._vectors(results)
         late = elements.late(nodes)
-        position, axes = elements.needs(nodes)
-        for r in results:
-            if r in kernel.staging.results:
-                position = True
-            elif r not in wide and not r.summed:
-                flat = self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
-                position, axes = True, axes | (set() if flat else {*self.program.stream})
+        position, axes = self._needs(results, nodes, wide)
         if not wide and not late:
             with elements.each(position, axes):
                 self._compute(results, nodes, names, wide)
@@ -229,6 +223,18 @@ class Results:
         parts = {text.partition("[")[0]: leaf for leaf, text in elements.parts_of.items()}
         elements.parts_of = {}
         kernel.peel.repeat(axes if position else (), lambda said: self._singly(said, wide, parts))
+
+    def _needs(self, results: list[Result], nodes: list[Node], wide: list[Result]) -> tuple[bool, set[str]]:
+        """Whether an element's position is asked for, and its indices along which axes."""
+        position, needed = self.kernel.elements.needs(nodes)
+        axes = set(needed)
+        for r in results:
+            if r in self.kernel.staging.results:
+                position = True
+            elif r not in wide and not r.summed:
+                flat = self.access.walks_flat(r.axes) and set(self.program.stream) <= set(r.axes)
+                position, axes = True, axes | (set() if flat else {*self.program.stream})
+        return position, axes
 
     def _singly(self, said: Block, wide: list[Result], parts: Mapping[str, Node]) -> Block:
         """What was said of an element of a vector, of one that is alone: it is read, and written, by itself."""

@@ -145,23 +145,32 @@ def rank(case: Case, deterministic: bool = False) -> Ranked:
     if not found and case.program.summed:
         why = f"no block or cluster holds {case.work.length} elements of a row and its sums in registers"
         raise RedalgError(f"sums over rows of {case.program.name}", "form.compile", why, "a kernel for the sums")
-    least = min(e.seconds for _, e in found)
-    close, rewalked = least * CLOSE, judged.work.walks > 1
-    cache = calibration_of(judged.target.name).first_level.kept * judged.target.multiprocessor.shared
-    common = any(r.held and not r.by_row for r in judged.work.reads)
-    near = judged.work.length * judged.work.reread_bytes <= cache
-
-    def place(pair: tuple[Schedule, Estimate]) -> tuple[float, float, float]:
-        s, seconds = pair[0], pair[1].seconds
-        far = 0.0
-        if seconds < close:
-            far = unusual(s) + _slim(judged, s) + _long(judged, s) + _narrow(judged, s)
-            cached = near and s.blocks_per_row == 1 and not (s.peel and common)
-            far += (0.5 if cached else 1.5) * (rewalked and not s.resident)
-        return max(close, seconds), far, seconds if s.coarsen > 1 else 0.0
-
-    found.sort(key=place)
+    found.sort(key=_Place(judged, min(e.seconds for _, e in found) * CLOSE))
     return [(s, estimate(case, s)) for s, _ in found] if deterministic else found
+
+
+class _Place:
+    """Where a schedule stands among all: by its time, and those that take less than `close` by how usual they are."""
+
+    def __init__(self, case: Case, close: float) -> None:
+        self.case, self.close = case, close
+        cache = calibration_of(case.target.name).first_level.kept * case.target.multiprocessor.shared
+        self.near = case.work.length * case.work.reread_bytes <= cache
+        self.common = any(r.held and not r.by_row for r in case.work.reads)
+
+    def __call__(self, pair: tuple[Schedule, Estimate]) -> tuple[float, float, float]:
+        s, seconds = pair[0], pair[1].seconds
+        far = self.far(s) if seconds < self.close else 0.0
+        return max(self.close, seconds), far, seconds if s.coarsen > 1 else 0.0
+
+    def far(self, s: Schedule) -> float:
+        """How far a schedule is from the usual ones; a second walk counts, less where it reads from caches."""
+        case = self.case
+        found = unusual(s) + _slim(case, s) + _long(case, s) + _narrow(case, s)
+        if case.work.walks > 1 and not s.resident:
+            cached = self.near and s.blocks_per_row == 1 and not (s.peel and self.common)
+            found += 0.5 if cached else 1.5
+        return found
 
 
 def lesser(case: Case, refused: Schedule, deterministic: bool = False) -> list[Schedule]:

@@ -64,6 +64,37 @@ def _chunk_offset(step: int, rows: int) -> int:
     return (step // 4) * rows * 128 + (step % 4) * 32
 
 
+def _product_text(
+    columns: int,
+    steps: int,
+    dtype: str,
+    registers: bool,
+    chunk_rows: tuple[int, int],
+    fresh: bool,
+    transposed: bool,
+    first: int,
+) -> str:
+    """The instructions of `tile_product`, over the tile (twice, unless it is fresh), A and the descriptor of B."""
+    kind = ".".join(TYPE[d] for d in (dtype.split("/") * 2)[:2])
+    pairs, count = 2 if "float8" in dtype else 1, columns // 2
+    place = count if fresh else 2 * count
+    right = place + (4 * steps if registers else 1)
+    tile, shape = _registers(range(count)), f"m64n{columns}k{STEP * pairs}"
+    lines = ["{ .reg .b64 xa, xb; wgmma.fence.sync.aligned;"]
+    for k in range(steps):
+        s = k + first
+        along = s * STEP * 128 if transposed else _chunk_offset(s, chunk_rows[1])
+        lines.append(f"add.s64 xb, ${right}, {along >> 4};")
+        if registers:
+            left, ends = _registers(range(place + 4 * k, place + 4 * k + 4)), f"1, 1, {int(transposed)}"
+        else:
+            lines.append(f"add.s64 xa, ${place}, {_chunk_offset(s, chunk_rows[0]) >> 4};")
+            left, ends = "xa", f"1, 1, 0, {int(transposed)}" if pairs == 1 else "1, 1"
+        scale = 0 if fresh and k == 0 else 1
+        lines.append(f"wgmma.mma_async.sync.aligned.{shape}.f32.{kind} {tile}, {left}, xb, {scale}, {ends};")
+    return " ".join([*lines, "wgmma.commit_group.sync.aligned; }"])
+
+
 def tile_product(
     columns: int,
     terms: int,
@@ -83,27 +114,10 @@ def tile_product(
     begin with. ``dtype``: of both, or "A/B" of float8; there, `terms` and `first` count pairs of terms, and B is given
     as [columns, terms].
     """
-    kind = ".".join(TYPE[d] for d in (dtype.split("/") * 2)[:2])
-    pairs = 2 if "float8" in dtype else 1
     count, steps = columns // 2, -(-terms // STEP)
     tied = 0 if fresh else count
     given = 4 * steps if a == "registers" else 1
-    place = count + tied
-    lines = ["{ .reg .b64 xa, xb; wgmma.fence.sync.aligned;"]
-    tile = _registers(range(count))
-    shape = f"m64n{columns}k{STEP * pairs}"
-    for k in range(steps):
-        s = k + first
-        along = s * STEP * 128 if transposed else _chunk_offset(s, b_rows)
-        lines.append(f"add.s64 xb, ${place + given}, {along >> 4};")
-        if a == "registers":
-            left, ends = _registers(range(place + 4 * k, place + 4 * k + 4)), f"1, 1, {int(transposed)}"
-        else:
-            lines.append(f"add.s64 xa, ${place}, {_chunk_offset(s, rows) >> 4};")
-            left, ends = "xa", f"1, 1, 0, {int(transposed)}" if pairs == 1 else "1, 1"
-        scale = 0 if fresh and k == 0 else 1
-        lines.append(f"wgmma.mma_async.sync.aligned.{shape}.f32.{kind} {tile}, {left}, xb, {scale}, {ends};")
-    text = " ".join([*lines, "wgmma.commit_group.sync.aligned; }"])
+    text = _product_text(columns, steps, dtype, a == "registers", (rows, b_rows), fresh, transposed, first)
     letters = ["=f"] * count + [str(k) for k in range(tied)] + (["r"] * given if a == "registers" else ["l"])
     constraints = ",".join([*letters, "l", MEMORY])
 
