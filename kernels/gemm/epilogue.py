@@ -50,20 +50,13 @@ class Epilogue:
         if node.op == "size":
             return self.access.size(node.attr)
         if node.op == "index":
-            return (
-                f"clamped_{axis_name(node.attr)}" if node.attr not in self.made.batch else f"i_{axis_name(node.attr)}"
-            )
+            return self._index(node.attr)
         if node.op == "state":
             return f"{self.sums if node.attr.name == SUMS else self.parallel[node.attr.name]}[s]"
-        operand = self.access.operands[node.attr.name]
-        if operand.number:
-            name = self.access.array_names[operand.name]
-            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
-        terms = [
-            f"{'i' if a in self.made.batch else 'clamped'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
-            for d, a in enumerate(node.attr.axes)
-        ]
-        return self.access.load(operand, " + ".join(terms) or "0")
+        return self.access.leaf(node, self._index)
+
+    def _index(self, axis: str) -> str:
+        return f"{'i' if axis in self.made.batch else 'clamped'}_{axis_name(axis)}"
 
     def _scope(self) -> TileScalars:
         kernel = self.kernel

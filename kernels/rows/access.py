@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from redalg.graph.node import Node, walk
@@ -97,6 +97,15 @@ class Access:
         name = f"load_{shifted}{operand.dtype}" + (f"x{width}" if width > 1 else "")
         text = f"{name}({self.array_names[operand.name]}, {index})"
         return text if width > 1 else self.as_real(operand.dtype, text)
+
+    def leaf(self, node: Node, at: Callable[[str], str]) -> str:
+        """The text of a tensor's element, with `at` for the index along an axis; of a number, in the kernel's type."""
+        operand = self.operands[node.attr.name]
+        if operand.number:
+            name = self.array_names[operand.name]
+            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
+        terms = [f"{at(a)} * {self.stride(operand.name, d)}" for d, a in enumerate(node.attr.axes)]
+        return self.load(operand, " + ".join(terms) or "0")
 
     def as_real(self, dtype: str, text: str) -> str:
         floats = dtype.startswith(("float", "bfloat"))

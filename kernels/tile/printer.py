@@ -52,15 +52,7 @@ class TilePrinter:
             return self.access.size(node.attr)
         if node.op == "index":
             return f"i_{axis_name(node.attr)}"
-        operand = self.access.operands[node.attr.name]
-        if operand.number:
-            name = self.access.array_names[operand.name]
-            return {"float64": f"f32({name})", "int64": name, "bool": name}[operand.dtype]
-        terms = [
-            f"{'clamped' if self.is_clamped(a) else 'i'}_{axis_name(a)} * {self.access.stride(operand.name, d)}"
-            for d, a in enumerate(node.attr.axes)
-        ]
-        return self.access.load(operand, " + ".join(terms) or "0")
+        return self.access.leaf(node, lambda a: f"{'clamped' if self.is_clamped(a) else 'i'}_{axis_name(a)}")
 
     def about(self, how: str) -> list[str]:
         """The docstring's lines: what is computed, how, and the spec."""
