@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from redalg import Spec, reference
 from redalg.form import Form
 from redalg.kernels.emulate import run as emulation
 from redalg.kernels.emulate.arguments import Arguments
@@ -100,3 +101,22 @@ def _memory(a: Any) -> Pointer:
 
 def _alignment(pointer: Pointer, each: int) -> int:
     return alignment(pointer.offset * each)
+
+
+def agree(spec: Spec, found: Mapping[str, Any], given: Mapping[str, Any], bound: float) -> None:
+    """Assert that outputs are the definition's in float64: integers exactly, NaN and infinities where it has them, the
+    others within `bound` of the largest."""
+    wide = {n: a if isinstance(a, float) else np.asarray(a, np.float64) for n, a in given.items()}
+    with np.errstate(all="ignore"):
+        true = reference(spec, **wide)
+    true = true if isinstance(true, dict) else {next(iter(spec.outputs)): true}
+    for name, value in found.items():
+        a, b = np.asarray(value, np.float64), np.asarray(true[name], np.float64)
+        assert a.shape == b.shape
+        if np.asarray(true[name]).dtype.kind in "iu":
+            np.testing.assert_array_equal(a, b, err_msg=name)
+            continue
+        np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
+        finite = np.isfinite(b)
+        np.testing.assert_array_equal(a[~finite], b[~finite], err_msg=name)
+        assert np.abs(a[finite] - b[finite]).max(initial=0) <= bound * max(1.0, np.abs(b[finite]).max(initial=0)), name

@@ -15,7 +15,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.ir.schedule import Schedule
 from tests.support.forms import Forms
 from tests.support.profiles import examples
-from tests.support.simulated import run
+from tests.support.simulated import agree, run
 
 BOUND = {np.float32: 2e-5, np.float64: 1e-12, ml_dtypes.bfloat16: 2.0**-7, np.float16: 2.0**-9}
 NAMES = ("softmax", "layer_norm", "rms_norm", "variance", "argmax", "log_softmax", "kurtosis", "standard_scores")
@@ -41,23 +41,6 @@ def drawn(spec: Any, sizes: dict[str, int], dtype: Any, draw: str, rng: Any) -> 
             a[:1] = -np.inf
         found[t.name] = a.astype(dtype)
     return found
-
-
-def agree(spec: Any, found: dict[str, Any], given: dict[str, Any], bound: float) -> None:
-    wide = {n: a if isinstance(a, float) else np.asarray(a, np.float64) for n, a in given.items()}
-    with np.errstate(all="ignore"):
-        true = ra.reference(spec, **wide)
-    true = true if isinstance(true, dict) else {next(iter(spec.outputs)): true}
-    for name, value in found.items():
-        a, b = np.asarray(value, np.float64), np.asarray(true[name], np.float64)
-        assert a.shape == b.shape
-        if np.asarray(true[name]).dtype.kind in "iu":
-            np.testing.assert_array_equal(a, b, err_msg=name)
-            continue
-        np.testing.assert_array_equal(np.isnan(a), np.isnan(b), err_msg=name)
-        finite = np.isfinite(b)
-        np.testing.assert_array_equal(a[~finite & ~np.isnan(b)], b[~finite & ~np.isnan(b)], err_msg=name)
-        assert np.abs(a[finite] - b[finite]).max(initial=0) <= bound * max(1.0, np.abs(b[finite]).max(initial=0)), name
 
 
 @examples(60)
