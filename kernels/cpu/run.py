@@ -195,6 +195,7 @@ class CpuRun(Shown):
     def explain(self) -> str:
         """The form's explanation, and how this target runs it."""
         lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}", f"  schedule: {self.schedule}"]
+        lines += ["  sums:     as pairs (accuracy='compensated')"] if self.form.accuracy else []
         return "\n".join([*lines, *(f"  {line}" for line in self._told)]) + "\n"
 
     def __repr__(self) -> str:

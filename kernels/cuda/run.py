@@ -226,6 +226,7 @@ class CudaRun(Shown):
     def explain(self) -> str:
         """The form's explanation, and how and why the kernel is scheduled as it is."""
         lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}"]
+        lines += ["  sums:     as pairs (accuracy='compensated')"] if self.form.accuracy else []
         lines += [f"  {line}" for line in self.planned.choice.reasons]
         if self._last is not None and self._last.looking is not None:
             lines.append(f"  {self._last.looking}")

@@ -115,7 +115,7 @@ class PassPairs:
                         f"accuracy='compensated' for the sums {f.names[0]!r} along {', '.join(f.axes)}",
                         "form.compile",
                         "a row's state holds an array of them, and kernels hold single sums as pairs",
-                        "leave accuracy out, or derive along one row of the result at a time",
+                        "leave accuracy out: accumulators compensate such sums",
                     )
                 self.pairs.names[f.names[0]] = self._low(f.names[0])
 

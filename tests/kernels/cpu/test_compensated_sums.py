@@ -79,6 +79,7 @@ def test_said_and_kept() -> None:
     run = form.compile("cpu", accuracy="compensated")
     x = np.array([[1e16, 1.0, -1e16]])
     assert run(x=x) == 1 == pickle.loads(pickle.dumps(run))(x=x)
+    assert "as pairs" in run.explain() and "as pairs" not in form.compile("cpu").explain()
     assert "sum_error_f64" in run.source and "sum_error" not in form.compile("cpu").source
     with pytest.raises(RedalgError, match="accuracy='exact'"):
         form.compile("cpu", accuracy="exact")
