@@ -17,7 +17,7 @@ import numpy as np
 
 from redalg.graph.node import Node, const, substitute, walk
 from redalg.kernels.ir.program import Join, Let, Program
-from redalg.kernels.tile.level.cascade import Reduce, Rows, Scale, Shown, Turn
+from redalg.kernels.tile.level.cascade import Mask, PingPong, Reduce, Rows, Scale
 from redalg.kernels.tile.level.passes import LevelDraft
 from redalg.kernels.tile.level.program import (
     Arrive,
@@ -212,7 +212,7 @@ class Interpreter:
         for (tile, _), value in zip(op.targets, values, strict=True):
             self.tiles[tile] = np.where(self.inside(), value, 0.0) if tile in op.guarded else value
 
-    def shown(self, op: Shown) -> None:
+    def mask(self, op: Mask) -> None:
         p = self.program
         there = np.broadcast_to(self.inside(), [self.size[p.row], self.size[p.stream]])
         if op.condition is not None:
@@ -275,7 +275,7 @@ STEPS: dict[type, Callable[[Interpreter, Any], Any]] = {
     Wait: Interpreter.wait,
     Mma: Interpreter.multiply,
     Map: Interpreter.map,
-    Shown: Interpreter.shown,
+    Mask: Interpreter.mask,
     Reduce: Interpreter.reduce,
     Rows: Interpreter.rows,
     Scale: Interpreter.scale,
@@ -284,5 +284,5 @@ STEPS: dict[type, Callable[[Interpreter, Any], Any]] = {
     Arrive: Interpreter.arrive,
     Store: Interpreter.store,
     Free: nothing,
-    Turn: nothing,
+    PingPong: nothing,
 }

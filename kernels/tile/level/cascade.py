@@ -1,7 +1,7 @@
 """Online softmax, and every cascade over scores that are a contraction, as tile programs.
 
 What a form's plan says of a block (its maximum, how sums move to a new one, what is folded) are operations here, in
-the plan's order: `Shown` (a score function and its masks), `Reduce` (along the stream, weights in the scores' place),
+the plan's order: `Mask` (a score function and its masks), `Reduce` (along the stream, weights in the scores' place),
 `Rows` (what every row computes of these), `Scale` (the sum with columns moves to the new anchor). The first block is
 lifted, the others are absorbed, so that no state needs a value before there is one.
 """
@@ -37,7 +37,7 @@ from redalg.text.nodes import short
 
 
 @dataclass(frozen=True)
-class Shown(Op):
+class Mask(Op):
     """Scores become what is folded: ``tile <- node`` where an element is there and its condition holds, `missing`
     elsewhere. `edge`: whether the block may reach beyond the end of the stream."""
 
@@ -150,7 +150,7 @@ class Scale(Op):
 
 
 @dataclass(frozen=True)
-class Turn(Op):
+class PingPong(Op):
     """Warpgroups issue products in turns: this one's begins, or it is the next one's."""
 
     begins: bool
@@ -244,7 +244,7 @@ def _block(made: Class, plan: TensorPlan, names: Names, steps: Sequence[Step], n
     if names.products != names.scores:
         body.append(Convert(names.scores, names.products))
     shown = substitute(made.shown, {made.scores: leaf}, raw=True)
-    body.append(Shown(names.scores, shown, made.condition, made.missing, first))
+    body.append(Mask(names.scores, shown, made.condition, made.missing, first))
     for op in _folded(made, steps, first):
         if isinstance(op, Loop):
             bodies = tuple(substitute(_body(made, f), {made.value: leaf}, raw=True) for f in op.folds)

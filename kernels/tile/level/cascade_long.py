@@ -10,7 +10,7 @@ from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.kernel import TensorKernel
-from redalg.kernels.tile.level.cascade import Shown
+from redalg.kernels.tile.level.cascade import Mask
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
 from redalg.kernels.tile.level.program import Arrive, For, Free, Load, Mma, Op, TileProgram, Wait
 from redalg.source.names import axis_name, local, operand_name
@@ -125,7 +125,7 @@ class LongSkeleton(Skeleton):
         self.kernel.block_places(block)
         super().of_block(block, op)
 
-    def shown(self, op: Shown) -> None:
+    def mask(self, op: Mask) -> None:
         self.masked(op)
 
     def wait(self, op: Wait) -> None:

@@ -14,7 +14,7 @@ from redalg.kernels.cuda.intrinsics import mma, mma_types, wgmma
 from redalg.kernels.cuda.intrinsics.mma import UNIT
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.contractions import NARROW, TF32, TYPES
-from redalg.kernels.tile.level.cascade import Shown
+from redalg.kernels.tile.level.cascade import Mask
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
 from redalg.kernels.tile.level.program import Arrive, Convert, For, Load, Mma, Store, Wait
 from redalg.kernels.tile.match import Class
@@ -296,7 +296,7 @@ class MmaSkeleton(Skeleton):
         self.out("t = this_thread()", "lane = t & 31")
         self.out(f"row = {axis_name(row)}_first + {16 * tall} * (t >> 5) + (lane >> 2)")
 
-    def shown(self, op: Shown) -> None:
+    def mask(self, op: Mask) -> None:
         k = self.kernel
         self.who()
         k.block_places(self.block)

@@ -18,7 +18,7 @@ from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.kernel import TensorKernel
-from redalg.kernels.tile.level.cascade import Reduce, Rows, Scale, Shown, Turn, names_of
+from redalg.kernels.tile.level.cascade import Mask, PingPong, Reduce, Rows, Scale, names_of
 from redalg.kernels.tile.level.program import Arrive, Clear, Convert, For, Free, Load, Mma, Op, Store, TileProgram, Wait
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
@@ -67,9 +67,9 @@ METHODS: dict[type[Op], str] = {  # what prints an operation
     Reduce: "reduce",
     Rows: "rows",
     Scale: "scale",
-    Shown: "shown",
+    Mask: "mask",
     Store: "store",
-    Turn: "turns",
+    PingPong: "turns",
     Wait: "wait",
 }
 
@@ -356,12 +356,12 @@ class Skeleton:
         self.consume(op.body)
         self.block = ""
 
-    def shown(self, op: Shown) -> None:
+    def mask(self, op: Mask) -> None:
         self.turn()
         self.kernel.block_places(self.block)
         self.masked(op)
 
-    def masked(self, op: Shown) -> None:
+    def masked(self, op: Mask) -> None:
         k = self.kernel
         k.tile.scores(op.edge)
         if any(isinstance(x, Scale) for x in self.body):
@@ -410,7 +410,7 @@ class Skeleton:
             else:
                 self.out(f"mbarrier_arrive({_nth(name, 'empty')}, leader)", *self.advance(name, self.plan.stages))
 
-    def turns(self, op: Turn) -> None:
+    def turns(self, op: PingPong) -> None:
         if op.begins:
             self.out.comment("This consumer's turn to issue wgmma; the other one folds meanwhile.")
         self.out("named_barrier_sync(1 + warpgroup, 256)" if op.begins else "named_barrier_arrive(2 - warpgroup, 256)")

@@ -15,7 +15,7 @@ from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.kernel import TensorKernel
-from redalg.kernels.tile.level.cascade import Scale, Shown
+from redalg.kernels.tile.level.cascade import Mask, Scale
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
 from redalg.kernels.tile.level.program import Arrive, Convert, Mma, TileProgram, Wait
 from redalg.kernels.tile.plan import WidePlan, chunks
@@ -137,7 +137,7 @@ class WideSkeleton(Skeleton):
         self.factor()
         self.consume(self.tiles.bodies["consumers"])
 
-    def shown(self, op: Shown) -> None:
+    def mask(self, op: Mask) -> None:
         self.kernel.block_places(self.block)
         self.masked(op)
 

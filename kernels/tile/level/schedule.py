@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from redalg.kernels.tile.level.cascade import Turn
+from redalg.kernels.tile.level.cascade import PingPong
 from redalg.kernels.tile.level.program import (
     Arrive,
     Clear,
@@ -255,4 +255,4 @@ def _in_turns(op: For) -> For:
     end = first + 1
     while end < len(body) and (isinstance(x := body[end], Mma) or isinstance(x, Wait) and not x.products):
         end += 1
-    return replace(op, body=(*body[:first], Turn(True), *body[first:end], Turn(False), *body[end:]))
+    return replace(op, body=(*body[:first], PingPong(True), *body[first:end], PingPong(False), *body[end:]))

@@ -13,7 +13,7 @@ import pytest
 import redalg as ra
 from redalg.kernels.pipeline import mma_tiles, wgmma_tiles
 from redalg.kernels.schedule.target import H200
-from redalg.kernels.tile.level.cascade import Scale, Turn
+from redalg.kernels.tile.level.cascade import PingPong, Scale
 from redalg.kernels.tile.level.cascade_print import in_order, is_together, operations, scheduled
 from redalg.kernels.tile.level.check import broken
 from redalg.kernels.tile.level.program import Arrive, For, Home, Mma, Op, TileProgram, Wait, inner
@@ -129,7 +129,7 @@ def test_the_schedule_of_attention() -> None:
     other = next(op for op in program.bodies["consumers"] if isinstance(op, For) and op.blocks == "other")
     kinds = [type(op) for op in other.body]
     products = [op for op in other.body if isinstance(op, Mma)]
-    assert [p.fresh for p in products] == [True, False] and kinds.count(Turn) == 2
+    assert [p.fresh for p in products] == [True, False] and kinds.count(PingPong) == 2
     assert next(op.under_way for op in other.body if isinstance(op, Wait) and op.products) == 1
     loops = [op for op in program.bodies["producer"] if isinstance(op, For)]
     assert [[x.tile for x in loop.body if hasattr(x, "source")] for loop in loops] == [["K"], ["K", "V"]]
