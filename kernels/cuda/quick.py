@@ -20,50 +20,48 @@ if TYPE_CHECKING:
     from redalg.kernels.cuda.run import Ready
 
 MISS = object()  # of a call that a guard refuses
+ELSEWHERE = KeyError, AttributeError, TypeError, RuntimeError  # of what is missing, or has no strides or data
 Quick = Callable[[Mapping[str, Any]], Any]
 SCRATCH = {"uint32": "int32"}  # PyTorch has few operations on unsigned integers; the bits are the same
 _NUMBER = {float: "{0}.__class__ is float", bool: "{0}.__class__ is bool", int: "{0}.__class__ is int and L <= {0} < H"}
 
 
-class Quickly:
-    """The straight-line calls of one `CudaRun`: one for the last kind of call in every thread, which has buffers of
-    its own for arguments."""
+def _missed(arrays: Mapping[str, Any]) -> Any:
+    return MISS
+
+
+class Quickly(threading.local):
+    """The straight-line calls of one `CudaRun`, each thread's with buffers of its own for arguments.
+
+    ``call(arrays)`` is the one for the last kind of call, and gives the results or `MISS`. Raises: NotLaunched and
+    RedalgError where the launch is refused; one of `ELSEWHERE` for arguments that cannot be asked.
+    """
+
+    call: Quick = staticmethod(_missed)
 
     def __init__(self) -> None:
-        self._local = threading.local()
-
-    def __call__(self, arrays: Mapping[str, Any]) -> Any:
-        """The results, or `MISS`. Raises: NotLaunched and RedalgError where the launch is refused."""
-        quick = getattr(self._local, "quick", None)
-        if quick is None:
-            return MISS
-        try:
-            return quick(arrays)
-        except (KeyError, AttributeError, TypeError, RuntimeError):  # what is missing, or has no strides or data
-            return MISS
+        self._made: dict[Ready, Quick] = {}
 
     def remember(self, ready: Ready, arrays: Mapping[str, Any]) -> None:
         """Take the next call for one of this kind."""
-        made = self._local.__dict__.setdefault("made", {})
-        if ready not in made:
-            made[ready] = _written(ready, arrays)
-        self._local.quick = made[ready]
+        if ready not in self._made:
+            self._made[ready] = _written(ready, arrays)
+        self.call = self._made[ready]
 
 
-def _written(ready: Ready, arrays: Mapping[str, Any]) -> Quick | None:
-    """The function for calls like this one; None where there is more to do than to launch."""
+def _written(ready: Ready, arrays: Mapping[str, Any]) -> Quick:
+    """The function for calls like this one, which misses where there is more to do than to launch."""
     names = ready.run._names
     if ready.framework is not TORCH or len(arrays) != len(names) or not _is_launched(ready):
-        return None
+        return _missed
     given = [arrays[n] for n in names]
     tensors = [a for a in given if a.__class__ not in _NUMBER]
     if any(a.__class__.__name__ != "Tensor" or TORCH.enter(a) is not a for a in tensors):
-        return None  # subclasses may mean something of their own, and of some the kernel reads a copy
-    local = {"MISS": MISS, "L": -(1 << 63), "H": 1 << 63, "stream": TORCH.stream, "activate": driver.activate}
+        return _missed  # subclasses may mean something of their own, and of some the kernel reads a copy
+    local = {"MISS": MISS, "L": -(1 << 63), "H": 1 << 63, "stream": _stream(), "activate": driver.activate}
     lines = [f"if len(arrays) != {len(names)}:", "    return MISS"]
-    for k, (name, a) in enumerate(zip(names, given, strict=True)):
-        lines += _guarded(k, name, a, ready, local)
-    lines += _body(given, ready, local)
+    lines += [f"a{k} = arrays[{name!r}]" for k, name in enumerate(names)]
+    lines += _guarded(given, ready, local) + _body(given, ready, local)
     text = "".join(f"    {line}\n" for line in lines)
     exec(compile(f"def quick(arrays):\n{text}", "<a prepared call>", "exec"), local)
     quick: Quick = local["quick"]  # type: ignore[assignment]
@@ -96,12 +94,18 @@ def _is_launched(ready: Ready) -> bool:
 
 
 def _launched(word: str, launch: Any, values: list[str], local: dict[str, Any]) -> list[str]:
-    """Lines that put the arguments in their places and launch."""
+    """Lines that put the stream and the arguments in their places and launch."""
     place = launch.prepared()
     slots = {f"{word}{k}": slot for k, slot in enumerate(place.slots)}
     local |= {**slots, word: place.launch, f"{word}_failed": launch.failed, f"{word}_kept": place.kept}
-    lines = [f"{slot}.value = {value}" for slot, value in zip(slots, values, strict=True)]
-    return [*lines, f"error = {word}(where)", "if error[0]:", f"    {word}_failed(error)"]
+    lines = [f"{slot}.value = {value}" for slot, value in zip(slots, ["where", *values], strict=True)]
+    return [*lines, f"error = {word}()", "if error:", f"    {word}_failed(error)"]
+
+
+def _stream() -> Callable[[int], int]:
+    """The stream that is current on a device, as PyTorch itself says it."""
+    found: Callable[[int], int] = sys.modules["torch"]._C._cuda_getCurrentRawStream
+    return found
 
 
 def _value(
@@ -124,43 +128,80 @@ def _value(
         local["counters"] = ready.counters.at
         return [f"v{slot} = counters(where)"], f"v{slot}"
     count, dtype = at
-    local |= {"clear": driver.clear, f"W{slot}": getattr(sys.modules["torch"], SCRATCH.get(dtype, dtype))}
-    like = next(n for n, a in enumerate(given) if a.__class__ not in _NUMBER)
-    lines = [f"k{slot} = a{like}.new_empty(({count},), dtype=W{slot})", f"v{slot} = k{slot}.data_ptr()"]
+    local["clear"] = driver.clear
+    lines = [f"k{slot} = {_empty(f'k{slot}', (count,), SCRATCH.get(dtype, dtype), given, ready, local)}"]
+    lines.append(f"v{slot} = k{slot}.data_ptr()")
     return [*lines, *([f"clear(v{slot}, {count}, where)"] if dtype == "uint32" else [])], f"v{slot}"
 
 
-def _guarded(k: int, name: str, a: Any, ready: Ready, local: dict[str, Any]) -> list[str]:
-    """Lines that refuse an argument of another kind than the one this call had."""
+def _guarded(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]:
+    """Lines that refuse arguments of another kind than those that this call had.
+
+    PyTorch compares class, dtype, device, sizes, strides and the keys of dispatch of all tensors at once (its own
+    guards of compiled code); what those refuse, as in another mode of inference, is asked one by one.
+    """
+    numbers = [k for k, a in enumerate(given) if a.__class__ in _NUMBER]
+    tensors = [k for k in range(len(given)) if k not in numbers]
+    lines = []
+    for k in numbers:
+        lines += [f"if not ({_NUMBER[given[k].__class__].format(f'a{k}')}):", "    return MISS"]
+    asked = " and ".join(_asked(k, given[k], ready, local) for k in tensors)
+    local["same"] = _same([given[k] for k in tensors])
+    if local["same"] is not None:
+        asked = f"same({', '.join(f'a{k}' for k in tensors)}) or {asked}"
+    lines += [f"if not ({asked}):", "    return MISS"]
+    lines += [f"p{k} = a{k}.data_ptr()" for k in tensors]
+    bits = {k: given[k].data_ptr() & 15 for k in tensors}
+    moved = [f"p{k} & 15 != {bit}" for k, bit in bits.items() if bit]
+    if aligned := [f"p{k}" for k, bit in bits.items() if not bit]:
+        moved.append(f"({' | '.join(aligned)}) & 15")
+    return [*lines, f"if {' or '.join(moved)}:", "    return MISS"]
+
+
+def _same(tensors: list[Any]) -> Callable[..., bool] | None:
+    """Whether tensors are of the kind of these, in one call of PyTorch's; None where it has no such call."""
+    try:
+        guards = sys.modules["torch"]._C._dynamo.guards.TensorGuards
+        made = guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        found: Callable[..., bool] = made.check
+        return found if found(*tensors) else None
+    except (AttributeError, TypeError, RuntimeError):
+        return None
+
+
+def _asked(k: int, a: Any, ready: Ready, local: dict[str, Any]) -> str:
+    """Whether a tensor is of the kind of this one, one question after the other."""
     x = f"a{k}"
-    local |= {f"C{k}": a.__class__}
-    lines = [f"{x} = arrays[{name!r}]"]
-    if a.__class__ in _NUMBER:
-        return [*lines, f"if not ({_NUMBER[a.__class__].format(x)}):", "    return MISS"]
-    local |= {f"S{k}": a.shape, f"T{k}": a.stride(), f"D{k}": a.dtype}
+    local |= {f"C{k}": a.__class__, f"S{k}": a.shape, f"T{k}": a.stride(), f"D{k}": a.dtype}
     kind = f"{x}.__class__ is C{k} and {x}.dtype is D{k} and {x}.shape == S{k} and {x}.stride() == T{k}"
-    state = f"{x}.get_device() == {ready.device} and not {x}.requires_grad and not {x}.is_neg()"
-    lines += [f"if not ({kind} and {state}):", "    return MISS", f"p{k} = {x}.data_ptr()"]
-    return [*lines, f"if p{k} & 15 != {a.data_ptr() & 15}:", "    return MISS"]
+    return f"{kind} and {x}.get_device() == {ready.device} and not {x}.requires_grad and not {x}.is_neg()"
 
 
 def _allocated(k: int, given: list[Any], ready: Ready, local: dict[str, Any]) -> str:
-    """An expression for a new result: like an argument where one has its shape and dtype, which costs least."""
-    _, shape, name = ready.outputs[k]
-    torch = sys.modules["torch"]
-    dtype = getattr(torch, name)
+    """An expression for a new result."""
+    _, shape, dtype = ready.outputs[k]
+    return _empty(f"r{k}", shape, dtype, given, ready, local)
+
+
+def _empty(name: str, shape: tuple[int, ...], dtype: str, given: list[Any], ready: Ready, local: dict[str, Any]) -> str:
+    """An expression for new memory: as PyTorch's compiled code takes it, on the one device there is; else by a tensor
+    of the call, and one that has shape and dtype costs least."""
+    strides, torch = View.contiguous(shape).strides, sys.modules["torch"]
+    kind = getattr(torch, dtype)
+    local |= {f"{name}_shape": shape, f"{name}_strides": strides, f"{name}_dtype": kind}
+    try:
+        local["empty"] = torch._C._dynamo.guards._empty_strided_cuda
+    except AttributeError:
+        local["empty"] = None
+    if local["empty"] is not None and driver.is_only(ready.device):
+        return f"empty({name}_shape, {name}_strides, {name}_dtype)"
     tensors = [n for n, a in enumerate(given) if a.__class__ not in _NUMBER]
     for n in tensors:
-        like = given[n]
-        if (
-            like.dtype is dtype
-            and tuple(like.shape) == shape
-            and tuple(like.stride()) == View.contiguous(shape).strides
-        ):
+        a = given[n]
+        if a.dtype is kind and tuple(a.shape) == shape and tuple(a.stride()) == strides:
             local["empty_like"] = torch.empty_like
             return f"empty_like(a{n})"
-    local |= {f"R{k}": shape, f"E{k}": dtype}
-    return f"a{tensors[0]}.new_empty(R{k}, dtype=E{k})"
+    return f"a{tensors[0]}.new_empty({name}_shape, dtype={name}_dtype)"
 
 
-__all__ = ["MISS", "SCRATCH", "Quickly"]
+__all__ = ["ELSEWHERE", "MISS", "SCRATCH", "Quickly"]

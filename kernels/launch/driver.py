@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from redalg.errors import RedalgError
@@ -307,10 +307,10 @@ def launched(result: Any, what: str) -> Any:
 
 
 class Prepared(NamedTuple):
-    """A launch whose arguments are put into `slots`, in order, before ``launch(stream)``, which gives the error."""
+    """A launch whose stream and arguments are put into `slots`, in order, before ``launch()`` gives its error."""
 
     slots: list[Any]
-    launch: Callable[[int], Any]
+    launch: Callable[[], Any]
     kept: Any  # what the driver reads
 
 
@@ -336,23 +336,23 @@ class Launch:
         values = [type(v)(v.value) for v in self._values]
         pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(v) for v in values))
         function, buffer, shared = self.function, ctypes.addressof(pointers), self.module.shared
-        blocks, threads = self.geometry.blocks, self.geometry.threads
+        slots = [values[i] for i in self.slots]
+        direct = _direct() if _LAUNCH is _BINDINGS else None
+        if direct is not None:
+            where, found, kept = _launching(direct, int(function), buffer, shared, self.geometry)
+            return Prepared([where, *slots], found, (values, pointers, kept))
+        blocks, threads, where = self.geometry.blocks, self.geometry.threads, ctypes.c_uint64(0)
         together = self.geometry.cluster > 1 or self.geometry.waiting > 1 or self.geometry.early
         config = self._config() if together else None
 
-        def launch(stream: int) -> Any:
-            return _LAUNCH(function, blocks, 1, 1, threads, 1, 1, shared, stream, buffer, 0)
+        def launch() -> Any:
+            return _LAUNCH(function, blocks, 1, 1, threads, 1, 1, shared, where.value, buffer, 0)[0]
 
-        def launch_together(stream: int, config: Any = config) -> Any:
-            config.hStream = stream
-            return _LAUNCH_EX(config, function, buffer, 0)
+        def launch_together(config: Any = config) -> Any:
+            config.hStream = where.value
+            return _LAUNCH_EX(config, function, buffer, 0)[0]
 
-        found: Callable[[int], Any] = launch_together if together else launch
-        direct = _direct() if _LAUNCH is _BINDINGS else None
-        if direct is not None:
-            found, kept = _launching(direct, int(function), buffer, shared, self.geometry)
-            return Prepared([values[i] for i in self.slots], found, (values, pointers, kept))
-        return Prepared([values[i] for i in self.slots], found, (values, pointers))
+        return Prepared([where, *slots], launch_together if together else launch, (values, pointers))
 
     def _config(self) -> Any:
         from cuda.bindings import driver
@@ -386,16 +386,17 @@ class Launch:
         made = getattr(self._local, "made", None)
         if made is None:
             made = self._local.made = self.prepared()
-        for place, value in zip(made.slots, given, strict=True):
+        for place, value in zip(made.slots, (stream, *given), strict=True):
             place.value = value
-        error = made.launch(stream)
-        if error[0]:
+        error = made.launch()
+        if error:
             self.failed(error)
 
     def failed(self, error: Any) -> None:
         """Raises: NotLaunched or RedalgError, as `launched`."""
         g = self.geometry
-        launched(error, f"launching {self.module.entry} with {g.blocks} blocks of {g.threads} threads")
+        what = f"launching {self.module.entry} with {g.blocks} blocks of {g.threads} threads"
+        launched((_result(error) if type(error) is int else error,), what)
 
 
 def _running(function: Any, g: Geometry, module: Module) -> int:
@@ -463,8 +464,10 @@ def _direct() -> Any:
     return found
 
 
-def _launching(direct: Any, function: int, buffer: int, shared: int, g: Geometry) -> tuple[Callable[[int], Any], Any]:
-    """A launch through a configuration in which a call writes nothing but the stream; and what it needs kept."""
+def _launching(
+    direct: Any, function: int, buffer: int, shared: int, g: Geometry
+) -> tuple[Any, Callable[[], int], tuple[Any, ...]]:
+    """The place of the stream in a configuration that is written once, the launch through it, and what that needs."""
     wanted: list[tuple[int, tuple[int, ...]]] = [(CLUSTER, (g.cluster, 1, 1))] if g.cluster > 1 else []
     wanted += [(COOPERATIVE, (1,))] if g.waiting > 1 else []
     wanted += [(EARLY, (1,))] if g.early else []
@@ -473,17 +476,7 @@ def _launching(direct: Any, function: int, buffer: int, shared: int, g: Geometry
         place.id, place.value[: len(numbers)] = name, numbers
     config = _Configuration((g.blocks, 1, 1), (g.threads, 1, 1), shared, 0, ctypes.addressof(attributes), len(wanted))
     where = ctypes.c_uint64.from_buffer(config, _Configuration.stream.offset)
-    at = ctypes.addressof(config)
-
-    def launch(stream: int) -> Any:
-        where.value = stream
-        code = direct(at, function, buffer, None)
-        return (_result(code),) if code else _FINE
-
-    return launch, (config, attributes)
-
-
-_FINE = (0,)
+    return where, partial(direct, ctypes.addressof(config), function, buffer, None), (config, attributes)
 
 
 def _result(code: int) -> Any:

@@ -120,14 +120,19 @@ def arrays_of(spec: ra.Spec, at: int = BASE) -> dict[str, Any]:
 def hits(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of every call that might be quick, whether it was."""
     found: list[bool] = []
-    inner = quick.Quickly.__call__
+    written = quick._written
 
-    def call(self: quick.Quickly, arrays: Any) -> Any:
-        result = inner(self, arrays)
-        found.append(result is not quick.MISS)
-        return result
+    def noted(quickly: quick.Quick) -> quick.Quick:
+        def call(arrays: Any) -> Any:
+            found.append(False)
+            result = quickly(arrays)
+            found[-1] = result is not quick.MISS
+            return result
 
-    monkeypatch.setattr(quick.Quickly, "__call__", call)
+        return call
+
+    monkeypatch.setattr(quick, "_written", lambda ready, arrays: noted(written(ready, arrays)))
+    monkeypatch.setattr(quick.Quickly, "call", staticmethod(noted(quick._missed)))
     return found
 
 
