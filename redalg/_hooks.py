@@ -145,10 +145,10 @@ def cuda_run(form: Form, schedule: Any, deterministic: bool, dump_after: str | N
     return CudaRun(form, schedule, deterministic, dump_after)
 
 
-def cuda_joint(joint: Joint) -> Any:
+def cuda_joint(joint: Joint, schedule: Any = None) -> Any:
     from redalg.kernels.cuda.joint import JointRun
 
-    return JointRun(joint)
+    return JointRun(joint, schedule)
 
 
 def torch_op(form: Form, name: str) -> TorchOp:

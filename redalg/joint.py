@@ -72,13 +72,14 @@ class Joint:
         """Of the specs apart."""
         return tuple(map(derived, self.apart))
 
-    def compile(self, target: str | None = None) -> Any:
-        """One callable for all outputs, which gives a dict of them by name.
+    def compile(self, target: str | None = None, schedule: Any = None) -> Any:
+        """One callable for all outputs, which gives a dict of them by name. `schedule`, on CUDA: of the rows; with one
+        ({} for the best) one reading is taken without comparing.
 
         Raises: what `Form.compile` raises.
         """
         chosen = target or _hooks.best_target()
-        return _hooks.cuda_joint(self) if chosen == "cuda" else Apart(self.forms, chosen)
+        return _hooks.cuda_joint(self, schedule) if chosen == "cuda" else Apart(self.forms, chosen)
 
     def __repr__(self) -> str:
         return f"<{', '.join(self.spec.outputs)} in one reading along {','.join(self.along)}>"

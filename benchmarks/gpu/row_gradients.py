@@ -4,7 +4,8 @@
 each; `--cells known` are the shapes that others publish. A contender is an operator under autograd: its forward pass
 runs once for every set of arguments, and what is timed is `torch.autograd.grad` of its outputs alone, as replayed CUDA
 graphs over sets that rotate through more than the caches hold. Gradients are compared with autograd in float64 first,
-and with those of a second run, bit by bit. `--report` writes the table beside the lines.
+and with those of a second run, bit by bit. `--report` writes the table beside the lines. `--ways` times gradients of
+rows and of sums over them in one reading and one after the other, without autograd, beside what the model predicts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -255,6 +257,58 @@ def measured(op: Operation, cell: Cell, options: argparse.Namespace) -> dict[str
     return record
 
 
+@cache
+def units_of(text: str, wanted: tuple[str, ...]) -> list[Any]:
+    import redalg as ra
+
+    return ra.parse(text).vjp().together(wanted)
+
+
+def ways(op: Operation, cell: Cell, options: argparse.Namespace) -> dict[str, Any] | None:
+    """One reading and the specs one after the other: microseconds as measured and as predicted; None where gradients
+    have no sums over rows."""
+    import torch
+
+    from redalg.joint import Joint
+
+    unit, *rest = units_of(op.text, op.wanted)
+    if not isinstance(unit, Joint) or rest:
+        return None
+    _, kind, rows, length = cell
+    sizes, size = {"i": rows, "j": length}, rows * length * (4 if kind == "float32" else 2)
+    held: list[dict[str, Any]] = []
+    for seed in range(max(2, min(12, 1 + ROTATE // (size * 2)))):
+        rng = torch.Generator(device="cuda").manual_seed(seed)
+        own = {}
+        for d in unit.spec.tensors:
+            a = torch.rand([sizes[x] for x in d.axes], device="cuda", generator=rng) + 0.5
+            saved = d.name not in op.arguments and not d.name.startswith("grad_")
+            own[d.name] = a if saved else a.to(getattr(torch, kind))
+        held.append(own)
+    together = unit.compile("cuda", schedule={})
+    apart = [form.compile("cuda") for form in unit.forms]
+    reads = [[d.name for d in form.spec.tensors] for form in unit.forms]
+
+    def one(n: int) -> Any:
+        return together(**held[n])
+
+    def each(n: int) -> Any:
+        return [run(**{x: held[n][x] for x in names}) for run, names in zip(apart, reads, strict=True)]
+
+    record: dict[str, Any] = {"bytes": op.passes() * size, "results": {}}
+    for name, pull in (("one reading", one), ("one after the other", each)):
+        try:
+            record["results"][name] = {"us": seconds(pull, len(held), options.repeats) * 1e6}
+        except Exception as problem:
+            record["results"][name] = {"failed": f"{type(problem).__name__}: {problem}"[:300]}
+    if "us" in record["results"]["one reading"]:
+        record["results"]["one reading"]["predicted"] = together.planned.choice.seconds * 1e6
+        record["results"]["one reading"]["schedule"] = str(together.schedule)
+    record["results"]["one after the other"]["predicted"] = [r.planned.choice.seconds * 1e6 for r in apart]
+    record["results"]["one after the other"]["schedule"] = [str(r.schedule) for r in apart]
+    return record
+
+
 def run(options: argparse.Namespace) -> None:
     import torch
     import torch._functorch.config as functorch
@@ -263,10 +317,12 @@ def run(options: argparse.Namespace) -> None:
     began, operations, stream = time.time(), _operations(), torch.cuda.Stream()
     known = list(KNOWN) if options.cells != "drawn" else []
     cells = known + (list(drawn(options.seed, options.count)) if options.cells != "known" else [])
+    part, parts = (int(n) for n in options.part.split("/"))
+    measure = ways if options.ways else measured
     done = {line["cell"] for line in lines_of(options.out) if "cell" in line}
     versions = {"torch": torch.__version__, "device": torch.cuda.get_device_name(0), "python": sys.version.split()[0]}
     write(options.out, {"conditions": versions, "command": " ".join(sys.argv[1:])})
-    for cell in cells:
+    for cell in cells[part::parts]:
         name = " ".join(map(str, cell))
         if name in done or options.only not in name:
             continue
@@ -274,7 +330,10 @@ def run(options: argparse.Namespace) -> None:
             print("the time is up; the same command goes on", flush=True)
             return
         with torch.cuda.stream(stream):
-            record = {"cell": name, **measured(operations[cell[0]], cell, options)}
+            found = measure(operations[cell[0]], cell, options)
+        if found is None:
+            continue
+        record = {"cell": name, **found}
         write(options.out, record)
         print(told(record), flush=True)
 
@@ -339,6 +398,8 @@ def main(words: Sequence[str] | None = None) -> None:
     add("--seed", default=datetime.date.today().isoformat())
     add("--count", type=int, default=40)
     add("--only", default="")
+    add("--part", default="0/1", help="k/n: every n-th cell from the k-th on")
+    add("--ways", action="store_true", help="one reading beside one spec after the other")
     add("--peers", action=argparse.BooleanOptionalAction, default=True)
     add("--modes", default="default")
     add("--budget", type=float, default=540.0)
