@@ -13,13 +13,13 @@ from redalg.numeric.array_origin import NARROW_ONLY
 from redalg.numeric.binding import bind
 
 if TYPE_CHECKING:
-    from redalg.form import Form
+    from redalg.language.spec import Spec
 
 WHERE = "the call"
 NUMBERS = frozenset({int, float, bool})
 
 
-def admitted(form: Form, arrays: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
+def admitted(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Framework, dict[str, Any]]:
     """The framework and dtypes of a call, validated as on every target.
 
     Shapes, names and dtypes are held against the spec by `redalg.numeric.binding`, with stand-ins that hold no data.
@@ -44,7 +44,7 @@ def admitted(form: Form, arrays: Mapping[str, Any]) -> tuple[Framework, dict[str
             raise RedalgError("mixed devices", WHERE, why, f"move {name} to device {device} first")
         found, first, device = framework, first or name, place
         stand_ins[name] = stand_in(array)
-    bound = bind(form.spec, stand_ins, where=WHERE)
+    bound = bind(spec, stand_ins, where=WHERE)
     if found is None:
         found = NUMPY
     dtypes = {}

@@ -18,6 +18,7 @@ from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
     from redalg.joint import Joint
+    from redalg.language.spec import Spec
 
 
 class JointRun(CudaRun):
@@ -28,14 +29,18 @@ class JointRun(CudaRun):
     """
 
     def __init__(self, joint: Joint, schedule: Override = None) -> None:
-        super().__init__(joint.rows, schedule)
         self.joint = joint
+        super().__init__(joint.rows, schedule)
         self.why: dict[Any, str] = {}  # kind of call -> why specs run one after the other
         self._runs: list[CudaRun] | None = None
         self._told = ""
 
     def __reduce__(self) -> Any:
         return JointRun, (self.joint, self.requested)
+
+    @property
+    def spec(self) -> Spec:
+        return self.joint.spec
 
     def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         try:

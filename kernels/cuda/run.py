@@ -38,6 +38,7 @@ from redalg.shown import Shown
 
 if TYPE_CHECKING:
     from redalg.form import Form
+    from redalg.language.spec import Spec
 
 WHERE = "the call"
 
@@ -99,8 +100,8 @@ class CudaRun(Shown):
         driver.require()
         self.form, self.requested, self.deterministic = form, current(schedule), deterministic
         self.dump_after = dump_after
-        self._names = tuple(t.name for t in form.spec.tensors)
-        self._aliased = any(t.array for t in form.spec.tensors)
+        self._names = tuple(t.name for t in self.spec.tensors)
+        self._aliased = any(t.array for t in self.spec.tensors)
         self._ready: dict[Any, Ready] = {}
         self._refused: dict[Any, list[NotLaunched]] = defaultdict(
             list
@@ -122,7 +123,7 @@ class CudaRun(Shown):
             except (NotLaunched, *ELSEWHERE):  # which the general way handles
                 pass
         if self._aliased:
-            arrays = dict(with_readings(self.form.spec.tensors, arrays))
+            arrays = dict(with_readings(self.spec.tensors, arrays))
         try:
             given = [arrays[name] for name in self._names]
             first = next((a for a in given if not isinstance(a, int | float)), None)
@@ -152,7 +153,7 @@ class CudaRun(Shown):
     # --- once per kind of call ---------------------------------------------------------------------------------------
 
     def _prepared(self, arrays: Mapping[str, Any], stream: Any) -> Ready:
-        framework, dtypes = admitted(self.form, arrays)
+        framework, dtypes = admitted(self.spec, arrays)
         given = [arrays[name] for name in self._names]
         key = (
             framework.kind,
@@ -204,6 +205,11 @@ class CudaRun(Shown):
             return Ready(self, framework, dtypes, held, way)
 
         return measured(first, make, about, [held[name] for name in self._names], where)
+
+    @property
+    def spec(self) -> Spec:
+        """What a call computes, over the tensors that it takes."""
+        return self.form.spec
 
     @property
     def planned(self) -> Planned:

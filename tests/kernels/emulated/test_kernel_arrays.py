@@ -189,9 +189,12 @@ def test_what_is_admitted_takes_no_memory(dtype: str) -> None:
 
 def test_arrays_of_every_kind_are_admitted_with_their_dtypes(one_gpu: list[Any]) -> None:
     for make, kind in ((Tensor, TORCH), (Cupy, CUPY), (Face, NUMBA), (Jax, JAX)):
-        assert admitted(FORMS["two"], {"x": make((3, 4)), "w": make((4,))}) == (kind, {"x": "float32", "w": "float32"})
+        assert admitted(FORMS["two"].spec, {"x": make((3, 4)), "w": make((4,))}) == (
+            kind,
+            {"x": "float32", "w": "float32"},
+        )
     bits = {"x": np.ones((3, 4), BFLOAT16_BITS), "w": np.ones(4, np.int8)}
-    assert admitted(FORMS["two"], bits) == (NUMPY, {"x": "bfloat16", "w": "int8"})
+    assert admitted(FORMS["two"].spec, bits) == (NUMPY, {"x": "bfloat16", "w": "int8"})
 
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
@@ -216,7 +219,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize("given, words", REFUSED, ids=[words[0] for _, words in REFUSED])
 def test_what_does_not_go_together_is_refused(one_gpu: list[Any], given: dict[str, Any], words: list[str]) -> None:
-    refused(lambda: admitted(FORMS["two"], given), *words)
+    refused(lambda: admitted(FORMS["two"].spec, given), *words)
     refused(lambda: CudaRun(FORMS["two"])(**given), *words)
     assert not one_gpu
 
@@ -361,7 +364,7 @@ def test_tensors_of_pytorch_on_the_cpu(torch: Any) -> None:
 
 def test_tensors_of_pytorch_that_no_gpu_can_read_are_refused_there(torch: Any) -> None:
     x = torch.ones(3, 4)
-    refused(lambda: admitted(FORMS["single"], {"x": x}), "torch arrays on cpu", "array.cuda()")
-    refused(lambda: admitted(FORMS["single"], {"x": x.to_sparse()}), "layout torch.sparse_coo", "to_dense")
+    refused(lambda: admitted(FORMS["single"].spec, {"x": x}), "torch arrays on cpu", "array.cuda()")
+    refused(lambda: admitted(FORMS["single"].spec, {"x": x.to_sparse()}), "layout torch.sparse_coo", "to_dense")
     with pytest.raises(TypeError):  # it has neither strides nor an address
         TORCH.key(x.to_sparse())
