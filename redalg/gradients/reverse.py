@@ -71,6 +71,8 @@ def _passed_on(n: Node, adjoint: Adjoint, read: Read) -> Iterator[tuple[Node, Ad
         condition, then, other = n.args
         yield then, adjoint.where(read(condition))
         yield other, adjoint.where(g.negate(read(condition)))
+    elif n.op == "relu":  # which selects, as `where` does
+        yield n.args[0], adjoint.where(g.compare("lt", g.ZERO, read(n.args[0])))
     elif n.op == "cast":
         yield n.args[0], adjoint
     elif n.op == "reduce":
