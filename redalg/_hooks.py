@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redalg.adapters.heads.operator import TorchHead
     from redalg.adapters.jax_op import JaxOp
     from redalg.adapters.ranks.collective import Collective
-    from redalg.adapters.torch_head import TorchHead
     from redalg.adapters.torch_op import TorchOp
     from redalg.errors import NotDecomposable
     from redalg.form import Form
@@ -170,7 +170,7 @@ def collective(form: Form, group: Any, options: dict[str, Any]) -> Collective:
 
 
 def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None) -> TorchHead:
-    from redalg.adapters.torch_head import torch_head
+    from redalg.adapters.heads.operator import torch_head
 
     return torch_head(spec, name, gradients, logits, workspace)
 

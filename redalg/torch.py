@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from redalg import _hooks
 
 if TYPE_CHECKING:
-    from redalg.adapters.torch_head import TorchHead
+    from redalg.adapters.heads.operator import TorchHead
     from redalg.adapters.torch_op import TorchOp
     from redalg.language.spec import Spec
 
@@ -33,7 +33,7 @@ def head(
 ) -> TorchHead:
     """A spec over products of two matrices (a loss over logits) as an operator that never holds the products whole.
 
-    See `redalg.adapters.torch_head.TorchHead`.
+    See `redalg.adapters.heads.operator.TorchHead`.
 
     >>> import redalg as ra, torch                                                           # doctest: +SKIP
     >>> loss = ra.torch.head(ra.parse('''                                                    # doctest: +SKIP

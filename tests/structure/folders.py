@@ -19,7 +19,8 @@ redalg.kernels.tile.level redalg.kernels.gemm
 redalg.kernels.cpu.math redalg.kernels.cpu redalg.kernels.programs redalg.kernels.cpu.run redalg.kernels.pipeline
 redalg.kernels.joint redalg.kernels.cuda
 redalg.kernels.traffic redalg.kernels
-redalg.run redalg.form redalg.api redalg.joint redalg.gradients redalg.adapters redalg.adapters.ranks redalg.torch
+redalg.run redalg.form redalg.api redalg.joint redalg.gradients redalg.adapters redalg.adapters.heads
+redalg.adapters.ranks redalg.torch
 redalg.specs redalg.testing
 redalg.display redalg.pictures redalg.explore redalg.data redalg.cli redalg.__main__ redalg
 """.split()

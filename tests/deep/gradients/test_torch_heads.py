@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.adapters.head_slabs import Slabs
-from redalg.adapters.heads import head
+from redalg.adapters.heads.parts import head
+from redalg.adapters.heads.slabs import Slabs
 from redalg.errors import RedalgError
 from redalg.graph.node import walk
 from tests.support.profiles import examples

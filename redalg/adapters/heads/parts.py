@@ -134,7 +134,7 @@ def _leaf(fold: Node, number: int, row: str, column: str, taken: set[str]) -> tu
     """What stands in the place of a fold: the product as a tensor, times what does not vary along the sum."""
     one, other = _moving(fold)
     left, right = (one, other) if row in one.axes else (other, one)
-    leaf = g.tensor(_fresh(f"product{number}", taken), (row, column))
+    leaf = g.tensor(fresh(f"product{number}", taken), (row, column))
     body = fold.args[0]
     still = [f for f in (body.args if body.op == "mul" else ()) if f not in (one, other)]
     return g.mul(*still, leaf), Product(leaf.attr, left.attr, right.attr, fold.attr.axes[0])
@@ -173,7 +173,7 @@ def _collect(
         if n not in reads or n in values:
             continue
         if row in n.axes and column not in n.axes and not _crosses(n, row) and not _weighted(n, reads):
-            values[n] = name if n is root else _fresh(f"value{len(values) + 1}", taken)
+            values[n] = name if n is root else fresh(f"value{len(values) + 1}", taken)
         elif column in n.axes or not n.args:
             return f"{name} is no value of one {row} alone: it reads others' products, or a stage over {row} with one"
         else:
@@ -194,7 +194,7 @@ def _weighted(n: Node, reads: set[Node]) -> bool:
     return any(not leaf.attr.domain & {"integer", "bool"} for a in others for leaf in g.leaves(a))
 
 
-def _fresh(name: str, taken: set[str]) -> str:
+def fresh(name: str, taken: set[str]) -> str:
     while name in taken:
         name += "_"
     taken.add(name)
@@ -218,7 +218,7 @@ def placed(spec: Spec, axes: Iterable[str]) -> Placed:
     for n in g.walk(*spec.outputs.values()):
         if n.op in ("index", "size") and n.attr in axes:
             into, word = (first, "first") if n.op == "index" else (lengths, "size")
-            into[n.attr] = _fresh(f"{word}_{n.attr}", taken)
+            into[n.attr] = fresh(f"{word}_{n.attr}", taken)
             leaf = g.tensor(into[n.attr], (), ("integer",))
             swapped[n] = g.add(leaf, n) if n.op == "index" else leaf
     if not swapped:
@@ -290,7 +290,7 @@ class _Hoist:
         if n.op == "tensor":
             return n
         if n not in self.parts:
-            self.parts[n] = g.tensor(_fresh(f"of_row{len(self.parts) + 1}", self._taken), (self.row,))
+            self.parts[n] = g.tensor(fresh(f"of_row{len(self.parts) + 1}", self._taken), (self.row,))
         return self.parts[n]
 
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from redalg.adapters.heads import Head, Placed, Product, hoisted, placed, reduces, slabs
+from redalg.adapters.heads.parts import Head, Placed, Product, hoisted, placed, reduces, slabs
 from redalg.adapters.operands import own_tensors
+from redalg.adapters.torch_op import numpy_dtype, torch_dtype
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp, derived
 from redalg.graph.node import Decl
 from redalg.language.spec import Spec
+from redalg.numeric.dtypes import output_flows
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
@@ -45,7 +47,14 @@ class Slabs:
         operands = [d for p in parts.products for d in (p.left, p.right)]
         self.decls = {d.name: d for s in specs for d in s.tensors} | {d.name: d for d in operands}
 
+        self.kept, self.cotangents = list(self.vjp.forward.outputs), self.vjp.cotangents
+
     # --- rows ---
+
+    def shapes(self, arrays: Arrays) -> Arrays:
+        """Tensors like the values, without their numbers."""
+        products = {p.leaf.name: self.product_dtype(arrays[p.left.name].dtype) for p in self.parts.products}
+        return shapes_of(self.forward, self.decls.values(), arrays, products)
 
     def values(self, arrays: Arrays) -> Arrays:
         """Every output of `Vjp.forward`, whole, from slabs of rows."""
@@ -150,7 +159,7 @@ class Slabs:
         target = "cuda" if any(getattr(a, "is_cuda", False) for a in arguments.values()) else "cpu"
         run = self._runs.get((spec.spec, target))
         if run is None:
-            run = self._runs[spec.spec, target] = _compiled(derived(spec.spec), target, arguments)
+            run = self._runs[spec.spec, target] = compiled(derived(spec.spec), target, arguments)
         found = run(**arguments) if out is None else run(**arguments, out=out)
         return found if isinstance(found, dict) else {next(iter(spec.spec.outputs)): found}
 
@@ -263,6 +272,20 @@ class Gradients:
         return {n: x.to(self.arrays[n].dtype) for n, x in self.found.items()}
 
 
+def shapes_of(spec: Placed, decls: Iterable[Decl], arrays: Arrays, products: Mapping[str, Any]) -> Arrays:
+    """Tensors like the results of a spec: `arrays` are the caller's, `products` the dtypes of products."""
+    like, outputs = next(iter(arrays.values())), spec.spec.output_axes
+    dtypes = {n: numpy_dtype(a.dtype) for n, a in arrays.items()}
+    dtypes |= {n: numpy_dtype(x) for n, x in products.items()}
+    dtypes |= {n: numpy_dtype(torch.int64) for n in (*spec.first.values(), *spec.lengths.values())}
+    own = [d for d in decls if d.name in arrays]
+    sizes = {a: n for d in own for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+    return {
+        n: like.new_empty([sizes[a] for a in outputs[n]], dtype=torch_dtype(f.dtype))
+        for n, f in output_flows(spec.spec, dtypes).items()
+    }
+
+
 def narrowed(array: Any, d: Decl, axis: str, start: int, stop: int) -> Any:
     """A part of an array along an axis, where it has the axis."""
     return array.narrow(d.axes.index(axis), start, stop - start) if axis in d.axes else array
@@ -303,7 +326,7 @@ def _sum(like: Any) -> Any:
     return torch.zeros(like.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
 
 
-def _compiled(form: Form, target: str, arguments: Arrays) -> Any:
+def compiled(form: Form, target: str, arguments: Arrays) -> Any:
     """On the CPU, by NumPy what has no kernel."""
     run = form.compile(target)
     if target == "cuda":
@@ -315,4 +338,4 @@ def _compiled(form: Form, target: str, arguments: Arrays) -> Any:
     return run
 
 
-__all__ = ["Gradients", "Slabs", "multiplied"]
+__all__ = ["PITCH", "WORKSPACE", "Arrays", "Gradients", "Slabs", "compiled", "multiplied", "shapes_of"]

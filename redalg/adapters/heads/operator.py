@@ -1,6 +1,7 @@
 """Loss heads for PyTorch: specs over the products of two matrices, trained through without the products in memory.
 
-`redalg.adapters.heads` takes a spec apart, `redalg.adapters.head_slabs` computes; here is what PyTorch sees of it.
+`redalg.adapters.heads.parts` and `.extrema` take a spec apart, `.slabs` and `.gathers` compute; here is what PyTorch
+sees of it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redalg.adapters.head_slabs import Arrays, Gradients, Slabs
-from redalg.adapters.heads import WHERE, Head, head
+from redalg.adapters.heads.extrema import Pooled, pooled
+from redalg.adapters.heads.gathers import Gathers
+from redalg.adapters.heads.parts import WHERE, Head, head
+from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
 from redalg.adapters.operands import by_name, own_tensors
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
@@ -50,6 +53,11 @@ class TorchHead:
     stays). The same call gives the same bits. Gradients are of first order; outputs that are whole numbers (argmax)
     have none.
 
+    A spec whose products are read by an extremum over rows alone, M[b,v] = max over s of e(Σ_d H[b,s,d]·E[v,d], …), is
+    taken apart there (SPLADE's Y = log(1 + relu(M + bias)), late interaction): 16-bit operands on a GPU by a kernel
+    that holds no products, others in slabs. Positions are saved (ties: the lowest), and gradients are sums of rows by
+    position, without the products: dE[v] = Σ_b g[b,v]·H[b, s*[b,v]], dH[b,s] = Σ_v g[b,v]·E[v] over v with s* = s.
+
     Slabs of logits with their gradients at once: Hsu et al., Liger Kernel, 2024; made again in a backward pass:
     Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models, 2024. Both are cross-entropy; here any spec.
 
@@ -60,10 +68,13 @@ class TorchHead:
     [1.3862943649291992, 1.3862943649291992]
     """
 
-    def __init__(self, parts: Head, name: str, gradients: str, logits: str | None, workspace: int | None) -> None:
+    def __init__(
+        self, parts: Head | Pooled, name: str, gradients: str, logits: str | None, workspace: int | None
+    ) -> None:
         self.parts, self.name = parts, name
         self.tensors = own_tensors(parts.spec)
-        self.slabs = Slabs(parts, logits, workspace)
+        pooled = isinstance(parts, Pooled)
+        self.slabs: Any = (Gathers if pooled else Slabs)(parts, logits, workspace)  # type: ignore[arg-type]
         self.outputs = list(parts.values.outputs)
         self._outer = None if parts.outer is None else torch_op(derived(parts.outer), f"{name}_outer")
         if gradients == NOW:
@@ -114,9 +125,9 @@ class TorchHead:
         """What compilers and modes see, by what it does; arguments are numbered, for names may be words of schemas."""
         namespace, short = self.name.split("::")
         self._library = torch.library.Library(namespace, "FRAGMENT")  # operators live as long as it does
-        count, vjp = len(self.tensors), self.slabs.vjp
+        count, kept = len(self.tensors), len(self.slabs.kept) + len(self.slabs.cotangents)
         made: dict[str, tuple[int, Any, Any]] = {"_values": (count, self._values, self._fake_values)}
-        made["_backward"] = count + len(vjp.forward.outputs) + len(vjp.cotangents), self._backward, self._fake_backward
+        made["_backward"] = count + kept, self._backward, self._fake_backward
         made["_now"] = count, self._with_gradients, self._fake_now
         found = {}
         for suffix, (arguments, run, fake) in made.items():
@@ -130,27 +141,16 @@ class TorchHead:
 
     def _values(self, *own: Any) -> list[Any]:
         found = self.slabs.values(self._named(own))
-        return [found[n] for n in self.slabs.vjp.forward.outputs]
+        return [found[n] for n in self.slabs.kept]
 
     def _fake_values(self, *own: Any) -> list[Any]:
-        arrays = {d.name: a for d, a in zip(self.tensors, own, strict=True)}
-        sizes = {a: n for d in self.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
-        dtypes = {n: numpy_dtype(a.dtype) for n, a in arrays.items()}
-        for p in self.parts.products:
-            dtypes[p.leaf.name] = numpy_dtype(self.slabs.product_dtype(arrays[p.left.name].dtype))
-        forward = self.slabs.forward.spec
-        placed = self.slabs.forward
-        dtypes |= {n: numpy_dtype(torch.int64) for n in (*placed.first.values(), *placed.lengths.values())}
-        flows = output_flows(forward, dtypes)
-        return [
-            own[0].new_empty([sizes[a] for a in forward.output_axes[n]], dtype=torch_dtype(f.dtype))
-            for n, f in flows.items()
-        ]
+        found = self.slabs.shapes({d.name: a for d, a in zip(self.tensors, own, strict=True)})
+        return [found[n] for n in self.slabs.kept]
 
     def _backward(self, *given: Any) -> list[Any]:
-        vjp, count = self.slabs.vjp, len(self.tensors)
-        kept = dict(zip(vjp.forward.outputs, given[count:], strict=False))
-        cotangents = dict(zip(vjp.cotangents, given[count + len(kept) :], strict=True))
+        count = len(self.tensors)
+        kept = dict(zip(self.slabs.kept, given[count:], strict=False))
+        cotangents = dict(zip(self.slabs.cotangents, given[count + len(kept) :], strict=True))
         arrays = self._named(given[:count])
         found = self.slabs.gradients(arrays, kept, cotangents)
         return [found[n] if n in found else torch.zeros_like(a) for n, a in arrays.items()]
@@ -160,6 +160,7 @@ class TorchHead:
 
     def _with_gradients(self, *own: Any) -> list[Any]:
         """The output, and its gradients by all tensors: those by the values of rows are known before these are."""
+        assert isinstance(self.parts, Head)
         arrays, row = self._named(own), self.parts.row
         length = self.slabs.length(arrays, row)
         nothing = own[0].new_zeros((length,), dtype=self._value_dtype(arrays))
@@ -223,7 +224,7 @@ class TorchHead:
                 pulled = [
                     torch.zeros_like(value) if gradient is None else gradient
                     for name, value, gradient in zip(op.outputs, kept, gradients, strict=False)
-                    if name in op.slabs.vjp.cotangents
+                    if name in op.slabs.cotangents
                 ]
                 found = op._ops["_backward"](*own, *kept, *pulled)
                 return tuple(x if need else None for x, need in zip(found, ctx.needs_input_grad, strict=True))
@@ -278,11 +279,22 @@ def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None,
         raise RedalgError(f"the name {name!r}", WHERE, "operators are named in a namespace", '"mylib::name"')
     made = _MADE.get(named)
     if made is None:
-        made = _MADE[named] = options, TorchHead(head(spec), named, gradients, logits, workspace)
+        made = _MADE[named] = options, TorchHead(_taken_apart(spec), named, gradients, logits, workspace)
     elif made[0] != options:
         why = f"it is the head of {made[0][0]}, {', '.join(map(str, made[0][1:]))}"
         raise RedalgError(f"the name {name!r}", WHERE, why, "take another name for another head")
     return made[1]
+
+
+def _taken_apart(spec: Spec) -> Head | Pooled:
+    """Raises: RedalgError for a spec that is neither."""
+    try:
+        return head(spec)
+    except RedalgError as refusal:
+        found = pooled(spec)
+        if isinstance(found, Pooled):
+            return found
+        raise RedalgError(refusal.what, refusal.where, f"{refusal.why}; {found}", refusal.fix) from refusal
 
 
 def _result_dtypes(spec: Spec, tensors: Sequence[Decl]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
@@ -296,9 +308,12 @@ def _result_dtypes(spec: Spec, tensors: Sequence[Decl]) -> Callable[[tuple[Any, 
     return made
 
 
-def _check_known_slopes(parts: Head) -> None:
+def _check_known_slopes(parts: Head | Pooled) -> None:
     """Raises: RedalgError unless there is one scalar output whose gradient by values of rows reads none of them."""
     spec, where = parts.outer, f'{WHERE}(gradients="now")'
+    if isinstance(parts, Pooled):
+        why = "where an extremum is taken is known when its rows are"
+        raise RedalgError(f"an extremum over {parts.stream}", where, why, 'gradients="later"')
     axes = next(iter(parts.spec.output_axes.values()))
     if spec is None or len(parts.spec.outputs) > 1 or axes:
         what = ", ".join(f"{n}[{','.join(a)}]" for n, a in parts.spec.output_axes.items())
