@@ -404,7 +404,7 @@ class Ready:
         values: list[Any] = []
         where = self._where(stream)
         driver.activate(self.device)
-        kept = self._prepared(held, made, like, stream) if self.planned.scratch else []
+        kept = self._prepared(held, made, like, stream) if self.before or self.planned.scratch else []
         held = [*held, *kept] if kept else held
         for role, at in self._order:
             value = self._argument(role, at, held, made, where)
