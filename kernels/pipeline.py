@@ -90,12 +90,22 @@ def _product_before(draft: GemmDraft, first: First) -> Planned:
     program = result_dtypes(program_of(first.form, first.dtypes, TILE_PROGRAM), first.results)
     made: GemmDraft = run_passes(GEMM, GemmDraft(call, program, draft.sizes, dump=draft.dump, part=True), draft.dump)
     assert made.planned is not None
-    return replace(made.planned, results=first.views)
+    draft.behind, made.planned = made, replace(made.planned, results=first.views)
+    return made.planned
 
 
 def _joined(draft: GemmDraft) -> None:
     """The kernel before the product as a part of it, where there is one and that is asked for or predicted to be
     faster; ROWS once more over its schedule there. Raises: Outside where it is asked for and does not fit."""
+    if draft.behind is not None and draft.launches in (0, 1):
+        try:
+            draft.joined = gemm.in_one_kernel(draft)
+            draft.before = ()
+        except Outside as why:
+            if draft.launches == 1:
+                raise
+            draft.joined = str(why)
+        return
     default = 0 if LAUNCHES == 1 else LAUNCHES
     launches = default if draft.launches is None else draft.launches
     if not draft.before or launches == 2:

@@ -229,6 +229,7 @@ class _Shape:
     fresh: bool = True
     transposed: bool = False
     first: int = 0
+    a_rows: int = 64
 
     @property
     def sizes(self) -> list[int]:
@@ -265,7 +266,10 @@ class _Shape:
             start, _ = lanes[0][1].value[2]
             offsets = _offsets(64, steps, size, self.rows * ROW, self.first)
             at = np.array([q // 8 * 16 + q % 8 + 8 * r for q in quads for r in range(2)])
-            found, held = _matrix(tiles, start, offsets[at], size)
+            found, there = np.full((2 * len(quads), steps), np.nan), at < self.a_rows
+            if not there.any():
+                return found, []
+            found[there], held = _matrix(tiles, start, offsets[at[there]], size)
             return found, [held]
         found = np.full((2 * len(quads), steps), np.nan)
         place = {q: 2 * k for k, q in enumerate(quads)}

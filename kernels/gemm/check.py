@@ -181,7 +181,7 @@ class _Checker:
         shares = [plan.sharing.blocks if plan.shared is side else 1 for side in SIDES]
         left, right = (
             64 if place.flat else rows // share
-            for place, rows, share in zip(operands.places[:2], (plan.rows, plan.columns), shares, strict=True)
+            for place, rows, share in zip(operands.places[:2], (plan.left_rows, plan.columns), shares, strict=True)
         )
         return left, right
 
@@ -230,7 +230,7 @@ class _Checker:
         draft = self.draft
         for kernel in draft.before:
             self.kernel(kernel)
-        if draft.joined and not isinstance(draft.joined, str):
+        if draft.joined and not isinstance(draft.joined, str) and draft.behind is None:
             threads = draft.joined.inside.schedule.block
             self.require(threads == GROUP, f"launches: {threads} threads prepare rows", f"a warpgroup has {GROUP}")
         if draft.choice is not None:

@@ -30,7 +30,8 @@ def kernel(made: Gemm, registers: int) -> Iterator[str]:
     left, *others = (operand_name(m.operand) for m in made.maps)
     right = " and ".join(others) + (", each" if len(others) > 1 else "")
     kinds = plan.kinds
-    yield str(Buffer("left_tile", 0, plan.stages, plan.left_bytes, f"{left}, {plan.rows} x {plan.chunk} {kinds[0]}"))
+    shape = f"{plan.left_rows} x {plan.chunk}"
+    yield str(Buffer("left_tile", 0, plan.stages, plan.left_bytes, f"{left}, {shape} {kinds[0]}"))
     shape = f"{plan.chunk} x {plan.columns}" if plan.flat else f"{plan.columns} x {plan.chunk}"
     first = plan.stages * plan.left_bytes
     yield str(Buffer("right_tile", first, plan.stages, plan.right_bytes, f"{right}, {shape} {kinds[1]}"))
@@ -41,6 +42,28 @@ def kernel(made: Gemm, registers: int) -> Iterator[str]:
     if plan.split > 1:
         what = f"partial sums of {plan.own_columns} columns in float32, one place for each of {plan.split} blocks"
         yield str(Buffer("partial", plan.barriers + 256 + plan.staging, 1, plan.exchanged, what))
+    yield from _barriers(plan)
+
+
+def chain(first: Gemm, second: Gemm) -> Iterator[str]:
+    """Two products in one kernel."""
+    plans = first.plan, second.plan
+    size = plans[0].cluster
+    who, step = (f"cluster c, {size} blocks,", f"gridDim.x / {size}") if size > 1 else ("block c", "gridDim.x")
+    yield f"Grid: all blocks run at once; {who} computes tiles c, c + {step}, ... of each product."
+    yield from _roles(plans[0], 0)
+    yield "Loop nest:"
+    for number, (made, plan) in enumerate(zip((first, second), plans, strict=True)):
+        left, *others = (operand_name(m.operand) for m in made.maps)
+        wide = f"{plan.rows} by {plan.columns} of {axis_name(made.column)}, {plan.own_chunks} chunks of {plan.chunk}"
+        split = f" by each of {plan.split} blocks, partial sums exchanged" if plan.split > 1 else ""
+        yield f"  for tile ({wide} terms of {axis_name(made.stream)}{split}):"
+        yield f"    producer: TMA {left} chunk, TMA {' and '.join(others)} chunk; consumer: {_product(plan)}; epilogue"
+        if not number:
+            yield "  barrier of the grid; the ring fills with right operands of the next product before it"
+    plan = plans[0]
+    stage = f"{plan.stages} stages of {plan.stage} bytes, left and right operand of a chunk"
+    yield f"Shared memory: {plan.size} bytes, {ALIGNED}; {stage}, with the 128-byte swizzle, from left_tile."
     yield from _barriers(plan)
 
 
@@ -79,7 +102,7 @@ def _roles(plan: GemmPlan, registers: int) -> Iterator[str]:
 
 
 def _product(plan: GemmPlan) -> str:
-    terms = STEP if plan.chunk == CHUNK else 2 * STEP
+    terms = STEP if plan.piece == CHUNK else 2 * STEP
     found = f"S (+)= left * right, wgmma m64n{plan.columns}k{terms}, both from shared memory"
     if not plan.promoted:
         return f"{found}, one group in flight behind the next"

@@ -19,9 +19,10 @@ loads come after that acquire too: a consumer waits for the full barrier, at whi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 
 from redalg.kernels.code.imports import brought, imports
 from redalg.kernels.code.text import definitions, finished
@@ -68,6 +69,7 @@ class GemmKernel:
     """Prints a whole kernel."""
 
     real = "f32"
+    first_map = 0
 
     def __init__(self, made: Gemm) -> None:
         self.made, self.plan, self.program = made, made.plan, made.program
@@ -142,8 +144,17 @@ class GemmKernel:
         return [f"{what}; tiles of {p.rows} by {p.columns}, on tensor cores.", *spec.split("; ")]
 
     def _header(self, names: frozenset[str]) -> Block:
+        constants = self.constants()
+        if self.prologue is not None:
+            constants = {**self.prologue.defined(), **constants}
+        makers = statements("\n".join(self.makers(names)))
+        own = names.intersection(wgmma.MAKERS) | reads(makers)
+        found = brought(wgmma.__name__, own)
+        return (*imports(names), found, *definitions(names, constants), *makers)
+
+    def constants(self) -> dict[str, object]:
         p = self.plan
-        constants = {
+        return {
             "INF": "f32(np.inf)",
             "NAN": "f32(np.nan)",
             "PI": "f32(np.pi)",
@@ -157,18 +168,14 @@ class GemmKernel:
             "CHUNKS": p.chunks,
             "OWN_CHUNKS": p.own_chunks,
         }
-        if self.prologue is not None:
-            constants = {**self.prologue.defined(), **constants}
-        makers = self._makers(names)
-        own = names.intersection(wgmma.MAKERS) | reads(makers)
-        found = brought(wgmma.__name__, own)
-        return (*imports(names), found, *definitions(names, constants), *makers)
 
-    def _makers(self, names: frozenset[str]) -> Block:
+    def makers(self, names: Container[str]) -> list[str]:
+        """Lines that make the functions of these names, by the shapes of tiles."""
         p = self.plan
         waits = self.prologue is not None
-        shape = f'{p.columns}, {CHUNK}, "{p.dtype}", "shared", rows={p.rows}, b_rows={p.columns}'
+        shape = f'{p.columns}, {CHUNK * p.deep}, "{p.dtype}", "shared", rows={p.left_rows}, b_rows={p.columns}'
         shape += f", transposed={p.flat}" if p.flat else ""
+        shape += f", a_rows={p.brought}" if p.brought else ""
         lines = {
             "multiply": f"tile_product({shape})",
             "multiply_add": f"tile_product({shape}, fresh=False)",
@@ -181,11 +188,16 @@ class GemmKernel:
             shared = p.sharing.blocks > 1 and p.shared is side
             load = f"tma_multicast({len(m.axes)})" if shared and not p.paired else f"tma_load({len(m.axes)}"
             lines[f"load_{side}_tile"] = load + (", pair=True)" if shared and p.paired else ")" * (load[-1] != ")"))
-        return statements("\n".join(f"{n} = {text}" for n, text in lines.items() if n in names))
+        return [f"{n} = {text}" for n, text in lines.items() if n in names]
 
     # --- shared memory -----------------------------------------------------------------------------------------------
 
-    def _shared(self) -> None:
+    def _right_tile(self) -> str:
+        p = self.plan
+        step = p.left_bytes if p.neighbour[0] else f"STAGES * {p.left_bytes}"
+        return f"right_tile = left_tile + {step}"
+
+    def _shared(self, exchanges: int = 1) -> None:
         out, p = self.out, self.plan
         out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
         if p.cluster > 1:
@@ -193,7 +205,7 @@ class GemmKernel:
         if p.cluster > 1 and not p.paired:
             out.comment("`among` the blocks that share an operand; `piece` of the terms.")
             out(f"among = rank & {p.sharing.blocks - 1}", f"piece = rank >> {p.sharing.blocks.bit_length() - 1}")
-        out("left_tile = shared_base(smem)", f"right_tile = left_tile + STAGES * {p.left_bytes}")
+        out("left_tile = shared_base(smem)", self._right_tile())
         out(f"full = left_tile + {p.barriers}", "empty = full + 8 * STAGES")
         if p.split > 1:
             out("exchanged = empty + 8 * STAGES", f"partial = left_tile + {p.barriers + 256 + p.staging}")
@@ -205,7 +217,8 @@ class GemmKernel:
                 arrivals = "4 * CONSUMERS" + times * (sharing > 1)
                 out("mbarrier_init(full + 8 * stage, 1)", f"mbarrier_init(empty + 8 * stage, {arrivals})")
             if p.split > 1:
-                out(f"mbarrier_init(exchanged, {4 * p.consumers * p.split})")
+                places = ["exchanged", *(f"exchanged + {8 * k}" for k in range(1, exchanges))]
+                out(*(f"mbarrier_init({place}, {4 * p.consumers * p.split})" for place in places))
             out("fence_mbarrier_init()")
         out("cluster_sync()" if p.cluster > 1 else "cuda.syncthreads()")
 
@@ -231,36 +244,45 @@ class GemmKernel:
     def _producer(self) -> None:
         """One thread asks for chunks as places for them get free."""
         out, p = self.out, self.plan
-        if p.consumers > 1:
-            out("setmaxnreg_dec()")
-        out.comment("Producer: one thread keeps the ring full; it waits for consumers only, at empty mbarriers.")
+        self.producer_head()
         with out.block("if t == 0:"):
             out("stage = 0", "phase = 1")
             self._rows_of_a_part()
-            with self._tiles():
-                self._places()
-                self._await()
-                stop = str(p.chunks * p.chunk)
-                if p.split > 1:
-                    out(f"term = opaque(piece * {p.own_chunks * p.chunk})")
-                    out(f"stop = min(term + {p.own_chunks * p.chunk}, {stop})")
-                    stop = "stop"
-                else:
-                    out("term = opaque(0)")
-                if p.early:
-                    self._early(stop)
-                with out.block(f"while term < {stop}:"):
-                    out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
-                    out("mbarrier_wait(empty + 8 * stage, phase)")
-                    out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
-                    self._boxes(0, f"left_tile + {p.left_bytes} * stage", "row_first", p.rows, False)
-                    self._right_boxes()
-                    out(*self._step(), f"term = opaque(term + {p.chunk})")
+            self.produce()
             self._leave()
             if p.sharing.blocks > 1:
                 out.comment("The other block's consumers arrive at these mbarriers, too: they must outlive that.")
                 with out.block("for last in range(STAGES):"):
-                    out("mbarrier_wait(empty + 8 * stage, phase)", *self._step())
+                    out("mbarrier_wait(empty + 8 * stage, phase)", *self.step())
+
+    def producer_head(self) -> None:
+        if self.plan.consumers > 1:
+            self.out("setmaxnreg_dec()")
+        said = "Producer: one thread keeps the ring full; it waits for consumers only, at empty mbarriers."
+        self.out.comment(said)
+
+    def produce(self) -> None:
+        """Chunk after chunk of every tile."""
+        out, p = self.out, self.plan
+        with self._tiles():
+            self._places()
+            self._await()
+            stop = str(p.chunks * p.chunk)
+            if p.split > 1:
+                out(f"term = opaque(piece * {p.own_chunks * p.chunk})")
+                out(f"stop = min(term + {p.own_chunks * p.chunk}, {stop})")
+                stop = "stop"
+            else:
+                out("term = opaque(0)")
+            if p.early:
+                self._early(stop)
+            with out.block(f"while term < {stop}:"):
+                out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
+                out("mbarrier_wait(empty + 8 * stage, phase)")
+                out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
+                self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
+                self._right_boxes()
+                out(*self.step(), f"term = opaque(term + {p.chunk})")
 
     def _early(self, stop: str) -> None:
         """The first chunks of right operands while the kernel before this one ends, then those of its results. The
@@ -274,14 +296,14 @@ class GemmKernel:
             out("stage += 1", f"term = opaque(term + {p.chunk})")
         out("kernel_before_wait()", "stage = 0", "term = opaque(first_term)")
         with out.block("while term < filled:"):
-            self._boxes(0, f"left_tile + {p.left_bytes} * stage", "row_first", p.rows, False)
+            self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
             out("stage += 1", f"term = opaque(term + {p.chunk})")
         out("phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage")
 
     def _right_boxes(self) -> None:
         p = self.plan
         for number in range(p.products):
-            place = f"right_tile + {p.right_bytes} * stage" + self._parallel(number)
+            place = f"right_tile + {p.steps[1]} * stage" + self._parallel(number)
             self._boxes(number + 1, place, "column_first", p.columns, p.flat)
 
     def _rows_of_a_part(self) -> None:
@@ -337,15 +359,18 @@ class GemmKernel:
             length, count = length // blocks, max(1, count // blocks)
             place, first = f"{place} + {128 * length} * {rank}", f"{first} + {length} * {rank}"
             to = [] if p.paired else [f"{(1 << blocks) - 1} << ({blocks} * piece)"]
-        address = f"maps + {128 * number}" if number else "maps"
-        for k in range(count):
-            at = [f"{first} + {64 * k}" if k else first, "term"] if flat else ["term", first]
-            where = f"{place} + {8192 * k}" if k else place
+        nth = number + self.first_map
+        address = f"maps + {128 * nth}" if nth else "maps"
+        step = 8192 if flat else 128 * (p.columns if number else p.left_rows)
+        for d, k in product(range(p.deep), range(count)):
+            term, offset = f"term + {p.piece * d}" if d else "term", step * d + 8192 * p.deep * k
+            at = [f"{first} + {64 * k}" if k else first, term] if flat else [term, first]
+            where = f"{place} + {offset}" if offset else place
             at += [f"i_{axis_name(a)}" for a in m.axes[2:]]
             self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(to + at)})")
 
     @staticmethod
-    def _step() -> list[str]:
+    def step() -> list[str]:
         return ["stage += 1", "phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage"]
 
     @contextmanager
@@ -361,13 +386,21 @@ class GemmKernel:
     # --- the consumers -----------------------------------------------------------------------------------------------
 
     def _consumer(self) -> None:
-        out, p = self.out, self.plan
-        if p.consumers > 1:
+        self.consumer_head()
+        if self.plan.early:
+            self.out("kernel_before_wait()")
+        self.consume()
+
+    def consumer_head(self) -> None:
+        out = self.out
+        if self.plan.consumers > 1:
             out("setmaxnreg_inc()")
         out.comment("Consumers: from here on counted from 0; lane 0 arrives for its warp.")
         out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0", "stage = 0", "phase = 0")
-        if p.early:
-            out("kernel_before_wait()")
+
+    def consume(self) -> None:
+        """The sums of every tile, and what becomes of them."""
+        out, p = self.out, self.plan
         for sums in self.sums:
             out(f"{sums} = cuda.local.array({p.columns // 2}, np.float32)")
         for half in range(p.halves) if p.promoted else ():
@@ -386,14 +419,14 @@ class GemmKernel:
 
     def _parallel(self, number: int) -> str:
         """From one right operand of a stage to another one."""
-        return f" + {128 * self.plan.columns * number}" if number else ""
+        return f" + {128 * self.plan.deep * self.plan.columns * number}" if number else ""
 
     def _operands(self, half: int = 0, number: int = 0) -> str:
         p = self.plan
         first = f" + {8192 * half}" if half else ""
-        leading = 8192 if p.flat else 16
-        left = f"descriptor(left_tile + {p.left_bytes} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
-        return f"{left}, descriptor(right_tile + {p.right_bytes} * stage{self._parallel(number)}, {leading})"
+        leading = 8192 * p.deep if p.flat else 16
+        left = f"descriptor(left_tile + {p.steps[0]} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
+        return f"{left}, descriptor(right_tile + {p.steps[1]} * stage{self._parallel(number)}, {leading})"
 
     def _product(self) -> None:
         """Sums that stay with the tensor cores; a chunk is given back when the next one is under way."""
@@ -402,7 +435,7 @@ class GemmKernel:
         sums = list(enumerate(self.sums))
         out("mbarrier_wait(full + 8 * stage, phase)")
         out(*(f"multiply({s}, {self._operands(0, k)})" for k, s in sums))
-        out("before = stage", *self._step())
+        out("before = stage", *self.step())
         if p.own_chunks > 1:
             count = "CHUNKS"
             if p.split > 1:
@@ -416,7 +449,7 @@ class GemmKernel:
                 out(*(f"multiply_add({s}, {self._operands(0, k)})" for k, s in sums))
                 out(*(f"sums_wait_1({s})" for _, s in sums))
                 self._release("before")
-                out("before = stage", *self._step())
+                out("before = stage", *self.step())
         out.comment("wgmma.wait_group 0: S is complete.")
         out(*(f"sums_wait_0({s})" for _, s in sums))
         self._release("before")
@@ -461,7 +494,7 @@ class GemmKernel:
                     self._release("stage")
                 with out.block(f"for k in range({p.columns // 2}):"):
                     out(f"total_{half}[k] = total_{half}[k] + S[k]")
-            out(*self._step())
+            out(*self.step())
 
     def _release(self, stage: str) -> None:
         p = self.plan

@@ -1,5 +1,11 @@
 """Tiles for few rows, where a product takes as long as its weights take to arrive.
 
+Of a left operand of fewer rows than the tensor cores multiply (64), a stage has only those that are there, a multiple
+of 8: what is multiplied beyond them is whatever lies there, and nothing is written of it. (Filled by the tensor memory
+accelerator with zeros, they took a third of the time of 16 rows: 139 us instead of 102, 16384 by 4096 and back, H100.)
+Where that leaves room, a chunk has 256 or 512 bytes of every row of the right operand: memory gives 88, 92 and 95 % of
+a copy's rate for 128, 256 and 512 bytes.
+
 A tile has all rows or half of them, so that what is read is the right operand once, from memory, and the left one again
 for every tile beside another, from the second-level cache. Three things make that less: columns that make one round of
 the multiprocessors, blocks of a cluster that bring parts of the left operand to each other (multicast), and blocks that
@@ -12,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import NamedTuple
 
 from redalg.kernels.gemm.match import FLOAT8
@@ -26,6 +33,7 @@ SUMS = 256  # columns of all products of a tile: sums of two warpgroups that fit
 # Blocks of a cluster that every device of compute capability 9.0 takes. Each brings 8 rows of a shared tile at least, a
 # whole pattern of the swizzle.
 CLUSTER = 8
+DEPTHS = (1, 2, 4)  # pieces of 128 bytes of a row in a stage, where rows are so few that stages have room for them
 SHARING = 2  # blocks that share an operand, at most, unasked
 REACHED = 0.91  # of the multiprocessors, by clusters of 4 and 8: 30 and 15 of them run at once on an H200 (2026-11-24)
 
@@ -37,6 +45,7 @@ class Rates(NamedTuple):
     each: float = 70e9  # that one multiprocessor takes in
     peers: float = 3.2e12  # of distributed shared memory
     late: float = 1.2e-6  # from asking for a chunk to having it, where memory is busy
+    row: float = 15  # bytes of memory's time lost for every row of a chunk that is read: 10 % of 128, 3 % of 512
     fill: float = 0.8e-6  # until the first chunk is there, and from the last one to the results
     meet: float = 1.0e-6  # of an exchange of partial sums
     chunk: float = 0.11e-6  # of a product of a chunk by one warpgroup that waits for it, at least
@@ -69,30 +78,36 @@ class Narrow:
 
     def space(self) -> Iterator[GemmPlan]:
         """Every plan that is looked at."""
-        for consumers in (1, 2):
-            for columns in self.widths():
-                for sharing in (1, 2, 4, 8):
-                    for split in (1, 2, 4, 8):
-                        plan = GemmPlan(
-                            self.kinds,
-                            self.flat,
-                            self.terms,
-                            consumers,
-                            1,
-                            columns,
-                            False,
-                            Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing(),
-                            staged=True,
-                            most_shared=self.target.most_shared,
-                            products=self.products,
-                            split=split,
-                        )
-                        yield replace(plan, group=max(1, -(-self.rows // plan.rows)))
+        counts = (1, 2, 4, 8)
+        for consumers, sharing, split in product((1, 2), counts, counts):
+            brought = -(-self.rows // 8) * 8 if consumers == 1 and self.rows <= 56 else 0
+            for columns, deep in product(self.widths(), self.depths(brought)):
+                plan = GemmPlan(
+                    self.kinds,
+                    self.flat,
+                    self.terms,
+                    consumers,
+                    1,
+                    columns,
+                    False,
+                    Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing(),
+                    staged=True,
+                    most_shared=self.target.most_shared,
+                    products=self.products,
+                    split=split,
+                    deep=deep,
+                    brought=brought,
+                )
+                yield replace(plan, group=max(1, -(-self.rows // plan.rows)))
 
     def widths(self) -> Iterator[int]:
         """Columns of a tile: whole boxes of 64 where the columns lie contiguous."""
         step = 64 if self.flat else 16
         yield from range(step, SUMS // self.products + 1, step)
+
+    def depths(self, brought: int) -> tuple[int, ...]:
+        """Pieces of a row in a stage, of a plan that brings so few rows, 0 for all."""
+        return DEPTHS if brought else DEPTHS[:1]
 
     def running(self, plan: GemmPlan) -> int:
         """Clusters that run at once: multiprocessors lie in groups, which clusters do not cross."""
@@ -106,14 +121,15 @@ class Narrow:
         rounds = -(-count // self.running(plan))
         weights = self.columns * self.terms * self.products
         once = each * (weights + self.rows * self.terms) * self.batches
-        left = 128 * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
+        left = 128 * plan.deep * min(plan.rows, self.rows)  # what lies beyond the rows is filled with zeros, not read
         brought = left / plan.sharing.blocks + plan.right_bytes
         taken = plan.own_chunks * (left + plan.right_bytes)
+        run = each * plan.columns if plan.flat else 128 * plan.deep  # bytes that lie together in memory
         moved = max(
-            once / self.target.reachable,
+            once / self.target.reachable * (1 + RATES.row / run),
             blocks * plan.own_chunks * brought / RATES.cache,
             rounds * taken / min(RATES.each, (plan.stages - 1) * (left + plan.right_bytes) / RATES.late),
-            rounds * plan.own_chunks * RATES.chunk * plan.products * max(1, plan.columns / 64),
+            rounds * plan.own_chunks * plan.deep * RATES.chunk * plan.products * max(1, plan.columns / 64),
         )
         meeting = RATES.meet + blocks * plan.exchanged / RATES.peers if plan.split > 1 else 0.0
         return moved + rounds * RATES.fill + meeting
@@ -141,6 +157,9 @@ def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
     most, count = made.target.block, blocks_of(plan, made.rows, made.columns, made.batches)[0]
     most_blocks = min(CLUSTER, most.cluster_limit, made.target.multiprocessors)
     yield plan.cluster <= most_blocks, "a cluster of more blocks than the device takes"
+    along = not plan.flat and plan.deep <= -(-plan.terms // plan.piece)
+    yield plan.deep == 1 or along, "rows lie across the stream, or are shorter than a chunk"
+    yield plan.left_rows % (8 * plan.sharing.blocks) == 0, "a block brings no whole pattern of 8 rows"
     yield plan.stages >= 2, "no two stages fit shared memory"
     yield plan.columns * plan.products <= SUMS, "sums do not fit registers"
     yield plan.consumers == 1 or made.rows > 64, "a warpgroup without rows"
@@ -166,5 +185,6 @@ def narrow(made: Narrow) -> GemmPlan | None:
 
 
 def taken(plan: GemmPlan) -> bool:
-    """Whether a plan is taken unasked: more blocks that share an operand were not faster (`benchmarks.gpu.narrow`)."""
-    return plan.sharing.blocks <= SHARING
+    """Whether a plan is taken unasked: more blocks that share an operand were not faster (`benchmarks.gpu.narrow`), and
+    of a few rows there is nothing to share."""
+    return plan.sharing.blocks <= (1 if plan.brought else SHARING)

@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
+from redalg.kernels.gemm.chain import Chained, ChainKernel
+from redalg.kernels.gemm.chain_plan import Chain, best
+from redalg.kernels.gemm.chain_plan import told as told_chain
 from redalg.kernels.gemm.check import check
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
 from redalg.kernels.gemm.match import FLOAT8, Cut, cut, operand_types
-from redalg.kernels.gemm.narrow import Narrow, narrow, told
+from redalg.kernels.gemm.narrow import ROWS, Narrow, narrow, told
 from redalg.kernels.gemm.plan import (
     Product,
     first_of,
@@ -61,6 +64,17 @@ class Joined(NamedTuple):
     line: str
 
 
+class InOne(NamedTuple):
+    """A chain in one kernel: what is printed, its blocks, seconds, bytes, what runs inside, and lines on it."""
+
+    made: Chained
+    first: Planned
+    blocks: int
+    seconds: float
+    bytes: int
+    lines: tuple[str, ...]
+
+
 def _quiet(name: str, draft: Any) -> None:
     """Prints nothing."""
 
@@ -71,7 +85,8 @@ class GemmDraft:
 
     ``made``: the spec taken apart; ``before``: kernels that prepare operands, in launches of their own; ``joined``: the
     one that runs inside instead, or why none does. ``dump``: what prints kernels before the product, after a pass.
-    ``narrow``: the model of few rows that chose its tiles.
+    ``behind``: the product before this one, whose results it reads. ``narrow``: the model of few rows that chose its
+    tiles.
     ``part``: it is a kernel before another product itself, so that the whole is compared with other ways.
     """
 
@@ -83,9 +98,10 @@ class GemmDraft:
     tiles: GemmPlan | None = None
     product: Product | None = None
     before: tuple[Planned, ...] = ()
-    joined: Joined | str = ""
+    joined: Joined | InOne | str = ""
     dump: Callable[[str, Any], None] = _quiet
     part: bool = False
+    behind: GemmDraft | None = None
     narrow: Narrow | None = None
     choice: Choice | None = None
     planned: Planned | None = None
@@ -169,7 +185,7 @@ def _few(draft: GemmDraft) -> Narrow | None:
     """What is multiplied, where no prologue may run inside."""
     made, operands, sizes = draft.made, draft.operands, draft.sizes
     assert made is not None and operands is not None
-    if draft.launches in (0, 1):
+    if draft.launches in (0, 1) and not made.chained[0]:
         return None
     shape = draft.rows, sizes[made.column], sizes[made.stream], draft.batches
     return Narrow(operands.kinds, operands.places[1].flat, *shape, len(made.sides) - 1, draft.call.target)
@@ -250,6 +266,67 @@ def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
     )
 
 
+def in_one_kernel(draft: GemmDraft) -> InOne:
+    """The product and the one before it as one kernel. Raises: Outside, with the reason why they are two."""
+    found, behind = draft.product, draft.behind
+    assert found is not None and behind is not None and behind.product is not None and behind.planned is not None
+    first, own = behind.product, behind.planned
+    if draft.narrow is None or behind.narrow is None:
+        raise Outside(f"more than {ROWS} rows, or of float8: tensor cores or launches of their own decide")
+    if first.firsts or len(found.firsts) > 1 or not {r.name for r in own.program.results} <= {*found.scratch}:
+        raise Outside("something else is computed before either product, or beside it")
+    if {*first.scratch} & {*found.scratch} or not draft.made.chained[0]:
+        raise Outside("the right operand is made of a product")
+    chain = Chain(behind.narrow, draft.narrow)
+    pair = best(chain)
+    if pair is None:
+        raise Outside("no pair of plans keeps the laws of a chain in one kernel")
+    seconds, apart = draft.call.target.launch + chain.seconds(pair), found.seconds + own.choice.seconds
+    if seconds > apart and draft.launches != 1:
+        raise Outside(
+            f"{micro(seconds)} are predicted in one kernel, and {micro(apart)} in two, the second begun early"
+        )
+    made = Chained(
+        replace(first.gemm, plan=_written(behind, pair[0]), maps=maps_of(behind.made, behind.operands.places, pair[0])),
+        replace(found.gemm, plan=_written(draft, pair[1]), maps=maps_of(draft.made, draft.operands.places, pair[1])),
+        {n: v.strides for n, v in own.results.items()},
+    )
+    lines = tuple(told_chain(pair, chain, seconds, apart))
+    return InOne(made, own, chain.blocks(pair), seconds, own.choice.bytes, lines)
+
+
+def _written(draft: GemmDraft, plan: GemmPlan) -> GemmPlan:
+    """The plan with the way its results are written, as in `tiled`."""
+    made, operands = draft.made, draft.operands
+    assert made is not None and operands is not None
+    staged, width = staged_width(operands.results, made.column, draft.sizes)
+    return replace(plan, staged=staged and plan.own_columns % 16 == 0, vector=width > 1)
+
+
+def _fixed(draft: GemmDraft, plan: GemmPlan) -> dict[str, int]:
+    count, down, over = blocks_of(plan, draft.rows, draft.sizes[draft.made.column], draft.batches)
+    return {"tiles": count, "down": down, "over": over, "all_rows": draft.rows}
+
+
+def _in_one(draft: GemmDraft, joined: InOne) -> Planned:
+    """Both products as they are launched: all blocks together, since they meet."""
+    found, behind, choice = draft.product, draft.behind, draft.choice
+    assert found is not None and behind is not None and behind.product is not None and choice is not None
+    printed, made = ChainKernel(joined.made), joined.made
+    plan = made.second.plan
+    fixed = _fixed(behind, made.first.plan) | {f"{n}_2": x for n, x in _fixed(draft, plan).items()}
+    return Planned(
+        draft.program,
+        choice,
+        Kernel(printed.module(), Geometry(joined.blocks, plan.threads, plan.cluster, waiting=2)),
+        {**behind.product.sizes, **found.sizes},
+        (*made.first.maps, *made.second.maps),
+        {**fixed, **printed.numbers()},
+        scratch=found.scratch,
+        inside=(joined.first,),
+    )
+
+
 def explained(draft: GemmDraft) -> None:
     """What is predicted for everything together, and the reasons for what was decided."""
     found, joined = draft.product, draft.joined
@@ -260,13 +337,17 @@ def explained(draft: GemmDraft) -> None:
     if isinstance(joined, Joined):
         seconds, moved = found.seconds + joined.seconds, joined.bytes
         reasons.append(joined.line)
+    elif isinstance(joined, InOne):
+        seconds, moved = joined.seconds, joined.bytes
+        reasons = [*joined.lines, *reasons]
     else:
         seconds += sum(made.choice.seconds for made in draft.before)
         reasons += [f"a launch of its own: {joined}"] if joined else []
     for made in draft.before:
         names = ", ".join(r.name for r in made.program.results)
         reasons += [f"before it, {names}: {line}" for line in made.choice.reasons[:4]]
-    draft.choice = Choice(Schedule(threads=found.plan.threads, rows=1), Layout(), tuple(reasons), seconds, moved)
+    schedule = Schedule(threads=found.plan.threads, rows=1)
+    draft.choice = Choice(schedule, Layout(), tuple(reasons), seconds, moved)
 
 
 def require_faster(draft: GemmDraft, usual: Choice) -> None:
@@ -281,6 +362,9 @@ def sourced(draft: GemmDraft) -> None:
     """The kernel's source, its grid, and its arguments that are the same in every call."""
     found, joined, choice = draft.product, draft.joined, draft.choice
     assert found is not None and choice is not None
+    if isinstance(joined, InOne):
+        draft.planned = _in_one(draft, joined)
+        return
     gemm = found.gemm
     inside: tuple[Planned, ...] = ()
     geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster, early=found.plan.early)

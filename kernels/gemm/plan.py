@@ -231,7 +231,7 @@ def _read(made: Cut, places: Sequence[Place]) -> set[str]:
 def maps_of(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, ...]:
     found = []
     for number, (side, place) in enumerate(zip(made.sides, places, strict=True)):
-        tile, length = (SIDES[1], plan.columns) if number else (SIDES[0], plan.rows)
+        tile, length = (SIDES[1], plan.columns) if number else (SIDES[0], plan.left_rows)
         half = plan.sharing.blocks if plan.shared is tile else 1
         row, outer = merged(side.axes[len(made.batch) :]), tuple(reversed(made.batch))
         inner = (row, made.stream) if place.flat else (made.stream, row)

@@ -52,6 +52,10 @@ class GemmPlan:
     of a chunk are added to sums in float32, since products of float8 are added to about 14 bits by the tensor cores.
     ``products``: of one left operand with several right ones, tiles side by side in a stage. ``split``: blocks of a
     cluster that multiply a part of the terms each, and exchange partial sums: each adds those of its own columns.
+    ``deep``: pieces of 128 bytes of a row in a stage. ``brought``: rows of the left operand in a stage where there are
+    fewer than a product multiplies; it reads what lies behind them, too, and nothing is written of that.
+    ``neighbour``: bytes of a stage, and for partial sums, of another product in the same kernel, which fills the same
+    ring: stages are as large as the larger one's, left and right operand side by side.
     ``early``: it begins while the kernel before it ends, and brings right operands before it waits for that;
     ``followed``: a kernel behind it may begin so.
     ``group``: rows of blocks that are computed before the next columns. ``staged``: results are written by way of
@@ -73,6 +77,9 @@ class GemmPlan:
     most_shared: int = MOST_SHARED
     products: int = 1
     split: int = 1
+    deep: int = 1
+    brought: int = 0
+    neighbour: tuple[int, int] = (0, 0)
     early: bool = False
     followed: bool = False
 
@@ -110,9 +117,19 @@ class GemmPlan:
         return 128 * (self.consumers + 1)
 
     @property
-    def chunk(self) -> int:
+    def left_rows(self) -> int:
+        """Rows of the left operand in a stage."""
+        return self.brought or self.rows
+
+    @property
+    def piece(self) -> int:
         """Terms that lie in 128 bytes."""
         return 128 // STORAGE[self.kinds[0]]
+
+    @property
+    def chunk(self) -> int:
+        """Terms of a stage."""
+        return self.piece * self.deep
 
     @property
     def chunks(self) -> int:
@@ -120,11 +137,11 @@ class GemmPlan:
 
     @property
     def left_bytes(self) -> int:
-        return 128 * self.rows
+        return 128 * self.deep * self.left_rows
 
     @property
     def right_bytes(self) -> int:
-        return 128 * self.columns * self.products
+        return 128 * self.deep * self.columns * self.products
 
     @property
     def exchanged(self) -> int:
@@ -134,22 +151,37 @@ class GemmPlan:
     @property
     def staging(self) -> int:
         """Bytes for results on their way."""
-        return 4 * self.consumers * 16 * PITCH if self.staged else 0
+        return 4 * self.consumers * 16 * PITCH if self.staged or self.neighbour[0] else 0
 
     @property
     def stages(self) -> int:
-        left = self.most_shared - 1024 - 256 - self.staging - self.exchanged
-        return min(8, left // (self.left_bytes + self.right_bytes))
+        left = self.most_shared - 1024 - 256 - self.staging - max(self.exchanged, self.neighbour[1])
+        return min(8, left // self.stage)
+
+    @property
+    def stage(self) -> int:
+        """Bytes of a stage."""
+        return max(self.left_bytes + self.right_bytes, self.neighbour[0])
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Bytes from one stage to the next, of the left and of the right operand."""
+        return (self.stage, self.stage) if self.neighbour[0] else (self.left_bytes, self.right_bytes)
+
+    @property
+    def right_first(self) -> int:
+        """Where the right operand of the first stage lies."""
+        return self.left_bytes if self.neighbour[0] else self.stages * self.left_bytes
 
     @property
     def barriers(self) -> int:
         """Where barriers lie; results are staged after them, then come partial sums."""
-        return self.stages * (self.left_bytes + self.right_bytes)
+        return self.stages * self.stage
 
     @property
     def size(self) -> int:
         """Bytes of shared memory, 1 KB of them for rounding its address."""
-        return self.barriers + 256 + self.staging + self.exchanged + 1024
+        return self.barriers + 256 + self.staging + max(self.exchanged, self.neighbour[1]) + 1024
 
     @property
     def dtype(self) -> str:

@@ -114,6 +114,8 @@ class Product:
         """Those of the parts that have rows, and the one of blocks that wait no more."""
         if not self.planned.inside:
             return [PARTS]
+        if "row_groups" not in self.planned.fixed:  # a chain, which counts blocks
+            return [0, 1]
         groups = self.planned.fixed["row_groups"]
         span = -(-groups // (workers(self.planned) * PARTS)) * workers(self.planned)
         return [*(part for part in range(PARTS) if part * span < groups), PARTS]

@@ -105,6 +105,7 @@ def tile_product(
     fresh: bool = True,
     transposed: bool = False,
     first: int = 0,
+    a_rows: int = 64,
 ) -> Any:
     """``product(tile, a, b)``: tile[64, columns] (+)= A[64, terms]·B, started and committed as one group.
 
@@ -112,7 +113,7 @@ def tile_product(
     rows). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
     chunks have `b_rows` rows. ``fresh`` overwrites the tile, else products are added to it. ``first``: the 16 terms to
     begin with. ``dtype``: of both, or "A/B" of float8; there, `terms` and `first` count pairs of terms, and B is given
-    as [columns, terms].
+    as [columns, terms]. ``a_rows``: rows of A that are there; what is multiplied for the others is whatever lies there.
     """
     count, steps = columns // 2, -(-terms // STEP)
     tied = 0 if fresh else count

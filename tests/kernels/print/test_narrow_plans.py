@@ -20,10 +20,13 @@ SMALL = replace(H200, multiprocessors=12)
 def every(made: Narrow) -> list[GemmPlan]:
     """Plans of a space larger than what is searched: odd splits, columns and clusters of more blocks."""
     found = []
-    for consumers, columns, sharing, split in product((1, 2, 4), COLUMNS, (1, 2, 4, 8, 16), (1, 2, 4, 8, 16)):
-        shared = Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing()
-        plan = GemmPlan(KINDS, made.flat, made.terms, consumers, 1, columns, False, shared, staged=True)
-        found.append(replace(plan, products=made.products, split=split))
+    blocks, few = (1, 2, 4, 8, 16), made.rows <= 56
+    for consumers, columns, sharing, split, deep in product((1, 2, 4), COLUMNS, blocks, blocks, (1, 2, 4, 8)):
+        if deep in (1, 2, 4, 8)[: 4 if few and consumers == 1 else 1]:
+            shared = Sharing(sharing, Tile.LEFT) if sharing > 1 else Sharing()
+            plan = GemmPlan(KINDS, made.flat, made.terms, consumers, 1, columns, False, shared, staged=True)
+            brought = -(-made.rows // 8) * 8 if few and consumers == 1 else 0
+            found.append(replace(plan, products=made.products, split=split, deep=deep, brought=brought))
     return found
 
 
@@ -32,16 +35,16 @@ def test_the_choice_is_the_least_of_all_legal_plans(shape: tuple[int, ...]) -> N
     made = Narrow(KINDS, False, *shape, SMALL)
     chosen = narrow(made)
     assert chosen is not None
-    legal = [p for p in every(made) if not refusal(p, made) and p.columns % 16 == 0 and p.consumers < 4]
-    assert {(p.consumers, p.columns, p.sharing, p.split) for p in legal} == {
-        (p.consumers, p.columns, p.sharing, p.split) for p in made.plans()
+    legal = [p for p in every(made) if not refusal(p, made) and p.columns % 16 == 0 and p.consumers < 4 and p.deep < 8]
+    assert {(p.consumers, p.columns, p.sharing, p.split, p.deep) for p in legal} == {
+        (p.consumers, p.columns, p.sharing, p.split, p.deep) for p in made.plans()
     }
     assert made.seconds(chosen) == min(map(made.seconds, filter(taken, legal)))
 
 
 def test_every_law_refuses_a_plan_that_no_other_refuses() -> None:
     alone: set[str] = set()
-    for shape in ((40, 400, 320, 1, 1), (128, 512, 1024, 1, 2)):
+    for shape in ((40, 400, 320, 1, 1), (8, 400, 96, 1, 1), (128, 512, 1024, 1, 2)):
         for target in (SMALL, H200):
             made = Narrow(KINDS, False, *shape, target)
             for plan in every(made):

@@ -7,6 +7,8 @@ import pytest
 
 import redalg as ra
 from redalg.errors import RedalgError
+from redalg.kernels.gemm import passes
+from redalg.kernels.gemm.chain_plan import Chain, Pair
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.pipeline import plan
@@ -79,3 +81,22 @@ def test_catalog_scores_with_a_stage_stay_attention() -> None:
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
     dtypes = {t.name: "bfloat16" if t.axes else float for t in form.spec.tensors}
     assert not plan(form, dtypes, views, H200).before
+
+
+@pytest.mark.parametrize(("name", "rows", "split"), [("gated", 5, 1), ("relu", 16, 2), ("biased", 72, 1)])
+def test_a_chain_in_one_kernel_gives_the_definition(
+    name: str, rows: int, split: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All blocks meet between the products, and leave the counters at zero."""
+
+    def pick(chain: Chain) -> Pair | None:
+        return min((x for x in chain.legal() if x[0].split == split), key=chain.seconds)
+
+    monkeypatch.setattr(passes, "best", pick)
+    sizes = {"m": rows, "k": 200, "n": 136, "l": 72, "o": 16, "p": 2}
+    given, made = drawn(name, sizes), planned(name, sizes, schedule="fused_prologue")
+    assert not made.before and made.geometry.waiting == 2 and "counter_wait_acquire" in made.module.source
+    found = emulated(made, given, seed=2)
+    for n, expected in truth(name, given).items():
+        bound = 2**-9 * np.abs(expected) + 2**-9 * 4 * np.sqrt(np.mean(expected**2)) * np.sqrt(sizes["n"])
+        assert (np.abs(found[n] - expected) <= bound).all()

@@ -120,3 +120,22 @@ def test_kernels_assemble_without_spills(want: Plan, monkeypatch: pytest.MonkeyP
     for kernel in (made, *made.before):
         assembled = assemble(kernel.module, H200.cc, kernel.choice.registers)
         assert assembled.spill_stores == assembled.spill_loads == 0
+
+
+@pytest.mark.parametrize(("rows", "deep", "split"), [(1, 4, 1), (5, 2, 2), (16, 4, 2), (40, 2, 1)])
+def test_few_rows_are_brought_alone_and_chunks_are_deep(
+    rows: int, deep: int, split: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies behind the rows is multiplied, too: it is NaN in the emulator, and nothing of it is written."""
+    real = passes.narrow
+
+    def pick(made: Narrow) -> GemmPlan | None:
+        found = [p for p in made.plans() if (p.deep, p.split, p.sharing.blocks) == (deep, split, 1)]
+        return found[0] if found else real(made)
+
+    monkeypatch.setattr(passes, "narrow", pick)
+    sizes = SIZES | {"m": rows, "k": 520, "n": 40}
+    made, given = planned("glu", sizes), drawn("glu", sizes)
+    assert f"a_rows={-(-rows // 8) * 8}" in made.module.source
+    expected, found = truth("glu", given)["H"], emulated(made, given, seed=1)["H"]
+    assert (np.abs(found - expected) <= 2**-8 * np.abs(expected) + 2**-8 * np.sqrt(np.mean(expected**2))).all()

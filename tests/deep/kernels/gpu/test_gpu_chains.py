@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import redalg as ra
+from redalg.kernels.gemm import passes
+from redalg.kernels.gemm.chain_plan import Chain, Pair
 from tests.support.chain_cases import CHAINS, form_of
 
 torch = pytest.importorskip("torch")
@@ -56,3 +58,36 @@ def test_a_chain_in_a_graph_and_into_out() -> None:
         captured = run(**arrays)
     graph.replay()
     assert torch.equal(captured, expected)
+
+
+@pytest.mark.parametrize("rows", [1, 16, 77, 128, 200])
+@pytest.mark.parametrize("split", [1, 2, 4])
+@pytest.mark.parametrize("name", ["relu", "gated", "biased"])
+def test_a_chain_in_one_kernel(name: str, split: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks meet between the products: launches one behind the other, and in a graph, give the same."""
+    form, sizes = form_of(name), {"m": rows, "k": 1032, "n": 1208, "l": 520}
+
+    def pick(chain: Chain) -> Pair | None:
+        return min((x for x in chain.legal() if x[0].split == split), key=chain.seconds)
+
+    monkeypatch.setattr(passes, "best", pick)
+    torch.manual_seed(rows)
+    arrays = {}
+    for t in form.spec.tensors:
+        x = torch.randn([sizes[a] for a in t.axes], device="cuda")
+        arrays[t.name] = (x if t.name in ("A", "R") else x / sizes["n" if "n" in t.axes else "k"] ** 0.5).bfloat16()
+    truth = ra.reference(form.spec, **{n: x.double().cpu().numpy() for n, x in arrays.items()})
+    e = torch.as_tensor(truth["E"] if isinstance(truth, dict) else truth)
+    run = form.compile("cuda", schedule="fused_prologue")
+    first = run(**arrays)
+    assert not run.planned.before and run.planned.geometry.waiting == 2
+    bound = 2**-8 * e.abs() + 2**-7 * e.square().mean().sqrt() * 4
+    assert bool(((first.double().cpu() - e).abs() <= bound).all())
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(3):
+            captured = run(**arrays)
+    for _ in range(30):
+        graph.replay()
+        assert torch.equal(run(**arrays), first)
+    assert torch.equal(captured, first)

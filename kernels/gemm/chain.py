@@ -1,0 +1,175 @@
+"""Two products, one behind the other, as one kernel: a chain that is launched once.
+
+All blocks run at once, meet between the products at a grid barrier, and pass the first one's results through the
+second-level cache. The ring of stages goes through: while other blocks still end the first product, a block's producer
+fills the stages that get free with right operands of the second one, which nobody has to wait for; then it waits at the
+barrier, and brings the left operand. So memory is read without a pause between the products.
+
+What was written before the barrier reaches the copies behind it as in `redalg.kernels.gemm.kernel`: a fence by every
+writer, a barrier of the consumers, a release by the thread that counts its block; an acquire by the thread that asks
+for copies, and the same fence. Every block counts once more when it waits no longer, and the last one leaves the
+counters at zero, for the next launch.
+
+Names of the second product that depend on its shape end in ``_2``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from redalg.kernels.code.imports import brought, imports
+from redalg.kernels.code.text import definitions, finished
+from redalg.kernels.cuda.intrinsics import wgmma
+from redalg.kernels.gemm import comments
+from redalg.kernels.gemm.epilogue import Epilogue
+from redalg.kernels.gemm.kernel import Gemm, GemmKernel
+from redalg.kernels.ir.program import Module, Param
+from redalg.kernels.rows.kernel import read
+from redalg.source.builder import Builder
+from redalg.source.names import result_name
+from redalg.source.statements import Block, Statement, parameters, reads, statements
+
+COUNTERS = Param("counters", "finished", "int32", size=2)  # blocks that have ended the first product; that wait no more
+OWN = re.compile(
+    r"\b(multiply|multiply_add|sums_wait_[01]|load_left_tile|load_right_tile|COLUMNS|CHUNKS|OWN_CHUNKS|GROUP|S\d*|"
+    r"tiles|down|over|all_rows)\b"
+)
+
+
+@dataclass(frozen=True)
+class Chained:
+    """Both products, and the strides of what lies between them, by the name of its array."""
+
+    first: Gemm
+    second: Gemm
+    between: Mapping[str, tuple[int, ...]]
+
+
+def renamed(text: str) -> str:
+    return OWN.sub(r"\1_2", text)
+
+
+class _Second(Builder):
+    """Says of the second product what it is given, with names of its own, in another builder."""
+
+    def __init__(self, out: Builder) -> None:
+        self.out, self.comment = out, out.comment  # type: ignore[method-assign]
+
+    def __call__(self, *lines: str | Statement) -> None:
+        self.out(*(renamed(line) if isinstance(line, str) else line for line in lines))
+
+    def block(self, head: str | None):  # type: ignore[no-untyped-def]
+        return self.out.block(head and renamed(head))
+
+
+class _Behind(GemmKernel):
+    """The second product: it waits for the first one at the grid barrier."""
+
+    def _early(self, stop: str) -> None:
+        out, p = self.out, self.plan
+        out.comment("Right operands of the first chunks while other blocks end the first product; then its results.")
+        out("first_term = term", "first_stage = stage", f"filled = min({stop}, term + {p.stages * p.chunk})")
+        with out.block("while term < filled:"):
+            out("mbarrier_wait(empty + 8 * stage, phase)")
+            out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
+            self._right_boxes()
+            out(*self.step(), f"term = opaque(term + {p.chunk})")
+        out(f"counter_wait_acquire({COUNTERS.name}, 0, opaque(cuda.gridDim.x))")
+        out("stage = first_stage", "term = opaque(first_term)")
+        with out.block("while term < filled:"):
+            self._boxes(0, f"left_tile + {p.stage} * stage", "row_first", p.left_rows, False)
+            out("stage += 1", "stage = 0 if stage == STAGES else stage", f"term = opaque(term + {p.chunk})")
+
+
+class ChainKernel:
+    """Prints both products."""
+
+    def __init__(self, made: Chained) -> None:
+        self.made = made
+        self.first, self.second = GemmKernel(made.first), _Behind(made.second)
+        self.out = self.first.out
+        self.second.out, self.second.first_map = _Second(self.out), len(made.first.maps)
+
+    def module(self) -> Module:
+        out, p = self.out, self.first.plan
+        for kernel in (self.first, self.second):
+            kernel.epilogue = Epilogue(kernel)
+        out.comment(*comments.chain(self.made.first, self.made.second))
+        self.first._shared(exchanges=2)
+        with out.block("if warpgroup == 0:"):
+            self.first.producer_head()
+            with out.block("if t == 0:"):
+                out("stage = 0", "phase = 1")
+                out.comment("The first product.")
+                self.first.produce()
+                out.comment("The second product.")
+                self._between()
+                self.second.produce()
+                self._leave()
+        with out.block("else:"):
+            self.first.consumer_head()
+            out.comment("The first product.")
+            self.first.consume()
+            out.comment("Every writer's fence, all consumers, then the block is counted: its results are there.")
+            out("fence_proxy_async_global()", f"named_barrier_sync(1, {128 * p.consumers})")
+            with out.block("if t == 128:"):
+                out(f"counter_add_release({COUNTERS.name}, 0)")
+            out.comment("The second product.")
+            self._between()
+            self.second.consume()
+        return self._finished()
+
+    def _between(self) -> None:
+        """Where operands of the second product lie in a stage, and what counts its partial sums."""
+        p = self.second.plan
+        self.out(f"right_tile = left_tile + {p.left_bytes}")
+        if p.split > 1:
+            self.out("exchanged = empty + 8 * STAGES + 8")
+
+    def _leave(self) -> None:
+        out, name = self.out, COUNTERS.name
+        out.comment("The last block that waits no more resets the counters, for the next launch.")
+        with out.block(f"if counter_add_acq_rel({name}, 1) == cuda.gridDim.x - 1:"):
+            out(f"counter_wait_acquire({name}, 0, opaque(cuda.gridDim.x))")
+            out(f"store_int32({name}, 0, 0)", f"store_int32({name}, 1, 0)")
+
+    # --- text around the kernel --------------------------------------------------------------------------------------
+
+    def _finished(self) -> Module:
+        name, p = f"{result_name(self.second.program.name)}_kernel", self.second.plan
+        params: dict[str, Param] = {COUNTERS.name: COUNTERS}
+        for kernel, given in ((self.first, str), (self.second, renamed)):
+            for x in kernel._params():
+                own, param = self._param(kernel, x)
+                params.setdefault(given(own), Param("fixed", given(x.name), x.dtype) if x.role == "fixed" else param)
+        made = self.out.function(name, params, self.second._about(), "cuda.jit")
+        params = read(params, reads([made]))
+        made = made.__class__(**{**vars(made), "parameters": parameters(params)})
+        block = (*self._header(reads([made])), made)
+        return finished(Module("", name, tuple(params.values()), p.threads, p.size), block)
+
+    def _param(self, kernel: GemmKernel, x: Param) -> tuple[str, Param]:
+        """An argument, by its name in the text: results of the first product are an operand of the second one."""
+        text = kernel._argument(x)
+        if kernel is self.first and x.name in self.made.between:
+            if x.role == "result":
+                return text, Param("operand", x.name, x.dtype)
+            if x.role == "stride_out":
+                return text, Param("fixed", f"{x.name} {x.dim}", "int64")
+        return text, x
+
+    def numbers(self) -> dict[str, int]:
+        """The arguments that are the same in every call: strides of what lies between."""
+        return {f"{n} {d}": s for n, strides in self.made.between.items() for d, s in enumerate(strides)}
+
+    def _header(self, names: frozenset[str]) -> Block:
+        lines = self.first.makers(names)
+        plain = {n.removesuffix("_2") for n in names if n.endswith("_2")}
+        lines += [renamed(line) for line in self.second.makers(plain) if OWN.match(line)]
+        makers = statements("\n".join(lines))
+        constants = self.first.constants()
+        constants |= {renamed(n): x for n, x in self.second.constants().items() if OWN.fullmatch(n)}
+        own = names.intersection(wgmma.MAKERS) | reads(makers)
+        return (*imports(names), brought(wgmma.__name__, own), *definitions(names, constants), *makers)
