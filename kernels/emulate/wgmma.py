@@ -442,6 +442,7 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "tma_multicast": _multicast,
     "mbarrier_arrive_peer": _arrive_peer,
     "fence_cluster": _no_effect,
+    "prefetch_map": _no_effect,
     "kernel_before_wait": _no_effect,
     "kernel_behind_launch": _no_effect,
     "peer_store_f32": _peer_store,

@@ -97,36 +97,43 @@ class ChainKernel:
         for kernel in (self.first, self.second):
             kernel.epilogue = Epilogue(kernel)
         out.comment(*comments.chain(self.made.first, self.made.second))
-        self.first._shared(exchanges=2)
+        splits, maps = (
+            [x.plan.split for x in (self.first, self.second)],
+            (*self.made.first.maps, *self.made.second.maps),
+        )
+        self.first.shared(splits, max(splits), len(maps))
         with out.block("if warpgroup == 0:"):
             self.first.producer_head()
             with out.block("if t == 0:"):
                 out("stage = 0", "phase = 1")
-                out.comment("The first product.")
+                self._begin(self.first)
                 self.first.produce()
-                out.comment("The second product.")
-                self._between()
+                self._begin(self.second)
                 self.second.produce()
                 self._leave()
         with out.block("else:"):
             self.first.consumer_head()
-            out.comment("The first product.")
+            self._begin(self.first)
             self.first.consume()
             out.comment("Every writer's fence, all consumers, then the block is counted: its results are there.")
             out("fence_proxy_async_global()", f"named_barrier_sync(1, {128 * p.consumers})")
             with out.block("if t == 128:"):
                 out(f"counter_add_release({COUNTERS.name}, 0)")
-            out.comment("The second product.")
-            self._between()
+            self._begin(self.second)
             self.second.consume()
         return self._finished()
 
-    def _between(self) -> None:
-        """Where operands of the second product lie in a stage, and what counts its partial sums."""
-        p = self.second.plan
-        self.out(f"right_tile = left_tile + {p.left_bytes}")
+    def _begin(self, kernel: GemmKernel) -> None:
+        """Where operands of a product lie in a stage, its piece of the terms, and what counts its partial sums."""
+        p, second = kernel.plan, kernel is self.second
+        self.out.comment("The second product." if second else "The first product.")
+        if second:
+            self.out(f"right_tile = left_tile + {p.left_bytes}")
         if p.split > 1:
-            self.out("exchanged = empty + 8 * STAGES + 8")
+            said = "`piece` of the terms; `among` the blocks of the cluster, where those that split these terms begin."
+            self.out.comment(said)
+            self.out(f"piece = rank & {p.split - 1}", "among = rank - piece")
+            self.out(f"exchanged = empty + 8 * STAGES{' + 8' * second}")
 
     def _leave(self) -> None:
         out, name = self.out, COUNTERS.name

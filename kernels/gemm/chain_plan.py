@@ -1,15 +1,16 @@
 """Plans of two products in one kernel: which pairs of tiles go together, by laws, and which pair takes the least time.
 
 A plan is a pair of plans of few rows (`redalg.kernels.gemm.narrow`) and the home of what lies between the products.
-Both products run on the same blocks and through the same ring, so their tiles have the same warpgroups and clusters,
-and a stage is as large as the larger one's; `laws` has one entry for each such condition, with its reason.
+Both products run on the same blocks and through the same ring, so their tiles have the same warpgroups, and a stage is
+as large as the larger one's. Clusters are those of the product that splits its terms more; the other one has several
+tiles in each. `laws` has one entry for each condition, with its reason.
 
 Homes, from the nearest on: registers and shared memory hold the intermediate where a block computes all of it that its
 results need, so that every block beside it computes the same again; distributed shared memory, where a cluster does,
 which leaves as many clusters as there are tiles of rows; the second-level cache, where all blocks meet at a barrier of
 the grid; memory, between two kernels. `homes` says for each why it is not taken, by the bytes that move there.
 
-The search: of the plans of either product, the `KEPT` fastest for every shape of cluster and number of warpgroups, then
+The search: of the plans of either product, the `KEPT` fastest for every split and number of warpgroups, then
 all their pairs. The pruning keeps the optimum where the stage of one does not shorten the ring of the other below what
 hides the latency (`tests/kernels/print/test_chain_plans.py` compares with every pair of small spaces).
 """
@@ -25,7 +26,7 @@ from redalg.kernels.gemm.tiles import GemmPlan, blocks_of
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.schedule.choose import micro
 
-KEPT = 6  # plans of a product for every number of warpgroups and shape of cluster
+KEPT = 6  # plans of a product for every number of warpgroups and split of the terms
 MEET = 1.0e-6  # from the last result of the first product, over the barrier of the grid, to the left operand behind it
 Pair = tuple[GemmPlan, GemmPlan]
 
@@ -40,14 +41,16 @@ class Chain:
     def pairs(self) -> Iterator[Pair]:
         """Every pair that is looked at, each plan with what it leaves the other one."""
         mine, other = self._kept(self.first), self._kept(self.second)
-        for key in mine.keys() & other.keys():
-            yield from (joint(p, q) for p in mine[key] for q in other[key])
+        for (warpgroups, _), plans in sorted(mine.items()):
+            for (same, _), behind in sorted(other.items()):
+                if warpgroups == same:
+                    yield from (joint(p, q) for p in plans for q in behind)
 
     @staticmethod
     def _kept(made: Narrow) -> dict[tuple[int, int], list[GemmPlan]]:
         found = defaultdict(list)
-        for plan in sorted(made.plans(), key=made.seconds):
-            key = plan.consumers, plan.cluster
+        for plan in sorted((p for p in made.plans() if p.sharing.blocks == 1), key=made.seconds):
+            key = plan.consumers, plan.split
             if len(found[key]) < KEPT:
                 found[key].append(plan)
         return found
@@ -64,13 +67,19 @@ class Chain:
     def blocks(self, pair: Pair) -> int:
         """Of the grid: as many as the larger product takes, and run at once."""
         p, q = pair
-        count = max(tiles(p, self.first), tiles(q, self.second))
-        return p.cluster * min(count, self.first.running(p))
+        size = cluster(pair)
+        count = max(p.split * tiles(p, self.first), q.split * tiles(q, self.second))
+        return size * min(-(-count // size), self.first.running(p if p.split == size else q))
 
     @property
     def between(self) -> int:
         """Bytes of what lies between the products."""
         return STORAGE[self.second.kinds[0]] * self.second.rows * self.second.terms * self.second.batches
+
+
+def cluster(pair: Pair) -> int:
+    """Blocks of a cluster: those of the product that splits its terms more; the other one has several tiles in it."""
+    return max(p.split for p in pair)
 
 
 def tiles(plan: GemmPlan, made: Narrow) -> int:
@@ -94,7 +103,9 @@ def laws(pair: Pair, chain: Chain) -> Iterator[tuple[bool, str]]:
     alone = [refusal(replace(x, neighbour=(0, 0)), made) for x, made in ((p, chain.first), (q, chain.second))]
     yield not any(alone), "a product alone breaks a law"
     yield p.consumers == q.consumers, "blocks have other warpgroups in the second product"
-    yield p.cluster == q.cluster and p.split == q.split, "clusters have another shape in the second product"
+    blocks = chain.blocks(pair)
+    once = all(x.split == 1 or x.split * tiles(x, y) <= blocks for x, y in ((p, chain.first), (q, chain.second)))
+    yield once, "a cluster would exchange twice, over what peers still read"
     yield p.sharing.blocks == q.sharing.blocks == 1, "stages would be given back by peers that are in another product"
     yield min(p.stages, q.stages) >= 2, "no two stages fit shared memory, each as large as the larger product's"
 

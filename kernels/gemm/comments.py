@@ -48,9 +48,9 @@ def kernel(made: Gemm, registers: int) -> Iterator[str]:
 def chain(first: Gemm, second: Gemm) -> Iterator[str]:
     """Two products in one kernel."""
     plans = first.plan, second.plan
-    size = plans[0].cluster
-    who, step = (f"cluster c, {size} blocks,", f"gridDim.x / {size}") if size > 1 else ("block c", "gridDim.x")
-    yield f"Grid: all blocks run at once; {who} computes tiles c, c + {step}, ... of each product."
+    size = max(p.split for p in plans)
+    together = f", in clusters of {size}" if size > 1 else ""
+    yield f"Grid: all blocks run at once{together}; tiles of each product are taken in turns."
     yield from _roles(plans[0], 0)
     yield "Loop nest:"
     for number, (made, plan) in enumerate(zip((first, second), plans, strict=True)):
@@ -61,7 +61,7 @@ def chain(first: Gemm, second: Gemm) -> Iterator[str]:
         yield f"    producer: TMA {left} chunk, TMA {' and '.join(others)} chunk; consumer: {_product(plan)}; epilogue"
         if not number:
             yield "  barrier of the grid; the ring fills with right operands of the next product before it"
-    plan = plans[0]
+    plan = max(plans, key=lambda p: p.split)
     stage = f"{plan.stages} stages of {plan.stage} bytes, left and right operand of a chunk"
     yield f"Shared memory: {plan.size} bytes, {ALIGNED}; {stage}, with the 128-byte swizzle, from left_tile."
     yield from _barriers(plan)

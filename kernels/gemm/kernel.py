@@ -19,7 +19,7 @@ loads come after that acquire too: a consumer waits for the full barrier, at whi
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -85,7 +85,7 @@ class GemmKernel:
         name = f"{result_name(self.program.name)}_kernel"
         out, p = self.out, self.plan
         out.comment(*comments.kernel(self.made, WAITING if self.prologue else 0))
-        self._shared()
+        self.shared([p.split], p.cluster, len(self.made.maps))
         if p.followed:
             out("kernel_behind_launch()")
         if self.prologue is not None:
@@ -197,30 +197,32 @@ class GemmKernel:
         step = p.left_bytes if p.neighbour[0] else f"STAGES * {p.left_bytes}"
         return f"right_tile = left_tile + {step}"
 
-    def _shared(self, exchanges: int = 1) -> None:
+    def shared(self, exchanges: Sequence[int], cluster: int, maps: int) -> None:
+        """`exchanges`: blocks that exchange partial sums, for each of its mbarriers; `maps`: of the kernel."""
         out, p = self.out, self.plan
         out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
-        if p.cluster > 1:
-            out(f"rank = opaque(cuda.blockIdx.x) & {p.cluster - 1}")
-        if p.cluster > 1 and not p.paired:
+        if cluster > 1:
+            out(f"rank = opaque(cuda.blockIdx.x) & {cluster - 1}")
+        if cluster == p.cluster > 1 and not p.paired:
             out.comment("`among` the blocks that share an operand; `piece` of the terms.")
             out(f"among = rank & {p.sharing.blocks - 1}", f"piece = rank >> {p.sharing.blocks.bit_length() - 1}")
         out("left_tile = shared_base(smem)", self._right_tile())
         out(f"full = left_tile + {p.barriers}", "empty = full + 8 * STAGES")
-        if p.split > 1:
+        if max(exchanges) > 1:
             out("exchanged = empty + 8 * STAGES", f"partial = left_tile + {p.barriers + 256 + p.staging}")
-        out.comment(CLUSTER_INIT if p.cluster > 1 else INIT)
+        out.comment(CLUSTER_INIT if cluster > 1 else INIT)
         with out.block("if t == 0:"):
+            out("prefetch_map(maps)", *(f"prefetch_map(maps + {128 * k})" for k in range(1, maps)))
             with out.block("for stage in range(STAGES):"):
                 sharing = p.sharing.blocks
                 times = " * CLUSTER" if sharing == p.cluster else f" * {sharing}"
                 arrivals = "4 * CONSUMERS" + times * (sharing > 1)
                 out("mbarrier_init(full + 8 * stage, 1)", f"mbarrier_init(empty + 8 * stage, {arrivals})")
-            if p.split > 1:
-                places = ["exchanged", *(f"exchanged + {8 * k}" for k in range(1, exchanges))]
-                out(*(f"mbarrier_init({place}, {4 * p.consumers * p.split})" for place in places))
+            for k, blocks in enumerate(exchanges):
+                if blocks > 1:
+                    out(f"mbarrier_init(exchanged{f' + {8 * k}' * (k > 0)}, {4 * p.consumers * blocks})")
             out("fence_mbarrier_init()")
-        out("cluster_sync()" if p.cluster > 1 else "cuda.syncthreads()")
+        out("cluster_sync()" if cluster > 1 else "cuda.syncthreads()")
 
     def _places(self) -> None:
         """Where the tile lies: rows, columns, batch."""

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from redalg.kernels.gemm.chain import Chained, ChainKernel
-from redalg.kernels.gemm.chain_plan import Chain, best
+from redalg.kernels.gemm.chain_plan import Chain, best, cluster
 from redalg.kernels.gemm.chain_plan import told as told_chain
 from redalg.kernels.gemm.check import check
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
@@ -70,6 +70,7 @@ class InOne(NamedTuple):
     made: Chained
     first: Planned
     blocks: int
+    cluster: int
     seconds: float
     bytes: int
     lines: tuple[str, ...]
@@ -212,7 +213,8 @@ def tiled(draft: GemmDraft) -> None:
     )
     count = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)[0]
     alone, once = draft.narrow is not None, count <= target.multiprocessors // plan.cluster
-    early = EARLY and once and alone and made.chained[0] and not operands.places[1].why
+    left, *rights = operands.places
+    early = EARLY and once and alone and bool(left.why) and not any(p.why for p in rights)
     staged = staged and plan.own_columns % 16 == 0
     draft.tiles = replace(plan, staged=staged, vector=width > 1, early=early, followed=alone and draft.part)
 
@@ -292,7 +294,7 @@ def in_one_kernel(draft: GemmDraft) -> InOne:
         {n: v.strides for n, v in own.results.items()},
     )
     lines = tuple(told_chain(pair, chain, seconds, apart))
-    return InOne(made, own, chain.blocks(pair), seconds, own.choice.bytes, lines)
+    return InOne(made, own, chain.blocks(pair), cluster(pair), seconds, own.choice.bytes, lines)
 
 
 def _written(draft: GemmDraft, plan: GemmPlan) -> GemmPlan:
@@ -318,7 +320,7 @@ def _in_one(draft: GemmDraft, joined: InOne) -> Planned:
     return Planned(
         draft.program,
         choice,
-        Kernel(printed.module(), Geometry(joined.blocks, plan.threads, plan.cluster, waiting=2)),
+        Kernel(printed.module(), Geometry(joined.blocks, plan.threads, joined.cluster, waiting=2)),
         {**behind.product.sizes, **found.sizes},
         (*made.first.maps, *made.second.maps),
         {**fixed, **printed.numbers()},

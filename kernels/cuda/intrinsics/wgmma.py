@@ -393,6 +393,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "stage_at": _stage_at,
     "pack_bfloat16": partial(_pack, "bfloat16"),
     "pack_float16": partial(_pack, "float16"),
+    # The descriptor of a tensor, to the cache that copies look it up in: 128 bytes that the first copy would wait for.
+    "prefetch_map": _do("prefetch_map", "prefetch.tensormap [$0];", f"l,{MEMORY}", "", ("u64",)),
     "mbarrier_init": _do(
         "mbarrier_init", "mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", "", ("i32", "i32")
     ),

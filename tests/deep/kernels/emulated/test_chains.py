@@ -83,14 +83,16 @@ def test_catalog_scores_with_a_stage_stay_attention() -> None:
     assert not plan(form, dtypes, views, H200).before
 
 
-@pytest.mark.parametrize(("name", "rows", "split"), [("gated", 5, 1), ("relu", 16, 2), ("biased", 72, 1)])
+@pytest.mark.parametrize(
+    ("name", "rows", "split"), [("gated", 5, (1, 2)), ("relu", 16, (2, 1)), ("biased", 72, (1, 1))]
+)
 def test_a_chain_in_one_kernel_gives_the_definition(
-    name: str, rows: int, split: int, monkeypatch: pytest.MonkeyPatch
+    name: str, rows: int, split: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All blocks meet between the products, and leave the counters at zero."""
 
     def pick(chain: Chain) -> Pair | None:
-        return min((x for x in chain.legal() if x[0].split == split), key=chain.seconds)
+        return min((x for x in chain.legal() if (x[0].split, x[1].split) == split), key=chain.seconds)
 
     monkeypatch.setattr(passes, "best", pick)
     sizes = {"m": rows, "k": 200, "n": 136, "l": 72, "o": 16, "p": 2}

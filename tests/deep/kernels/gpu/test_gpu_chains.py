@@ -61,14 +61,14 @@ def test_a_chain_in_a_graph_and_into_out() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 16, 77, 128, 200])
-@pytest.mark.parametrize("split", [1, 2, 4])
+@pytest.mark.parametrize("split", [(1, 1), (2, 2), (4, 1), (1, 4)])
 @pytest.mark.parametrize("name", ["relu", "gated", "biased"])
-def test_a_chain_in_one_kernel(name: str, split: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_in_one_kernel(name: str, split: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All blocks meet between the products: launches one behind the other, and in a graph, give the same."""
     form, sizes = form_of(name), {"m": rows, "k": 1032, "n": 1208, "l": 520}
 
     def pick(chain: Chain) -> Pair | None:
-        return min((x for x in chain.legal() if x[0].split == split), key=chain.seconds)
+        return min((x for x in chain.legal() if (x[0].split, x[1].split) == split), key=chain.seconds)
 
     monkeypatch.setattr(passes, "best", pick)
     torch.manual_seed(rows)
