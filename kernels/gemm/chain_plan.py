@@ -48,7 +48,7 @@ class Chain:
 
     @staticmethod
     def _kept(made: Narrow) -> dict[tuple[int, int], list[GemmPlan]]:
-        found = defaultdict(list)
+        found: dict[tuple[int, int], list[GemmPlan]] = defaultdict(list)
         for plan in sorted((p for p in made.plans() if p.sharing.blocks == 1), key=made.seconds):
             key = plan.consumers, plan.split
             if len(found[key]) < KEPT:

@@ -230,8 +230,9 @@ class _Checker:
         draft = self.draft
         for kernel in draft.before:
             self.kernel(kernel)
-        if draft.joined and not isinstance(draft.joined, str) and draft.behind is None:
-            threads = draft.joined.inside.schedule.block
+        rows = getattr(draft.joined, "inside", None)  # of a prologue; a chain has none
+        if rows is not None:
+            threads = rows.schedule.block
             self.require(threads == GROUP, f"launches: {threads} threads prepare rows", f"a warpgroup has {GROUP}")
         if draft.choice is not None:
             seconds = draft.choice.seconds

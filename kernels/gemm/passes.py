@@ -277,7 +277,7 @@ def in_one_kernel(draft: GemmDraft) -> InOne:
         raise Outside(f"more than {ROWS} rows, or of float8: tensor cores or launches of their own decide")
     if first.firsts or len(found.firsts) > 1 or not {r.name for r in own.program.results} <= {*found.scratch}:
         raise Outside("something else is computed before either product, or beside it")
-    if {*first.scratch} & {*found.scratch} or not draft.made.chained[0]:
+    if {*first.scratch} & {*found.scratch} or draft.made is None or not draft.made.chained[0]:
         raise Outside("the right operand is made of a product")
     chain = Chain(behind.narrow, draft.narrow)
     pair = best(chain)
@@ -289,23 +289,25 @@ def in_one_kernel(draft: GemmDraft) -> InOne:
             f"{micro(seconds)} are predicted in one kernel, and {micro(apart)} in two, the second begun early"
         )
     made = Chained(
-        replace(first.gemm, plan=_written(behind, pair[0]), maps=maps_of(behind.made, behind.operands.places, pair[0])),
-        replace(found.gemm, plan=_written(draft, pair[1]), maps=maps_of(draft.made, draft.operands.places, pair[1])),
+        _with(behind, pair[0]),
+        _with(draft, pair[1]),
         {n: v.strides for n, v in own.results.items()},
     )
     lines = tuple(told_chain(pair, chain, seconds, apart))
     return InOne(made, own, chain.blocks(pair), cluster(pair), seconds, own.choice.bytes, lines)
 
 
-def _written(draft: GemmDraft, plan: GemmPlan) -> GemmPlan:
-    """The plan with the way its results are written, as in `tiled`."""
-    made, operands = draft.made, draft.operands
-    assert made is not None and operands is not None
+def _with(draft: GemmDraft, plan: GemmPlan) -> Gemm:
+    """The product with another plan, and the way its results are written as in `tiled`."""
+    made, operands, found = draft.made, draft.operands, draft.product
+    assert made is not None and operands is not None and found is not None
     staged, width = staged_width(operands.results, made.column, draft.sizes)
-    return replace(plan, staged=staged and plan.own_columns % 16 == 0, vector=width > 1)
+    plan = replace(plan, staged=staged and plan.own_columns % 16 == 0, vector=width > 1)
+    return replace(found.gemm, plan=plan, maps=maps_of(made, operands.places, plan))
 
 
 def _fixed(draft: GemmDraft, plan: GemmPlan) -> dict[str, int]:
+    assert draft.made is not None
     count, down, over = blocks_of(plan, draft.rows, draft.sizes[draft.made.column], draft.batches)
     return {"tiles": count, "down": down, "over": over, "all_rows": draft.rows}
 
