@@ -268,18 +268,24 @@ def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:
     )
 
 
-def in_one_kernel(draft: GemmDraft) -> InOne:
-    """The product and the one before it as one kernel. Raises: Outside, with the reason why they are two."""
-    found, behind = draft.product, draft.behind
-    assert found is not None and behind is not None and behind.product is not None and behind.planned is not None
-    first, own = behind.product, behind.planned
+def _chain_of(draft: GemmDraft, behind: GemmDraft) -> Chain:
+    """The product and the one before it. Raises: Outside, with the reason why they are two kernels."""
+    found, first, own = draft.product, behind.product, behind.planned
+    assert found is not None and first is not None and own is not None
     if draft.narrow is None or behind.narrow is None:
         raise Outside(f"more than {ROWS} rows, or of float8: tensor cores or launches of their own decide")
     if first.firsts or len(found.firsts) > 1 or not {r.name for r in own.program.results} <= {*found.scratch}:
         raise Outside("something else is computed before either product, or beside it")
     if {*first.scratch} & {*found.scratch} or draft.made is None or not draft.made.chained[0]:
         raise Outside("the right operand is made of a product")
-    chain = Chain(behind.narrow, draft.narrow)
+    return Chain(behind.narrow, draft.narrow)
+
+
+def in_one_kernel(draft: GemmDraft) -> InOne:
+    """The product and the one before it as one kernel. Raises: Outside, with the reason why they are two."""
+    found, behind = draft.product, draft.behind
+    assert found is not None and behind is not None and behind.planned is not None
+    chain, own = _chain_of(draft, behind), behind.planned
     pair = best(chain)
     if pair is None:
         raise Outside("no pair of plans keeps the laws of a chain in one kernel")
