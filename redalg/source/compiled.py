@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import sys
+import unicodedata
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.source.names import spellings
+from redalg.source.names import plain, spellings
 from redalg.source.render import render
 from redalg.source.statements import Block, Function, Import
 
@@ -25,11 +27,19 @@ _NUMBERS = itertools.count()
 
 
 def executed(function: Function, names: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function that a statement defines, where `names` are defined."""
-    spelled = spellings((function,))
-    space = {spelled.get(name, name): value for name, value in names.items()}
-    exec(_code(render((function,), names=spelled)), space)
-    found: Callable[..., Any] = space[spelled.get(function.name, function.name)]
+    """The function that a statement defines, where `names` are defined.
+
+    Words of a spec stay symbols: they are identifiers, and only readers of text want them spelled. Python takes
+    identifiers that have one compatible form for one; where that could be, symbols are spelled as in printed text.
+    """
+    name, text = function.name, render((function,), sys.maxsize)
+    if not unicodedata.is_normalized("NFKC", text):
+        spelled = spellings((function,))
+        names = {spelled.get(name, name): value for name, value in names.items()}
+        name, text = spelled.get(name, name), render((function,), names=spelled)
+    space = {**names}
+    exec(_code(text), space)
+    found: Callable[..., Any] = space[name]
     return found
 
 
@@ -37,7 +47,7 @@ def executed(function: Function, names: Mapping[str, Any]) -> Callable[..., Any]
 def _code(source: str) -> CodeType:
     filename = f"<redalg {next(_NUMBERS)}>"
     code = compile(source, filename, "exec")
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    linecache.cache[filename] = (len(source), None, plain(source).splitlines(True), filename)
     weakref.finalize(code, linecache.cache.pop, filename, None)
     return code
 

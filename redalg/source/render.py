@@ -77,6 +77,7 @@ RELATIONS: dict[type[ast.cmpop], str] = {
 }
 WHOLE = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.JoinedStr)  # in brackets of their own
 BITWISE = (BITOR, BITXOR, BITAND, SHIFT)
+_PLAIN = frozenset({int, bool, type(None)})  # constants whose text is what `repr` says
 ALONE = (Function,)  # what stands between blank lines
 
 
@@ -97,7 +98,7 @@ def _other(e: Expression, names: Names) -> tuple[int, str]:
 def _constant(e: ast.Constant, names: Names) -> tuple[int, str]:
     if isinstance(e.value, str):
         return ATOM, '"' + repr(f"'{e.value}")[2:-1].replace('"', '\\"') + '"' if "'" not in e.value else repr(e.value)
-    return ATOM, e.kind or ast.unparse(e)
+    return ATOM, e.kind or (repr(e.value) if type(e.value) in _PLAIN else ast.unparse(e))
 
 
 def _binary(e: ast.BinOp, names: Names) -> tuple[int, str]:

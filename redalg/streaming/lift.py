@@ -70,13 +70,15 @@ class Stretch:
 class Engine:
     """lift and combine of one pass, with the retreat to a larger exponent range where sums overflow."""
 
-    def __init__(self, program: Lifting, wide: Callable[[], Lifting | None], params: Mapping[str, Any]) -> None:
+    def __init__(self, program: Lifting, wide: Callable[[], Lifting] | None, params: Mapping[str, Any]) -> None:
         self.program, self.params = program, params
         self._wide = wide
+        self.widens = wide is not None  # whether there is a larger exponent range, and rounding
 
     @cached_property
-    def wide(self) -> Lifting | None:
-        """The same with a larger exponent range, if the machine has one, and where there is rounding."""
+    def wide(self) -> Lifting:
+        """The program with a larger exponent range, which few streams need."""
+        assert self._wide is not None
         return self._wide()
 
     # --- combine -------------------------------------------------------------------------------------------------
@@ -89,7 +91,7 @@ class Engine:
 
     def paired(self, a: State, b: State) -> State:
         """Two batches, combined item by item. Raises Overflow if an item needs more range."""
-        return self._combined(self.program, a, b, self.wide is not None)
+        return self._combined(self.program, a, b, self.widens)
 
     def _combined(self, program: Lifting, a: State, b: State, careful: bool) -> State:
         tape = program.combine
@@ -99,10 +101,9 @@ class Engine:
     def joined(self, a: State, b: State) -> State:
         if not a.wide and not b.wide:
             try:
-                return self._combined(self.program, a, b, self.wide is not None)
+                return self._combined(self.program, a, b, self.widens)
             except Overflow:
                 pass
-        assert self.wide is not None
         merged = self._combined(self.wide, widen(a), widen(b), careful=False)
         return narrow(replace(merged, kept=a.kept or b.kept), self.program.real)
 
@@ -123,10 +124,10 @@ class Engine:
 
     def lift(self, block: Stretch) -> State:
         """The state of a block: every slot reduced over it, at anchors of its own."""
-        if self.wide is not None and self._coarse(block):
+        if self.widens and self._coarse(block):
             return replace(self._lift(self.wide, block, wide=True), kept=True)
         found = self._lift(self.program, block, wide=False)
-        if self.wide is not None and self._overflows(found, block):
+        if self.widens and self._overflows(found, block):
             return narrow(self._lift(self.wide, block, wide=True), self.program.real)
         return found
 
@@ -186,12 +187,12 @@ class Engine:
 
     def coarse(self, block: Stretch) -> bool:
         """Whether a block has to be lifted with a larger range, because floats would round its integers."""
-        return self.wide is not None and self._coarse(block)
+        return self.widens and self._coarse(block)
 
     def overflowing(self, state: State, block: Stretch) -> Array:
         """The rows of a batch in which some sum is not finite although everything it was made of is."""
         found = np.zeros(block.length, dtype=bool)
-        if self.wide is None:
+        if not self.widens:
             return found
         for name, (axes, read) in self.program.reads.items():
             x = state.parts[name]
@@ -234,7 +235,5 @@ def moved(indices: Array, by: int) -> Array:
 def engine_of(machine: Machine, number: int, params: Mapping[str, Any]) -> Engine:
     """The engine of one pass of a machine."""
 
-    def wide() -> Lifting | None:
-        return machine.wide.program(number) if machine.wide is not None else None
-
-    return Engine(machine.program(number), wide, params)
+    wide = machine.wide
+    return Engine(machine.program(number), wide and (lambda: wide.program(number)), params)

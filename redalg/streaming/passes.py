@@ -115,7 +115,8 @@ def _finished(
 
 
 def _folded(p: Pass, stretch: Stretch, block: int | None) -> State:
-    engine = Engine(p, lambda: p.wide, stretch.arrays)
+    wide = p.wide
+    engine = Engine(p, wide and (lambda: wide), stretch.arrays)
     state = None
     for piece in stretch.blocks(block or stretch.length):
         state = engine.fold(state, piece)
