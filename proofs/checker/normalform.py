@@ -20,6 +20,9 @@ from redalg.proofs.document.terms import Term, base, walk
 CASTS = ("cast_commutes", "cast_left_out")
 
 
+_ASKS = frozenset({"and", "or", "not", "where", "reduce"})
+
+
 def _truths(t: Term) -> tuple[Term, ...]:
     """The arguments that must be truths: the normal form of a condition is 0 or 1, and `and` is a product."""
     if t.op in ("and", "or", "not"):
@@ -37,14 +40,16 @@ class Normal(Orders):
         self.done: dict[Term, Value] = {}
 
     def __call__(self, root: Term) -> Value:
-        for t in walk(root, until=self.done.__contains__):
-            if t not in self.done:
-                self.done[t] = self._value(t)
-        return self.done[root]
+        done = self.done
+        if root not in done:
+            for t in walk(root, until=done.__contains__):
+                if t not in done:
+                    done[t] = self._value(t)
+        return done[root]
 
     def _value(self, t: Term) -> Value:
         args = [self.done[a] for a in t.args]
-        if not all(a.is_boolean for a in _truths(t)):
+        if t.op in _ASKS and not all(a.is_boolean for a in _truths(t)):
             raise Unknown(f"{t.op} of a number, where a truth is expected")
         rule = _RULES.get(t.op)
         return self.fun(t.op, args[0]) if rule is None else rule(self, t, args)

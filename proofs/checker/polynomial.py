@@ -138,13 +138,15 @@ class Arithmetic:
     def times(self, a: Mono, b: Mono) -> Mono:
         if not a or not b:
             return a or b
+        if (a[-1][0] < b[0][0] or b[-1][0] < a[0][0]) and self.idempotent.isdisjoint(dict(b)):
+            return a + b if a[0][0] < b[0][0] else b + a
         exponents = dict(a)
         for g, e in b:
             s = exponents.get(g, 0) + e
             if g in self.idempotent:
                 s = 1
             if s:
-                exponents[g] = exponent(s)
+                exponents[g] = s if type(s) is int and -SHORT < s < SHORT else exponent(s)
             else:
                 del exponents[g]
         return tuple(sorted(exponents.items()))

@@ -19,6 +19,7 @@ UNARY = frozenset(FUNCTIONS)
 NARY = frozenset({"add", "mul", "maximum", "minimum", "and", "or"})
 ARITY = {"pow": 2, "where": 3, "eq": 2, "ne": 2, "lt": 2, "le": 2, "not": 1} | dict.fromkeys(UNARY, 1)
 BOOLEAN = frozenset({"eq", "ne", "lt", "le", "and", "or", "not", "true", "false"})
+COUNTED = 32  # steps of a walk that are counted together
 SMALL = 1 << 10  # a number that many terms hold
 MOST_AXES = 64  # that one term may be read along
 REDUCTIONS = frozenset("sum prod max min any all argmax argmin topk_values topk_indices monoid".split())
@@ -43,13 +44,14 @@ class Reduction(NamedTuple):
 class Term:
     """One operation; equal structure is the same object, so that a walk is linear."""
 
-    __slots__ = ("op", "args", "attr", "axes", "number", "is_boolean")
+    __slots__ = ("op", "args", "attr", "axes", "number", "is_boolean", "reads_state")
     op: str
     args: tuple[Term, ...]
     attr: Any
     axes: frozenset[str]
     number: int
     is_boolean: bool
+    reads_state: bool  # whether a part of a state is below it, or it is one
 
     def __repr__(self) -> str:
         return f"<Term {self.op} {self.attr if self.attr is not None else ''}>"
@@ -66,7 +68,7 @@ class Terms:
 
     def __call__(self, op: str, *args: Term, attr: Any = None) -> Term:
         spend(1 + len(args) // 8)
-        key = (op, tuple(a.number for a in args), text(attr) if op == "const" else attr)
+        key = (op, args, text(attr) if op == "const" else attr)
         found = self.table.get(key)
         if found is None:
             if len(self.table) >= self.limit:
@@ -77,6 +79,7 @@ class Terms:
             found = object.__new__(Term)
             found.op, found.args, found.attr, found.number = op, args, attr, len(self.table)
             found.axes, found.is_boolean = self.kept.setdefault(axes, axes), _is_boolean(op, args, attr)
+            found.reads_state = op == "state" or any(a.reads_state for a in args)
             self.table[key] = found
         return found
 
@@ -127,7 +130,28 @@ class Terms:
         return done[root]
 
     def substitute(self, root: Term, values: Mapping[Term, Term]) -> Term:
-        return self.map(root, values.get) if values else root
+        """The term with subterms replaced by others, outermost first."""
+        if not values:
+            return root
+        closed = all(t.op == "state" for t in values)  # then what reads no state stays as it is
+        done, stack, steps = dict(values), [root], 0
+        while stack:
+            t = stack[-1]
+            if t in done:
+                stack.pop()
+                continue
+            steps += 1
+            if not t.args or closed and not t.reads_state:
+                done[t] = t
+                continue
+            missing = [a for a in t.args if a not in done]
+            if missing:
+                stack += missing[::-1]
+                continue
+            args = tuple([done[a] for a in t.args])
+            done[t] = t if args == t.args else self(t.op, *args, attr=t.attr)
+        spend(steps)
+        return done[root]
 
     def renamed(self, root: Term, axes: Mapping[str, str]) -> Term:
         """Free axes renamed, all at once; a tensor under a renamed axis is read along the new one.
@@ -207,6 +231,7 @@ def walk(*roots: Term, until: Callable[[Term], bool] | None = None) -> Iterator[
     """Every term below the roots once, arguments first; below a term that `until` holds for nothing is visited."""
     seen: set[Term] = set()
     stack: list[Term | None] = list(reversed(roots))  # None: the term below it has been walked
+    steps = 0
     while stack:
         term = stack.pop()
         if term is None:
@@ -214,16 +239,31 @@ def walk(*roots: Term, until: Callable[[Term], bool] | None = None) -> Iterator[
         elif term not in seen:
             seen.add(term)
             args = term.args
-            spend(1 + len(args) // 8)
+            steps += 1 + len(args) // 8
+            if steps > COUNTED:
+                spend(steps)
+                steps = 0
             if not args or until is not None and until(term):
                 yield term
             else:
                 stack += (term, None)
                 stack += [a for a in args[::-1] if a not in seen]
+    spend(steps)
 
 
 def leaves(*roots: Term, op: str = "state") -> list[Term]:
-    return [t for t in walk(*roots) if t.op == op]
+    """The leaves of an operation below the roots, each once, in order."""
+    if op != "state":
+        return [t for t in walk(*roots) if t.op == op]
+    seen: dict[Term, None] = {}
+    stack = list(reversed(roots))
+    while stack:
+        t = stack.pop()
+        if t.reads_state and t not in seen:
+            seen[t] = None
+            stack += t.args[::-1]
+    spend(1 + len(seen))
+    return [t for t in seen if t.op == "state"]
 
 
 def encoded(term: Term, number: Callable[[Term], int]) -> list[Any]:

@@ -243,12 +243,12 @@ def _results(form: Form, arrays: Arrays, length: int) -> Iterator[dict[str, Any]
             if number:
                 total.next_pass(start=0)
                 for start, stop in parts:
-                    total.update(**piece(start, stop))
+                    total._update_once(piece(start, stop))
                 continue
-            total.update(**piece(*parts[0]))
+            total._update_once(piece(*parts[0]))
             for start, stop in parts[1:]:
                 other = form.accumulator(start=start * inner, **bound)
-                other.update(**piece(start, stop))
+                other._update_once(piece(start, stop))
                 total.merge(other)
         yield _read(form, total, piece(0, length))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from redalg.source.breaking import INDENT, WIDTH, broken, documented
@@ -246,12 +247,18 @@ def _statement(s: Statement, page: _Page, depth: int) -> Iterator[str]:
     if isinstance(s, Function):
         yield from _function(s, page, depth)
         return
-    yield from page.line(_HEADS[type(s)](s, page.names), s.comment, depth)
+    yield from page.line(_HEADS[type(s)](s, page.names) if page.names else _head(s), s.comment, depth)
     if isinstance(s, For | While | If):
         yield from _lines(s.body, page, depth + 1)
     if isinstance(s, If) and s.orelse:
         yield from page.line("else:", "", depth)
         yield from _lines(s.orelse, page, depth + 1)
+
+
+@lru_cache(maxsize=1 << 14)
+def _head(s: Statement) -> str:
+    """A statement's own line where identifiers stay as they are: statements are kept, one for every text."""
+    return _HEADS[type(s)](s, NONE)
 
 
 def _function(s: Function, page: _Page, depth: int) -> Iterator[str]:

@@ -12,7 +12,7 @@ from redalg.errors import RedalgError
 from redalg.graph.plan import COUNT, given
 from redalg.numeric.binding import Bound
 from redalg.numeric.definition import reference
-from redalg.numeric.dtypes import accumulation_dtype, output_flows
+from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.machine import Machine
 from redalg.streaming.passes import applied, exported
 from redalg.streaming.state import State
@@ -26,21 +26,20 @@ if TYPE_CHECKING:
 
 def real_dtype(spec: Spec, dtypes: Mapping[str, Any]) -> np.dtype:
     """The dtype inexact arithmetic is done in."""
-    return _real_dtype(spec, tuple(dtypes.items()))
+    return accumulation_dtype(_flows(spec, tuple(dtypes.items())).values(), dtypes)
 
 
 @lru_cache(maxsize=256)
-def _real_dtype(spec: Spec, dtypes: tuple[tuple[str, Any], ...]) -> np.dtype:
+def _flows(spec: Spec, dtypes: tuple[tuple[str, Any], ...]) -> dict[str, Flow]:
     """Kept, since engines make an accumulator for every block."""
-    found = dict(dtypes)
-    return accumulation_dtype(output_flows(spec, found).values(), found)
+    return output_flows(spec, dict(dtypes))
 
 
 def output_dtypes(a: Accumulator, now: Snapshot | None = None) -> dict[str, np.dtype]:
-    spec, chunks = a.form.spec, (now or a._now).dtypes or {}
+    chunks = (now or a._now).dtypes or {}
     kind = tuple(chunks.items())
     if kind not in a._results:
-        found = output_flows(spec, {**a._bound.dtypes, **chunks})
+        found = _flows(a.form.spec, tuple({**a._bound.dtypes, **chunks}.items()))
         a._results = {kind: {name: flow.dtype for name, flow in found.items()}}
     return a._results[kind]
 
