@@ -13,7 +13,6 @@ from redalg import _hooks
 from redalg.graph.plan import given
 from redalg.numeric.binding import Bound
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
-from redalg.numeric.integers import LARGEST
 from redalg.streaming import checks, ids, promote, results
 from redalg.streaming import nulls as null
 from redalg.streaming.few import Asked
@@ -247,9 +246,8 @@ class Accumulator:
 
     def _readable(self, after: Snapshot) -> Snapshot:
         """The snapshot, if its integer results are in int64. Raises: RedalgError if not: nothing has changed then."""
-        finals = [o.value for o in self._layout.plan.outputs if not o.keeps_axis]
-        held = LARGEST if all(value.op == "state" for value in finals) else 1 << 8  # what is calculated with grows
-        if finals and after.number == len(self._layout.plan.passes) - 1 and after.pieces.reach > held:
+        layout = self._layout
+        if after.number == layout.passes - 1 and after.pieces.reach > layout.integers_held:
             if any(dtype.kind == "i" for dtype in results.output_dtypes(self, after).values()):
                 twin = self.copy()
                 twin._now = after

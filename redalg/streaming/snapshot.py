@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from redalg.graph.node import Decl, Node, walk
 from redalg.graph.operators import Custom
 from redalg.graph.plan import Plan, list_axes
 from redalg.numeric.array_origin import NARROW_ONLY, Origin
+from redalg.numeric.integers import LARGEST
 from redalg.streaming.few import Asked
 from redalg.streaming.lift import Engine, Stretch
 from redalg.streaming.machine import pass_nodes, plan_nodes
@@ -81,6 +82,14 @@ class Layout:
     def names(self) -> tuple[str, ...]:
         """The tensors that come in chunks."""
         return tuple(d.name for d in self.streamed)
+
+    @cached_property
+    def integers_held(self) -> float:
+        """A bound on the integers of a state below which those of its results are in int64."""
+        finals = [o.value for o in self.plan.outputs if not o.keeps_axis]
+        if not finals:
+            return inf
+        return LARGEST if all(value.op == "state" for value in finals) else 1 << 8  # what is calculated with grows
 
     def inner(self, sizes: Mapping[str, int]) -> int:
         """Positions per index of the first streamed axis."""

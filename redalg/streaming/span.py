@@ -31,7 +31,11 @@ class Span:
     def extended(self, length: int) -> Span:
         """After `length` more positions at `stop`."""
         if length and self.intervals and self.intervals[-1][1] == self.stop:
-            intervals = (*self.intervals[:-1], (self.intervals[-1][0], self.stop + length))
+            stop = self.stop + length
+            after = object.__new__(Span)  # a frozen dataclass takes longer to begin
+            intervals = (*self.intervals[:-1], (self.intervals[-1][0], stop))
+            after.__dict__.update(self.__dict__, intervals=intervals, stop=stop)
+            return after
         else:
             intervals = _normal([*self.intervals, (self.stop, self.stop + length)])
         return Span(self.placed, intervals, self.start, self.stop + length)

@@ -261,11 +261,23 @@ def ranked_of_one(x: float, k: int) -> tuple[list[float], list[int]]:
 
 
 def top(a: Any, b: Any) -> tuple[list[float], list[int]]:
-    """The first k of two descending lists; the lowest position among equals, padding last."""
-    ties = [p if p >= 0 else 1 << 63 for p in (*a[1], *b[1])]
-    values, places = [*a[0], *b[0]], [*a[1], *b[1]]
-    order = sorted(range(len(values)), key=lambda i: (-values[i], ties[i]))[: len(a[0])]
-    return [values[i] for i in order], [places[i] for i in order]
+    """The first k of two descending lists of k, NaN (of the first alone) before all; the lowest position among equals,
+    padding last."""
+    (x, p), (y, q) = a, b
+    if y[0] < x[-1]:  # most chunks hold nothing that enters
+        return x, p
+    values, places, i, j = [], [], 0, 0
+    for _ in x:
+        u, v = x[i], y[j]
+        if u > v or u != u or u == v and (q[j] < 0 or 0 <= p[i] <= q[j]):
+            values.append(u)
+            places.append(p[i])
+            i += 1
+        else:
+            values.append(v)
+            places.append(q[j])
+            j += 1
+    return values, places
 
 
 def positions(kind: str, a: Any, b: Any) -> Any:
@@ -320,20 +332,22 @@ def rested(total: float, rest: Any, high: float, low: Any, shifts: Any) -> tuple
 
 
 def added(a: Any, b: Any) -> tuple[float, float]:
-    s, e = join.two_sum(a[0], b[0])
-    return settled(s, e + (a[1] + b[1]))
+    (x, u), (y, v) = a, b
+    s = x + y  # two_sum and settled, written out: a call takes as long as what they do
+    t = s - x
+    low = ((x - (s - t)) + (y - t)) + (u + v)
+    high = s + low
+    return high, low - (high - s)
 
 
 def averaged(a: Any, b: Any, na: int, nb: int) -> tuple[float, float]:
-    if nb > na:
-        a, b, na, nb = b, a, nb, na
-    s, e = join.two_sum(a[0], ((b[0] - a[0]) + (b[1] - a[1])) * (nb / (na + nb)))
-    return settled(s, e + a[1])
-
-
-def settled(high: float, low: float) -> tuple[float, float]:
-    s = high + low
-    return s, low - (s - high)
+    (x, u), (y, v) = (b, a) if nb > na else (a, b)
+    y = ((y - x) + (v - u)) * ((na if nb > na else nb) / (na + nb))
+    s = x + y
+    t = s - x
+    low = ((x - (s - t)) + (y - t)) + u
+    high = s + low
+    return high, low - (high - s)
 
 
 def _binary(operator: type[ast.operator]) -> Callable[..., Expression]:
