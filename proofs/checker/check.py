@@ -192,6 +192,7 @@ class Judge:
         self.choices: dict[tuple[int, str], list[tuple[Poly, Value]]] = {}
         self.definition: dict[tuple[int, str], list[tuple[Poly, frozenset[str]]]] = {}
         self.shared: dict[Any, list[tuple[Poly, Any]]] = {}  # what `definition` and `choices` hold, each list once
+        self.constraints: dict[tuple[int, tuple[Term, ...]], list[Constraint]] = {}
         self.holding: dict[str, list[tuple[Term, frozenset[str]]]] = {}  # what `_known` found
         self.extended = Extended(doc.terms, self.plain())
         self.hidden: Hidden | None = None
@@ -254,7 +255,7 @@ class Judge:
 
     def _holds_for(self, o: Obligation, outputs: list[str]) -> bool:
         n = self._normal(o.given if o.equality != "domain" else _uncaptured(o))
-        given = self._constraints(n, o.given)
+        given = self._given(n, o.given)
         if o.equality == "exact" and o.law != "O1":
             return Cases(n, self._stated_nonzero(n, o.given)).equal(n(o.left), n(o.right), given)
         if o.equality == "domain":
@@ -289,6 +290,14 @@ class Judge:
             n.facts = self._constraints(n, given)
             n.done.clear()
         return self.normals[given]
+
+    def _given(self, n: Normal, given: tuple[Term, ...]) -> list[Constraint]:
+        """The constraints of facts, which many obligations of a pass share: read once under the same facts."""
+        key = id(n), given
+        if key not in self.constraints:
+            self.constraints[key] = self._constraints(n, given)
+        spend(1 + len(given) // 4)
+        return list(self.constraints[key])
 
     def _constraints(self, n: Normal, given: tuple[Term, ...]) -> list[Constraint]:
         """Facts ``a <= b`` and ``a < b`` as constraints, where both sides are finite polynomials."""
