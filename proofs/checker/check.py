@@ -8,6 +8,7 @@ or *unknown* with the reason. Statuses are computed here; none is ever read.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,6 +34,7 @@ from redalg.proofs.document.terms import Term, walk
 from redalg.proofs.document.work import SHARE, Exhausted, metered, share, spend
 from redalg.proofs.falsification.falsify import falsify
 
+STATUSES = frozenset({"tested", "unknown"})  # what `allow` may name; a refuted obligation is never allowed
 THOROUGH = 32  # points at which a proved obligation is evaluated, where that is asked for
 OUTSIDE = {"ne": (signs.ZERO,), "lt": (signs.ZERO, signs.NEG), "le": (signs.NEG,)}  # where a condition fails
 
@@ -79,6 +81,24 @@ class Report(Shown):
 
     def __repr__(self) -> str:
         return f"<Report: {', '.join(f'{n} {status}' for status, n in sorted(self.counts.items()))}>"
+
+
+def accepted(report: Report, allow: Iterable[str], read: str) -> Report:
+    """The report, if what is not proved is of a status that `allow` names. Raises: CertificateError, saying what to
+    `read`."""
+    allowed = {allow} if isinstance(allow, str) else set(allow)
+    if not allowed <= STATUSES:
+        known = f"allow may name {', '.join(sorted(STATUSES))}"
+        raise CertificateError(f"allow={sorted(allowed)!r}", "certificate.verify", known, "leave allow out")
+    for f in report.findings:
+        if f.status not in allowed | {"proved"}:
+            raise CertificateError(
+                f"obligation {f.obligation} is {f.status}",
+                "certificate.verify",
+                str(f.detail)[:400],
+                f'{read}; verify(allow={{"tested"}}) accepts what only tests support',
+            )
+    return report
 
 
 def check(doc: Document, thorough: bool = False) -> Report:

@@ -236,4 +236,4 @@ def engine_of(machine: Machine, number: int, params: Mapping[str, Any]) -> Engin
     """The engine of one pass of a machine."""
 
     wide = machine.wide
-    return Engine(machine.program(number), wide and (lambda: wide.program(number)), params)
+    return Engine(machine.program(number), None if wide is None else (lambda: wide.program(number)), params)

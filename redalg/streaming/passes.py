@@ -116,7 +116,7 @@ def _finished(
 
 def _folded(p: Pass, stretch: Stretch, block: int | None) -> State:
     wide = p.wide
-    engine = Engine(p, wide and (lambda: wide), stretch.arrays)
+    engine = Engine(p, None if wide is None else (lambda: wide), stretch.arrays)
     state = None
     for piece in stretch.blocks(block or stretch.length):
         state = engine.fold(state, piece)
