@@ -32,7 +32,8 @@ class TensorResults:
         out.comment("Epilogue: states are complete; results of rows that exist.")
         out(f"n = {kernel.length}")
         kernel.tile.top_k.exchange(kernel.element())
-        self.summed()
+        if not kernel.wide:  # else it is an operation of the tile program
+            self.summed()
         with out.block(self.kernel.each_row):
             kernel.row_places()
             scope = kernel.row_scope()
@@ -82,8 +83,6 @@ class TensorResults:
                 for part in found:
                     name = f"{local(part)}[r]"
                     self.out(f"{name} = {name} + shfl_xor_f32({name}, 1 << step)")
-            if self.kernel.wide:
-                self.kernel.traded([(local(part), "sum") for part in found])
 
     def _total(self, result: Result, scope: TileScalars) -> None:
         with self.out.block("if lane & 3 == 0:"):

@@ -14,7 +14,7 @@ from redalg.graph.node import Node, is_const, walk
 from redalg.graph.operators import Extremum, Sum
 from redalg.kernels.code.scalars import ATOM
 from redalg.kernels.code.text import joined, literal
-from redalg.kernels.ir.program import Fold, Join, Let, Loop, Step, step_nodes
+from redalg.kernels.ir.program import Fold, Join, Let, Loop, Pass, Step, step_nodes
 from redalg.kernels.tile.columns import SHOWN, Columns
 from redalg.kernels.tile.contractions import share_of
 from redalg.kernels.tile.match import weight_of
@@ -37,7 +37,8 @@ class Tile:
     def __init__(self, kernel: TensorKernel) -> None:
         self.kernel, self.made, self.out = kernel, kernel.made, kernel.out
         self.columns, self.top_k = Columns(kernel), TopKPrinter(kernel)
-        self.deferred = _deferred(kernel)
+        self.deferred = deferred(kernel.made.walk)
+        self.unscaled: list[Fold] = []  # extrema that a factor waits for
         steps = (*self.made.walk.lift, *self.made.walk.update)
         folds = [f for s in steps if isinstance(s, Loop) for f in s.folds]
         self.tops = {_part(f.names[0]) for f in folds if f.kind == "max" and f.bodies[0] is self.made.value}
@@ -216,8 +217,9 @@ class Tile:
             for f in plain:
                 self._gathered(f)
         self._exchanged([f for f in plain if f.names[0].removesuffix("_b") not in self.deferred])
-        if element.factor:
-            self._scaled([f for f in plain if bodies[f.names[0]] is made.value], element.factor)
+        self.unscaled = [f for f in plain if bodies[f.names[0]] is made.value] if element.factor else []
+        if not kernel.wide:
+            self.scaled()
 
     def _folds(self, folds: list[Fold], element: Element) -> str:
         """What a loop over the elements leaves."""
@@ -254,12 +256,13 @@ class Tile:
         passed = f" if {SHOWN} else {name}" if self.columns.passed_over else ""
         scope.lines.append(f"{name} = {joined(f.kind, 'f', self.kernel.real, name, text)}{passed}")
 
-    def _scaled(self, folds: list[Fold], factor: str) -> None:
-        """Multiply extrema by the factor that could wait."""
-        if folds:
+    def scaled(self) -> None:
+        """Multiply extrema, once they are those of the whole block, by the factor that could wait."""
+        if self.unscaled:
             with self.out.block(self.kernel.each_row):
-                for f in folds:
-                    self.out(f"{local(f.names[0])}[r] = {factor} * {local(f.names[0])}[r]")
+                for f in self.unscaled:
+                    self.out(f"{local(f.names[0])}[r] = factor * {local(f.names[0])}[r]")
+            self.unscaled = []
 
     def _folded(self, f: Fold, text: str, scope: TileScalars, first: bool) -> str:
         """What a fold adds: its identity where there is no element, if the score there does not see to that."""
@@ -324,8 +327,6 @@ class Tile:
                     name = f"{local(f.names[0])}[r]"
                     text = joined(f.kind, "f", self.kernel.real, name, f"shfl_xor_f32({name}, 1 << step)")
                     self.out(f"{name} = {text}")
-            if self.kernel.wide:
-                self.kernel.traded([(local(f.names[0]), f.kind) for f in found])
 
 
 def _part(name: str) -> str:
@@ -340,9 +341,8 @@ def _number(node: Node) -> float:
     return 0.0 if node.op == "const" else float("inf") if node.attr == "oo" else float("-inf")
 
 
-def _deferred(kernel: TensorKernel) -> set[str]:
+def deferred(p: Pass) -> set[str]:
     """Sums that only their own update reads, linearly: every thread keeps its share of them to the end."""
-    p = kernel.made.walk
     read = {name for step in (*p.lift, *p.update) for name in _parts_read(step)}
     kinds = {f.names[0].removesuffix("_b"): f.kind for s in p.update if isinstance(s, Loop) for f in s.folds}
     return {part.name for part in p.parts if not part.axes and kinds.get(part.name) == "sum" and part.name not in read}

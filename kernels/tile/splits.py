@@ -29,7 +29,8 @@ def _kept(kernel: TensorKernel) -> None:
         "The state of this split of each row to scratch; a second kernel merges them in the order of the stream."
     )
     kernel.tile.top_k.exchange(kernel.element())
-    results.summed()
+    if not kernel.wide:
+        results.summed()
     with out.block(kernel.each_row):
         kernel.row_places()
         with out.block(f"if i_{axis_name(made.row)} < {kernel.access.size(made.row)}:"):

@@ -19,11 +19,14 @@ from redalg.kernels.tile.contractions import join_of, operand_of, share_of
 from redalg.kernels.tile.level.program import (
     Clear,
     Convert,
+    Exchange,
     For,
     Home,
     Load,
+    Meet,
     Mma,
     Op,
+    Own,
     Store,
     Tile,
     TileProgram,
@@ -31,7 +34,8 @@ from redalg.kernels.tile.level.program import (
 )
 from redalg.kernels.tile.match import Class, weight_of
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
-from redalg.kernels.tile.plan import TensorPlan, WidePlan, positional
+from redalg.kernels.tile.plan import TensorPlan, WidePlan, chunks, positional
+from redalg.kernels.tile.scores import deferred
 from redalg.kernels.tile.top_k import Listed
 from redalg.text.nodes import short
 
@@ -196,8 +200,10 @@ def names_of(made: Class, plan: TensorPlan) -> Names:
         return name
 
     values = "" if made.values is None else made.values.attr.name
-    if values and values in (left, right):
-        values = right if _common(plan) else fresh(values)
+    if _common(plan):
+        values = right
+    elif values and values in (left, right):
+        values = fresh(values)
     sums = next((p.name for p in made.walk.parts if p.axes), "")
     kept = isinstance(plan, MmaPlan) or not plan.in_registers
     multiplied = left if kept else fresh(f"{left}'")
@@ -214,12 +220,16 @@ def derived(made: Class, plan: TensorPlan, steps: Sequence[Step]) -> TileProgram
     """The tile program in plain order, with homes and lengths. `steps`: what absorbs a block."""
     names = names_of(made, plan)
     first, other = (_block(made, plan, names, s, k) for k, s in enumerate((made.walk.lift, steps)))
-    stays = () if plan.long else tuple(Load(names.left, p.left) for p in made.products)
+    stays: tuple[Op, ...] = () if plan.long else tuple(Load(names.left, p.left) for p in made.products)
     begun: tuple[Op, ...] = (Clear(names.sums),) if names.sums else ()
     begun = (Convert(names.multiplied, names.left), *begun) if names.multiplied != names.left else begun
     skips = "" if made.condition is None or not positional(made) else "where the condition holds nowhere"
     loops = (For(made.stream, first, skips, "first"), For(made.stream, other, skips, "other"))
-    store = tuple(Store(r.name, _counted(made, r.node)) for r in made.program.results)
+    store: tuple[Op, ...] = tuple(Store(r.name, _counted(made, r.node)) for r in made.program.results)
+    if isinstance(plan, WidePlan):
+        stays = (Own(names.right, parts(names.right)), Own(names.fragments, parts(names.fragments)), *stays)
+        late = tuple(sorted(deferred(made.walk)))
+        store = (Exchange(late, ("sum",) * len(late)), *store) if late else store
     body = (*stays, *begun, *loops, *store)
     mma = isinstance(plan, MmaPlan)
     how: dict[str, object] = {"instruction": "mma.sync"} if mma else {"consumers": plan.consumers}
@@ -250,6 +260,7 @@ def _block(made: Class, plan: TensorPlan, names: Names, steps: Sequence[Step], n
             bodies = tuple(substitute(_body(made, f), {made.value: leaf}, raw=True) for f in op.folds)
             exact = tuple(sorted(made.guarded)) if first else ()
             body.append(Reduce(names.scores, op, bodies, exact, names.weights, first))
+            body += _exchanged(made, op) if isinstance(plan, WidePlan) else ()
         else:
             body.append(op)
     if not names.sums:
@@ -257,8 +268,23 @@ def _block(made: Class, plan: TensorPlan, names: Names, steps: Sequence[Step], n
     share = None if first else share_of(join_of(steps))
     body += [Scale(names.sums, share)] if share is not None else []
     body += [Convert(names.fragments, names.weights)]
-    body += [Mma(names.sums, names.fragments, names.values, made.stream, False)]
-    return tuple(body)
+    pairs = [(names.fragments, names.values)]
+    if isinstance(plan, WidePlan):
+        body.append(Meet(names.fragments))
+        pairs = [*zip(parts(names.fragments), parts(names.values), strict=True)]
+    return (*body, *(Mma(names.sums, left, right, made.stream, False) for left, right in pairs))
+
+
+def parts(tile: str) -> tuple[str, str]:
+    """The parts of a tile, one for each of two consumers."""
+    return f"{tile}.0", f"{tile}.1"
+
+
+def _exchanged(made: Class, loop: Loop) -> Iterator[Exchange]:
+    """What the consumers of a row have to tell each other of a block."""
+    found = [f for f in loop.folds if not f.axes and f.names[0].removesuffix("_b") not in deferred(made.walk)]
+    if found:
+        yield Exchange(tuple(f.names[0] for f in found), tuple(f.kind for f in found))
 
 
 def _body(made: Class, f: Fold) -> Node:
@@ -269,6 +295,13 @@ def _multiplied(made: Class, plan: TensorPlan, names: Names) -> Iterator[Op]:
     """Scores of a block, of terms in chunks where both operands are streamed."""
     right = tuple(Load(names.right, p.right) for p in made.products)
     terms = "+".join(p.terms for p in made.products)
+    if isinstance(plan, WidePlan):
+        for own, values in zip(parts(names.right), parts(names.values), strict=True):
+            yield from (replace(x, tile=own) for x in right)
+            if not plan.common and made.values is not None:
+                yield Load(values, made.values)
+        yield from _in_boxes(Mma(names.scores, names.multiplied, names.right, terms, True), plan)
+        return
     if not plan.long:
         yield from right
         if names.values and names.values != names.right and made.values is not None:
@@ -276,9 +309,14 @@ def _multiplied(made: Class, plan: TensorPlan, names: Names) -> Iterator[Op]:
         yield Mma(names.scores, names.multiplied, names.right, terms, True)
         return
     left = tuple(Load(names.left, p.left) for p in made.products)
-    yield For(terms, (*left, *right, Mma(names.products, names.left, names.right, terms, True)), "", "first")
+    yield from _in_boxes(Mma(names.products, names.left, names.right, terms, True), plan, (*left, *right))
+
+
+def _in_boxes(product: Mma, plan: TensorPlan, loads: tuple[Load, ...] = ()) -> Iterator[For]:
+    """A product of 64 terms at a time."""
+    yield For(product.over, (*loads, product), "", "first")
     if plan.terms > CHUNK:
-        yield For(terms, (*left, *right, Mma(names.products, names.left, names.right, terms, False)), "", "other")
+        yield For(product.over, (*loads, replace(product, fresh=False)), "", "other")
 
 
 def _folded(made: Class, steps: Sequence[Step], first: bool) -> Iterator[Loop | Rows]:
@@ -315,14 +353,14 @@ def _tiles(made: Class, plan: TensorPlan, names: Names, body: tuple[Op, ...]) ->
     """Tiles with homes: operands, scores and what takes their place, the sum with columns, and rows' numbers."""
     terms = "+".join(p.terms for p in made.products)
     count = CHUNK if plan.long else plan.terms
-    staged = max(2, plan.stages)
+    staged = plan.stages
     kept = Home.LEFT if isinstance(plan, MmaPlan) and plan.in_registers else Home.SHARED
-    scores = (made.row, made.stream), (plan.rows, plan.span)
+    scores = (made.row, made.stream), (plan.rows, plan.columns)
     stored = [operand_of(made.program, leaf).dtype for leaf in (made.left, made.right)]
     streamed = staged if plan.long else 1
     tiles = {
         names.left: Tile(names.left, (made.row, terms), stored[0], kept, (plan.rows, count), streamed),
-        names.right: Tile(names.right, (made.stream, terms), stored[1], Home.SHARED, (plan.span, count), staged),
+        names.right: Tile(names.right, (made.stream, terms), stored[1], Home.SHARED, (plan.columns, count), staged),
         names.scores: Tile(names.scores, scores[0], "float32", Home.ACCUMULATOR, scores[1]),
     }
     tiles[names.products] = replace(tiles[names.scores], name=names.products)
@@ -330,6 +368,8 @@ def _tiles(made: Class, plan: TensorPlan, names: Names, body: tuple[Op, ...]) ->
         tiles[names.multiplied] = replace(tiles[names.left], name=names.multiplied, home=Home.LEFT)
     if made.column is not None:
         tiles = _weighed(made, plan, names, tiles, staged)
+    if isinstance(plan, WidePlan):
+        tiles = _parted(plan, names, tiles)
     rows = [w for op in inner(body) if isinstance(op, Reduce | Rows) for w in op.writes if w not in tiles]
     return tiles | {w: Tile(w, (made.row,), "float32", Home.ROW, (plan.rows,)) for w in dict.fromkeys(rows)}
 
@@ -338,14 +378,24 @@ def _weighed(made: Class, plan: TensorPlan, names: Names, tiles: dict[str, Tile]
     """Tiles with those of the sum with columns: values, weights, and the sum."""
     assert made.column is not None
     wide, rows = plan.value_columns, (made.row, made.stream)
-    values = Tile(names.values, (made.stream, made.column), made.stored[2], Home.SHARED, (plan.span, wide), staged)
+    values = Tile(names.values, (made.stream, made.column), made.stored[2], Home.SHARED, (plan.columns, wide), staged)
     left = Home.SHARED if isinstance(plan, WidePlan) else Home.LEFT
     return (
         {names.values: values}
         | tiles
         | {
             names.weights: replace(tiles[names.scores], name=names.weights),
-            names.fragments: Tile(names.fragments, rows, made.dtype, left, (plan.rows, plan.span)),
-            names.sums: Tile(names.sums, (made.row, made.column), "float32", Home.ACCUMULATOR, (plan.rows, wide)),
+            names.fragments: Tile(names.fragments, rows, made.dtype, left, (plan.rows, plan.columns)),
+            names.sums: Tile(
+                names.sums, (made.row, made.column), "float32", Home.ACCUMULATOR, (plan.rows, plan.own_columns)
+            ),
         }
     )
+
+
+def _parted(plan: WidePlan, names: Names, tiles: dict[str, Tile]) -> dict[str, Tile]:
+    """Tiles of which each consumer has a part; the right operand of scores arrives box by box."""
+    tiles[names.right] = replace(tiles[names.right], boxes=chunks(plan.terms))
+    shared = dict.fromkeys((names.right, names.values, names.fragments))
+    made = {own: replace(tiles[t], name=own, part=k) for t in shared for k, own in enumerate(parts(t))}
+    return {n: t for n, t in tiles.items() if n != names.values or plan.common} | made

@@ -27,7 +27,7 @@ class LongSkeleton(Skeleton):
         return comments.long(self.kernel, self.drawn, self.nest())
 
     def shared(self) -> None:
-        out, p = self.out, self.plan
+        out = self.out
         out.comment("Addresses in shared memory, as the table above has them; mbarriers have 8 bytes.")
         out("t = cuda.threadIdx.x", "warpgroup = warp_uniform(t >> 7)", "smem = cuda.shared.array(0, np.uint8)")
         left, right = self.chunk_bytes
@@ -38,10 +38,8 @@ class LongSkeleton(Skeleton):
         with out.block("if t == 0:"):
             with out.block("for stage in range(STAGES):"):
                 out("mbarrier_init(full + 8 * stage, 1)", "mbarrier_init(empty + 8 * stage, 4 * CONSUMERS)")
-            out(*(["mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)"] if self.drawn else []))
-            out("fence_mbarrier_init()")
+            self.initialised()
         out("cuda.syncthreads()")
-        assert p.long
 
     def producer(self) -> None:
         out = self.out
@@ -80,10 +78,6 @@ class LongSkeleton(Skeleton):
         address = f"maps + {128 * number}" if number else "maps"
         at = ", ".join(["term", row, *(f"i_{axis_name(a)}" for a in m.axes[2:])])
         self.out(f"load_{operand_name(m.operand)}_tile({place}, {address}, full + 8 * stage, {at})")
-
-    @staticmethod
-    def step() -> list[str]:
-        return ["stage += 1", "phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage"]
 
     def consumer(self) -> None:
         out, p, k = self.out, self.plan, self.kernel

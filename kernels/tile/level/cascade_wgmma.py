@@ -19,7 +19,20 @@ from redalg.kernels.tile import comments
 from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.kernel import TensorKernel
 from redalg.kernels.tile.level.cascade import Mask, PingPong, Reduce, Rows, Scale, names_of
-from redalg.kernels.tile.level.program import Arrive, Clear, Convert, For, Free, Load, Mma, Op, Store, TileProgram, Wait
+from redalg.kernels.tile.level.lowering import Lowering
+from redalg.kernels.tile.level.program import (
+    Arrive,
+    Clear,
+    Convert,
+    For,
+    Free,
+    Load,
+    Mma,
+    Op,
+    Store,
+    TileProgram,
+    Wait,
+)
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Fallback, Frozen, TensorPlan, WidePlan, maps_of, positive
 from redalg.kernels.tile.splits import finished
@@ -57,24 +70,7 @@ def factories(made: Class, plan: TensorPlan, names: frozenset[str]) -> tuple[Blo
     return ((brought(wgmma.__name__, own),) if own else ()), makers
 
 
-METHODS: dict[type[Op], str] = {  # what prints an operation
-    Arrive: "arrive",
-    Clear: "clear",
-    Convert: "convert",
-    For: "loop",
-    Load: "load",
-    Mma: "multiply",
-    Reduce: "reduce",
-    Rows: "rows",
-    Scale: "scale",
-    Mask: "mask",
-    Store: "store",
-    PingPong: "turns",
-    Wait: "wait",
-}
-
-
-class Skeleton:
+class Skeleton(Lowering):
     """Prints a whole kernel."""
 
     def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
@@ -134,9 +130,14 @@ class Skeleton:
                 for name in ("right", "values") if self.has_values else ("right",):
                     out(f"mbarrier_init({name}_full + 8 * stage, 1)")
                     out(f"mbarrier_init({name}_empty + 8 * stage, 4 * CONSUMERS)")
-            out(*(["mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)"] if self.drawn else []))
-            out("fence_mbarrier_init()")
+            self.initialised()
         out("cuda.syncthreads()")
+
+    def initialised(self) -> None:
+        """The barriers of tiles that are drawn; then all are shown."""
+        if self.drawn:
+            self.out("mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)")
+        self.out("fence_mbarrier_init()")
 
     def drawing(self, place: str) -> None:
         """Where the number of the tile that is drawn next lies, and its barriers."""
@@ -335,14 +336,6 @@ class Skeleton:
         self.factor()
         self.consume(self.tiles.bodies["consumers"])
 
-    def consume(self, body: Sequence[Op]) -> None:
-        """The operations of a body; results are stored together."""
-        stored = False
-        for op in body:
-            if not (isinstance(op, Store) and stored):
-                getattr(self, METHODS[type(op)])(op)
-            stored = stored or isinstance(op, Store)
-
     def loop(self, op: For) -> None:
         if op.blocks == "first":
             self.out.comment("Block `last`, the first one: nothing to rescale yet.")
@@ -394,7 +387,8 @@ class Skeleton:
             sums = op.tiles[-1] == n.sums
             under = f"; {op.under_way} under way" if op.under_way else ""
             out.comment(f"wgmma.wait_group {op.under_way}: {', '.join(op.tiles)} complete{under}.")
-            out(f"sums_wait_{op.under_way}(sums, P)" if sums else f"scores_wait_{op.under_way}(S)")
+            held = "sums" if self.kernel.wide else "sums, P"
+            out(f"sums_wait_{op.under_way}({held})" if sums else f"scores_wait_{op.under_way}(S)")
             return
         for name in map(self.role, op.tiles):
             if name is Tile.LEFT:

@@ -8,17 +8,18 @@ with columns is the first contraction's right operand (latent attention) its til
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.tile import comments
 from redalg.kernels.tile.comments import INIT
 from redalg.kernels.tile.kernel import TensorKernel
-from redalg.kernels.tile.level.cascade import Mask, Scale
+from redalg.kernels.tile.level.cascade import Scale
 from redalg.kernels.tile.level.cascade_wgmma import Skeleton
-from redalg.kernels.tile.level.program import Arrive, Convert, Mma, TileProgram, Wait
+from redalg.kernels.tile.level.program import Arrive, Convert, Exchange, For, Free, Meet, Mma, Op, TileProgram, Wait
 from redalg.kernels.tile.plan import WidePlan, chunks
+from redalg.kernels.tile.results import TensorResults
 from redalg.source.names import axis_name, local, operand_name
 
 
@@ -30,6 +31,7 @@ class WideSkeleton(Skeleton):
     def __init__(self, kernel: TensorKernel, tiles: TileProgram) -> None:
         super().__init__(kernel, tiles)
         self.chunks = chunks(self.plan.terms)
+        self.chunk = False  # whether a chunk of terms behind the first one is multiplied
 
     def described(self) -> Iterator[str]:
         return comments.wide(self.kernel, self.drawn, self.nest())
@@ -54,30 +56,39 @@ class WideSkeleton(Skeleton):
                 out(*([] if p.common else ["mbarrier_init(values_full + 8 * part, 1)"]))
             with out.block(f"for chunk in range({2 * self.chunks}):"):
                 out("mbarrier_init(full + 8 * chunk, 1)")
-            out(*(["mbarrier_init(tile_full, 1)", "mbarrier_init(tile_empty, 4 * CONSUMERS)"] if self.drawn else []))
-            out("fence_mbarrier_init()")
+            self.initialised()
         out("cuda.syncthreads()")
 
     # --- the producer ------------------------------------------------------------------------------------------------
 
     def producer(self) -> None:
-        out, p = self.out, self.plan
+        out = self.out
         out("setmaxnreg_dec()")
         out.comment("Producer: one thread keeps both parts full; it waits for consumers only, at empty mbarriers.")
         with out.block("if t == 0:"):
             out("left_phase = 1", "phase = 1")
             with self.each_tile(True):
                 self.kernel.tile_places()
-                out.comment("Left tile, once all consumer warps have read the last one.")
-                out("mbarrier_wait(left_empty, left_phase)", "left_phase ^= 1")
-                out(f"mbarrier_expect_tx(left_full, {p.left_bytes})")
-                self.chunks_of(Tile.LEFT, "left_tile", f"{axis_name(self.made.row)}_first", "left_full")
+                self.produce(self.tiles.bodies["producer"])
+
+    def produce(self, body: Sequence[Op]) -> None:
+        """The left tile, then the parts of every block, which are alike, by one loop."""
+        out, p = self.out, self.plan
+        for op in body:
+            if isinstance(op, For):
+                parts = [self.part_of(t) for x in op.body if isinstance(x, Free) for t in x.tiles[:1]]
+                assert parts == [0, 1] and len(op.body) % 2 == 0
                 with out.block("for block in range(last, low - 1, -1):"):
                     out("part = opaque(0)")
                     with out.block("while part < 2:"):
                         self.part()
                         out("part = opaque(part + 1)")
                     out("phase ^= 1")
+            elif isinstance(op, Free):
+                out.comment("Left tile, once all consumer warps have read the last one.")
+                out("mbarrier_wait(left_empty, left_phase)", "left_phase ^= 1")
+                out(f"mbarrier_expect_tx(left_full, {p.left_bytes})")
+                self.chunks_of(Tile.LEFT, "left_tile", f"{axis_name(self.made.row)}_first", "left_full")
 
     def part(self) -> None:
         """A part of a block, each chunk with a barrier of its own."""
@@ -137,10 +148,6 @@ class WideSkeleton(Skeleton):
         self.factor()
         self.consume(self.tiles.bodies["consumers"])
 
-    def mask(self, op: Mask) -> None:
-        self.kernel.block_places(self.block)
-        self.masked(op)
-
     def scale(self, op: Scale) -> None:
         out, k = self.out, self.kernel
         out.comment("Most blocks move no maximum: rescaling is skipped where no row of the warp needs it.")
@@ -148,39 +155,60 @@ class WideSkeleton(Skeleton):
         with out.block("if any_moved != 0:"):
             super().scale(op)
 
+    def exchange(self, op: Exchange) -> None:
+        """Numbers of rows: what every lane kept its share of is added up first."""
+        if set(op.tiles) <= self.kernel.tile.deferred:
+            TensorResults(self.kernel).summed()
+        self.kernel.traded([(local(t), kind) for t, kind in zip(op.tiles, op.kinds, strict=True)])
+        self.kernel.tile.scaled()
+
+    def loop(self, op: For) -> None:
+        if op.axis == self.made.stream:
+            super().loop(op)
+        elif op.blocks == "first":
+            self.out.comment("S of this consumer's part of the block: each chunk is multiplied as it arrives.")
+            self.consume(op.body)
+        else:
+            with self.out.block(f"for chunk in range(1, {self.chunks}):"):
+                self.chunk = True
+                self.consume(op.body)
+                self.chunk = False
+
     def wait(self, op: Wait) -> None:
-        """Parts are waited for where they are multiplied, chunk by chunk; products where a part goes back."""
-        if not op.products and op.tiles == (self.names.left,):
+        if op.box:
+            self.out(f"mbarrier_wait(own_full{' + 8 * chunk' * self.chunk}, phase)")
+        elif op.products or op.tiles == (self.names.left,):
             super().wait(op)
+        else:
+            self.out(*(f"mbarrier_wait(values_full + {8 * self.part_of(t)}, phase)" for t in op.tiles))
+
+    def part_of(self, tile: str) -> int:
+        part = self.tiles.tiles[tile].part
+        assert part is not None
+        return part
 
     def arrive(self, op: Arrive) -> None:
-        out = self.out
+        """The left operand's tile goes back, or a part of a block."""
         if op.tiles == (self.names.left,):
             super().arrive(op)
             return
-        out.comment("One group left: part 0 is read and may be filled again; none left: part 1 as well.")
-        out("sums_wait_1(sums)", "mbarrier_arrive(empty, leader)", "sums_wait_0(sums)")
-        out("mbarrier_arrive(empty + 8, leader)", "phase ^= 1")
+        part = self.part_of(op.tiles[0])
+        self.out(f"mbarrier_arrive(empty{' + 8' * part}, leader)", *(["phase ^= 1"] if part else []))
 
     def multiply(self, op: Mma) -> None:
-        if op.tile == self.names.scores:
-            self.product()
-        else:
-            self.add()
-
-    def product(self) -> None:
-        """Scores of this warpgroup's part of a block, chunk by chunk as they come."""
+        """Scores of this consumer's part, 64 terms of them; or weights times values of a part, to half the columns."""
         out, p = self.out, self.plan
-        out.comment("S of this consumer's part of the block: each chunk is multiplied as it arrives.")
-        out("mbarrier_wait(own_full, phase)")
-        out("multiply(S, descriptor(left_tile, 16), descriptor(own_tile, 16))")
-        if self.chunks > 1:
-            with out.block(f"for chunk in range(1, {self.chunks}):"):
-                out("mbarrier_wait(own_full + 8 * chunk, phase)")
+        if op.tile == self.names.scores:
+            left, right = "left_tile", "own_tile"
+            if self.chunk:
                 left, right = f"left_tile + {128 * p.rows} * chunk", f"own_tile + {128 * p.columns} * chunk"
-                out(f"multiply_add(S, descriptor({left}, 16), descriptor({right}, 16))")
-        out("scores_wait_0(S)")
-        self.turn()
+            out(f"{'multiply' if op.fresh else 'multiply_add'}(S, descriptor({left}, 16), descriptor({right}, 16))")
+            return
+        part, chunk = self.part_of(op.right), 128 * p.columns
+        tile, size = ("right", p.pair_bytes) if p.common else ("values", p.values_bytes)
+        right = f"{tile}_tile + {size * part} + {p.own_columns // CHUNK * chunk} * warpgroup"
+        left = f"right_tile + {p.pair_bytes * part + p.weights}"
+        out(f"multiply_values(sums, descriptor({left}, 16), descriptor({right}, {chunk}))")
 
     def convert(self, op: Convert) -> None:
         """Weights to shared memory, where both consumers read all of them."""
@@ -190,21 +218,10 @@ class WideSkeleton(Skeleton):
         with out.block(f"for k in range(0, {p.columns // 8}, 2):"):
             words = [f"{pack}(S[4 * k + {2 * j}], S[4 * k + {2 * j + 1}])" for j in range(4)]
             out(f"stmatrix_x4(weights + (swizzle ^ (16 * k)), {', '.join(words)})")
+
+    def meet(self, op: Meet) -> None:
+        out = self.out
         out.comment(
             "wgmma reads P by the asynchronous proxy: a fence after the stores, then the other consumer's P too."
         )
         out("fence_proxy_async()", "named_barrier_sync(2, 256)")
-
-    def add(self) -> None:
-        """Weights times values of both parts, to half of the columns."""
-        out, p = self.out, self.plan
-        chunk = 128 * p.columns
-        for part in range(2):
-            left = f"right_tile + {p.pair_bytes * part + p.weights}"
-            half = f"{p.own_columns // CHUNK * chunk} * warpgroup"
-            if p.common:
-                right = f"right_tile + {p.pair_bytes * part} + {half}"
-            else:
-                out(f"mbarrier_wait(values_full + {8 * part}, phase)")
-                right = f"values_tile + {p.values_bytes * part} + {half}"
-            out(f"multiply_values(sums, descriptor({left}, 16), descriptor({right}, {chunk}))")

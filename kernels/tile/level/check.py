@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator
 from redalg.errors import RedalgError
 from redalg.kernels.tile.level.program import (
     Arrive,
+    Convert,
     For,
     Free,
     Home,
     Load,
+    Meet,
     Mma,
     Op,
+    Own,
     Store,
     TileProgram,
     Wait,
@@ -83,39 +86,107 @@ def _run(body: tuple[Op, ...], blocks: int = 3) -> Iterator[Op]:
             yield from _run(op.body, blocks)
 
 
+class _Shared:
+    """What consumers have of each other. ``own``: names of what each has a part of; ``written``: those that are written
+    and that consumers have not met for; ``read``: those whose parts are read, and whether they were given back since;
+    ``boxes`` that have arrived and are not multiplied yet."""
+
+    def __init__(self, program: TileProgram, loaded: set[str]) -> None:
+        self.tiles, self.own = program.tiles, program.own
+        self.stored = {t for t, parts in self.own.items() if not loaded & set(parts)}
+        self.boxes: Counter[str] = Counter()
+        self.written: set[str] = set()
+        self.read: dict[str, str] = {}
+
+    def step(self, op: Op, busy: set[str]) -> None:
+        """`busy`: left operands of products under way."""
+        if isinstance(op, Convert):
+            self.written |= self.stored & {op.tile}
+        elif isinstance(op, Meet):
+            self.written.discard(op.tile)
+        elif isinstance(op, Mma):
+            self.boxes[op.right] -= 1
+            self.read |= {t: "read" for t in self.stored if op.left in self.own[t]}
+        elif isinstance(op, Arrive):
+            self._given(op, busy)
+        elif isinstance(op, Wait) and not op.products:
+            self._filled(op)
+
+    def _given(self, op: Arrive, busy: set[str]) -> None:
+        parts = {self.tiles[t].part for t in op.tiles}
+        of_it = {t: {p for p in self.own[t] if self.tiles[p].part in parts} for t in self.read}
+        self.read |= {t: "given back" for t in of_it if not of_it[t] & busy}
+
+    def _filled(self, op: Wait) -> None:
+        self.boxes.update(op.tiles)
+        if set(op.tiles) & set(self.own):
+            self.read = {t: how for t, how in self.read.items() if how == "read"}
+
+    def there(self) -> Iterator[tuple[str, str]]:
+        """Where consumers meet: the names of what each has of its own, with every part of it."""
+        yield from ((t, p) for t, parts in self.own.items() if t not in self.written for p in parts)
+
+    def broken(self, op: Op) -> Iterator[str]:
+        """Consumers meet between what one writes and another reads; boxes are waited for one by one; what a peer may
+        still read is not written."""
+        if isinstance(op, Mma):
+            late = [t for t in self.written if op.left in self.own[t]]
+            yield from (f"{op.left} is read before its consumer has written it" for _ in late)
+            if self.tiles[op.right].boxes > 1 and op.right in self.own and self.boxes[op.right] < 1:
+                yield f"a box of {op.right} is read before it is waited for"
+        elif isinstance(op, Convert) and op.tile in self.read:
+            yield f"{op.tile} is written while another consumer may read it"
+
+
 class _Running:
     """What has arrived and what is under way, operation by operation. Stages of a tile are filled, read and given back
     in turns: ``waited`` and ``given`` count them. ``block``: of which block a tile is, by how many of them there were
-    of what it was computed from."""
+    of what it was computed from. ``shared``: what consumers have of each other."""
 
     def __init__(self, program: TileProgram) -> None:
-        self.loaded = {op.tile for b in program.bodies.values() for op in inner(b) if isinstance(op, Load)}
-        self.ring = {t for t in self.loaded if program.tiles[t].stages > 1}
+        loaded = {op.tile for b in program.bodies.values() for op in inner(b) if isinstance(op, Load)}
+        self.shared = _Shared(program, loaded)
+        mine = set(program.own) - self.shared.stored
+        self.loaded, self.ring = loaded | mine, program.ring | mine
         self.synchronous = program.facts.get("instruction") == "mma.sync"
         self.waited: Counter[str] = Counter()
         self.given: Counter[str] = Counter()
         self.flying: list[tuple[Mma, dict[str, int]]] = []
         self.block: dict[str, int] = {}
 
+    def parts(self, tile: str) -> tuple[str, ...]:
+        return self.shared.own.get(tile, (tile,))
+
     def step(self, op: Op) -> None:
         if isinstance(op, Mma) and not self.synchronous:
-            self.flying.append((op, {t: self.waited[t] for t in (op.left, op.right) if t in self.loaded}))
+            whole = {x: self.waited[t] for t in (op.left, op.right) for x in (t, *self.parts(t))}
+            self.flying.append((op, {t: n for t, n in whole.items() if t in self.loaded}))
         elif isinstance(op, Wait) and op.products:
             self.flying = self.flying[len(self.flying) - op.under_way :] if op.under_way else []
         elif isinstance(op, Wait):
-            self.waited.update(op.tiles)
+            self.waited.update(t for t in op.tiles if not op.box or self.waited[t] == self.back(t))
         elif isinstance(op, Arrive):
             self.given.update(op.tiles)
-        if isinstance(op, Wait | Arrive | Free):
-            return
-        read = [self.waited[t] if t in self.ring else self.block.get(t, 0) for t in op.reads]
-        self.block |= dict.fromkeys(op.writes, max(read, default=0))
+        self.shared.step(op, {m.left for m, _ in self.flying})
+        self._known(op)
+
+    def _known(self, op: Op) -> None:
+        """Of which block an operation's results are."""
+        for own, part in self.shared.there() if isinstance(op, Meet) else ():
+            self.block[part], self.waited[part] = self.block.get(own, 0), max(self.waited[part], self.waited[own])
+        if not isinstance(op, Wait | Arrive | Free | Own):
+            read = [self.waited[t] if t in self.ring else self.block.get(t, 0) for t in op.reads]
+            self.block |= dict.fromkeys(op.writes, max(read, default=0))
+
+    def back(self, tile: str) -> int:
+        """How many stages of a tile have been given back, of all its parts."""
+        return min(self.given[t] for t in self.parts(tile))
 
     def late(self, tiles: Iterable[str]) -> list[str]:
         return [t for t in tiles if t in self.loaded and self.waited[t] == 0]
 
     def gone(self, tiles: Iterable[str]) -> list[str]:
-        return [t for t in tiles if t in self.loaded and 0 < self.waited[t] <= self.given[t]]
+        return [t for t in tiles if t in self.loaded and 0 < self.waited[t] <= self.back(t)]
 
     @property
     def busy(self) -> set[str]:
@@ -128,13 +199,14 @@ def _waits(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
     """A wait before every use: of what is loaded, and of what products write or read. Operands are of one block."""
     running = _Running(program)
     for op in _run(body):
-        if not isinstance(op, Load | Arrive | Free | Wait):
+        if not isinstance(op, Load | Arrive | Free | Wait | Own):
             yield from (f"{t} is read before it is waited for" for t in running.late(op.reads))
             yield from (
                 f"{', '.join(op.writes)} reads {t}, a stage that was given back" for t in running.gone(op.reads)
             )
             used = _used(op, running)
             yield from (f"{t} is used while a product of it is under way" for t in sorted(used & running.busy))
+        yield from running.shared.broken(op)
         if isinstance(op, Mma) and {op.left, op.right} & running.ring:
             mine = [running.waited[t] if t in running.ring else running.block.get(t, 0) for t in (op.left, op.right)]
             if mine[0] and mine[0] != mine[1]:
@@ -168,7 +240,7 @@ def _arrivals(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
                 yield f"{t} is given back before it was filled"
             if any(stages.get(t, running.given[t] + 1) <= running.given[t] for _, stages in running.flying):
                 yield f"a stage of {t} is given back while a product reads it"
-    for t in sorted(running.waited):
+    for t in sorted(set(running.waited) - set(running.shared.own)):
         if running.given[t] != running.waited[t]:
             yield f"{running.given[t]} arrivals for {running.waited[t]} stages of {t}"
 

@@ -36,7 +36,8 @@ class Home(StrEnum):
 
 @dataclass(frozen=True)
 class Tile:
-    """`axes` in order, the contiguous one last; `lengths` of them, once tiles have sizes; `stages` it is held in."""
+    """`axes` in order, the contiguous one last; `lengths` of them, once tiles have sizes; `stages` it is held in.
+    `boxes` of 64 columns that arrive one by one; `part` of a block: each consumer has one, parts come and go alone."""
 
     name: str
     axes: tuple[str, ...]
@@ -44,12 +45,15 @@ class Tile:
     home: Home = Home.UNPLACED
     lengths: tuple[int, ...] = ()
     stages: int = 1
+    boxes: int = 1
+    part: int | None = None
 
     def text(self) -> str:
         sides = self.lengths or ("",) * len(self.axes)
         shape = ", ".join(f"{a}:{n}" if n else a for a, n in zip(self.axes, sides, strict=True))
         where = f" in {self.home.value}" if self.home is not Home.UNPLACED else ""
-        return f"{self.name}[{shape}] {self.dtype}{where}" + (f", {self.stages} stages" if self.stages > 1 else "")
+        counts = ((self.stages, "stages"), (self.boxes, "boxes"))
+        return f"{self.name}[{shape}] {self.dtype}{where}" + "".join(f", {n} {what}" for n, what in counts if n > 1)
 
 
 class Op:
@@ -196,14 +200,16 @@ class Store(Op):
 
 @dataclass(frozen=True)
 class Wait(Op):
-    """Until loads of these tiles have arrived, or, of products, all but the last `under_way` have ended."""
+    """Until loads of these tiles have arrived, or the next box of them; or, of products, all but the last `under_way`
+    have ended."""
 
     tiles: tuple[str, ...]
     products: bool = False
     under_way: int = 0
+    box: bool = False
 
     def lines(self) -> Iterator[str]:
-        more = f", {self.under_way} under way" if self.under_way else ""
+        more = f", {self.under_way} under way" if self.under_way else ", its next box" if self.box else ""
         yield f"wait {'products' if self.products else 'full'} {', '.join(self.tiles)}{more}"
 
 
@@ -225,6 +231,56 @@ class Free(Op):
 
     def lines(self) -> Iterator[str]:
         yield f"wait free {', '.join(self.tiles)}"
+
+
+@dataclass(frozen=True)
+class Own(Op):
+    """`tile` is one of `parts`, by consumer: consumers that share rows differ in nothing else."""
+
+    tile: str
+    parts: tuple[str, ...]
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.tile} is this consumer's of {', '.join(self.parts)}"
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.tile, *self.parts)
+
+
+@dataclass(frozen=True)
+class Meet(Op):
+    """Until all consumers are here: what each has written to its part of `tile`, or waited for, is there for all."""
+
+    tile: str
+
+    def lines(self) -> Iterator[str]:
+        yield f"meet, {self.tile} of every consumer is there"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.tile,)
+
+
+@dataclass(frozen=True)
+class Exchange(Op):
+    """Numbers of rows, or sums, joined with those of the others that have a part of the rows, or of the terms."""
+
+    tiles: tuple[str, ...]
+    kinds: tuple[str, ...]
+    over: str = "consumers"
+
+    def lines(self) -> Iterator[str]:
+        for tile, kind in zip(self.tiles, self.kinds, strict=True):
+            yield f"{tile} <- {kind} of {tile} over {self.over}"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.tiles
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return self.tiles
 
 
 @dataclass(frozen=True)
@@ -269,6 +325,17 @@ class TileProgram:
             yield f"{role} {{"
             yield from (f"  {line}" for op in body for line in op.lines())
             yield "}"
+
+    @property
+    def ring(self) -> set[str]:
+        """Tiles that are loaded for every block, or for every part of one."""
+        loops = (op for body in self.bodies.values() for op in body if isinstance(op, For))
+        return {op.tile for loop in loops for op in inner(loop.body) if isinstance(op, Load)}
+
+    @property
+    def own(self) -> dict[str, tuple[str, ...]]:
+        """The parts of which each consumer has one, by the name it has for its own."""
+        return {op.tile: op.parts for body in self.bodies.values() for op in body if isinstance(op, Own)}
 
     def with_body(self, body: tuple[Op, ...]) -> TileProgram:
         return replace(self, bodies={"all": body})

@@ -15,11 +15,14 @@ from redalg.kernels.tile.level.program import (
     Arrive,
     Clear,
     Convert,
+    Exchange,
     For,
     Free,
     Load,
+    Meet,
     Mma,
     Op,
+    Own,
     Store,
     TileProgram,
     Wait,
@@ -85,16 +88,22 @@ class _Waits:
     """
 
     def __init__(self, program: TileProgram, together: bool) -> None:
-        ops = [op for body in program.bodies.values() for op in inner(body)]
-        self.stream, self.together = program.stream, together
-        self.synchronous = program.facts.get("instruction") == "mma.sync"
-        self.loaded = {op.tile for op in ops if isinstance(op, Load)}
-        self.ring = {t for t in self.loaded if program.tiles[t].stages > 1}
-        self.order = dict.fromkeys(op.tile for op in ops if isinstance(op, Load) and op.tile in self.ring)
+        self.program, self.together, self.ring = program, together, program.ring
+        loads = (op.tile for body in program.bodies.values() for op in inner(body) if isinstance(op, Load))
+        self.order = tuple(dict.fromkeys(loads))
+        self.own = {t: parts for t, parts in program.own.items() if set(parts) & set(self.order)}
+        self.loaded = {*self.order, *self.own}
         self.there: set[str] = set()
         self.waited: Counter[str] = Counter()
         self.given: Counter[str] = Counter()
         self.flying: list[tuple[Mma, dict[str, int]]] = []
+
+    @property
+    def synchronous(self) -> bool:
+        return self.program.facts.get("instruction") == "mma.sync"
+
+    def part(self, tile: str) -> int | None:
+        return self.program.tiles[tile].part
 
     def body(self, ops: Sequence[Op]) -> Iterator[Op]:
         for k, op in enumerate(ops):
@@ -104,8 +113,8 @@ class _Waits:
                 yield replace(op, body=tuple(self._loop(op)))
                 continue
             if isinstance(op, Load):
-                self.there.discard(op.tile)
-            else:
+                self.there -= {op.tile, *(own for own, parts in self.own.items() if op.tile in parts)}
+            elif not isinstance(op, Own):
                 yield from self._before(op, ops[k:])
             yield op
             if isinstance(op, Mma):
@@ -113,20 +122,28 @@ class _Waits:
                 yield from self._until(len(self.flying), rest) if self.synchronous else ()
             elif isinstance(op, Convert):
                 yield from self._back((op.source,), rest)
+            elif isinstance(op, Meet):
+                self._arrived(part for own, parts in self.own.items() if own in self.there for part in parts)
 
     def _loop(self, op: For) -> Iterator[Op]:
         """A body after which as many products are under way as before it, whose stages others may have; none after a
         block of the stream: ptxas serialises products whose accumulators a loop carries."""
         before = len(self.flying)
         yield from self.body(op.body)
-        if op.axis == self.stream and self.flying:
-            yield from self._until(len(self.flying), ())
-        elif op.blocks != "first" and len(self.flying) > before:
+        if op.axis == self.program.stream:
+            while self.flying:
+                yield from self._until(self._of_a_part(), ())
+        elif op.blocks != "first" and any(self.ring & {m.left, m.right} for m, _ in self.flying[before:]):
             yield from self._until(len(self.flying) - before, ())
+
+    def _of_a_part(self) -> int:
+        """The first products under way that read the same part of a block."""
+        parts = [self.part(m.right) for m, _ in self.flying]
+        return next((k for k, part in enumerate(parts) if part != parts[0]), len(parts))
 
     def _stay(self, rest: Sequence[Op]) -> Iterator[Op]:
         """What stays is waited for before the loops that read it."""
-        read = dict.fromkeys(t for op in inner(rest) for t in op.reads if t in self.loaded - self.ring)
+        read = dict.fromkeys(t for op in inner(rest) for t in op.reads if t in self.order and t not in self.ring)
         late = tuple(t for t in read if t not in self.there)
         if late:
             yield Wait(late)
@@ -137,22 +154,32 @@ class _Waits:
         self.waited.update(tiles)
 
     def _before(self, op: Op, rest: Sequence[Op]) -> Iterator[Op]:
-        late = tuple(t for t in op.reads if t in self.loaded and t not in self.there)
-        if late:
-            late = tuple(self.order) if self.synchronous else late  # one barrier says that all threads have copied
-            yield Wait(late)
-            self._arrived(late)
-        used = {*op.reads, *op.writes}
-        if isinstance(op, Mma):  # products that add to one tile do so one after the other
-            written = {m.tile for m, _ in self.flying}
-            used = {op.tile} if op.fresh else {op.left} & written
-        if isinstance(op, Store):
-            used |= {m.tile for m, _ in self.flying}
+        yield from self._full(op)
+        ends = isinstance(op, Store | Exchange) and not any(isinstance(x, Mma) for x in rest)
+        used = self._used(op, ends)
         busy = [k for k, (m, _) in enumerate(self.flying) if m.tile in used or m.left in used - self.loaded]
         if busy:
             yield from self._until(busy[-1] + 1, rest)
-        if isinstance(op, Store):
-            yield from self._back([t for t in self.waited if t in self.there - self.ring], ())
+        if ends:
+            yield from self._back([t for t in self.waited if t in self.there - self.ring - set(self.own)], ())
+
+    def _full(self, op: Op) -> Iterator[Op]:
+        """The wait for what an operation reads of loads."""
+        late = tuple(t for t in op.reads if t in self.loaded and t not in self.there)
+        if isinstance(op, Mma) and self.program.tiles[op.right].boxes > 1 and op.over != self.program.stream:
+            yield Wait((op.right,), box=True)
+        elif late:
+            if self.synchronous or "barriers of a stage" in self.program.facts:  # one says that all of a block is there
+                late = tuple(t for t in self.order if t in self.ring)
+            yield Wait(late)
+        self._arrived(late)
+
+    def _used(self, op: Op, ends: bool) -> set[str]:
+        """Tiles of which no product may be under way: those that add to one tile do so one after the other."""
+        written = {m.tile for m, _ in self.flying}
+        if isinstance(op, Mma):
+            return {op.tile} if op.fresh else {op.left} & written
+        return {*op.reads, *op.writes, *(written if ends else ())}
 
     def _until(self, count: int, rest: Sequence[Op]) -> Iterator[Op]:
         """Wait for the first products under way; stages that nobody reads any more go back."""
@@ -164,7 +191,8 @@ class _Waits:
     def _back(self, tiles: Iterable[str], rest: Sequence[Op]) -> Iterator[Op]:
         tiles = dict.fromkeys(t for t in tiles if t in self.loaded)
         if self.together and self.ring & set(tiles):
-            tiles = dict.fromkeys((*self.order, *tiles))
+            parts = {self.part(t) for t in tiles}
+            tiles = dict.fromkeys((*(t for t in self.order if t in self.ring and self.part(t) in parts), *tiles))
         free = tuple(t for t in tiles if not self._read(t, rest))
         if free and (len(free) == len(tiles) or not self.together):
             yield Arrive(free)
@@ -200,10 +228,10 @@ def parted(program: TileProgram, turns: bool, together: bool = False) -> TilePro
     consumers, in `turns` where there are two. `together`: stages of the stream's tiles are free at once."""
     whole = program.bodies["all"]
     loads = [op for op in inner(whole) if isinstance(op, Load)]
-    ring = tuple(dict.fromkeys(op.tile for op in loads if together and program.tiles[op.tile].stages > 1))
+    boxes, values = ([op for op in loads if op.box is box] for box in (True, False))
     bodies = {
-        "producer": merged(_loading(whole, [op for op in loads if op.box], ring)),
-        "values": merged(_loading(whole, [op for op in loads if not op.box], ring)),
+        "producer": merged(_loading(whole, boxes, program, together)),
+        "values": merged(_loading(whole, values, program, together)),
         "consumers": in_turns(_without_loads(whole)) if turns else _without_loads(whole),
     }
     return replace(program, bodies={role: body for role, body in bodies.items() if body})
@@ -214,18 +242,32 @@ def _without_loads(body: Sequence[Op]) -> tuple[Op, ...]:
     return tuple(replace(op, body=_without_loads(op.body)) if isinstance(op, For) else op for op in kept)
 
 
-def _loading(body: Sequence[Op], loads: Sequence[Load], ring: tuple[str, ...]) -> tuple[Op, ...]:
-    """Waits for tiles turned into what fills them, once their stage is free; those of the ring are so together."""
+def _loading(body: Sequence[Op], loads: Sequence[Load], program: TileProgram, together: bool) -> tuple[Op, ...]:
+    """Waits for tiles turned into what fills them, once their stage is free. `together`: the tiles of a part are."""
     found: list[Op] = []
     for op in body:
         if isinstance(op, For):
-            inside = _loading(op.body, loads, ring)
-            found += [replace(op, body=inside)] if inside else []
+            inside = _loading(op.body, loads, program, together)
+            if any(isinstance(x, Wait) and x.box for x in op.body):  # boxes of a tile, which is asked for at once
+                found += [x for x in inside if x not in found]
+            else:
+                found += [replace(op, body=inside)] if inside else []
         elif isinstance(op, Wait) and not op.products:
-            own = dict.fromkeys(x for t in op.tiles for x in loads if x.tile == t)
-            free = Free(ring if set(op.tiles) <= set(ring) else op.tiles)
-            found += [*([] if not own or free in found else [free]), *own]
+            for group in _groups(op, loads, program, together):
+                own = list(dict.fromkeys(x for t in group for x in loads if x.tile == t and x not in found))
+                found += [Free(group), *own] if own else []
     return tuple(found)
+
+
+def _groups(op: Wait, loads: Sequence[Load], program: TileProgram, together: bool) -> Iterator[tuple[str, ...]]:
+    """What is filled for a wait: its tiles, or, `together`, all of the parts that they belong to."""
+    tiles = tuple(part for t in op.tiles for part in program.own.get(t, (t,)))
+    if not together or not set(tiles) <= program.ring:
+        yield tiles
+        return
+    ring = dict.fromkeys(x.tile for x in loads if x.tile in program.ring)
+    for part in dict.fromkeys(program.tiles[t].part for t in tiles):
+        yield tuple(t for t in ring if program.tiles[t].part == part)
 
 
 def merged(body: Sequence[Op]) -> tuple[Op, ...]:
