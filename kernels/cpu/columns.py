@@ -6,10 +6,11 @@ latter are walked in blocks that fit the first-level caches, all of a block at e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from redalg.graph.node import Node, walk
+from redalg.graph.node import Node
 from redalg.graph.operators import Average, Binary, NumberExtremum, Position
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, conjunction, follows, joined
@@ -57,23 +58,28 @@ class CpuColumnPrinter(ColumnPrinter):
             rest = "rest"
         kernel.out(f"i_{axis_name(axes[0])} = {rest}")
 
-    def across(self, nodes: Iterable[Node]) -> None:
-        """Reductions over columns."""
+    def reduced(self, node: Node) -> str:
         kernel, out = self.kernel, self.kernel.out
-        for node in [n for n in walk(*nodes) if n.op == "reduce" and set(n.attr.axes) & self.columns]:
-            if node in self.scope.known:
-                continue
-            kind, number = node.attr.kind, kernel.kinds.of(node)
-            if kind not in SINGLE or set(node.attr.axes) != self.columns:
-                super().across([node])  # which refuses it
-            name = self.scope.fresh()
-            kernel.flush(self.scope)
-            out(f"{name} = {kernel.folding.identity(kind, number)}")
-            with self.each_column(list(node.args)) as inner:
-                value = inner.converted(node.args[0], number, 3)
-                kernel.flush(inner)
-                out(f"{name} = {joined(kind, number, kernel.real, name, value)}")
-            self.scope.known[node] = name
+        kind, number = node.attr.kind, kernel.kinds.of(node)
+        if kind not in SINGLE or set(node.attr.axes) != self.columns:
+            return super().reduced(node)  # which refuses it
+        name = self.scope.fresh()
+        kernel.flush(self.scope)
+        out(f"{name} = {kernel.folding.identity(kind, number)}")
+        with self.each_column(list(node.args)) as inner:
+            value = inner.converted(node.args[0], number, 3)
+            kernel.flush(inner)
+            out(f"{name} = {joined(kind, number, kernel.real, name, value)}")
+        return name
+
+    @contextmanager
+    def _each_element(self) -> Iterator[None]:
+        with self.kernel.out.block("for k in range(count):"):
+            self.kernel.out("at = first + k")
+            yield
+
+    def _owned(self, line: str) -> None:
+        self.kernel.out(line)
 
     # --- joins -------------------------------------------------------------------------------------------------------
 
@@ -101,6 +107,7 @@ class CpuColumnPrinter(ColumnPrinter):
 
     def _walk(self, loop: Loop, whole: bool) -> None:
         """What is told to columns comes first: folds without columns may read it."""
+        self.contracted([b for f in loop.folds for b in f.bodies])
         columnar = [f for f in loop.folds if f.axes]
         if columnar:
             self._walk_columns(columnar)
@@ -275,12 +282,12 @@ class CpuColumnRows(ColumnRows):
         kernel, out, elements, printer = self.kernel, self.out, self.kernel.elements, self.printer
         with elements.tiles():
             printer.scope = kernel.row.child()
+            printer.contracted(nodes)
             told = printer._told(nodes)
             elements.load_tile((), told)
             printer._store(told)
             printer.fetched = set()
-            with out.block("for k in range(count):"):
-                out("at = first + k")
+            with printer._each_element():
                 printer.fetch(nodes)
                 inner = printer.told_scope(told, nodes)
                 with out.block("for m in range(COLUMNS):"):

@@ -61,7 +61,9 @@ def _reduced_states(plan: Plan) -> set[str]:
         nodes += [n for _, n in p.exports] + [a.source for a in p.anchors]
         nodes += [m.coefficient for s in p.slots for m in s.moves]
     found = [n for n in walk(*nodes) if n.op == "reduce" and leaves(n, "state")]
-    return {a for n in found for a in n.attr.axes}
+    lifts = [n for p in plan.passes for s in p.slots for x in s.lift for n in walk(x) if n.op == "reduce"]
+    beside = {a for n in lifts for leaf in leaves(n, "state") for a in leaf.attr.axes if a in n.attr.axes}
+    return beside.union(*(n.attr.axes for n in found))
 
 
 def _map_roles(plan: Plan, order: Iterable[str], lengths: dict[str, int]) -> Roles:

@@ -101,29 +101,75 @@ class ColumnPrinter(StepPrinter):
             kernel.out(f"i_{axis_name(axis)} = column % {size}", f"column = column // {size}")
         kernel.out(f"i_{axis_name(axes[0])} = column")
 
+    def reduces(self, node: Node) -> bool:
+        """Whether a node is a reduction over columns."""
+        return node.op == "reduce" and not self.columns.isdisjoint(node.attr.axes)
+
     def across(self, nodes: Iterable[Node]) -> None:
-        """Reductions over columns: every thread reduces its own, and then all threads together."""
+        """Reductions over columns that are one value for the row."""
+        stream = self.kernel.elements.stream
+        for node in walk(*nodes):
+            if self.reduces(node) and not node.axes & stream and node not in self.scope.known:
+                self.scope.known[node] = self.reduced(node)
+
+    def contracted(self, nodes: Iterable[Node]) -> None:
+        """Reductions over columns that vary along the stream, of all elements of the tile in turn: every thread reduces
+        its own columns, and then all threads together."""
+        elements = self.kernel.elements
+        found = [n for n in walk(*nodes) if self._of_elements(n)]
+        if not found:
+            return
+        bodies = [a for n in found for a in n.args]
+        told = self._told(bodies)
+        self._store(told)
+        elements.shared |= set(found)
+        self.kernel.folding._declare_shared(found)
+        around, kept = self.scope, {n: elements.stored_value(n) for n in found}
+        with self._each_element():
+            self.scope = self.told_scope(told, bodies)
+            for node, value in kept.items():
+                name = self.scope.known[node] = self.reduced(node)
+                self._owned(f"{value} = {name}")
+        self.scope = around
+
+    def _of_elements(self, node: Node) -> bool:
+        elements = self.kernel.elements
+        return self.reduces(node) and bool(node.axes & elements.stream) and node not in elements.tiles_of
+
+    @contextmanager
+    def _each_element(self) -> Iterator[None]:
+        """Each element of the tile in turn, by all threads."""
+        out = self.kernel.out
+        with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
+            out("at = base + owner + k * THREADS")
+            with out.block(conjunction([f"at < {self.kernel.elements.stop}"])):
+                yield
+
+    def _owned(self, line: str) -> None:
+        """A statement of the thread whose element it is."""
+        with self.kernel.out.block("if t == owner:"):
+            self.kernel.out(line)
+
+    def reduced(self, node: Node) -> str:
+        """The name of a reduction over columns: every thread reduces its own, and then all threads together."""
         kernel, out = self.kernel, self.kernel.out
         total = " * ".join(kernel.access.size(a) for a in kernel.program.columns)
-        for node in [n for n in walk(*nodes) if n.op == "reduce" and set(n.attr.axes) & self.columns]:
-            if node in self.scope.known:
-                continue
-            kind, number, real = node.attr.kind, kernel.kinds.of(node), kernel.real
-            if kind not in SINGLE or set(node.attr.axes) != self.columns:
-                raise _refused(node)
-            name = self.scope.fresh()
-            kernel.flush(self.scope)
-            out(f"{name} = {kernel.folding.identity(kind, number)}")
-            with self.each_column(list(node.args)) as inner:
-                value = inner.converted(node.args[0], number, strength(kind))
-                kernel.flush(inner)
-                with out.block(f"if t + m * THREADS < {total}:"):
-                    out(f"{name} = {joined(kind, number, real, name, value)}")
-            shuffle = {"i": "i64", "b": "b1"}.get(number, real)
-            if kernel.schedule.threads > 1:
-                with out.block("for step in range(5):"):
-                    out(f"{name} = {joined(kind, number, real, name, f'shfl_xor_{shuffle}({name}, 1 << step)')}")
-            self.scope.known[node] = name
+        kind, number, real = node.attr.kind, kernel.kinds.of(node), kernel.real
+        if kind not in SINGLE or set(node.attr.axes) != self.columns:
+            raise _refused(node)
+        name = self.scope.fresh()
+        kernel.flush(self.scope)
+        out(f"{name} = {kernel.folding.identity(kind, number)}")
+        with self.each_column(list(node.args)) as inner:
+            value = inner.converted(node.args[0], number, strength(kind))
+            kernel.flush(inner)
+            with out.block(f"if t + m * THREADS < {total}:"):
+                out(f"{name} = {joined(kind, number, real, name, value)}")
+        shuffle = {"i": "i64", "b": "b1"}.get(number, real)
+        if kernel.schedule.threads > 1:
+            with out.block("for step in range(5):"):
+                out(f"{name} = {joined(kind, number, real, name, f'shfl_xor_{shuffle}({name}, 1 << step)')}")
+        return name
 
     def _over_columns(self, name: str, nodes: list[Node], text: object) -> None:
         self.array(name, self._kind(name))
@@ -158,6 +204,7 @@ class ColumnPrinter(StepPrinter):
     # --- walks over the tile -----------------------------------------------------------------------------------------
 
     def _walk(self, loop: Loop, whole: bool) -> None:
+        self.contracted([b for f in loop.folds for b in f.bodies])
         plain = tuple(f for f in loop.folds if not f.axes)
         columnar = [f for f in loop.folds if f.axes]
         if plain:
@@ -167,7 +214,7 @@ class ColumnPrinter(StepPrinter):
 
     def _walk_columns(self, folds: list[Fold]) -> None:
         """Each element in turn: its values go to all threads, which add it to their columns."""
-        kernel, out, elements = self.kernel, self.kernel.out, self.kernel.elements
+        kernel, out = self.kernel, self.kernel.out
         kernel.flush(self.scope)
         told = self._told([b for f in folds for b in f.bodies])
         self._store(told)
@@ -176,13 +223,11 @@ class ColumnPrinter(StepPrinter):
             self.array(f.names[0], kind)
             with out.block("for m in range(COLUMNS):"):
                 out(f"{local(f.names[0])}[m] = {kernel.folding.identities(f)[0]}")
-        with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
-            out("at = base + owner + k * THREADS")
-            with out.block(conjunction([f"at < {elements.stop}"])):
-                inner = self.told_scope(told, [b for f in folds for b in f.bodies])
-                with out.block("for m in range(COLUMNS):"):
-                    self.place()
-                    self._add(folds, inner)
+        with self._each_element():
+            inner = self.told_scope(told, [b for f in folds for b in f.bodies])
+            with out.block("for m in range(COLUMNS):"):
+                self.place()
+                self._add(folds, inner)
 
     def told_scope(self, told: list[Node], nodes: list[Node]) -> Scalars:
         """The values of element `at`, sent by the thread that has them to all."""
@@ -212,7 +257,8 @@ class ColumnPrinter(StepPrinter):
         found: dict[Node, None] = {}
         while stack:
             n = stack.pop()
-            if n.axes & stream and not self.columnar(n) and n.op not in ("index", "size"):
+            open_ = any(map(self._of_elements, walk(n)))  # all threads compute it together
+            if n.axes & stream and not self.columnar(n) and not open_ and n.op not in ("index", "size"):
                 found[n] = None
             else:
                 stack.extend(n.args)
@@ -365,27 +411,26 @@ class ColumnRows:
             out("first = base + t", "n_b = min(length - base, THREADS * TILE)")
             elements.begun()
             printer.scope = kernel.row.child()
+            printer.contracted(nodes)
             told = printer._told(nodes)
             elements.load_tile((), told)
             printer._store(told)
-            with out.block("for owner in range(THREADS):"), out.block("for k in range(TILE):"):
-                out("at = base + owner + k * THREADS")
-                with out.block(conjunction(["at < length"])):
-                    inner = printer.told_scope(told, nodes)
-                    with out.block("for m in range(COLUMNS):"):
-                        printer.place()
-                        inner.announce(nodes)
-                        for result, node in zip(results, nodes, strict=True):
-                            missing = [f"i_{axis_name(a)} == 0" for a in kernel.program.columns if a not in result.axes]
-                            condition = conjunction([kernel.live, f"t + m * THREADS < {total}", *missing])
-                            store(inner, result, node, condition)  # type: ignore[operator]
+            with printer._each_element():
+                inner = printer.told_scope(told, nodes)
+                with out.block("for m in range(COLUMNS):"):
+                    printer.place()
+                    inner.announce(nodes)
+                    for result, node in zip(results, nodes, strict=True):
+                        missing = [f"i_{axis_name(a)} == 0" for a in kernel.program.columns if a not in result.axes]
+                        condition = conjunction([kernel.live, f"t + m * THREADS < {total}", *missing])
+                        store(inner, result, node, condition)  # type: ignore[operator]
             out("base += THREADS * TILE")
 
 
 def _refused(node: Node) -> RedalgError:
     return RedalgError(
         f"{node.attr.kind} over {', '.join(node.attr.axes)} of a state",
-        "a CUDA kernel whose threads share out these axes",
-        "sums, products, extrema, any and all over all of them together are computed there",
-        'form.compile("cpu") or form.compile("numpy")',
+        "a kernel that holds arrays of a row's state along columns",
+        "sums, products, extrema, any and all over all columns together are computed there",
+        'form.compile("numpy")',
     )

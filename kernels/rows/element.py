@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
 DTYPE = {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}
+WORDS = {"i": "integer", "b": "flag", "k": "key"}  # in names of tiles of such values
 
 
 class Elements:
@@ -293,7 +294,7 @@ class Elements:
             if leaf in self.tiles_of:
                 continue
             name = self.access.array_names[leaf.attr.name]
-            name += f"{sum(x.attr.name == leaf.attr.name for x in self.tiles_of) or ''}_tile"
+            name += f"{sum(x.op == leaf.op and x.attr.name == leaf.attr.name for x in self.tiles_of) or ''}_tile"
             self.tiles_of[leaf] = name
             kind = self.kernel.kinds.of(leaf)
             self.kernel.out(f"{name} = cuda.local.array({self.kernel.peel.entries}, {DTYPE.get(kind, self.real)})")
@@ -457,10 +458,13 @@ class Elements:
 
     # --- values that several loops use -------------------------------------------------------------------------------
 
+    def value_name(self, number: int, node: Node) -> str:
+        """The name of a tile of values: CPU kernels have one buffer for all tiles of a name."""
+        return f"{WORDS.get(self.kernel.kinds.of(node), 'value')}{number}_tile"
+
     def stored_value(self, node: Node) -> str:
         """Where a shared value of this element is kept."""
-        name = f"value{len(self.stored) + 1}_tile"
-        self.tiles_of[node] = name
+        name = self.tiles_of[node] = self.value_name(len(self.stored) + 1, node)
         self.stored.add(node)
         return f"{name}[k]"
 

@@ -131,8 +131,8 @@ class Folding:
         count = len(elements.stored)
         for node in self._fresh(bodies):
             count += 1
-            dtype = DTYPE.get(self.kernel.kinds.of(node), elements.real)
-            self.kernel.out(f"value{count}_tile = cuda.local.array({self.kernel.peel.entries}, {dtype})")
+            dtype, name = DTYPE.get(self.kernel.kinds.of(node), elements.real), elements.value_name(count, node)
+            self.kernel.out(f"{name} = cuda.local.array({self.kernel.peel.entries}, {dtype})")
 
     def _fresh(self, bodies: list[Node]) -> list[Node]:
         elements = self.kernel.elements

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from redalg.graph.node import Node
+from redalg.graph.node import Node, walk
 from redalg.kernels.code.text import conjunction, literal
 from redalg.kernels.ir.program import Pass, Result, renamed
 from redalg.source.names import axis_name
@@ -46,12 +46,18 @@ class Results:
         kept = [r for r in results if r.keeps]
         if totals:
             self._totals(totals, names)
-        columnar = [r for r in kept if set(self._node(r.node, names).axes) & set(self.program.columns)]
+        columnar = [r for r in kept if self._columnar(self._node(r.node, names))]
         if columnar:
             self._kept_along_columns(columnar, names)
         kept = [r for r in kept if r not in columnar]
         if kept:
             self._kept(kept, names)
+
+    def _columnar(self, node: Node) -> bool:
+        """Whether an element's value lies along columns, or is computed from them."""
+        columns = {*self.program.columns}
+        inside = (n.attr.axes for n in walk(node) if n.op == "reduce" and n.axes & self.kernel.elements.stream)
+        return not (columns.isdisjoint(node.axes) and all(map(columns.isdisjoint, inside)))
 
     def _kept_along_columns(self, results: list[Result], names: dict[str, str]) -> None:
         kernel = self.kernel
