@@ -6,7 +6,7 @@ spec -> plan (`redalg.engine.passes`) -> laws proved, or tested -> run on stream
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,7 +20,18 @@ from redalg.form import Form
 from redalg.graph.plan import Plan
 from redalg.language.spec import Spec
 from redalg.laws.check import is_exact
-from redalg.laws.infinities import EXACT, FINITE, LEVELS, UNCHECKED, UNGUARDED, assuming, differences
+from redalg.laws.infinities import (
+    DIVISORS,
+    EXACT,
+    FINITE,
+    LEVELS,
+    UNCHECKED,
+    UNGUARDED,
+    Level,
+    assuming,
+    differences,
+    everything,
+)
 from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import check, proves
 from redalg.proofs.document.errors import CertificateError
@@ -51,7 +62,7 @@ def derive_incremental(
     """
     assume = (assume,) if isinstance(assume, str) else tuple(assume)
 
-    def planned(guards: Mapping[str, int]) -> Plan:
+    def planned(guards: Mapping[str, Level]) -> Plan:
         found = derive_plan(spec, axis, max_passes, assume, guards, dump_after)
         if isinstance(found, Obstacle):
             refuse(spec, found)
@@ -67,11 +78,37 @@ def derive_incremental(
                 plan = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
                 return Form(spec, assuming(plan, UNCHECKED))
             more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
+            if not more and LEVELS in level.values():
+                plan, found = _eased(spec, plan, found, planned, level)
             if not more or max(more.values()) > LEVELS:
                 assumed = UNGUARDED if more else EXACT if "exact" in found.values() else FINITE
                 return Form(spec, assuming(plan, assumed) if found or level else plan)
             level |= more
             plan = replace(planned(level), assumptions=plan.assumptions)
+
+
+def _eased(
+    spec: Spec,
+    plan: Plan,
+    found: dict[str, str],
+    planned: Callable[[Mapping[str, Level]], Plan],
+    levels: Mapping[str, int],
+) -> tuple[Plan, dict[str, str]]:
+    """Guards of the last level without what need not be asked: of one tensor after the other, and then of divisors."""
+    asked = {name: everything(spec.outputs[name]) for name, level in levels.items() if level == LEVELS}
+    for one in (*(d.name for d in spec.tensors), DIVISORS):
+        fewer = {name: names - {one} for name, names in asked.items() if one in names}
+        if not fewer:
+            continue
+        trial = replace(planned({**levels, **asked, **fewer}), assumptions=plan.assumptions)
+        differs = differences(Form(spec, trial))
+        enough = {name: names for name, names in fewer.items() if differs.get(name) != "number"}
+        asked |= enough
+        if 0 < len(enough) < len(fewer):
+            trial = replace(planned({**levels, **asked}), assumptions=plan.assumptions)
+            differs = differences(Form(spec, trial))
+        plan, found = (trial, differs) if enough else (plan, found)
+    return plan, found
 
 
 def verdict(

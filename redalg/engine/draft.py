@@ -13,6 +13,7 @@ from redalg.engine.slots import SlotBackend
 from redalg.graph.node import Node
 from redalg.graph.plan import Anchor, MeanAnchor, PassPlan, Plan, Slot
 from redalg.language.spec import Spec
+from redalg.laws.infinities import Level
 from redalg.text.nodes import short
 
 
@@ -24,7 +25,7 @@ class Request:
     max_passes: int = 1
     commute: bool = False  # casts commute with stage values
     constants: bool = True  # those far from 1 stay with the elements they multiply, where that derives
-    guards: Mapping[str, int] = field(default_factory=dict)  # output -> level (`redalg.laws.infinities.guard`)
+    guards: Mapping[str, Level] = field(default_factory=dict)  # output -> level (`redalg.laws.infinities.guard`)
 
 
 @dataclass

@@ -21,6 +21,7 @@ from redalg.engine.reads import Around, Unresolved
 from redalg.errors import RedalgError
 from redalg.graph.plan import Plan
 from redalg.language.spec import Spec
+from redalg.laws.infinities import Level
 
 WHERE = "ra.derive_incremental"
 
@@ -115,7 +116,7 @@ def derive_plan(
     axis: object = None,
     max_passes: int = 1,
     assume: Iterable[str] = (),
-    guards: Mapping[str, int] | None = None,
+    guards: Mapping[str, Level] | None = None,
     dump_after: str | None = None,
 ) -> Plan | Obstacle:
     """The plan of a spec, not yet verified, or what blocked it. `dump_after`: a pass after which the draft is printed.
@@ -171,7 +172,7 @@ def _named(dump_after: str | None) -> str | None:
     return dump_after
 
 
-def _request(spec: object, axis: object, max_passes: int, assume: Iterable[str], guards: Mapping[str, int]) -> Request:
+def _request(spec: object, axis: object, max_passes: int, assume: Iterable[str], guards: Mapping[str, Level]) -> Request:
     if not isinstance(spec, Spec):
         raise RedalgError(
             f"a spec of type {type(spec).__name__}",

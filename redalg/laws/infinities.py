@@ -45,31 +45,35 @@ UNCHECKED = (
 )
 UNGUARDED = (
     FINITE[0],
-    f"{FINITE[1]}; where rounding decides a condition on stage values that are equal, it may be another number",
+    f"{FINITE[1]}; where rounding decides a condition on stage values, or at a pole of theirs, it may be another number",
 )
 VECTOR = 64  # elements that cost as much as an operation
+DIVISORS = "/"
 Arrays = dict[str, Any]
+Level = int | frozenset[str]  # of a guard; a set: of the last one, but of these tensors alone, and of divisors if among them
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------
 
 
-def guard(node: Node, axis: tuple[str, ...], level: int, held: Callable[[Node], bool]) -> tuple[Node, Node]:
+def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node], bool]) -> tuple[Node, Node]:
     """(condition, value otherwise) of an output: which values of its stages have to be finite.
 
     Level 1: those that other stages read. Level 2: all of them. Level 3: what they are divided by is not 0, either.
-    Level 4: every element of every tensor, and every divisor. A stage that has no form and cancels is not `held`, and
-    cannot be asked.
+    Level 4: every element of every tensor, and every divisor; a set of names: of these. A stage that has no form and
+    cancels is not `held`, and cannot be asked.
     """
+    among, level = (everything(node), level) if isinstance(level, int) else (level, LEVELS)
     stages = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and n.attr.kind not in g.POSITIONS]
     stages = [s for s in stages if held(s)]
     asked = _read_by_others(stages, node) if level == 1 else stages
     values = [s for s in asked if not s.is_boolean and s.attr.kind != "monoid"]
     if level == LEVELS:
-        conditions = [(c, c.axes) for c in _finite_elements(node, axis)]
+        conditions = [(c, c.axes) for c in _finite_elements(node, axis, among)]
     else:
         conditions = [(_usable(_as_read(v, node), level), v.axes) for v in values]
-    conditions += [(Node("ne", (u, g.ZERO)), u.axes) for u in _divisors(node, axis, level, set(stages))]
+    divisors = _divisors(node, axis, level, set(stages)) if DIVISORS in among else []
+    conditions += [(Node("ne", (u, g.ZERO)), u.axes) for u in divisors]
     whole = g.logical("and", *(_over(c, axes - node.axes) for c, axes in conditions))
     return whole, _otherwise(node, axis, values)
 
@@ -92,8 +96,17 @@ def _divisors(node: Node, axis: tuple[str, ...], level: int, held: set[Node]) ->
     return found if level == LEVELS else _read_by_others(found, node)
 
 
-def _finite_elements(node: Node, axis: tuple[str, ...]) -> list[Node]:
-    tensors = [n for n in g.leaves(node) if not n.attr.domain & {"bool", "integer", "complex"}]
+def everything(node: Node) -> frozenset[str]:
+    """What the last level asks of: tensors by name, and divisors."""
+    return frozenset({DIVISORS, *(t.attr.name for t in _numbers(node))})
+
+
+def _numbers(node: Node) -> list[Node]:
+    return [n for n in g.leaves(node) if not n.attr.domain & {"bool", "integer", "complex"}]
+
+
+def _finite_elements(node: Node, axis: tuple[str, ...], among: frozenset[str]) -> list[Node]:
+    tensors = [t for t in _numbers(node) if t.attr.name in among]
     return [g.reduction("all", axis, finite(t)) if t.axes & set(axis) else finite(t) for t in tensors]
 
 

@@ -22,6 +22,7 @@ from redalg.engine.rules.separate import OPEN, Centring, NoCentring, Scope, Sepa
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.graph.plan import COUNT
+from redalg.text.nodes import short
 
 ORDER_KINDS = ("argmax", "argmin")
 VALUES = {"argmax_value": "max", "argmin_value": "min"}  # what a slot of a position holds beside it
@@ -306,8 +307,14 @@ class Cascade:
                 inside = g.walk(culprit.args[0], done=Stages(self.scope))
                 mixed = [n for n in inside if self.scope.mixed(n)] or [culprit]
                 node = _innermost(mixed)
-                return Blocked(stage, node, "it mixes elements and stage values", _budget(culprit, trace))
+                return Blocked(stage, node, self._why(node), _budget(culprit, trace))
         return None
+
+    def _why(self, node: Node) -> str:
+        """Why a node is not opened: for want of a sign, or because no law is known."""
+        if node.op == "pow" and node.args[1].op != "const" and not self.signs.positive(node.args[0]):
+            return f"it mixes elements and stage values, and {short(node.args[0])} may be negative or 0"
+        return "it mixes elements and stage values"
 
     def first_bad(self, node: Node) -> Node | None:
         """The first formal sum of mixed terms, or blocked stage, that the node depends on."""
