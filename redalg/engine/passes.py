@@ -172,7 +172,9 @@ def _named(dump_after: str | None) -> str | None:
     return dump_after
 
 
-def _request(spec: object, axis: object, max_passes: int, assume: Iterable[str], guards: Mapping[str, Level]) -> Request:
+def _request(
+    spec: object, axis: object, max_passes: int, assume: Iterable[str], guards: Mapping[str, Level]
+) -> Request:
     if not isinstance(spec, Spec):
         raise RedalgError(
             f"a spec of type {type(spec).__name__}",

@@ -45,12 +45,12 @@ UNCHECKED = (
 )
 UNGUARDED = (
     FINITE[0],
-    f"{FINITE[1]}; where rounding decides a condition on stage values, or at a pole of theirs, it may be another number",
+    f"{FINITE[1]}; where rounding decides a condition or a pole of stage values, it may be another number",
 )
 VECTOR = 64  # elements that cost as much as an operation
 DIVISORS = "/"
 Arrays = dict[str, Any]
-Level = int | frozenset[str]  # of a guard; a set: of the last one, but of these tensors alone, and of divisors if among them
+Level = int | frozenset[str]  # of a guard; names of tensors, and "/" for divisors: the last level of these alone
 
 
 # --- guards ----------------------------------------------------------------------------------------------------------

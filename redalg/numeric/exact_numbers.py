@@ -15,12 +15,15 @@ from typing import Any
 
 import mpmath
 
+from redalg.errors import RedalgError
 from redalg.graph.formats import INTEGERS, cast_fraction
 from redalg.graph.formula import evaluated
 from redalg.graph.functions import FUNCTIONS
 
 Number = Any  # bool, Fraction, mpf or mpc
 _GUARD = 50
+_PERIODIC = frozenset({"sin", "cos", "tan"})
+_SETTLED = frozenset({"expm1", "sinh", "cosh", "tanh", "erf", "erfc"})  # what they are far out is their limit
 _LARGEST_LOGARITHM = 64  # bits of a logarithm whose exponential is still written out
 _LARGEST_EXPONENT = 100_000  # bits of a rational power, and of an exponential's argument, that are still written out
 
@@ -214,8 +217,12 @@ class ExactArithmetic:
             at_infinity = not self.is_complex(x) and mp.isinf(x)
             formula = row.computed or row.equal
             return self._of_table(row.limits[x > 0]) if at_infinity else evaluated(formula, _Formulas(self), x)
-        if mp.isinf(x) and name in ("sin", "cos", "tan"):
+        if name in _SETTLED and not self.is_complex(x) and mp.mag(x) > _LARGEST_LOGARITHM:
+            return self._of_table(row.limits[x > 0])
+        if name in _PERIODIC and mp.isinf(x):
             return self.nan
+        if name in _PERIODIC and mp.mag(x) > _LARGEST_EXPONENT:
+            raise _too_far(name, mp.mag(x))
         try:
             return getattr(mp, row.mpmath)(x)
         except (ZeroDivisionError, ValueError):
@@ -234,6 +241,15 @@ class ExactArithmetic:
             return x if name != "float8_e4m3fn" else Fraction(448 if x > 0 else -448)
         rounded = cast_fraction(Fraction(x) if isinstance(x, bool | Fraction) else self.rational(x), name)
         return rounded if isinstance(rounded, Fraction) else self.mp.mpf(rounded)
+
+
+def _too_far(name: str, bits: int) -> RedalgError:
+    return RedalgError(
+        f"{name} of a number of {bits} bits",
+        "exact arithmetic (ra.reference(exact=True), or a witness)",
+        f"its period is subtracted with as many bits of pi, and a budget is {_LARGEST_EXPONENT}",
+        "pass smaller numbers, or exact=False",
+    )
 
 
 def _exact_root(base: Fraction, degree: int) -> Fraction | None:
@@ -281,7 +297,9 @@ def _pow2(a: ExactArithmetic, x: Number) -> Number:
     if isinstance(size, Fraction):
         exponent = size.numerator.bit_length() - size.denominator.bit_length()
     else:
-        exponent = int(a.mp.frexp(size)[1]) - 1
+        exponent = int(a.mp.mag(size)) - 1
+        if abs(exponent) > _LARGEST_EXPONENT:
+            return a.mp.ldexp(1, exponent)
     power = Fraction(2) ** exponent
     return power / 2 if power > size else power
 

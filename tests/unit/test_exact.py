@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import sympy
 
+from redalg.errors import RedalgError
+from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import (
     INF,
     NEG_INF,
@@ -173,3 +175,17 @@ def test_one_evaluation_serves_many_positions() -> None:
     prefix = reduction("sum", "j", where(compare("le", Node("index", (), "j"), Node("index", (), "i")), Y, ZERO))
     evaluator = Exact({"y": [1, 2, 3]}, {"i": 3, "j": 3})
     assert [evaluator.value(prefix, {"i": i}) for i in range(3)] == [1, 3, 6]
+
+
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e15])
+def test_numbers_of_more_bits_than_fit_anywhere(far: float) -> None:
+    """Every function of e^±size: a number, a limit, or a refusal that names the budget; never memory for all bits."""
+    x = tensor("x")
+    for name in FUNCTIONS:
+        for sign in (far, -far):
+            node = fn(name, fn("exp", x))
+            if sign > 0 and name in ("sin", "cos", "tan"):
+                with pytest.raises(RedalgError, match="bits"):
+                    exact_value(node, {"x": sign})
+            else:
+                assert exact_value(node, {"x": sign}) is not None

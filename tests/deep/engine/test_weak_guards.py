@@ -1,4 +1,4 @@
-"""A guard asks for what it must: an infinity that no condition lets through, or that changes nothing, leaves the number."""
+"""A guard asks for what it must: an infinity that only a condition reads leaves the number."""
 
 from __future__ import annotations
 

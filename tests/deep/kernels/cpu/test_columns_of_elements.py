@@ -1,4 +1,4 @@
-"""Reductions inside an element over an axis that the state has as well, Σ_d q·(k - mean k): one value for every element.
+"""Reductions inside an element over an axis that the state has as well, Σ_d q·(k - mean k): a value for each element.
 
 Results that keep the streamed axis, and passes after the one that finds the statistic, on CPUs and as CUDA threads.
 """
@@ -27,7 +27,12 @@ INNER = {
     "inside": "sum[d](({k} - u)*sum[c](v[c]*{k}))",
     "twice": "sum[d](({k} - u)*max[d]({k}*u))",
 }
-AROUND = ("y = {b}", "y = exp(-abs({b}))*p[j], v = sum[d](u)", "y = softmax[j]({b})", "y = sum[j](tanh({b})), s = {b}*2")
+AROUND = (
+    "y = {b}",
+    "y = exp(-abs({b}))*p[j], v = sum[d](u)",
+    "y = softmax[j]({b})",
+    "y = sum[j](tanh({b})), s = {b}*2",
+)
 LENGTHS = (0, 1, 5, 1030)  # tiles of CPU kernels hold 1024 elements
 
 
