@@ -69,22 +69,27 @@ def derive_incremental(
         return found
 
     with _held(spec):
-        plan = _verified(spec, planned({}))
-        level: dict[str, int] = {}
-        while True:
-            try:
-                found = differences(Form(spec, plan))
-            except Exhausted:  # unchecked, so no element may be infinite
-                plan = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
-                return Form(spec, assuming(plan, UNCHECKED))
-            more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
-            if not more and LEVELS in level.values():
-                plan, found = _eased(spec, plan, found, planned, level)
-            if not more or max(more.values()) > LEVELS:
-                assumed = UNGUARDED if more else EXACT if "exact" in found.values() else FINITE
-                return Form(spec, assuming(plan, assumed) if found or level else plan)
-            level |= more
-            plan = replace(planned(level), assumptions=plan.assumptions)
+        return _guarded(spec, planned)
+
+
+def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
+    """The form with as much of a guard at each output as runs with infinities ask for."""
+    plan = _verified(spec, planned({}))
+    level: dict[str, int] = {}
+    while True:
+        try:
+            found = differences(Form(spec, plan))
+        except Exhausted:  # unchecked, so no element may be infinite
+            plan = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
+            return Form(spec, assuming(plan, UNCHECKED))
+        more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
+        if not more and LEVELS in level.values():
+            plan, found = _eased(spec, plan, found, planned, level)
+        if not more or max(more.values()) > LEVELS:
+            assumed = UNGUARDED if more else EXACT if "exact" in found.values() else FINITE
+            return Form(spec, assuming(plan, assumed) if found or level else plan)
+        level |= more
+        plan = replace(planned(level), assumptions=plan.assumptions)
 
 
 def _eased(

@@ -16,7 +16,7 @@ from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, conjunction, follows, joined
 from redalg.kernels.ir.program import STORAGE, Fold, Join, Loop, Pass, Program, Result
 from redalg.kernels.rows.access import tensor_leaves
-from redalg.kernels.rows.columns import SINGLE, ColumnPrinter, ColumnRows
+from redalg.kernels.rows.columns import ColumnPrinter, ColumnRows
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.source.names import axis_name, local
 from redalg.source.statements import Assign, Block, Statement, assigned_names, renamed
@@ -61,15 +61,15 @@ class CpuColumnPrinter(ColumnPrinter):
     def reduced(self, node: Node) -> str:
         kernel, out = self.kernel, self.kernel.out
         kind, number = node.attr.kind, kernel.kinds.of(node)
-        if kind not in SINGLE or set(node.attr.axes) != self.columns:
-            return super().reduced(node)  # which refuses it
+        once = self.once(node)
         name = self.scope.fresh()
         kernel.flush(self.scope)
         out(f"{name} = {kernel.folding.identity(kind, number)}")
         with self.each_column(list(node.args)) as inner:
             value = inner.converted(node.args[0], number, 3)
             kernel.flush(inner)
-            out(f"{name} = {joined(kind, number, kernel.real, name, value)}")
+            with out.block(conjunction(once)):
+                out(f"{name} = {joined(kind, number, kernel.real, name, value)}")
         return name
 
     @contextmanager

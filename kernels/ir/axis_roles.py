@@ -61,9 +61,13 @@ def _reduced_states(plan: Plan) -> set[str]:
         nodes += [n for _, n in p.exports] + [a.source for a in p.anchors]
         nodes += [m.coefficient for s in p.slots for m in s.moves]
     found = [n for n in walk(*nodes) if n.op == "reduce" and leaves(n, "state")]
-    lifts = [n for p in plan.passes for s in p.slots for x in s.lift for n in walk(x) if n.op == "reduce"]
-    beside = {a for n in lifts for leaf in leaves(n, "state") for a in leaf.attr.axes if a in n.attr.axes}
-    return beside.union(*(n.attr.axes for n in found))
+    return _beside_states(plan).union(*(n.attr.axes for n in found))
+
+
+def _beside_states(plan: Plan) -> set[str]:
+    """Axes that a reduction inside an element is over and that a state it reads has."""
+    inside = [n for p in plan.passes for s in p.slots for n in walk(*s.lift) if n.op == "reduce"]
+    return {a for n in inside for leaf in leaves(n, "state") for a in leaf.attr.axes if a in n.attr.axes}
 
 
 def _map_roles(plan: Plan, order: Iterable[str], lengths: dict[str, int]) -> Roles:

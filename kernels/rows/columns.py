@@ -150,20 +150,29 @@ class ColumnPrinter(StepPrinter):
         with self.kernel.out.block("if t == owner:"):
             self.kernel.out(line)
 
+    def once(self, node: Node) -> list[str]:
+        """Conditions under which a column counts in a reduction over some of several column axes: the others at 0.
+
+        Raises: RedalgError where what is reduced varies along those.
+        """
+        others = self.columns.difference(node.attr.axes)
+        if node.attr.kind not in SINGLE or not self.columns.issuperset(node.attr.axes) or others & node.args[0].axes:
+            raise _refused(node)
+        return [f"i_{axis_name(a)} == 0" for a in self.kernel.program.columns if a in others]
+
     def reduced(self, node: Node) -> str:
         """The name of a reduction over columns: every thread reduces its own, and then all threads together."""
         kernel, out = self.kernel, self.kernel.out
         total = " * ".join(kernel.access.size(a) for a in kernel.program.columns)
         kind, number, real = node.attr.kind, kernel.kinds.of(node), kernel.real
-        if kind not in SINGLE or set(node.attr.axes) != self.columns:
-            raise _refused(node)
+        once = self.once(node)
         name = self.scope.fresh()
         kernel.flush(self.scope)
         out(f"{name} = {kernel.folding.identity(kind, number)}")
         with self.each_column(list(node.args)) as inner:
             value = inner.converted(node.args[0], number, strength(kind))
             kernel.flush(inner)
-            with out.block(f"if t + m * THREADS < {total}:"):
+            with out.block(conjunction([f"t + m * THREADS < {total}", *once])):
                 out(f"{name} = {joined(kind, number, real, name, value)}")
         shuffle = {"i": "i64", "b": "b1"}.get(number, real)
         if kernel.schedule.threads > 1:
@@ -431,6 +440,6 @@ def _refused(node: Node) -> RedalgError:
     return RedalgError(
         f"{node.attr.kind} over {', '.join(node.attr.axes)} of a state",
         "a kernel that holds arrays of a row's state along columns",
-        "sums, products, extrema, any and all over all columns together are computed there",
+        "sums, products, extrema, any and all that leave nothing along its columns are computed there",
         'form.compile("numpy")',
     )

@@ -211,22 +211,32 @@ class ExactArithmetic:
 
     def _function(self, name: str, x: Any) -> Number:
         mp, row = self.mp, FUNCTIONS[name]
-        if name == "exp" and not self.is_complex(x) and (mp.isinf(x) or mp.mag(x) > _LARGEST_LOGARITHM):
-            return Fraction(0) if x < 0 else self.inf
+        far = None if self.is_complex(x) else self._far_out(name, x)
+        if far is not None:
+            return far
         if not row.mpmath:
             at_infinity = not self.is_complex(x) and mp.isinf(x)
             formula = row.computed or row.equal
             return self._of_table(row.limits[x > 0]) if at_infinity else evaluated(formula, _Formulas(self), x)
-        if name in _SETTLED and not self.is_complex(x) and mp.mag(x) > _LARGEST_LOGARITHM:
-            return self._of_table(row.limits[x > 0])
         if name in _PERIODIC and mp.isinf(x):
             return self.nan
-        if name in _PERIODIC and mp.mag(x) > _LARGEST_EXPONENT:
-            raise _too_far(name, mp.mag(x))
         try:
             return getattr(mp, row.mpmath)(x)
         except (ZeroDivisionError, ValueError):
             return self.nan
+
+    def _far_out(self, name: str, x: Any) -> Number | None:
+        """What is not calculated of a real number with so large an exponent: limits, and what is refused."""
+        mp = self.mp
+        if name == "exp" and (mp.isinf(x) or mp.mag(x) > _LARGEST_LOGARITHM):
+            return Fraction(0) if x < 0 else self.inf
+        if mp.isinf(x):
+            return None
+        if name in _SETTLED and mp.mag(x) > _LARGEST_LOGARITHM:
+            return self._of_table(FUNCTIONS[name].limits[x > 0])
+        if name in _PERIODIC and mp.mag(x) > _LARGEST_EXPONENT:
+            raise _too_far(name, mp.mag(x))
+        return None
 
     def cast(self, x: Number, name: str) -> Number:
         if name == "bool":

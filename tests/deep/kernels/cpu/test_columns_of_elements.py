@@ -56,3 +56,20 @@ def test_an_inner_reduction_over_elements_and_state(name: str) -> None:
             size = 1 + np.abs(np.where(np.isfinite(value), value, 0)).max(initial=0)
             unit = 1e-12 if dtype == "float64" else 1e-4
             np.testing.assert_allclose(got[key], value, unit, unit * size, err_msg=f"{target} {length}: {text}")
+
+
+TWO = (
+    "u = mean[j](k[j,d]); s = sum[d](q[i,d]*(k[j,d] - u)); m = max[j](s);"
+    " return y = sum[j](exp(s - m)*v[j,e])/sum[j](exp(s - m))",
+    "u = mean[j](k[j,d]); m = max[j](v[j,e]); return y = sum[d]((k[j,d] - u)**2) + sum[e](v[j,e]*m), z = sum[d](u)*m",
+)
+
+
+@pytest.mark.parametrize("text", TWO)
+def test_a_reduction_over_one_of_two_axes_of_the_state(text: str) -> None:
+    form, rng = ra.derive_incremental(ra.parse(text), axis="j"), np.random.default_rng(2)
+    sizes = dict(zip("ijde", (2, 5, 3, 4), strict=True))
+    arrays = {d.name: rng.normal(size=[sizes[a] for a in d.axes]) for d in form.spec.tensors}
+    for got in (running.named(form, form.compile("cpu")(**arrays)), simulated(form, arrays)[0]):
+        for key, value in running.named(form, ra.reference(form.spec, **arrays)).items():
+            np.testing.assert_allclose(got[key], value, 1e-12, 1e-12)
