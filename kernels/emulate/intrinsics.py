@@ -14,6 +14,7 @@ wait for other threads give a request, which `redalg.kernels.emulate.run` answer
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,24 @@ def _key_place(key: Any) -> Any:
     return np.int64(~int(key) & ALL) if key else np.int64(-1)
 
 
+def _short_key(dtype: str, value: Any, place: Any) -> Any:
+    if not isinstance(value, np.float32) or not 0 <= place < 1 << 16:
+        raise TypeError(f"short_key_{dtype} takes float32 and a place below 65536; {value!r}, {place!r} were given")
+    value = value + np.float32(0)
+    bits = int(value.view(np.uint32)) >> 16 if dtype == "bfloat16" else int(np.float16(value).view(np.uint16))
+    upper = 0xFFFF if value != value else bits ^ (0xFFFF if bits & 0x8000 else 0x8000)
+    return np.uint32(upper << 16 | int(place) ^ 0xFFFF)
+
+
+def _long_key(dtype: str, key: Any) -> Any:
+    if not key:
+        return np.uint64(0)
+    upper = int(key) >> 16
+    bits = upper ^ (0x8000 if upper & 0x8000 else 0xFFFF)
+    value = np.uint32(bits << 16).view(np.float32) if dtype == "bfloat16" else np.uint16(bits).view(np.float16)
+    return _key_of(np.float32(value), ~int(key) & 0xFFFF)
+
+
 EMULATED: dict[str, Callable[..., Any]] = {
     **memory.EMULATED,
     **warp.EMULATED,
@@ -48,6 +67,8 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "key_of": _key_of,
     "key_value": _key_value,
     "key_place": _key_place,
+    **{f"short_key_{d}": partial(_short_key, d) for d in ("bfloat16", "float16")},
+    **{f"long_key_{d}": partial(_long_key, d) for d in ("bfloat16", "float16")},
 }
 
 

@@ -137,3 +137,11 @@ def _learn(kinds: Kinds, step: Step) -> None:
                 kinds.names[fold.names[0]] = "k"
             if fold.names[0] not in kinds.names:
                 kinds.names[fold.names[0]] = kinds.reduced(fold.kind.removeprefix("arg"), fold.bodies)
+
+
+def short_keys(program: Program, body: Node) -> str:
+    """The type of the elements that a list of the largest is made of, where 32 bits hold one of them with its place in
+    the tiles of a warp (`redalg.kernels.cuda.intrinsics.packed_keys`); empty where they do not."""
+    dtypes = {o.name: o.dtype for o in program.operands}
+    found = dtypes[body.attr.name] if body.op == "tensor" else ""
+    return found if found in ("bfloat16", "float16") else ""

@@ -1,10 +1,11 @@
 """The k largest elements of a row by sorting networks, in the registers of the threads of a warp that share it.
 
 Every thread sorts its elements as keys (`redalg.kernels.lower.packed_keys`: equal values in the order of their
-positions) n at a time, n the power of two that is not below k, and keeps the n largest: of two descending lists a and
-b, the largest n are max(a_i, b_(n-1-i)), in bitonic order, which log2 n rounds of comparisons sort. Then threads
-exchange their lists in a butterfly, and keep the n largest of both in the same way. (Batcher, "Sorting networks and
-their applications", 1968.) No thread waits for another's data, and no branch depends on any.
+positions; keys of 32 bits where elements of 16 are selected as they were read) n at a time, n the power of two that is
+not below k, and keeps the n largest: of two descending lists a and b, the largest n are max(a_i, b_(n-1-i)), in bitonic
+order, which log2 n rounds of comparisons sort. Then threads exchange their lists in a butterfly, and keep the n largest
+of both in the same way. (Batcher, "Sorting networks and their applications", 1968.) No thread waits for another's data,
+and no branch depends on any.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from redalg.kernels.ir.kinds import short_keys
 from redalg.kernels.ir.program import Fold
 from redalg.kernels.rows.access import tensor_leaves
 from redalg.kernels.rows.element import shared_row
@@ -67,6 +69,7 @@ class Network:
     def __init__(self, group: Group, fold: Fold, k: int, scope: Scalars) -> None:
         self.group, self.kernel, self.scope, self.k = group, group.kernel, scope, k
         self.fold, self.name, self.n = fold, local(fold.names[0]), 1 << (k - 1).bit_length()
+        self.short = short_keys(self.kernel.program, fold.bodies[0])
 
     def print(self) -> None:
         kernel, out, s, n = self.kernel, self.kernel.out, self.kernel.schedule, self.n
@@ -76,7 +79,8 @@ class Network:
         )
         sort, keep = self._functions()
         best, keys = f"{self.name}_list", f"{self.name}_keys"
-        out(f"{best} = cuda.local.array({n}, np.uint64)", f"{keys} = cuda.local.array({n}, np.uint64)")
+        bits = 32 if self.short else 64
+        out(*(f"{table} = cuda.local.array({n}, np.uint{bits})" for table in (best, keys)))
         for first in range(0, s.tile, n):
             into = best if first == 0 else keys
             for c in range(n):
@@ -84,7 +88,7 @@ class Network:
             out(f"{sort}({into})", *([f"{keep}({best}, {keys})"] if first else []))
         for step in (1 << m for m in range((s.threads - 1).bit_length())):
             with out.block(f"for c in range({n}):"):
-                out(f"{keys}[c] = shfl_xor_u64({best}[c], {step})")
+                out(f"{keys}[c] = shfl_xor_u{bits}({best}[c], {step})")
             out(f"{keep}({best}, {keys})")
         self._told(best)
 
@@ -101,7 +105,7 @@ class Network:
             inner.announce([self.fold.bodies[0]])
             value = inner.atom(self.fold.bodies[0], "f")
             kernel.flush(inner)
-            out(f"{into} = key_of({value}, at)")
+            out(f"{into} = {f'short_key_{self.short}' if self.short else 'key_of'}({value}, at)")
 
     def _told(self, best: str) -> None:
         """The list to a table of shared memory, where every thread of the row can read all of it."""
@@ -114,7 +118,8 @@ class Network:
         out(f"{table} = cuda.shared.array({s.rows * self.k}, np.uint64)")
         with out.block("if t == 0:"):
             for c in range(self.k):
-                out(f"{table}[{shared_row(kernel, length)}{c}] = {best}[{c}]")
+                key = f"long_key_{self.short}({best}[{c}])" if self.short else f"{best}[{c}]"
+                out(f"{table}[{shared_row(kernel, length)}{c}] = {key}")
         out("cuda.syncwarp()")
 
     def _functions(self) -> tuple[str, str]:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from redalg.graph.operators import TopK
-from redalg.kernels.ir.kinds import program_kinds
+from redalg.kernels.ir.kinds import program_kinds, short_keys
 from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, turned
-from redalg.kernels.ir.program import Loop, Program
+from redalg.kernels.ir.program import Fold, Loop, Program
 from redalg.kernels.ir.schedule import Schedule, table_entries
 from redalg.kernels.schedule.cost_terms import Work, work_of
 from redalg.kernels.schedule.target import Target
@@ -49,9 +49,17 @@ class Case:
     def keyed(self) -> bool:
         """Whether the largest elements are selected as keys: they are float32, as whatever they are computed from."""
         kinds = program_kinds(self.program).names
+        return self.program.real == "float32" and all(kinds[f.names[0].removesuffix("_b")] == "f" for f in self._tops)
+
+    @cached_property
+    def short_keys(self) -> bool:
+        """Whether these keys have 32 bits."""
+        return all(short_keys(self.program, f.bodies[0]) for f in self._tops)
+
+    @property
+    def _tops(self) -> list[Fold]:
         loops = [s for p in self.program.passes for s in p.lift if isinstance(s, Loop)]
-        tops = [f for loop in loops for f in loop.folds if isinstance(f.op, TopK)]
-        return self.program.real == "float32" and all(kinds[f.names[0].removesuffix("_b")] == "f" for f in tops)
+        return [f for loop in loops for f in loop.folds if isinstance(f.op, TopK)]
 
     @cached_property
     def turned(self) -> frozenset[str]:
@@ -94,9 +102,12 @@ class Case:
 
     @property
     def most_coarsening(self) -> int:
-        """Neighbouring rows a thread may have: 16 bytes of the widest type, where they lie side by side everywhere."""
+        """Neighbouring rows a thread may have: 16 bytes of the widest type, where they lie side by side everywhere, or
+        of what is put together from two loads."""
         neighbours = [a for a in self.walk.arrays if a.pattern == "rows" and a.width > 1]
-        return min([a.width for a in neighbours] + [VECTOR_BYTES // a.size for a in neighbours], default=1)
+        aligned = min([a.width for a in neighbours] + [VECTOR_BYTES // a.size for a in neighbours], default=1)
+        most = (w for w in (8, 4, 2) if w <= self.work.rows and any(a.astride(w) for a in self.walk.arrays))
+        return max(aligned, next(most, 1))
 
     def widest_by_type(self) -> int:
         """The same by length and types alone: arrays whose strides do not allow it are loaded by single elements."""

@@ -32,7 +32,7 @@ SECTOR = 32  # bytes memory is read in
 # Instructions of a bound: 64-bit comparisons of every element take predicates that have to be kept in registers
 # (logsumexp of 28 resident elements: 832 instructions, 544 where 7 vectors are compared; sm_90, ptxas 13).
 BOUNDS = 6.0
-EXCHANGE = 6  # instructions that put two keys of 64 bits in order
+EXCHANGE, SHORT_EXCHANGE = 6, 2.5  # instructions that put two keys of 64 bits, or of 32, in order
 STAGED = 3  # instructions per element of an array that passes through shared memory
 TURNED = 10  # instructions per element of a result that turns in shared memory
 SELECTS = 3  # instructions per element of a vector that is put together from two
@@ -218,7 +218,7 @@ class _Model:
     def shifted(self) -> frozenset[str]:
         """Operands of which every vector is put together from two."""
         if not self.s.peel:
-            return frozenset()
+            return self.case.walk.layout(self.s.vector, self.s.coarsen).astride
         return self.case.walk.layout(self.s.vector, peel=True, led=not self.case.program.summed).shifted
 
     def _vector(self, name: str) -> int:
@@ -248,7 +248,7 @@ class _Model:
     def _rows_together(self, name: str) -> int:
         """Neighbouring rows a thread loads together."""
         width = next((a.width for a in self.case.walk.arrays if a.name == name and a.pattern == "rows"), 1)
-        return self.s.coarsen if width >= self.s.coarsen else 1
+        return self.s.coarsen if width >= self.s.coarsen or name in self.shifted else 1
 
     def _wanted(self, name: str, size: int) -> int:
         return 32 * self._vector(name) * self._rows_together(name) * size
@@ -275,7 +275,7 @@ class _Model:
         joins = 0.0 if s.resident else work.instructions.per_tile / s.tile
         bounds += STAGED * len(self.case.dense) if s.staged else 0.0
         bounds += TURNED * len(self.case.turned) if s.column else 0.0
-        bounds += SELECTS * s.vector * len(self.shifted)
+        bounds += SELECTS * s.vector * s.coarsen * len(self.shifted)
         return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.coarsen) + loop + joins
 
     def network(self) -> tuple[float, float]:
@@ -285,7 +285,8 @@ class _Model:
             return 0.0, 0.0
         n = power(longest)
         rounds = log2(n)
-        sort, keep = EXCHANGE * n / 4 * rounds * (rounds + 1), 4 * n + EXCHANGE * n / 2 * rounds
+        each = SHORT_EXCHANGE if self.case.short_keys else EXCHANGE
+        sort, keep = each * n / 4 * rounds * (rounds + 1), each * n * (2 / 3 + rounds / 2)
         return (sort + keep) / n, 2 * n + keep
 
     def padded(self) -> float:

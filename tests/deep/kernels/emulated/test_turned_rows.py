@@ -91,7 +91,7 @@ TOP = {k: top(k) for k in (1, 3, 8, 11)}
 @examples(30)
 @given(
     st.sampled_from(sorted(TOP)),
-    st.sampled_from([np.float32, ml_dtypes.bfloat16]),
+    st.sampled_from([np.float32, ml_dtypes.bfloat16, np.float16]),
     st.sampled_from([8, 16, 32]),
     st.integers(1, 2),
     st.integers(11, 150),
