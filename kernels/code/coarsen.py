@@ -63,12 +63,13 @@ STEPS = frozenset("k v w j u at i m c rest".split())
 ARRAYS = frozenset({"cuda.local.array", "cuda.shared.array"})
 
 
-def coarsened(function: Function, count: int, wide: frozenset[str]) -> Function:
-    """The function for `count` neighbouring rows. `wide`: arguments in which they lie side by side.
+def coarsened(function: Function, count: int, wide: frozenset[str], astride: frozenset[str] = frozenset()) -> Function:
+    """The function for `count` neighbouring rows. `wide`: arguments in which they lie side by side; `astride`: operands
+    in which they do, but start anywhere.
 
     Raises: ValueError where threads would have to wait for each other inside a branch that depends on the row.
     """
-    return replace(function, body=_Copies(function, count, wide).block(function.body))
+    return replace(function, body=_Copies(function, count, wide, astride).block(function.body))
 
 
 def _targets(s: Assign) -> set[str]:
@@ -129,8 +130,10 @@ def _makes_array(e: Expression) -> bool:
 
 
 class _Copies:
-    def __init__(self, function: Function, count: int, wide: frozenset[str]) -> None:
-        self.count, self.wide, self.depending = count, wide, _Depending(function)
+    def __init__(self, function: Function, count: int, wide: frozenset[str], astride: frozenset[str]) -> None:
+        self.count, self.depending = count, _Depending(function)
+        self.wide = {"store": wide, "load": wide | astride}
+        self.astride = astride
 
     def block(self, block: Block) -> Block:
         return tuple(found for s in block for found in self._statement(s))
@@ -191,13 +194,18 @@ class _Copies:
         array, index = load.args
         return self._called(load, [array, self._renamed(index, 0)])
 
+    def _shifted(self, call: ast.Call) -> str:
+        """The name of a load, of what starts anywhere."""
+        start = isinstance(call.args[0], ast.Name) and call.args[0].id in self.astride
+        return text(call.func).replace("load_", "load_shifted_", 1) if start else text(call.func)
+
     def _called(self, call: ast.Call, args: list[Expression]) -> Expression:
-        return ast.Call(ast.Name(f"{text(call.func)}x{self.count}", ast.Load()), args, [])
+        return ast.Call(ast.Name(f"{self._shifted(call)}x{self.count}", ast.Load()), args, [])
 
     def _wide(self, call: ast.Call, verb: str) -> bool:
         """Whether the neighbours of what is loaded or stored lie beside it."""
         named = isinstance(call.func, ast.Name) and call.func.id.startswith(f"{verb}_") and call.args
-        return bool(named) and isinstance(call.args[0], ast.Name) and call.args[0].id in self.wide
+        return bool(named) and isinstance(call.args[0], ast.Name) and call.args[0].id in self.wide[verb]
 
 
 def _asked(s: While | If) -> str:

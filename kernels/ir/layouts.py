@@ -41,7 +41,8 @@ class Placed:
     neighbouring rows are neighbours, the widest vectors of such rows. ``phase``: strides of the axes of rows modulo 16,
     where the array starts at a multiple of 16 bytes: rows of arrays of the same phase start at the same place between
     multiples of a vector. ``held``: elements are loaded into a tile. ``dense``: rows follow each other without gaps, in
-    the order of their numbers, from a multiple of 16 bytes on.
+    the order of their numbers, from a multiple of 16 bytes on. ``reach``: how many neighbouring rows, counted from a
+    multiple of as many on, are neighbours in memory, wherever they start there (up to 16).
     """
 
     name: str
@@ -52,6 +53,13 @@ class Placed:
     held: bool = True
     written: bool = False
     dense: bool = False
+    reach: int = 1
+
+    def astride(self, coarsen: int) -> bool:
+        """Whether so many neighbouring rows are loaded together though they start anywhere: by two loads that are
+        aligned, of 4 to 16 bytes each, which pays for elements of at most 16 bits."""
+        wide = 4 <= coarsen * self.size <= VECTOR_BYTES and self.size < 4
+        return self.pattern == "rows" and not self.written and self.width < coarsen <= self.reach and wide
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,9 @@ class Walk:
         if peel:
             return self._peeled(led)
         unit, wide = self._wide("stream", vector), self._wide("rows", coarsen) if coarsen > 1 else frozenset()
-        return Layout(unit, self.flat, coarsened=wide)
+        return Layout(
+            unit, self.flat, coarsened=wide, astride=frozenset(a.name for a in self.arrays if a.astride(coarsen))
+        )
 
     def _peeled(self, led: bool) -> Layout:
         along = [a for a in self.arrays if a.pattern == "stream" and a.held]
@@ -152,7 +162,10 @@ def _placed(name: str, readings: Sequence[_Reading], size: int, written: bool) -
         held = all(r.held for r in readings) and (len(readings) == 1 or phase is not None)
         dense = len(readings) == 1 and readings[0].dense
         return Placed(name, pattern, min(r.width for r in readings), size, phase, held, written, dense)
-    return Placed(name, pattern, min(r.width_across_rows for r in readings) if pattern == "rows" else 1, size)
+    if pattern == "rows":
+        width, reach = (min(w) for w in zip(*((r.width_across_rows, r.reach) for r in readings), strict=True))
+        return Placed(name, pattern, width, size, written=written, reach=reach)
+    return Placed(name, pattern, 1, size)
 
 
 def lengths_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
@@ -267,6 +280,12 @@ class _Reading:
         """The widest vectors of neighbouring rows: they start there at every place of the stream."""
         last = next(a for a in reversed(self.program.rows) if self.sizes.get(a, 1) != 1)
         return self._widest(self.sizes[last], [a for a in self.axes if a != last])
+
+    @property
+    def reach(self) -> int:
+        """How many neighbouring rows lie side by side: all of them, or a power of two that divides the last axis."""
+        rows = [n for a in self.program.rows if (n := self.sizes.get(a, 1)) != 1]
+        return WIDTHS[0] if len(rows) == 1 else next(w for w in WIDTHS if rows[-1] % w == 0)
 
     def _widest(self, length: int, others: list[str]) -> int:
         common = gcd(length, *(self.strides[a] for a in others if self.sizes[a] > 1))

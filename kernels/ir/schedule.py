@@ -238,11 +238,12 @@ class Layout:
     ``unit``: arrays (operands and results) with stride 1 along the flattened stream, whose rows start at multiples of
     the schedule's vector. ``flat``: every array that varies along a composite stream varies along all of it with one
     stride, so that it is walked as one axis. ``across``: arrays in which all columns lie side by side (CPU).
-    ``coarsened``: arrays whose neighbouring rows are loaded together (column schedules). ``leader``: the array whose
-    rows say where vectors begin, where they are peeled; ``unit`` then are those whose rows start as its do, and
-    ``shifted`` operands with stride 1 that start anywhere. ``turned``: results of a column schedule whose rows lie in
-    memory one after another, unlike those of the operands. ``staged``: arrays that pass through shared
-    memory, all rows of a block at once (`Schedule.staged`).
+    ``coarsened``: arrays whose neighbouring rows are loaded together (column schedules); ``astride``: operands where
+    they are though they start anywhere, put together from two loads. ``leader``: the array whose rows say where vectors
+    begin, where they are peeled; ``unit`` then are those whose rows start as its do, and ``shifted`` operands with
+    stride 1 that start anywhere. ``turned``: results of a column schedule whose rows lie in memory one after another,
+    unlike those of the operands. ``staged``: arrays that pass through shared memory, all rows of a block at once
+    (`Schedule.staged`).
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
@@ -253,3 +254,4 @@ class Layout:
     leader: str | None = None
     turned: frozenset[str] = field(default_factory=frozenset)
     staged: frozenset[str] = field(default_factory=frozenset)
+    astride: frozenset[str] = field(default_factory=frozenset)

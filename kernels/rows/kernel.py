@@ -160,7 +160,8 @@ class Kernel:
         if self.schedule.coarsen == 1:
             return function
         named = self.access.array_names | {r.key: self.access.result_names[r.name] for r in self.program.results}
-        return coarsened(function, self.schedule.coarsen, frozenset(named[n] for n in self.layout.coarsened))
+        wide, astride = (frozenset(named[n] for n in ns) for ns in (self.layout.coarsened, self.layout.astride))
+        return coarsened(function, self.schedule.coarsen, wide, astride)
 
     def params(self) -> list[Param]:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
@@ -243,10 +244,13 @@ class Kernel:
             name, last = ("row", "1") if s.coarsen == 1 else ("first_row", "COARSEN")
             out(f"{name} = {self._numbered(f'i64({first}) * ROWS + r')}", f"live = {name} < {total}")
             what = "the last row repeat it" if s.coarsen == 1 else "the last rows repeat them"
-            out(f"{name} = {name} if live else {total} - {last}  # threads beyond {what} and write nothing")
+            if not self.layout.astride:
+                out(f"{name} = {name} if live else {total} - {last}  # threads beyond {what} and write nothing")
         elif rows or s.split > 1:
             out(f"{'row' if s.coarsen == 1 else 'first_row'} = {self._numbered(f'i64({first})')}")
         if s.coarsen > 1:
+            if self.layout.astride:
+                out(f"first_row = min(first_row, {total} - COARSEN)  # the last rows may be those of two threads")
             out(f"row = first_row + {SIDE}")
         self.row_axes()
         if s.prefetch:

@@ -63,8 +63,11 @@ class Turn:
         out("cuda.syncthreads()")
         with out.block(f"for entry in range(cuda.threadIdx.x, {s.rows * span}, {s.block}):"):
             out(f"line = entry // {span}", f"place = entry % {span}", f"to = {base} + place" if base else "to = place")
-            out(f"number = block_row + {'line' if s.coarsen == 1 else f'line * COARSEN + {SIDE}'}")
             total = access.size(self.kernel.program.rows[0])
+            number = f"block_row + {'line' if s.coarsen == 1 else f'line * COARSEN + {SIDE}'}"
+            if self.kernel.layout.astride:
+                number = f"min(block_row + line * COARSEN, {total} - COARSEN) + {SIDE}"
+            out(f"number = {number}")
             with out.block(f"if number < {total} and to < {stop}:"):
                 for r in results:
                     row = access.offset(r.name, r.axes, self.kernel.program.rows, True)[0].partition(" * ")[2]

@@ -75,6 +75,13 @@ def _neighbours(case: Case, s: Schedule) -> bool:
     return s.column and not case.program.columns and s.vector <= 1 and not (s.split > 1 and case.program.keeps)
 
 
+def _together(case: Case, coarsen: int) -> bool:
+    """Whether so many neighbouring rows are loaded together, and the last ones are where the others begin, or may be
+    those of two threads."""
+    astride = any(a.astride(coarsen) for a in case.walk.arrays)
+    return coarsen <= case.most_coarsening and (astride or case.work.rows % coarsen == 0)
+
+
 def _brings(s: Schedule) -> bool:
     """Whether rows are prefetched to shared memory of their turn."""
     return bool(s.prefetch or s.prefetch_distance)
@@ -356,7 +363,7 @@ SHARING = (
     ),
     Law(
         "neighbouring rows are loaded together",
-        lambda case, s: s.coarsen > 1 and _neighbours(case, s) and s.coarsen > case.most_coarsening,
+        lambda case, s: s.coarsen > 1 and _neighbours(case, s) and not _together(case, s.coarsen),
         lambda case, s: f"no array has {s.coarsen} neighbouring rows that can be loaded together everywhere",
         lambda case, s: f"coarsen={case.most_coarsening}",
     ),
