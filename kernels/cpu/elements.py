@@ -55,6 +55,10 @@ class CpuElements(Elements):
             yield
             out("first += TILE")
 
+    def clamps(self, leaves: object) -> bool:
+        """Buffers hold no more than the row has."""
+        return False
+
     def whole_tile(self, steps: object = (), bodies: object = ()) -> None:
         self.kernel.out("count = length")
         super().whole_tile(steps, bodies)  # type: ignore[arg-type]

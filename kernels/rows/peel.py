@@ -104,8 +104,9 @@ class Peel:
         kernel = self.kernel
         if not self.on:
             return
-        with kernel.out.block("if edge < length:"):
-            kernel.out("at = edge")
+        clamped = kernel.schedule.resident and kernel.elements.clamps(leaves)
+        with kernel.out.block(None if clamped else "if edge < length:"):
+            kernel.out("at = min(edge, length - 1)" if clamped else "at = edge")
             if not all(kernel.access.walks_flat(leaf.attr.axes) for leaf in leaves):
                 kernel.elements.places_along(kernel.program.stream)
             for leaf in leaves:
