@@ -200,7 +200,7 @@ class Merge:
         with out.block("if t == 0 and live:" if s.rows > 1 else "if t == 0:"):
             self._store_split(tables)
         if self.kernel.program.keeps:  # every block goes on
-            out(f"splits_sync({counter}, {'group' if s.rows > 1 else 'row'}, SPLIT)")
+            out(f"splits_sync({counter}, {'group' if s.rows_per_block > 1 else 'row'}, SPLIT)")
         else:
             self._last(counter)
         self.kernel.comment(

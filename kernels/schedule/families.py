@@ -345,15 +345,17 @@ def _held_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator
 
 def _waiting_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:
     """Splits of few rows side by side, on blocks that meet at a grid barrier before they write."""
-    groups, sms = -(-max(1, case.work.rows) // rows), case.target.multiprocessors
+    groups, sms = -(-max(1, case.work.rows) // (rows * coarsen)), case.target.multiprocessors
     if not (case.reduces and case.program.keeps) or case.work.length < LONG or threads * rows < 256:
         return
-    if FEW * groups > sms or coarsen > 1:
+    if FEW * groups > sms:
         return
     for count in dict.fromkeys((sms // groups, power(sms // groups + 1) // 2)):
         held = tile_for(-(-case.work.length // count), threads, 1)
         for tile, resident in (*((n, False) for n in (8, 16, 32)), *([(held, True)] if held else [])):
-            yield Schedule(threads, rows, 1, tile, resident, column=True, split=count, persistent=True)
+            if tile * coarsen <= LARGEST_TILE:
+                s = Schedule(threads, rows, 1, tile, resident, column=True, split=count, persistent=True)
+                yield replace(s, coarsen=coarsen)
 
 
 HELD = 4  # elements that a thread of a cluster has at least

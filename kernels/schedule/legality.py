@@ -72,7 +72,7 @@ def _by_network(case: Case, s: Schedule) -> bool:
 
 def _neighbours(case: Case, s: Schedule) -> bool:
     """Whether a thread may have neighbouring rows at all."""
-    return s.column and not case.program.columns and s.vector <= 1 and not (s.split > 1 and case.program.keeps)
+    return s.column and not case.program.columns and s.vector <= 1
 
 
 def _together(case: Case, coarsen: int) -> bool:

@@ -72,9 +72,8 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
         x_tile_c0 = cuda.local.array(TILE, np.float32)
         x_tile_c1 = cuda.local.array(TILE, np.float32)
         for k in range(TILE):
-            at = first + k * 8
-            if at < length:
-                x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
+            at = min(first + k * 8, length - 1)
+            x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
         max_x_b_c0 = -INF
         max_x_b_c1 = -INF
         for k in range(TILE):
@@ -146,9 +145,8 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
             x_tile_c0 = cuda.local.array(TILE, np.float32)
             x_tile_c1 = cuda.local.array(TILE, np.float32)
             for k in range(TILE):
-                at = first + k * 8
-                if at < length:
-                    x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
+                at = min(first + k * 8, length - 1)
+                x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
             for k in range(TILE):
                 at = first + k * 8
                 if at < length:

@@ -42,9 +42,9 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
     # The row to registers; all of it is under way before anything waits.
     first = t * VECTOR
     x_tile = cuda.local.array(TILE, np.float32)
-    for v in range(2):
-        j = first + v * 2048
-        if j < length:
+    if length > 0:
+        for v in range(2):
+            j = min(first + v * 2048, length - VECTOR)
             k = v * VECTOR
             (
                 x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],

@@ -81,11 +81,10 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
         x_tile = cuda.local.array(TILE, np.float32)
         k__tile = cuda.local.array(TILE, np.bool_)
         for v in range(3):
-            j = first + v * 2
-            if j < length:
-                k = v * VECTOR
-                x_tile[k], x_tile[k + 1] = load_float32x2(x, x_row + j)
-                k__tile[k], k__tile[k + 1] = load_boolx2(k_, k__row + j)
+            j = min(first + v * 2, length - VECTOR)
+            k = v * VECTOR
+            x_tile[k], x_tile[k + 1] = load_float32x2(x, x_row + j)
+            k__tile[k], k__tile[k + 1] = load_boolx2(k_, k__row + j)
         A_x_first = x_tile[0]
         A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
         avg_k_x_first_sum = f32(0)

@@ -39,9 +39,9 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
     # The row to registers; all of it is under way before anything waits.
     first = t * VECTOR
     x_tile = cuda.local.array(TILE, np.float32)
-    for v in range(4):
-        j = first + v * 1024
-        if j < length:
+    if length > 0:
+        for v in range(4):
+            j = min(first + v * 1024, length - VECTOR)
             k = v * VECTOR
             (
                 x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],
