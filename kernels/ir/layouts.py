@@ -11,6 +11,7 @@ from redalg.kernels.ir.program import STORAGE, Join, Loop, Program, Step
 from redalg.kernels.ir.schedule import Layout
 
 VECTOR_BYTES = 16  # the widest load and store
+WORD = 4  # bytes
 WIDTHS = (16, 8, 4, 2, 1)
 
 
@@ -56,10 +57,15 @@ class Placed:
     reach: int = 1
 
     def astride(self, coarsen: int) -> bool:
-        """Whether so many neighbouring rows are loaded together though they start anywhere: by two loads that are
-        aligned, of 4 to 16 bytes each, which pays for elements of at most 16 bits."""
-        wide = 4 <= coarsen * self.size <= VECTOR_BYTES and self.size < 4
-        return self.pattern == "rows" and not self.written and self.width < coarsen <= self.reach and wide
+        """Whether so many neighbouring rows, that make up a word, are loaded together though they start anywhere: from
+        the two words that hold them. (Two words by pairs of 8 bytes take longer: variance of 30011 rows of 1001
+        columns bfloat16 67 us on an H100, 46 by pairs of 4; 2026-11-25.)"""
+        return (
+            self.pattern == "rows"
+            and not self.written
+            and self.width < coarsen <= self.reach
+            and coarsen * self.size == WORD
+        )
 
 
 @dataclass(frozen=True)

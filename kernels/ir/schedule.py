@@ -52,7 +52,8 @@ class Schedule:
     persistent grid computes one row, asynchronous copies bring the next one there (0: rows are read where they are).
     ``prefetch_distance``: tiles of the rows after that which lie there besides, so that copies are always under way.
     ``column``: neighbouring threads take neighbouring rows (for streams that are not contiguous), and each thread
-    ``coarsen`` of them, which it loads together. ``columns_per_thread``: free output axes are shared out among a row's
+    ``coarsen`` of them, which it loads together; else threads that hold rows have ``coarsen`` of them at once, ``rows``
+    apart, so that as many are on their way. ``columns_per_thread``: free output axes are shared out among a row's
     threads, so many elements to each. ``cluster`` blocks share a row through distributed shared memory, ``split``
     blocks through global memory, where the last one merges.
     ``peel``: rows start anywhere. Vectors begin at multiples of their size, and the elements before the first and after
@@ -79,7 +80,7 @@ class Schedule:
     persistent: bool = False
     deterministic: bool = False
     columns_per_thread: int = 1  # where the program has columns
-    coarsen: int = 1  # neighbouring rows of a thread, in a column schedule
+    coarsen: int = 1  # rows of a thread: neighbours in a column schedule
     prefetch: int = 0
     prefetch_distance: int = 0
     peel: bool = False
@@ -93,6 +94,11 @@ class Schedule:
     def rows_per_block(self) -> int:
         """Rows of a block."""
         return self.rows * self.coarsen
+
+    @property
+    def neighbours(self) -> int:
+        """Rows of a thread that lie side by side."""
+        return self.coarsen if self.column else 1
 
     @property
     def blocks_per_row(self) -> int:
@@ -120,10 +126,11 @@ class Schedule:
         return next(fit, 1)
 
     def early(self, arrays: int) -> bool:
-        """Whether what all rows share is loaded with the row, before it is reduced: so many arrays, in columns, whose
-        single elements would each be waited for, where registers are free. Elsewhere it is loaded vector by vector
-        where results are written."""
-        return self.column and self.together and 0 < arrays * self.tile <= EARLY
+        """Whether what all rows share is loaded with the row, before it is reduced: so many arrays, in columns and by
+        threads of one warp, where registers are free. Elsewhere it is loaded vector by vector where results are
+        written, and waited for there, while other warps of the block go on."""
+        most = EARLY if self.column else EARLY // 2 if self.threads <= 32 else 0
+        return self.together and 0 < arrays * self.tile <= most
 
     @property
     def together(self) -> bool:

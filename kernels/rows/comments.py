@@ -71,7 +71,8 @@ def _block(s: Schedule, program: Program) -> str:
     if s.column:
         found += "; neighbouring threads have neighbouring rows, so that loads across rows are coalesced"
     if s.coarsen > 1:
-        found += f"; a thread walks {s.coarsen} neighbouring rows at once"
+        which = f"{s.coarsen} neighbouring rows" if s.column else f"{s.coarsen} rows, {s.rows} apart,"
+        found += f"; a thread walks {which} at once"
     if program.columns:
         found += (
             f"; columns ({_axes(program.columns)}) are shared out among the threads, {s.columns_per_thread} to each"

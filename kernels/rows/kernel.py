@@ -240,7 +240,11 @@ class Kernel:
             first = "group"
         rows = self.program.rows
         total = " * ".join(self.access.size(a) for a in rows) or "1"
-        if s.rows > 1:
+        if s.coarsen > s.neighbours:
+            mine = " + r" if s.rows > 1 else ""
+            out(f"row = i64({first}) * {s.rows_per_block} + {SIDE} * ROWS{mine}", f"live = row < {total}")
+            out(f"row = row if live else {total} - 1  # threads beyond the last row repeat it and write nothing")
+        elif s.rows > 1:
             name, last = ("row", "1") if s.coarsen == 1 else ("first_row", "COARSEN")
             out(f"{name} = {self._numbered(f'i64({first}) * ROWS + r')}", f"live = {name} < {total}")
             what = "the last row repeat it" if s.coarsen == 1 else "the last rows repeat them"
@@ -248,7 +252,7 @@ class Kernel:
                 out(f"{name} = {name} if live else {total} - {last}  # threads beyond {what} and write nothing")
         elif rows or s.split > 1:
             out(f"{'row' if s.coarsen == 1 else 'first_row'} = {self._numbered(f'i64({first})')}")
-        if s.coarsen > 1:
+        if s.neighbours > 1:
             if self.layout.astride:
                 out(f"first_row = min(first_row, {total} - COARSEN)  # the last rows may be those of two threads")
             out(f"row = first_row + {SIDE}")
@@ -283,7 +287,8 @@ class Kernel:
 
     @property
     def live(self) -> str | None:
-        return "live" if self.schedule.rows > 1 else None
+        s = self.schedule
+        return "live" if s.rows > 1 or s.coarsen > s.neighbours else None
 
     # --- passes ------------------------------------------------------------------------------------------------------
 

@@ -141,6 +141,6 @@ def launched(draft: RowsDraft) -> None:
         parts = draft.choice.blocks // s.cluster * s.rows
         whole = View.contiguous((parts, *(sizes[a] for a in program.stream)))
         results |= {r.name: whole for r in program.summed}
-    over = {} if rows % s.coarsen else in_place(program)  # else two threads read what one of them may have overwritten
+    over = {} if rows % s.neighbours else in_place(program)  # else threads read what another may have overwritten
     kernel = Kernel(draft.module, geometry)
     draft.planned = Planned(program, draft.choice, kernel, sizes, results=results, over=over)

@@ -57,6 +57,8 @@ class Blocks(NamedTuple):
     held_alone: float  # more time where a block that holds rows side by side is alone on a multiprocessor
     held_cluster: float  # times that where it is one of a cluster
     walked_twice: float  # times that where it walks them and reads them again
+    beside: float  # more of that for every block more on a multiprocessor
+    column_split: float  # seconds more until splits of columns are merged
     asked: int  # bytes that the threads of a multiprocessor have to ask for at a time there
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
@@ -118,6 +120,10 @@ H200 = Calibration(
         held_alone=0.7,
         held_cluster=1.15,
         walked_twice=1.3,  # softmax of columns 470x12448 bfloat16 17 us, 2000x8000 float32 80 (2026-11-24)
+        # On an H100 (2026-11-25): softmax of columns 9094x19886 bfloat16 634 us by 2 blocks on a processor, 739 by 6;
+        # variance of columns 6500x512 bfloat16 14.6 us by 16 splits, 11.0 by none, where 9.6 and 9.8 were predicted.
+        beside=0.05,
+        column_split=4e-6,
         asked=32 << 10,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more

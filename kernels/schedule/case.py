@@ -106,7 +106,7 @@ class Case:
         of what is put together from two loads."""
         neighbours = [a for a in self.walk.arrays if a.pattern == "rows" and a.width > 1]
         aligned = min([a.width for a in neighbours] + [VECTOR_BYTES // a.size for a in neighbours], default=1)
-        most = (w for w in (8, 4, 2) if w <= self.work.rows and any(a.astride(w) for a in self.walk.arrays))
+        most = (w for w in (4, 2) if w <= self.work.rows and any(a.astride(w) for a in self.walk.arrays))
         return max(aligned, next(most, 1))
 
     def widest_by_type(self) -> int:
@@ -151,7 +151,9 @@ def registers(work: Work, s: Schedule) -> int:
     if s.resident:
         state *= 1 if s.together else 3
         held = max(1, work.held.resident) + work.held.summed
-        return round(18 + arrays + state + s.coarsen * tile * held * words)
+        common = sum(1 for r in work.reads if r.held and not r.by_row) if work.writes and not s.column else 0
+        early = common * tile * words if s.early(common) else 0
+        return round(18 + arrays * (1 if s.column else s.coarsen) + early + state + s.coarsen * tile * held * words)
     merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
     tiles = s.coarsen * tile * max(1, work.held.streamed) * words
     if (

@@ -192,7 +192,7 @@ class _Model:
             waiting = blocks.held_cluster if s.cluster > 1 else 1.0
             return found * waiting * (1 + blocks.held_alone / self.live)
         if s.column and self.walks > 1 and not self.case.turned:
-            found *= blocks.walked_twice
+            found *= blocks.walked_twice * (1 + blocks.beside * (self.live - 1))
         if s.column and not s.resident and self.case.turned:  # tile after tile: other blocks fill the gaps
             asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
             found *= (1 + blocks.column / self.live) * max(1.0, blocks.asked / max(1.0, asked)) ** 0.5
@@ -218,7 +218,7 @@ class _Model:
     def shifted(self) -> frozenset[str]:
         """Operands of which every vector is put together from two."""
         if not self.s.peel:
-            return self.case.walk.layout(self.s.vector, self.s.coarsen).astride
+            return self.case.walk.layout(self.s.vector, self.s.neighbours).astride
         return self.case.walk.layout(self.s.vector, peel=True, led=not self.case.program.summed).shifted
 
     def _vector(self, name: str) -> int:
@@ -269,14 +269,14 @@ class _Model:
         formula += self.network()[0]
         accesses = sum(1 if s.resident else r.times for r in work.reads if r.held) + len(work.writes)
         bounds = (
-            0.0 if s.exact else (BOUNDS if s.vector * s.coarsen == 1 else 1.5) * self.walks * (len(work.reads) and 1)
+            0.0 if s.exact else (BOUNDS if s.vector * s.neighbours == 1 else 1.5) * self.walks * (len(work.reads) and 1)
         )
-        loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.coarsen
+        loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.neighbours
         joins = 0.0 if s.resident else work.instructions.per_tile / s.tile
         bounds += STAGED * len(self.case.dense) if s.staged else 0.0
         bounds += TURNED * len(self.case.turned) if s.column else 0.0
-        bounds += SELECTS * s.vector * s.coarsen * len(self.shifted)
-        return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.coarsen) + loop + joins
+        bounds += SELECTS * s.vector * s.neighbours * len(self.shifted)
+        return formula + work.instructions.narrow + (2 * accesses + bounds) / (s.vector * s.neighbours) + loop + joins
 
     def network(self) -> tuple[float, float]:
         """Instructions of sorting networks: for an element, and for an exchange of lists between two threads."""
@@ -322,7 +322,8 @@ class _Model:
         """
         work, s, cycles = self.work, self.s, 0.0
         every = work.rows * self.length
-        common = {r.name for r in work.reads if not r.by_row} if s.column else set()
+        common = {r.name for r in work.reads if not r.by_row}
+        common = common if s.column or s.coarsen > 1 and s.early(len(common)) else set()
         arrays = [(r.name, r.size, 1 if s.resident else r.times) for r in work.reads if r.held]
         for name, size, times in [*arrays, *((name, size, 1) for name, size, _ in work.writes)]:
             vector = self._vector(name) * self._rows_together(name)
@@ -362,7 +363,8 @@ class _Model:
             seconds += waits.cluster_barrier * cycle
         if s.split > 1:
             per_thread = s.split if self.case.program.columns else -(-s.split // s.threads)
-            seconds += waits.atomic + per_thread * (self.target.latency + 2 * work.instructions.merge * cycle)
+            seconds += waits.atomic + (self.known.blocks.column_split / 2 if s.column else 0.0)  # counted twice
+            seconds += per_thread * (self.target.latency + 2 * work.instructions.merge * cycle)
         return seconds
 
     def block_seconds(self) -> float:
@@ -371,7 +373,7 @@ class _Model:
         rounds = self.rounds()
         held = s.tile if s.resident else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
         whole = s.exact or s.peel and s.resident
-        in_flight = 1.0 if whole else self.known.memory.bounded * (0.75 if s.vector * s.coarsen == 1 else 1.0)
+        in_flight = 1.0 if whole else self.known.memory.bounded * (0.75 if s.vector * s.neighbours == 1 else 1.0)
         together = self.known.blocks.cluster_start * (0.5 if self.waves() <= 1 else 1.0)
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)

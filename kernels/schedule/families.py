@@ -169,9 +169,22 @@ def _groups(case: Case, vector: int, deterministic: bool, peel: bool = False) ->
             tile = tile_for(length, threads, vector)
             if tile is not None and (threads == 1 or threads * vector < 2 * case.work.length):
                 yield Schedule(threads, rows, vector, tile, resident=True)
+                yield from () if deterministic else _several(case, Schedule(threads, rows, vector, tile, resident=True))
             for elements in streamed(case):
                 if elements >= vector and (elements == STREAMED[0] or threads * elements < 2 * case.work.length):
                     yield Schedule(threads, rows, vector, elements)
+
+
+def _several(case: Case, s: Schedule) -> Iterator[Schedule]:
+    """Several rows of a thread at once, where rows are short and many: more of them are on their way, and what they
+    share is loaded once."""
+    for coarsen in (2, 4):
+        many = case.work.rows >= 8 * case.target.multiprocessors * s.rows * coarsen
+        if many and s.threads <= 32 and s.tile * coarsen <= SEVERAL:
+            yield replace(s, coarsen=coarsen)
+
+
+SEVERAL = 32  # elements that a thread holds of several rows
 
 
 def streamed(case: Case) -> tuple[int, ...]:

@@ -71,15 +71,19 @@ def _by_network(case: Case, s: Schedule) -> bool:
 
 
 def _neighbours(case: Case, s: Schedule) -> bool:
-    """Whether a thread may have neighbouring rows at all."""
-    return s.column and not case.program.columns and s.vector <= 1
+    """Whether a thread may have several rows at all."""
+    if case.program.columns:
+        return False
+    held = s.together and s.cluster == 1 and s.threads <= 32
+    alone = not (s.persistent or s.prefetch or s.staged or case.program.summed or _longest(case))
+    return s.vector <= 1 if s.column else held and alone
 
 
-def _together(case: Case, coarsen: int) -> bool:
-    """Whether so many neighbouring rows are loaded together, and the last ones are where the others begin, or may be
-    those of two threads."""
-    astride = any(a.astride(coarsen) for a in case.walk.arrays)
-    return coarsen <= case.most_coarsening and (astride or case.work.rows % coarsen == 0)
+def _together(case: Case, s: Schedule) -> bool:
+    """Whether neighbouring rows are loaded together, and the last ones are where the others begin, or may be those of
+    two threads."""
+    astride = any(a.astride(s.neighbours) for a in case.walk.arrays)
+    return s.neighbours <= case.most_coarsening and (astride or case.work.rows % s.neighbours == 0)
 
 
 def _brings(s: Schedule) -> bool:
@@ -356,14 +360,15 @@ ORDER = (
 
 SHARING = (
     Law(
-        "neighbouring rows belong to column schedules",
+        "threads have several rows in registers, or neighbours",
         lambda case, s: s.coarsen > 1 and not _neighbours(case, s),
-        "only a column schedule gives a thread neighbouring rows, and loads nothing else together",
+        "only a column schedule gives a thread neighbouring rows, and loads nothing else together; threads of one warp "
+        "that hold a row may hold several, of a grid that has all blocks, without lists, sums over rows and staging",
         "coarsen=1",
     ),
     Law(
         "neighbouring rows are loaded together",
-        lambda case, s: s.coarsen > 1 and _neighbours(case, s) and not _together(case, s.coarsen),
+        lambda case, s: s.coarsen > 1 and _neighbours(case, s) and not _together(case, s),
         lambda case, s: f"no array has {s.coarsen} neighbouring rows that can be loaded together everywhere",
         lambda case, s: f"coarsen={case.most_coarsening}",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,7 @@ def test_several_rows_of_a_thread_that_start_anywhere(name: str, schedule: dict[
     """Numbers of columns that are no multiple of a thread's, lines of odd lengths, arrays that begin anywhere: the bits
     of one column to a thread, and nothing is touched beside the array."""
     for seed, (n, columns, pad, dtype, count) in enumerate(
-        [(5, 21, 0, "bfloat16", 2), (2, 9, 0, "float16", 8), (9, 23, 3, "bfloat16", 4)]
+        [(5, 21, 0, "bfloat16", 2), (9, 23, 2, "float16", 2), (2, 10, 1, "float8_e4m3fn", 4)]
     ):
         whole = arrays_of(name, n, columns + pad, dtype, seed)
         arrays = {k: a[..., :columns] if a.shape[-1:] == (columns + pad,) else a for k, a in whole.items()}
@@ -134,6 +135,35 @@ def test_rows_are_loaded_together_where_they_lie_side_by_side_everywhere(
         arrays = {"x": drawn((40, columns + pad), "float32", 2)[:, :columns]}
         found = run(FORMS["var_mean"], arrays, Schedule(4, 8, 1, 4, column=True, coarsen=most), align=align)[0]
         agree("var_mean", found, arrays, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "absmax", "argmax"])
+def test_rows_of_a_thread_that_lie_apart(name: str, dtype: str) -> None:
+    """Bit for bit what one row of a thread gives: rows that fill no block, lengths that fill no vector, no elements."""
+    form = form_of(name)
+    for seed, (rows, length, gap, schedule) in enumerate(
+        [
+            (1, 3, 0, Schedule(1, 32, 1, 4, resident=True)),
+            (37, 4, 0, Schedule(1, 8, 4, 4, resident=True)),
+            (13, 44, 0, Schedule(8, 4, 2, 6, resident=True)),
+            (9, 45, 2, Schedule(16, 2, 4, 4, resident=True, peel=True)),
+            (5, 0, 0, Schedule(4, 8, 1, 2, resident=True)),
+        ]
+    ):
+        if length == 0 and name in ("argmax", "layer_norm"):  # of nothing there is neither a place nor a mean
+            continue
+        given = {}
+        for t in form.spec.tensors:
+            wide = (rows, length + gap) if len(t.axes) == 2 else (length,)
+            given[t.name] = drawn(wide, dtype, seed)[..., :length] if t.axes else 1e-5
+        schedule = replace(schedule, exact=schedule.threads * schedule.tile == length)
+        one = run(form, given, schedule, seed=seed)[0]
+        for coarsen in (2, 4):
+            found, planned, _ = run(form, given, replace(schedule, coarsen=coarsen), seed=seed)
+            assert planned.geometry.blocks == -(-rows // (schedule.rows * coarsen))
+            for output in one:
+                np.testing.assert_array_equal(one[output].view(np.uint8), found[output].view(np.uint8))
 
 
 def test_only_columns_have_neighbours() -> None:
