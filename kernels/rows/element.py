@@ -11,6 +11,7 @@ from redalg.graph.node import Node, walk
 from redalg.kernels.code.text import conjunction
 from redalg.kernels.ir.program import Loop, Step, step_nodes
 from redalg.kernels.rows.access import tensor_leaves
+from redalg.kernels.rows.whole import in_two
 from redalg.kernels.schedule.cost_terms import repeated
 from redalg.kernels.schedule.sampling import some
 from redalg.source.names import axis_name, local
@@ -35,7 +36,6 @@ class Elements:
         self.stop = "length"
         self.part = False  # whether loops are over a part of the tile only
         self.in_portion = False  # whether they are over the elements of one portion (`portion`)
-        self.clamped = False  # whether places beyond the row are those of its last vector (`clamps`)
 
     @cached_property
     def rows(self) -> frozenset[str]:
@@ -219,16 +219,29 @@ class Elements:
             back = f"({self.stop} - 1 - begin) // {step} * {step}"
             out("begin = first", f"first += {f'max({back}, 0)' if s.peel else back}")
             with out.block("while first >= begin:"):
-                yield
+                with self._in_two(f"first + {(s.tile - 1) * self.stride} < {self.stop}"):
+                    yield
                 out(f"first -= {step}", *self.kernel.peel.done())
             return
         self.kernel.prefetch.walk()
         with out.block(f"while {self.kernel.peel.more(self.stop)}:"):
             self.kernel.prefetch.tile()
-            yield
+            with self._in_two(f"first + {(s.tile - 1) * self.stride} < {self.stop}"):
+                yield
             self.kernel.prefetch.turn()
             out(f"first += {step}", *self.kernel.peel.done())
         self.ordered = False
+
+    @contextmanager
+    def _in_two(self, whole: str) -> Iterator[None]:
+        """The work of a tile, in columns without bounds where it is whole."""
+        s = self.kernel.schedule
+        if not s.column or s.exact or s.tile == 1 or self.ordered:
+            yield
+            return
+        with self.kernel.out.apart() as said:
+            yield
+        self.kernel.out(*in_two(said, "at", self.stop, whole))
 
     @contextmanager
     def in_step(self, backwards: bool) -> Iterator[None]:
@@ -245,7 +258,8 @@ class Elements:
             out(f"base = {low or 'i64(0)'}")
         with out.block(f"while base >= {low or '0'}:" if backwards else f"while base < {self.stop}:"):
             out("first = base + t")
-            yield
+            with self._in_two(f"base + {span} <= {self.stop}"):  # all threads of the block go the same way
+                yield
             out(f"base {'-' if backwards else '+'}= {span}")
 
     def _share(self) -> str:
@@ -350,9 +364,10 @@ class Elements:
     @contextmanager
     def _beyond(self, leaves: Sequence[Node], loading: bool = True) -> Iterator[None]:
         """Where such leaves are loaded."""
-        before, self.clamped = self.clamped, loading and self.clamps(leaves)
+        peel = self.kernel.peel
+        before, peel.clamped = peel.clamped, loading and self.clamps(leaves)
         yield
-        self.clamped = before
+        peel.clamped = before
 
     def _any(self, clamped: bool) -> str | None:
         """The text of whether a row has a last element; a row that is walked has one, and so has one that is peeled."""
@@ -422,7 +437,7 @@ class Elements:
 
     @contextmanager
     def _vector(self) -> Iterator[None]:
-        out, at, clamped = self.kernel.out, f"first + v * {self.stride}", self.clamped
+        out, at, clamped = self.kernel.out, f"first + v * {self.stride}", self.kernel.peel.clamped
         out(f"j = min({at}, {self.stop} - VECTOR)" if clamped else f"j = {at}")
         with out.block(conjunction([None if clamped or self.kernel.schedule.exact else f"j < {self.stop}"])):
             yield
@@ -430,7 +445,7 @@ class Elements:
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
         """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
-        s, out, clamped = self.kernel.schedule, self.kernel.out, self.clamped
+        s, out, clamped = self.kernel.schedule, self.kernel.out, self.kernel.peel.clamped
         if s.vector == 1:
             over = f"for k in range({some(s) if self.part else 'TILE'}):"
             with out.block(f"for u in range({s.turned}):" if self.in_portion else over):

@@ -71,29 +71,49 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
     n = i64(0)
     first = t
     while first < length:
-        n_b = min(8, (length - first + 7) // 8)
-        x_tile = cuda.local.array(TILE, np.float32)
-        for k in range(TILE):
-            at = first + k * 8
-            if at < length:
+        if first + 56 < length:
+            n_b = min(8, (length - first + 7) // 8)
+            x_tile = cuda.local.array(TILE, np.float32)
+            for k in range(TILE):
+                at = first + k * 8
                 x_tile[k] = load_float32(x, x_row + at * x_s0)
-        A_x_first = x_tile[0]
-        A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
-        avg_x_first_sum = f32(0)
-        for k in range(TILE):
-            at = first + k * 8
-            if at < length:
+            A_x_first = x_tile[0]
+            A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+            avg_x_first_sum = f32(0)
+            for k in range(TILE):
                 avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-        avg_x_first = avg_x_first_sum / f32(n_b)
-        A_x_seen_b = avg_x_first + A_x_first
-        A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
-        avg_x_b_sum = f32(0)
-        for k in range(TILE):
-            at = first + k * 8
-            if at < length:
+            avg_x_first = avg_x_first_sum / f32(n_b)
+            A_x_seen_b = avg_x_first + A_x_first
+            A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
+            avg_x_b_sum = f32(0)
+            for k in range(TILE):
                 avg_x_b_sum = avg_x_b_sum + (x_tile[k] - A_x_b)
-        avg_x_b = avg_x_b_sum / f32(n_b)
-        n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
+            avg_x_b = avg_x_b_sum / f32(n_b)
+            n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
+        else:
+            n_b = min(8, (length - first + 7) // 8)
+            x_tile = cuda.local.array(TILE, np.float32)
+            for k in range(TILE):
+                at = first + k * 8
+                if at < length:
+                    x_tile[k] = load_float32(x, x_row + at * x_s0)
+            A_x_first = x_tile[0]
+            A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+            avg_x_first_sum = f32(0)
+            for k in range(TILE):
+                at = first + k * 8
+                if at < length:
+                    avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+            avg_x_first = avg_x_first_sum / f32(n_b)
+            A_x_seen_b = avg_x_first + A_x_first
+            A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
+            avg_x_b_sum = f32(0)
+            for k in range(TILE):
+                at = first + k * 8
+                if at < length:
+                    avg_x_b_sum = avg_x_b_sum + (x_tile[k] - A_x_b)
+            avg_x_b = avg_x_b_sum / f32(n_b)
+            n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
         first += THREADS * TILE
     # Block merge: a tree over the 8 threads of a row, which lie in different warps.
     n_threads = cuda.shared.array(256, np.int64)

@@ -69,39 +69,70 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
     sum_exp_c1 = f32(0)
     first = t
     while first < length:
-        x_tile_c0 = cuda.local.array(TILE, np.float32)
-        x_tile_c1 = cuda.local.array(TILE, np.float32)
-        for k in range(TILE):
-            at = min(first + k * 8, length - 1)
-            x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
-        max_x_b_c0 = -INF
-        max_x_b_c1 = -INF
-        for k in range(TILE):
-            at = first + k * 8
-            if at < length:
+        if first + 56 < length:
+            x_tile_c0 = cuda.local.array(TILE, np.float32)
+            x_tile_c1 = cuda.local.array(TILE, np.float32)
+            for k in range(TILE):
+                at = first + k * 8
+                x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
+            max_x_b_c0 = -INF
+            max_x_b_c1 = -INF
+            for k in range(TILE):
                 max_x_b_c0 = max_nan_f32(max_x_b_c0, x_tile_c0[k])
                 max_x_b_c1 = max_nan_f32(max_x_b_c1, x_tile_c1[k])
-        max_x_new_c0 = max_nan_f32(max_x_c0, max_x_b_c0)
-        max_x_new_c1 = max_nan_f32(max_x_c1, max_x_b_c1)
-        t1_c0 = max_x_new_c0 - max_x_c0
-        t1_c1 = max_x_new_c1 - max_x_c1
-        move_A_x_c0 = f32(0) if max_x_new_c0 == max_x_c0 else t1_c0
-        move_A_x_c1 = f32(0) if max_x_new_c1 == max_x_c1 else t1_c1
-        t2_c0 = f32(0) if -INF == max_x_new_c0 else max_x_new_c0
-        t2_c1 = f32(0) if -INF == max_x_new_c1 else max_x_new_c1
-        sum_exp_b_c0 = f32(0)
-        sum_exp_b_c1 = f32(0)
-        for k in range(TILE):
-            at = first + k * 8
-            if at < length:
+            max_x_new_c0 = max_nan_f32(max_x_c0, max_x_b_c0)
+            max_x_new_c1 = max_nan_f32(max_x_c1, max_x_b_c1)
+            t1_c0 = max_x_new_c0 - max_x_c0
+            t1_c1 = max_x_new_c1 - max_x_c1
+            move_A_x_c0 = f32(0) if max_x_new_c0 == max_x_c0 else t1_c0
+            move_A_x_c1 = f32(0) if max_x_new_c1 == max_x_c1 else t1_c1
+            t2_c0 = f32(0) if -INF == max_x_new_c0 else max_x_new_c0
+            t2_c1 = f32(0) if -INF == max_x_new_c1 else max_x_new_c1
+            sum_exp_b_c0 = f32(0)
+            sum_exp_b_c1 = f32(0)
+            for k in range(TILE):
                 sum_exp_b_c0 = sum_exp_b_c0 + fast_exp_f32(x_tile_c0[k] - t2_c0)
                 sum_exp_b_c1 = sum_exp_b_c1 + fast_exp_f32(x_tile_c1[k] - t2_c1)
-        sum_exp_new_c0 = sum_exp_c0 * fast_exp_f32(-move_A_x_c0) + sum_exp_b_c0
-        sum_exp_new_c1 = sum_exp_c1 * fast_exp_f32(-move_A_x_c1) + sum_exp_b_c1
-        max_x_c0 = max_x_new_c0
-        max_x_c1 = max_x_new_c1
-        sum_exp_c0 = sum_exp_new_c0
-        sum_exp_c1 = sum_exp_new_c1
+            sum_exp_new_c0 = sum_exp_c0 * fast_exp_f32(-move_A_x_c0) + sum_exp_b_c0
+            sum_exp_new_c1 = sum_exp_c1 * fast_exp_f32(-move_A_x_c1) + sum_exp_b_c1
+            max_x_c0 = max_x_new_c0
+            max_x_c1 = max_x_new_c1
+            sum_exp_c0 = sum_exp_new_c0
+            sum_exp_c1 = sum_exp_new_c1
+        else:
+            x_tile_c0 = cuda.local.array(TILE, np.float32)
+            x_tile_c1 = cuda.local.array(TILE, np.float32)
+            for k in range(TILE):
+                at = min(first + k * 8, length - 1)
+                x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
+            max_x_b_c0 = -INF
+            max_x_b_c1 = -INF
+            for k in range(TILE):
+                at = first + k * 8
+                if at < length:
+                    max_x_b_c0 = max_nan_f32(max_x_b_c0, x_tile_c0[k])
+                    max_x_b_c1 = max_nan_f32(max_x_b_c1, x_tile_c1[k])
+            max_x_new_c0 = max_nan_f32(max_x_c0, max_x_b_c0)
+            max_x_new_c1 = max_nan_f32(max_x_c1, max_x_b_c1)
+            t1_c0 = max_x_new_c0 - max_x_c0
+            t1_c1 = max_x_new_c1 - max_x_c1
+            move_A_x_c0 = f32(0) if max_x_new_c0 == max_x_c0 else t1_c0
+            move_A_x_c1 = f32(0) if max_x_new_c1 == max_x_c1 else t1_c1
+            t2_c0 = f32(0) if -INF == max_x_new_c0 else max_x_new_c0
+            t2_c1 = f32(0) if -INF == max_x_new_c1 else max_x_new_c1
+            sum_exp_b_c0 = f32(0)
+            sum_exp_b_c1 = f32(0)
+            for k in range(TILE):
+                at = first + k * 8
+                if at < length:
+                    sum_exp_b_c0 = sum_exp_b_c0 + fast_exp_f32(x_tile_c0[k] - t2_c0)
+                    sum_exp_b_c1 = sum_exp_b_c1 + fast_exp_f32(x_tile_c1[k] - t2_c1)
+            sum_exp_new_c0 = sum_exp_c0 * fast_exp_f32(-move_A_x_c0) + sum_exp_b_c0
+            sum_exp_new_c1 = sum_exp_c1 * fast_exp_f32(-move_A_x_c1) + sum_exp_b_c1
+            max_x_c0 = max_x_new_c0
+            max_x_c1 = max_x_new_c1
+            sum_exp_c0 = sum_exp_new_c0
+            sum_exp_c1 = sum_exp_new_c1
         first += THREADS * TILE
     # Block merge: a tree over the 8 threads of a row, which lie in different warps.
     max_x_threads_c0 = cuda.shared.array(256, np.float32)
@@ -142,14 +173,14 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
         begin = first
         first += (length - 1 - begin) // (THREADS * TILE) * (THREADS * TILE)
         while first >= begin:
-            x_tile_c0 = cuda.local.array(TILE, np.float32)
-            x_tile_c1 = cuda.local.array(TILE, np.float32)
-            for k in range(TILE):
-                at = min(first + k * 8, length - 1)
-                x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
-            for k in range(TILE):
-                at = first + k * 8
-                if at < length:
+            if first + 56 < length:
+                x_tile_c0 = cuda.local.array(TILE, np.float32)
+                x_tile_c1 = cuda.local.array(TILE, np.float32)
+                for k in range(TILE):
+                    at = first + k * 8
+                    x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
+                for k in range(TILE):
+                    at = first + k * 8
                     store_stream_bfloat16x2(
                         y, y_row_c0 + at * y_s0,
                         (
@@ -157,4 +188,20 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
                             t3_c1 * fast_exp_f32(x_tile_c1[k] - t4_c1)
                         )
                     )
+            else:
+                x_tile_c0 = cuda.local.array(TILE, np.float32)
+                x_tile_c1 = cuda.local.array(TILE, np.float32)
+                for k in range(TILE):
+                    at = min(first + k * 8, length - 1)
+                    x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
+                for k in range(TILE):
+                    at = first + k * 8
+                    if at < length:
+                        store_stream_bfloat16x2(
+                            y, y_row_c0 + at * y_s0,
+                            (
+                                t3_c0 * fast_exp_f32(x_tile_c0[k] - t4_c0),
+                                t3_c1 * fast_exp_f32(x_tile_c1[k] - t4_c1)
+                            )
+                        )
             first -= THREADS * TILE
