@@ -238,24 +238,10 @@ class Kernel:
         first = "cuda.blockIdx.x" if s.blocks_per_row == 1 else f"cuda.blockIdx.x // {s.blocks_per_row}"
         if s.persistent:
             first = "group"
-        rows = self.program.rows
-        total = " * ".join(self.access.size(a) for a in rows) or "1"
         if s.coarsen > s.neighbours:
-            mine = " + r" if s.rows > 1 else ""
-            out(f"row = i64({first}) * {s.rows_per_block} + {SIDE} * ROWS{mine}", f"live = row < {total}")
-            out(f"row = row if live else {total} - 1  # threads beyond the last row repeat it and write nothing")
-        elif s.rows > 1:
-            name, last = ("row", "1") if s.coarsen == 1 else ("first_row", "COARSEN")
-            out(f"{name} = {self._numbered(f'i64({first}) * ROWS + r')}", f"live = {name} < {total}")
-            what = "the last row repeat it" if s.coarsen == 1 else "the last rows repeat them"
-            if not self.layout.astride:
-                out(f"{name} = {name} if live else {total} - {last}  # threads beyond {what} and write nothing")
-        elif rows or s.split > 1:
-            out(f"{'row' if s.coarsen == 1 else 'first_row'} = {self._numbered(f'i64({first})')}")
-        if s.neighbours > 1:
-            if self.layout.astride:
-                out(f"first_row = min(first_row, {total} - COARSEN)  # the last rows may be those of two threads")
-            out(f"row = first_row + {SIDE}")
+            self._rows_apart(first)
+        else:
+            self._row(first)
         self.row_axes()
         if s.prefetch:
             self.elements.offsets()
@@ -266,6 +252,34 @@ class Kernel:
         self.elements.offsets()
         self.peel.print()
         self.staging.begin()
+
+    @property
+    def total(self) -> str:
+        """The text of the number of all rows."""
+        return " * ".join(self.access.size(a) for a in self.program.rows) or "1"
+
+    def _rows_apart(self, first: str) -> None:
+        """The numbers of a thread's rows, of group `first`, where these lie apart."""
+        s, out, total = self.schedule, self.out, self.total
+        mine = " + r" if s.rows > 1 else ""
+        out(f"row = i64({first}) * {s.rows_per_block} + {SIDE} * ROWS{mine}", f"live = row < {total}")
+        out(f"row = row if live else {total} - 1  # threads beyond the last row repeat it and write nothing")
+
+    def _row(self, first: str) -> None:
+        """The number of a thread's row, or of neighbouring ones, of group `first`."""
+        s, out, total = self.schedule, self.out, self.total
+        if s.rows > 1:
+            name, last = ("row", "1") if s.coarsen == 1 else ("first_row", "COARSEN")
+            out(f"{name} = {self._numbered(f'i64({first}) * ROWS + r')}", f"live = {name} < {total}")
+            what = "the last row repeat it" if s.coarsen == 1 else "the last rows repeat them"
+            if not self.layout.astride:
+                out(f"{name} = {name} if live else {total} - {last}  # threads beyond {what} and write nothing")
+        elif self.program.rows or s.split > 1:
+            out(f"{'row' if s.coarsen == 1 else 'first_row'} = {self._numbered(f'i64({first})')}")
+        if self.layout.astride:
+            out(f"first_row = min(first_row, {total} - COARSEN)  # the last rows may be those of two threads")
+        if s.coarsen > 1:
+            out(f"row = first_row + {SIDE}")
 
     def row_axes(self) -> None:
         """The index along every axis of the rows, from the number of a row."""

@@ -23,6 +23,7 @@ class Peel:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.on = kernel, kernel.schedule.peel
         self.repeated: list[Statement] | None = None  # of the last walk, what is said of one element
+        self.clamped = False  # whether places beyond the row are those of its last vector (`Elements.clamps`)
         self.any_left: str | None = None  # in a walk, the test whether a thread has elements, where it may have none
 
     @property

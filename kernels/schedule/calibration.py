@@ -42,6 +42,7 @@ class Exchange(NamedTuple):
     cluster_barrier: int  # cycles
     distributed: int  # cycles of a load from another block of a cluster
     atomic: float  # seconds: a fence, an atomic on one counter, and reading the states of the other splits
+    column_split: float  # seconds more until splits of columns are merged
 
 
 class Blocks(NamedTuple):
@@ -58,7 +59,6 @@ class Blocks(NamedTuple):
     held_cluster: float  # times that where it is one of a cluster
     walked_twice: float  # times that where it walks them and reads them again
     beside: float  # more of that for every block more on a multiprocessor
-    column_split: float  # seconds more until splits of columns are merged
     asked: int  # bytes that the threads of a multiprocessor have to ask for at a time there
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
@@ -106,7 +106,9 @@ H200 = Calibration(
         reread=2.4,  # of 35 MB of rows in work, a third is read again past the 60 MiB of L2
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),
-    Exchange(shuffle=30, barrier=40, cluster_barrier=600, distributed=200, atomic=1.2e-6),  # measured 2026-11-20
+    # Measured 2026-11-20; splits of columns on an H100 (2026-11-25): variance of 6500x512 bfloat16 takes 14.6 us by 16
+    # splits, 11.0 by none, where 9.6 and 9.8 were predicted.
+    Exchange(shuffle=30, barrier=40, cluster_barrier=600, distributed=200, atomic=1.2e-6, column_split=4e-6),
     Blocks(
         start=0.3e-6,
         cluster_start=3e-6,
@@ -120,10 +122,8 @@ H200 = Calibration(
         held_alone=0.7,
         held_cluster=1.15,
         walked_twice=1.3,  # softmax of columns 470x12448 bfloat16 17 us, 2000x8000 float32 80 (2026-11-24)
-        # On an H100 (2026-11-25): softmax of columns 9094x19886 bfloat16 634 us by 2 blocks on a processor, 739 by 6;
-        # variance of columns 6500x512 bfloat16 14.6 us by 16 splits, 11.0 by none, where 9.6 and 9.8 were predicted.
+        # Softmax of columns 9094x19886 bfloat16: 634 us by 2 blocks on a processor, 739 by 6 (H100, 2026-11-25).
         beside=0.05,
-        column_split=4e-6,
         asked=32 << 10,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more

@@ -151,9 +151,8 @@ def registers(work: Work, s: Schedule) -> int:
     if s.resident:
         state *= 1 if s.together else 3
         held = max(1, work.held.resident) + work.held.summed
-        common = sum(1 for r in work.reads if r.held and not r.by_row) if work.writes and not s.column else 0
-        early = common * tile * words if s.early(common) else 0
-        return round(18 + arrays * (1 if s.column else s.coarsen) + early + state + s.coarsen * tile * held * words)
+        arrays *= 1 if s.column else s.coarsen
+        return round(18 + arrays + state + (s.coarsen * held + _early(work, s)) * tile * words)
     merged = 3 if s.threads * s.blocks_per_row > 1 or work.instructions.per_tile > 5 else 2
     tiles = s.coarsen * tile * max(1, work.held.streamed) * words
     if (
@@ -161,6 +160,12 @@ def registers(work: Work, s: Schedule) -> int:
     ):  # what is read once is not held
         tiles = min(tiles, PASSING)
     return round(15 + arrays + merged * state + tiles)
+
+
+def _early(work: Work, s: Schedule) -> int:
+    """Arrays that all rows share and a thread holds together with its rows."""
+    common = sum(1 for r in work.reads if r.held and not r.by_row) if work.writes and not s.column else 0
+    return common if s.early(common) else 0
 
 
 def _addresses(work: Work, s: Schedule) -> float:

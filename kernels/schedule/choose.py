@@ -390,10 +390,7 @@ def words(s: Schedule) -> str:
         text = f"rows in {s.split} splits of {who}, " + (
             "which meet at a grid barrier" if s.persistent else "merged by the last"
         )
-    if s.column:
-        text += f", {s.rows_per_block} rows side by side" + (f", {s.coarsen} to a thread" if s.coarsen > 1 else "")
-    elif s.rows_per_block > 1:
-        text += f", {s.rows_per_block} rows to a block" + (f", {s.coarsen} to a thread" if s.coarsen > 1 else "")
+    text += _several(s) if s.column or s.rows_per_block > 1 else ""
     text += f", the row in registers ({s.tile} elements each)" if s.resident else f", walked in tiles of {s.tile}"
     text += ", prefetched to shared memory" if s.prefetch else ""
     text += f" with a prefetch distance of {s.prefetch_distance} tiles" if s.prefetch_distance else ""
@@ -401,6 +398,11 @@ def words(s: Schedule) -> str:
     text += f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements"
     text += ", all rows of a block through shared memory in whole vectors" if s.staged else ""
     return text + (", rows that start anywhere" if s.peel else "")
+
+
+def _several(s: Schedule) -> str:
+    which = f", {s.rows_per_block} rows {'side by side' if s.column else 'to a block'}"
+    return which + (f", {s.coarsen} to a thread" if s.coarsen > 1 else "")
 
 
 def micro(seconds: float) -> str:

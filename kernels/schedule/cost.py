@@ -363,7 +363,7 @@ class _Model:
             seconds += waits.cluster_barrier * cycle
         if s.split > 1:
             per_thread = s.split if self.case.program.columns else -(-s.split // s.threads)
-            seconds += waits.atomic + (self.known.blocks.column_split / 2 if s.column else 0.0)  # counted twice
+            seconds += waits.atomic + (waits.column_split / 2 if s.column else 0.0)  # counted twice
             seconds += per_thread * (self.target.latency + 2 * work.instructions.merge * cycle)
         return seconds
 
