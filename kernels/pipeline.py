@@ -200,6 +200,7 @@ GEMM = (
     Pass("join", "such a kernel inside the product's own, where that is faster", _joined),
     Pass("predict", "the time of all launches, and the reasons", gemm.explained),
     Pass("compare", "left to ROWS, where they are predicted to be faster", _compared),
+    Pass("operations", "chunks that come and are multiplied, waits, arrivals, a producer and consumers", gemm.operated),
     Pass("print", "the kernel's source and its launch", gemm.sourced),
 )
 ROWS = (

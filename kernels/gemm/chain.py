@@ -114,13 +114,13 @@ class ChainKernel:
         with out.block("else:"):
             self.first.consumer_head()
             self._begin(self.first)
-            self.first.consume()
+            self.first.compute()
             out.comment("Every writer's fence, all consumers, then the block is counted: its results are there.")
             out("fence_proxy_async_global()", f"named_barrier_sync(1, {128 * p.consumers})")
             with out.block("if t == 128:"):
                 out(f"counter_add_release({COUNTERS.name}, 0)")
             self._begin(self.second)
-            self.second.consume()
+            self.second.compute()
         return self._finished()
 
     def _begin(self, kernel: GemmKernel) -> None:

@@ -11,6 +11,7 @@ before anything is printed. The invariants, by the word each error begins with::
     boxes     a tile is copied by TMA boxes of at most 256 in each direction, of tensors of at most 5 axes
     views     scratch is filled by a kernel before the product, as large as its axes are long, rows apart
     grid      tiles cover the results, and blocks, in whole clusters, are no more than multiprocessors
+    operations  the tile program keeps its laws (`redalg.kernels.tile.level.check`)
     launches  every argument of the kernel is known, and so are the seconds it takes
 """
 
@@ -28,6 +29,7 @@ from redalg.kernels.gemm.prologue import GROUP
 from redalg.kernels.gemm.tiles import SIDES, blocks_of
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch.planned import Map, Planned
+from redalg.kernels.tile.level.check import broken
 
 if TYPE_CHECKING:
     from redalg.kernels.gemm.passes import GemmDraft
@@ -76,6 +78,8 @@ class _Checker:
                 self.boxes(m, right if k else left)
             self.views()
             self.grid()
+        for why in broken(self.draft.operations) if self.draft.operations is not None else ():
+            self.fail(f"operations: {why}", "a tile program keeps its laws")
         self.launches()
 
     # --- what is multiplied ------------------------------------------------------------------------------------------

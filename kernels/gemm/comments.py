@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING
 from redalg.kernels.cuda.intrinsics.wgmma import CHUNK, STEP
 from redalg.kernels.gemm.tiles import PITCH, GemmPlan
 from redalg.kernels.launch.planned import Tile
-from redalg.kernels.tile.comments import ALIGNED, Buffer
-from redalg.kernels.tile.plan import CONSUMER, PRODUCER
+from redalg.kernels.tile.comments import ALIGNED, Buffer, warpgroups
 from redalg.source.names import axis_name, operand_name
 
 if TYPE_CHECKING:
     from redalg.kernels.gemm.kernel import Gemm
+    from redalg.kernels.tile.level.program import TileProgram
 
 
-def kernel(made: Gemm, registers: int) -> Iterator[str]:
+def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
     """`registers`: that the producer has beyond its own, for a prologue in the same launch."""
     plan = made.plan
     yield from _grid(made)
-    yield from _roles(plan, registers)
+    who = warpgroups(plan.threads, plan.consumers, registers)
+    yield f"{who}, counted from 0 below, of {64 * plan.halves} rows each."
     yield "Loop nest:"
-    where = "wait until the tile's rows are written by the prologue; " if made.inside else ""
-    chunks = f"for {plan.chunks} chunks of {plan.chunk} terms: TMA left chunk, TMA right chunk"
-    yield f"  producer: for tile: {where}{chunks}"
-    yield f"  consumer: for tile: for chunk: {_product(plan)}; epilogue on registers, results to memory"
+    if made.inside:
+        yield "  (the producer waits until the tile's rows are written by the prologue)"
+    yield from (f"  {line}" for line in tiles.roles())
+    yield f"  where {_product(plan)}"
     yield f"Shared memory: {plan.size} bytes, {ALIGNED}; chunks with the 128-byte swizzle, from left_tile:"
     left, *others = (operand_name(m.operand) for m in made.maps)
     right = " and ".join(others) + (", each" if len(others) > 1 else "")
@@ -51,7 +52,8 @@ def chain(first: Gemm, second: Gemm) -> Iterator[str]:
     size = max(p.split for p in plans)
     together = f", in clusters of {size}" if size > 1 else ""
     yield f"Grid: all blocks run at once{together}; tiles of each product are taken in turns."
-    yield from _roles(plans[0], 0)
+    who = warpgroups(plans[0].threads, plans[0].consumers)
+    yield f"{who}, counted from 0 below, of {64 * plans[0].halves} rows each."
     yield "Loop nest:"
     for number, (made, plan) in enumerate(zip((first, second), plans, strict=True)):
         left, *others = (operand_name(m.operand) for m in made.maps)
@@ -88,17 +90,6 @@ def _grid(made: Gemm) -> Iterator[str]:
             f"Split: {plan.split} blocks of a cluster multiply {plan.own_chunks} of the {plan.chunks} chunks each, and "
             f"write {plan.own_columns} columns each: partial sums are exchanged through distributed shared memory."
         )
-
-
-def _roles(plan: GemmPlan, registers: int) -> Iterator[str]:
-    several = plan.consumers > 1
-    fewer = f", {PRODUCER + 2 * registers} registers a thread" if several else ""
-    more = f", {CONSUMER - registers} registers a thread" if several else ""
-    who = f"Warpgroups 1 to {plan.consumers} are consumers" if several else "Warpgroup 1 is the consumer"
-    yield (
-        f"Block: {plan.threads} threads. Warpgroup 0 is the producer: its thread 0 issues every TMA copy{fewer}. {who}"
-        f"{more}, counted from 0 below, of {64 * plan.halves} rows each."
-    )
 
 
 def _product(plan: GemmPlan) -> str:

@@ -31,16 +31,20 @@ from redalg.kernels.cuda.intrinsics.wgmma import CHUNK
 from redalg.kernels.gemm import comments
 from redalg.kernels.gemm.epilogue import Epilogue
 from redalg.kernels.gemm.match import sums_of
+from redalg.kernels.gemm.program import scheduled, sums_named
 from redalg.kernels.gemm.prologue import COUNTERS, Inside, Prologue
 from redalg.kernels.gemm.tiles import SIDES, GemmPlan
 from redalg.kernels.ir.kinds import Kinds, stored_kind
 from redalg.kernels.ir.program import Module, Param, Program
 from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.launch import planned
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.rows.access import Access
 from redalg.kernels.rows.kernel import read
 from redalg.kernels.tile.comments import INIT
-from redalg.kernels.tile.plan import CONSUMER, PRODUCER, Map
+from redalg.kernels.tile.level.lowering import Lowering
+from redalg.kernels.tile.level.program import Arrive, Clear, Exchange, For, Free, Map, Mma, Op, Store, TileProgram, Wait
+from redalg.kernels.tile.plan import CONSUMER, PRODUCER
 from redalg.source.builder import Builder
 from redalg.source.names import axis_name, result_name
 from redalg.source.statements import Block, parameters, reads, statements
@@ -61,18 +65,19 @@ class Gemm:
     column: str
     stream: str
     plan: GemmPlan
-    maps: tuple[Map, ...]
+    maps: tuple[planned.Map, ...]
     inside: Inside | None = None
 
 
-class GemmKernel:
+class GemmKernel(Lowering):
     """Prints a whole kernel."""
 
     real = "f32"
     first_map = 0
 
-    def __init__(self, made: Gemm) -> None:
+    def __init__(self, made: Gemm, tiles: TileProgram | None = None) -> None:
         self.made, self.plan, self.program = made, made.plan, made.program
+        self.tiles, self.half, self.stage = tiles or scheduled(made), 0, "stage"
         self.access = Access(made.program, Schedule(), Layout())
         sums = {sums_of(k): "f" for k in range(made.plan.products)}
         self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, sums)
@@ -84,7 +89,7 @@ class GemmKernel:
         self.epilogue = Epilogue(self)
         name = f"{result_name(self.program.name)}_kernel"
         out, p = self.out, self.plan
-        out.comment(*comments.kernel(self.made, WAITING if self.prologue else 0))
+        out.comment(*comments.kernel(self.made, self.tiles, WAITING if self.prologue else 0))
         self.shared([p.split], p.cluster, len(self.made.maps))
         if p.followed:
             out("kernel_behind_launch()")
@@ -279,12 +284,25 @@ class GemmKernel:
             if p.early:
                 self._early(stop)
             with out.block(f"while term < {stop}:"):
+                self._chunk_asked()
+                out(*self.step(), f"term = opaque(term + {p.chunk})")
+
+    def _chunk_asked(self) -> None:
+        """A chunk of all operands into the next stage, as the producer's program has it."""
+        out, p, (loop,) = self.out, self.plan, self.tiles.bodies["producer"]
+        assert isinstance(loop, For)
+        number = 0
+        for op in loop.body:
+            if isinstance(op, Free):
                 out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
                 out("mbarrier_wait(empty + 8 * stage, phase)")
                 out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
+            elif number == 0:
                 self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
-                self._right_boxes()
-                out(*self.step(), f"term = opaque(term + {p.chunk})")
+                number = 1
+            else:
+                self._right_box(number - 1)
+                number += 1
 
     def _early(self, stop: str) -> None:
         """The first chunks of right operands while the kernel before this one ends, then those of its results. The
@@ -303,10 +321,13 @@ class GemmKernel:
         out("phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage")
 
     def _right_boxes(self) -> None:
+        for number in range(self.plan.products):
+            self._right_box(number)
+
+    def _right_box(self, number: int) -> None:
         p = self.plan
-        for number in range(p.products):
-            place = f"right_tile + {p.steps[1]} * stage" + self._parallel(number)
-            self._boxes(number + 1, place, "column_first", p.columns, p.flat)
+        place = f"right_tile + {p.steps[1]} * stage" + self._parallel(number)
+        self._boxes(number + 1, place, "column_first", p.columns, p.flat)
 
     def _rows_of_a_part(self) -> None:
         if self.prologue is not None:
@@ -371,10 +392,6 @@ class GemmKernel:
             at += [f"i_{axis_name(a)}" for a in m.axes[2:]]
             self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(to + at)})")
 
-    @staticmethod
-    def step() -> list[str]:
-        return ["stage += 1", "phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage"]
-
     @contextmanager
     def _tiles(self) -> Iterator[None]:
         """A loop over the tiles of a block."""
@@ -391,7 +408,7 @@ class GemmKernel:
         self.consumer_head()
         if self.plan.early:
             self.out("kernel_before_wait()")
-        self.consume()
+        self.compute()
 
     def consumer_head(self) -> None:
         out = self.out
@@ -400,7 +417,7 @@ class GemmKernel:
         out.comment("Consumers: from here on counted from 0; lane 0 arrives for its warp.")
         out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0", "stage = 0", "phase = 0")
 
-    def consume(self) -> None:
+    def compute(self) -> None:
         """The sums of every tile, and what becomes of them."""
         out, p = self.out, self.plan
         for sums in self.sums:
@@ -409,15 +426,12 @@ class GemmKernel:
             out(f"total_{half} = cuda.local.array({p.columns // 2}, np.float32)")
         with self._tiles():
             self._places()
-            self._promoted() if p.promoted else self._product()
-            if p.split > 1:
-                self._exchange()
-            self.epilogue.write([f"total_{half}" for half in range(p.halves)] if p.promoted else ["S"])
+            self.consume(self.tiles.bodies["consumers"])
 
     @property
     def sums(self) -> list[str]:
         """The arrays of sums, of every product."""
-        return [f"S{k + 1}" if k else "S" for k in range(self.plan.products)]
+        return sums_named(self.plan.products)
 
     def _parallel(self, number: int) -> str:
         """From one right operand of a stage to another one."""
@@ -430,33 +444,71 @@ class GemmKernel:
         left = f"descriptor(left_tile + {p.steps[0]} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
         return f"{left}, descriptor(right_tile + {p.steps[1]} * stage{self._parallel(number)}, {leading})"
 
-    def _product(self) -> None:
-        """Sums that stay with the tensor cores; a chunk is given back when the next one is under way."""
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def loop(self, op: For) -> None:
+        """Chunks: the first one overwrites S; a chunk is given back when the next one is under way. Sums that are added
+        to totals are of 64 rows at a time."""
         out, p = self.out, self.plan
-        out.comment("The first chunk of the tile overwrites S.")
-        sums = list(enumerate(self.sums))
-        out("mbarrier_wait(full + 8 * stage, phase)")
-        out(*(f"multiply({s}, {self._operands(0, k)})" for k, s in sums))
-        out("before = stage", *self.step())
-        if p.own_chunks > 1:
-            count = "CHUNKS"
+        self.stage = "stage" if op.blocks == "every" else "before"
+        if op.blocks == "first":
+            out.comment("The first chunk of the tile overwrites S.")
+            self.consume(op.body)
+            out("before = stage", *self.step())
+        elif op.blocks == "other":
+            count = "own_chunks" if p.split > 1 else "CHUNKS"
             if p.split > 1:
                 out("own_chunks = min(OWN_CHUNKS, CHUNKS - OWN_CHUNKS * piece)")
-                count = "own_chunks"
             with out.block(f"for chunk in range(1, {count}):"):
-                done = f"wgmma.wait_group {p.products}: the product{'s' * (len(sums) > 1)} before"
-                done += " are" if len(sums) > 1 else " is"
-                out.comment(f"{done} done, so that {'their' if len(sums) > 1 else 'its'} stage may be filled again.")
-                out("mbarrier_wait(full + 8 * stage, phase)")
-                out(*(f"multiply_add({s}, {self._operands(0, k)})" for k, s in sums))
-                out(*(f"sums_wait_1({s})" for _, s in sums))
-                self._release("before")
+                self.consume(op.body)
                 out("before = stage", *self.step())
-        out.comment("wgmma.wait_group 0: S is complete.")
-        out(*(f"sums_wait_0({s})" for _, s in sums))
-        self._release("before")
+        else:
+            with out.block("for chunk in range(CHUNKS):"):
+                for self.half in range(p.halves):
+                    last = self.half == p.halves - 1
+                    once: list[Op] = [x for x in op.body if isinstance(x, Arrive) and not last]
+                    once += [x for x in op.body if isinstance(x, Wait) and not x.products and self.half]
+                    self.consume([x for x in op.body if x not in once])
+                out(*self.step())
 
-    def _exchange(self) -> None:
+    def clear(self, op: Clear) -> None:
+        self.out.comment("Totals in float32: S of each chunk is added to them while the other consumer multiplies.")
+        with self.out.block(f"for k in range({self.plan.columns // 2}):"):
+            self.out(*(f"{total}[k] = f32(0)" for total in self.totals))
+
+    @property
+    def totals(self) -> list[str]:
+        return [f"total_{half}" for half in range(self.plan.halves)]
+
+    def wait(self, op: Wait) -> None:
+        if not op.products:
+            self.out("mbarrier_wait(full + 8 * stage, phase)")
+            return
+        under = f", {op.under_way} under way" if op.under_way else ""
+        self.out.comment(f"wgmma.wait_group {op.under_way}: {', '.join(op.tiles)} complete{under}.")
+        self.out(*(f"sums_wait_{int(op.under_way > 0)}({s})" for s in op.tiles))
+
+    def multiply(self, op: Mma) -> None:
+        operands = self._operands(self.half, self.sums.index(op.tile))
+        self.out(f"{'multiply' if op.fresh else 'multiply_add'}({op.tile}, {operands})")
+
+    def map(self, op: Map) -> None:
+        total = self.totals[self.half]
+        with self.out.block(f"for k in range({self.plan.columns // 2}):"):
+            self.out(f"{total}[k] = {total}[k] + S[k]")
+
+    def arrive(self, op: Arrive) -> None:
+        p, stage = self.plan, self.stage
+        if p.paired or p.sharing.blocks == 1:
+            self.out(f"{'mbarrier_arrive_pair' if p.paired else 'mbarrier_arrive'}(empty + 8 * {stage}, leader)")
+            return
+        peers = (f"{p.sharing.blocks} * piece + {k}" for k in range(p.sharing.blocks))
+        self.out(*(f"mbarrier_arrive_peer(empty + 8 * {stage}, {peer}, leader)" for peer in peers))
+
+    def store(self, op: Store) -> None:
+        self.epilogue.write(self.totals if self.plan.promoted else ["S"])
+
+    def exchange(self, op: Exchange) -> None:
         """Partial sums of columns to the block of the split that writes them; S begins with those of its own then."""
         out, p = self.out, self.plan
         each, lane = p.own_columns // 2, 512 * p.consumers  # registers of a thread; bytes from one to the next
@@ -481,27 +533,3 @@ class GemmKernel:
                 out(*(f"total = total + shared_load_f32(slots + {own + source * j})" for j in range(1, p.split)))
                 out(f"{sums}[{k}] = total")
         out(f"column_first = column_first + {p.own_columns} * piece")
-
-    def _promoted(self) -> None:
-        """Sums of a chunk, added to sums in float32 while the other warpgroup multiplies."""
-        out, p = self.out, self.plan
-        out.comment("Totals in float32: S of each chunk is added to them while the other consumer multiplies.")
-        with out.block(f"for k in range({p.columns // 2}):"):
-            out(*(f"total_{half}[k] = f32(0)" for half in range(p.halves)))
-        with out.block("for chunk in range(CHUNKS):"):
-            out("mbarrier_wait(full + 8 * stage, phase)")
-            for half in range(p.halves):
-                out(f"multiply(S, {self._operands(half)})", "sums_wait_0(S)")
-                if half == p.halves - 1:
-                    self._release("stage")
-                with out.block(f"for k in range({p.columns // 2}):"):
-                    out(f"total_{half}[k] = total_{half}[k] + S[k]")
-            out(*self.step())
-
-    def _release(self, stage: str) -> None:
-        p = self.plan
-        if p.paired or p.sharing.blocks == 1:
-            self.out(f"{'mbarrier_arrive_pair' if p.paired else 'mbarrier_arrive'}(empty + 8 * {stage}, leader)")
-            return
-        peers = (f"{p.sharing.blocks} * piece + {k}" for k in range(p.sharing.blocks))
-        self.out(*(f"mbarrier_arrive_peer(empty + 8 * {stage}, {peer}, leader)" for peer in peers))

@@ -56,7 +56,8 @@ RATES = Rates()
 
 @dataclass(frozen=True)
 class Narrow:
-    """What is multiplied: rows, columns, terms, batches, by types and layouts as in `GemmPlan`."""
+    """What is multiplied: rows, columns, terms, batches, by types and layouts as in `GemmPlan`. ``whole``: terms are
+    added in one order, whatever the number of rows."""
 
     kinds: tuple[str, str]
     flat: bool
@@ -66,6 +67,7 @@ class Narrow:
     batches: int
     products: int
     target: Target
+    whole: bool = False
 
     @property
     def fits(self) -> bool:
@@ -79,7 +81,7 @@ class Narrow:
     def space(self) -> Iterator[GemmPlan]:
         """Every plan that is looked at."""
         counts = (1, 2, 4, 8)
-        for consumers, sharing, split in product((1, 2), counts, counts):
+        for consumers, sharing, split in product((1, 2), counts, (1,) if self.whole else counts):
             brought = -(-self.rows // 8) * 8 if consumers == 1 and self.rows <= 56 else 0
             for columns, deep in product(self.widths(), self.depths(brought)):
                 plan = GemmPlan(

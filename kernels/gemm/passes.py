@@ -32,6 +32,7 @@ from redalg.kernels.gemm.plan import (
     seconds_of,
     staged_width,
 )
+from redalg.kernels.gemm.program import scheduled
 from redalg.kernels.gemm.prologue import Inside
 from redalg.kernels.gemm.tiles import GemmPlan, Place, blocks_of, place_of, tiles_of
 from redalg.kernels.ir.program import STORAGE, Program, Result
@@ -40,6 +41,7 @@ from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.planned import Kernel, Planned
 from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.schedule.choose import Choice, micro
+from redalg.kernels.tile.level.program import TileProgram
 from redalg.kernels.tile.match import Outside
 
 EARLY = True  # whether products of few rows begin while the one before them ends; off to measure what that gives
@@ -105,6 +107,7 @@ class GemmDraft:
     behind: GemmDraft | None = None
     narrow: Narrow | None = None
     choice: Choice | None = None
+    operations: TileProgram | None = None
     planned: Planned | None = None
 
     @property
@@ -134,6 +137,8 @@ class GemmDraft:
         """The draft in lines, as ``dump_after=`` prints it."""
         if self.planned is not None:
             return self.planned.module.source
+        if self.operations is not None:
+            return self.operations.text()
         if self.choice is not None:
             return "\n".join(self.choice.reasons)
         if self.tiles is not None:
@@ -189,7 +194,8 @@ def _few(draft: GemmDraft) -> Narrow | None:
     if draft.launches in (0, 1) and not made.chained[0]:
         return None
     shape = draft.rows, sizes[made.column], sizes[made.stream], draft.batches
-    return Narrow(operands.kinds, operands.places[1].flat, *shape, len(made.sides) - 1, draft.call.target)
+    call, products = draft.call, len(made.sides) - 1
+    return Narrow(operands.kinds, operands.places[1].flat, *shape, products, call.target, call.deterministic)
 
 
 def tiled(draft: GemmDraft) -> None:
@@ -368,10 +374,16 @@ def require_faster(draft: GemmDraft, usual: Choice) -> None:
         raise Outside(f"as a GEMM {times}")
 
 
+def operated(draft: GemmDraft) -> None:
+    """The tile program: chunks that come and are multiplied, waits and arrivals, a producer and consumers."""
+    assert draft.product is not None
+    draft.operations = scheduled(draft.product.gemm)
+
+
 def sourced(draft: GemmDraft) -> None:
     """The kernel's source, its grid, and its arguments that are the same in every call."""
     found, joined, choice = draft.product, draft.joined, draft.choice
-    assert found is not None and choice is not None
+    assert found is not None and choice is not None and draft.operations is not None
     if isinstance(joined, InOne):
         draft.planned = _in_one(draft, joined)
         return
@@ -382,7 +394,7 @@ def sourced(draft: GemmDraft) -> None:
         gemm, inside = replace(gemm, inside=joined.inside), (joined.own,)
         # A grid barrier: blocks are launched together, no more of them than run at once.
         geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
-    printed = GemmKernel(gemm)
+    printed = GemmKernel(gemm, draft.operations)
     draft.planned = Planned(
         draft.program,
         choice,

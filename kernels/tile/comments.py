@@ -74,15 +74,21 @@ def persistent(drawn: bool) -> str:
     return "persistent; block b computes tiles b, b + gridDim.x, b + 2 * gridDim.x, ... of `tiles`."
 
 
+def warpgroups(threads: int, consumers: int, registers: int = 0) -> str:
+    """Who is who in a block. `registers`: that the producer has beyond its own, twice, and a consumer less."""
+    several = consumers > 1
+    given = (PRODUCER + 2 * registers, CONSUMER - registers)
+    fewer, more = (f", {n} registers a thread" if several else "" for n in given)
+    who = f"Warpgroups 1 to {consumers} are consumers" if several else "Warpgroup 1 is the consumer"
+    return (
+        f"Block: {threads} threads. Warpgroup 0 is the producer: its thread 0 issues every TMA copy{fewer}. {who}{more}"
+    )
+
+
 def roles(plan: TensorPlan) -> Iterator[str]:
     """Warpgroups, and which elements of an accumulator a thread has."""
     several = plan.consumers > 1
-    fewer, more = (f", {PRODUCER} registers a thread", f", {CONSUMER} registers a thread") if several else ("", "")
-    who = f"Warpgroups 1 to {plan.consumers} are consumers" if several else "Warpgroup 1 is the consumer"
-    yield (
-        f"Block: {plan.threads} threads. Warpgroup 0 is the producer: its thread 0 issues every TMA copy{fewer}. "
-        f"{who}{more}, counted from 0 below."
-    )
+    yield f"{warpgroups(plan.threads, plan.consumers)}, counted from 0 below."
     rows = "share 64 rows" if isinstance(plan, WidePlan) else "have 64 rows each" if several else "have 64 rows"
     yield (
         f"Consumers {rows}; a thread holds rows row and row + 8 of a warp's 16 and two columns of every eight, as "
@@ -101,15 +107,17 @@ def fragment(tall: int) -> str:
 # --- wgmma -----------------------------------------------------------------------------------------------------------
 
 
+def opened(kernel: TensorKernel, drawn: bool, nest: Sequence[str], chunks: str) -> Iterator[str]:
+    """What kernels with a producer and consumers begin with."""
+    yield from grid(kernel, persistent(drawn))
+    yield from roles(kernel.plan)
+    yield from nest
+    yield f"Shared memory: {kernel.plan.shared} bytes, {ALIGNED}; {chunks} with the 128-byte swizzle, from left_tile:"
+
+
 def wgmma(kernel: TensorKernel, drawn: bool, nest: Sequence[str]) -> Iterator[str]:
     made, plan = kernel.made, kernel.plan
-    yield from grid(kernel, persistent(drawn))
-    yield from roles(plan)
-    yield from nest
-    yield (
-        f"Shared memory: {plan.shared} bytes, {ALIGNED}; {CHUNK}-column chunks with the 128-byte "
-        f"swizzle, from left_tile:"
-    )
+    yield from opened(kernel, drawn, nest, f"{CHUNK}-column chunks")
     yield from map(str, buffers(made, plan))
     arrivals = 4 * plan.consumers
     yield (
@@ -152,13 +160,7 @@ def wide(kernel: TensorKernel, drawn: bool, nest: Sequence[str]) -> Iterator[str
     made, plan = kernel.made, kernel.plan
     assert isinstance(plan, WidePlan)
     parts = chunks(plan.terms)
-    yield from grid(kernel, persistent(drawn))
-    yield from roles(plan)
-    yield from nest
-    yield (
-        f"Shared memory: {plan.shared} bytes, {ALIGNED}; {CHUNK}-column chunks with the 128-byte "
-        f"swizzle, from left_tile:"
-    )
+    yield from opened(kernel, drawn, nest, f"{CHUNK}-column chunks")
     yield str(Buffer("left_tile", 0, 1, plan.left_bytes, f"{plan.rows} x {plan.terms} {made.dtype}"))
     within = f", P of 64 x {plan.columns} at byte {plan.weights} of each"
     yield str(Buffer("right_tile", plan.left_bytes, 2, plan.pair_bytes, f"{plan.columns} x {plan.terms}{within}"))
@@ -184,10 +186,7 @@ def wide(kernel: TensorKernel, drawn: bool, nest: Sequence[str]) -> Iterator[str
 def long(kernel: TensorKernel, drawn: bool, nest: Sequence[str]) -> Iterator[str]:
     made, plan = kernel.made, kernel.plan
     left, right = 128 * plan.rows, 128 * plan.columns
-    yield from grid(kernel, persistent(drawn))
-    yield from roles(plan)
-    yield from nest
-    yield f"Shared memory: {plan.shared} bytes, {ALIGNED}; chunks with the 128-byte swizzle, from left_tile:"
+    yield from opened(kernel, drawn, nest, "chunks")
     names = operands(p.left for p in made.products), operands(p.right for p in made.products)
     yield str(Buffer("left_tile", 0, plan.stages, left, f"{names[0]}, {plan.rows} x {CHUNK} {made.dtype}"))
     first = plan.stages * left

@@ -74,3 +74,12 @@ def test_more_bytes_take_longer() -> None:
     made = [Narrow(KINDS, False, 128, n, 4096, 1, 1, H200) for n in (1024, 2048, 4096, 8192)]
     times = [m.seconds(p) for m in made if (p := narrow(m)) is not None]
     assert times == sorted(times) and times[0] > RATES.fill
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 128])
+def test_terms_are_added_in_one_order_where_that_is_asked_for(rows: int) -> None:
+    """`deterministic`: no split of the terms, whose number would follow from that of the rows."""
+    made = Narrow(("bfloat16", "bfloat16"), False, rows, 512, 2048, 1, 1, H200)
+    found, whole = narrow(made), narrow(replace(made, whole=True))
+    assert found is not None and whole is not None
+    assert found.split > 1 and whole.split == 1 and made.seconds(found) <= made.seconds(whole)

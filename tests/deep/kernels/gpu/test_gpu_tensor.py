@@ -385,7 +385,7 @@ REFUSED: dict[str, tuple[str, str, Callable[[], Mapping[str, Any]], str]] = {
     "no anchor": ("attention_sigmoid", "frozen_max", lambda: drawn("attention_sigmoid", 130, 200), "anchor"),
     "weights in float16": (
         "attention_relu",
-        "tensor",
+        "mma",
         lambda: drawn("attention_relu", 130, 200, kind="float16"),
         "float16",
     ),

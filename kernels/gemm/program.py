@@ -1,0 +1,107 @@
+"""A matrix product as a tile program: chunks of both operands come, are multiplied, and sums become results.
+
+The loop is over chunks of the terms; a block computes tile after tile of rows and columns. Several right operands of
+one left operand are several products of a chunk. `promoted` sums leave the tensor cores after every chunk. Waits,
+arrivals and the producer's program are found by the passes of `redalg.kernels.tile.level.schedule`, and held to the
+same laws as those of cascades (`redalg.kernels.tile.level.check`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redalg.graph.node import Node, add, state, substitute, tensor, walk
+from redalg.kernels.gemm.match import sums_of
+from redalg.kernels.tile.level.check import check
+from redalg.kernels.tile.level.program import (
+    Clear,
+    Exchange,
+    For,
+    Home,
+    Load,
+    Map,
+    Mma,
+    Op,
+    Store,
+    Tile,
+    TileProgram,
+)
+from redalg.kernels.tile.level.schedule import parted, waited
+
+if TYPE_CHECKING:
+    from redalg.kernels.gemm.kernel import Gemm
+
+TOTALS = "T"  # sums that have left the tensor cores
+
+
+def sums_named(plan_products: int) -> list[str]:
+    """The tiles of sums, of every product."""
+    return [f"S{k + 1}" if k else "S" for k in range(plan_products)]
+
+
+def derived(made: Gemm) -> TileProgram:
+    """The program in plain order, with homes and lengths."""
+    p, row = made.plan, " ".join(made.rows)
+    tiles, loads = _operands(made, row)
+    left, *rights = tiles
+    sums = sums_named(p.products)
+    products = [Mma(s, left, right, made.stream, True) for s, right in zip(sums, rights, strict=True)]
+    whole = Tile("", (row, made.column), "float32", Home.ACCUMULATOR, (p.rows, p.columns))
+    named = [*sums, *([TOTALS] if p.promoted else [])]
+    tiles |= {s: Tile(s, whole.axes, whole.dtype, whole.home, whole.lengths) for s in named}
+    body: tuple[Op, ...] = tuple(_chunks(made, loads, products, row))
+    if p.split > 1:
+        body = (*body, Exchange(tuple(sums), ("sum",) * len(sums), "blocks of the cluster, columns shared out"))
+    body = (*body, *(Store(r.name, _result(made, r.node, row)) for r in made.program.results))
+    facts = {
+        "consumers": p.consumers,
+        "registers for tiles": p.columns // 2 * (p.halves + 1 if p.promoted else p.products),
+        "shared bytes": p.size,
+        "barriers of a stage": "one full, one free",
+    }
+    return TileProgram(made.program.title, row, made.column, made.batch, tiles, {"all": body}, None, facts)
+
+
+def _operands(made: Gemm, row: str) -> tuple[dict[str, Tile], tuple[Load, ...]]:
+    """Tiles of a chunk of the left operand and of the right ones, and what loads them."""
+    p, tiles, loads = made.plan, dict[str, Tile](), []
+    held = {o.name: o.axes for o in made.program.operands}
+    for k, m in enumerate(made.maps):
+        name = m.operand
+        while name in tiles or name in (TOTALS, *sums_named(p.products)):
+            name += "_"
+        axis, length = (made.column, p.columns) if k else (row, p.left_rows)
+        axes, lengths = (axis, made.stream), (length, p.chunk)
+        if k and p.flat:
+            axes, lengths = axes[::-1], lengths[::-1]
+        tiles[name] = Tile(name, axes, p.kinds[min(k, 1)], Home.SHARED, lengths, p.stages)
+        loads.append(Load(name, tensor(m.operand, held.get(m.operand, (*made.batch, *axes)))))
+    return tiles, tuple(loads)
+
+
+def _chunks(made: Gemm, loads: tuple[Load, ...], products: list[Mma], row: str) -> list[Op]:
+    """The loop over chunks of terms: the first one overwrites sums, or every one is added to totals."""
+    p, axes = made.plan, (row, made.column)
+    if p.promoted:
+        total = Map(((TOTALS, add(state(TOTALS, axes), state(products[0].tile, axes))),))
+        return [Clear(TOTALS), For(made.stream, (*loads, *products, total))]
+    more = tuple(Mma(m.tile, m.left, m.right, m.over, False) for m in products)
+    first = For(made.stream, (*loads, *products), "", "first")
+    return [first, For(made.stream, (*loads, *more), "", "other")] if p.own_chunks > 1 else [first]
+
+
+def _result(made: Gemm, node: Node, row: str) -> Node:
+    """A result over the tiles of sums."""
+    names = [TOTALS] if made.plan.promoted else sums_named(made.plan.products)
+    tiles = {sums_of(k): state(name, (row, made.column)) for k, name in enumerate(names)}
+    leaves = {n: tiles[n.attr.name] for n in walk(node) if n.op == "state" and n.attr.name in tiles}
+    return substitute(node, dict(leaves), raw=True)
+
+
+def scheduled(made: Gemm) -> TileProgram:
+    """The program after all passes, each of which keeps its laws."""
+    program = derived(made)
+    for change in (lambda x: x, lambda x: waited(x, True), lambda x: parted(x, False, True)):
+        program = change(program)
+        check(program)
+    return program
