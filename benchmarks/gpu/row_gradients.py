@@ -33,6 +33,9 @@ ROTATE = 256 << 20
 MISSES = 0.97
 
 
+Cell = tuple[str, str, int, int]
+
+
 @dataclass(frozen=True)
 class Operation:
     """A spec, what PyTorch users write for it, its arguments (axes by name) and those whose gradients are taken."""
@@ -42,10 +45,19 @@ class Operation:
     arguments: dict[str, str]
     wanted: tuple[str, ...]
     kept: bool = False  # whether the result has a number for every element
+    blind: bool = False  # whether gradients are written without reading elements again
 
     def passes(self) -> int:
         """How many arrays along rows a backward pass reads and writes, at least."""
-        return 2 * sum(self.arguments[n] == "ij" for n in self.wanted) + self.kept
+        wide = sum({*self.arguments[n]} in ({*"ij"}, {*"ngck"}) for n in self.wanted)
+        return (2 - self.blind) * wide + self.kept
+
+
+def lengths(cell: Cell) -> dict[str, int]:
+    """Of axes: rows i of j elements, or samples n with groups g of channels c at places k."""
+    _, _, rows, length = cell
+    groups, channels = (next(d for d in (32, 16, 8, 4, 2, 1) if n % d == 0) for n in (rows, length))
+    return {"i": rows, "j": length, "n": rows // groups, "g": groups, "c": channels, "k": length // channels}
 
 
 def _operations() -> dict[str, Operation]:
@@ -57,6 +69,10 @@ def _operations() -> dict[str, Operation]:
 
     def layer(x: Any, w: Any, b: Any) -> Any:
         return F.layer_norm(x, (x.shape[-1],), w, b, 1e-5)
+
+    def group(x: Any, w: Any, b: Any) -> Any:
+        n, g, c, k = x.shape
+        return F.group_norm(x.view(n, g * c, k), g, w.view(-1), b.view(-1), 1e-5).view(x.shape)
 
     def smoothed(x: Any, t: Any) -> Any:
         return F.cross_entropy(x, t, reduction="none", label_smoothing=0.1)
@@ -104,6 +120,18 @@ def _operations() -> dict[str, Operation]:
             ("x", "w", "b"),
             True,
         ),
+        "group_norm": Operation(
+            "tensors x[n,g,c,k], w[g,c], b[g,c]; u = mean[c,k](x[n,g,c,k]); v = mean[c,k]((x[n,g,c,k] - u)**2);"
+            f"return y = (x[n,g,c,k] - u)/sqrt(v + {eps})*w[g,c] + b[g,c]",
+            group,
+            {"x": "ngck", "w": "gc", "b": "gc"},
+            ("x", "w", "b"),
+            True,
+        ),
+        "max_pooling": Operation("return y = max[j](x[i,j])", lambda x: x.max(-1).values, x, ("x",), blind=True),
+        "log_mean_exp_pooling": Operation(
+            f"{lse} return y = l - log(size[j])", lambda x: torch.logsumexp(x, -1) - math.log(x.shape[-1]), x, ("x",)
+        ),
         "cosine_similarity": Operation(
             "return c = sum[j](x[i,j]*y[i,j])/sqrt(sum[j](x[i,j]**2))/sqrt(sum[j](y[i,j]**2))",
             lambda x, y: F.cosine_similarity(x, y, -1),
@@ -128,7 +156,6 @@ def _operations() -> dict[str, Operation]:
     }
 
 
-Cell = tuple[str, str, int, int]
 KNOWN: tuple[Cell, ...] = (
     ("rms_norm", "bfloat16", 16384, 4096),
     ("layer_norm", "bfloat16", 16384, 4096),
@@ -159,10 +186,10 @@ def drawn(seed: str, count: int) -> Iterator[Cell]:
 def arguments_of(op: Operation, cell: Cell, seed: int, wide: bool = False) -> list[Any]:
     import torch
 
-    _, kind, rows, length = cell
+    _, kind, _, length = cell
     rng, found = torch.Generator(device="cuda").manual_seed(seed), []
     for name, axes in op.arguments.items():
-        shape = [{"i": rows, "j": length}[a] for a in axes]
+        shape = [lengths(cell)[a] for a in axes]
         if name == "t":
             found.append(torch.randint(0, length, shape, device="cuda", generator=rng))
             continue
@@ -275,7 +302,7 @@ def ways(op: Operation, cell: Cell, options: argparse.Namespace) -> dict[str, An
     if not isinstance(unit, Joint) or rest:
         return None
     _, kind, rows, length = cell
-    sizes, size = {"i": rows, "j": length}, rows * length * (4 if kind == "float32" else 2)
+    sizes, size = lengths(cell), rows * length * (4 if kind == "float32" else 2)
     held: list[dict[str, Any]] = []
     for seed in range(max(2, min(12, 1 + ROTATE // (size * 2)))):
         rng = torch.Generator(device="cuda").manual_seed(seed)
@@ -386,6 +413,11 @@ def report(path: Path) -> str:
     if ratios:
         low = sum(x < MISSES for x in ratios)
         rows += ["", f"{len(ratios)} cells: median {median(ratios):.2f}, least {ratios[0]:.2f}, {low} below {MISSES}."]
+        ours = [r["results"]["redalg"] for r in records if "us" in r["results"].get("redalg", {})]
+        same, wrong = (sum(bool(x.get(word)) for x in ours) for word in ("same bits", "wrong"))
+        rows += [
+            f"redalg: {same} of {len(ours)} with the same bits in a second run, {wrong} outside of the error allowed."
+        ]
     return "\n".join([*(f"{c['conditions']}: `{c['command']}`\n" for c in conditions[:1]), *rows]) + "\n"
 
 
