@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from redalg.graph.operators import Position
 from redalg.kernels.cpu.build import loaded_text
-from redalg.kernels.ir.layouts import View, readings
+from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
 SHORT = 48  # elements of a row up to which rows are turned that are walked more than once
@@ -86,13 +86,22 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
 
 
 def _read_along(program: Program, views: Mapping[str, View]) -> dict[str, tuple[str, ...]] | None:
-    """The arrays that differ from row to row, with their axes; None where one is read in two ways, or along others."""
+    """The arrays that differ from row to row, with their axes; None where one is read in two ways, or along others, and
+    where anything but arrays does."""
     rows, ways = {*_rows(program)}, dict[str, tuple[str, ...]]()
+    if _numbers_rows(program):
+        return None
     for name, axes in readings(program):
         if name in views:
             if ways.setdefault(name, axes) != axes or not {*axes} <= rows | {*program.stream}:
                 return None
     return {name: axes for name, axes in ways.items() if rows & {*axes}}
+
+
+def _numbers_rows(program: Program) -> bool:
+    """Whether anything depends on how many rows there are, or on their numbers: in a block both are the block's."""
+    rows = {*_rows(program)}
+    return any(n.op in ("size", "index") and n.attr in rows for n in program_nodes(program))
 
 
 def _walks(program: Program) -> int:

@@ -194,12 +194,17 @@ def steps_nodes(steps: Iterable[Step]) -> Iterator[Node]:
             yield step.node
 
 
-def readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every array, results by `Result.key`, with the axes it is read or written along (an operand along several)."""
+def program_nodes(program: Program) -> Iterator[Node]:
+    """Every node that is computed for a row, its elements or its results, each once."""
     nodes: list[Node] = [r.node for r in program.results]
     for p in program.passes:
         nodes += [*steps_nodes(p.lift), *steps_nodes(p.update), *(let.node for let in p.exports)]
-    for n in walk(*nodes):
+    return walk(*nodes)
+
+
+def readings(program: Program) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Every array, results by `Result.key`, with the axes it is read or written along (an operand along several)."""
+    for n in program_nodes(program):
         if n.op == "tensor":
             yield n.attr.name, n.attr.axes
     yield from ((r.key, r.axes) for r in program.results if not r.summed)

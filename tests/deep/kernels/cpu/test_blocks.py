@@ -20,6 +20,10 @@ from tests.support.profiles import examples
 TEXTS = {  # exact in integers of moderate size, whatever the order
     "one axis": "m = max[j](x[i,j]); s = sum[j](w[j]*x[i,j]); return y = m - x[i,j], s, at = argmin[j](x[i,j])",
     "two axes": "m = max[j](x[h,i,j]); return y = (m - x[h,i,j])*w[j], m, at = argmax[j](x[h,i,j])",
+    "numbers of rows": "m = max[j](x[i,j]);"
+    "return y = where(index[j] <= index[i], x[i,j] - m, 0), s = m + size[i] - index[i]",
+    "numbers of two axes": "m = max[j](x[h,i,j]);"
+    "return y = where(index[j] == index[i] + index[h], m, x[h,i,j]), s = m + size[h]*index[i]",
     "by row": "m = max[j](x[i,j]); return y = (x[i,j] - m)*t[i] + w[j], s = sum[j](x[i,j]*t[i])",
 }
 RUNS: dict[str, Any] = {}
@@ -46,11 +50,11 @@ def calls(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
         found = whole.astype(dtype)[..., : shape[-1] * gap : gap]
         return found[::-1] if draw(st.integers(0, 4)) == 0 else found
 
-    shape = (rows, length) if name != "two axes" else (3, max(1, rows // 3), length)
+    shape = (3, max(1, rows // 3), length) if "two axes" in name else (rows, length)
     arrays = {"x": of(*shape), "w": of(length)}
     if name == "by row":
         arrays["t"] = of(rows)
-    elif name == "two axes" and draw(st.booleans()):
+    elif "two axes" in name and draw(st.booleans()):
         arrays["x"] = arrays["x"].transpose(1, 0, 2).copy().transpose(1, 0, 2)  # rows in unequal steps
     used = {t.name for t in form_of_text(TEXTS[name]).spec.tensors}
     return name, {n: a for n, a in arrays.items() if n in used}
