@@ -148,7 +148,7 @@ class TorchHead:
         return [found[n] for n in self.slabs.kept]
 
     def _backward(self, *given: Any) -> list[Any]:
-        count = len(self.tensors)
+        count, given = len(self.tensors), tuple(a.detach() for a in given)  # a graph of this pass may be wanted
         kept = dict(zip(self.slabs.kept, given[count:], strict=False))
         cotangents = dict(zip(self.slabs.cotangents, given[count + len(kept) :], strict=True))
         arrays = self._named(given[:count])

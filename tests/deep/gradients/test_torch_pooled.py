@@ -172,3 +172,33 @@ def test_what_is_no_head(text: str, why: str) -> None:
         ra.torch.head(ra.parse(text))
     with pytest.raises(ra.RedalgError, match="is known when its rows are"):
         ra.torch.head(ra.parse("return r = sum[b,v](max[s](sum[d](H[b,s,d]*E[v,d])))"), gradients="now")
+
+
+@pytest.mark.parametrize("name", ["bias after it, lengths", "bias and map in it, masks"])
+def test_pytorch_sees_operators(name: str) -> None:
+    """Schemas and shapes without data, a compiled function without a break, autocast, no gradient of second order."""
+    op = ra.torch.head(ra.parse(CASES[name][0]))
+    sizes = {"b": 3, "s": 7, "v": 19, "d": 4}
+    arrays = {n: x.float() if x.is_floating_point() else x for n, x in drawn(op.parts.spec, sizes, 1).items()}
+    arrays = {n: x.detach().requires_grad_(x.is_floating_point()) for n, x in arrays.items()}
+    own = [arrays[d.name].detach() for d in op.tensors]
+    torch.library.opcheck(op._ops["_values"], tuple(own), test_utils=("test_schema", "test_faketensor"))
+    kept = op._ops["_values"](*own)
+    cotangents = [torch.randn_like(x) for x in kept if x.is_floating_point()]
+    given = (*own, *kept, *cotangents)
+    torch.library.opcheck(op._ops["_backward"], given, test_utils=("test_schema", "test_faketensor"))
+    leaves = [x for x in arrays.values() if x.requires_grad]
+
+    def step(*own: Any) -> Any:
+        return op(*own) * 3
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    pairs = [torch.autograd.grad(f(*arrays.values()).square().sum(), leaves) for f in (step, compiled)]
+    assert all(torch.allclose(a, b) for a, b in zip(*pairs, strict=True))
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = op(*arrays.values())
+    assert narrow.dtype == torch.float32
+    assert torch.allclose(narrow, op(*arrays.values()), atol=0.2)
+    (slope,) = torch.autograd.grad(op(*arrays.values()).square().sum(), leaves[:1], create_graph=True)
+    with pytest.raises(RuntimeError):
+        torch.autograd.grad(slope.sum(), leaves)
