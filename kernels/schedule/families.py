@@ -32,7 +32,10 @@ def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
         s = replace(s, exact=exact(case.work, s) and not case.program.columns)
         if s not in found and next(refusals(case, s), None) is None:
             found[s] = None
-    fitting = [s for s in found if not spills(case, s)] or ([] if case.program.summed else list(found))
+    fitting = [s for s in found if not spills(case, s)]
+    if case.program.summed:
+        return _of_few_elements(fitting)
+    fitting = fitting or list(found)
     if case.work.length < SHORT or not any(s.peel for s in fitting):
         return fitting
     # Single elements behind bounds take two to four times what the model says of them: LayerNorm of 331 rows of 50961
@@ -40,7 +43,15 @@ def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
     return [s for s in fitting if s.peel or s.column or s.vector > 1]
 
 
+def _of_few_elements(found: list[Schedule]) -> list[Schedule]:
+    """Those where a thread has few single elements, if there are any."""
+    return [s for s in found if s.vector > 1 or s.tile <= SINGLE] or found
+
+
 SHORT = 64  # elements of a row that is read in few turns, whatever the loads
+# Single elements of a thread where sums over rows are added: with 20 and more they took 1.3 to 2.9 times as long as
+# with 3 to 16 in each of five cells (H100, 2026-11-25, `benchmarks/records/gpu_row_gradients.md`), against the model.
+SINGLE = 16
 
 
 def _all(case: Case, widest: int, deterministic: bool) -> Iterator[Schedule]:
