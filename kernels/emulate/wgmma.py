@@ -104,10 +104,12 @@ def _arrive_peer(address: int, rank: int, go: Any) -> None:
         _arrived(_peer(rank), address)
 
 
-def _peer_store(address: int, rank: int, value: Any) -> None:
-    tiles = tiles_of(_peer(rank))
-    tiles.not_read(int(address), int(address) + 4)
-    tiles.write(np.array([int(address)]), np.array([value], np.float32), 4)
+def _peer_store(address: int, rank: int, *values: Any) -> None:
+    tiles, size = tiles_of(_peer(rank)), 4 * len(values)
+    if int(address) % size:
+        raise ValueError(f"{size} bytes at address {address}")
+    tiles.not_read(int(address), int(address) + size)
+    tiles.write(int(address) + 4 * np.arange(len(values)), np.array(values, np.float32), 4)
 
 
 def _barrier_wait(address: int, parity: Any) -> Request:
@@ -366,10 +368,10 @@ def _matrices_stored(lanes: Lanes) -> list[Any]:
     return [None] * len(lanes)
 
 
-def _load_pair(pairs: Any, k: int, address: Any) -> None:
-    if int(address) % 8:
-        raise ValueError(f"a pair of numbers at address {address}")
-    pairs[int(k)], pairs[int(k) + 1] = here().read(np.array([int(address), int(address) + 4]), 4)
+def _load_numbers(count: int, numbers: Any, k: int, address: Any) -> None:
+    if int(address) % (4 * count):
+        raise ValueError(f"{count} numbers at address {address}")
+    numbers[int(k) : int(k) + count] = here().read(int(address) + 4 * np.arange(count), 4)
 
 
 def _copy_vector(pointer: Any, index: int, address: int) -> None:
@@ -445,13 +447,14 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "prefetch_map": _no_effect,
     "kernel_before_wait": _no_effect,
     "kernel_behind_launch": _no_effect,
-    "peer_store_f32": _peer_store,
+    "peer_store_quad": _peer_store,
     "tma_store": _tensor_store,
     "setmaxnreg": lambda count, more: _no_effect,
     "shared_base": lambda array: here() and BASE,
     "descriptor": _descriptor,
     "copy_vector": _copy_vector,
-    "shared_load_pair": _load_pair,
+    "shared_load_pair": partial(_load_numbers, 2),
+    "shared_load_quad": partial(_load_numbers, 4),
     "tma_store_wait": _no_effect,
     "stage_at": lambda first, size, k: first + size * k,
     "pack_bfloat16": partial(_pack, "bfloat16"),

@@ -511,25 +511,26 @@ class GemmKernel(Lowering):
     def exchange(self, op: Exchange) -> None:
         """Partial sums of columns to the block of the split that writes them; S begins with those of its own then."""
         out, p = self.out, self.plan
-        each, lane = p.own_columns // 2, 512 * p.consumers  # registers of a thread; bytes from one to the next
+        each, lane = p.own_columns // 8, 2048 * p.consumers  # four registers of a thread at a time; bytes to the next
         source = lane * each * p.products
         out.comment("Straight on: a loop that is not unrolled would keep S in memory.")
         out.comment(f"Reduce-scatter: block `piece` of the split adds and writes {p.own_columns} columns of the tile.")
-        out("slots = partial + 4 * (t - 128)", f"mine = slots + {source} * piece")
+        out("slots = partial + 16 * (t - 128)", f"mine = slots + {source} * piece")
         for other in range(p.split):
             out(f"target = {p.sharing.blocks * other} + among")
             for number, sums in enumerate(self.sums):
                 for k in range(each):
-                    at = f"mine + {lane * (k + each * number)}"
-                    out(f"peer_store_f32({at}, target, {sums}[{k + each * other}])")
+                    four = ", ".join(f"{sums}[{4 * (k + each * other) + j}]" for j in range(4))
+                    out(f"peer_store_quad(mine + {lane * (k + each * number)}, target, {four})")
         out("fence_cluster()", "syncwarp()")
         out(*(f"mbarrier_arrive_peer(exchanged, {p.sharing.blocks * k} + among, leader)" for k in range(p.split)))
         out.comment("Sums of all pieces, in the order of the terms; a cluster computes one tile, so the phase is 0.")
-        out("mbarrier_wait_cluster(exchanged, 0)")
+        out("mbarrier_wait_cluster(exchanged, 0)", "pushed = cuda.local.array(4, np.float32)")
         for number, sums in enumerate(self.sums):
             for k in range(each):
                 own = lane * (k + each * number)
-                out(f"total = shared_load_f32(slots + {own})")
-                out(*(f"total = total + shared_load_f32(slots + {own + source * j})" for j in range(1, p.split)))
-                out(f"{sums}[{k}] = total")
+                out(f"shared_load_quad({sums}, {4 * k}, slots + {own})")
+                for from_piece in range(1, p.split):
+                    out(f"shared_load_quad(pushed, 0, slots + {own + source * from_piece})")
+                    out(*(f"{sums}[{4 * k + j}] = {sums}[{4 * k + j}] + pushed[{j}]" for j in range(4)))
         out(f"column_first = column_first + {p.own_columns} * piece")

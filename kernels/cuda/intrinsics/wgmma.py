@@ -286,6 +286,16 @@ def _store_matrices() -> Any:
     return function("stmatrix_x4", "address a b c d", lambda *_: (types.void(*takes), body))
 
 
+def _peer_store_quad() -> Any:
+    """``peer_store_quad(address, rank, a, b, c, d)``: 16 bytes to the same address of another block of the cluster."""
+    takes = (types.int32, types.int32, *[types.float32] * 4)
+
+    def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+        inline(b, PEER_STORE, f"r,r,f,f,f,f,{MEMORY}", VOID, args, effects=True)
+
+    return function("peer_store_quad", "address rank a b c d", lambda *_: (types.void(*takes), body))
+
+
 def _copy_vector() -> Any:
     """``copy_vector(pointer, index, address)``: 16 bytes from shared memory to element `index` and those after it."""
     text = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1]; st.global.v4.b32 [$0], {a, b, c, d}; }"
@@ -300,21 +310,21 @@ def _copy_vector() -> Any:
     return function("copy_vector", "pointer index address", typed)
 
 
-def _load_pair() -> Any:
-    """``shared_load_pair(pairs, k, address)``: pairs[k] and pairs[k + 1], from a multiple of 8 bytes on."""
+def _load_numbers(name: str, count: int) -> Any:
+    """``name(numbers, k, address)``: numbers[k] and those after it, from a multiple of as many bytes on."""
 
-    def typed(pairs: Any, k: Any, address: Any) -> tuple[Any, Body]:
+    def typed(numbers: Any, k: Any, address: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            shape = ir.LiteralStructType([F32] * 2)
-            text = "ld.shared.v2.f32 {$0, $1}, [$2];"
-            made = inline(b, text, f"=f,=f,r,{MEMORY}", shape, [args[2]], effects=True)
+            shape = ir.LiteralStructType([F32] * count)
+            text = f"ld.shared.v{count}.f32 {{{', '.join(f'${j}' for j in range(count))}}}, [${count}];"
+            made = inline(b, text, "=f," * count + f"r,{MEMORY}", shape, [args[2]], effects=True)
             data = _data(context, b, sig.args[0], args[0])
-            for j in range(2):
+            for j in range(count):
                 b.store(b.extract_value(made, j), b.gep(data, [b.add(args[1], I64(j))]))
 
-        return types.void(pairs, types.int64, types.int32), body
+        return types.void(numbers, types.int64, types.int32), body
 
-    return function("shared_load_pair", "pairs k address", typed)
+    return function(name, "numbers k address", typed)
 
 
 def _stage_at() -> Any:
@@ -369,7 +379,7 @@ ARRIVE_PAIR = (
 # to other blocks: `.release.cluster` would wait for all of a thread's memory, microseconds on a busy device, and stages
 # are read by products that have ended. What was stored there comes before it by `fence_cluster` of every thread and a
 # barrier of the warp; the wait acquires it.
-PEER_STORE = "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.f32 [a], $2; }"
+PEER_STORE = "{ .reg .b32 a; mapa.shared::cluster.u32 a, $0, $1; st.shared::cluster.v4.f32 [a], {$2, $3, $4, $5}; }"
 ARRIVE_PEER = (
     "{ .reg .pred p; .reg .b32 a; setp.ne.s32 p, $2, 0; mapa.shared::cluster.u32 a, $0, $1; "
     "@p mbarrier.arrive.shared::cluster.b64 _, [a]; }"
@@ -388,7 +398,8 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "ldmatrix_x4": _load_matrices,
     "stmatrix_x4": _store_matrices,
     "copy_vector": _copy_vector,
-    "shared_load_pair": _load_pair,
+    "shared_load_pair": partial(_load_numbers, "shared_load_pair", 2),
+    "shared_load_quad": partial(_load_numbers, "shared_load_quad", 4),
     "tma_store_wait": _do("tma_store_wait", "cp.async.bulk.wait_group.read 0;", MEMORY),
     "stage_at": _stage_at,
     "pack_bfloat16": partial(_pack, "bfloat16"),
@@ -415,7 +426,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "mbarrier_arrive_peer": _do("mbarrier_arrive_peer", ARRIVE_PEER, f"r,r,r,{MEMORY}", "", ("i32", "i32", "i32")),
     "mbarrier_wait_cluster": _do("mbarrier_wait_cluster", WAIT_CLUSTER, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "fence_cluster": _do("fence_cluster", "fence.acq_rel.cluster;", MEMORY),
-    "peer_store_f32": _do("peer_store_f32", PEER_STORE, f"r,r,f,{MEMORY}", "", ("i32", "i32", "f32")),
+    "peer_store_quad": _peer_store_quad,
     "mbarrier_wait": _do("mbarrier_wait", WAIT, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "named_barrier_sync": _do("named_barrier_sync", "bar.sync $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
     "named_barrier_arrive": _do("named_barrier_arrive", "bar.arrive $0, $1;", f"r,r,{MEMORY}", "", ("i32", "i32")),
