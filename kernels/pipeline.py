@@ -97,7 +97,7 @@ def _product_before(draft: GemmDraft, first: First) -> Planned:
 def _joined(draft: GemmDraft) -> None:
     """The kernel before the product as a part of it, where there is one and that is asked for or predicted to be
     faster; ROWS once more over its schedule there. Raises: Outside where it is asked for and does not fit."""
-    if draft.behind is not None and draft.launches in (0, 1):
+    if draft.behind is not None and draft.launches != 2:
         try:
             draft.joined = gemm.in_one_kernel(draft)
             draft.before = ()

@@ -21,13 +21,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from redalg.kernels.gemm.narrow import RATES, Narrow, refusal
+from redalg.kernels.gemm.narrow import Narrow, refusal
 from redalg.kernels.gemm.tiles import GemmPlan, blocks_of
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.schedule.choose import micro
 
 KEPT = 6  # plans of a product for every number of warpgroups and split of the terms
-MEET = 1.0e-6  # from the last result of the first product, over the barrier of the grid, to the left operand behind it
+MEET = 1.2e-6  # that the barrier of the grid costs more than a second kernel, which begins while the first one ends
 Pair = tuple[GemmPlan, GemmPlan]
 
 
@@ -59,10 +59,9 @@ class Chain:
         return (pair for pair in self.pairs() if not refused(pair, self))
 
     def seconds(self, pair: Pair) -> float:
-        """The time without the launch: both products, and the barrier while the ring is full of right operands."""
+        """The time without the launch: both products, and the barrier."""
         p, q = pair
-        ahead = min(q.own_chunks, q.stages) * q.right_bytes * self.blocks(pair) / self.second.target.reachable
-        return self.first.seconds(p) + self.second.seconds(q) + MEET - min(ahead, MEET + RATES.fill)
+        return self.first.seconds(p) + self.second.seconds(q) + MEET
 
     def blocks(self, pair: Pair) -> int:
         """Of the grid: as many as the larger product takes, and run at once."""

@@ -41,13 +41,16 @@ REACHED = 0.91  # of the multiprocessors, by clusters of 4 and 8: 30 and 15 of t
 class Rates(NamedTuple):
     """Bytes a second and seconds, of a Hopper device."""
 
-    cache: float = 5.5e12  # of the second-level cache, all multiprocessors together
-    each: float = 70e9  # that one multiprocessor takes in
-    peers: float = 3.2e12  # of distributed shared memory
-    late: float = 1.2e-6  # from asking for a chunk to having it, where memory is busy
+    cache: float = 7.5e12  # of the second-level cache, all multiprocessors together
+    filled: float = 5.2e12  # the same while memory fills it, of operands larger than a third of it
+    each: float = 105e9  # that one multiprocessor takes in
+    peers: float = 22e9  # that one multiprocessor sends to the shared memory of others, number by number
+    late: float = 0.8e-6  # from asking for a chunk to having it, from the second-level cache
+    gap: float = 0.15  # bytes under way, of those that hide the latency, at which half of memory's rate is reached
     row: float = 15  # bytes of memory's time lost for every row of a chunk that is read: 10 % of 128, 3 % of 512
     fill: float = 0.8e-6  # until the first chunk is there, and from the last one to the results
     meet: float = 1.0e-6  # of an exchange of partial sums
+    couple: float = 0.9e-6  # of blocks that share an operand, since stages wait for the slowest
     chunk: float = 0.11e-6  # of a product of a chunk by one warpgroup that waits for it, at least
 
 
@@ -127,14 +130,18 @@ class Narrow:
         brought = left / plan.sharing.blocks + plan.right_bytes
         taken = plan.own_chunks * (left + plan.right_bytes)
         run = each * plan.columns if plan.flat else 128 * plan.deep  # bytes that lie together in memory
+        ahead = plan.stages - 1.25  # stages under way: one is given back when the next one is multiplied
+        under_way = blocks * ahead * plan.right_bytes / (RATES.late * self.target.reachable)
+        reached = self.target.reachable / (1 + RATES.row / run) * under_way / (under_way + RATES.gap)
+        cache = RATES.filled if 3 * once > self.target.l2 else RATES.cache
         moved = max(
-            once / self.target.reachable * (1 + RATES.row / run),
-            blocks * plan.own_chunks * brought / RATES.cache,
-            rounds * taken / min(RATES.each, (plan.stages - 1) * (left + plan.right_bytes) / RATES.late),
+            once / reached,
+            blocks * plan.own_chunks * brought / cache,
+            rounds * taken / min(RATES.each, ahead * (left + plan.right_bytes) / RATES.late),
             rounds * plan.own_chunks * plan.deep * RATES.chunk * plan.products * max(1, plan.columns / 64),
         )
-        meeting = RATES.meet + blocks * plan.exchanged / RATES.peers if plan.split > 1 else 0.0
-        return moved + rounds * RATES.fill + meeting
+        meeting = RATES.meet + plan.exchanged / RATES.peers if plan.split > 1 else 0.0
+        return moved + rounds * RATES.fill + meeting + RATES.couple * (plan.sharing.blocks > 1)
 
 
 def told(made: Narrow, chosen: GemmPlan) -> str:
