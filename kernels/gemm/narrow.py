@@ -133,7 +133,8 @@ class Narrow:
         ahead = plan.stages - 1.25  # stages under way: one is given back when the next one is multiplied
         under_way = blocks * ahead * plan.right_bytes / (RATES.late * self.target.reachable)
         reached = self.target.reachable / (1 + RATES.row / run) * under_way / (under_way + RATES.gap)
-        cache = RATES.filled if 3 * once > self.target.l2 else RATES.cache
+        full = 3 * once > self.target.l2 and self.rows <= 128  # more rows keep memory from its full rate
+        cache = RATES.filled if full else RATES.cache
         moved = max(
             once / reached,
             blocks * plan.own_chunks * brought / cache,
