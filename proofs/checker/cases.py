@@ -35,8 +35,10 @@ class Cases:
         self.divisors = undefined or []  # not zero wherever the definition has a value
         self.everywhere = everywhere or []  # the same, at no place along these axes
         self.selected: list[tuple[Poly, Value]] = []  # the same where a condition holds for some element, and whether
+        self.shown: list[tuple[Value, str]] = []  # what the definition is no number without: ≠ 0, > 0 or >= 0
         self.zeros: list[Poly] = []  # what is 0 in a case
         self.nowhere: list[tuple[tuple[str, ...], Poly]] = []  # conditions that hold for no element along the axes
+        self.chosen: dict[int, int] = {}  # indicator -> its value in a case
 
     def equal(self, left: Value, right: Value, given: list[Constraint]) -> bool:
         """Whether the values agree in every case the constraints leave."""
@@ -50,7 +52,7 @@ class Cases:
                 with self.branch(g, value) as void:
                     if void or not self.possible(held):
                         continue
-                    if not self.equal(n.cofactor(left, g, value), n.cofactor(right, g, value), held):
+                    if not self.equal(n.at(left, g, value), n.at(right, g, value), held):
                         return False
             return True
         if isinstance(left, dict) and isinstance(right, dict):
@@ -64,20 +66,42 @@ class Cases:
         Inside it, a condition that no element fulfils empties the sums over it, and divisors are those of the case.
         """
         n, gen = self.normal, self.normal.gens[g]
-        kept = self.divisors, self.nowhere, self.selected, self.zeros
+        kept = self.divisors, self.nowhere, self.selected, self.zeros, self.chosen, self.shown
+        self.chosen = {**self.chosen, g: value}
+        self.shown = [(n.cofactor(v, g, value), op) for v, op in self.shown]
         if (g, value) in n.quantified:
             self.nowhere = [*self.nowhere, n.quantified[g, value]]
         if gen.kind == "zero" and value == 1:
             self.zeros = [*self.zeros, gen.data[0]]
         self.selected = [(p, n.cofactor(somewhere, g, value)) for p, somewhere in self.selected]
-        divisors = self.divisors + [p for p, somewhere in self.selected if somewhere == po.const(1)]
-        void = any(self._factor(p, d) for p in self.zeros for d in divisors)
-        void = void or (value == 1 and self._zero_somewhere(gen.data))
+        divisors = self._in_branch()
+        void = self._is_void(divisors) or (value == 1 and self._zero_somewhere(gen.data))
         self.divisors = [self._in_case(d, g, value) for d in divisors]
         try:
             yield void or any(not n.expanded(d) for d in self.divisors)
         finally:
-            self.divisors, self.nowhere, self.selected, self.zeros = kept
+            self.divisors, self.nowhere, self.selected, self.zeros, self.chosen, self.shown = kept
+
+    def _in_branch(self) -> list[Poly]:
+        """What the definition divides by in the case at hand."""
+        divisors = self.divisors + [p for p, somewhere in self.selected if somewhere == po.const(1)]
+        return divisors + [v for v, op in self.shown if isinstance(v, dict) and op != "le"]
+
+    def _is_void(self, divisors: list[Poly]) -> bool:
+        """Whether the definition is no number in the case at hand, or the case none."""
+        if self._excluded() or any(_is_missed(v, op) for v, op in self.shown):
+            return True
+        return any(self._factor(p, d) for p in self.zeros for d in divisors)
+
+    def _excluded(self) -> bool:
+        """Whether a condition that holds for no element holds for the one at hand."""
+        for _, condition in self.nowhere:
+            held: Value = condition
+            for g, value in self.chosen.items():
+                held = self.normal.cofactor(held, g, value)
+            if held == po.const(1):
+                return True
+        return False
 
     def _zero_somewhere(self, data: tuple[object, ...]) -> bool:
         """Whether a truth any_g[p = 0, …] says that the definition, which divides by p at every g, does so by 0."""
@@ -360,6 +384,11 @@ class Cases:
         if gen.kind != "sum" or set(gen.data[0]) != set(axes) or not set(held) <= set(gen.data[1]):
             return False
         return n.sign_of_mono(tuple(x for x in gen.data[1] if x not in held)) == signs.POS
+
+
+def _is_missed(v: Value, op: str) -> bool:
+    """Whether a value that has to be ≠ 0, > 0 or >= 0 certainly is not."""
+    return v == "nan" or (v == "-oo" and op != "ne") or (v == {} and op != "le")
 
 
 def _solved(q: Poly, g: int) -> Poly:

@@ -207,7 +207,7 @@ class Judge:
 
     def __init__(self, doc: Document) -> None:
         self.doc = doc
-        self.normals: dict[tuple[Term, ...], Normal] = {}
+        self.normals: dict[tuple[bool, tuple[Term, ...]], Normal] = {}
         self.defined = Defined(doc)
         self.choices: dict[tuple[int, str], list[tuple[Poly, Value]]] = {}
         self.definition: dict[tuple[int, str], list[tuple[Poly, frozenset[str]]]] = {}
@@ -274,7 +274,8 @@ class Judge:
         return self._holds_for(self._opened(o), self.defined.outputs(o.subject) or [""])
 
     def _holds_for(self, o: Obligation, outputs: list[str]) -> bool:
-        n = self._normal(o.given if o.equality != "domain" else _uncaptured(o))
+        # a separation is one for stage values that are numbers; what is computed where they are not, outputs show
+        n = self._normal(o.given if o.equality != "domain" else _uncaptured(o), o.law == "O1")
         given = self._given(n, o.given)
         if o.equality == "exact" and o.law != "O1":
             return Cases(n, self._stated_nonzero(n, o.given)).equal(n(o.left), n(o.right), given)
@@ -288,7 +289,7 @@ class Judge:
         divisors = self._at_places(n, o, self._divisors(n, output))
         divisors += [(p, frozenset[str]()) for p in (self._own_divisors(n, o.left) if o.law == "O1" else ())]
         cases = Cases(n, [p for p, _ in divisors] + self._stated_nonzero(n, o.given), divisors)
-        cases.selected = self._selected(n, output)
+        cases.selected, cases.shown = self._selected(n, output), self._split(n, output)
         if o.equality == "domain":
             return self._in_domain(n, cases, o, given, output)
         return cases.equal(n(o.left), n(o.right), given)
@@ -302,14 +303,15 @@ class Judge:
         """Normal forms without facts."""
         return self._normal(())
 
-    def _normal(self, given: tuple[Term, ...]) -> Normal:
+    def _normal(self, given: tuple[Term, ...], finite: bool = False) -> Normal:
         spend(1 + len(given) // 4)
-        if given not in self.normals:
-            n = Normal(frozenset(self.doc.assumptions))
-            self.normals[given] = n
+        key = finite, given
+        if key not in self.normals:
+            n = Normal(frozenset(self.doc.assumptions), finite)
+            self.normals[key] = n
             n.facts = self._constraints(n, given)
             n.done.clear()
-        return self.normals[given]
+        return self.normals[key]
 
     def _given(self, n: Normal, given: tuple[Term, ...]) -> list[Constraint]:
         """The constraints of facts, which many obligations of a pass share: read once under the same facts."""
@@ -392,6 +394,12 @@ class Judge:
             self.definition[key] = self._once(n, finite, "divided by")
         return self.definition[key]
 
+    def _split(self, n: Normal, output: str) -> list[tuple[Value, str]]:
+        """What an output's definition shows the domain of and is no number in some case, and what must hold of it."""
+        sides = ((c.args[0] if c.op == "ne" else c.args[1], c.op) for c, _ in self._known(output))
+        found = ((n(self._seen(side)), op) for side, op in sides)
+        return [(v, op) for v, op in found if n.first_indicator(v) is not None]
+
     def _falls(self, exponent: Term) -> bool:
         """Whether an exponent that is no number is negative: the base is no 0 where the power has a value."""
         n = self.plain()
@@ -444,7 +452,8 @@ class Judge:
         same = [p for p, _ in self._at_places(n, o, known)]
 
         def good(p: Poly, held: list[Constraint]) -> bool:
-            alike = not n.decide(p) & bad or any(_alike(n, p, q, strict) for q in same)
+            shown = [v for v, op in cases.shown if isinstance(v, dict) and op in (("lt",) if strict else ("lt", "le"))]
+            alike = not n.decide(p) & bad or any(_alike(n, p, q, strict) for q in (*same, *shown))
             return alike or _has_sign(n, cases, p, held, strict)
 
         return self._everywhere(n, cases, value, given, good)

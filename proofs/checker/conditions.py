@@ -16,6 +16,15 @@ MOST_FACTORS = 3  # of unknown sign, in a product whose sign is asked for
 class Conditions(Maps):
     """Constructors of extrema, conditions and choices between values."""
 
+    def _by(self, a: Value, b: Value) -> Value:
+        """An infinity times a value of unknown sign: by cases, and NaN where the value is 0."""
+        found = super()._by(a, b)
+        if found != "?" or "?" in (a, b) or not (isinstance(a, str) ^ isinstance(b, str)):
+            return found
+        limit, v = (a, b) if isinstance(a, str) else (b, a)
+        other = "-oo" if limit == "oo" else "oo"
+        return self.choose(self.positive(v), limit, self.choose(self.equal(v, {}), "nan", other))
+
     def extremum(self, op: str, args: list[Value]) -> Value:
         if op == "maximum":
             return self.largest(*args)

@@ -118,11 +118,14 @@ class Domains:
     def _finite(self, p: Pass) -> Iterator[Obligation]:
         """Where an infinity is written below an anchor: the anchor is a number on every piece, or the piece is void.
 
+        What is averaged or combined by a monoid of the spec is a number, too.
+
         A maximum may be -oo (a minimum oo) where no element of the piece is selected: sums read that anchor only where
         their elements are 0, whatever the anchor is.
         """
         t = self.terms
         top, bottom = t.special("oo"), t.special("-oo")
+        yield from self._numbers(p)
         for a in p.anchors:
             if a.generator is not None and _infinite(a.generator):
                 own = self.denote.exported(a.generator)
@@ -142,6 +145,14 @@ class Domains:
                         yield self._holds(a.name, t("lt", bottom, body))
                     if s.kind in ("max", "min"):
                         yield from self._void(p, a, t("eq", body, bottom if s.kind == "max" else top))
+
+    def _numbers(self, p: Pass) -> Iterator[Obligation]:
+        """What is averaged or combined by a monoid is a number: their laws are of numbers."""
+        t = self.terms
+        top, bottom = t.special("oo"), t.special("-oo")
+        for s in (s for s in p.slots if s.average or s.kind == "monoid"):
+            for own in filter(_infinite, map(self.denote.exported, s.lift)):
+                yield from (self._holds(s.name, t("lt", x, y)) for x, y in ((own, top), (bottom, own)))
 
     def _void(self, p: Pass, a: Anchor, void: Term) -> Iterator[Obligation]:
         t, zero = self.terms, self.terms.const(0)

@@ -35,8 +35,8 @@ def _truths(t: Term) -> tuple[Term, ...]:
 class Normal(Orders):
     """Normal forms of the terms of one document, with each term's computed once."""
 
-    def __init__(self, assumed: frozenset[str] = frozenset()) -> None:
-        super().__init__(assumed)
+    def __init__(self, assumed: frozenset[str] = frozenset(), finite: bool = False) -> None:
+        super().__init__(assumed, finite)
         self.done: dict[Term, Value] = {}
 
     def __call__(self, root: Term) -> Value:

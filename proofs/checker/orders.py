@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 from math import gcd
+from operator import eq
 
 from redalg.proofs.checker import inequalities as signs
 from redalg.proofs.checker import polynomial as po
@@ -182,7 +184,7 @@ class Orders(Lists):
             rest = self.mul(factor, rest) if sign & signs.ZERO else rest  # where the factor is 0 all are tied
             return self._atom(kind, axes, rest, extra)
         found = self.plus(context, self.by(factor, self._atom(kind, axes, rest, extra)))
-        return self._padded(axes, rest, extra, found, v)
+        return self._padded(axes, rest, extra, found)
 
     def _list_at_the_ends(
         self, kind: str, axes: tuple[str, ...], context: Poly, factor: Poly, rest: Poly, extra: object
@@ -262,17 +264,10 @@ class Orders(Lists):
             found = self.choose(better, places[i], found)
         return found
 
-    def _padded(self, axes: tuple[str, ...], rest: Poly, extra: object, found: Value, v: Poly) -> Value:
+    def _padded(self, axes: tuple[str, ...], rest: Poly, extra: object, found: Value) -> Value:
         """Places past the end of the stream keep -oo, whatever map was pulled out of the list."""
-        if found == po.gen(self._list(axes, v, extra)):
-            return found
         places = self.order("topk_indices", axes, rest, extra)
         return self.choose(self.less(places, {}), "-oo", found)
-
-    def _list(self, axes: tuple[str, ...], v: Poly, extra: object) -> int:
-        free = (self.axes(v) - set(axes)) | {extra[1]}  # type: ignore[index]
-        kind = "topk_values"
-        return self.keyed("reduce", v, (kind, axes, extra), (kind, axes, v, extra), free, signs.ANY)
 
     def _pulled(self, v: Poly, axes: tuple[str, ...]) -> tuple[Poly, Poly, Poly]:
         """v = context + factor·rest with context and factor free of the axes, the factor of known sign."""
@@ -311,7 +306,37 @@ class Orders(Lists):
         context = contexts[0] if contexts and all(c == contexts[0] for c in contexts) else {}
         rest = self.on_both(self._plus, v, po.scaled(context, -1))
         found = self._atom(kind, axes, rest, extra)
-        return found if kind in ("argmax", "argmin", "topk_indices") else self.plus(context, found)
+        if kind in ("argmax", "argmin", "topk_indices"):
+            return found
+        found = self.plus(context, found)
+        if self.finite:
+            return found
+        return (
+            self._with_limits(kind, axes, v, found) if kind in ("max", "min") else self._entries(axes, v, extra, found)
+        )
+
+    def _with_limits(self, kind: str, axes: tuple[str, ...], v: Case, found: Value) -> Value:
+        """An extremum of elements of which some are infinite: a number only where nothing outdoes the finite ones."""
+        void, top = ("-oo", "oo") if kind == "max" else ("oo", "-oo")
+        found = self.choose(self.any(axes, self._where_leaf(v, lambda x: isinstance(x, dict))), found, void)
+        for limit in (top, "nan", "?"):
+            if limit in _limits(v):
+                found = self.choose(self.any(axes, self._where_leaf(v, partial(eq, limit))), limit, found)
+        return found
+
+    def _entries(self, axes: tuple[str, ...], v: Case, extra: object, found: Value) -> Value:
+        """A list of elements of which some are -oo: which of its entries are is a condition of its own."""
+        if _limits(v) != {"-oo"}:
+            raise Unknown("a list of elements that may be infinite")
+        key = "entries", axes, frozen(v), extra
+        void = self.new("truth", key, key, (self.axes(v) - set(axes)) | {extra[1]}, signs.NONNEG)  # type: ignore[index]
+        return self.choose(po.gen(void), "-oo", found)
+
+    def _where_leaf(self, v: Value, good: Callable[[Value], bool]) -> Value:
+        """[the case of v is a good one]."""
+        if isinstance(v, Case):
+            return self.choose(po.gen(v.gen), *(self._where_leaf(x, good) for x in (v.yes, v.no)))
+        return po.const(int(good(v)))
 
     def _atom(self, kind: str, axes: tuple[str, ...], v: Value, extra: object) -> Value:
         single = as_mono(v) if isinstance(v, dict) else None
@@ -326,13 +351,24 @@ class Orders(Lists):
         free = self.axes(v) - set(axes)
         if kind.startswith("topk"):
             free |= {extra[1]}  # type: ignore[index]
-        sign = self.value_sign(v) if kind in ("max", "min") else signs.NONNEG if kind.startswith("arg") else signs.ANY
+        sign = self._sign_of_order(kind, axes, v)
         if isinstance(v, dict):
             beside = (kind, axes, extra)
             g = self.keyed("reduce", v, beside, (kind, axes, v, extra), free, sign)
         else:
             g = self.new("reduce", (kind, axes, frozen(v), extra), (kind, axes, v, extra), free, sign)
         return po.gen(g)
+
+    def _sign_of_order(self, kind: str, axes: tuple[str, ...], v: Value) -> int:
+        """An extremum has the signs of its elements, and the last position of a list is none past the end."""
+        if kind not in ("max", "min"):
+            return signs.NONNEG if kind.startswith("arg") else signs.ANY
+        single = as_mono(v) if isinstance(v, dict) else None
+        if kind == "max" and single is not None and single[1] == 1 and len(single[0]) == 1 and single[0][0][1] == 1:
+            gen = self.gens[single[0][0][0]]
+            if gen.kind == "reduce" and gen.data[0] == "topk_indices" and gen.data[3][0] and gen.data[3][1] in axes:
+                return signs.NONNEG
+        return self.value_sign(v)
 
     def _at_the_ends(self, kind: str, axes: tuple[str, ...], v: Poly) -> Value | None:
         """A convex function a·t² + b·t of one element generator is largest where t is (and where it is least).
@@ -436,6 +472,13 @@ def _ratio(p: Poly, q: Poly) -> Number | None:
     m = min(q)
     r = Fraction(p.get(m, 0)) / q[m]
     return po.number(r) if r and po.scaled(q, r) == p else None
+
+
+def _limits(v: Value) -> set[str]:
+    """What a value may be that is no number."""
+    if isinstance(v, Case):
+        return _limits(v.yes) | _limits(v.no)
+    return {v} if isinstance(v, str) else set()
 
 
 def _leaves(v: Value) -> list[Poly]:

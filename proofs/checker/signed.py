@@ -19,10 +19,14 @@ MOST_PRODUCTS = 64  # of an interval's end with another fact, for one sign
 
 
 class Signed(Generators):
-    """Arithmetic of values; `assumed` are the document's named assumptions, `used` those that were needed."""
+    """Arithmetic of values; `assumed` are the document's named assumptions, `used` those that were needed.
 
-    def __init__(self, assumed: frozenset[str] = frozenset()) -> None:
+    `finite`: extrema and lists are numbers, though some of their elements may be infinite.
+    """
+
+    def __init__(self, assumed: frozenset[str] = frozenset(), finite: bool = False) -> None:
         super().__init__()
+        self.finite = finite
         self.assumed, self.used = assumed, set[str]()
         self.facts: list[signs.Constraint] = []
         self.quantified: dict[tuple[int, int], tuple[tuple[str, ...], Poly]] = {}  # (indicator, value): holds nowhere

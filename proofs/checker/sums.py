@@ -30,9 +30,10 @@ class Sums(Conditions):
         if isinstance(v, str):
             return v
         if isinstance(v, Case):
-            if self.gens[v.gen].axes & set(axes):
+            g = min((x for x in _tests(v) if not self.gens[x].axes & set(axes)), default=None)
+            if g is None:
                 return self._sum_with_infinities(axes, v)
-            return self.case(v.gen, self.sum(axes, v.yes), self.sum(axes, v.no))
+            return self.case(g, *(self.sum(axes, self.at(v, g, k)) for k in (1, 0)))
         opened = self.without_relu(v)
         return self.add(*(po.scaled(self._sum_of_mono(axes, m), c) for m, c in opened.items()))
 
@@ -64,6 +65,22 @@ class Sums(Conditions):
         if gen.kind == "fun" and gen.data[0] == "relu":
             return gen.data[1], {}
         return tuple(gen.data) if maxima and gen.kind == "max" and len(gen.data) == 2 else ()
+
+    def at(self, v: Value, g: int, value: int) -> Value:
+        """The value where an indicator is 1 or 0, without the cases that it excludes for every element."""
+        found = self.cofactor(v, g, value)
+        left = self._excluded(found, self.quantified[g, value][1]) if (g, value) in self.quantified else found
+        return found if left is None else left
+
+    def _excluded(self, v: Value, nowhere: Poly) -> Value | None:
+        """The value where a condition is 0; None where it is 1."""
+        if nowhere == po.const(1):
+            return None
+        if not isinstance(v, Case) or not nowhere:
+            return v
+        sides = ((v.yes, self.cofactor(nowhere, v.gen, 1)), (v.no, self.cofactor(nowhere, v.gen, 0)))
+        yes, no = (self._excluded(x, p) if isinstance(p, dict) else x for x, p in sides)
+        return no if yes is None else yes if no is None else self.case(v.gen, yes, no)
 
     def _sum_with_infinities(self, axes: tuple[str, ...], v: Case) -> Value:
         """An infinite element makes the sum infinite; without one the sum is that of the others."""
@@ -267,3 +284,8 @@ class Sums(Conditions):
         (m,) = self.relabelled({m: 1}, names)
         (((found, _),),) = self._sum_atom(tuple(names.get(a, a) for a in bound), m)
         return found
+
+
+def _tests(v: Value) -> set[int]:
+    """The indicators by which a value is split where one side of it is infinite."""
+    return {v.gen} | _tests(v.yes) | _tests(v.no) if isinstance(v, Case) else set()
