@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-RECORDS = Path(__file__).resolve().parents[2] / "benchmarks" / "records"
+ROOT = Path(__file__).resolve().parents[2]
+RECORDS = ROOT / "benchmarks" / "records"
 COMMIT = r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{7,12}\b"
 
 
@@ -17,6 +18,9 @@ def test_a_table_names_its_commit_its_day_and_its_command(name: str) -> None:
     text = (RECORDS / name).read_text()
     assert re.search(COMMIT, text) and re.search(r"\b20\d\d-\d\d-\d\d\b", text), "no commit or no day"
     assert re.search(r"python -m\s+benchmarks|`make [a-z]", text), "no command"
+    for module in re.findall(r"python -m\s+benchmarks((?:\.[a-z_]+)*)", text):
+        parts = ROOT.joinpath("benchmarks", *module.split(".")[1:])
+        assert parts.with_suffix(".py").exists() or (parts / "__main__.py").exists(), f"no module benchmarks{module}"
 
 
 @pytest.mark.parametrize("name", sorted(p.name for p in RECORDS.glob("*.jsonl")))
