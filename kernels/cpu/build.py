@@ -22,7 +22,7 @@ import numpy as np
 
 import redalg
 from redalg.errors import RedalgError
-from redalg.kernels.cpu.math.processor import binding, machine, processor
+from redalg.kernels.cpu.math.processor import binding, machine, masks, processor
 from redalg.kernels.cpu.optimise import object_code
 from redalg.kernels.cpu.translate import Untranslated, symbol_of, translated
 from redalg.kernels.ir.program import Param
@@ -110,7 +110,7 @@ def _compiled(source: str, names: Sequence[str], kinds: Sequence[str]) -> bytes:
 def llvm_text(source: str, names: Sequence[str], kinds: Sequence[str]) -> str:
     """The functions of these names in LLVM's language, before any pass."""
     try:
-        return str(translated(source, names, kinds, processor().triple, str(machine().target_data)))
+        return translated(source, names, kinds, processor().triple, str(machine().target_data), masks())
     except Untranslated as statement:
         raise RedalgError(
             f"the statement {statement}",

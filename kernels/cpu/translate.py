@@ -10,6 +10,7 @@ reordering and contraction of float operations where the decorator allows them. 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from llvmlite import ir
 
+from redalg.graph.functions import FUNCTIONS
 from redalg.kernels.cpu.cells import OPERATIONS as CELLS
 from redalg.kernels.cpu.math.table import OPERATIONS as MATH
 from redalg.kernels.cpu.math.values import KINDS, Operation, type_of
@@ -36,6 +38,9 @@ BUILTINS = {"min": min, "max": max, "abs": abs}
 FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 WORDS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 BITS = {ast.BitAnd: "and_", ast.BitOr: "or_"}
+VECTORS = 64  # turns of a loop that whole vectors make up, several at a time, whatever its elements
+LONG = 256  # turns from which on a sum is worth adding up twice: over whole vectors, and over what they leave
+MASKED, TOGETHER, LOOP = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count", "loop"
 RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
 
@@ -119,6 +124,23 @@ class Text:
             return getattr(np, e.attr, None)
         return self.constants.get(e.id, BUILTINS.get(e.id)) if isinstance(e, ast.Name) else None
 
+    def straight(self, body: Sequence[ast.stmt]) -> bool:
+        """Whether statements compute and store numbers and nothing else: no branch, no loop, no prefetch."""
+        calls = [n.func for s in body for n in ast.walk(s) if isinstance(n, ast.Call)]
+        return all(isinstance(s, ast.Assign | ast.AugAssign | ast.Expr) for s in body) and all(map(self._plain, calls))
+
+    def functions_in(self, body: Sequence[ast.stmt]) -> bool:
+        """Whether statements call functions such as exp."""
+        calls = [n.func for s in body for n in ast.walk(s) if isinstance(n, ast.Call)]
+        return any(self.operations.get(ast.unparse(e), "").rpartition("_")[0] in FUNCTIONS for e in calls)
+
+    def _plain(self, e: ast.expr) -> bool:
+        name = self.operations.get(ast.unparse(e))
+        if name is not None:
+            return bool(OPERATIONS[name].gives) or name.startswith("store_")
+        known = self.known(e)
+        return known in CASTS or known in (min, max, abs)
+
 
 def symbol_of(name: str) -> str:
     """What the function of a name is called in object code: letters beyond ASCII by their numbers.
@@ -129,10 +151,13 @@ def symbol_of(name: str) -> str:
     return name.encode("ascii", "backslashreplace").decode().replace("\\", ".")
 
 
-def translated(source: str, names: Sequence[str], kinds: Sequence[str], triple: str = "", layout: str = "") -> Any:
-    """An LLVM module with the functions of these names, which take values of these kinds and give a status.
+def translated(
+    source: str, names: Sequence[str], kinds: Sequence[str], triple: str = "", layout: str = "", masks: bool = False
+) -> str:
+    """A module in LLVM's language with the functions of these names; they take values of these kinds and give a status.
 
-    All values but the range, which comes last, lie in a table of words, whose address is the first argument.
+    All values but the range, which comes last, lie in a table of words, whose address is the first argument. `masks`:
+    loops of unknown length end in masked vectors, for processors that load and store parts of vectors of any elements.
 
     Raises: Untranslated.
 
@@ -144,7 +169,7 @@ def translated(source: str, names: Sequence[str], kinds: Sequence[str], triple: 
     ...     for i in range(low, high):
     ...         store_float32(x, i, load_float32(x, i) + load_float32(x, i))
     ... '''
-    >>> "fadd contract float" in str(translated(text, ["twice"], ["i64"] * 3))
+    >>> "fadd contract float" in translated(text, ["twice"], ["i64"] * 3)
     True
     """
     text = Text(source)
@@ -155,8 +180,10 @@ def translated(source: str, names: Sequence[str], kinds: Sequence[str], triple: 
         try:
             for name in names:
                 made = ir.Function(module, ir.FunctionType(STATUS, [I64.as_pointer(), I64, I64]), symbol_of(name))
-                _Translation(text, made, wanted).whole(text.functions[name], kinds)
-            return module
+                _Translation(text, made, wanted, masks).whole(text.functions[name], kinds)
+            return re.sub(
+                rf'!(\d+) = !{{ !"{LOOP} \d+"', r"!\1 = distinct !{ !\1", str(module)
+            )  # a loop has a node of its own
         except TwoKinds as found:
             if wanted.get(found.where) == found.kind:
                 raise Untranslated(str(found)) from found
@@ -173,8 +200,8 @@ def _flags(function: ast.FunctionDef) -> tuple[str, ...]:
 class _Translation:
     """One function of the module under way. What it calls in the same text is translated in place."""
 
-    def __init__(self, text: Text, made: Any, wanted: Mapping[tuple[str, str], str]) -> None:
-        self.text, self.made, self.wanted = text, made, wanted
+    def __init__(self, text: Text, made: Any, wanted: Mapping[tuple[str, str], str], masks: bool) -> None:
+        self.text, self.made, self.wanted, self.masks = text, made, wanted, masks
         self.top, begin = made.append_basic_block("entry"), made.append_basic_block("body")
         self.b = ir.IRBuilder(begin)
         self.allocas = ir.IRBuilder(self.top)  # variables are made at the top, as zeros
@@ -336,8 +363,21 @@ class _Translation:
         start, stop, step = given if len(given) == 3 else (*([constant(0)] * (2 - len(given))), *given, constant(1))
         if not (isinstance(step.v, ir.Constant) and step.v.constant > 0):
             raise Untranslated(ast.unparse(s.iter))
+        turns = self.turns(start, stop, step)
+        if not self.masks or isinstance(stop.v, ir.Constant) or not self.text.straight(s.body):
+            self.turned(s, start.v, step.v, turns)
+            return
         b = self.b
-        left, at = self.unnamed(b, self.turns(start, stop, step)), self.unnamed(b, start.v)
+        whole = b.and_(turns, I64(-VECTORS))
+        if _carries(s.body):
+            whole = b.select(b.icmp_signed(">=", turns, I64(LONG)), whole, I64(0))
+        self.turned(s, start.v, step.v, whole)
+        self.turned(s, b.add(start.v, b.mul(whole, step.v)), step.v, b.sub(turns, whole), masked=True)
+
+    def turned(self, s: ast.For, start: Any, step: Any, turns: Any, masked: bool = False) -> None:
+        """A loop that turns so often. `masked`: in vectors whose last one is masked, with no loop for what is left."""
+        b = self.b
+        left, at = self.unnamed(b, turns), self.unnamed(b, start)
         head, body, after = (b.append_basic_block(word) for word in ("for", "body", "after"))
         b.branch(head)
         b.position_at_end(head)
@@ -346,14 +386,21 @@ class _Translation:
         b.position_at_end(body)
         index = b.load(at)
         b.store(b.sub(count, I64(1), flags=["nsw"]), left)
-        b.store(b.add(index, step.v), at)
+        b.store(b.add(index, step), at)
 
         def turn() -> None:
             self.put(s.target, Value("i64", index))
             self.block(s.body)
 
         self.loop(turn)
-        b.branch(head)
+        latch = b.branch(head)
+        if masked:
+            dear = not _carries(s.body) or self.text.functions_in(s.body)
+            module = self.made.module
+            wishes = [(MASKED, ir.IntType(1)(1)), *([] if dear else [(TOGETHER, ir.IntType(32)(4))])]
+            nodes = [module.add_metadata([ir.MetaDataString(module, word), value]) for word, value in wishes]
+            own = module.add_metadata([ir.MetaDataString(module, f"{LOOP} {len(module.metadata)}"), *nodes])
+            latch.set_metadata("llvm.loop", own)
         b.position_at_end(after)
 
     def unnamed(self, b: Any, value: Any) -> Any:
@@ -584,6 +631,18 @@ class _Translation:
         if kind == "b1":
             return self.compared("!=", x, Value(x.kind, ir.Constant(x.v.type, 0)))
         return Value(kind, getattr(self.b, _instruction(x.kind, kind))(x.v, KINDS[kind]))
+
+
+def _carries(body: Sequence[ast.stmt]) -> bool:
+    """Whether a turn of a loop reads what the one before has computed, as sums do."""
+    seen: set[str] = set()
+    for s in body:
+        read = {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        made = {n.id for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        if isinstance(s, ast.AugAssign) or made & read - seen:
+            return True
+        seen |= made
+    return False
 
 
 def _either(a: Value, c: Value) -> Value:

@@ -7,8 +7,10 @@ found by Remez's exchange and rounded to the format.
 
 from __future__ import annotations
 
-from redalg.kernels.cpu.math.values import Format, Value, absolute, clamped, fma, polynomial, select, with_sign
+from redalg.kernels.cpu.math.processor import masks
+from redalg.kernels.cpu.math.values import Format, Value, absolute, clamped, fma, polynomial, scaled, select, with_sign
 
+SCALES = masks()  # whether the processor multiplies by a power of two, rounding once
 LOG2_E = 1.4426950408889634
 LN2 = {  # upper part with enough zeros at its end, lower part
     "f32": (0.693145751953125, 1.428606765330187045e-06),
@@ -149,6 +151,8 @@ def power_of_two(n: Value) -> Value:
 
 
 def _scaled(p: Value, n: Value) -> Value:
-    """p·2^n through two factors: overflows to infinity, rounds once on its way through the subnormals to 0."""
+    """p·2^n: overflows to infinity, rounds once on its way through the subnormals to 0; elsewhere by two factors."""
+    if SCALES:
+        return scaled(p, n)
     half = n >> 1
     return p * power_of_two(half) * power_of_two(n - half)

@@ -28,6 +28,12 @@ def processor() -> Processor:
     )
 
 
+def masks() -> bool:
+    """Whether the processor loads and stores parts of vectors, and scales by powers of two: one by Intel or AMD with
+    vectors of 512 bits."""
+    return {"+avx512f", "+avx512bw", "+avx512vl"} <= set(processor().features.split(","))
+
+
 @lru_cache(maxsize=1)
 def binding() -> Any:
     """`llvmlite.binding`, once LLVM can generate code for this machine."""

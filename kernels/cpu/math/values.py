@@ -185,6 +185,13 @@ def fma(x: Value, y: Any, z: Any) -> Value:
     return call("fmuladd", x, y, z)
 
 
+def scaled(x: Value, n: Value) -> Value:
+    """x·2^n, rounded once."""
+    b, kind, word = x.b, x.v.type, ir.IntType(32)
+    callee = b.module.declare_intrinsic("llvm.ldexp", [kind, word], ir.FunctionType(kind, [kind, word]))
+    return Value(b, b.call(callee, [x.v, n.to(word).v]))
+
+
 def polynomial(x: Value, coefficients: Sequence[float]) -> Value:
     """c₀ + c₁·x + c₂·x² + … by Horner's rule."""
     total: Any = coefficients[-1]
