@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from redalg.graph.node import Node
+from redalg.graph.node import Node, walk
 from redalg.graph.operators import Average, Binary, NumberExtremum, Position
 from redalg.kernels.code.scalars import Scalars
-from redalg.kernels.code.text import better, conjunction, follows, joined
+from redalg.kernels.code.text import better, conjunction, joined
+from redalg.kernels.cpu.schedule import is_dear
 from redalg.kernels.ir.program import STORAGE, Fold, Join, Loop, Pass, Program, Result
+from redalg.kernels.ir.program import renamed as restated
 from redalg.kernels.rows.access import tensor_leaves
 from redalg.kernels.rows.columns import ColumnPrinter, ColumnRows
+from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.source.names import axis_name, local
 from redalg.source.statements import Assign, Block, Statement, assigned_names, renamed
@@ -28,6 +31,7 @@ DTYPES = {"i32": "np.int32", "i64": "np.int64"}
 LINE = 64  # bytes of a cache line
 UNROLL = 4  # elements of the stream that are added to a column at a time
 AHEAD = 8  # elements of the stream
+HERE = "at * COLUMNS + m"  # where the value of an element in column m lies in a buffer for the whole stream
 
 
 def supported(program: Program) -> bool:
@@ -40,12 +44,22 @@ def supported(program: Program) -> bool:
     return True
 
 
+def _wins(kind: str, number: str, item: str, best: str) -> str:
+    """Whether an element is beyond the best one before it, or the first NaN; where none is, the first is best."""
+    if number != "f":
+        return f"{item} {'>' if kind == 'argmax' else '<'} {best}"
+    return f"(not ({item} {'<=' if kind == 'argmax' else '>='} {best})) & ({best} == {best})"
+
+
 class CpuColumnPrinter(ColumnPrinter):
     kernel: CpuKernel
 
     def __init__(self, kernel: CpuKernel, scope: Scalars) -> None:
         super().__init__(kernel, scope)
         self.fetched: set[Node] = set()  # what a walk over the tile has asked for already
+        self.settled: dict[Node, str] = {}  # what `settle` has computed
+        self.kept: dict[Node, str] = {}  # dear values that results read again, and the buffers that keep them
+        self.known: dict[Node, str] = {}  # those that a walk has computed
 
     def place(self) -> None:
         """The index of column m along every column axis."""
@@ -123,12 +137,36 @@ class CpuColumnPrinter(ColumnPrinter):
         self._store(told)
         self.scope.hoist([b for b in bodies if b not in self.scope.known], [*kernel.program.stream, *self.columns])
         kernel.flush(self.scope)
+        self.settle(bodies)
         for f in folds:
             self._start(f)
         self._unrolled(lambda: self.told_scope(told, bodies), lambda inner: self._add(folds, inner), bodies)
+        self.known = {n: f"{name}[{HERE}]" for n, name in self.kept.items() if n in self.known or n in walk(*bodies)}
         for f in folds:
             if isinstance(f.op, Position):
                 self._places(f)
+
+    def settle(self, nodes: Iterable[Node]) -> None:
+        """What differs from column to column alone is computed once, for all elements of the stream."""
+        kernel, inner = self.kernel, self.scope.child(self.columns)
+        before = set(inner.known)
+        nodes = [n for n in nodes if not self._contracts(n)]
+        inner.hoist([n for n in nodes if n not in before], kernel.program.stream)
+        found = {n: name for n, name in inner.known.items() if n not in before and n.op not in ("tensor", "state")}
+        names = {n: f"settled_{name}" for n, name in found.items()}
+        self.settled = {n: f"{local(name)}[m]" for n, name in names.items()}
+        if not found:
+            return
+        for n, name in names.items():
+            self.array(name, kernel.kinds.of(n))
+        with kernel.out.block("for m in range(COLUMNS):"):
+            self.place()
+            kernel.flush(inner)
+            kernel.out(*(f"{local(names[n])}[m] = {name}" for n, name in found.items()))
+
+    def _contracts(self, node: Node) -> bool:
+        """Whether something is reduced over columns, which is computed apart."""
+        return any(n.op == "reduce" and not self.columns.isdisjoint(n.attr.axes) for n in walk(node))
 
     def _unrolled(self, told: Callable[[], Scalars], add: Callable[[Scalars], None], bodies: list[Node]) -> None:
         """Several elements at a time, so that a column is loaded and stored once for all of them; then the rest."""
@@ -162,6 +200,8 @@ class CpuColumnPrinter(ColumnPrinter):
     def fetch(self, bodies: Iterable[Node], each: int = 1) -> None:
         """Ask for elements a little ahead, which no processor foresees where columns are a part of a row in memory."""
         kernel, elements, columns = self.kernel, self.kernel.elements, len(self.columns)
+        if kernel.cpu.turned:  # which has brought them to the first-level cache
+            return
         for leaf in tensor_leaves(bodies):
             name = leaf.attr.name
             varies = len(leaf.axes & self.columns) == columns and leaf.axes & elements.stream
@@ -170,9 +210,9 @@ class CpuColumnPrinter(ColumnPrinter):
             if not kernel.access.walks_flat(leaf.attr.axes):
                 continue
             self.fetched.add(leaf)
-            with kernel.out.block(
-                f"for m in range(0, COLUMNS, {LINE // STORAGE[kernel.access.operands[name].dtype]}):"
-            ):
+            line = LINE // STORAGE[kernel.access.operands[name].dtype]
+            kernel.out(f"ahead = COLUMNS if first + k + {AHEAD + each} <= length else 0")
+            with kernel.out.block(f"for m in range(0, ahead, {line}):"):
                 self.place()
                 for u in range(each):
                     index = elements.index_of(name, leaf.attr.axes, f"(first + k + {AHEAD + u})")
@@ -186,7 +226,7 @@ class CpuColumnPrinter(ColumnPrinter):
         with out.block("for m in range(COLUMNS):"):
             out(f"{names[0]}[m] = {kernel.folding.identities(f)[0]}")
             if isinstance(f.op, Position):
-                out(f"{names[1]}_spot[m] = {self._spot()}(-1)")
+                out(f"{names[1]}_spot[m] = {self._spot()}(0)")
 
     def _spot(self) -> str:
         """The type of positions inside a tile: as wide as what is compared."""
@@ -206,12 +246,14 @@ class CpuColumnPrinter(ColumnPrinter):
         for i, node in enumerate(told):
             kernel.out(f"element{i + 1} = {elements.tiles_of[node]}[k]")
             inner.known[node] = f"element{i + 1}"
+        inner.known |= self.settled | self.known
         position, axes = elements.needs(nodes)
         elements.places_along(axes if position else ())
         return inner
 
     def _add(self, folds: list[Fold], inner: Scalars) -> None:
         special = [f for f in folds if isinstance(f.op, Position | NumberExtremum)]
+        self._keep([b for f in folds for b in f.bodies], inner)
         super()._add([f for f in folds if f not in special], inner)
         kernel = self.kernel
         inner.announce([b for f in special for b in f.bodies])
@@ -223,8 +265,16 @@ class CpuColumnPrinter(ColumnPrinter):
                 kernel.out(f"{best} = {item} if {item} {f.op.relation} {best} else {best}")
                 continue
             spot = f"{names[1]}_spot[m]"
-            kernel.out(f"wins = ({follows(f.kind, number, best, item)}) | ({spot} < 0)")
+            kernel.out(f"wins = {_wins(f.kind, number, item, best)}")
             kernel.out(f"{spot} = {self._spot()}(k) if wins else {spot}", f"{best} = {item} if wins else {best}")
+
+    def _keep(self, bodies: list[Node], inner: Scalars) -> None:
+        """The dear values of an element that results read again."""
+        kernel = self.kernel
+        for n in [n for n in walk(*bodies) if n in self.kept and n not in inner.known]:
+            value = inner.define(n)
+            kernel.flush(inner)
+            kernel.out(f"{self.kept[n]}[{HERE}] = {value}")
 
 
 class CpuColumnRows(ColumnRows):
@@ -238,6 +288,9 @@ class CpuColumnRows(ColumnRows):
         self.printer = CpuColumnPrinter(kernel, kernel.row)
 
     def walk(self, p: Pass) -> None:
+        if self.kernel.cpu.resident:
+            self._whole(p)
+            return
         kernel, out, elements = self.kernel, self.out, self.kernel.elements
         self._declare(p.parts)
         steps = p.update if p.update and p.absorbs else ()
@@ -255,6 +308,35 @@ class CpuColumnRows(ColumnRows):
                 self.printer.steps(p.lift)
                 self.join(p)
         out("n = length")
+
+    def _whole(self, p: Pass) -> None:
+        """All elements of the stream as one tile, whose state is that of the rows."""
+        kernel, out, elements = self.kernel, self.out, self.kernel.elements
+        out("first = i64(0)", "count = length", "n_b = length")
+        elements.afresh()
+        self.printer.fetched = set()
+        self.printer.scope = kernel.row.child()
+        again = self._again(p)
+        for n, (name, _) in again.items():
+            self.out(f"{name} = cuda.local.array(length * width, {DTYPE.get(kernel.kinds.of(n), elements.real)})")
+        self.printer.kept = {n: name for n, (name, _) in again.items()}
+        elements.load_tile([s for s in p.lift if isinstance(s, Loop)])
+        self.printer.steps(p.lift)
+        elements.again = {n: f"{name}[{HERE}]" for name, n in again.values()}
+        out(*(f"{local(part.name)} = {local(part.name + '_b')}" for part in p.parts), "n = length")
+
+    def _again(self, p: Pass) -> dict[Node, tuple[str, Node]]:
+        """The dear values that both the last pass and results compute: a buffer, and what they are to results."""
+        program, columns = self.kernel.program, self.printer.columns
+        if p is not program.passes[-1]:
+            return {}
+        names = {part.name: f"{part.name}_b" for part in p.parts}
+        own = {restated(n, names): n for n in walk(*(r.node for r in program.results if r.keeps)) if is_dear(n)}
+        folds = [f for s in p.lift if isinstance(s, Loop) for f in s.folds if f.axes]
+        found = [n for n in walk(*(b for f in folds for b in f.bodies)) if n in own]
+        moving = [n for n in found if n.axes & {*program.stream} and n.axes & columns]
+        moving = [n for n in moving if not self.printer._contracts(n)]
+        return {n: (f"value{at + 1}_block", own[n]) for at, n in enumerate(moving)}
 
     def join(self, p: Pass) -> None:
         """The state joined with the one at its side."""
@@ -280,6 +362,8 @@ class CpuColumnRows(ColumnRows):
     def kept(self, results: list[Result], nodes: list[Node], store: object) -> None:
         """Results along the stream and columns: the elements in turn, all columns of each."""
         kernel, out, elements, printer = self.kernel, self.out, self.kernel.elements, self.printer
+        printer.scope, printer.known = kernel.row, dict(elements.again)
+        printer.settle(nodes)
         with elements.tiles():
             printer.scope = kernel.row.child()
             printer.contracted(nodes)

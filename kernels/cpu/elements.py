@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, state
@@ -30,6 +31,7 @@ class CpuElements(Elements):
     """Tiles are buffers as long as they need to be, and loops run over the elements they hold."""
 
     kernel: CpuKernel
+    again: Mapping[Node, str] = MappingProxyType({})  # values of results that a walk over rows side by side has kept
 
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = (), where: str = "count") -> Iterator[None]:
@@ -44,7 +46,7 @@ class CpuElements(Elements):
     def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
         """From the first tile to the last in every walk: rows that are walked twice lie in the caches here."""
         out = self.kernel.out
-        self.tiles_of, self.stored, self.shared, self.stop = {}, set(), set(), "length"
+        self.afresh()
         if self.kernel.stage.counts == "splits":
             out("first = split * span", "stop = min(first + span, length)")
             self.stop = "stop"
@@ -58,6 +60,10 @@ class CpuElements(Elements):
     def clamps(self, leaves: object) -> bool:
         """Buffers hold no more than the row has."""
         return False
+
+    def afresh(self) -> None:
+        """No tile holds anything yet."""
+        self.tiles_of, self.stored, self.shared, self.stop = {}, set(), set(), "length"
 
     def whole_tile(self, steps: object = (), bodies: object = ()) -> None:
         self.kernel.out("count = length")

@@ -172,7 +172,7 @@ class CpuKernel(Kernel):
         return f"; {self.stage.does}"
 
     def argument(self, p: Param) -> str:
-        return p.name if p.role == "span" else super().argument(p)
+        return p.name if p.role in ("span", "width") else super().argument(p)
 
     def numbers(self) -> dict[str, object]:
         return {
@@ -182,7 +182,7 @@ class CpuKernel(Kernel):
             "E": f"{self.real}(np.e)",
             "TILE": self.cpu.whole if self.schedule.resident else ROWS if self.cpu.across else TILE,
             "BLOCK": BLOCK,
-            "STRIP": STRIP,
+            "STRIP": STRIP * (4 if self.cpu.whole > WHOLE else 1),
             "LANES": LANES,
             "STRIPE": STRIPE,
             "THREADS": 1,
@@ -198,8 +198,9 @@ class CpuKernel(Kernel):
             out(f"{unit} = job // splits", "split = job % splits")
         if self.cpu.across:
             total = " * ".join(self.access.size(a) for a in self.program.columns)
-            out(f"columns = {total}", "blocks = (columns + BLOCK - 1) // BLOCK", "row = unit // blocks")
-            out("origin = unit % blocks * BLOCK", "COLUMNS = min(BLOCK, columns - origin)")
+            self.access.used["width"] = Param("width", "width", "int64")
+            out(f"columns = {total}", "blocks = (columns + width - 1) // width", "row = unit // blocks")
+            out("origin = unit % blocks * width", "COLUMNS = min(width, columns - origin)")
         out("t = 0")
         rest = "row"
         for axis in reversed(rows[1:]):
@@ -239,7 +240,7 @@ class _Hoisted:
             return False
         name, (size, dtype) = text(s.targets[0]), map(text, s.value.args)
         size = self.columns if size == "COLUMNS" else size
-        small = size not in self.large
+        small = size not in self.large and "*" not in size
         kind = dtype.removeprefix("np.").strip("_")
         self.buffers[name] = f"{name} = {'stack' if small else 'heap'}_{kind}({size})"
         self.heap += [] if small or name in self.heap else [name]

@@ -39,14 +39,15 @@ def across_of(program: Program, views: Mapping[str, View]) -> tuple[str, ...]:
     ('i',)
     """
     sizes, rows = lengths_of(program, views), program.rows
+    single = prod(sizes[a] for a in program.stream) == 1  # which lies wherever rows do
     if program.columns or not program.passes or not rows:
         return ()
     found = walk_of(program, views)
     moving = {n for n, axes in readings(program) if rows[-1] in axes and set(axes) & set(program.stream)}
-    patterns = {found.pattern(n) for n in moving if n in views}
+    side = {n for n in moving if single or found.pattern(n) == "rows"}
+    patterns = {"rows" if n in side else found.pattern(n) for n in moving if n in views}
     if "rows" not in patterns or "stream" in patterns or _contracted(program) & set(rows):
         return ()
-    side = {n for n in moving if found.pattern(n) == "rows"}
     for first in range(len(rows)):
         axes = rows[first:]
         if side <= _side_by_side(program, views, axes):

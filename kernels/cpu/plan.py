@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redalg.kernels.cpu.blocks import blocks_of
 from redalg.kernels.cpu.kernel import emit_cpu
 from redalg.kernels.cpu.layout import across_of, layout_of
-from redalg.kernels.cpu.schedule import LONG, WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
+from redalg.kernels.cpu.schedule import LONG, ROWS, WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Program
 from redalg.kernels.ir.schedule import Layout
@@ -88,12 +88,12 @@ def scheduled(draft: CpuDraft) -> None:
     of threads changes a bit."""
     program, asked = draft.program, draft.asked
     length = prod(draft.sizes[a] for a in program.stream)
-    if draft.turned:
-        draft.schedule = CpuSchedule(across=draft.across, turned=True)
-        return
     cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes)
     if cut and asked != Family.ROWS:
         draft.schedule = CpuSchedule(split=True, across=draft.across)
+        return
+    if draft.across and length <= ROWS:
+        draft.schedule = CpuSchedule(True, across=draft.across, whole=ROWS, turned=draft.turned)
         return
     whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
     resident = bool(program.passes) and length <= whole and not program.columns

@@ -15,16 +15,19 @@ from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Module, Program
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
-STRIP = 512  # elements of a row among which a position is searched for
+STRIP = 512  # elements of a row among which a position is searched for; four times as many of long rows
 LANES = 32  # compensated sums that run side by side in a row
 WHOLE = 8192  # the longest row that is one tile whose buffers lie on the stack
 LONG = 1 << 18  # bytes of the longest row that is one tile: it stays in the second-level cache, and so do its buffers
 SPAN = 1 << 16  # elements of a split of a row whose elements are cheap
+QUICK = 1 << 14  # where no function is computed for an element, so that reading a row twice costs little
 STRIPE = 1024  # elements of a result that are gathered in the first-level cache on their way past the caches
 PAST = 1 << 25  # bytes of results that are worth it: what is read next would not find them in the caches
-BLOCK = 1024  # columns of rows that lie side by side, walked together
+BLOCK = 1024  # columns of rows that lie side by side, walked together, at most
+NARROW, BLOCKS = 128, 8  # columns of a block at least, and blocks that threads share out where there are columns enough
 ROWS = 64  # elements of a tile of such a block
 FEWEST = 1 << 10  # elements of a split of any row
+INSTRUCTIONS = frozenset({"abs", "floor", "ceil", "relu", "sign"})  # functions that are not dear
 ELEMENT, FUNCTION, ROW = 0.08, 0.15, 10.0  # nanoseconds, of float32 in vectors of 256 to 512 bits
 
 
@@ -122,7 +125,27 @@ def span_of(program: Program, sizes: Mapping[str, int]) -> int:
     """
     inner = _inside(program, sizes)
     columns = prod(sizes[a] for a in program.columns)
-    return max(FEWEST, SPAN // max(1, inner * min(columns, BLOCK)))
+    whole = SPAN if program.columns or functions_of(program) else QUICK
+    return max(FEWEST, whole // max(1, inner * min(columns, BLOCK)))
+
+
+def functions_of(program: Program) -> int:
+    """Functions, such as exp, that are computed for an element."""
+    return sum(is_dear(n) and bool(n.axes & {*program.stream}) for n in walk(*_nodes(program)))
+
+
+def is_dear(node: Node) -> bool:
+    """Whether a node is a function that takes dozens of instructions."""
+    return node.op in FUNCTIONS and node.op not in INSTRUCTIONS
+
+
+def width_of(columns: int, split: bool) -> int:
+    """Columns that are walked together: blocks of them are the work of one thread each, unless splits are.
+
+    >>> [width_of(n, False) for n in (9, 300, 1500, 3000, 100000)], width_of(1500, True)
+    ([128, 128, 192, 384, 1024], 1024)
+    """
+    return BLOCK if split else min(BLOCK, max(NARROW, -(-columns // (64 * BLOCKS)) * 64))
 
 
 def _inside(program: Program, sizes: Mapping[str, int]) -> int:
@@ -147,6 +170,6 @@ def nanoseconds_of(program: Program, sizes: Mapping[str, int]) -> float:
     """
     axes = program.rows, program.columns, program.stream
     rows, columns, length = (prod(sizes[a] for a in each) for each in axes)
-    functions = sum(n.op in FUNCTIONS for n in walk(*_nodes(program)))
+    functions = functions_of(program)
     element = (ELEMENT * (1 + len(program.results)) + FUNCTION * functions) * _inside(program, sizes)
     return rows * (ROW + columns * length * element)

@@ -15,7 +15,7 @@ from redalg.kernels.cpu import pool
 from redalg.kernels.cpu.blocks import IN, OUT, RECORD, Blocks, blocks_of, walker, words_of
 from redalg.kernels.cpu.build import Function, Native, kinds_of, require_memory
 from redalg.kernels.cpu.kernel import RANGE
-from redalg.kernels.cpu.schedule import BLOCK, CpuModule, CpuSchedule, nanoseconds_of, span_of
+from redalg.kernels.cpu.schedule import BLOCK, CpuModule, CpuSchedule, nanoseconds_of, span_of, width_of
 from redalg.kernels.cpu.threads import share, threads
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program, result_key
@@ -41,7 +41,8 @@ class Prepared:
         axes = program.rows, program.columns, program.stream
         rows, columns, length = (prod([sizes[a] for a in each]) for each in axes)
         across = compiled.schedule.across
-        self._units, width = (rows * -(-columns // BLOCK), BLOCK) if across else (rows, columns)
+        width = width_of(columns, split)
+        self._units, room = (rows * -(-columns // width), BLOCK) if across else (rows, columns)
         span = span_of(program, sizes) if split else length
         self._splits = -(-length // span)
         self._shares = int(nanoseconds_of(program, sizes) / SHARE)
@@ -49,12 +50,12 @@ class Prepared:
         self._calls = [(f, self._splits if s.counts == "splits" else 1) for f, s in stages]
         blocks = blocks_of(program, sizes, views) if compiled.schedule.turned else None
         if blocks is not None:
-            self._units, width = -(-columns // blocks.size), blocks.size
-            self._values, self._places = self._arguments(blocks.sizes(program, sizes), blocks.views, span)
+            self._units, room = -(-columns // blocks.size), blocks.size
+            self._values, self._places = self._arguments(blocks.sizes(program, sizes), blocks.views, span, blocks.size)
             self._turn(blocks, program, columns)
         else:
-            self._values, self._places = self._arguments(sizes, views, span)
-        self._tables = self._rooms(self._units * self._splits, width)
+            self._values, self._places = self._arguments(sizes, views, span, width)
+        self._tables = self._rooms(self._units * self._splits, room)
         self._whole = self._splits == 1  # rows are the work of one thread each
         native = [(f, per_row) for f, per_row in self._calls if isinstance(f, Native)]
         self._native = native if len(native) == len(self._calls) else []
@@ -142,7 +143,7 @@ class Prepared:
         return [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
 
     def _arguments(
-        self, sizes: Mapping[str, int], views: Mapping[str, View], span: int
+        self, sizes: Mapping[str, int], views: Mapping[str, View], span: int, width: int
     ) -> tuple[list[Any], list[tuple[int, str]]]:
         """The arguments of every function of the module, up to its range, and which of them a call fills in."""
         values: list[Any] = []
@@ -153,6 +154,8 @@ class Prepared:
                 values.append(sizes[name])
             elif p.role == "span":
                 values.append(span)
+            elif p.role == "width":
+                values.append(width)
             elif p.role in ("stride", "stride_out"):
                 values.append(views[name].strides[p.dim])
             else:

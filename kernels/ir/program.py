@@ -243,8 +243,9 @@ class Param:
     "stride_out" (of the operand or result `name` along dimension `dim`, in elements), "scratch" (a workspace of `size`
     entries for every row, one in all if that is 0; counters start at 0; on a CPU `size` entries for every split),
     "counters" (`size` words that are 0 when a launch starts, and that it leaves at 0), "span" (elements of a split,
-    CPU), "low" or "high" (a range of rows or splits, CPU), "maps" (the tensors' maps in device memory, 128 bytes each),
-    "fixed" (a number that is the same for all calls of one kind).
+    CPU), "width" (rows side by side that are walked together, CPU), "low" or "high" (a range of rows or splits, CPU),
+    "maps" (the tensors' maps in device memory, 128 bytes each), "fixed"
+    (a number that is the same for all calls of one kind).
     """
 
     role: str

@@ -91,7 +91,8 @@ def O_rows(
                 k_u3 = k + 3
                 at_u3 = first + k_u3
                 element1_u3 = value2_tile[k_u3]
-                for m in range(0, COLUMNS, 16):
+                ahead = COLUMNS if first + k + 12 <= length else 0
+                for m in range(0, ahead, 16):
                     column = m
                     prefetch(V, V_row + (first + k + 8) * V_s1 + column)
                     prefetch(V, V_row + (first + k + 9) * V_s1 + column)

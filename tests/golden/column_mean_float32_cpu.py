@@ -14,7 +14,7 @@ BLOCK = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
+def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x_s0, low, high):
     """m along i; the state of every split of a row.
 
     sum1 = sum[i](x[i,j])
@@ -45,9 +45,9 @@ def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low
         unit = job // splits
         split = job % splits
         columns = size_j
-        blocks = (columns + BLOCK - 1) // BLOCK
-        origin = unit % blocks * BLOCK
-        COLUMNS = min(BLOCK, columns - origin)
+        blocks = (columns + width - 1) // width
+        origin = unit % blocks * width
+        COLUMNS = min(width, columns - origin)
         for m in range(COLUMNS):
             A_x[m] = f32(0)
         for m in range(COLUMNS):
@@ -74,7 +74,8 @@ def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low
                 at_u2 = first + k_u2
                 k_u3 = k + 3
                 at_u3 = first + k_u3
-                for m in range(0, COLUMNS, 16):
+                ahead = COLUMNS if first + k + 12 <= length else 0
+                for m in range(0, ahead, 16):
                     column = origin + m
                     prefetch(x, (first + k + 8) * x_s0 + column)
                     prefetch(x, (first + k + 9) * x_s0 + column)
@@ -189,7 +190,7 @@ def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, low, high):
+def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x_s0, low, high):
     """m along i; the states of a row's splits, merged.
 
     sum1 = sum[i](x[i,j])
@@ -213,9 +214,9 @@ def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, x_s0, lo
     avg_x_new = stack_float32(BLOCK)
     for unit in range(low, high):
         columns = size_j
-        blocks = (columns + BLOCK - 1) // BLOCK
-        origin = unit % blocks * BLOCK
-        COLUMNS = min(BLOCK, columns - origin)
+        blocks = (columns + width - 1) // width
+        origin = unit % blocks * width
+        COLUMNS = min(width, columns - origin)
         home = unit * splits
         for m in range(COLUMNS):
             A_x[m] = load_float32(A_x_parts, home * BLOCK + m)

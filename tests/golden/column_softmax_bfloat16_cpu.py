@@ -16,7 +16,7 @@ BLOCK = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
+def y_rows(x, y, size_i, size_j, width, x_s0, y_s0, low, high):
     """y along i; rows side by side, walked together.
 
     max1 = max[i](x[i,j])
@@ -33,13 +33,16 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
     max_x_b = stack_float32(BLOCK)
     max_x_new = stack_float32(BLOCK)
     move_A_x = stack_float32(BLOCK)
+    settled_t3 = stack_float32(BLOCK)
     sum_exp_b = stack_float32(BLOCK)
     sum_exp_new = stack_float32(BLOCK)
+    settled_t4 = stack_float32(BLOCK)
+    settled_t6 = stack_float32(BLOCK)
     for unit in range(low, high):
         columns = size_j
-        blocks = (columns + BLOCK - 1) // BLOCK
-        origin = unit % blocks * BLOCK
-        COLUMNS = min(BLOCK, columns - origin)
+        blocks = (columns + width - 1) // width
+        origin = unit % blocks * width
+        COLUMNS = min(width, columns - origin)
         for m in range(COLUMNS):
             max_x[m] = -INF
         for m in range(COLUMNS):
@@ -59,7 +62,8 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
                 at_u2 = first + k_u2
                 k_u3 = k + 3
                 at_u3 = first + k_u3
-                for m in range(0, COLUMNS, 32):
+                ahead = COLUMNS if first + k + 12 <= length else 0
+                for m in range(0, ahead, 32):
                     column = origin + m
                     prefetch(x, (first + k + 8) * x_s0 + column)
                     prefetch(x, (first + k + 9) * x_s0 + column)
@@ -82,6 +86,10 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
                 t1 = max_x_new[m] - max_x[m]
                 move_A_x[m] = f32(0) if max_x_new[m] == max_x[m] else t1
             for m in range(COLUMNS):
+                t2 = max_x_new[m]
+                t3 = f32(0) if -INF == max_x_new[m] else t2
+                settled_t3[m] = t3
+            for m in range(COLUMNS):
                 sum_exp_b[m] = f32(0)
             unrolled = count // 4 * 4
             for k in range(0, unrolled, 4):
@@ -95,44 +103,24 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
                 at_u3 = first + k_u3
                 for m in range(COLUMNS):
                     column = origin + m
-                    t2 = max_x_new[m]
                     sum_exp_b[m] = (
-                        sum_exp_b[m]
-                        + exp_f32(
-                            load_bfloat16(x, at_u0 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
-                        )
+                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u0 * x_s0 + column) - settled_t3[m])
                     )
-                    t2 = max_x_new[m]
                     sum_exp_b[m] = (
-                        sum_exp_b[m]
-                        + exp_f32(
-                            load_bfloat16(x, at_u1 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
-                        )
+                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u1 * x_s0 + column) - settled_t3[m])
                     )
-                    t2 = max_x_new[m]
                     sum_exp_b[m] = (
-                        sum_exp_b[m]
-                        + exp_f32(
-                            load_bfloat16(x, at_u2 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
-                        )
+                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u2 * x_s0 + column) - settled_t3[m])
                     )
-                    t2 = max_x_new[m]
                     sum_exp_b[m] = (
-                        sum_exp_b[m]
-                        + exp_f32(
-                            load_bfloat16(x, at_u3 * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
-                        )
+                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at_u3 * x_s0 + column) - settled_t3[m])
                     )
             for k in range(unrolled, count):
                 at = first + k
                 for m in range(COLUMNS):
                     column = origin + m
-                    t2 = max_x_new[m]
                     sum_exp_b[m] = (
-                        sum_exp_b[m]
-                        + exp_f32(
-                            load_bfloat16(x, at * x_s0 + column) - (f32(0) if -INF == max_x_new[m] else t2)
-                        )
+                        sum_exp_b[m] + exp_f32(load_bfloat16(x, at * x_s0 + column) - settled_t3[m])
                     )
             for m in range(COLUMNS):
                 sum_exp_new[m] = sum_exp[m] * exp_f32(-move_A_x[m]) + sum_exp_b[m]
@@ -141,20 +129,25 @@ def y_rows(x, y, size_i, size_j, x_s0, y_s0, low, high):
             for m in range(COLUMNS):
                 sum_exp[m] = sum_exp_new[m]
             first += TILE
+        for m in range(COLUMNS):
+            t4 = f32(1) / sum_exp[m]
+            t5 = max_x[m]
+            t6 = f32(0) if -INF == max_x[m] else t5
+            settled_t4[m] = t4
+            settled_t6[m] = t6
         first = i64(0)
         while first < length:
             count = min(TILE, length - first)
             for k in range(count):
                 at = first + k
-                for m in range(0, COLUMNS, 32):
+                ahead = COLUMNS if first + k + 9 <= length else 0
+                for m in range(0, ahead, 32):
                     column = origin + m
                     prefetch(x, (first + k + 8) * x_s0 + column)
                 for m in range(COLUMNS):
                     column = origin + m
-                    t3 = max_x[m]
                     store_stream_bfloat16(
                         y, at * y_s0 + column,
-                        exp_f32(load_bfloat16(x, at * x_s0 + column) - (f32(0) if -INF == max_x[m] else t3))
-                        / sum_exp[m]
+                        settled_t4[m] * exp_f32(load_bfloat16(x, at * x_s0 + column) - settled_t6[m])
                     )
             first += TILE

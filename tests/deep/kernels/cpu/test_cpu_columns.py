@@ -68,6 +68,18 @@ def test_any_length(length: int, walked: str) -> None:
         agree(SPECS[name], compiled(name)(**arrays), arrays, 2.0**-53)
 
 
+@pytest.mark.parametrize("length", [1, 3, 64, 70])
+@pytest.mark.parametrize("name", ["softmax", "extrema", "normalised"])
+def test_blocks_for_every_thread(name: str, length: int, walked: str) -> None:
+    """Fewer columns than a block has at most, in streams of one tile and of two; rows of one element, too."""
+    for columns in (9, 128, 129, 300, 1500):
+        arrays = drawn(name, (length, columns))
+        agree(SPECS[name], compiled(name)(**arrays), arrays, 2.0**-53)
+        if length == 1:
+            alike = arrays | {"x": np.ascontiguousarray(arrays["x"].T).T}
+            agree(SPECS[name], compiled(name)(**alike), alike, 2.0**-53)
+
+
 @pytest.mark.parametrize("columns", [0, 1, 7, 8, 31, 1024, 1025])
 def test_any_number_of_columns(columns: int, walked: str) -> None:
     for name in ("softmax", "extrema"):
