@@ -62,8 +62,10 @@ def judge_of(cell: Cell, arrays: Mapping[str, np.ndarray]) -> Judge:
     epsilon = 2.0**-52 if cell.dtype == "float64" else 2.0**-23
     size = float(np.abs(arrays["x"].astype(np.float64)).max(initial=1.0))
     weights = [float(np.abs(p.astype(np.float64)).max()) for n, p in arrays.items() if n != "x"]
+    if cell.dtype == "float16" and true.dtype.kind == "f":
+        true = np.where(np.abs(true) < 65520.0, true, np.copysign(np.inf, true))  # as the format has it
     scale = size * max([1.0, *weights]) * (cell.length if cell.operation == "sum" else 1)
-    relative = 100 * epsilon + ROUNDING[cell.dtype]
+    relative = (100 + cell.length**0.5) * epsilon + ROUNDING[cell.dtype]
     absolute = 32 * epsilon * scale + (2.0**-24 if cell.dtype == "float16" else 0.0)
 
     def judge(results: Mapping[str, Any], strict: bool) -> float:
