@@ -39,20 +39,25 @@ def across_of(program: Program, views: Mapping[str, View]) -> tuple[str, ...]:
     ('i',)
     """
     sizes, rows = lengths_of(program, views), program.rows
-    single = prod(sizes[a] for a in program.stream) == 1  # which lies wherever rows do
-    if program.columns or not program.passes or not rows:
+    if program.columns or not program.passes or not rows or _contracted(program) & set(rows):
         return ()
-    found = walk_of(program, views)
-    moving = {n for n, axes in readings(program) if rows[-1] in axes and set(axes) & set(program.stream)}
-    side = {n for n in moving if single or found.pattern(n) == "rows"}
-    patterns = {"rows" if n in side else found.pattern(n) for n in moving if n in views}
-    if "rows" not in patterns or "stream" in patterns or _contracted(program) & set(rows):
+    patterns = _patterns(program, views)
+    if "rows" not in patterns.values() or "stream" in patterns.values():
         return ()
+    side = {n for n, pattern in patterns.items() if pattern == "rows"}
     for first in range(len(rows)):
         axes = rows[first:]
         if side <= _side_by_side(program, views, axes):
             return axes if prod(sizes[a] for a in axes) >= LEAST else ()
     return ()
+
+
+def _patterns(program: Program, views: Mapping[str, View]) -> dict[str, str]:
+    """How arrays lie that differ from row to row and along the stream; a stream of one element lies wherever rows do."""
+    sizes, rows, found = lengths_of(program, views), program.rows, walk_of(program, views)
+    single = prod(sizes[a] for a in program.stream) == 1
+    moving = {n for n, axes in readings(program) if rows[-1] in axes and set(axes) & set(program.stream)}
+    return {n: "rows" if single else found.pattern(n) for n in moving if n in views}
 
 
 def _contracted(program: Program) -> set[str]:
