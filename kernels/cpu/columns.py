@@ -322,7 +322,7 @@ class CpuColumnRows(ColumnRows):
         self.printer.kept = {n: name for n, (name, _) in again.items()}
         elements.load_tile([s for s in p.lift if isinstance(s, Loop)])
         self.printer.steps(p.lift)
-        elements.again = {n: f"{name}[{HERE}]" for name, n in again.values()}
+        kernel.again = {n: f"{name}[{HERE}]" for name, n in again.values()}
         out(*(f"{local(part.name)} = {local(part.name + '_b')}" for part in p.parts), "n = length")
 
     def _again(self, p: Pass) -> dict[Node, tuple[str, Node]]:
@@ -362,7 +362,7 @@ class CpuColumnRows(ColumnRows):
     def kept(self, results: list[Result], nodes: list[Node], store: object) -> None:
         """Results along the stream and columns: the elements in turn, all columns of each."""
         kernel, out, elements, printer = self.kernel, self.out, self.kernel.elements, self.printer
-        printer.scope, printer.known = kernel.row, dict(elements.again)
+        printer.scope, printer.known = kernel.row, dict(kernel.again)
         printer.settle(nodes)
         with elements.tiles():
             printer.scope = kernel.row.child()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, state
@@ -31,7 +30,6 @@ class CpuElements(Elements):
     """Tiles are buffers as long as they need to be, and loops run over the elements they hold."""
 
     kernel: CpuKernel
-    again: Mapping[Node, str] = MappingProxyType({})  # values of results that a walk over rows side by side has kept
 
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = (), where: str = "count") -> Iterator[None]:

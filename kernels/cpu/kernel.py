@@ -7,9 +7,11 @@ tile. Every walk over a tile is a loop over a buffer that LLVM vectorises.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
+from redalg.graph.node import Node
 from redalg.kernels.code.dead_code import called, eliminated
 from redalg.kernels.code.imports import CPU, imports
 from redalg.kernels.code.text import definitions, finished
@@ -112,6 +114,7 @@ class CpuKernel(Kernel):
 
     elements: CpuElements
     results: CpuResults
+    again: Mapping[Node, str] = MappingProxyType({})  # values of results that a walk over rows side by side has kept
     approximates = False  # all of `redalg.kernels.cpu.math.functions` is as quick as it is exact
 
     def __init__(self, program: Program, schedule: CpuSchedule, layout: Layout, stage: Stage, prints: Prints) -> None:

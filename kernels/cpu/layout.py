@@ -53,7 +53,7 @@ def across_of(program: Program, views: Mapping[str, View]) -> tuple[str, ...]:
 
 
 def _patterns(program: Program, views: Mapping[str, View]) -> dict[str, str]:
-    """How arrays lie that differ from row to row and along the stream; a stream of one element lies wherever rows do."""
+    """How arrays lie that differ from row to row and along the stream; one element lies wherever rows do."""
     sizes, rows, found = lengths_of(program, views), program.rows, walk_of(program, views)
     single = prod(sizes[a] for a in program.stream) == 1
     moving = {n for n, axes in readings(program) if rows[-1] in axes and set(axes) & set(program.stream)}
