@@ -190,12 +190,28 @@ def line(record: Record) -> str:
     return f"{record['cell']:62} {found[1]:6.2f} {'   ' if met(record) else '***'} {text}"
 
 
+def medians(records: Sequence[Record], word: str, at: int) -> list[str]:
+    """A table of large cells by one word of their names."""
+    found: dict[str, list[float]] = {}
+    for r in records:
+        known = compared(r)
+        if known is not None and r["elements"] >= LARGE:
+            found.setdefault(r["cell"].split()[at], []).append(known[1])
+    head = [f"| {word} | cells | median | at worst | below {LEAST} |", "|---|---:|---:|---:|---:|"]
+    lines = [
+        f"| {name} | {len(x)} | {statistics.median(x):.2f} | {min(x):.2f} | {sum(v < LEAST for v in x)} |"
+        for name, x in sorted(found.items())
+    ]
+    return [*head, *lines, ""]
+
+
 def report(records: Sequence[Record], path: Path) -> None:
-    """A table beside the lines, and the ratios over the sizes as a picture."""
+    """Tables beside the lines, of operations, and of the cells that are not as fast as they should be; the ratios over
+    the sizes as a picture."""
     names = (OURS, "numpy", "torch", "jax")
     head = f"| cell | {' | '.join(names)} | best of the others / ours |"
     rows = [head, f"|---|{'---:|' * (len(names) + 1)}"]
-    for r in sorted(records, key=lambda r: r["elements"]):
+    for r in sorted((r for r in records if not met(r)), key=lambda r: r["elements"]):
         found, known = times(r), compared(r)
         cells_ = " | ".join(f"{found[n]:.1f}" if n in found else "-" for n in names)
         rows.append(f"| {r['cell']} | {cells_} | {f'{known[1]:.2f}' if known else '-'} |")
@@ -205,7 +221,9 @@ def report(records: Sequence[Record], path: Path) -> None:
         f" the same processors. Seeds {', '.join(seeds)}.\n"
         "Written by `python -m benchmarks.cpu.random_table --report`.\n"
     )
-    text = "\n".join([about, *(f"* {s}" for s in summary(records)), "", conditions(), "", *rows])
+    of = [("operation", 1), ("dtype", 3), ("layout", 4)]
+    parts = [line for word, at in of for line in medians(records, word, at)]
+    text = "\n".join([about, *(f"* {s}" for s in summary(records)), "", conditions(), "", *parts, *rows])
     path.with_suffix(".md").write_text(text + "\n")
     picture(records, path.with_suffix(".svg"))
 
