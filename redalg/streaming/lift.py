@@ -194,31 +194,39 @@ class Engine:
         found = np.zeros(block.length, dtype=bool)
         if not self.widens:
             return found
+        known: dict[Any, Array] = {}
         for name, (axes, read) in self.program.reads.items():
             x = state.parts[name]
             if not all_finite(x):
-                bad = ~np.isfinite(x) & _sound((block.axis[0], *axes), read, block, x.shape)
+                bad = ~np.isfinite(x) & _sound((block.axis[0], *axes), read, block, x.shape, known)
                 found |= bad.reshape(len(x), -1).any(axis=1)
         return found
 
     def _overflows(self, state: State, block: Stretch) -> bool:
         """Whether some sum is not finite although everything it was made of is."""
+        known: dict[Any, Array] = {}
         for name, (axes, read) in self.program.reads.items():
             x = state.parts[name]
-            if not all_finite(x) and np.any(~np.isfinite(x[0]) & _sound(axes, read, block, x.shape[1:])):
+            if not all_finite(x) and np.any(~np.isfinite(x[0]) & _sound(axes, read, block, x.shape[1:], known)):
                 return True
         return False
 
 
 def _sound(
-    target: tuple[str, ...], read: Mapping[str, tuple[str, ...]], block: Stretch, shape: tuple[int, ...]
+    target: tuple[str, ...],
+    read: Mapping[str, tuple[str, ...]],
+    block: Stretch,
+    shape: tuple[int, ...],
+    known: dict[Any, Array],
 ) -> Array:
-    """Rows of a sum in which every array it reads is finite."""
+    """Rows of a sum in which every array it reads is finite; `known` of the arrays, for the sums that follow."""
     sound = np.ones(shape, dtype=bool)
     for name, axes in read.items():
         x = np.asarray(block.arrays[name])
         rest = tuple(d for d, axis in enumerate(axes) if axis not in target)
-        finite = np.isfinite(x).all(axis=rest) if x.dtype.kind in "fc" else np.ones((), dtype=bool)
+        if (name, rest) not in known:
+            known[name, rest] = np.isfinite(x).all(axis=rest) if x.dtype.kind in "fc" else np.ones((), dtype=bool)
+        finite = known[name, rest]
         if finite.ndim:
             kept = [axis for axis in axes if axis in target]
             order = sorted(range(len(kept)), key=lambda d: target.index(kept[d]))
