@@ -55,9 +55,18 @@ def origin_of(array: Any) -> Origin | None:
         return Origin("jax", _jax_device(array))
     if hasattr(array, "__cuda_array_interface__"):
         return Origin(library or "cuda array", "cuda")
-    if hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] != 1:
+    if _is_elsewhere(array):
         return Origin(library or type(array).__name__, "a device")
     return Origin()
+
+
+def _is_elsewhere(array: Any) -> bool:
+    """Whether an array says that it lies on another device; one that DLPack does not take (Arrow's, with nulls) says
+    nothing."""
+    try:
+        return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] != 1
+    except Exception:
+        return False
 
 
 def _jax_device(array: Any) -> str:

@@ -232,6 +232,17 @@ def test_origins_are_known_without_importing_anything() -> None:
     assert origin_of(np.float32(1)) == Origin() and origin_of(1.5) is None
 
 
+@pytest.mark.parametrize("device", [1, 2, None])
+def test_what_dlpack_says_of_a_device_and_does_not_say(device: int | None) -> None:
+    class Array:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            if device is None:
+                raise TypeError("only arrays without nulls")
+            return device, 0
+
+    assert (origin_of(Array()) == Origin()) is (device != 2)
+
+
 # --- dtypes of results ------------------------------------------------------------------------------------------------
 
 
