@@ -316,16 +316,16 @@ class CpuColumnRows(ColumnRows):
         elements.afresh()
         self.printer.fetched = set()
         self.printer.scope = kernel.row.child()
-        again = self._again(p)
-        for n, (name, _) in again.items():
+        reused = self._reused(p)
+        for n, (name, _) in reused.items():
             self.out(f"{name} = cuda.local.array(length * width, {DTYPE.get(kernel.kinds.of(n), elements.real)})")
-        self.printer.kept = {n: name for n, (name, _) in again.items()}
+        self.printer.kept = {n: name for n, (name, _) in reused.items()}
         elements.load_tile([s for s in p.lift if isinstance(s, Loop)])
         self.printer.steps(p.lift)
-        kernel.again = {n: f"{name}[{HERE}]" for name, n in again.values()}
+        kernel.reused = {n: f"{name}[{HERE}]" for name, n in reused.values()}
         out(*(f"{local(part.name)} = {local(part.name + '_b')}" for part in p.parts), "n = length")
 
-    def _again(self, p: Pass) -> dict[Node, tuple[str, Node]]:
+    def _reused(self, p: Pass) -> dict[Node, tuple[str, Node]]:
         """The dear values that both the last pass and results compute: a buffer, and what they are to results."""
         program, columns = self.kernel.program, self.printer.columns
         if p is not program.passes[-1]:
@@ -362,7 +362,7 @@ class CpuColumnRows(ColumnRows):
     def kept(self, results: list[Result], nodes: list[Node], store: object) -> None:
         """Results along the stream and columns: the elements in turn, all columns of each."""
         kernel, out, elements, printer = self.kernel, self.out, self.kernel.elements, self.printer
-        printer.scope, printer.known = kernel.row, dict(kernel.again)
+        printer.scope, printer.known = kernel.row, dict(kernel.reused)
         printer.settle(nodes)
         with elements.tiles():
             printer.scope = kernel.row.child()

@@ -114,7 +114,7 @@ class CpuKernel(Kernel):
 
     elements: CpuElements
     results: CpuResults
-    again: Mapping[Node, str] = MappingProxyType({})  # values of results that a walk over rows side by side has kept
+    reused: Mapping[Node, str] = MappingProxyType({})  # values of results that a walk over rows side by side has kept
     approximates = False  # all of `redalg.kernels.cpu.math.functions` is as quick as it is exact
 
     def __init__(self, program: Program, schedule: CpuSchedule, layout: Layout, stage: Stage, prints: Prints) -> None:

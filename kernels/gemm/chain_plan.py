@@ -87,8 +87,8 @@ def tiles(plan: GemmPlan, made: Narrow) -> int:
 
 def joint(p: GemmPlan, q: GemmPlan) -> Pair:
     """Both plans, each with what the other one takes of a stage and of the room for partial sums."""
-    room = [(x.left_bytes + x.right_bytes, x.exchanged) for x in (p, q)]
-    return replace(p, neighbour=room[1], early=False, followed=False), replace(q, neighbour=room[0], early=True)
+    taken = [(x.left_bytes + x.right_bytes, x.exchanged) for x in (p, q)]
+    return replace(p, neighbour=taken[1], early=False, followed=False), replace(q, neighbour=taken[0], early=True)
 
 
 def refused(pair: Pair, chain: Chain) -> str:
@@ -120,8 +120,10 @@ def homes(pair: Pair, chain: Chain) -> Iterator[str]:
     made, after = chain.first, chain.second
     once = STORAGE[made.kinds[0]] * made.terms * made.columns * made.products
     across, down = -(-after.columns // q.columns), -(-made.rows // q.rows)
-    again = once * max(0, across - 1) * down
-    alone = f"every one of {across} blocks beside each other would compute it again, {again >> 10} KB of weights read"
+    recomputed = once * max(0, across - 1) * down
+    alone = (
+        f"every one of {across} blocks beside each other would compute it again, {recomputed >> 10} KB of weights read"
+    )
     yield f"registers, shared memory: not taken, {alone}"
     most = 8 * down * made.batches
     yield (

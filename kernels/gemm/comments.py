@@ -93,7 +93,7 @@ def _grid(made: Gemm) -> Iterator[str]:
 
 
 def _product(plan: GemmPlan) -> str:
-    terms = STEP if plan.piece == CHUNK else 2 * STEP
+    terms = STEP if plan.box_terms == CHUNK else 2 * STEP
     found = f"S (+)= left * right, wgmma m64n{plan.columns}k{terms}, both from shared memory"
     if not plan.promoted:
         return f"{found}, one group in flight behind the next"

@@ -386,7 +386,7 @@ class GemmKernel(Lowering):
         address = f"maps + {128 * nth}" if nth else "maps"
         step = 8192 if flat else 128 * (p.columns if number else p.left_rows)
         for d, k in product(range(p.deep), range(count)):
-            term, offset = f"term + {p.piece * d}" if d else "term", step * d + 8192 * p.deep * k
+            term, offset = f"term + {p.box_terms * d}" if d else "term", step * d + 8192 * p.deep * k
             at = [f"{first} + {64 * k}" if k else first, term] if flat else [term, first]
             where = f"{place} + {offset}" if offset else place
             at += [f"i_{axis_name(a)}" for a in m.axes[2:]]
@@ -530,7 +530,7 @@ class GemmKernel(Lowering):
             for k in range(each):
                 own = lane * (k + each * number)
                 out(f"shared_load_quad({sums}, {4 * k}, slots + {own})")
-                for from_piece in range(1, p.split):
-                    out(f"shared_load_quad(pushed, 0, slots + {own + source * from_piece})")
+                for peer in range(1, p.split):
+                    out(f"shared_load_quad(pushed, 0, slots + {own + source * peer})")
                     out(*(f"{sums}[{4 * k + j}] = {sums}[{4 * k + j}] + pushed[{j}]" for j in range(4)))
         out(f"column_first = column_first + {p.own_columns} * piece")

@@ -130,15 +130,15 @@ class Narrow:
         brought = left / plan.sharing.blocks + plan.right_bytes
         taken = plan.own_chunks * (left + plan.right_bytes)
         run = each * plan.columns if plan.flat else 128 * plan.deep  # bytes that lie together in memory
-        ahead = plan.stages - 1.25  # stages under way: one is given back when the next one is multiplied
-        under_way = blocks * ahead * plan.right_bytes / (RATES.late * self.target.reachable)
+        in_flight = plan.stages - 1.25  # stages under way: one is given back when the next one is multiplied
+        under_way = blocks * in_flight * plan.right_bytes / (RATES.late * self.target.reachable)
         reached = self.target.reachable / (1 + RATES.row / run) * under_way / (under_way + RATES.gap)
         full = 3 * once > self.target.l2 and self.rows <= 128  # more rows keep memory from its full rate
         cache = RATES.filled if full else RATES.cache
         moved = max(
             once / reached,
             blocks * plan.own_chunks * brought / cache,
-            rounds * taken / min(RATES.each, ahead * (left + plan.right_bytes) / RATES.late),
+            rounds * taken / min(RATES.each, in_flight * (left + plan.right_bytes) / RATES.late),
             rounds * plan.own_chunks * plan.deep * RATES.chunk * plan.products * max(1, plan.columns / 64),
         )
         meeting = RATES.meet + plan.exchanged / RATES.peers if plan.split > 1 else 0.0
@@ -167,7 +167,7 @@ def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
     most, count = made.target.block, blocks_of(plan, made.rows, made.columns, made.batches)[0]
     most_blocks = min(CLUSTER, most.cluster_limit, made.target.multiprocessors)
     yield plan.cluster <= most_blocks, "a cluster of more blocks than the device takes"
-    along = not plan.flat and plan.deep <= -(-plan.terms // plan.piece)
+    along = not plan.flat and plan.deep <= -(-plan.terms // plan.box_terms)
     yield plan.deep == 1 or along, "rows lie across the stream, or are shorter than a chunk"
     yield plan.left_rows % (8 * plan.sharing.blocks) == 0, "a block brings no whole pattern of 8 rows"
     yield plan.stages >= 2, "no two stages fit shared memory"

@@ -122,14 +122,14 @@ class GemmPlan:
         return self.brought or self.rows
 
     @property
-    def piece(self) -> int:
+    def box_terms(self) -> int:
         """Terms that lie in 128 bytes."""
         return 128 // STORAGE[self.kinds[0]]
 
     @property
     def chunk(self) -> int:
         """Terms of a stage."""
-        return self.piece * self.deep
+        return self.box_terms * self.deep
 
     @property
     def chunks(self) -> int:

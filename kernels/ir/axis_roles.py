@@ -61,10 +61,10 @@ def _reduced_states(plan: Plan) -> set[str]:
         nodes += [n for _, n in p.exports] + [a.source for a in p.anchors]
         nodes += [m.coefficient for s in p.slots for m in s.moves]
     found = [n for n in walk(*nodes) if n.op == "reduce" and leaves(n, "state")]
-    return _beside_states(plan).union(*(n.attr.axes for n in found))
+    return _with_states(plan).union(*(n.attr.axes for n in found))
 
 
-def _beside_states(plan: Plan) -> set[str]:
+def _with_states(plan: Plan) -> set[str]:
     """Axes that a reduction inside an element is over and that a state it reads has."""
     inside = [n for p in plan.passes for s in p.slots for n in walk(*s.lift) if n.op == "reduce"]
     return {a for n in inside for leaf in leaves(n, "state") for a in leaf.attr.axes if a in n.attr.axes}

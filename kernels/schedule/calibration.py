@@ -58,7 +58,7 @@ class Blocks(NamedTuple):
     held_alone: float  # more time where a block that holds rows side by side is alone on a multiprocessor
     held_cluster: float  # times that where it is one of a cluster
     walked_twice: float  # times that where it walks them and reads them again
-    beside: float  # more of that for every block more on a multiprocessor
+    per_block: float  # more of that for every block more on a multiprocessor
     asked: int  # bytes that the threads of a multiprocessor have to ask for at a time there
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
@@ -123,7 +123,7 @@ H200 = Calibration(
         held_cluster=1.15,
         walked_twice=1.3,  # softmax of columns 470x12448 bfloat16 17 us, 2000x8000 float32 80 (2026-11-24)
         # Softmax of columns 9094x19886 bfloat16: 634 us by 2 blocks on a processor, 739 by 6 (H100, 2026-11-25).
-        beside=0.05,
+        per_block=0.05,
         asked=32 << 10,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more

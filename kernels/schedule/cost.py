@@ -192,7 +192,7 @@ class _Model:
             waiting = blocks.held_cluster if s.cluster > 1 else 1.0
             return found * waiting * (1 + blocks.held_alone / self.live)
         if s.column and self.walks > 1 and not self.case.turned:
-            found *= blocks.walked_twice * (1 + blocks.beside * (self.live - 1))
+            found *= blocks.walked_twice * (1 + blocks.per_block * (self.live - 1))
         if s.column and not s.resident and self.case.turned:  # tile after tile: other blocks fill the gaps
             asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
             found *= (1 + blocks.column / self.live) * max(1.0, blocks.asked / max(1.0, asked)) ** 0.5

@@ -296,8 +296,10 @@ def test_rows_side_by_side_that_are_read_again_are_held(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("length", [3, 7, 19])
 def test_short_rows_pass_through_shared_memory(name: str, dtype: str, length: int) -> None:
-    """Measured: RMSNorm of 6200801 rows of 19 bfloat16 takes 126 us so, 244 by vectors of 4 bytes."""
-    assert chosen(program(name, dtype), 1 << 20, length).staged
+    """Measured: RMSNorm of 6200801 rows of 19 bfloat16 takes 126 us so, 244 by vectors of 4 bytes; or a thread has
+    several of them in flight (LayerNorm of 1653455 rows of 54 float16: 146 us, 199 without)."""
+    s = chosen(program(name, dtype), 1 << 20, length)
+    assert s.staged or s.coarsen > 1
     if name == "variance":  # rows with gaps, and no results that lie otherwise
         assert not chosen(program(name, dtype), 1 << 20, length, pad=1).staged
     assert not chosen(program(name, dtype), 1 << 20, 64).staged
