@@ -121,9 +121,7 @@ def homes(pair: Pair, chain: Chain) -> Iterator[str]:
     once = STORAGE[made.kinds[0]] * made.terms * made.columns * made.products
     across, down = -(-after.columns // q.columns), -(-made.rows // q.rows)
     recomputed = once * max(0, across - 1) * down
-    alone = (
-        f"every one of {across} blocks beside each other would compute it again, {recomputed >> 10} KB of weights read"
-    )
+    alone = f"every one of {across} blocks beside each other would compute it again, {recomputed >> 10} KB of weights"
     yield f"registers, shared memory: not taken, {alone}"
     most = 8 * down * made.batches
     yield (
