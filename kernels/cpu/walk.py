@@ -42,7 +42,7 @@ class Prepared:
         rows, columns, length = (prod([sizes[a] for a in each]) for each in axes)
         across = compiled.schedule.across
         width = width_of(columns, split)
-        self._units, length = (rows * -(-columns // width), BLOCK) if across else (rows, columns)
+        self._units, held = (rows * -(-columns // width), BLOCK) if across else (rows, columns)
         span = span_of(program, sizes) if split else length
         self._splits = -(-length // span)
         self._shares = int(nanoseconds_of(program, sizes) / SHARE)
@@ -50,12 +50,12 @@ class Prepared:
         self._calls = [(f, self._splits if s.counts == "splits" else 1) for f, s in stages]
         blocks = blocks_of(program, sizes, views) if compiled.schedule.turned else None
         if blocks is not None:
-            self._units, length = -(-columns // blocks.size), blocks.size
+            self._units, held = -(-columns // blocks.size), blocks.size
             self._values, self._places = self._arguments(blocks.sizes(program, sizes), blocks.views, span, blocks.size)
             self._turn(blocks, program, columns)
         else:
             self._values, self._places = self._arguments(sizes, views, span, width)
-        self._tables = self._rooms(self._units * self._splits, length)
+        self._tables = self._rooms(self._units * self._splits, held)
         self._whole = self._splits == 1  # rows are the work of one thread each
         native = [(f, per_row) for f, per_row in self._calls if isinstance(f, Native)]
         self._native = native if len(native) == len(self._calls) else []

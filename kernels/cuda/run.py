@@ -87,6 +87,7 @@ class CudaRun(Shown):
     ...     run = form.compile("cuda")
     ...     assert run(x=np.array([[1.0, -4.0]])).tolist() == [[0.25, -1.0]]
     ...     assert "cuda" in run.source and "Schedule" in str(run.schedule) and "target:   cuda" in run.explain()
+    ...     assert run.spec is form.spec
 
     Without a GPU, `redalg.explore.kernel` prints what would be launched.
     """

@@ -25,9 +25,10 @@ def test_the_driver_reads_what_the_geometry_says(cluster: int, waiting: int) -> 
         return 0
 
     geometry = Geometry(blocks=24, threads=96, cluster=cluster, waiting=waiting)
-    launch, kept = driver._launching(direct, 0x1234567890, 0x77, 4096, geometry)
+    where, launch, kept = driver._launching(direct, 0x1234567890, 0x77, 4096, geometry)
     for stream in (0, 1 << 40):
-        assert launch(stream)[0] == 0
+        where.value = stream
+        assert launch() == 0
         attributes = [(4, cluster, 1, 1)] * (cluster > 1) + [(2, 1, 0, 0)] * (waiting > 1)
         assert seen == [((24, 1, 1, 96, 1, 1, 4096), stream, 0x1234567890, 0x77, None), attributes]
         seen.clear()
@@ -36,5 +37,5 @@ def test_the_driver_reads_what_the_geometry_says(cluster: int, waiting: int) -> 
 
 def test_a_refusal_is_handed_on() -> None:
     pytest.importorskip("cuda.bindings")
-    launch, _ = driver._launching(lambda *_: 701, 1, 2, 0, Geometry(blocks=1, threads=32))
-    assert launch(0)[0].name == "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
+    _, launch, _ = driver._launching(lambda *_: 701, 1, 2, 0, Geometry(blocks=1, threads=32))
+    assert driver._result(launch()).name == "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"
