@@ -203,10 +203,13 @@ def compare(needed: tuple[Obligation, ...], stated: tuple[Obligation, ...]) -> N
 
 
 class Judge:
-    """Decides obligations of one document; normal forms are shared between those with the same facts."""
+    """Decides obligations of one document; normal forms are shared between those with the same facts.
 
-    def __init__(self, doc: Document) -> None:
-        self.doc = doc
+    `finite`: of stage values that are numbers alone, which is what certificates of derivatives are about.
+    """
+
+    def __init__(self, doc: Document, finite: bool = False) -> None:
+        self.doc, self.finite = doc, finite
         self.normals: dict[tuple[bool, tuple[Term, ...]], Normal] = {}
         self.defined = Defined(doc)
         self.choices: dict[tuple[int, str], list[tuple[Poly, Value]]] = {}
@@ -305,9 +308,9 @@ class Judge:
 
     def _normal(self, given: tuple[Term, ...], finite: bool = False) -> Normal:
         spend(1 + len(given) // 4)
-        key = finite, given
+        key = finite or self.finite, given
         if key not in self.normals:
-            n = Normal(frozenset(self.doc.assumptions), finite)
+            n = Normal(frozenset(self.doc.assumptions), key[0])
             self.normals[key] = n
             n.facts = self._constraints(n, given)
             n.done.clear()

@@ -66,7 +66,7 @@ class Proof:
         self.named, self.classes = self._foreign(), self._classes()
         roots = [self._canonical(self._filled(n)) for n in c.smooth]
         self.values = [self.t.reduce("sum", tuple(sorted(r.axes)), r) if r.axes else r for r in roots]
-        self.given, self.plain = self._given(), Judge(self.about({}))
+        self.given, self.plain = self._given(), Judge(self.about({}), finite=True)
 
     def findings(self) -> Iterator[Finding]:
         yield from map(self._decided, self.obligations())
@@ -92,7 +92,8 @@ class Proof:
         general = replace(o, left=self._general(o.left), right=self._general(o.right))
         if self.plain.proves(replace(general, equality="exact", given=())):
             return Finding(o, "proved")
-        obstacle = Judge(self.about({o.subject: self.t.add(general.right, *self.values)})).obstacle(general)
+        about = self.about({o.subject: self.t.add(general.right, *self.values)})
+        obstacle = Judge(about, finite=True).obstacle(general)
         if not obstacle:
             return Finding(o, "proved")
         status, detail = falsify(o, self.about({o.subject: self.t.add(o.right, *self.values)}), POINTS)
