@@ -98,13 +98,7 @@ def _joined(draft: GemmDraft) -> None:
     """The kernel before the product as a part of it, where there is one and that is asked for or predicted to be
     faster; ROWS once more over its schedule there. Raises: Outside where it is asked for and does not fit."""
     if draft.behind is not None and draft.launches != 2:
-        try:
-            draft.joined = gemm.in_one_kernel(draft)
-            draft.before = ()
-        except Outside as why:
-            if draft.launches == 1:
-                raise
-            draft.joined = str(why)
+        _chained(draft)
         return
     default = 0 if LAUNCHES == 1 else LAUNCHES
     launches = default if draft.launches is None else draft.launches
@@ -128,6 +122,17 @@ def _joined(draft: GemmDraft) -> None:
     own = run_passes(ROWS, _row_draft(draft, first, inside.schedule), draft.dump)
     assert own.planned is not None
     draft.before, draft.joined = (), Joined(inside, own.planned, seconds, apart.choice.bytes, line)
+
+
+def _chained(draft: GemmDraft) -> None:
+    """Both products of a chain in one kernel, or why not. Raises: Outside where it is asked for and does not fit."""
+    try:
+        draft.joined = gemm.in_one_kernel(draft)
+        draft.before = ()
+    except Outside as why:
+        if draft.launches == 1:
+            raise
+        draft.joined = str(why)
 
 
 def _compared(draft: GemmDraft) -> None:

@@ -445,21 +445,27 @@ class Elements:
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:
         """For every element of the tile, or of a part of it, in the row; `at` is its position if that is asked for."""
-        s, out, clamped = self.kernel.schedule, self.kernel.out, self.kernel.peel.clamped
-        if s.vector == 1:
-            over = f"for k in range({some(s) if self.part else 'TILE'}):"
-            with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
-                out(*([f"k = portion * {s.turned} + u"] if self.in_portion else []))
-                at = f"first + k * {self.stride}" if self.stride > 1 else "first + k"
-                if position or not s.exact:
-                    out(f"at = min({at}, {self.stop} - 1)" if clamped else f"at = {at}")
-                with out.block(conjunction([None if clamped or s.exact else f"at < {self.stop}"])):
-                    self.places_along(axes if position else ())
-                    yield
+        if self.kernel.schedule.vector == 1:
+            with self._single(position, axes):
+                yield
             return
         with self.vectors(), self.within(position, axes):
             yield
         self.kernel.peel.repeat(axes if position else ())
+
+    @contextmanager
+    def _single(self, position: bool, axes: Iterable[str]) -> Iterator[None]:
+        """The same of elements that are read one by one."""
+        s, out, clamped = self.kernel.schedule, self.kernel.out, self.kernel.peel.clamped
+        over = f"for k in range({some(s) if self.part else 'TILE'}):"
+        with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
+            out(*([f"k = portion * {s.turned} + u"] if self.in_portion else []))
+            at = f"first + k * {self.stride}" if self.stride > 1 else "first + k"
+            if position or not s.exact:
+                out(f"at = min({at}, {self.stop} - 1)" if clamped else f"at = {at}")
+            with out.block(conjunction([None if clamped or s.exact else f"at < {self.stop}"])):
+                self.places_along(axes if position else ())
+                yield
 
     @contextmanager
     def portion(self) -> Iterator[None]:

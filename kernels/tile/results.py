@@ -38,12 +38,7 @@ class TensorResults:
             kernel.row_places()
             scope = kernel.row_scope()
             kernel.tile.columns.knows(scope)
-            lets = kernel.made.walk.exports
-            scope.announce([let.node for let in lets])
-            for let in lets:
-                kernel.array(local(let.name), kernel.held)
-                scope.lines.append(f"{local(let.name)}[r] = {scope.converted(let.node, kernel.kinds.names[let.name])}")
-            kernel.flush(scope)
+            self._exported(scope)
             with_columns = [r for r in program.results if set(r.axes) & set(program.columns)]
             totals = [r for r in program.results if r not in with_columns]
             for result in with_columns if self.plan.staged else ():
@@ -55,6 +50,16 @@ class TensorResults:
                         (self._with_columns if result in with_columns else self._total)(result, scope)
         for result in with_columns if self.plan.staged else ():
             self._staged(result)
+
+    def _exported(self, scope: TileScalars) -> None:
+        """What results read of the state, of both rows of a thread."""
+        kernel = self.kernel
+        lets = kernel.made.walk.exports
+        scope.announce([let.node for let in lets])
+        for let in lets:
+            kernel.array(local(let.name), kernel.held)
+            scope.lines.append(f"{local(let.name)}[r] = {scope.converted(let.node, kernel.kinds.names[let.name])}")
+        kernel.flush(scope)
 
     def totals(self) -> None:
         """Results of one row, from its state under names of numbers."""
