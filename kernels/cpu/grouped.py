@@ -23,6 +23,7 @@ from redalg.kernels.cpu.math.table import OPERATIONS as MATH
 from redalg.kernels.cpu.threads import share, threads
 from redalg.kernels.ir.program import Param
 from redalg.numeric.integers import as_float
+from redalg.parsing import parse
 from redalg.source.statements import Assign, If, Return
 from redalg.source.statements import names as names_in
 from redalg.streaming.program import Program
@@ -160,7 +161,7 @@ class Phases:
 
 
 def _words(lines: Sequence[str]) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse("\n".join(lines))) if isinstance(node, ast.Name)}
+    return {node.id for node in ast.walk(parse("\n".join(lines))) if isinstance(node, ast.Name)}
 
 
 def _suffix(real: np.dtype) -> str:

@@ -22,6 +22,7 @@ from redalg.graph.functions import FUNCTIONS
 from redalg.kernels.cpu.cells import OPERATIONS as CELLS
 from redalg.kernels.cpu.math.table import OPERATIONS as MATH
 from redalg.kernels.cpu.math.values import KINDS, Operation, type_of
+from redalg.parsing import parse
 
 I64 = ir.IntType(64)
 STATUS = ir.IntType(32)  # of an entry: 0, or 1 where there was no memory
@@ -104,7 +105,7 @@ class Text:
         self.functions: dict[str, Function] = {}
         self.constants: dict[str, Any] = {"np": np}
         self.operations: dict[str, str] = {}
-        for statement in ast.parse(source).body:
+        for statement in parse(source).body:
             self._read(statement)
 
     def _read(self, statement: ast.stmt) -> None:

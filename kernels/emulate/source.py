@@ -32,6 +32,7 @@ from redalg.kernels.emulate import math as emulated_math
 from redalg.kernels.emulate.threads import Place, Shared, SharedRows, declared, now, poison
 from redalg.kernels.emulate.warp import EMULATED as WAITING
 from redalg.kernels.emulate.warp import NUMBA
+from redalg.parsing import parse
 
 FILE = "<emulated kernel>"
 WAITS = frozenset({*WAITING, *wgmma.WAITING, *(f"cuda.{name}" for name in NUMBA)})
@@ -50,7 +51,7 @@ def loaded(source: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _compiled(source: str, file: str) -> Any:
-    tree = ast.parse(source, file)
+    tree = parse(source, file)
     functions = {f.name: f for f in tree.body if isinstance(f, ast.FunctionDef)}
     waits = WAITS | _made(tree)
     waiting = _waiting(functions, waits)

@@ -11,6 +11,8 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
+from redalg.parsing import parse
+
 
 def definition_lines(function: Callable[..., Any], alias: str) -> list[str]:
     """Lines of Python after which `alias` is the function; a comment where there is no way to say it."""
@@ -61,7 +63,7 @@ def _closed(tree: ast.FunctionDef | ast.Lambda, function: Any) -> bool:
     values = list(function.__defaults__ or ())
     if not all(isinstance(v, bool | int | float | str | None) for v in values) or function.__kwdefaults__:
         return False
-    tree.args.defaults = [ast.parse(_plain(v), mode="eval").body for v in values]
+    tree.args.defaults = [parse(_plain(v), mode="eval").body for v in values]
     return True
 
 
@@ -78,7 +80,7 @@ def _tree(function: Any) -> ast.FunctionDef | ast.Lambda | None:
     wanted = ast.Lambda if getattr(function, "__name__", "") == "<lambda>" else ast.FunctionDef
     for text in (source, source.rstrip(","), f"({source})", f"({source}", source.rstrip(")"), f"f({source}"):
         try:
-            found = [n for n in ast.walk(ast.parse(text)) if isinstance(n, wanted)]
+            found = [n for n in ast.walk(parse(text)) if isinstance(n, wanted)]
         except SyntaxError:
             continue
         if wanted is ast.FunctionDef:

@@ -14,6 +14,8 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Protocol
 
+from redalg.parsing import parse
+
 RISES, STRICTLY = 1, 2
 
 
@@ -231,7 +233,7 @@ class Operations(Protocol):
 
 @cache
 def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return parse(text, mode="eval").body
 
 
 def evaluated(text: str, operations: Operations, x: Any, y: Any = None) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from redalg.graph import node as g
 from redalg.graph.functions import COMPUTED, FUNCTIONS
 from redalg.graph.node import Node
+from redalg.parsing import parse
 
 X, Y = g.state("x"), g.state("y")
 _NAMES = {"x": X, "y": Y, "pi": g.special("pi")}
@@ -30,7 +31,7 @@ def formula(text: str) -> Node:
     >>> formula("1/(exp(-x) + 1)").op
     'pow'
     """
-    return _node(ast.parse(text, mode="eval").body)
+    return _node(parse(text, mode="eval").body)
 
 
 def _node(e: Any) -> Node:

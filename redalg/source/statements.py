@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from redalg.parsing import parse
+
 Expression = ast.expr
 
 
@@ -142,7 +144,7 @@ def expression(text: str) -> Expression:
 @lru_cache(maxsize=1 << 14)
 def statements(text: str) -> Block:
     """The statements that a text says, with its comments. Raises: ValueError for one that is none of these kinds."""
-    tree = ast.parse(text)
+    tree = parse(text)
     _keep_spelling(tree, text)
     notes = dict(_comments(text)) if "#" in text else {}
     return _block(tree.body, notes, 0, len(text) + 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.modules import HOOKS, SOURCES, Import, imports
 
 ORDER = """
-redalg._moved redalg._hooks redalg.shown redalg.graph.functions redalg.text.words redalg.errors
+redalg._moved redalg._hooks redalg.shown redalg.parsing redalg.graph.functions redalg.text.words redalg.errors
 redalg.graph redalg.text redalg.language redalg.numeric redalg.algebra redalg.laws
 redalg.engine.rules redalg.engine.anchors redalg.engine redalg.verdicts
 redalg.explain redalg.source redalg.streaming.tapes redalg.streaming redalg.encoding redalg.groups

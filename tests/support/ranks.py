@@ -20,7 +20,7 @@ class Group:
 
     def __init__(self, ranks: int) -> None:
         self.ranks, self.board = ranks, [None] * ranks
-        self.barrier = threading.Barrier(ranks, timeout=20)
+        self.barrier = threading.Barrier(ranks, timeout=120)
 
 
 class Rank(Channel):
@@ -84,4 +84,14 @@ def in_threads(ranks: int, work: Work, monkeypatch: Any) -> list[Any]:
         t.start()
     for t in threads:
         t.join()
+    _tell_why(found)
     return found
+
+
+def _tell_why(found: list[Any]) -> None:
+    """Ranks that waited in vain for one that failed fail as that one did."""
+    failed = [e for e in found if isinstance(e, Exception)]
+    why = next((e for e in failed if not isinstance(e, threading.BrokenBarrierError)), None)
+    for r, e in enumerate(found):
+        if why and isinstance(e, threading.BrokenBarrierError):
+            found[r] = why
