@@ -1,7 +1,7 @@
 """Damaged and hostile certificates by the hundred thousand: ``python -m benchmarks.proofs.fuzz [COUNT] [--seed S]``.
 
-Input n is a function of the seed and n (`tests.support.fuzzing`); two processes take the even and the odd ones. Each
-writes what it has counted every thousand inputs, and a run that was stopped goes on from there. The attacks of
+Input n is a function of the seed and n (`tests.support.fuzzing`); each of W processes (``--workers``) takes every
+W-th. It writes what it has counted every thousand inputs, and a run that was stopped goes on from there. The attacks of
 `tests.support.hostile` and `tests.support.hostile_documents`, each in a process of its own, are measured for time and
 memory. Writes `fuzz.md`.
 """
@@ -29,7 +29,7 @@ from tests.support import hostile, hostile_documents
 from tests.support.fuzzing import Original, damaged, judged, originals
 
 OUT = RECORDS / "fuzz.md"
-WORKERS, EVERY = 2, 1000
+EVERY = 1000
 State = dict[str, Any]
 
 
@@ -47,15 +47,15 @@ def intact() -> list[Original]:
     return originals(texts)
 
 
-def worker(base: list[Original], count: int, seed: int, number: int, file: Path) -> None:
+def worker(base: list[Original], count: int, seed: int, number: int, step: int, file: Path) -> None:
     """Every input of one process, from where its file says it stands."""
     state: State = {"next": number, "counts": {}, "crashes": [], "worst": [0.0, 0, ""], "seconds": 0.0}
     if file.exists():
         state = json.loads(file.read_text())
     while state["next"] < count:
         _one(base, seed, state)
-        state["next"] += WORKERS
-        if state["next"] // WORKERS % EVERY == 0 or state["next"] >= count:
+        state["next"] += step
+        if state["next"] // step % EVERY == 0 or state["next"] >= count:
             state["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
             file.write_text(json.dumps(state))
 
@@ -161,13 +161,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("count", type=int, nargs="?", default=100_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--state", type=Path, default=Path("build/fuzz"), help="where counts are kept")
     options = parser.parse_args()
     options.state.mkdir(parents=True, exist_ok=True)
-    base = intact()
-    files = [options.state / f"{options.seed}-{options.count}-{i}.json" for i in range(WORKERS)]
+    base, workers = intact(), options.workers
+    files = [options.state / f"{options.seed}-{options.count}-{i}of{workers}.json" for i in range(workers)]
     context = multiprocessing.get_context("spawn")
-    jobs = [context.Process(target=worker, args=(base, options.count, options.seed, i, f)) for i, f in enumerate(files)]
+    given = (base, options.count, options.seed)
+    jobs = [context.Process(target=worker, args=(*given, i, workers, f)) for i, f in enumerate(files)]
     for job in jobs:
         job.start()
     for job in jobs:
