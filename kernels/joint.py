@@ -58,10 +58,10 @@ def planned(
         raise Outside(f"{why.why}") from why
     own: Planned = rows.planned
     sums, scratch = _sums(joint, own, dtypes, views, target)
-    apart = [_alone(form, dtypes, views, target) for form in joint.forms]
-    together, alone = own.choice.seconds + sums.choice.seconds, APART * sum(seconds for _, seconds in apart)
-    if schedule is None and alone <= together:
-        raise Outside(f"{micro(together)} are predicted in one reading, and {micro(alone)} one after the other")
+    apart = [alone(form, dtypes, views, target) for form in joint.forms]
+    together, after = own.choice.seconds + sums.choice.seconds, APART * sum(seconds for _, seconds in apart)
+    if schedule is None and after <= together:
+        raise Outside(f"{micro(together)} are predicted in one reading, and {micro(after)} one after the other")
     made = {r.name: r for p, _ in apart for r in p.results}
     names = ", ".join(sums.shapes)
     taken = sum(prod(view.shape) * STORAGE[operand.dtype] for operand, view in scratch.values())
@@ -70,7 +70,7 @@ def planned(
         f"one reading for {', '.join(made)}: {names} are added over rows by the threads that compute these.",
         *own.choice.reasons,
         f"{parts} partial sums ({size(taken)}) in a fixed order by a second kernel, predicted "
-        f"{micro(sums.choice.seconds)}: {micro(together)} in all, {micro(alone)} one after the other.",
+        f"{micro(sums.choice.seconds)}: {micro(together)} in all, {micro(after)} one after the other.",
     )
     choice = replace(own.choice, reasons=reasons, seconds=together, registers=sums.choice.registers)
     whole = replace(sums.program, results=tuple(made[n] for n in joint.spec.outputs))
@@ -115,7 +115,7 @@ def _program(form: Form, dtypes: Mapping[str, Any]) -> Program:
     return program_of(form, {n: d for n, d in dtypes.items() if n in names}, ROW_PROGRAM)
 
 
-def _alone(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target) -> tuple[Program, float]:
+def alone(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target) -> tuple[Program, float]:
     """One of the specs apart as kernels of rows compute it, and the seconds that is predicted to take."""
     program = _program(form, dtypes)
     names = {o.name for o in program.operands}
@@ -131,4 +131,4 @@ def typical(joint: Joint, target: Target) -> Planned:
     return planned(joint, usual_dtypes(joint.rows, "float32"), views, target, {})
 
 
-__all__ = ["planned", "typical"]
+__all__ = ["alone", "planned", "typical"]

@@ -57,7 +57,7 @@ class Joint:
     @cached_property
     def spec(self) -> Spec:
         """All outputs, over all tensors."""
-        return _united(self.apart, {n: node for s in self.apart for n, node in s.outputs.items()})
+        return united(self.apart, {n: node for s in self.apart for n, node in s.outputs.items()})
 
     @cached_property
     def rows(self) -> Form:
@@ -136,7 +136,7 @@ def _joined(spec: Spec, others: Sequence[Spec]) -> Joint | None:
     apart = (spec, *(part_of(s, own) for s in others if (own := [n for n in s.outputs if n in cut.sums])))
     made = {**spec.outputs, **cut.elements}
     order = dict.fromkeys(cut.elements, (*cut.rows, *along))
-    return Joint(apart, along, _united(apart, made, order), cut.spec(apart), dict(cut.of), cut.parts)
+    return Joint(apart, along, united(apart, made, order), cut.spec(apart), dict(cut.of), cut.parts)
 
 
 class _Cut:
@@ -206,10 +206,10 @@ def part_of(spec: Spec, names: Sequence[str]) -> Spec:
     """The spec with some of its outputs, and the tensors that these read."""
     if len(names) == len(spec.outputs):
         return spec
-    return _united([spec], {n: spec.outputs[n] for n in names})
+    return united([spec], {n: spec.outputs[n] for n in names})
 
 
-def _united(specs: Sequence[Spec], outputs: Mapping[str, Node], order: Mapping[str, Any] | None = None) -> Spec:
+def united(specs: Sequence[Spec], outputs: Mapping[str, Node], order: Mapping[str, Any] | None = None) -> Spec:
     """Outputs over the tensors of several specs, with what these say of them."""
     read = {leaf.attr for node in outputs.values() for leaf in g.leaves(node)}
     tensors: dict[Decl, None] = dict.fromkeys(d for s in specs for d in s.tensors if d in read)
@@ -234,4 +234,4 @@ def derived(spec: Spec) -> Form:
     raise refusal
 
 
-__all__ = ["Apart", "Joint", "derived", "part_of", "units"]
+__all__ = ["Apart", "Joint", "derived", "part_of", "united", "units"]

@@ -1,4 +1,5 @@
-"""A call of several specs over the same tensors on a GPU: in one reading where that is faster, else one by one."""
+"""A call of several specs over the same tensors on a GPU: in one reading or in steps where that is faster, else one by
+one."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.kernels import joint as one_reading
+from redalg.kernels import steps as in_steps
 from redalg.kernels.cuda.run import CudaRun, Ready
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.joint import planned, typical
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.driver import NotLaunched
 from redalg.kernels.launch.planned import Planned
@@ -17,18 +19,19 @@ from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
+    from redalg.gradients.steps import Steps
     from redalg.joint import Joint
     from redalg.language.spec import Spec
 
 
 class JointRun(CudaRun):
-    """`Joint.compile("cuda")`: results by name, as `CudaRun` gives them. `explain` says whether one reading was taken,
-    and why.
+    """`Joint.compile("cuda")`: results by name, as `CudaRun` gives them. `explain` says whether one reading, or steps,
+    were taken, and why.
 
     Raises: RedalgError as `CudaRun` does.
     """
 
-    def __init__(self, joint: Joint, schedule: Override = None) -> None:
+    def __init__(self, joint: Joint | Steps, schedule: Override = None) -> None:
         self.joint = joint
         super().__init__(joint.rows, schedule)
         self.why: dict[Any, str] = {}  # kind of call -> why specs run one after the other
@@ -37,6 +40,10 @@ class JointRun(CudaRun):
 
     def __reduce__(self) -> Any:
         return JointRun, (self.joint, self.requested)
+
+    @property
+    def _planning(self) -> Any:
+        return one_reading if hasattr(self.joint, "elements") else in_steps
 
     @property
     def spec(self) -> Spec:
@@ -55,7 +62,7 @@ class JointRun(CudaRun):
         self, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
     ) -> Planned:
         try:
-            return planned(self.joint, dtypes, views, target, schedule)
+            return self._planning.planned(self.joint, dtypes, views, target, schedule)
         except Outside as why:
             raise _Apart(self.joint, str(why)) from why
 
@@ -94,7 +101,7 @@ class JointRun(CudaRun):
 
     @property
     def planned(self) -> Planned:
-        return self._last.planned if self._last is not None else typical(self.joint, driver.target_of(0))
+        return self._last.planned if self._last is not None else self._planning.typical(self.joint, driver.target_of(0))
 
     def explain(self) -> str:
         if not self._told:
@@ -106,7 +113,7 @@ class JointRun(CudaRun):
 class _Apart(RedalgError):
     """That specs run one after the other, as what leaves the general way of a call."""
 
-    def __init__(self, joint: Joint, why: str) -> None:
+    def __init__(self, joint: Joint | Steps, why: str) -> None:
         super().__init__(repr(joint), "form.compile", why, "one after the other")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.program import STORAGE, Operand
 from redalg.kernels.ir.schedule import current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
@@ -278,8 +279,10 @@ class Ready:
         schedule: Override,
         planned: Planned | None = None,
         refused: Sequence[NotLaunched] = (),
+        shared: Mapping[str, tuple[Operand, View]] = MappingProxyType({}),
     ) -> None:
-        """`given`: the arguments of a call, arrays on the device; `refused`: why plans before this one do not run."""
+        """`given`: the arguments of a call, arrays on the device; `refused`: why plans before this one do not run;
+        `shared`: the scratch of the plan that this one comes before."""
         self.run, self.framework = run, framework
         held = {n: a for n, a in given.items() if not _is_number(a)}
         self.device = next(map(framework.device, held.values()), 0)
@@ -288,14 +291,17 @@ class Ready:
         self.views = views = {n: _view(framework, a) for n, a in held.items()}
         self.key: Any = None  # by which the run remembers it
         self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule)
-        self.before = [Ready(run, framework, dtypes, given, None, made) for made in self.planned.before]
+        self._scratch = {**shared, **self.planned.scratch}
+        self.before = [
+            Ready(run, framework, dtypes, given, None, made, shared=self._scratch) for made in self.planned.before
+        ]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
-        self.names = (*run._names, *self.planned.scratch)
+        self.names = (*run._names, *self._scratch)
         self._order = self._arguments(rows)
         self.launch: Callable[..., Any] | None = None if self.no_rows else self._first_launch(target)
         self.second: Callable[..., Any] | None = None if self.no_rows else self._second_launch(target)
@@ -340,7 +346,7 @@ class Ready:
         for name, shape in self.planned.shapes.items():
             view = self.planned.results.get(name) or View.contiguous(shape)
             found |= {("stride_out", name, d): s for d, s in enumerate(view.strides)}
-        for name, (_, view) in self.planned.scratch.items():
+        for name, (_, view) in self._scratch.items():
             found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
         return found
 
@@ -445,9 +451,10 @@ class Ready:
         for name, (operand, view) in self.planned.scratch.items():
             count = max(1, view.shape[0] * view.strides[0] if view.shape else 1)
             given[name] = self.framework.empty((count,), operand.dtype, like)
+        own = [given[name] for name in self.planned.scratch]
         for first in self.before:
-            first._go(held, [given[name] for name, _, _ in first.outputs], like, stream)
-        return [given[name] for name in self.planned.scratch]
+            first._go([*held, *own], [given[name] for name, _, _ in first.outputs], like, stream)
+        return own
 
     def _outputs(self, out: Any, like: Any) -> list[Any]:
         f = self.framework

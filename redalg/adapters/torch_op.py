@@ -22,6 +22,7 @@ from redalg.adapters.torch_modes import LEAVES, ON_GPU, RECORDED, WATCHED, carry
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
+from redalg.gradients.steps import Steps
 from redalg.graph.masked import new_axes
 from redalg.joint import Joint
 from redalg.language.spec import Spec
@@ -33,7 +34,7 @@ torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch
 _MADE: dict[str, TorchOp] = {}
 _LIBRARIES: dict[str, Any] = {}
 NARROW = {"bfloat16": BFLOAT16_BITS}
-Gradients = tuple[Form | Joint, list[tuple[str, int]], list[tuple[str, str, bool]]]
+Gradients = tuple[Form | Joint | Steps, list[tuple[str, int]], list[tuple[str, str, bool]]]
 
 
 class TorchOp:
@@ -306,12 +307,12 @@ class TorchOp:
         found = self._run_first(form, held, on_gpu) if run is None else run(**held)
         return [_contiguous(x) for x in found.values()] if found.__class__ is dict else [_contiguous(found)]
 
-    def _run(self, form: Form | Joint, arrays: Mapping[str, Any]) -> Any:
+    def _run(self, form: Form | Joint | Steps, arrays: Mapping[str, Any]) -> Any:
         on_gpu = ON_GPU if any(a.is_cuda for a in arrays.values()) else 0
         run = self._compiled.get((id(form), on_gpu))
         return self._run_first(form, arrays, on_gpu) if run is None else run(**arrays)
 
-    def _run_first(self, form: Form | Joint, arrays: Mapping[str, Any], on_gpu: int) -> Any:
+    def _run_first(self, form: Form | Joint | Steps, arrays: Mapping[str, Any], on_gpu: int) -> Any:
         """On the device of the tensors; by NumPy what the CPU target has no kernel for."""
         run = form.compile("cuda" if on_gpu else "cpu")
         try:

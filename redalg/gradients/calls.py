@@ -21,12 +21,13 @@ from redalg.gradients.readings import along, readings
 from redalg.gradients.refusals import ASSUMPTIONS
 from redalg.gradients.reverse import adjoints
 from redalg.gradients.saved import Saved, Stages, reused
+from redalg.gradients.steps import Steps, together
 from redalg.gradients.sums import Adjoint, factored
 from redalg.gradients.tangent import tangents
 from redalg.graph import node as g
 from redalg.graph.masked import masked_row
 from redalg.graph.node import Decl, Node
-from redalg.joint import Joint, derived, part_of, units
+from redalg.joint import Joint, derived, part_of
 from redalg.language.spec import Spec
 from redalg.laws.laws import InternalError
 from redalg.numeric.binding import bind
@@ -34,6 +35,7 @@ from redalg.proofs.derivatives.document import Derivative
 
 DISCRETE = frozenset({"bool", "integer", "complex"})
 Names = str | Iterable[str] | None
+Unit = Spec | Joint | Steps
 
 
 class _Derivative:
@@ -44,7 +46,7 @@ class _Derivative:
         """Compiled forms by spec and target: what a kind of call needs is prepared once."""
         return {}
 
-    def _call(self, form: Form | Joint, target: str | None, arrays: Mapping[str, Any]) -> Any:
+    def _call(self, form: Form | Joint | Steps, target: str | None, arrays: Mapping[str, Any]) -> Any:
         key = form.spec, target
         if key not in self._prepared:
             self._prepared[key] = form.compile(target)
@@ -309,15 +311,15 @@ class Vjp(_Derivative):
             found.append(self._parts[key])
         return found
 
-    def together(self, names: Iterable[str]) -> list[Spec | Joint]:
-        """The specs of some gradients, those that one reading of the rows can give as one (`redalg.joint`)."""
+    def together(self, names: Iterable[str]) -> list[Unit]:
+        """The specs of some gradients, those that share readings as one (`redalg.joint`, `redalg.gradients.steps`)."""
         key = frozenset(names)
         if key not in self._units:
-            self._units[key] = units(self.only(key))
+            self._units[key] = together(self.only(key))
         return self._units[key]
 
     @cached_property
-    def _units(self) -> dict[frozenset[str], list[Spec | Joint]]:
+    def _units(self) -> dict[frozenset[str], list[Unit]]:
         return {}
 
     @cached_property
@@ -332,7 +334,7 @@ class Vjp(_Derivative):
                 raise RedalgError(f"a cotangent of {name!r}", "g(…, cotangents=…)", known, "leave it out")
         bind(self.spec, arrays, where="g(…)")
 
-        def run(form: Form | Joint, given: Mapping[str, Any]) -> Any:
+        def run(form: Form | Joint | Steps, given: Mapping[str, Any]) -> Any:
             return self._call(form, target, given)
 
         read = _read_by(self.forward, arrays)
@@ -364,7 +366,7 @@ class Vjp(_Derivative):
         cotangents: Mapping[str, Any],
         run: Callable[[Any, Mapping[str, Any]], Any],
         names: Sequence[str],
-        parts: Iterable[Spec | Joint],
+        parts: Iterable[Unit],
     ) -> dict[str, Any]:
         held = {tensor: values[name] for tensor, name in self.saved_tensors.items()}
         held |= {t: cotangents.get(n, _zeros(values[n])) for n, t in self.cotangents.items()}

@@ -1,0 +1,142 @@
+"""Sums along innermost axes first, then what is small, then what is wide: specs in steps as kernels of one launch.
+
+`planned` makes a kernel of rows for each step by the passes of `redalg.kernels.pipeline.ROWS`; what later steps read of
+earlier ones lies in scratch, in the precision that kernels calculate in. Of all ways (`redalg.gradients.steps`) the one
+that is predicted to be the fastest is taken. It raises `Outside` where that is the specs one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from redalg.errors import RedalgError
+from redalg.kernels.gemm.plan import result_dtypes
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.ir.program import STORAGE, Operand
+from redalg.kernels.joint import alone
+from redalg.kernels.launch.planned import Planned
+from redalg.kernels.lower.draft import Call
+from redalg.kernels.pipeline import ROWS
+from redalg.kernels.programs import ROW_PROGRAM, program_of, run_passes, usual_dtypes
+from redalg.kernels.rows.plan import RowsDraft, sizes_of
+from redalg.kernels.schedule.choose import Override, micro, size
+from redalg.kernels.schedule.target import Target
+from redalg.kernels.tile.match import Outside
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+    from redalg.gradients.steps import Steps
+
+Scratch = dict[str, tuple[Operand, View]]
+
+
+def planned(
+    steps: Steps, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override = None
+) -> Planned:
+    """The kernels for arrays of these dtypes, shapes and strides. `schedule`: {} takes the best way without comparing
+    it with the specs one after the other.
+
+    Raises: Outside, with the reason why the specs run one after the other.
+    """
+    _require_floats(dtypes, views)
+    apart = [alone(form, dtypes, views, target) for form in steps.forms]
+    wanted = {r.name: r for program, _ in apart for r in program.results}
+    best = _best(steps, wanted, dtypes, views, target)
+    together, seconds = best.choice.seconds, sum(seconds for _, seconds in apart)
+    if schedule is None and seconds <= together:
+        raise Outside(f"{micro(together)} are predicted in steps, and {micro(seconds)} one after the other")
+    taken = sum(prod(view.shape) * STORAGE[operand.dtype] for operand, view in best.scratch.values())
+    reasons = (
+        f"{len(best.before) + 1} kernels in steps for {', '.join(steps.spec.outputs)}, with {size(taken)} between: "
+        f"predicted {micro(together)}, and {micro(seconds)} for the specs one after the other.",
+        *(f"  {_told(step)}" for step in (*best.before, best)),
+    )
+    whole = replace(best.program, results=tuple(wanted[n] for n in steps.spec.outputs))
+    return replace(best, program=whole, choice=replace(best.choice, reasons=reasons))
+
+
+def _require_floats(dtypes: Mapping[str, Any], views: Mapping[str, View]) -> None:
+    """Raises: Outside."""
+    if any("float" not in str(d) for n, d in dtypes.items() if n in views):
+        raise Outside("steps pass floats to one another, and a tensor holds other numbers")
+    if not prod(n for view in views.values() for n in view.shape):
+        raise Outside("there are no elements")
+
+
+def _best(
+    steps: Steps,
+    wanted: Mapping[str, Any],
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+) -> Planned:
+    """The way that is predicted to be the fastest. Raises: Outside, where a step of every way has no kernel."""
+    found, why = [], ""
+    for number in range(len(steps.ways)):
+        try:
+            found.append(_way(steps.stepwise(number), wanted, dtypes, views, target))
+        except RedalgError as refused:
+            why = refused.why
+    if not found:
+        raise Outside(f"a step has no kernel of rows: {why}")
+    return min(found, key=lambda made: made.choice.seconds)
+
+
+def _told(step: Planned) -> str:
+    """A step in a line: what it makes, and how its rows are shared."""
+    return f"{', '.join(r.name for r in step.program.results)}: {step.choice.reasons[0]}"
+
+
+def _way(
+    forms: tuple[Form, ...],
+    wanted: Mapping[str, Any],
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+) -> Planned:
+    """The kernels of one way as the last of them, after the others; `seconds` are those of all."""
+    scratch: Scratch = {}
+    made = [_step(form, wanted, dtypes, views, target, scratch) for form in forms]
+    *before, last = made
+    seconds, every = sum(step.choice.seconds for step in made), {a: n for step in made for a, n in step.sizes.items()}
+    choice = replace(last.choice, seconds=seconds)
+    return replace(last, choice=choice, sizes=every, before=tuple(before), scratch=scratch, over={})
+
+
+def _step(
+    form: Form,
+    wanted: Mapping[str, Any],
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    scratch: Scratch,
+) -> Planned:
+    """The kernel of one step; what others read of it is added to `scratch`."""
+    names = {t.name for t in form.spec.tensors}
+    given = {n: d for n, d in dtypes.items() if n in names} | {
+        n: o.dtype for n, (o, _) in scratch.items() if n in names
+    }
+    lying = {n: v for n, v in views.items() if n in names} | {n: v for n, (_, v) in scratch.items() if n in names}
+    program = program_of(form, given, ROW_PROGRAM)
+    formats = {r.name: wanted[r.name].dtype if r.name in wanted else program.real for r in program.results}
+    program = result_dtypes(program, formats)
+    sizes = sizes_of(program, lying)
+    made: Planned = run_passes(ROWS, RowsDraft(Call(form, given, lying, target), program, sizes)).planned
+    for r in made.program.results:
+        if r.name not in wanted:
+            view = View.contiguous(tuple(sizes[a] for a in r.axes))
+            scratch[r.name] = Operand(r.name, r.axes, r.dtype), view
+    return made
+
+
+def typical(steps: Steps, target: Target) -> Planned:
+    """A plan for contiguous float32 arrays of moderate size."""
+    views = {t.name: View.contiguous((64,) * len(t.axes)) for t in steps.spec.tensors if t.axes}
+    dtypes = usual_dtypes(steps.forms[0], "float32") | dict.fromkeys(views, "float32")
+    return planned(steps, dtypes, views, target, {})
+
+
+__all__ = ["planned", "typical"]
