@@ -155,7 +155,7 @@ def _constants(kinds: Mapping[Node, Flow]) -> list[Node]:
 
 
 def _calculates(n: Node) -> bool:
-    return n.op in ("add", "mul", "pow") or n.op == "reduce" and n.attr.kind in ("sum", "prod", "monoid")
+    return n.op in ("add", "mul", "pow", "abs") or n.op == "reduce" and n.attr.kind in ("sum", "prod", "monoid")
 
 
 def _range(dtype: Any) -> int:
