@@ -6,14 +6,15 @@ Expressions are emitted in differences: a centred element is ``x - A`` before an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from redalg.engine.anchors.choices import Choice, Choices
 from redalg.engine.anchors.policy import choose
-from redalg.engine.anchors.units import in_units
+from redalg.engine.anchors.units import Held, in_units
 from redalg.engine.draft import Read, with_exports
 from redalg.engine.emit import Emitter, differences, in_order
 from redalg.engine.poles import guarded, poisoned
@@ -21,7 +22,18 @@ from redalg.engine.rules.cascade import Cascade
 from redalg.engine.slots import SlotBackend
 from redalg.graph import node as g
 from redalg.graph.node import Node
-from redalg.graph.plan import APART, COUNT, IN_RANGE, MODERATE, Anchor, ExtremumAnchor, MeanAnchor, PassPlan, Slot
+from redalg.graph.plan import (
+    APART,
+    COUNT,
+    IN_RANGE,
+    MODERATE,
+    Anchor,
+    ExtremumAnchor,
+    MeanAnchor,
+    PassPlan,
+    ScaleAnchor,
+    Slot,
+)
 from redalg.text.nodes import short
 
 
@@ -109,6 +121,8 @@ def pruned(read: Read, around: Around) -> None:
     built = {s.name for s in read.built}
     everything = [*read.built, *(s for s in read.slots.others.values() if s.name not in built)]
     read.anchors, read.built = _live(read.anchors, everything, read.values)
+    known = read.slots.held(everything)
+    read.anchors = [_written_as_results(a, differences(read.anchors), known) for a in read.anchors]
 
 
 def ordered(read: Read, around: Around) -> None:
@@ -122,6 +136,13 @@ def ordered(read: Read, around: Around) -> None:
         names = {a.name for a in read.anchors}
         raise Unresolved(waiting=[site.choice for site in read.slots.sites.values() if site.name in names])
     read.plan = PassPlan(tuple(read.anchors), tuple(read.built), order)
+
+
+def _written_as_results(anchor: Anchor, pairs: Mapping[Node, Node], known: Iterable[Held]) -> Anchor:
+    """A scale evaluated as results are that ask whether it is in range: where these divide by it, it divided."""
+    if not isinstance(anchor, ScaleAnchor):
+        return anchor
+    return replace(anchor, target=in_units([in_order(anchor.target, pairs)], known)[0])
 
 
 def measured(read: Read, around: Around) -> None:

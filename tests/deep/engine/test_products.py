@@ -53,7 +53,8 @@ def drawn(form: Any, n: int, scale: float, signs: str, rng: np.random.Generator)
 
 def error(value: Any, true: Any) -> float:
     """The relative error against an exact number, in units of roundoff."""
-    true = Fraction(np.asarray(true).item())
+    true = np.asarray(true).item()
+    true = true if isinstance(true, Fraction) else Fraction(float(true))  # a root is no fraction
     found = float(np.asarray(value).item())
     assert math.isfinite(found)
     return float(abs(Fraction(found) - true) / abs(true)) / EPS
@@ -87,6 +88,31 @@ def test_products_of_ratios_are_exact_to_roundoff(
     bound = 12 * n * condition(arrays) + 32 * len(cuts) + 16
     assert error(folded(form, arrays, [0, *cuts], rng)["y"], true) <= bound
     assert error(form.compile("numpy")(**arrays), true) <= bound
+
+
+DIVISORS = {  # whose own sums are in units, or are products, powers and quotients of sums
+    "root mean square": ("x[j]/sqrt(mean[j](x[j]**2))", 1),
+    "cube root of cubes": ("x[j]/mean[j](x[j]**3)**(1/3)", 1),
+    "contraharmonic": ("x[j]*mean[j](x[j])/mean[j](x[j]**2)", 1),
+    "both": ("x[j]/sqrt(mean[j](x[j]*w[j]))", 1),
+    "two": ("x[j]*w[j]/(mean[j](x[j])*max[j](w[j]))", 2),
+    "three": ("x[j]*w[j]/(mean[j](w[j])*sum[j](x[j])/size[j])", 2),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("name", sorted(DIVISORS))
+def test_a_divisor_is_in_range_in_one_way_everywhere(name: str, dtype: Any) -> None:
+    """An anchor and what is left of it outside are one number, or the product is wrong by its n-th power."""
+    body, degree = DIVISORS[name]
+    form, rng, n = ra.derive_incremental(ra.parse(f"return y = prod[j]({body})")), np.random.default_rng(5), 60
+    top = np.log10(float(np.finfo(dtype).max)) / degree
+    for scale in (0.97 * top, 0.7 * top, -0.7 * top, 0.0):
+        arrays = {d.name: (10.0**scale * rng.uniform(0.95, 1.0, n)).astype(dtype) for d in form.spec.tensors}
+        true = ra.reference(form.spec, exact=True, **arrays)
+        bound = 30 * n * float(np.finfo(dtype).eps) / EPS
+        assert error(form.compile("numpy")(**arrays), true) <= bound
+        assert error(folded(form, arrays, [0, 7, 7, 40, n], rng)["y"], true) <= bound
 
 
 @pytest.mark.parametrize("name", ["mean", "masked"])
