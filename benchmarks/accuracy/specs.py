@@ -102,6 +102,8 @@ SPECS = (
     Spec("variance of log x", _variance("log(x[j])"), _around, (1e3, 1e6), lambda o: 8 * ULP * o * np.log(o)),
     Spec("variance of cos x", _variance("cos(x[j])"), _small, (1.0, 1e-3), lambda o: 8 * ULP * (8 + 2 / o**2)),
     Spec("variance of sin x", _variance("sin(x[j])"), _small, (1.0, 1e-8), lambda o: 64 * ULP),
+    Spec("variance of exp x", _variance("exp(x[j])"), _around, (0.0, 20.0), lambda o: 8 * ULP * (16 + o)),
+    Spec("variance of 1/x", _variance("1/x[j]"), _around, (1e3, 1e6), lambda o: 8 * ULP * (8 + o)),
     Spec("variances of two groups", TWO, _groups, (0.0, 1e6, 1e8), lambda o: 64 * ULP),
     Spec("variance within groups", WITHIN, _groups, (0.0, 1e6, 1e8), lambda o: 64 * ULP),
     Spec("masked exponentials", MASKED, _groups, (1.0, 1e3), lambda o: 16 * ULP * (1 + o)),
@@ -119,7 +121,8 @@ def fed(form: Any, arrays: Arrays, feed: str) -> dict[str, Any]:
     axes = {d.name: d.axes for d in form.spec.tensors}
     along = {n for n in arrays if "j" in axes[n]}
     parts = []
-    for low, high in itertools.pairwise(cuts(LENGTH, feed)):
+    length = next(arrays[n].shape[axes[n].index("j")] for n in along)
+    for low, high in itertools.pairwise(cuts(length, feed)):
         parts.append(form.accumulator(**{n: a for n, a in arrays.items() if n not in along}))
         parts[-1].update(**{n: arrays[n].take(range(low, high), axes[n].index("j")) for n in along})
 
@@ -128,10 +131,12 @@ def fed(form: Any, arrays: Arrays, feed: str) -> dict[str, Any]:
         return a
 
     if feed == "merge tree":
-        return named(form, balanced(parts, merge).result())
-    for part in parts[1:]:
-        parts[0].merge(part)
-    return named(form, parts[0].result())
+        total = balanced(parts, merge)
+    else:
+        total = parts[0]
+        for part in parts[1:]:
+            total.merge(part)
+    return named(form, total.apply(**arrays) if any(o.keeps_axis for o in form.plan.outputs) else total.result())
 
 
 def named(form: Any, result: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import functools
 import numpy as np
 import pytest
 
+from benchmarks.accuracy import scales
 from benchmarks.accuracy import specs as accuracy_specs
 from benchmarks.accuracy.cells import CASES, FLOOR, WIDE, Case, Cell, Setting, measure, table
 from benchmarks.accuracy.feeding import FEEDS, run_peer
@@ -75,3 +76,11 @@ def test_specs_without_a_published_update_stay_within_their_bounds(spec: accurac
     for offset in spec.offsets:
         for line in accuracy_specs.measure(spec, offset, 2):
             assert line.ours <= line.bound, str(line)
+
+
+@pytest.mark.parametrize("spec", scales.SPECS, ids=lambda s: s.name.replace(" ", "_"))
+def test_no_scale_takes_digits_from_what_is_divided_by_one(spec: scales.Spec) -> None:
+    for dtype, ends in (("float32", spec.narrow), ("float64", spec.wide)):
+        for scale in (min(ends), max(ends)):
+            line = scales.measure(spec, dtype, scale, 1, ["numpy"])
+            assert all(e <= line.bound for e in line.errors.values()), str(line)
