@@ -1,8 +1,9 @@
 """Sums along innermost axes first, then what is small, then what is wide: specs in steps as kernels of one launch.
 
 `planned` makes a kernel of rows for each step by the passes of `redalg.kernels.pipeline.ROWS`; what later steps read of
-earlier ones lies in scratch, in the precision that kernels calculate in. Of all ways (`redalg.gradients.steps`) the one
-that is predicted to be the fastest is taken. It raises `Outside` where that is the specs one after the other.
+earlier ones lies in scratch, in the precision that kernels calculate in. Of all ways (`redalg.gradients.steps`), one
+reading of the rows among them, the one that is predicted to be the fastest is taken. It raises `Outside` where that is
+the specs one after the other.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.kernels import joint as one_reading
 from redalg.kernels.gemm.plan import result_dtypes
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand
-from redalg.kernels.joint import alone
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.pipeline import ROWS
@@ -42,10 +43,13 @@ def planned(
     Raises: Outside, with the reason why the specs run one after the other.
     """
     _require_floats(dtypes, views)
-    apart = [alone(form, dtypes, views, target) for form in steps.forms]
+    apart = [one_reading.alone(form, dtypes, views, target) for form in steps.forms]
     wanted = {r.name: r for program, _ in apart for r in program.results}
     best = _best(steps, wanted, dtypes, views, target)
     together, seconds = best.choice.seconds, sum(seconds for _, seconds in apart)
+    one = _one_reading(steps, dtypes, views, target)
+    if one is not None and one.choice.seconds < min(together, seconds):
+        return one
     if schedule is None and seconds <= together:
         raise Outside(f"{micro(together)} are predicted in steps, and {micro(seconds)} one after the other")
     taken = sum(prod(view.shape) * STORAGE[operand.dtype] for operand, view in best.scratch.values())
@@ -56,6 +60,16 @@ def planned(
     )
     whole = replace(best.program, results=tuple(wanted[n] for n in steps.spec.outputs))
     return replace(best, program=whole, choice=replace(best.choice, reasons=reasons))
+
+
+def _one_reading(steps: Steps, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target) -> Planned | None:
+    """The kernels that write rows and sums over them in one reading, where rows can be held with such sums."""
+    if steps.joint is None:
+        return None
+    try:
+        return one_reading.planned(steps.joint, dtypes, views, target, {})
+    except RedalgError:
+        return None
 
 
 def _require_floats(dtypes: Mapping[str, Any], views: Mapping[str, View]) -> None:

@@ -4,6 +4,7 @@ A norm's backward pass is one spec along its rows (the gradient of x) and one ov
 both read the same arrays. `units` finds such pairs by their structure: an output Y[j] that is a function of sums over
 exactly the rows of another spec, Y[j] = f(Σ_i e[i,j], …). Then e is one more output of the rows' spec, in which it may
 use every stage value of a row, and Y follows from sums over few groups of rows. Both are ordinary specs, and derived.
+A sum over rows of sums along some of the row's own axes, Y[d] = f(Σ_i r[i]·Σ_c e[i,c,d]), is one of r·e over both.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Joint:
 
     @cached_property
     def sums(self) -> Form:
-        return derive_incremental(self.sums_spec, self.parts)
+        found = axes_of(self.sums_spec.outputs.values(), {a for d in self.sums_spec.tensors for a in d.axes})
+        return derive_incremental(self.sums_spec, found[0] if len(found) == 1 else self.parts)
 
     @cached_property
     def forms(self) -> tuple[Form, ...]:
@@ -153,15 +155,15 @@ class _Cut:
     def take(self, spec: Spec, name: str) -> None:
         """Cut one output, where it can be."""
         node = spec.outputs[name]
-        sums = _outermost(node, set(self.rows))
-        if not sums or name in spec.empty or any(e.axes != {*self.rows, *self.along} for e in sums.values()):
+        sums = _outermost(node, set(self.rows), set(self.along))
+        if not sums or name in spec.empty or any(e.axes != {*self.rows, *self.along} for e, _ in sums.values()):
             return
-        leaves = {n: g.reduction("sum", (self.parts,), self._leaf(e, name)) for n, e in sums.items()}
+        leaves = {n: g.reduction("sum", (self.parts, *own), self._leaf(e, name)) for n, (e, own) in sums.items()}
         cut = g.substitute(node, leaves)
         if any(n.attr in self.rows for n in g.walk(cut) if n.op in ("size", "index")) or set(self.rows) & cut.axes:
             return
         self.sums[name] = cut
-        for e in sums.values():
+        for e, _ in sums.values():
             self.elements[self.known[e]] = e
             self.of.setdefault(self.known[e], name)
 
@@ -182,10 +184,10 @@ class _Cut:
         return Spec.from_nodes(self.sums, order=order)
 
 
-def _outermost(node: Node, rows: set[str]) -> dict[Node, Node]:
-    """The sums over exactly the rows that a node is a function of, each with its element; none where another reduction
-    is outside them."""
-    found: dict[Node, Node] = {}
+def _outermost(node: Node, rows: set[str], along: set[str]) -> dict[Node, tuple[Node, tuple[str, ...]]]:
+    """The sums over the rows, and maybe some of their axes, that a node is a function of, each with its element and
+    these axes; none where another reduction is outside them."""
+    found: dict[Node, tuple[Node, tuple[str, ...]]] = {}
     stack = [node]
     while stack:
         n = stack.pop()
@@ -198,8 +200,19 @@ def _outermost(node: Node, rows: set[str]) -> dict[Node, Node]:
             element = element.args[0]
         if left:
             return {}
-        found[n] = element
+        found[n] = _inner(element, along)
     return found
+
+
+def _inner(element: Node, along: set[str]) -> tuple[Node, tuple[str, ...]]:
+    """An element that is a sum along some of the axes, or such a sum times what lacks them, as the element of one sum
+    over both, and these axes."""
+    factors = element.args if element.op == "mul" else (element,)
+    sums = [f for f in factors if f.op == "reduce" and f.attr.kind == "sum" and along > set(f.attr.axes)]
+    if len(sums) != 1 or any(f is not sums[0] and f.axes & {*sums[0].attr.axes} for f in factors):
+        return element, ()
+    (inner,) = sums
+    return g.mul(*(inner.args[0] if f is inner else f for f in factors)), inner.attr.axes
 
 
 def part_of(spec: Spec, names: Sequence[str]) -> Spec:

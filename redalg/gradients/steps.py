@@ -10,7 +10,7 @@ tensor that has all axes of what is added. Specs with matrix products stay as th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,8 +32,9 @@ class Steps:
     """Specs in one call that can share sums along the innermost axes: ``steps.compile(target)(x=…)``.
 
     `apart`: the specs as they were. `ways`: each a sequence of specs with the same outputs, in which later ones read
-    outputs of earlier ones as tensors. On CUDA the way that is predicted to be fastest is taken, the specs one after
-    the other among them (`redalg.kernels.steps`); elsewhere these run one after the other.
+    outputs of earlier ones as tensors. `joint`: the same in one reading of the rows, where there is such a thing. On
+    CUDA the way that is predicted to be fastest is taken, the specs one after the other among them
+    (`redalg.kernels.steps`); elsewhere these run one after the other.
 
     >>> import numpy as np, redalg as ra
     >>> norm = ra.parse("tensors x[b,c,s], w[c]; return y = w[c]*x[b,c,s]/sqrt(sum[s](x[b,c,s]**2) + 1)")
@@ -48,6 +49,7 @@ class Steps:
 
     apart: tuple[Spec, ...]
     ways: tuple[tuple[Spec, ...], ...]
+    joint: Joint | None = None
 
     @cached_property
     def spec(self) -> Spec:
@@ -91,8 +93,9 @@ def together(specs: Iterable[Spec]) -> list[Spec | Joint | Steps]:
     """The specs, those that share readings of their tensors as one `Joint` or `Steps`; the others as they are."""
     own = list(specs)
     found = units(own)
-    steps = None if any(isinstance(u, Joint) for u in found) else stepped(own)
-    return [steps] if steps is not None else [*found]
+    joints = [u for u in found if isinstance(u, Joint)]
+    steps = stepped(own) if len(found) == len(joints) or not joints else None
+    return [replace(steps, joint=next(iter(joints), None))] if steps is not None else [*found]
 
 
 def stepped(specs: Sequence[Spec]) -> Steps | None:

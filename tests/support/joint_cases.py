@@ -23,6 +23,7 @@ SPECS = {
     "return y = (x[i,j] - u)/sqrt(v + 1/1000)*w[j] + b[j]",
     "gated softmax": "tensors x[i,j], w[j]; z = x[i,j]*w[j]; m = max[j](z); e = exp(z - m); return y = e/sum[j](e)",
     "two axes": "tensors x[a,b,c], w[c]; return y = x[a,b,c]/sqrt(sum[c](x[a,b,c]**2) + 1)*w[c]",
+    "an axis of two": "tensors x[i,c,d], w[d]; return y = x[i,c,d]/sqrt(sum[c,d](x[i,c,d]**2) + 1)*w[d]",
     "two streams": "tensors x[i,c,d], w[c,d]; return y = x[i,c,d]/sqrt(sum[c,d](x[i,c,d]**2) + 1)*w[c,d]",
 }
 FORWARD = {  # not gradients: outputs of rows, and sums over rows of what uses their stage values

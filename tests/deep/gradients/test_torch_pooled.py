@@ -113,7 +113,7 @@ def test_values_and_gradients(name: str, workspace: int | None) -> None:
 
 
 @given(data=st.data())
-@examples(25)
+@examples(12)
 def test_ties_go_to_the_lowest_row(data: st.DataObject) -> None:
     """Small whole numbers, any lengths; PyTorch's `max` along an axis takes the first on the CPU, too."""
     name = data.draw(st.sampled_from(["bare", "bias after it, lengths", "both ends", "late interaction"]))
@@ -137,10 +137,10 @@ def test_nothing_of_a_text() -> None:
 
 
 @given(data=st.data())
-@examples(40)
+@examples(15)
 def test_parts_have_every_value_once(data: st.DataObject) -> None:
     """Of skewed positions: in order, in parts that do not cross positions, without values of weight 0."""
-    count, columns, length = (data.draw(st.integers(1, n)) for n in (3, 700, 5))
+    count, columns, length = (data.draw(st.integers(1, n)) for n in (3, 300, 5))
     torch.manual_seed(data.draw(st.integers(0, 99)))
     at = torch.randint(0, length, (count, columns))
     at[torch.rand(count, columns) < data.draw(st.sampled_from([0.0, 0.4, 1.0]))] = length - 1
@@ -174,10 +174,9 @@ def test_what_is_no_head(text: str, why: str) -> None:
         ra.torch.head(ra.parse("return r = sum[b,v](max[s](sum[d](H[b,s,d]*E[v,d])))"), gradients="now")
 
 
-@pytest.mark.parametrize("name", ["bias after it, lengths", "bias and map in it, masks"])
-def test_pytorch_sees_operators(name: str) -> None:
+def test_pytorch_sees_operators() -> None:
     """Schemas and shapes without data, a compiled function without a break, autocast, no gradient of second order."""
-    op = ra.torch.head(ra.parse(CASES[name][0]))
+    op = ra.torch.head(ra.parse(CASES["bias after it, lengths"][0]))
     sizes = {"b": 3, "s": 7, "v": 19, "d": 4}
     arrays = {n: x.float() if x.is_floating_point() else x for n, x in drawn(op.parts.spec, sizes, 1).items()}
     arrays = {n: x.detach().requires_grad_(x.is_floating_point()) for n, x in arrays.items()}

@@ -61,6 +61,20 @@ def test_gradients_by_one_call_agree_with_differences() -> None:
             assert abs(found[name][place] - (moved[0] - moved[1]) / (2 * step)) <= 1e-7 * max(1, abs(moved[0]))
 
 
+def test_axes_of_weights_among_those_of_rows() -> None:
+    """Sums over rows and some of their axes: one kernel's elements for weights of every set of axes."""
+    spec = ra.parse(
+        "tensors x[i,c,d], w[c], v[d], u[c,d]; return y = x[i,c,d]/sqrt(sum[c,d](x[i,c,d]**2) + 1)*w[c] + v[d] + u[c,d]"
+    )
+    (joint,) = units(dict.fromkeys(spec.vjp().specs.values()))
+    assert isinstance(joint, Joint) and list(joint.elements) == ["grad_w_sum1", "grad_v_sum1"]
+    assert {n: node.axes for n, node in joint.sums_spec.outputs.items()} == {
+        "grad_w": {"c"},
+        "grad_v": {"d"},
+        "grad_u": {"c", "d"},
+    }
+
+
 APART = {  # a spec of rows, and one that is no sum over exactly these rows of elements
     "over some rows": ("return y = x[a,b,j]/sum[j](x[a,b,j])", "return t = sum[a](x[a,b,j]*x[a,b,j])"),
     "a product over rows": ("return y = x[i,j]/sum[j](x[i,j])", "return t = prod[i](x[i,j])"),

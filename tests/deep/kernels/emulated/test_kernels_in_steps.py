@@ -86,6 +86,13 @@ def test_the_faster_way_is_taken_and_told() -> None:
     assert moved <= 1.02 * 5 * 2 * np.prod([*sizes.values()])  # two tensors read twice, one written
 
 
+def test_one_reading_where_rows_are_held() -> None:
+    """Weights of channels of few short rows; long ones go in steps."""
+    short, long = ({"n": 512, "c": 8, "k": 64}, {"n": 32, "c": 96, "k": 3136})
+    assert plan_of("channels", short, "float16").choice.reasons[0].startswith("one reading")
+    assert "kernels in steps" in plan_of("channels", long, "float16").choice.reasons[0]
+
+
 def test_what_is_not_done_in_steps_says_why() -> None:
     with pytest.raises(Outside, match="no elements"):
         plan_of("group norm", {"n": 0, "g": 2, "c": 2, "k": 4})

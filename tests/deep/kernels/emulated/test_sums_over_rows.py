@@ -29,7 +29,7 @@ FIELDS: tuple[dict[str, Any], ...] = (
 def sizes_of(name: str, rows: int, length: int) -> dict[str, int]:
     if name == "two axes":
         return {"a": rows, "b": 3, "c": length}
-    return {"i": rows, "c": 3, "d": length} if name == "two streams" else {"i": rows, "j": length}
+    return {"i": rows, "c": 3, "d": length} if name in ("two streams", "an axis of two") else {"i": rows, "j": length}
 
 
 def bound(name: str, kind: str, arrays: dict[str, Any], expected: np.ndarray, rows: int, length: int) -> float:

@@ -41,7 +41,7 @@ def agree(found: dict[str, Any], expected: dict[str, Any], kind: str) -> None:
 @pytest.mark.parametrize("name", sorted(SPECS) + sorted(FORWARD))
 def test_results_are_those_of_the_definitions(name: str, kind: str, fields: dict[str, Any]) -> None:
     for rows, length in ((1, 3), (2, 515), (300, 512), (1001, 77)):
-        sizes = {"i": rows, "j": length, "a": rows, "b": 2, "c": 3 if name == "two streams" else length, "d": length}
+        sizes = {"i": rows, "j": length, "a": rows, "b": 2, "c": length if name == "two axes" else 3, "d": length}
         arrays, given = tensors(name, sizes, kind)
         run = JointRun(joint_of(name), fields)
         try:
