@@ -47,6 +47,7 @@ from redalg.kernels.programs import (
     named,
     program_of,
     run_passes,
+    tiled_programs,
     usual_dtypes,
 )
 from redalg.kernels.rows import plan as rows
@@ -367,7 +368,13 @@ def _rows_of(call: Call, dump: Dump = QUIET) -> RowsDraft:
     program = program_of(call.form, call.dtypes, ROW_PROGRAM, dump)
     words = {*tile.WORDS, *gemm.WORDS}
     schedule = None if isinstance(call.schedule, str) and call.schedule in words else call.schedule
-    return RowsDraft(replace(call, schedule=schedule), program, sizes_of(program, call.views))
+    sizes = sizes_of(program, call.views)
+    others = (
+        ()
+        if call.form.accuracy == COMPENSATED
+        else tiled_programs(call.form, call.dtypes, program, sizes, call.deterministic)
+    )
+    return RowsDraft(replace(call, schedule=schedule), program, sizes, others=tuple(others))
 
 
 def _finished(passes: Sequence[Pass], draft: Any, dump: Dump) -> Planned:

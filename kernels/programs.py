@@ -6,6 +6,7 @@ The page for GPUs, `redalg.kernels.pipeline`, goes on from here; this one loads 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -24,6 +25,8 @@ from redalg.kernels.ir.schedule import Layout
 from redalg.kernels.lower import program as lowering
 from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.lower.program import COMPENSATED
+from redalg.kernels.lower.tilings import MOST_PARTS, tilings
+from redalg.kernels.lower.unrolled import Tile, Whole, cut_sizes
 from redalg.kernels.schedule.sampling import sampled
 
 if TYPE_CHECKING:
@@ -76,11 +79,12 @@ LOWER = (
     Pass("axes", "which axes number rows, are streamed over, or are held in a row's state", lowering.assigned),
     Pass("lower", "nodes as steps: lift a tile, combine states, update, results", lowering.lowered),
 )
+UNROLL = Pass("unroll", "columns as single values, where a thread holds a tile of them", lowering.unroll)
 GATHER = Pass("gather", "sums of a single term read that term where it lies", rewriting(gathered))
 COMPENSATE = Pass("compensate", 'sums as pairs, where accuracy="compensated" asks for that', lowering.compensate)
 SAMPLE = Pass("sample", "anchors that only centre sums, from a part of a tile", rewriting(sampled))
 TILE_PROGRAM = (*LOWER, SAMPLE)
-ROW_PROGRAM = (*LOWER, GATHER, SAMPLE, COMPENSATE)
+ROW_PROGRAM = (*LOWER, UNROLL, GATHER, SAMPLE, COMPENSATE)
 STORED = Pass("stored", "operands in the dtypes they are kept in", lowering.stored)
 CPU_COLUMN_PROGRAM = (*LOWER, STORED)
 CPU_PROGRAM = (*LOWER, GATHER, STORED, COMPENSATE)
@@ -205,17 +209,40 @@ def _lowered(draft: ProgramDraft, passes: Sequence[Pass], dump: Dump = QUIET) ->
 _PROGRAMS: dict[Any, Program] = {}
 
 
-def program_of(form: Form, dtypes: Mapping[str, Any], passes: Sequence[Pass], dump: Dump = QUIET) -> Program:
-    """One program per form, dtypes and list: schedules are remembered by it."""
+def program_of(
+    form: Form,
+    dtypes: Mapping[str, Any],
+    passes: Sequence[Pass],
+    dump: Dump = QUIET,
+    tiles: Mapping[str, Tile] | None = None,
+) -> Program:
+    """One program per form, dtypes, list and tiles of its state: schedules are remembered by it."""
+    tiles = tiles or {}
+    draft = ProgramDraft(form, dtypes, tuple(tiles), tiles=tiles)
     if dump.after is not None and dump.after in [p.name for p in passes]:
-        return _lowered(ProgramDraft(form, dtypes), passes, dump)
+        return _lowered(draft, passes, dump)
     key = (
         form,
         passes is ROW_PROGRAM,
         tuple(sorted((n, d if isinstance(d, type) else str(d)) for n, d in dtypes.items())),
+        tuple(tiles.items()),
     )
     found = _PROGRAMS.get(key)
-    return found if found is not None else _PROGRAMS.setdefault(key, _lowered(ProgramDraft(form, dtypes), passes))
+    return found if found is not None else _PROGRAMS.setdefault(key, _lowered(draft, passes))
+
+
+def tiled_programs(
+    form: Form, dtypes: Mapping[str, Any], program: Program, sizes: Mapping[str, int], columns_only: bool = False
+) -> Iterator[tuple[Program, dict[str, int]]]:
+    """Programs whose states are tiles of single values, and the lengths of their axes. `columns_only`: axes that number
+    rows stay what they are."""
+    for tiles in tilings(program, sizes, columns_only):
+        with suppress(Whole):
+            made = program_of(form, dtypes, ROW_PROGRAM, tiles=tiles)
+            if sum(len(p.parts) for p in made.passes) <= MOST_PARTS:
+                yield made, {**sizes, **cut_sizes(tiles)}
+                if not cut_sizes(tiles):  # a state that is held whole needs no tiles
+                    return
 
 
 def usual_dtypes(form: Form, real: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class CpuResults(Results):
                 self._compute(results, nodes, names, [])
             for r in streamed:
                 step = self.access.step(r.name, r.axes, True) or "1"
-                terms = elements.result_bases.get(r.name), f"(first + stripe) * {step}"
+                terms = elements.result_base(r), f"(first + stripe) * {step}"
                 place, name = " + ".join(x for x in terms if x), self.access.result_names[r.name]
                 out(f"stream_{r.dtype}({name}, {place}, {step}, {self._stripe(r)}, edge - stripe)")
         return None

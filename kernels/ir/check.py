@@ -107,7 +107,9 @@ class _Checker(Values):
 
     def results(self, last: Known) -> None:
         p, self.place = self.program, "its results"
-        self.once("results", (r.name for r in p.results), "a result is written by one place of a kernel")
+        several = {r.name for r in p.results if p.places.keys() & {*r.axes}}
+        names = (f"{r.name} at {r.axes}" if r.name in several else r.name for r in p.results)
+        self.once("results", names, "a result is written by one place of a kernel")
         for r in p.results:
             self.result(r, last)
         parts = {part.name for q in p.passes for part in q.parts}
@@ -116,7 +118,7 @@ class _Checker(Values):
 
     def result(self, r: Result, last: Known) -> None:
         axes = set(r.axes)
-        if not axes <= self.roles or len(axes) < len(r.axes):
+        if not axes <= self.roles or len(axes) < len(r.axes) and self.program.places.keys().isdisjoint(axes):
             self.fail(f"results: {r.name} along {r.axes}", f"a kernel walks {sorted(self.roles)}")
         if not r.keeps and axes & self.stream:
             self.fail(f"results: {r.name} along {r.axes}, once per row", "the row has no position along the stream")
@@ -124,7 +126,7 @@ class _Checker(Values):
             self.fail(f"results: {r.name} in masked rows", "no value is written there")
         for node in (r.node,) if r.masked is None else (r.node, r.masked):
             self.read(node, last, varies=r.keeps)
-            if not node.axes <= axes:
+            if not node.axes <= axes | self.program.outer(axes):
                 self.fail(f"results: {r.name} along {r.axes}", f"its value varies along {sorted(node.axes - axes)} too")
 
 

@@ -39,11 +39,12 @@ class Values:
 
     def __init__(self, program: Program) -> None:
         self.program, self.place = program, "its axes"
-        self.rows, self.stream = frozenset(program.rows), frozenset(program.stream)
+        self.rows, self.stream = program.fixed, frozenset(program.stream)
         self.columns, self.lengths = frozenset(program.columns), program.lengths
         self.roles = self.rows | self.stream | self.columns | frozenset(self.lengths)
         self.operands = {o.name: o for o in program.operands}
         self.sized = {a for o in program.operands for a in o.axes} | {*self.lengths}
+        self.sized |= {axis for place, p in program.places.items() for axis in (place, p.outer)}
         self.sized |= {axis for axis, like in program.inner.items() if like in self.sized}
         self.seen: set[Node] = set()
         self.along: dict[str, tuple[str, ...]] = {}

@@ -38,12 +38,14 @@ class Placed:
     """One array that is read or written along the stream.
 
     ``pattern``: "stream" (neighbours along the stream are neighbours in memory), "rows" (neighbouring rows are), "same"
-    (the stream does not move it) or "apart". ``width``: elements of the widest vectors its rows start at, or, where
+    (the stream does not move it), "packed" (what is read of neighbours along the stream is, one element's ``together``
+    after another's) or "apart". ``width``: elements of the widest vectors its rows start at, or, where
     neighbouring rows are neighbours, the widest vectors of such rows. ``phase``: strides of the axes of rows modulo 16,
     where the array starts at a multiple of 16 bytes: rows of arrays of the same phase start at the same place between
     multiples of a vector. ``held``: elements are loaded into a tile. ``dense``: rows follow each other without gaps, in
     the order of their numbers, from a multiple of 16 bytes on. ``reach``: how many neighbouring rows, counted from a
-    multiple of as many on, are neighbours in memory, wherever they start there (up to 16).
+    multiple of as many on, are neighbours in memory, wherever they start there (up to 16). ``together``: neighbours in
+    memory that are read at every place (`Program.places`), one after the other.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Placed:
     written: bool = False
     dense: bool = False
     reach: int = 1
+    together: int = 1
+    entries: tuple[tuple[str, ...], ...] = ()
 
     def astride(self, coarsen: int) -> bool:
         """Whether so many neighbouring rows, that make up a word, are loaded together though they start anywhere: from
@@ -87,9 +91,10 @@ class Walk:
         if peel:
             return self._peeled(led)
         unit, wide = self._wide("stream", vector), self._wide("rows", coarsen) if coarsen > 1 else frozenset()
-        return Layout(
-            unit, self.flat, coarsened=wide, astride=frozenset(a.name for a in self.arrays if a.astride(coarsen))
-        )
+        packed = self._wide("packed", vector) if vector > 1 else frozenset()
+        entries = tuple((a.name, a.entries) for a in self.arrays if a.name in packed)
+        astride = frozenset(a.name for a in self.arrays if a.astride(coarsen))
+        return Layout(unit, self.flat, coarsened=wide, astride=astride, packed=entries)
 
     def _peeled(self, led: bool) -> Layout:
         along = [a for a in self.arrays if a.pattern == "stream" and a.held]
@@ -162,6 +167,8 @@ def walk_of(program: Program, views: Mapping[str, View]) -> Walk:
 def _placed(name: str, readings: Sequence[_Reading], size: int, written: bool) -> Placed:
     """How an array lies along all axes that it is read along."""
     pattern = readings[0].pattern if len({r.pattern for r in readings}) == 1 else "apart"
+    if readings[0].program.places:
+        return _tiled(name, pattern, readings, size, written)
     if pattern == "stream":
         phases = {r.phase for r in readings}
         phase = phases.pop() if len(phases) == 1 else None
@@ -174,6 +181,22 @@ def _placed(name: str, readings: Sequence[_Reading], size: int, written: bool) -
     return Placed(name, pattern, 1, size)
 
 
+def _tiled(name: str, pattern: str, readings: Sequence[_Reading], size: int, written: bool) -> Placed:
+    """How an array lies of which several entries are read at every place."""
+    together = len({r.offset for r in readings})
+    side_by_side = {r.offset for r in readings} == {*range(together)}
+    width = min(r.width for r in readings)
+    if pattern == "apart" and side_by_side and together > 1:
+        if {r.step for r in readings} == {together} == {len(readings)}:
+            entries = tuple(r.axes for r in sorted(readings, key=lambda r: r.offset))
+            return Placed(name, "packed", width, size, written=written, together=together, entries=entries)
+        across = {r.tiled for r in readings}
+        pattern = "rows" if together in across <= {0, together} else "apart"
+    if pattern == "stream":
+        return Placed(name, pattern, width, size, None, together == 1 and readings[0].held, written)
+    return Placed(name, pattern, 1, size, written=written, together=together if side_by_side else 1)
+
+
 def lengths_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
     """The length of every axis the arrays of a call have."""
     sizes = dict(program.lengths)
@@ -181,7 +204,8 @@ def lengths_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:
     for name, axes in arrays:
         if name in views:
             sizes |= zip(axes, views[name].shape, strict=True)
-    return sizes
+    sizes |= dict.fromkeys(program.places, 1)
+    return sizes | {p.outer: -(-sizes[p.axis] // p.tile) for p in program.places.values() if p.outer}
 
 
 def steps_nodes(steps: Iterable[Step]) -> Iterator[Node]:
@@ -226,6 +250,9 @@ class _Reading:
     ) -> None:
         self.program, self.sizes, self.axes, self.view, self.size = program, sizes, axes, view, size
         self.strides = dict(zip(axes, view.strides, strict=True))
+        places = [(program.places[a], s) for a, s in self.strides.items() if a in program.places]
+        self.offset = sum(p.number * s for p, s in places)
+        self.strides |= {p.outer: p.tile * s for p, s in places if p.outer}
         stream = program.stream
         self.moves = any(a in stream for a in axes)
         self.live = [a for a in stream if sizes.get(a, 1) != 1]
@@ -256,9 +283,15 @@ class _Reading:
         return "rows" if rows and self.strides.get(rows[-1]) == 1 else "apart"
 
     @property
+    def tiled(self) -> int:
+        """The stride between neighbouring rows."""
+        rows = [a for a in self.program.rows if self.sizes.get(a, 1) != 1]
+        return self.strides.get(rows[-1], 0) if rows else 0
+
+    @property
     def held(self) -> bool:
         """Whether elements are loaded into a tile: not those that hold further axes."""
-        return set(self.axes) <= {*self.program.rows, *self.program.stream}
+        return set(self.axes) <= {*self.program.fixed, *self.program.stream}
 
     @property
     def dense(self) -> bool:
@@ -284,7 +317,7 @@ class _Reading:
         if not self.held:
             return WIDTHS[0]
         length = prod(self.sizes.get(a, 1) for a in self.program.stream)
-        return self._widest(length, [a for a in self.axes if a in self.program.rows])
+        return self._widest(length, [a for a in self.strides if a in self.program.fixed])
 
     @property
     def width_across_rows(self) -> int:
@@ -299,5 +332,7 @@ class _Reading:
         return WIDTHS[0] if len(rows) == 1 else next(w for w in WIDTHS if rows[-1] % w == 0)
 
     def _widest(self, length: int, others: list[str]) -> int:
-        common = gcd(length, *(self.strides[a] for a in others if self.sizes[a] > 1))
+        packed = self.pattern == "apart"  # entries of one element lie side by side (`Program.places`)
+        own = self.program.places if not packed else {}
+        common = gcd(length, *(self.strides[a] for a in others if self.sizes.get(a, 1) > 1 or a in own))
         return next(w for w in WIDTHS if common % w == 0 and (w == 1 or self.view.align % min(w * self.size, 16) == 0))

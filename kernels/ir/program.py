@@ -27,9 +27,9 @@ a list of steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from redalg.graph.node import Node, leaves, state, substitute
 from redalg.graph.operators import Operator
@@ -61,6 +61,17 @@ class Operand:
     axes: tuple[str, ...]
     dtype: str  # a key of STORAGE; for a number "float64", "int64" or "bool"
     number: bool = False
+
+
+class Place(NamedTuple):
+    """An index that a leaf is read at, by the name of an axis: `number`, or entry `number` of a tile of `tile` entries
+    along `axis`, where the axis of rows `outer` numbers tiles; `exact`: all tiles are whole."""
+
+    number: int
+    outer: str = ""
+    tile: int = 1
+    axis: str = ""
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -224,10 +235,20 @@ class Program:
     attained: frozenset[str] = frozenset()  # parts that are sums of exp(u - max u): at least 1 where any u is a number
     title: str = ""  # what is computed, in the words of the spec
     inner: dict[str, str] = field(default_factory=dict, hash=False)  # a contraction's axis -> the one it is as long as
+    places: dict[str, Place] = field(default_factory=dict, hash=False)  # axes that are one index (`lower.unrolled`)
 
     @property
     def keeps(self) -> bool:
         return any(r.keeps for r in self.results)
+
+    @property
+    def fixed(self) -> frozenset[str]:
+        """Axes along which a row has one index."""
+        return frozenset({*self.rows, *self.places})
+
+    def outer(self, axes: Iterable[str]) -> set[str]:
+        """The axes of rows that these vary along."""
+        return {(self.places[a].outer if a in self.places else a) for a in axes} & {*self.rows}
 
     @property
     def summed(self) -> tuple[Result, ...]:

@@ -250,7 +250,8 @@ class Layout:
     begin, where they are peeled; ``unit`` then are those whose rows start as its do, and ``shifted`` operands with
     stride 1 that start anywhere. ``turned``: results of a column schedule whose rows lie in memory one after another,
     unlike those of the operands. ``staged``: arrays that pass through shared memory, all rows of a block at once
-    (`Schedule.staged`).
+    (`Schedule.staged`). ``packed``: operands of which a vector of elements is as many vectors of memory as an element
+    has entries there, with the axes of these entries, in their order.
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
@@ -262,3 +263,4 @@ class Layout:
     turned: frozenset[str] = field(default_factory=frozenset)
     staged: frozenset[str] = field(default_factory=frozenset)
     astride: frozenset[str] = field(default_factory=frozenset)
+    packed: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()

@@ -11,6 +11,7 @@ from redalg.graph.plan import Plan
 from redalg.kernels.ir.axis_roles import Roles
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Fold, Join, Loop, Operand, Program, Step
+from redalg.kernels.lower.unrolled import Tile
 from redalg.kernels.schedule.choose import Override
 from redalg.kernels.schedule.target import Target
 from redalg.numeric.dtypes import Flow
@@ -41,7 +42,8 @@ class Call:
 class ProgramDraft:
     """A program under way. Each field is written by one pass and read by later ones.
 
-    ``across``: axes that would number rows and become columns; ``stored``: dtypes in which operands are kept, where
+    ``across``: axes that would number rows and become columns; ``tiles``: how much of such an axis a thread holds as
+    single values; ``stored``: dtypes in which operands are kept, where
     these are not their own (bfloat16 on a CPU).
     """
 
@@ -49,6 +51,7 @@ class ProgramDraft:
     dtypes: Mapping[str, Any]
     across: Container[str] = ()
     stored: Mapping[str, str] = field(default_factory=dict)
+    tiles: Mapping[str, Tile] = field(default_factory=dict)
     plan: Plan | None = None
     masked: Mapping[str, Node] = field(default_factory=dict)  # output -> where it is of no element
     flows: Mapping[str, Flow] = field(default_factory=dict)  # of outputs

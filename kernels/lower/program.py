@@ -15,11 +15,13 @@ from redalg.kernels.ir.axis_roles import Roles, aligned, roles
 from redalg.kernels.ir.contractions import apart, spelled
 from redalg.kernels.ir.kinds import Kinds
 from redalg.kernels.ir.program import STORAGE, Let, Operand, Pass, Program, Result
+from redalg.kernels.lower.alike import alike
 from redalg.kernels.lower.compensated import compensated
 from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.lower.first_positions import from_zero
 from redalg.kernels.lower.masked import guard
 from redalg.kernels.lower.passes import PassLowering, attained_sums, bounds
+from redalg.kernels.lower.unrolled import unrolled
 from redalg.numeric.array_origin import BFLOAT16_BITS
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.masked import with_masked
@@ -90,6 +92,13 @@ def lowered(draft: ProgramDraft) -> None:
         f"{what}: {form.spec}",
     )
     draft.program = apart(spelled(program))
+
+
+def unroll(draft: ProgramDraft) -> None:
+    """Columns as single values, those that are alike as one. Raises: Whole."""
+    assert draft.program is not None
+    if draft.tiles:
+        draft.program = alike(unrolled(draft.program, draft.tiles))
 
 
 def stored(draft: ProgramDraft) -> None:

@@ -69,7 +69,23 @@ class Access:
     def offset(self, array: str, axes: Iterable[str], wanted: Iterable[str], result: bool = False) -> list[str]:
         """The terms of an element's offset along the wanted axes."""
         wanted = set(wanted)
-        return [f"i_{axis_name(a)} * {self.stride(array, d, result)}" for d, a in enumerate(axes) if a in wanted]
+        found = ((self.index(a), d) for d, a in enumerate(axes) if a in wanted)
+        return [f"{i} * {self.stride(array, d, result)}" for i, d in found if i != "0"]
+
+    def index(self, axis: str) -> str:
+        """The text of the index along an axis."""
+        place = self.program.places.get(axis)
+        if place is None:
+            return f"i_{axis_name(axis)}"
+        if not place.outer:
+            return str(place.number)
+        text = f"i_{axis_name(place.outer)} * {place.tile} + {place.number}"
+        return f"({text})" if place.exact else f"min({text}, {self.size(place.axis)} - 1)"
+
+    def beyond(self, axes: Iterable[str]) -> list[str]:
+        """Conditions under which places of a tile lie inside their axis."""
+        places = (self.program.places[a] for a in axes if a in self.program.places)
+        return [f"i_{axis_name(p.outer)} * {p.tile} + {p.number} < {self.size(p.axis)}" for p in places if not p.exact]
 
     def step(self, array: str, axes: tuple[str, ...], result: bool = False) -> str | None:
         """The stride along the flattened stream; None where it is 1."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, walk
 from redalg.kernels.code.text import conjunction
-from redalg.kernels.ir.program import Loop, Step, step_nodes
+from redalg.kernels.ir.program import Loop, Result, Step, step_nodes
 from redalg.kernels.rows.access import tensor_leaves
 from redalg.kernels.rows.whole import in_two
 from redalg.kernels.schedule.cost_terms import repeated
@@ -28,7 +28,7 @@ class Elements:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.program, self.access = kernel, kernel.program, kernel.access
         self.bases: dict[tuple[str, tuple[str, ...]], str] = {}
-        self.result_bases: dict[str, str] = {}
+        self.result_bases: dict[tuple[str, tuple[str, ...]], str] = {}
         self.tiles_of: dict[Node, str] = {}  # element leaves, and shared values, held in registers
         self.parts_of: dict[Node, str] = {}  # element leaves of which few vectors are held: entry c of the one in hand
         self.stored: set[Node] = set()
@@ -39,7 +39,7 @@ class Elements:
 
     @cached_property
     def rows(self) -> frozenset[str]:
-        return frozenset(self.program.rows)
+        return self.program.fixed
 
     @cached_property
     def stream(self) -> frozenset[str]:
@@ -140,8 +140,14 @@ class Elements:
         for result in (r for r in self.program.results if not r.summed):
             terms = self.access.offset(result.name, result.axes, self.rows, True)
             if terms:
-                self.result_bases[result.name] = f"{self.access.result_names[result.name]}_row"
-                self.kernel.out(f"{self.result_bases[result.name]} = {' + '.join(terms)}")
+                count = sum(n == result.name for n, _ in self.result_bases)
+                base = f"{self.access.result_names[result.name]}_row{count + 1 if count else ''}"
+                self.result_bases[result.name, result.axes] = base
+                self.kernel.out(f"{base} = {' + '.join(terms)}")
+
+    def result_base(self, result: Result) -> str:
+        """The name of where a result's row begins; empty where that is its first element."""
+        return self.result_bases.get((result.name, result.axes), "")
 
     def everything(self) -> list[Node]:
         nodes = [r.node for r in self.program.results]
@@ -184,7 +190,7 @@ class Elements:
 
     def of_row(self, nodes: Sequence[Node]) -> list[Node]:
         """The tensors that differ from row to row: loaded first. What all rows share lies in the caches."""
-        return [n for n in tensor_leaves(nodes) if self.rows <= n.axes]
+        return [n for n in tensor_leaves(nodes) if {*self.program.rows} <= n.axes]
 
     def _early(self, bodies: Sequence[Node]) -> list[Node]:
         """What results read that is loaded with the row: its own elements, and what all rows share where that fits."""
@@ -315,12 +321,18 @@ class Elements:
             kind = self.kernel.kinds.of(leaf)
             self.kernel.out(f"{name} = cuda.local.array({self.kernel.peel.entries}, {DTYPE.get(kind, self.real)})")
             (vectors if self.in_vectors(leaf) else single).append(leaf)
+        for name, entries in self.kernel.layout.packed:
+            own = [leaf for leaf in vectors if leaf.attr.name == name]
+            if len(own) < len(entries):  # some were loaded before
+                single += own
+                vectors = [leaf for leaf in vectors if leaf not in own]
         self._fill(vectors, single)
 
     def in_vectors(self, leaf: Node) -> bool:
         """Whether neighbouring elements are loaded together."""
         layout, name = self.kernel.layout, leaf.attr.name
-        return self.kernel.schedule.vector > 1 and (name in layout.unit or name in layout.shifted)
+        along = name in layout.unit or name in layout.shifted or name in dict(layout.packed)
+        return self.kernel.schedule.vector > 1 and along
 
     @property
     def real(self) -> str:
@@ -337,10 +349,27 @@ class Elements:
             return
         with self._beyond(leaves), self.vectors():
             out("k = v * VECTOR")
-            for leaf in leaves:
+            packed = dict(self.kernel.layout.packed)
+            for name, along in packed.items():
+                self._load_packed([leaf for leaf in leaves if leaf.attr.name == name], along)
+            for leaf in (n for n in leaves if n.attr.name not in packed):
                 entries = [f"{self.tiles_of[leaf]}[k{f' + {c}' if c else ''}]" for c in range(width)]
                 out(f"{', '.join(entries)} = {self._vector_of(leaf)}")
         self.kernel.peel.fill(leaves)
+
+    def _load_packed(self, leaves: Sequence[Node], entries: Sequence[tuple[str, ...]]) -> None:
+        """One vector of elements whose entries lie side by side: one load after the other, dealt out to their tiles."""
+        if not leaves:
+            return
+        out, width, count = self.kernel.out, self.kernel.schedule.vector, len(entries)
+        tiles = {leaf.attr.axes: self.tiles_of[leaf] for leaf in leaves}
+        operand = self.access.operands[leaves[0].attr.name]
+        start = self.index_of(operand.name, entries[0], "j")
+        for load in range(count):
+            places = [divmod(load * width + c, count) for c in range(width)]
+            targets = [f"{tiles[entries[e]]}[k{f' + {k}' if k else ''}]" for k, e in places]
+            more = f" + {load * width}" if load else ""
+            out(f"{', '.join(targets)} = {self.access.load(operand, start + more, width)}")
 
     def _load_single(self, leaves: list[Node]) -> None:
         if not leaves:

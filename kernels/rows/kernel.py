@@ -165,7 +165,7 @@ class Kernel:
 
     def params(self) -> list[Param]:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
-        found += [Param("result", r.name, r.dtype) for r in self.program.results]
+        found += dict.fromkeys(Param("result", r.name, r.dtype) for r in self.program.results)
         return found + self.access.more()
 
     def argument(self, p: Param) -> str:

@@ -71,7 +71,7 @@ class Peel:
             name, dtype = access.array_names[leader], operand.dtype
         else:
             result = next(r for r in self.kernel.program.results if r.key == leader)
-            base = elements.result_bases.get(result.name, "0")
+            base = elements.result_base(result) or "0"
             name, dtype = access.result_names[result.name], result.dtype
         return f"unaligned_{dtype}x{self.kernel.schedule.vector}({name}, {base})"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -15,6 +15,7 @@ from redalg.kernels.launch.in_place import in_place
 from redalg.kernels.launch.planned import Kernel, Planned
 from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.lower.packed_keys import packed
+from redalg.kernels.lower.tilings import shared_axes
 from redalg.kernels.rows.kernel import emit
 from redalg.kernels.schedule.choose import Choice, choose
 
@@ -26,7 +27,9 @@ LONG = 1e-3  # seconds from which on more than that is warned of
 class RowsDraft:
     """A kernel of rows under way. Each field is written by one pass and read by later ones.
 
-    ``results``: where results lie that are not contiguous (scratch of another kernel); ``note``: what to tell beside
+    ``others``: programs of the same results with other states, and the lengths of their axes; the fastest becomes
+    ``program``, and ``whole`` is the one a call knows. ``results``: where results lie that are not contiguous (scratch
+    of another kernel); ``note``: what to tell beside
     the reasons for the schedule; ``printed``: the program as the kernel computes it.
     """
 
@@ -35,7 +38,10 @@ class RowsDraft:
     sizes: Mapping[str, int]
     results: Mapping[str, View] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+    others: Sequence[tuple[Program, Mapping[str, int]]] = ()
+    whole: Program | None = None
     walk: Walk | None = None
+    walks: Sequence[Walk] = ()
     choice: Choice | None = None
     printed: Program | None = None
     module: Module | None = None
@@ -67,31 +73,61 @@ def placed(draft: RowsDraft) -> None:
     }
     own = {result_key(name): view for name, view in draft.results.items()}
     draft.walk = walk_of(draft.program, {**draft.call.views, **made, **own})
+    draft.walks = [walk_of(program, {**draft.call.views, **made, **own}) for program, _ in draft.others]
 
 
 def scheduled(draft: RowsDraft) -> None:
     """Who shares a row, and how much of it a thread holds (`redalg.kernels.schedule.choose`)."""
     assert draft.walk is not None
-    call = draft.call
-    choice = choose(draft.program, draft.sizes, draft.walk, call.target, call.deterministic, call.schedule)
+    draft.whole = draft.program
+    ways = [(draft.program, draft.sizes, draft.walk)]
+    ways += [(*other, walk) for other, walk in zip(draft.others, draft.walks, strict=True)]
+    choice = _fastest(draft, ways)
     lost = _lost(draft, choice)
     remarks = (*draft.remarks, *([lost] if lost else []))
     draft.choice = replace(choice, reasons=choice.reasons + remarks) if remarks else choice
 
 
+def _fastest(draft: RowsDraft, ways: Sequence[tuple[Program, Mapping[str, int], Walk]]) -> Choice:
+    """The best choice among equal programs, which the draft goes on with. Raises: RedalgError where none has one."""
+    found: list[tuple[Choice, tuple[Program, Mapping[str, int], Walk]]] = []
+    refused = None
+    for program, sizes, walk in ways:
+        call = draft.call
+        try:
+            choice = choose(program, sizes, walk, call.target, call.deterministic, call.schedule)
+            found.append((choice, (program, sizes, walk)))
+        except RedalgError as why:
+            refused = why
+    if not found:
+        assert refused is not None
+        raise refused
+    choice, (draft.program, draft.sizes, draft.walk) = min(found, key=lambda pair: pair[0].seconds)
+    return choice
+
+
 def _lost(draft: RowsDraft, choice: Choice) -> str:
-    """What a kernel loses that adds elements one by one to a state of arrays."""
-    axes, factor = ", ".join(draft.program.columns), _factor(draft, choice)
-    if not axes or factor < WORTH_TELLING:
+    """What a kernel loses that adds every element to many entries of a state by ordinary arithmetic."""
+    program, factor = draft.program, _factor(draft, choice)
+    if factor < WORTH_TELLING or not program.passes or program.keeps:
         return ""
-    why = f"the state holds arrays along {axes}, to which a warp adds one element after another"
+    if program.columns:
+        why = (
+            f"the state holds arrays along {', '.join(program.columns)}, to which a warp adds one element after another"
+        )
+    elif axes := ", ".join(shared_axes(draft.whole or program, draft.sizes)):
+        tiles = {p.outer: str(p.tile) for p in program.places.values() if p.outer}
+        held = f", in tiles of {' by '.join(tiles.values())}" if tiles else ""
+        why = f"every element is added to all entries of the state along {axes} by ordinary arithmetic{held}"
+    else:
+        return ""
     return f"{why}: predicted to take {factor:.0f} times as long as reading and writing take."
 
 
 def _factor(draft: RowsDraft, choice: Choice) -> float:
-    """How many times longer it takes than reading and writing do."""
+    """How many times longer it takes than reading and writing everything once does."""
     target = draft.call.target
-    return choice.seconds / (choice.bytes / target.reachable + target.launch)
+    return choice.seconds / (choice.moved / target.reachable + target.launch)
 
 
 def _warn(draft: RowsDraft) -> None:
@@ -143,4 +179,6 @@ def launched(draft: RowsDraft) -> None:
         results |= {r.name: whole for r in program.summed}
     over = {} if rows % s.neighbours else in_place(program)  # else threads read what another may have overwritten
     kernel = Kernel(draft.module, geometry)
+    if draft.whole is not None:  # a call knows whole arrays, and rows are those of the kernel
+        program = replace(draft.whole, rows=program.rows, columns=program.columns)
     draft.planned = Planned(program, draft.choice, kernel, sizes, results=results, over=over)

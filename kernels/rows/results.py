@@ -97,8 +97,9 @@ class Results:
                 continue
             with out.block(conjunction(conditions)):
                 for result in group:
-                    missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in result.axes]
-                    with out.block(conjunction(missing)):
+                    along = self.program.outer(result.axes)
+                    missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in along]
+                    with out.block(conjunction([*missing, *self.access.beyond(result.axes)])):
                         self._total(result, names, by_thread)
 
     def _by_thread(self, result: Result) -> bool:
@@ -138,7 +139,7 @@ class Results:
 
     def _place(self, result: Result, at: str | None) -> str:
         elements = self.kernel.elements
-        terms = [elements.result_bases.get(result.name, "")]
+        terms = [elements.result_base(result)]
         if at is not None:
             terms.append(self.access.along(result.name, result.axes, at, True))
         inner = [a for a in result.axes if a in self.program.lengths or a in self.program.columns]
@@ -224,7 +225,7 @@ class Results:
                 self._compute(results, nodes, names, wide)
             for r in wide:
                 values = [f"{self.access.result_names[r.name]}_part[{c}]" for c in range(kernel.schedule.vector)]
-                base = elements.result_bases.get(r.name)
+                base = elements.result_base(r)
                 out(self.access.store(r, f"{base} + j" if base else "j", values))
         parts = {text.partition("[")[0]: leaf for leaf, text in elements.parts_of.items()}
         elements.parts_of = {}
@@ -256,7 +257,7 @@ class Results:
                 return s
             assert isinstance(s, Assign)
             r = stored[text(target.value)]
-            base = self.kernel.elements.result_bases.get(r.name)
+            base = self.kernel.elements.result_base(r)
             call = self.access.store(r, f"{base} + at" if base else "at", ["value"])
             return Do(value=with_names(expression(call), {"value": s.value}))
 

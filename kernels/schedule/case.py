@@ -17,6 +17,7 @@ from redalg.kernels.schedule.target import Target
 MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, compute capabilities
 LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
 UNROLLED = 1000  # instructions a loop over a tile may have to be unrolled
+LINED = ("stream", "packed")  # patterns of arrays that are read in vectors along the stream
 PASSING = 16  # registers for elements that are read once: ptxas 13 keeps some 8 of their loads in flight (sm_90)
 
 
@@ -91,7 +92,7 @@ class Case:
 
     def widest(self) -> int:
         """Elements of the widest vector: 16 bytes of the widest type, dividing the length and all strides of rows."""
-        return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern == "stream"])
+        return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern in LINED])
 
     def widest_peeled(self) -> int:
         """Of rows that start anywhere (`Schedule.peel`): by types alone; 1 where nothing is loaded in vectors."""

@@ -37,6 +37,7 @@ class Choice:
     bytes: int
     registers: int | None = None  # the limit a compiler must keep for the block to be launched
     blocks: int | None = None  # of the grid, where sums over rows depend on their number
+    moved: int = 0  # bytes that any schedule has to move
 
     def __str__(self) -> str:
         return "\n".join(self.reasons)
@@ -124,6 +125,7 @@ def _chosen(
         cost.bytes,
         limit if limit < 255 else None,
         grid_of_sums(case, best, cost.resident_blocks) if summed else None,
+        cost.moved,
     )
 
 

@@ -130,7 +130,7 @@ class _Model:
             lost = scatter if self.case.walk.pattern(r.name) != "stream" else 1.0
             second = (times - 1) * self._missed()
             total += r.elements * r.size * lost * (1 + second * self._reread())
-            through += max(r.elements, every * shared) * r.size * (1 + second) * scatter
+            through += max(r.elements, every * r.entries * shared) * r.size * (1 + second) * scatter
         return once, total, through
 
     def partial_sums(self) -> int:
@@ -142,7 +142,7 @@ class _Model:
 
     def _shared(self, r: Reading) -> float:
         """The part of the reads of an operand common to rows that reach L2: neighbours in a warp share one load."""
-        if r.elements >= self.work.rows * self.length:
+        if r.elements >= self.work.rows * self.length * r.entries:
             return 1.0
         cache = self.known.first_level
         missed = 1 - cache.found if r.elements * r.size <= cache.size else 1.0
@@ -176,13 +176,21 @@ class _Model:
             return 32 * size // s.vector
         if pattern == "stream":
             return size * self._vector(name) * (1 if s.column else min(32, s.threads))
+        together = self._together(name)
+        if pattern == "packed":
+            return size * together * min(32, s.threads * s.rows)
         if pattern == "rows":
+            size *= together
             if self._all_rows and self.work.rows <= 32:
                 return size * 32
             together = s.column or s.threads == 1
             rows = min(32, s.rows) if together else max(1, min(32, s.block) // s.threads)
             return size * rows * self._rows_together(name)
-        return 32 * size if pattern == "same" else size
+        return 32 * size if pattern == "same" else size * together
+
+    def _together(self, name: str) -> int:
+        """Neighbours in memory that a thread reads one after the other."""
+        return next((a.together for a in self.case.walk.arrays if a.name == name), 1)
 
     def slowed(self) -> float:
         """How much longer memory takes for rows read element by element, and for results that turn."""
@@ -267,7 +275,7 @@ class _Model:
         if work.double:
             formula /= min(1.0, 2 * self.target.double)
         formula += self.network()[0]
-        accesses = sum(1 if s.resident else r.times for r in work.reads if r.held) + len(work.writes)
+        accesses = sum(r.entries * (1 if s.resident else r.times) for r in work.reads if r.held) + len(work.writes)
         bounds = (
             0.0 if s.exact else (BOUNDS if s.vector * s.neighbours == 1 else 1.5) * self.walks * (len(work.reads) and 1)
         )
@@ -324,14 +332,15 @@ class _Model:
         every = work.rows * self.length
         common = {r.name for r in work.reads if not r.by_row}
         common = common if s.column or s.coarsen > 1 and s.early(len(common)) else set()
-        arrays = [(r.name, r.size, 1 if s.resident else r.times) for r in work.reads if r.held]
+        arrays = [(r.name, r.size, r.entries * (1 if s.resident else r.times)) for r in work.reads if r.held]
         for name, size, times in [*arrays, *((name, size, 1) for name, size, _ in work.writes)]:
             vector = self._vector(name) * self._rows_together(name)
             wanted = self._wanted(name, size)
             apart = min(32.0, wanted / max(1, self._run(name, size)))
             if self.case.walk.pattern(name) == "stream":
                 apart = min(apart, self._span(size) / 128)
-            lines = max(1.0, wanted / 128, 1.0 if s.column and name in self.case.turned else apart)
+            apart = 1.0 if s.column and name in self.case.turned else apart
+            lines = max(1.0, wanted * self._together(name) / 128, apart)
             if name in common:
                 vector, lines = vector * s.coarsen, 1.0
             cycles += every / (32 * vector) * times * lines * (2 if name in self.shifted else 1)
@@ -401,7 +410,7 @@ class _Model:
 
     def waits(self, held: int) -> float:
         """How often a thread waits for one tile: what it folds at once is loaded a few vectors ahead of the sums."""
-        loads = sum(1 for r in self.work.reads if r.held and r.by_row) * held / self.s.vector
+        loads = sum(r.entries for r in self.work.reads if r.held and r.by_row) * held / self.s.vector
         return 1.0 if self.s.resident or self.s.column else max(1.0, loads / self.known.memory.in_flight)
 
     def prefetched_seconds(self) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import Node, leaves, state, substitute, walk
 from redalg.graph.operators import Position, TopK
-from redalg.kernels.ir.layouts import steps_nodes
+from redalg.kernels.ir.layouts import program_nodes, steps_nodes
 from redalg.kernels.ir.one_hot import gathered_axes
 from redalg.kernels.ir.program import STORAGE, KeyMax, Loop, Part, Pass, Program, Step
 from redalg.kernels.schedule.sampling import SHARE
@@ -60,6 +60,7 @@ class Reading:
     inner: int = 1
     by_row: bool = True
     held: bool = True  # loaded into a tile; not where elements hold contractions or columns
+    entries: int = 1  # that a row reads at one place of the stream (`Program.places`)
 
 
 class Instructions(NamedTuple):
@@ -104,7 +105,7 @@ class Work:
     @property
     def element_bytes(self) -> int:
         """Bytes a thread loads for one element of the stream."""
-        return sum(r.size for r in self.reads)
+        return sum(r.size * r.entries for r in self.reads)
 
     @property
     def own_bytes(self) -> int:
@@ -144,7 +145,7 @@ class _Counter:
         self.program, self.sizes = program, {**sizes, **{a: sizes.get(b, 1) for a, b in program.inner.items()}}
         self.sizes |= dict.fromkeys(gathered_axes(program), 1)
         self.stream = frozenset(program.stream)
-        self.plain = {*program.rows, *program.stream, *program.lengths}
+        self.plain = {*program.fixed, *program.stream, *program.lengths}
         self.kept = [r.node for r in program.results if r.keeps]
         self.words = 2 if program.real == "float64" else 1
         self.fast = self.words == 1 and rounds_elements(program)  # exponentials of 16-bit numbers are short
@@ -354,30 +355,43 @@ class _Counter:
     def reads(self, walks: Sequence[Sequence[Node]]) -> tuple[Reading, ...]:
         dtypes = {o.name: o.dtype for o in self.program.operands if not o.number}
         axes: dict[str, set[str]] = {}
+        entries: dict[str, set[tuple[str, ...]]] = {}
         times: dict[str, set[int]] = {}
         loose: set[str] = set()
         for number, nodes in enumerate(walks):
             for n in walk(*nodes):
                 if n.op == "tensor" and n.axes & self.stream and n.attr.name in dtypes:
                     axes.setdefault(n.attr.name, set()).update(n.axes)
+                    entries.setdefault(n.attr.name, set()).add(n.attr.axes)
                     times.setdefault(n.attr.name, set()).add(number)
                     loose |= {n.attr.name} if self._inner(n) else set()
         return tuple(
             Reading(
                 name,
                 STORAGE[dtypes[name]],
-                self.size(along),
+                self.distinct(entries[name]) if self.program.places else self.size(along),
                 len(times[name]),
                 self.size(along - self.plain),
-                bool(along & {*self.program.rows}),
+                bool(self.program.outer(along)),
                 name not in loose,
+                len(entries[name]) if self.program.places else 1,
             )
             for name, along in axes.items()
         )
 
+    def distinct(self, entries: Iterable[tuple[str, ...]]) -> int:
+        """Elements of an array that is read along these axes, some of which are one place or a tile of one."""
+        whole: dict[frozenset[str], int] = {}
+        for axes in entries:
+            plain = {a for a in axes if a not in self.program.places}
+            along = frozenset(plain | self.program.outer(axes))
+            whole[along] = whole.get(along, 0) + self.size(along)
+        return max(whole.values())
+
     def other(self, reads: Sequence[Reading]) -> int:
         streamed = {r.name for r in reads}
-        operands = [o for o in self.program.operands if not o.number and o.name not in streamed]
+        used = {n.attr.name for n in program_nodes(self.program) if n.op == "tensor"}  # others are read by another name
+        operands = [o for o in self.program.operands if not o.number and o.name in used - streamed]
         arrays = [(o.axes, o.dtype) for o in operands]
         arrays += [(r.axes, r.dtype) for r in self.program.results if not r.keeps]
         return sum(self.size(a) * STORAGE[d] for a, d in arrays)
