@@ -1,0 +1,156 @@
+"""States along axes (inertia, covariance, Gram matrices, sums of groups): what is predicted, assembled and measured.
+
+`python -m benchmarks.gpu.states [--only 'cov*'] [--device H200] [--assemble]` prints for every cell the predicted time
+beside that of reading and writing once; with `--assemble` also registers and spills as ptxas reports them. No GPU is
+needed. `--run --out FILE` times the cells as captured graphs beside torch (cold operands: sets in turn that exceed the
+L2), after checking them against float64; it needs an NVIDIA GPU and PyTorch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import redalg as ra
+from benchmarks.harness.processes import stamp
+from redalg.kernels.ir.layouts import View
+from redalg.kernels.launch.planned import Planned
+from redalg.kernels.launch.ptx import assemble
+from redalg.kernels.pipeline import plan
+from redalg.kernels.programs import usual_dtypes
+from redalg.kernels.schedule.target import TABLE, Target
+
+COVARIANCE = "u = mean[j](X[j,a]); v = mean[j](X[j,b]); return C = mean[j]((X[j,a] - u)*(X[j,b] - v))"
+WEIGHTED = (
+    "tensors X[j,a], w[j] positive; s = sum[j](w[j]); u = sum[j](w[j]*X[j,a])/s; v = sum[j](w[j]*X[j,b])/s; "
+    "return C = sum[j](w[j]*(X[j,a] - u)*(X[j,b] - v))/s"
+)
+BATCHES = "u = mean[j](X[i,j,a]); v = mean[j](X[i,j,b]); return C = mean[j]((X[i,j,a] - u)*(X[i,j,b] - v))"
+GRAM = "return C = sum[j](X[j,a]*X[j,b])"
+GROUPS = "tensors X[j,d], g[j] integer, c[k,d]; return C = sum[j](where(eq(g[j], index[k]), X[j,d] - c[k,d], 0))"
+INERTIA = str(ra.catalog["moment_of_inertia"])
+COLD = 256 << 20  # bytes between two uses of an operand
+
+
+def _cells() -> Iterator[tuple[str, str, dict[str, int]]]:
+    for length in (1000, 1 << 20, (1 << 20) + 1, 1 << 24):
+        yield "inertia", INERTIA, {"j": length, "d": 3}
+    for length, width in (
+        (1 << 24, 3),
+        (10**7 + 1, 3),
+        (1 << 22, 5),
+        (1 << 22, 8),
+        (1 << 20, 16),
+        (1 << 18, 64),
+        (1000, 64),
+    ):
+        yield "covariance", COVARIANCE, {"j": length, "a": width, "b": width}
+    yield "weighted covariance", WEIGHTED, {"j": 1 << 24, "a": 3, "b": 3}
+    for rows, length in ((4096, 1024), (333, 7777)):
+        yield "covariance of rows", BATCHES, {"i": rows, "j": length, "a": 3, "b": 3}
+    for length, width in ((1 << 24, 4), (1 << 22, 8), (1 << 18, 64)):
+        yield "gram", GRAM, {"j": length, "a": width, "b": width}
+    for groups, width in ((8, 3), (100, 16)):
+        yield "sums of groups", GROUPS, {"j": 1 << 20, "k": groups, "d": width}
+
+
+CELLS = {f"{name} {' '.join(f'{a}={n}' for a, n in sizes.items())}": (text, sizes) for name, text, sizes in _cells()}
+
+
+def main(words: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--device", default="H200", choices=[t.name for t in TABLE])
+    parser.add_argument("--assemble", action="store_true")
+    parser.add_argument("--run", action="store_true")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args(words)
+    target = next(t for t in TABLE if t.name == options.device)
+    for name, (text, sizes) in CELLS.items():
+        if not fnmatch.fnmatch(name, options.only):
+            continue
+        form = ra.derive_incremental(ra.parse(text), axis="j")
+        line = {"cell": name} | (
+            _timed(form, sizes) if options.run else _predicted(form, sizes, target, options.assemble)
+        )
+        print(json.dumps(line), flush=True)
+        if options.out:
+            with options.out.open("a") as f:
+                f.write(json.dumps(line | stamp()) + "\n")
+
+
+def _moved(form: Any, sizes: dict[str, int]) -> int:
+    """Bytes of every array once, in float32 and int64."""
+    own = [t for t in form.spec.tensors if not t.array]
+    read = sum((8 if "integer" in t.domain else 4) * prod(sizes[a] for a in t.axes) for t in own)
+    return read + sum(4 * prod(sizes[a] for a in axes) for axes in form.spec.output_axes.values())
+
+
+def _predicted(form: Any, sizes: dict[str, int], target: Target, assembled: bool) -> dict[str, Any]:
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made: Planned = plan(form, usual_dtypes(form, "float32"), views, target)
+    limit = _moved(form, sizes) / target.reachable + target.launch
+    found = {"us": made.choice.seconds * 1e6, "limit_us": limit * 1e6, "of_limit": limit / made.choice.seconds}
+    line: dict[str, Any] = {k: round(v, 3) for k, v in found.items()} | {"schedule": repr(made.choice.schedule)}
+    if assembled:
+        a = assemble(made.module, target.cc, made.choice.registers)
+        line |= {"registers": a.registers, "spills": a.spill_stores + a.spill_loads, "stack": a.stack}
+    return line
+
+
+def _timed(form: Any, sizes: dict[str, int]) -> dict[str, Any]:
+    """Microseconds on the GPU that is there, beside the same in torch."""
+    from benchmarks.gpu.chains import _captured, _raced
+
+    own = [t for t in form.spec.tensors if not t.array]
+    moved = _moved(form, sizes)
+    sets = [_drawn(own, sizes) for _ in range(max(2, 1 + COLD // moved))]
+    run = form.compile("cuda")
+    found, true = run(**sets[0]), ra.reference(form.spec, **{n: x.double().cpu().numpy() for n, x in sets[0].items()})
+    found, true = (x if isinstance(x, dict) else {next(iter(form.spec.outputs)): x} for x in (found, true))
+    error = max(float(abs(x.double().cpu().numpy() - true[n]).max() / abs(true[n]).max()) for n, x in found.items())
+    calls: dict[str, Any] = {"us": _captured(lambda x: run(**x), sets)}
+    peer = _peer(form)
+    calls |= {"torch_us": _captured(peer, sets)} if peer else {}
+    copied = {"copy_us": _captured(lambda x: [t.clone() for t in x.values()], sets)}
+    return _raced({**calls, **copied}, len(sets)) | {"bytes": moved, "error": error, "schedule": repr(run.schedule)}
+
+
+def _drawn(own: list[Any], sizes: dict[str, int]) -> dict[str, Any]:
+    import torch
+
+    found = {}
+    for t in own:
+        shape = [sizes[a] for a in t.axes]
+        whole = "integer" in t.domain
+        made = torch.randint(0, sizes.get("k", 1), shape, device="cuda") if whole else torch.rand(shape, device="cuda")
+        found[t.name] = made if whole else made + 0.5
+    return found
+
+
+def _peer(form: Any) -> Callable[[dict[str, Any]], Any] | None:
+    """The same by matrix products of torch, where it is one."""
+    import torch
+
+    names = {t.name for t in form.spec.tensors}
+    if names & {"r", "w", "g"}:
+        return None
+    centred = "mean" in str(form.spec)
+
+    def call(x: dict[str, Any]) -> Any:
+        m = x["X"] - x["X"].mean(-2, keepdim=True) if centred else x["X"]
+        return torch.matmul(m.mT, m)
+
+    return call
+
+
+if __name__ == "__main__":
+    main()
