@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from redalg.kernels.code.imports import brought, imports
 from redalg.kernels.code.text import definitions, finished
@@ -27,6 +28,8 @@ from redalg.kernels.gemm.epilogue import Epilogue
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.ir.program import Module, Param
 from redalg.kernels.rows.kernel import read
+from redalg.kernels.tile.level.grid import DONE, Count, Reset, Writer, Written
+from redalg.kernels.tile.level.program import TileProgram
 from redalg.source.builder import Builder
 from redalg.source.names import result_name
 from redalg.source.statements import Block, Statement, parameters, reads, statements
@@ -46,6 +49,12 @@ class Chained:
     second: Gemm
     between: Mapping[str, tuple[int, ...]]
 
+    @classmethod
+    def of(cls, first: Gemm, second: Gemm, between: Mapping[str, tuple[int, ...]]) -> Self:
+        """Blocks meet when they have written what lies between."""
+        late = dict.fromkeys(between, Writer.PRODUCT)
+        return cls(replace(first, counted=tuple(between)), replace(second, late=late), between)
+
 
 def renamed(text: str) -> str:
     return OWN.sub(r"\1_2", text)
@@ -64,39 +73,42 @@ class _Second(Builder):
         return self.out.block(head and renamed(head))
 
 
-class _Behind(GemmKernel):
-    """The second product: it waits for the first one at the grid barrier."""
+class _Meeting(GemmKernel):
+    """A product of a chain: the blocks of the grid are counted, each when it has ended the first one."""
 
-    def _early(self, stop: str) -> None:
-        out, p = self.out, self.plan
-        out.comment("Right operands of the first chunks while other blocks end the first product; then its results.")
-        out("first_term = term", "first_stage = stage", f"filled = min({stop}, term + {p.stages * p.chunk})")
-        with out.block("while term < filled:"):
-            out("mbarrier_wait(empty + 8 * stage, phase)")
-            out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
-            self._right_boxes()
-            out(*self.step(), f"term = opaque(term + {p.chunk})")
-        out(f"counter_wait_acquire({COUNTERS.name}, 0, opaque(cuda.gridDim.x))")
-        out("stage = first_stage", "term = opaque(first_term)")
-        with out.block("while term < filled:"):
-            self._boxes(0, f"left_tile + {p.stage} * stage", "row_first", p.left_rows, False)
-            out("stage += 1", "stage = 0 if stage == STAGES else stage", f"term = opaque(term + {p.chunk})")
+    def count(self, op: Count) -> None:
+        out = self.out
+        out.comment("Every writer's fence, all consumers, then the block is counted: its results are there.")
+        out("fence_proxy_async_global()", f"named_barrier_sync(1, {128 * self.plan.consumers})")
+        with out.block("if t == 128:"):
+            out(f"counter_add_release({COUNTERS.name}, 0)")
+
+    def written(self, op: Written) -> None:
+        self.out(f"counter_wait_acquire({COUNTERS.name}, 0, opaque(cuda.gridDim.x))")
+
+    def reset(self, op: Reset) -> None:
+        out, name = self.out, COUNTERS.name
+        out.comment("The last block that waits no more resets the counters, for the next launch.")
+        with out.block(f"if counter_add_acq_rel({name}, 1) == cuda.gridDim.x - 1:"):
+            out(f"counter_wait_acquire({name}, 0, opaque(cuda.gridDim.x))")
+            out(f"store_int32({name}, 0, 0)", f"store_int32({name}, 1, 0)")
 
 
 class ChainKernel:
     """Prints both products."""
 
-    def __init__(self, made: Chained) -> None:
-        self.made = made
-        self.first, self.second = GemmKernel(made.first), _Behind(made.second)
+    def __init__(self, made: Chained, tiles: TileProgram) -> None:
+        assert tiles.behind is not None
+        self.made, self.tiles = made, tiles
+        self.first, self.second = _Meeting(made.first, tiles), _Meeting(made.second, tiles.behind)
         self.out = self.first.out
         self.second.out, self.second.first_map = _Second(self.out), len(made.first.maps)
 
     def module(self) -> Module:
-        out, p = self.out, self.first.plan
+        out = self.out
         for kernel in (self.first, self.second):
             kernel.epilogue = Epilogue(kernel)
-        out.comment(*comments.chain(self.made.first, self.made.second))
+        out.comment(*comments.chain(self.made.first, self.made.second, self.tiles))
         splits, maps = (
             [x.plan.split for x in (self.first, self.second)],
             (*self.made.first.maps, *self.made.second.maps),
@@ -110,15 +122,12 @@ class ChainKernel:
                 self.first.produce()
                 self._begin(self.second)
                 self.second.produce()
-                self._leave()
+                self.second.last()
         with out.block("else:"):
             self.first.consumer_head()
             self._begin(self.first)
             self.first.compute()
-            out.comment("Every writer's fence, all consumers, then the block is counted: its results are there.")
-            out("fence_proxy_async_global()", f"named_barrier_sync(1, {128 * p.consumers})")
-            with out.block("if t == 128:"):
-                out(f"counter_add_release({COUNTERS.name}, 0)")
+            self.first.consume(self.tiles.bodies[DONE])
             self._begin(self.second)
             self.second.compute()
         return self._finished()
@@ -134,13 +143,6 @@ class ChainKernel:
             self.out.comment(said)
             self.out(f"piece = rank & {p.split - 1}", "among = rank - piece")
             self.out(f"exchanged = empty + 8 * STAGES{' + 8' * second}")
-
-    def _leave(self) -> None:
-        out, name = self.out, COUNTERS.name
-        out.comment("The last block that waits no more resets the counters, for the next launch.")
-        with out.block(f"if counter_add_acq_rel({name}, 1) == cuda.gridDim.x - 1:"):
-            out(f"counter_wait_acquire({name}, 0, opaque(cuda.gridDim.x))")
-            out(f"store_int32({name}, 0, 0)", f"store_int32({name}, 1, 0)")
 
     # --- text around the kernel --------------------------------------------------------------------------------------
 

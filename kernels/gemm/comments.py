@@ -23,8 +23,6 @@ def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
     who = warpgroups(plan.threads, plan.consumers, registers)
     yield f"{who}, counted from 0 below, of {64 * plan.halves} rows each."
     yield "Loop nest:"
-    if made.inside:
-        yield "  (the producer waits until the tile's rows are written by the prologue)"
     yield from (f"  {line}" for line in tiles.roles())
     yield f"  where {_product(plan)}"
     yield f"Shared memory: {plan.size} bytes, {ALIGNED}; chunks with the 128-byte swizzle, from left_tile:"
@@ -46,7 +44,7 @@ def kernel(made: Gemm, tiles: TileProgram, registers: int) -> Iterator[str]:
     yield from _barriers(plan)
 
 
-def chain(first: Gemm, second: Gemm) -> Iterator[str]:
+def chain(first: Gemm, second: Gemm, tiles: TileProgram) -> Iterator[str]:
     """Two products in one kernel."""
     plans = first.plan, second.plan
     size = max(p.split for p in plans)
@@ -55,14 +53,12 @@ def chain(first: Gemm, second: Gemm) -> Iterator[str]:
     who = warpgroups(plans[0].threads, plans[0].consumers)
     yield f"{who}, counted from 0 below, of {64 * plans[0].halves} rows each."
     yield "Loop nest:"
-    for number, (made, plan) in enumerate(zip((first, second), plans, strict=True)):
-        left, *others = (operand_name(m.operand) for m in made.maps)
-        wide = f"{plan.rows} by {plan.columns} of {axis_name(made.column)}, {plan.own_chunks} chunks of {plan.chunk}"
-        split = f" by each of {plan.split} blocks, partial sums exchanged" if plan.split > 1 else ""
-        yield f"  for tile ({wide} terms of {axis_name(made.stream)}{split}):"
-        yield f"    producer: TMA {left} chunk, TMA {' and '.join(others)} chunk; consumer: {_product(plan)}; epilogue"
-        if not number:
-            yield "  barrier of the grid; the ring fills with right operands of the next product before it"
+    for made, program in ((first, tiles), (second, tiles.behind)):
+        assert program is not None
+        plan, split = made.plan, f" by each of {made.plan.split} blocks" if made.plan.split > 1 else ""
+        yield f"  {plan.rows} by {plan.columns} of {axis_name(made.column)}, {plan.own_chunks} chunks{split}:"
+        yield from (f"  {line}" for line in program.roles())
+        yield f"  where {_product(plan)}"
     plan = max(plans, key=lambda p: p.split)
     stage = f"{plan.stages} stages of {plan.stage} bytes, left and right operand of a chunk"
     yield f"Shared memory: {plan.size} bytes, {ALIGNED}; {stage}, with the 128-byte swizzle, from left_tile."

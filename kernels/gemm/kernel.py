@@ -19,9 +19,9 @@ loads come after that acquire too: a consumer waits for the full barrier, at whi
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from redalg.kernels.code.imports import brought, imports
@@ -42,8 +42,22 @@ from redalg.kernels.launch.planned import Tile
 from redalg.kernels.rows.access import Access
 from redalg.kernels.rows.kernel import read
 from redalg.kernels.tile.comments import INIT
+from redalg.kernels.tile.level.grid import LAST, ONCE, Count, Follow, Prepare, Reset, Writer, Written
 from redalg.kernels.tile.level.lowering import Lowering
-from redalg.kernels.tile.level.program import Arrive, Clear, Exchange, For, Free, Map, Mma, Op, Store, TileProgram, Wait
+from redalg.kernels.tile.level.program import (
+    Arrive,
+    Clear,
+    Exchange,
+    For,
+    Free,
+    Load,
+    Map,
+    Mma,
+    Op,
+    Store,
+    TileProgram,
+    Wait,
+)
 from redalg.kernels.tile.plan import CONSUMER, PRODUCER
 from redalg.source.builder import Builder
 from redalg.source.names import axis_name, result_name
@@ -57,7 +71,8 @@ CLUSTER_INIT = f"{INIT.removesuffix('.')} of both blocks."
 class Gemm:
     """What is printed: `program` holds operands and results, whose nodes read the leaves `sums_of`; ``row``: the axes
     that number rows, taken together; ``maps``: those of the left and of the right operands; ``inside``: what prepares
-    one of them in the same launch."""
+    one of them in the same launch; ``late``: arrays that others write, and who does; ``counted``: results that are
+    counted, for a product behind this one in the same launch."""
 
     program: Program
     batch: tuple[str, ...]
@@ -67,6 +82,12 @@ class Gemm:
     plan: GemmPlan
     maps: tuple[planned.Map, ...]
     inside: Inside | None = None
+    late: Mapping[str, Writer] = field(default_factory=dict)
+    counted: tuple[str, ...] = ()
+
+    def with_rows(self, inside: Inside) -> Gemm:
+        """With what prepares an operand in the same launch."""
+        return replace(self, inside=inside, late={r.name: Writer.PROLOGUE for r in inside.program.results})
 
 
 class GemmKernel(Lowering):
@@ -78,6 +99,7 @@ class GemmKernel(Lowering):
     def __init__(self, made: Gemm, tiles: TileProgram | None = None) -> None:
         self.made, self.plan, self.program = made, made.plan, made.program
         self.tiles, self.half, self.stage = tiles or scheduled(made), 0, "stage"
+        self.ahead: bool | None = None  # stages are half filled: whether they begin anywhere in the ring
         self.access = Access(made.program, Schedule(), Layout())
         sums = {sums_of(k): "f" for k in range(made.plan.products)}
         self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, sums)
@@ -91,11 +113,7 @@ class GemmKernel(Lowering):
         out, p = self.out, self.plan
         out.comment(*comments.kernel(self.made, self.tiles, WAITING if self.prologue else 0))
         self.shared([p.split], p.cluster, len(self.made.maps))
-        if p.followed:
-            out("kernel_behind_launch()")
-        if self.prologue is not None:
-            out.comment("Every warpgroup prepares its share of the rows first; tiles wait for theirs below.")
-            out(f"prologue(warpgroup, {', '.join([COUNTERS.name, self.fix('row_groups'), *self._handed()])})")
+        self.consume(self.tiles.bodies.get(ONCE, ()))
         with out.block("if warpgroup == 0:"):
             self._producer()
         with out.block("else:"):
@@ -250,17 +268,13 @@ class GemmKernel(Lowering):
 
     def _producer(self) -> None:
         """One thread asks for chunks as places for them get free."""
-        out, p = self.out, self.plan
+        out = self.out
         self.producer_head()
         with out.block("if t == 0:"):
             out("stage = 0", "phase = 1")
             self._rows_of_a_part()
             self.produce()
-            self._leave()
-            if p.sharing.blocks > 1:
-                out.comment("The other block's consumers arrive at these mbarriers, too: they must outlive that.")
-                with out.block("for last in range(STAGES):"):
-                    out("mbarrier_wait(empty + 8 * stage, phase)", *self.step())
+            self.last()
 
     def producer_head(self) -> None:
         if self.plan.consumers > 1:
@@ -269,60 +283,75 @@ class GemmKernel(Lowering):
         self.out.comment(said)
 
     def produce(self) -> None:
-        """Chunk after chunk of every tile."""
+        """Chunk after chunk of every tile, as the producer's program has it."""
         out, p = self.out, self.plan
         with self._tiles():
             self._places()
-            self._await()
-            stop = str(p.chunks * p.chunk)
-            if p.split > 1:
-                out(f"term = opaque(piece * {p.own_chunks * p.chunk})")
-                out(f"stop = min(term + {p.own_chunks * p.chunk}, {stop})")
-                stop = "stop"
-            else:
-                out("term = opaque(0)")
-            if p.early:
-                self._early(stop)
-            with out.block(f"while term < {stop}:"):
-                self._chunk_asked()
-                out(*self.step(), f"term = opaque(term + {p.chunk})")
+            body, stop = self.tiles.bodies["producer"], ""
+            for op in body:
+                if isinstance(op, Written):
+                    self.written(op)
+                    continue
+                stop = stop or self._terms()
+                assert isinstance(op, For)
+                if op.blocks == "filled":
+                    self._ahead(op, stop)
+                    continue
+                with out.block(f"while term < {stop}:"):
+                    out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
+                    self._chunk(op)
+                    out(*self.step(), f"term = opaque(term + {p.chunk})")
 
-    def _chunk_asked(self) -> None:
-        """A chunk of all operands into the next stage, as the producer's program has it."""
-        out, p, (loop,) = self.out, self.plan, self.tiles.bodies["producer"]
-        assert isinstance(loop, For)
-        number = 0
+    def _terms(self) -> str:
+        """The terms of this block: from `term` on; where they end."""
+        out, p = self.out, self.plan
+        stop = p.chunks * p.chunk
+        if p.split == 1:
+            out("term = opaque(0)")
+            return str(stop)
+        out(f"term = opaque(piece * {p.own_chunks * p.chunk})", f"stop = min(term + {p.own_chunks * p.chunk}, {stop})")
+        return "stop"
+
+    def _chunk(self, loop: For) -> None:
+        """What is loaded of a chunk; its bytes are expected with the first of it."""
+        out, p, names = self.out, self.plan, [*self.tiles.tiles]
         for op in loop.body:
             if isinstance(op, Free):
-                out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
                 out("mbarrier_wait(empty + 8 * stage, phase)")
-                out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
-            elif number == 0:
-                self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
-                number = 1
-            else:
+                self._expect()
+            elif isinstance(op, Load) and (number := names.index(op.tile)):
                 self._right_box(number - 1)
-                number += 1
+            else:
+                self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
 
-    def _early(self, stop: str) -> None:
-        """The first chunks of right operands while the kernel before this one ends, then those of its results. The
-        cluster computes one tile, so that all stages are free."""
-        out, p = self.out, self.plan
-        out.comment("Right operands of the first chunks while the kernel before this one ends; then its results.")
-        out("first_term = term", f"filled = min({stop}, term + {p.stages * p.chunk})")
-        with out.block("while term < filled:"):
-            out(f"mbarrier_expect_tx(full + 8 * stage, {p.left_bytes + p.right_bytes})")
-            self._right_boxes()
-            out("stage += 1", f"term = opaque(term + {p.chunk})")
-        out("kernel_before_wait()", "stage = 0", "term = opaque(first_term)")
-        with out.block("while term < filled:"):
-            self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
-            out("stage += 1", f"term = opaque(term + {p.chunk})")
-        out("phase ^= stage == STAGES", "stage = 0 if stage == STAGES else stage")
+    def _expect(self) -> None:
+        self.out(f"mbarrier_expect_tx(full + 8 * stage, {self.plan.left_bytes + self.plan.right_bytes})")
 
-    def _right_boxes(self) -> None:
-        for number in range(self.plan.products):
-            self._right_box(number)
+    def _ahead(self, loop: For, stop: str) -> None:
+        """Stages filled ahead: with what waits for nobody, then, from the same stage on, with the rest. Stages that are
+        waited for may begin anywhere in the ring; else all are free."""
+        out, p, again = self.out, self.plan, self.ahead is not None
+        anywhere = self.ahead if again else any(isinstance(op, Free) for op in loop.body)
+        self.ahead = None if again else anywhere
+        if again:
+            out(f"stage = {'first_stage' if anywhere else 0}", "term = opaque(first_term)")
+        else:
+            said = (
+                "other blocks end the first product; then its"
+                if anywhere
+                else "the kernel before this one ends; then its"
+            )
+            out.comment(f"Right operands of the first chunks while {said} results.")
+            out("first_term = term", *(["first_stage = stage"] if anywhere else []))
+            out(f"filled = min({stop}, term + {p.stages * p.chunk})")
+        with out.block("while term < filled:"):
+            if not (again or anywhere):
+                self._expect()
+            self._chunk(loop)
+            turned = self.step()[::2] if again else self.step()
+            out(*(turned if anywhere else ["stage += 1"]), f"term = opaque(term + {p.chunk})")
+        if again and not anywhere:
+            out(*self.step()[1:])
 
     def _right_box(self, number: int) -> None:
         p = self.plan
@@ -340,10 +369,23 @@ class GemmKernel(Lowering):
             out(f"waves = quotient({groups} + grid_warpgroups * PARTS - 1, grid_warpgroups * PARTS)")
             out("span = opaque(waves * grid_warpgroups * PROLOGUE_ROWS)")
 
-    def _await(self) -> None:
-        """Until the rows of the tile are prepared. Parts are finished in order: the one of the last row will do."""
-        if self.prologue is None:
+    def follow(self, op: Follow) -> None:
+        self.out("kernel_behind_launch()")
+
+    def prepare(self, op: Prepare) -> None:
+        self.out.comment("Every warpgroup prepares its share of the rows first; tiles wait for theirs below.")
+        self.out(f"prologue(warpgroup, {', '.join([COUNTERS.name, self.fix('row_groups'), *self._handed()])})")
+
+    def count(self, op: Count) -> None:
+        """The prologue counts its own rows, part by part."""
+
+    def written(self, op: Written) -> None:
+        """Until the kernel before has ended, or the rows of the tile are prepared. Parts are finished in order: the one
+        of the last row will do."""
+        if op.by is Writer.KERNEL:
+            self.out("kernel_before_wait()")
             return
+        assert self.prologue is not None
         out, made, left = self.out, self.made, self.prologue.made.side == 0
         all_rows = self.all_rows() if left else self.access.size(made.column)
         last = f"min({'row_first + ROWS' if left else 'column_first + COLUMNS'}, {all_rows}) - 1"
@@ -355,17 +397,25 @@ class GemmKernel(Lowering):
         with out.block("if needed > ready:"):
             out(f"counter_wait_acquire({COUNTERS.name}, needed, grid_warpgroups)", "ready = needed")
 
-    def _leave(self) -> None:
+    def reset(self, op: Reset) -> None:
         """The last block that waits no more leaves the counters as it found them, when nobody counts any more: a
         warpgroup may still have to count parts without rows, for which no tile waits."""
-        if self.prologue is None:
-            return
         out, name = self.out, COUNTERS.name
         out.comment("The last block that waits for rows resets the counters, for the next launch.")
         with out.block(f"if counter_add_acq_rel({name}, PARTS) == cuda.gridDim.x - 1:"):
             out(f"counter_wait_acquire({name}, PARTS - 1, grid_warpgroups)")
             with out.block("for part in range(PARTS + 1):"):
                 out(f"store_int32({name}, part, 0)")
+
+    def last(self) -> None:
+        """What the producer does behind its tiles."""
+        for op in self.tiles.bodies.get(LAST, ()):
+            if not isinstance(op, For):
+                self.consume((op,))
+                continue
+            self.out.comment("The other block's consumers arrive at these mbarriers, too: they must outlive that.")
+            with self.out.block("for last in range(STAGES):"):
+                self.out("mbarrier_wait(empty + 8 * stage, phase)", *self.step())
 
     def all_rows(self) -> str:
         """How many rows there are, of all axes that number them."""
@@ -406,8 +456,6 @@ class GemmKernel(Lowering):
 
     def _consumer(self) -> None:
         self.consumer_head()
-        if self.plan.early:
-            self.out("kernel_before_wait()")
         self.compute()
 
     def consumer_head(self) -> None:
@@ -418,15 +466,17 @@ class GemmKernel(Lowering):
         out("warpgroup -= 1", "lane = t & 31", "warp = (t >> 5) & 3", "leader = lane == 0", "stage = 0", "phase = 0")
 
     def compute(self) -> None:
-        """The sums of every tile, and what becomes of them."""
-        out, p = self.out, self.plan
+        """The sums of every tile, and what becomes of them; what others write is waited for before the first one."""
+        out, p, body = self.out, self.plan, self.tiles.bodies["consumers"]
+        waits = [op for op in body if isinstance(op, Written)]
+        self.consume(waits)
         for sums in self.sums:
             out(f"{sums} = cuda.local.array({p.columns // 2}, np.float32)")
         for half in range(p.halves) if p.promoted else ():
             out(f"total_{half} = cuda.local.array({p.columns // 2}, np.float32)")
         with self._tiles():
             self._places()
-            self.consume(self.tiles.bodies["consumers"])
+            self.consume(body[len(waits) :])
 
     @property
     def sums(self) -> list[str]:

@@ -32,7 +32,7 @@ from redalg.kernels.gemm.plan import (
     seconds_of,
     staged_width,
 )
-from redalg.kernels.gemm.program import scheduled
+from redalg.kernels.gemm.program import chained, scheduled
 from redalg.kernels.gemm.prologue import Inside
 from redalg.kernels.gemm.tiles import GemmPlan, Place, blocks_of, place_of, tiles_of
 from redalg.kernels.ir.program import STORAGE, Program, Result
@@ -41,6 +41,7 @@ from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.planned import Kernel, Planned
 from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.schedule.choose import Choice, micro
+from redalg.kernels.tile.level.grid import Writer
 from redalg.kernels.tile.level.program import TileProgram
 from redalg.kernels.tile.match import Outside
 
@@ -300,7 +301,7 @@ def in_one_kernel(draft: GemmDraft) -> InOne:
         raise Outside(
             f"{micro(seconds)} are predicted in one kernel, and {micro(apart)} in two, the second begun early"
         )
-    made = Chained(
+    made = Chained.of(
         _with(behind, pair[0]),
         _with(draft, pair[1]),
         {n: v.strides for n, v in own.results.items()},
@@ -328,7 +329,8 @@ def _in_one(draft: GemmDraft, joined: InOne) -> Planned:
     """Both products as they are launched: all blocks together, since they meet."""
     found, behind, choice = draft.product, draft.behind, draft.choice
     assert found is not None and behind is not None and behind.product is not None and choice is not None
-    printed, made = ChainKernel(joined.made), joined.made
+    assert draft.operations is not None
+    printed, made = ChainKernel(joined.made, draft.operations), joined.made
     plan = made.second.plan
     fixed = _fixed(behind, made.first.plan) | {f"{n}_2": x for n, x in _fixed(draft, plan).items()}
     return Planned(
@@ -377,7 +379,20 @@ def require_faster(draft: GemmDraft, usual: Choice) -> None:
 def operated(draft: GemmDraft) -> None:
     """The tile program: chunks that come and are multiplied, waits and arrivals, a producer and consumers."""
     assert draft.product is not None
-    draft.operations = scheduled(draft.product.gemm)
+    if isinstance(draft.joined, InOne):
+        draft.operations = chained(draft.joined.made.first, draft.joined.made.second)
+    else:
+        draft.operations = scheduled(_whole(draft))
+
+
+def _whole(draft: GemmDraft) -> Gemm:
+    """The product with what others write for it: rows in the same launch, or the kernels before it."""
+    assert draft.product is not None
+    gemm, joined = draft.product.gemm, draft.joined
+    if isinstance(joined, Joined):
+        return gemm.with_rows(joined.inside)
+    before = (name for first in draft.product.firsts for name in first.results)
+    return replace(gemm, late=dict.fromkeys(before, Writer.KERNEL)) if gemm.plan.early else gemm
 
 
 def sourced(draft: GemmDraft) -> None:
@@ -387,14 +402,13 @@ def sourced(draft: GemmDraft) -> None:
     if isinstance(joined, InOne):
         draft.planned = _in_one(draft, joined)
         return
-    gemm = found.gemm
     inside: tuple[Planned, ...] = ()
     geometry = Geometry(found.blocks, found.plan.threads, found.plan.cluster, early=found.plan.early)
     if isinstance(joined, Joined):
-        gemm, inside = replace(gemm, inside=joined.inside), (joined.own,)
+        inside = (joined.own,)
         # A grid barrier: blocks are launched together, no more of them than run at once.
         geometry = replace(geometry, persistent=True, waiting=min(2, found.blocks))
-    printed = GemmKernel(gemm, draft.operations)
+    printed = GemmKernel(_whole(draft), draft.operations)
     draft.planned = Planned(
         draft.program,
         choice,

@@ -3,20 +3,25 @@
 The loop is over chunks of the terms; a block computes tile after tile of rows and columns. Several right operands of
 one left operand are several products of a chunk. `promoted` sums leave the tensor cores after every chunk. Waits,
 arrivals and the producer's program are found by the passes of `redalg.kernels.tile.level.schedule`, and held to the
-same laws as those of cascades (`redalg.kernels.tile.level.check`).
+same laws as those of cascades (`redalg.kernels.tile.level.check`). `on_grid` says who waits for what others write to
+memory: rows that all warpgroups prepare first, the kernel before, the first product of a chain. While that is under
+way stages are filled with right operands, which wait for nobody (a prefetch).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, add, state, substitute, tensor, walk
 from redalg.kernels.gemm.match import sums_of
 from redalg.kernels.tile.level.check import check
+from redalg.kernels.tile.level.grid import DONE, LAST, ONCE, Count, Follow, Prepare, Reset, Writer, Written
 from redalg.kernels.tile.level.program import (
     Clear,
     Exchange,
     For,
+    Free,
     Home,
     Load,
     Map,
@@ -59,7 +64,10 @@ def derived(made: Gemm) -> TileProgram:
         "shared bytes": p.size,
         "barriers of a stage": "one full, one free",
     }
-    return TileProgram(made.program.title, row, made.column, made.batch, tiles, {"all": body}, None, facts)
+    facts |= {"blocks that split the terms": p.split} if p.split > 1 else {}
+    facts |= {"blocks that share a chunk": p.sharing.blocks} if p.sharing.blocks > 1 else {}
+    axes, results = (row, made.column, made.batch), tuple(r.name for r in made.program.results)
+    return TileProgram(made.program.title, *axes, tiles, {"all": body}, None, facts, results=results)
 
 
 def _operands(made: Gemm, row: str) -> tuple[dict[str, Tile], tuple[Load, ...]]:
@@ -98,10 +106,64 @@ def _result(made: Gemm, node: Node, row: str) -> Node:
     return substitute(node, dict(leaves), raw=True)
 
 
+# --- across the grid -------------------------------------------------------------------------------------------------
+
+
+def on_grid(program: TileProgram, made: Gemm) -> TileProgram:
+    """Waits for what others write to memory, what is loaded meanwhile, and what is counted for others."""
+    roles = {ONCE: _once(made), **program.bodies, DONE: _done(made), LAST: _last(made, program)}
+    if made.late:
+        wait, early = Written(tuple(made.late), next(iter(made.late.values()))), made.plan.early
+        roles["producer"] = _ahead(roles["producer"], wait) if early else (wait, *roles["producer"])
+        if wait.by is Writer.KERNEL:
+            roles["consumers"] = (wait, *roles["consumers"])
+            program = program.knows(**{"tiles of a block": 1})
+    return replace(program, bodies={role: ops for role, ops in roles.items() if ops}, written=made.late)
+
+
+def _once(made: Gemm) -> tuple[Op, ...]:
+    """What every warpgroup does before its first tile."""
+    rows = tuple(a for a, by in made.late.items() if by is Writer.PROLOGUE)
+    first: tuple[Op, ...] = (Follow(),) if made.plan.followed else ()
+    return (*first, Prepare(rows), Count(rows)) if rows else first
+
+
+def _done(made: Gemm) -> tuple[Op, ...]:
+    """What consumers do when they have no more tiles."""
+    return (Count(made.counted),) if made.counted else ()
+
+
+def _last(made: Gemm, program: TileProgram) -> tuple[Op, ...]:
+    """What the producer does when it has no more tiles. Consumers of other blocks arrive at barriers of this one, which
+    have to outlive that."""
+    counted = any(by is not Writer.KERNEL for by in made.late.values())
+    ring = tuple(t for t in program.tiles if t in program.ring)
+    drained = (For(made.stream, (Free(ring),), "", "filled"),) if made.plan.sharing.blocks > 1 else ()
+    return (*((Reset(),) if counted else ()), *drained)
+
+
+def _ahead(body: tuple[Op, ...], wait: Written) -> tuple[Op, ...]:
+    """Stages filled with what waits for nobody; then the rest of them, and the others. Where a block waits for the
+    kernel before it computes one tile, and all stages are free."""
+    (loop,) = body
+    assert isinstance(loop, For)
+    left, *rights = (op for op in loop.body if isinstance(op, Load))
+    free = [op for op in loop.body if isinstance(op, Free)] if wait.by is Writer.PRODUCT else []
+    stages = replace(loop, body=(*free, *rights), blocks="filled")
+    return (stages, wait, replace(stages, body=(left,)), replace(loop, blocks="behind"))
+
+
 def scheduled(made: Gemm) -> TileProgram:
     """The program after all passes, each of which keeps its laws."""
     program = derived(made)
-    for change in (lambda x: x, lambda x: waited(x, True), lambda x: parted(x, False, True)):
+    for change in (lambda x: x, lambda x: waited(x, True), lambda x: on_grid(parted(x, False, True), made)):
         program = change(program)
         check(program)
+    return program
+
+
+def chained(first: Gemm, second: Gemm) -> TileProgram:
+    """Two products, one after the other: all blocks meet between them."""
+    program = replace(scheduled(first), behind=scheduled(second))
+    check(program)
     return program

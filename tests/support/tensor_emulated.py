@@ -40,8 +40,9 @@ class Emulated:
         self.fixed = fixed_of(made, plan, self.sizes)
         mma = isinstance(plan, MmaPlan)
         self.blocks = self.fixed["tiles"] if mma else blocks
-        # whole warps where they vote on columns
-        self.size = 32 if "bits[word]" in self.module.source or mma and plan.long else 4
+        # whole warps where they vote on columns, or store weights together
+        together = any(word in self.module.source for word in ("bits[word]", "stmatrix_x4(weights"))
+        self.size = 32 if together or mma and plan.long else 4
         shapes = {r.name: [self.sizes[a] for a in r.axes] for r in made.program.results}
         self.results = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}
         self.flags = np.full(4 * plan.consumers * self.fixed["tiles"], -1)

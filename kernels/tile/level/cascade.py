@@ -235,9 +235,9 @@ def derived(made: Class, plan: TensorPlan, steps: Sequence[Step]) -> TileProgram
     how: dict[str, object] = {"instruction": "mma.sync"} if mma else {"consumers": plan.consumers}
     facts = how | {"registers for tiles": plan.registers, "shared bytes": plan.shared}
     tiles = _tiles(made, plan, names, body)
-    return TileProgram(
-        made.program.title, made.row, made.stream, made.batch, tiles, {"all": body}, made.condition, facts
-    )
+    axes = made.row, made.stream, made.batch
+    results = tuple(r.name for r in made.program.results)
+    return TileProgram(made.program.title, *axes, tiles, {"all": body}, made.condition, facts, results=results)
 
 
 def _counted(made: Class, node: Node) -> Node:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from math import prod
 
 from redalg.errors import RedalgError
+from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.tile.level.program import (
     Arrive,
     Convert,
-    For,
     Free,
     Home,
     Load,
@@ -22,6 +23,7 @@ from redalg.kernels.tile.level.program import (
     Wait,
     inner,
 )
+from redalg.kernels.tile.level.progress import apart, run, stuck, unwritten
 
 MOST_REGISTERS, MOST_SHARED = 240, 227 << 10
 WHERE = "redalg.kernels.tile.level.check"
@@ -41,13 +43,21 @@ def broken(program: TileProgram) -> Iterator[str]:
         body = program.bodies.get("consumers", program.bodies.get("all", ()))
         yield from _waits(program, body)
         yield from _arrivals(program, body)
+    body = program.bodies.get("consumers", program.bodies.get("all", ()))
+    yield from _empty(program, body)
+    yield from apart(program, body)
     if "producer" in program.bodies:
-        yield from _frees(program)
+        yield from stuck(program)
+        yield from unwritten(program)
+    if program.behind is not None:
+        yield from broken(program.behind)
 
 
 def _names(program: TileProgram) -> Iterator[str]:
-    """Every tile that is read is written by somebody."""
+    """Every tile that is read is written by somebody, and every result is stored once."""
     ops = [op for body in program.bodies.values() for op in inner(body)]
+    stored = Counter(op.result for op in ops if isinstance(op, Store))
+    yield from (f"{r} is stored {stored[r]} times" for r in {*stored, *program.results} if stored[r] != 1)
     written = {t for op in ops for t in op.writes}
     for op in ops:
         for t in (*op.reads, *op.writes):
@@ -56,6 +66,16 @@ def _names(program: TileProgram) -> Iterator[str]:
         missing = [t for t in op.reads if t not in written]
         if missing:
             yield f"{missing[0]} is read and never written"
+
+
+def _empty(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
+    """A tile is written before it is read, block after block."""
+    ops = [op for role in program.bodies.values() for op in inner(role)]
+    there = {op.tile for op in ops if isinstance(op, Load)}
+    there |= {t for t, parts in program.own.items() if there & {*parts}}
+    for op in run(body, 2):
+        yield from (f"{t} is read before anything is in it" for t in op.reads if t not in there)
+        there.update(() if isinstance(op, Own) else program.own.get(op.tile, ()) if isinstance(op, Meet) else op.writes)
 
 
 def _homes(program: TileProgram) -> Iterator[str]:
@@ -69,21 +89,28 @@ def _homes(program: TileProgram) -> Iterator[str]:
     registers, shared = program.facts.get("registers for tiles", 0), program.facts.get("shared bytes", 0)
     if registers > MOST_REGISTERS or shared > MOST_SHARED:
         yield f"{registers} registers and {shared} bytes are more than a consumer and a block have"
-    for op in (op for body in program.bodies.values() for op in inner(body) if isinstance(op, Mma)):
+    ops = [op for body in program.bodies.values() for op in inner(body)]
+    yield from _capacities(program, {op.tile for op in ops if isinstance(op, Mma)}, registers, shared)
+    for op in (op for op in ops if isinstance(op, Mma)):
         if tiles[op.tile].home is not Home.ACCUMULATOR or tiles[op.right].home is not Home.SHARED:
             yield f"{op.tile} = {op.left} · {op.right} is not into an accumulator, from shared memory"
         if tiles[op.left].home not in (Home.LEFT, Home.SHARED):
             yield f"{op.left} is no left operand"
 
 
-def _run(body: tuple[Op, ...], blocks: int = 3) -> Iterator[Op]:
-    """The operations in the order of so many blocks of every loop, those around them included."""
-    for op in body:
-        if not isinstance(op, For):
-            yield op
-            continue
-        for _ in range({"every": blocks, "first": 1, "other": blocks - 1}[op.blocks]):
-            yield from _run(op.body, blocks)
+def _capacities(program: TileProgram, sums: set[str], registers: int, shared: int) -> Iterator[str]:
+    """Accumulators of products, and what is loaded, take no more than the program says. Other tiles may lie where one
+    of these is not needed any more."""
+    tiles = program.tiles
+    threads = 128 * program.facts.get("consumers", 0) // max(map(len, program.own.values()), default=1)
+    need = sum(prod(tiles[t].lengths) // threads for t in sums) if threads else 0
+    if need > registers:
+        yield f"accumulators take {need} registers of a thread, and {registers} are for tiles"
+    loaded = {op.tile for body in program.bodies.values() for op in inner(body) if isinstance(op, Load)}
+    held = (t for t in tiles.values() if t.home is Home.SHARED and t.name in loaded)
+    size = sum(prod(t.lengths) * t.stages * STORAGE[t.dtype] for t in held)
+    if size > shared:
+        yield f"tiles take {size} bytes of shared memory, and the block has {shared}"
 
 
 class _Shared:
@@ -132,7 +159,7 @@ class _Shared:
         if isinstance(op, Mma):
             late = [t for t in self.written if op.left in self.own[t]]
             yield from (f"{op.left} is read before its consumer has written it" for _ in late)
-            if self.tiles[op.right].boxes > 1 and op.right in self.own and self.boxes[op.right] < 1:
+            if op.right in self.own and self.boxes[op.right] < 1:
                 yield f"a box of {op.right} is read before it is waited for"
         elif isinstance(op, Convert) and op.tile in self.read:
             yield f"{op.tile} is written while another consumer may read it"
@@ -198,7 +225,7 @@ class _Running:
 def _waits(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
     """A wait before every use: of what is loaded, and of what products write or read. Operands are of one block."""
     running = _Running(program)
-    for op in _run(body):
+    for op in run(body, 3):
         if not isinstance(op, Load | Arrive | Free | Wait | Own):
             yield from (f"{t} is read before it is waited for" for t in running.late(op.reads))
             yield from (
@@ -229,7 +256,7 @@ def _arrivals(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
     that are given back together are so always."""
     running = _Running(program)
     together: dict[str, tuple[str, ...]] = {}
-    for op in _run(body):
+    for op in run(body, 3):
         running.step(op)
         if not isinstance(op, Arrive):
             continue
@@ -243,16 +270,3 @@ def _arrivals(program: TileProgram, body: tuple[Op, ...]) -> Iterator[str]:
     for t in sorted(set(running.waited) - set(running.shared.own)):
         if running.given[t] != running.waited[t]:
             yield f"{running.given[t]} arrivals for {running.waited[t]} stages of {t}"
-
-
-def _frees(program: TileProgram) -> Iterator[str]:
-    """A producer loads into a stage only after it was free."""
-    for role, body in program.bodies.items():
-        if role == "consumers":
-            continue
-        free: set[str] = set()
-        for op in inner(body):
-            if isinstance(op, Free):
-                free |= set(op.tiles)
-            elif isinstance(op, Load) and op.tile not in free:
-                yield f"{role} loads {op.tile} before its stage is free"

@@ -137,7 +137,10 @@ def derived(parts: Parts) -> TileProgram:
         For(p.stream, tuple(body)),
         *(Store(r.name, r.node) for r in p.results),
     )
-    return TileProgram(p.program.title, p.row, p.stream, p.batch, tiles, {"all": whole}, p.condition)
+    results = tuple(r.name for r in p.results)
+    return TileProgram(
+        p.program.title, p.row, p.stream, p.batch, tiles, {"all": whole}, p.condition, results=results
+    )
 
 
 # --- sums of the state -----------------------------------------------------------------------------------------------

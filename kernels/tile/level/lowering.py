@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redalg.kernels.tile.level.cascade import Mask, PingPong, Reduce, Rows, Scale
+from redalg.kernels.tile.level.grid import Count, Follow, Prepare, Reset, Written
 from redalg.kernels.tile.level.program import (
     Arrive,
     Clear,
@@ -38,6 +39,11 @@ METHODS: dict[type[Op], str] = {  # what prints an operation
     Store: "store",
     PingPong: "turns",
     Wait: "wait",
+    Prepare: "prepare",
+    Count: "count",
+    Written: "written",
+    Reset: "reset",
+    Follow: "follow",
 }
 
 

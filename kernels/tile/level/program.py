@@ -283,26 +283,37 @@ class Exchange(Op):
         return self.tiles
 
 
+WHICH = {
+    "every": "",
+    "first": "first block of ",
+    "other": "others of ",
+    "filled": "as many as stages of ",
+    "behind": "those behind the stages of ",
+}
+
+
 @dataclass(frozen=True)
 class For(Op):
-    """Blocks of the stream, those left out that a condition empties: every one, the first alone, or the others."""
+    """Blocks of the stream, those left out that a condition empties: every one, the first alone, or the others; or as
+    many as there are stages, filled ahead, and those behind them."""
 
     axis: str
     body: tuple[Op, ...]
     skips: str = ""
-    blocks: Literal["every", "first", "other"] = "every"
+    blocks: Literal["every", "first", "other", "filled", "behind"] = "every"
 
     def lines(self) -> Iterator[str]:
         skip = f", skip {self.skips}" if self.skips else ""
-        which = "" if self.blocks == "every" else f"{self.blocks} block of " if self.blocks == "first" else "others of "
-        yield f"for {self.axis} in {which}stream({self.axis}{skip}) {{"
+        yield f"for {self.axis} in {WHICH[self.blocks]}stream({self.axis}{skip}) {{"
         yield from (f"  {line}" for op in self.body for line in op.lines())
         yield "}"
 
 
 @dataclass(frozen=True)
 class TileProgram:
-    """A body for every role: one ("all") before the pass "roles", a producer's and the consumers' after it."""
+    """A body for every role: one ("all") before the pass "roles", a producer's and the consumers' after it. `written`:
+    arrays in memory that somebody writes before, and who does; `results`: each is stored once; `behind`: what the same
+    blocks compute after it."""
 
     title: str
     row: str
@@ -312,12 +323,16 @@ class TileProgram:
     bodies: Mapping[str, tuple[Op, ...]]
     condition: Node | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, str] = field(default_factory=dict)
+    results: tuple[str, ...] = ()
+    behind: TileProgram | None = None
 
     def text(self) -> str:
         """As `dump_after` prints it."""
         lines = [self.title, *(f"tile {t.text()}" for t in self.tiles.values())]
         lines += [f"{key}: {value}" for key, value in self.facts.items()]
-        return "\n".join([*lines, *self.roles()])
+        more = [] if self.behind is None else ["then", self.behind.text()]
+        return "\n".join([*lines, *self.roles(), *more])
 
     def roles(self) -> Iterator[str]:
         """What every role does."""

@@ -166,7 +166,7 @@ class _Waits:
     def _full(self, op: Op) -> Iterator[Op]:
         """The wait for what an operation reads of loads."""
         late = tuple(t for t in op.reads if t in self.loaded and t not in self.there)
-        if isinstance(op, Mma) and self.program.tiles[op.right].boxes > 1 and op.over != self.program.stream:
+        if isinstance(op, Mma) and op.right in self.own and op.over != self.program.stream:
             yield Wait((op.right,), box=True)
         elif late:
             if self.synchronous or "barriers of a stage" in self.program.facts:  # one says that all of a block is there
@@ -248,7 +248,7 @@ def _loading(body: Sequence[Op], loads: Sequence[Load], program: TileProgram, to
     for op in body:
         if isinstance(op, For):
             inside = _loading(op.body, loads, program, together)
-            if any(isinstance(x, Wait) and x.box for x in op.body):  # boxes of a tile, which is asked for at once
+            if program.own and op.axis != program.stream:  # boxes of a tile, which is asked for at once
                 found += [x for x in inside if x not in found]
             else:
                 found += [replace(op, body=inside)] if inside else []

@@ -113,10 +113,14 @@ def judged(spec: str, way: str, **lengths: int) -> TileProgram:
     return program
 
 
-@pytest.mark.parametrize("spec", WIDE, ids=["latent", "plain", "rope"])
-def test_two_consumers_share_the_rows_of_wide_heads(spec: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [(LATENT, {}), (PLAIN, {}), (PLAIN, {"d": 40}), (ROPE, {})],
+    ids=["latent", "plain", "one box", "rope"],
+)
+def test_two_consumers_share_the_rows_of_wide_heads(spec: str, more: dict[str, int]) -> None:
     """They meet between weights that one writes and the other reads, and tell each other what rows need."""
-    program = judged(spec, "wgmma", **WIDE[spec])
+    program = judged(spec, "wgmma", **WIDE[spec] | more)
     ops = list(inner(program.bodies["consumers"]))
     assert [type(op) for op in ops].count(Meet) == 2 and any(isinstance(op, Exchange) for op in ops)
 

@@ -22,6 +22,7 @@ from redalg.kernels.tile.level.cascade_print import emit_merge, emit_tensor
 from redalg.kernels.tile.match import Class, Outside, classified, folds
 from redalg.kernels.tile.plan import TensorPlan, WidePlan, maps_of
 from tests.support.tensor_cases import ANCHORS, form_of
+from tests.support.tensor_emulated import Emulated
 from tests.support.tensor_wide_cases import BIASED, LATENT, PLAIN, ROPE, WINDOW
 
 TWO = """tensors Q[b,h,d], Qr[b,h,r], K[b,j,d], Kr[b,j,r];
@@ -114,6 +115,25 @@ def test_nothing_overlaps_in_shared_memory(text: str, sizes: dict[str, int]) -> 
     ends = [0, plan.left_bytes, plan.left_bytes + 2 * plan.pair_bytes, plan.barriers, plan.trade]
     assert all(a <= b for a, b in pairwise(ends)) and plan.trade - plan.barriers >= 8 * (6 + 2 * chunks + 3)
     assert plan.trade + 512 * plan.slots + 1024 <= plan.shared <= 227 << 10
+
+
+@pytest.mark.parametrize("terms", [40, 64])
+def test_wide_heads_with_terms_of_one_chunk(terms: int) -> None:
+    """Thread by thread, some quads of both warpgroups: columns are more than terms, and terms are one box."""
+    sizes = SIZES | {"b": 1, "h": 9, "j": 130, "d": terms, "e": 384}
+    made, plan = planned(PLAIN, **sizes)
+    assert isinstance(plan, WidePlan)
+    rng, spec = np.random.default_rng(terms), form_of(PLAIN).spec
+    given = {t.name: rng.standard_normal([sizes[a] for a in t.axes]).astype(np.float32) for t in spec.tensors if t.axes}
+    given["scale"] = 0.2
+    found = Emulated(made, plan, given).run([(0, 0, 0), (1, 0, 0)])
+    true = ra.reference(spec, **{n: np.float64(x) for n, x in given.items()})
+    rows = ~np.isnan(found["lse"])
+    assert rows.sum() >= 2
+    np.testing.assert_allclose(found["lse"][rows], true["lse"][rows], rtol=1e-4, atol=1e-4)
+    there = ~np.isnan(found["O"])
+    assert there.sum() >= 100
+    np.testing.assert_allclose(found["O"][there], true["O"][there], rtol=1e-3, atol=1e-3)
 
 
 def test_columns_two_warpgroups_cannot_halve() -> None:
