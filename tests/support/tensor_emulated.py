@@ -21,7 +21,7 @@ from redalg.kernels.launch.planned import Map
 from redalg.kernels.tile.level.cascade_print import emit_merge, emit_tensor
 from redalg.kernels.tile.match import Class
 from redalg.kernels.tile.mma_sync_plan import MmaPlan
-from redalg.kernels.tile.plan import TensorPlan, fixed_of, maps_of
+from redalg.kernels.tile.plan import TensorPlan, WidePlan, fixed_of, maps_of
 
 Places = Iterable[tuple[int, int, int]]
 
@@ -41,7 +41,7 @@ class Emulated:
         mma = isinstance(plan, MmaPlan)
         self.blocks = self.fixed["tiles"] if mma else blocks
         # whole warps where they vote on columns, or store weights together
-        together = any(word in self.module.source for word in ("bits[word]", "stmatrix_x4(weights"))
+        together = isinstance(plan, WidePlan) or "bits[word]" in self.module.source
         self.size = 32 if together or mma and plan.long else 4
         shapes = {r.name: [self.sizes[a] for a in r.axes] for r in made.program.results}
         self.results = {name: np.full(shape, np.nan, np.float32) for name, shape in shapes.items()}

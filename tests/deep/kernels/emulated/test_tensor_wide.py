@@ -33,6 +33,10 @@ s = sum[d](Q[b,h,d] * K[b,j,d]);
 p = exp(s - max[j](s));
 O = sum[j](p * sum[r](Qr[b,h,r] * Kr[b,j,r]) * V[b,j,e]) / sum[j](p);
 return O"""
+ALONE = """tensors Q[b,h,d], K[b,j,d], V[b,j,e], scale;
+s = sum[d](Q[b,h,d] * K[b,j,d]) * scale;
+p = exp(s - max[j](s));
+return O = sum[j](p * V[b,j,e]) / sum[j](p)"""
 SIZES = {"b": 2, "h": 128, "i": 300, "j": 1000, "c": 512, "d": 576, "r": 64, "e": 512}
 
 
@@ -117,23 +121,18 @@ def test_nothing_overlaps_in_shared_memory(text: str, sizes: dict[str, int]) -> 
     assert plan.trade + 512 * plan.slots + 1024 <= plan.shared <= 227 << 10
 
 
-@pytest.mark.parametrize("terms", [40, 64])
+@pytest.mark.parametrize("terms", [40])
 def test_wide_heads_with_terms_of_one_chunk(terms: int) -> None:
-    """Thread by thread, some quads of both warpgroups: columns are more than terms, and terms are one box."""
-    sizes = SIZES | {"b": 1, "h": 9, "j": 130, "d": terms, "e": 384}
-    made, plan = planned(PLAIN, **sizes)
+    """A warp of each warpgroup, thread by thread: terms are one box, which is waited for like one of several."""
+    sizes = SIZES | {"b": 1, "h": 9, "j": 70, "d": terms, "e": 384}
+    made, plan = planned(ALONE, **sizes)
     assert isinstance(plan, WidePlan)
-    rng, spec = np.random.default_rng(terms), form_of(PLAIN).spec
-    given = {t.name: rng.standard_normal([sizes[a] for a in t.axes]).astype(np.float32) for t in spec.tensors if t.axes}
-    given["scale"] = 0.2
-    found = Emulated(made, plan, given).run([(0, 0, 0), (1, 0, 0)])
-    true = ra.reference(spec, **{n: np.float64(x) for n, x in given.items()})
-    rows = ~np.isnan(found["lse"])
-    assert rows.sum() >= 2
-    np.testing.assert_allclose(found["lse"][rows], true["lse"][rows], rtol=1e-4, atol=1e-4)
-    there = ~np.isnan(found["O"])
-    assert there.sum() >= 100
-    np.testing.assert_allclose(found["O"][there], true["O"][there], rtol=1e-3, atol=1e-3)
+    rng, spec = np.random.default_rng(terms), form_of(ALONE).spec
+    given = {t.name: rng.standard_normal([sizes[a] for a in t.axes]) if t.axes else 0.2 for t in spec.tensors}
+    given = {name: np.float32(x) if np.ndim(x) else x for name, x in given.items()}
+    found = Emulated(made, plan, given).run([(0, 0, 0), (1, 0, 0)])["O"]
+    assert not np.isnan(found).any()
+    np.testing.assert_allclose(found, ra.reference(spec, **given), rtol=1e-4, atol=1e-4)
 
 
 def test_columns_two_warpgroups_cannot_halve() -> None:
