@@ -25,14 +25,15 @@ from redalg.kernels.tile.level.program import (
 
 
 def run(body: tuple[Op, ...], blocks: int, stages: int = 1) -> Iterator[Op]:
-    """The operations in the order of so many blocks of every loop, two of what is around another one."""
+    """The operations in the order of so many blocks of every loop, those around them included; `stages` are filled ahead."""
     counts = {"every": blocks, "first": 1, "other": blocks - 1, "filled": min(stages, blocks)}
     counts["behind"] = blocks - counts["filled"]
     for op in body:
-        for _ in range(counts[op.blocks] if isinstance(op, For) else 0):
-            yield from run(op.body, blocks, stages)
         if not isinstance(op, For):
             yield op
+            continue
+        for _ in range(counts[op.blocks]):
+            yield from run(op.body, blocks, stages)
 
 
 class _Rings:
