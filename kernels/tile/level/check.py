@@ -89,9 +89,15 @@ def _homes(program: TileProgram) -> Iterator[str]:
     registers, shared = program.facts.get("registers for tiles", 0), program.facts.get("shared bytes", 0)
     if registers > MOST_REGISTERS or shared > MOST_SHARED:
         yield f"{registers} registers and {shared} bytes are more than a consumer and a block have"
-    ops = [op for body in program.bodies.values() for op in inner(body)]
-    yield from _capacities(program, {op.tile for op in ops if isinstance(op, Mma)}, registers, shared)
-    for op in (op for op in ops if isinstance(op, Mma)):
+    products = [op for body in program.bodies.values() for op in inner(body) if isinstance(op, Mma)]
+    yield from _capacities(program, {op.tile for op in products}, registers, shared)
+    yield from _operands(program, products)
+
+
+def _operands(program: TileProgram, products: Iterable[Mma]) -> Iterator[str]:
+    """Where products read and write."""
+    tiles = program.tiles
+    for op in products:
         if tiles[op.tile].home is not Home.ACCUMULATOR or tiles[op.right].home is not Home.SHARED:
             yield f"{op.tile} = {op.left} · {op.right} is not into an accumulator, from shared memory"
         if tiles[op.left].home not in (Home.LEFT, Home.SHARED):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from redalg.graph.node import walk
 from redalg.kernels.ir.program import Let
@@ -25,7 +25,7 @@ from redalg.kernels.tile.level.program import (
 
 
 def run(body: tuple[Op, ...], blocks: int, stages: int = 1) -> Iterator[Op]:
-    """The operations in the order of so many blocks of every loop, those around them included; `stages` are filled ahead."""
+    """The operations in the order of so many blocks of every loop, those around it included; `stages` filled ahead."""
     counts = {"every": blocks, "first": 1, "other": blocks - 1, "filled": min(stages, blocks)}
     counts["behind"] = blocks - counts["filled"]
     for op in body:
@@ -81,29 +81,15 @@ class _Rings:
 def stuck(program: TileProgram) -> Iterator[str]:
     """Roles that wait for each other, and stages that are loaded and not waited for, or before they are free: of two
     tiles of the result, one after the other, or of the only one that a block computes."""
-    once = program.facts.get("tiles of a block") == 1
-    rings, stages = _Rings(program, once), max((t.stages for t in program.tiles.values()), default=1)
-    roles = {role: body for role, body in program.bodies.items() if role not in (ONCE, DONE, LAST)}
-    loops = [op for op in inner(roles.get("consumers", ())) if isinstance(op, For)]
-    blocks = stages + 2 if any(op.blocks != "first" for op in loops) else 1
-    each = {role: [*run(body, blocks, stages)] * (1 if once else 2) for role, body in roles.items()}
-    at = dict.fromkeys(each, 0)
-    found: dict[str, None] = {}
-    going = True
-    while going:
-        going = False
-        for role, ops in each.items():
-            while at[role] < len(ops) and rings.ready(op := ops[at[role]]):
-                found.update(dict.fromkeys(rings.step(op)))
-                at[role] += 1
-                going = True
+    rings = _Rings(program, program.facts.get("tiles of a block") == 1)
+    each = _unrolled(program)
+    at, found = _ended(rings, each)
     yield from found
     waits = (op for ops in each.values() for op in ops if isinstance(op, Wait) and not op.products)
     needed = dict.fromkeys(part for op in waits for t in op.tiles for part in rings.own.get(t, (t,)))
     yield from (f"{t} is waited for and never loaded" for t in needed if t not in rings.sources)
-    for role, ops in each.items():
-        if at[role] < len(ops):
-            yield f"{role} waits for ever: {next(iter(ops[at[role]].lines()))}"
+    stopped = ((role, ops[at[role]]) for role, ops in each.items() if at[role] < len(ops))
+    yield from (f"{role} waits for ever: {next(iter(op.lines()))}" for role, op in stopped)
     for t in rings.sources:
         if rings.filled(t) != rings.waited[t]:
             yield f"{t} is loaded {rings.filled(t)} times and waited for {rings.waited[t]} times"
@@ -111,6 +97,29 @@ def stuck(program: TileProgram) -> Iterator[str]:
     last = inner(program.bodies.get(LAST, ()))
     if program.facts.get("blocks that share a chunk", 1) > 1 and not any(isinstance(op, Free) for op in last):
         yield "a block may end while others arrive at its barriers"
+
+
+def _unrolled(program: TileProgram) -> dict[str, list[Op]]:
+    """What every role does, in more blocks than there are stages, or in the only one."""
+    stages = max((t.stages for t in program.tiles.values()), default=1)
+    roles = {role: body for role, body in program.bodies.items() if role not in (ONCE, DONE, LAST)}
+    loops = [op for op in inner(roles.get("consumers", ())) if isinstance(op, For)]
+    blocks = stages + 2 if any(op.blocks != "first" for op in loops) else 1
+    tiles = 1 if program.facts.get("tiles of a block") == 1 else 2
+    return {role: [*run(body, blocks, stages)] * tiles for role, body in roles.items()}
+
+
+def _ended(rings: _Rings, each: Mapping[str, list[Op]]) -> tuple[dict[str, int], dict[str, None]]:
+    """How far every role gets, and the laws that are broken on the way."""
+    at, found, going = dict.fromkeys(each, 0), dict[str, None](), True
+    while going:
+        going = False
+        for role, ops in each.items():
+            while at[role] < len(ops) and rings.ready(op := ops[at[role]]):
+                found.update(dict.fromkeys(rings.step(op)))
+                at[role] += 1
+                going = True
+    return at, found
 
 
 def _turns(ops: list[Op]) -> Iterator[str]:
