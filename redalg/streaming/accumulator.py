@@ -155,7 +155,7 @@ class Accumulator:
         if len(self._feeds) >= KINDS:
             self._feeds.clear()
         short = whole and length <= SMALL and all(map(_is_vector, arrays))
-        small = Asked(engine, keys) if short else None
+        small = Asked(engine, keys, length) if short else None
         self._feeds[kind] = Feed(
             now.sizes,
             now.dtypes,

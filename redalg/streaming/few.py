@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from math import isfinite
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from redalg.graph.plan import COUNT
 from redalg.numeric.integers import LARGEST
+from redalg.source.builder import Builder
+from redalg.source.names import local
+from redalg.source.statements import Block, Expression, Function, Return, expression, mapped, rewritten
 from redalg.streaming.lift import Engine
 from redalg.streaming.pieces import Single
 from redalg.streaming.program import start_name
 from redalg.streaming.state import State
-from redalg.streaming.tapes.scalars import Numbers, Unsupported, numbers
-from redalg.streaming.tapes.tape import Tape
+from redalg.streaming.tapes.inline import inlined
+from redalg.streaming.tapes.scalars import Numbers, Unsupported, numbers, uses_arrays, written
+from redalg.streaming.tapes.tape import Tape, key_name
 
 if TYPE_CHECKING:
     from redalg.streaming.program import Program
 
 
 OFTEN = 4  # updates that are done on arrays first
+KINDS = 64  # of chunks for which a form keeps functions
 
 
 class Held(Single):
@@ -53,23 +58,21 @@ class Held(Single):
 
 
 class Few:
-    """The functions of a pass for numbers, called with chunks of the tensors `keys`. Raises: Unsupported."""
+    """The functions of a pass for numbers, called with chunks of one length of the tensors `keys`.
 
-    def __init__(self, program: Program, keys: Sequence[str], params: Mapping[str, Any]) -> None:
+    Raises: Unsupported.
+    """
+
+    def __init__(self, program: Program, keys: Sequence[str], known: Mapping[str, Any], length: int) -> None:
         self.program, self.names, self.lists = program, program.arrays, _lists(program)
         single = [name for name in self.names if name not in self.lists]
         self.floats = tuple(name for name in single if program.kinds[name] == "f")
         self.whole = tuple(name for name in single if program.kinds[name] == "i")
-        self._zeros = dict.fromkeys(program.sums, 0.0)
-        known = {key: _number(x) for key, x in params.items() if key not in keys}
-        given = [COUNT.attr.name, *keys, *(start_name(a) for a in program.means)]
-        self._one = _called(program.single, (), given, known)
-        self._block = _called(program.block, keys, given, known)
-        self._first = _called(program.first, (), given, known) if program.means else None
-        self._combine = numbers(program.combine, ())
-        self._params = tuple(known[key] for key in program.combine.keys[3:])
-        if None in self._params:
-            raise Unsupported("parameters that are arrays")
+        update = Update(self, keys, known, length)
+        values = {key_name(key): x for key, x in known.items()}
+        first, after = update.first(), update.next()
+        self._first, self._next = numbers(first, program.real, values), numbers(after, program.real, values)
+        self._quiet = not uses_arrays(after)
 
     # --- states --------------------------------------------------------------------------------------------------
 
@@ -103,6 +106,12 @@ class Few:
 
     def extended(self, pieces: Single, arrays: Sequence[Any], start: int) -> Held | None:
         """The state after a chunk that begins at a position; None where arrays have to do it."""
+        if self._quiet:
+            return self._extended(pieces, arrays, start)
+        with np.errstate(all="ignore"):
+            return self._extended(pieces, arrays, start)
+
+    def _extended(self, pieces: Single, arrays: Sequence[Any], start: int) -> Held | None:
         state: Numbers | None = None
         if isinstance(pieces, Held):
             state = pieces.found
@@ -111,49 +120,138 @@ class Few:
             if state is None:
                 return None
         try:
-            lifted = self._lifted(arrays, start)
-            if lifted is None or not self._finite(lifted):
-                return None
-            found = lifted if state is None else self._combine(state, lifted, False, *self._params)
+            found = self._first(start, *arrays) if state is None else self._next(state, start, *arrays)
         except (ArithmeticError, ValueError):
             return None
-        return Held(found, self) if found is lifted or found is not None and self._finite(found) else None
+        return None if found is None else Held(found, self)
 
-    def _lifted(self, arrays: Sequence[Any], start: int) -> Numbers | None:
-        n = len(arrays[0])
-        if n == 1:
-            found = self._one((1, *[x.item() for x in arrays]))
-        elif self._first is None:
-            found = self._block((n, *arrays))
-        else:
-            starts = self._first((1, *[x.item(0) for x in arrays]))
-            found = starts and self._block((n, *arrays, *starts))
-        if found is None:
+
+class Update:
+    """An update by a chunk of one length as a single function: lift, and what joins it to a state."""
+
+    def __init__(self, few: Few, keys: Sequence[str], known: Mapping[str, Any], length: int) -> None:
+        self.few, self.program, self.length, self.known = few, few.program, length, known
+        self.vectors = [key_name(key) for key in keys]
+        self.tapes: dict[str, Function] = {}
+        self.out = Builder()
+        starts = [start_name(a) for a in self.program.means] if length > 1 else []
+        self.names = dict(zip(keys, self.vectors, strict=True)) | {key: key_name(key) for key in starts}
+        self.names[COUNT.attr.name] = str(length)
+        if length == 1:
+            self.out(*(f"{x} = {x}.item()" for x in self.vectors))
+        if starts:
+            one = self.names | {key: f"{self.names[key]}.item(0)" for key in keys} | {COUNT.attr.name: "1"}
+            self._call(", ".join(map(key_name, starts)), "start", self.program.first, one)
+        tape = self.program.single if length == 1 else self.program.block
+        self._call(", ".join(map(local, few.names)), "lift", tape, self.names, () if length == 1 else keys)
+        for name in self.program.placed:
+            x = local(name)
+            self.out(f"{x} = " + (f"later({x}, position)" if name in few.lists else f"{x} + position"))
+        self._finite([local(name) for name in few.floats], [local(name) for name in few.whole])
+
+    def _call(self, results: str, name: str, tape: Tape, names: Mapping[str, str], vectors: Sequence[str] = ()) -> None:
+        if tape.starts or tape.lengths:
+            raise Unsupported("positions and lengths")
+        self.tapes[name] = written(tape, vectors, self.length)
+        self.out(f"[{results}] = {name}({', '.join(self._argument(key, names) for key in tape.keys)})")
+
+    def _argument(self, key: str, names: Mapping[str, str]) -> str:
+        if key not in names and self.known[key] is None:
+            raise Unsupported("parameters that are arrays")
+        return names.get(key) or key_name(key)
+
+    def _finite(self, floats: Sequence[str], whole: Sequence[str]) -> None:
+        """Give up where a number is not finite, or an integer beyond int64."""
+        if floats:
+            self.out(f"if not isfinite({' + '.join(floats)}):", "    return None")
+        for x in whole:
+            self.out(f"if not {-LARGEST} < {x} < {LARGEST}:", "    return None")
+
+    def first(self) -> Function:
+        """The function of a position and a chunk that gives the state of the chunk."""
+        parts = {name: local(name) for name in self.few.names}
+        parts |= {anchor: parts[part] for anchor, part in self.program.aliases.items()}
+        low = dict.fromkeys(self.program.sums, "0.0")
+        inside = self.out.body()
+        made = Builder()
+        made(*inside, f"return State({self.length}, {_dict(parts)}, {_dict(low)})")
+        return inlined(made.function("first", ["position", *self.vectors]), self.tapes)
+
+    def next(self) -> Function:
+        """The function of a state, a position and a chunk that gives the state after it."""
+        combine = self.program.combine
+        more = [self._argument(key, {}) for key in combine.keys[3:]]
+        made = Builder()
+        made(*self.out.body(), f"return combine({', '.join(['a', 'b', 'False', *more])})")
+        tapes = {**self.tapes, "combine": written(combine, ())}
+        whole = inlined(made.function("next", ["a", "position", *self.vectors]), tapes)
+        *body, last = mapped(whole.body, self._of_chunk)
+        assert isinstance(last, Return) and isinstance(last.value, ast.Call)
+        _, parts, low, _ = last.value.args
+        return replace(whole, body=(*body, *self._checked(parts, low), last))
+
+    def _of_chunk(self, e: Expression) -> Expression:
+        """What is read of the second state is what was lifted."""
+        held = self.program.aliases
+
+        def rule(inner: Expression) -> Expression | None:
+            if _of_b(inner) == "n":
+                return expression(str(self.length))
+            if isinstance(inner, ast.Subscript) and (what := _of_b(inner.value)):
+                name = ast.literal_eval(inner.slice)
+                return expression(local(held.get(name, name)) if what == "parts" else "0.0")
             return None
-        parts = dict(zip(self.names, found, strict=True))
-        if start:
-            for name in self.program.placed:
-                at = parts[name]
-                parts[name] = [i if i < 0 else i + start for i in at] if name in self.lists else at + start
-        for anchor, part in self.program.aliases.items():
-            parts[anchor] = parts[part]
-        return Numbers(n, parts, self._zeros)
+
+        return rewritten(e, rule)
+
+    def _checked(self, parts: Expression, low: Expression) -> Block:
+        assert isinstance(parts, ast.Dict) and isinstance(low, ast.Dict)
+        by_name = {ast.literal_eval(k): ast.unparse(v) for k, v in zip(parts.keys, parts.values, strict=True) if k}
+        self.out = Builder()
+        self._finite(
+            [*(by_name[n] for n in self.few.floats), *map(ast.unparse, low.values)],
+            [by_name[n] for n in self.few.whole],
+        )
+        return self.out.body()
+
+
+def _of_b(e: Expression) -> str | None:
+    """Which attribute of the second state an expression is."""
+    return e.attr if isinstance(e, ast.Attribute) and isinstance(e.value, ast.Name) and e.value.id == "b" else None
+
+
+def _dict(items: Mapping[str, str]) -> str:
+    return f"{{{', '.join(f'{key!r}: {value}' for key, value in items.items())}}}"
 
 
 class Asked:
     """The functions for numbers, made when they were asked for so often that compiling them pays."""
 
-    def __init__(self, engine: Engine, keys: Sequence[str]) -> None:
-        self.engine, self.keys, self.times = engine, keys, 0
+    def __init__(self, engine: Engine, keys: tuple[str, ...], length: int) -> None:
+        self.engine, self.keys, self.length, self.times = engine, keys, length, 0
         self.found: Few | None = None
 
     def __call__(self) -> Few | None:
         if self.times < OFTEN:
             self.times += 1
             if self.times == OFTEN:
-                with suppress(Unsupported):
-                    self.found = Few(self.engine.program, self.keys, self.engine.params)
+                self.found = self._made()
         return self.found
+
+    def _made(self) -> Few | None:
+        """The functions, which accumulators of one form share; None where there are none."""
+        program, params = self.engine.program, self.engine.params
+        known = {key: _number(x) for key, x in params.items() if key not in self.keys}
+        kind = self.keys, self.length, *((key, type(x), x) for key, x in known.items())
+        found: dict[Any, Few | None] = program.for_numbers
+        if kind not in found:
+            if len(found) >= KINDS:
+                found.clear()
+            try:
+                found[kind] = Few(program, self.keys, known, self.length)
+            except Unsupported:
+                found[kind] = None
+        return found[kind]
 
 
 def _lists(program: Program) -> frozenset[str]:
@@ -173,23 +271,3 @@ def _number(x: Any) -> Any:
     if isinstance(x, np.ndarray):
         return x.item() if not x.ndim and x.dtype == np.float64 else None
     return x
-
-
-def _called(
-    tape: Tape, vectors: Sequence[str], given: Sequence[str], known: Mapping[str, Any]
-) -> Callable[[tuple[Any, ...]], Any]:
-    """The function on what is `given` in this order, of which it takes what it reads."""
-    if tape.starts or tape.lengths:
-        raise Unsupported("positions and lengths")
-    if any(known.get(key, 0) is None for key in tape.keys):
-        raise Unsupported("parameters that are arrays")
-    fn = numbers(tape, vectors)
-    rest = {key: known[key] for key in tape.keys if key not in given}
-    order = [given.index(key) if key in given else len(given) + list(rest).index(key) for key in tape.keys]
-    if not rest and len(order) == 1:
-        return lambda values, i=order[0]: fn(values[i])  # type: ignore[misc]
-    pick, more = itemgetter(*order), tuple(rest.values())
-    if not rest:
-        return lambda values: fn(*pick(values))
-    count = len(given)
-    return lambda values: fn(*pick((*values, *[None] * (count - len(values)), *more)))

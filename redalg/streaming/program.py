@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +69,11 @@ class Program:
         self.kinds |= dict(zip(self.arrays, found, strict=True))
         self.kinds |= {name: self.kinds[part] for name, part in self.aliases.items()}
         self.kinds |= {f"shift:{a.name}": self._shift_kind(a) for a in p.anchors}
+
+    @cached_property
+    def for_numbers(self) -> dict[Any, Any]:
+        """Functions for numbers by kind of chunk: see `redalg.streaming.few`."""
+        return {}
 
     # --- parts of the state ----------------------------------------------------------------------------------------
 

@@ -166,11 +166,11 @@ class Feed:
         """The snapshot after a chunk."""
         span = now.span
         noted = beyond(now.beyond, dict(zip(self.keys, arrays, strict=True))) if self.long else now.beyond
-        with np.errstate(all="ignore"):
-            pieces: Pieces | None = None
-            if self.small is not None and isinstance(now.pieces, Single) and (few := self.small()) is not None:
-                pieces = few.extended(now.pieces, arrays, span.stop)
-            if pieces is None:
+        pieces: Pieces | None = None
+        if self.small is not None and isinstance(now.pieces, Single) and (few := self.small()) is not None:
+            pieces = few.extended(now.pieces, arrays, span.stop)
+        if pieces is None:
+            with np.errstate(all="ignore"):
                 pieces = self._by_arrays(now, arrays)
         after = object.__new__(Snapshot)
         after.__dict__.update(now.__dict__, span=span.extended(self.length), pieces=pieces, beyond=noted)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Disjoint, non-adjacent intervals of positions in order, and where the next chunk goes.
 
     A piece without a place counts from 0 and is one interval.
@@ -25,17 +24,13 @@ class Span:
         return Span(start is not None, (), start or 0, start or 0)
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]
         return sum(b - a for a, b in self.intervals)
 
     def extended(self, length: int) -> Span:
         """After `length` more positions at `stop`."""
         if length and self.intervals and self.intervals[-1][1] == self.stop:
-            stop = self.stop + length
-            after = object.__new__(Span)  # a frozen dataclass takes longer to begin
-            intervals = (*self.intervals[:-1], (self.intervals[-1][0], stop))
-            after.__dict__.update(self.__dict__, intervals=intervals, stop=stop)
-            return after
+            intervals = (*self.intervals[:-1], (self.intervals[-1][0], self.stop + length))
         else:
             intervals = _normal([*self.intervals, (self.stop, self.stop + length)])
         return Span(self.placed, intervals, self.start, self.stop + length)

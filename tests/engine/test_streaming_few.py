@@ -72,7 +72,7 @@ def fed(form: Any, arrays: Sequence[dict[str, np.ndarray]]) -> ra.Accumulator:
 
 
 @pytest.mark.parametrize("sort", ["plain", "ties", "zeros", "huge", "infinite", "masked"])
-@pytest.mark.parametrize("length", [1, 2, 8, 16, 100])
+@pytest.mark.parametrize("length", [1, 2, 5, 13, 16, 100])
 def test_numbers_give_the_bits_of_arrays(length: int, sort: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for form in FORMS:
         arrays = chunks(form, length, sort)

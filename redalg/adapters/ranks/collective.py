@@ -170,7 +170,7 @@ class _Call:
         begins = [begin for begin, _ in places[rank]]
         for number in range(self.layout.passes):
             folded, error = guarded(partial(self._fold, number, begins))
-            self._merge(number, order, folded, error, replace(whole, placed=True), total)
+            self._merge(number, order, folded, error, whole._replace(placed=True), total)
         return self._results(begins)
 
     def _fold(self, number: int, begins: list[int]) -> list[Pieces]:

@@ -8,7 +8,8 @@ finite these functions give up (None, or an ArithmeticError): arrays then do it 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 from typing import Any
@@ -27,9 +28,13 @@ from redalg.source.statements import (
     Return,
     Statement,
     expression,
+    expressions,
+    function,
     names,
+    walk,
 )
 from redalg.streaming.tapes import join
+from redalg.streaming.tapes.inline import inlined
 from redalg.streaming.tapes.kernels import counted, integer_power
 from redalg.streaming.tapes.tape import Tape, dtype_names
 
@@ -41,22 +46,40 @@ class Unsupported(Exception):
     """A function that has no variant for numbers."""
 
 
-def numbers(tape: Tape, vectors: Sequence[str]) -> Callable[..., Any]:
-    """The function of a tape for numbers; the keys `vectors` vary along the stream. Raises: Unsupported."""
+UNROLLED = 16  # elements of a chunk up to which operations on each of them are faster than NumPy's
+LINES = 512  # that such a function may have
+
+
+def written(tape: Tape, vectors: Sequence[str], length: int = 1) -> Function:
+    """The function of a tape for numbers; the keys `vectors` vary along the stream, whose chunks have this length.
+
+    Raises: Unsupported.
+    """
+    tapes = {call.name: written(call, ()) for call in tape.calls if isinstance(call, Tape)}
     lists = {p.name for p, key in zip(tape.function.parameters, tape.keys, strict=False) if key in vectors}
-    tapes = {call.name: numbers(call, ()) for call in tape.calls if isinstance(call, Tape)}
-    made = _Scalar(lists, frozenset(tapes)).function(tape.function)
-    return executed(
-        made,
-        {
-            **dtype_names(tape.real),
-            "as_float": as_float,
-            "counted": counted,
-            "integer_power": integer_power,
-            **OWN,
-            **tapes,
-        },
-    )
+    try:
+        made = _Unrolled(lists, frozenset(tapes), length).function(tape.function)
+    except Unsupported:
+        made = _Scalar(lists, frozenset(tapes)).function(tape.function)
+    return inlined(made, {**WRITTEN, **tapes})
+
+
+def numbers(function: Function, real: np.dtype, known: Mapping[str, Any] = {}) -> Callable[..., Any]:
+    """What such a function is called by, with parameters that are known."""
+    own = {"as_float": as_float, "counted": counted, "integer_power": integer_power, **OWN}
+    return executed(function, {**dtype_names(real), **own, **known})
+
+
+def uses_arrays(function: Function) -> bool:
+    """Whether some operation is NumPy's, which warns of what is not finite."""
+    calls = {
+        ast.unparse(c.func)
+        for s in walk(function.body)
+        for e in expressions(s)
+        for c in ast.walk(e)
+        if isinstance(c, ast.Call)
+    }
+    return any(name.startswith("np.") or name in WARNING for name in calls)
 
 
 class _Scalar:
@@ -64,6 +87,7 @@ class _Scalar:
 
     def __init__(self, arrays: set[str], tapes: frozenset[str]) -> None:
         self.arrays, self.tapes = arrays, tapes
+        self.tests: list[str] = []  # that hold where a statement stands
 
     def function(self, f: Function) -> Function:
         return replace(f, body=tuple(self._block(f.body)))
@@ -72,7 +96,7 @@ class _Scalar:
         for s in block:
             if isinstance(s, Assign):
                 if names(s.targets[0]) != {"masked"}:
-                    yield self._assigned(s)
+                    yield from self._assigned(s)
             elif isinstance(s, If):
                 yield from self._if(s)
             elif isinstance(s, Return) and s.value is not None:
@@ -80,13 +104,13 @@ class _Scalar:
             else:
                 raise Unsupported(type(s).__name__)
 
-    def _assigned(self, s: Assign) -> Assign:
+    def _assigned(self, s: Assign) -> Iterator[Statement]:
         value = self.value(s.value)
         for target in s.targets:
             change = self.arrays.add if self._varies(value) else self.arrays.discard
             for name in names(target):
                 change(name)
-        return replace(s, value=value)
+        yield replace(s, value=value)
 
     def _if(self, s: If) -> Iterator[Statement]:
         read = names(s.test)
@@ -99,7 +123,9 @@ class _Scalar:
             sound = ast.Call(expression("finite_numbers" if varies else "isfinite"), [watched], [])
             yield If(test=ast.UnaryOp(ast.Not(), sound), body=(Return(value=expression("None")),))
             return
+        self.tests.append(ast.unparse(s.test))
         yield replace(s, body=tuple(self._block(s.body)))
+        self.tests.pop()
 
     # --- expressions ---------------------------------------------------------------------------------------------
 
@@ -165,13 +191,14 @@ class _Scalar:
     def _of_numbers(self, name: str, e: ast.Call, args: list[Expression]) -> Expression:
         if name in OPERATORS:
             return OPERATORS[name](*args[:3])
-        if name.removeprefix("np.") in UNARY:
-            return ast.Call(expression("float"), [ast.Call(e.func, args[:1], [])], [])
-        if name == "masked_exp":
-            return ast.Call(expression("float"), [ast.Call(expression("np.exp"), args[:1], [])], [])
+        if name == "rested":
+            return self._rested(*args)
+        plain = "np.exp" if name == "masked_exp" else name
+        if plain.removeprefix("np.") in UNARY:
+            return ast.Call(expression("float"), [ast.Call(expression(plain), args[:1], [])], [])
         if name in WORDS:
             return ast.Call(expression(WORDS[name]), args, [])
-        if name in OWN or name in self.tapes or name in ("int", "bool"):
+        if name in {*OWN, *WRITTEN, *self.tapes, "int", "bool"}:
             return ast.Call(e.func, args, [])
         if name == "integer_power":
             return ast.Call(e.func, args, e.keywords)
@@ -180,6 +207,108 @@ class _Scalar:
         one = f"{REDUCED[name]}_of_one"
         more = [k.value for k in e.keywords if k.arg == "k"]
         return ast.Call(expression(one), [*args, *more], []) if one in OWN else args[0]
+
+    def _rested(
+        self, total: Expression, rest: Expression, high: Expression, low: Expression, shifts: Expression
+    ) -> Expression:
+        """What a sum is at the new anchors, (total, rest); what it was, where all of them have stayed."""
+        assert isinstance(shifts, ast.Tuple)
+        moved: list[Expression] = []
+        for pair in shifts.elts:
+            assert isinstance(pair, ast.Tuple)
+            shift, stays = pair.elts
+            if isinstance(shift, ast.Constant):
+                continue
+            some: Expression = ast.Compare(shift, [ast.IsNot()], [ast.Constant(None)])
+            if not (isinstance(stays, ast.Constant) and stays.value == 0):  # unlike numbers have a difference
+                some = ast.BoolOp(ast.And(), [some, ast.Compare(shift, [ast.NotEq()], [stays])])
+            moved.append(some)
+        new, old = ast.Tuple([total, rest], ast.Load()), ast.Tuple([high, low], ast.Load())
+        if not moved:
+            return old
+        test = moved[0] if len(moved) == 1 else ast.BoolOp(ast.Or(), moved)
+        return new if ast.unparse(test) in self.tests else ast.IfExp(test, new, old)
+
+
+class _Unrolled(_Scalar):
+    """The same for chunks of one length: every element is a number with a name of its own."""
+
+    def __init__(self, arrays: set[str], tapes: frozenset[str], length: int) -> None:
+        super().__init__(arrays, tapes)
+        self.length, self.given = length, {name: name for name in arrays}  # names of what was given
+
+    def function(self, f: Function) -> Function:
+        if not 1 < self.length <= UNROLLED or not self.arrays:
+            raise Unsupported("other lengths")
+        begin = [Assign(targets=(self._tuple(name),), value=expression(f"{name}.tolist()")) for name in self.given]
+        body = super().function(f).body
+        if len(body) > LINES:
+            raise Unsupported("functions that take too long to compile")
+        return replace(f, body=(*begin, *body))
+
+    def _tuple(self, name: str) -> Expression:
+        return ast.Tuple([ast.Name(x, ast.Store()) for x in self._each(name)], ast.Store())
+
+    def _each(self, name: str) -> list[str]:
+        return [f"{name}_{i}" for i in range(self.length)]
+
+    def _assigned(self, s: Assign) -> Iterator[Statement]:
+        (target, *more), value = s.targets, self.value(s.value)
+        if not self._varies(value):
+            for name in names(ast.Tuple(list(s.targets), ast.Store())):
+                self.arrays.discard(name)
+                self.given.pop(name, None)
+            yield replace(s, value=value)
+            return
+        if more or not isinstance(target, ast.Name):
+            raise Unsupported("arrays of several names")
+        elements = self._elements(value)
+        self.given.pop(target.id, None)
+        if isinstance(value, ast.Name) and value.id in self.given:
+            self.given[target.id] = self.given[value.id]
+        self.arrays.add(target.id)
+        for name, element in zip(self._each(target.id), elements, strict=True):
+            yield Assign(targets=(ast.Name(name, ast.Store()),), value=element)
+
+    def _if(self, s: If) -> Iterator[Statement]:
+        if names(s.test) & self.arrays:
+            raise Unsupported("a condition on elements")
+        yield from super()._if(s)
+
+    def _elements(self, e: Expression) -> list[Expression]:
+        if isinstance(e, ast.Name):
+            return [ast.Name(name, ast.Load()) for name in self._each(e.id)]
+        assert isinstance(e, ast.Call)
+        name = ast.unparse(e.func)
+        if name in ("np.asarray", "as_float"):
+            return self._elements(e.args[0])
+        if name not in EACH:
+            raise Unsupported(name)
+        args = [self._elements(a) if self._varies(a) else [a] * self.length for a in e.args]
+        return [self._of_numbers(name, e, list(those)) for those in zip(*args, strict=True)]
+
+    def _of_arrays(self, name: str, e: ast.Call, args: list[Expression]) -> Expression:
+        if name == "sum_over":
+            return _sum(self._elements(args[0]))
+        if name in REDUCED:
+            if not (isinstance(args[0], ast.Name) and args[0].id in self.given):
+                raise Unsupported(name)
+            args = [ast.Name(self.given[args[0].id], ast.Load()), *args[1:]]
+        return super()._of_arrays(name, e, args)
+
+
+def _sum(x: list[Expression]) -> Expression:
+    """A sum in the order in which NumPy adds up to 16 numbers, see `summed`."""
+
+    def of(terms: Iterable[Expression]) -> Expression:
+        return functools.reduce(_binary(ast.Add), terms)
+
+    if len(x) < 8:
+        return of([ast.Constant(0.0), *x])
+    eight = [of(pair) for pair in zip(x[:8], x[8:], strict=True)] if len(x) == 16 else x[:8]
+    pairs = [of(eight[i : i + 2]) for i in range(0, 8, 2)]
+    total = of([of(pairs[:2]), of(pairs[2:])])
+    return total if len(x) == 16 else of([total, *x[8:]])
 
 
 # --- what the functions call -----------------------------------------------------------------------------------------
@@ -244,6 +373,11 @@ def first_of_one(x: Any) -> int:
     return 0
 
 
+def later(at: list[int], by: int) -> list[int]:
+    """Positions later by `by`; padding (-1) stays."""
+    return [i if i < 0 else i + by for i in at]
+
+
 def ranked(x: Any, k: int) -> tuple[list[float], list[int]]:
     """The k largest, descending, and their positions, the lower one first among equals."""
     values = x.tolist()
@@ -293,24 +427,7 @@ def smaller(a: float, b: float) -> float:
     return a if a < b or a != a else b
 
 
-def difference(new: float, old: float) -> float | None:
-    return None if new == old else new - old
-
-
-def ratio(new: float, old: float) -> float | None:
-    return None if new == old else old / new
-
-
-def still(shift: float | None, like: float, value: int) -> float:
-    return value if shift is None else shift
-
-
-def term(coefficient: float, source: float, shifts: Any = ()) -> float:
-    """coefficient · source; what is not finite is left to arrays."""
-    return coefficient * source
-
-
-def times(coefficient: float, source: float, selects: bool = False) -> float:
+def times(coefficient: float, source: float, selects: bool) -> float:
     return coefficient * (0 if selects and not coefficient else source)
 
 
@@ -325,29 +442,44 @@ def scaled(
     return s, e + coefficient * low
 
 
-def rested(total: float, rest: Any, high: float, low: Any, shifts: Any) -> tuple[float, Any]:
-    if all(shift is None or shift == value for shift, value in shifts):
-        return high, low
-    return total, rest
-
-
-def added(a: Any, b: Any) -> tuple[float, float]:
-    (x, u), (y, v) = a, b
-    s = x + y  # two_sum and settled, written out: a call takes as long as what they do
+# Sums with what rounding takes away, `two_sum` and `settled` written out; what is not finite is left to arrays.
+WRITTEN = {
+    f.name: f
+    for f in map(
+        function,
+        (
+            """
+def two_sum(a, b):
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+""",
+            """
+def added(x, u, y, v):
+    s = x + y
     t = s - x
     low = ((x - (s - t)) + (y - t)) + (u + v)
     high = s + low
     return high, low - (high - s)
-
-
-def averaged(a: Any, b: Any, na: int, nb: int) -> tuple[float, float]:
-    (x, u), (y, v) = (b, a) if nb > na else (a, b)
-    y = ((y - x) + (v - u)) * ((na if nb > na else nb) / (na + nb))
-    s = x + y
-    t = s - x
-    low = ((x - (s - t)) + (y - t)) + u
+""",
+            """
+def averaged(x, u, y, v, na, nb):
+    if nb > na:
+        step = ((x - y) + (u - v)) * (na / (na + nb))
+        s = y + step
+        t = s - y
+        low = ((y - (s - t)) + (step - t)) + v
+    else:
+        step = ((y - x) + (v - u)) * (nb / (na + nb))
+        s = x + step
+        t = s - x
+        low = ((x - (s - t)) + (step - t)) + u
     high = s + low
     return high, low - (high - s)
+""",
+        ),
+    )
+}
 
 
 def _binary(operator: type[ast.operator]) -> Callable[..., Expression]:
@@ -358,7 +490,30 @@ def _compared(operator: type[ast.cmpop]) -> Callable[..., Expression]:
     return lambda a, b: ast.Compare(a, [operator()], [b])
 
 
+def _product(a: Expression, b: Expression, *_: Expression) -> Expression:
+    return a if isinstance(b, ast.Constant) and b.value == 1.0 else ast.BinOp(a, ast.Mult(), b)
+
+
+def _selected(a: Expression, b: Expression, selects: Expression | None = None) -> Expression:
+    """a · b, whatever b is where a selects nothing."""
+    return _product(a, b) if selects is None else ast.Call(expression("times"), [a, b, selects], [])
+
+
+def _moved(by: Callable[[Expression, Expression], Expression]) -> Callable[..., Expression]:
+    """How far an anchor moves, None where it stays."""
+    return lambda new, old: ast.IfExp(_compared(ast.Eq)(new, old), ast.Constant(None), by(new, old))
+
+
+def _still(shift: Expression, like: Expression, value: Expression) -> Expression:
+    return ast.IfExp(ast.Compare(shift, [ast.Is()], [ast.Constant(None)]), value, shift)
+
+
 OPERATORS: dict[str, Callable[..., Expression]] = {
+    "difference": _moved(_binary(ast.Sub)),
+    "ratio": _moved(lambda new, old: ast.BinOp(old, ast.Div(), new)),
+    "still": _still,
+    "term": _product,
+    "times": _selected,
     **dict.fromkeys(("np.add", "plus", "add"), _binary(ast.Add)),
     **dict.fromkeys(("np.subtract", "subtract"), _binary(ast.Sub)),
     **dict.fromkeys(("np.multiply", "multiply", "multiplied"), _binary(ast.Mult)),
@@ -391,9 +546,14 @@ WORDS = {
     "counted": "int",
 }
 ELEMENTWISE = ("counted", "as_float", "masked_exp", "integer_power")
+EACH = {
+    *(f"np.{name}" for name in ("add", "subtract", "multiply", "divide", "square", "absolute")),
+    *("plus", "add", "subtract", "multiply", "multiplied", "integer_power"),
+}  # what gives the same bits for a single number
+WARNING = {f.__name__ for f in (summed, largest, least, finite_numbers)}
 _SINGLE = (finite_numbers, summed, largest, least, some, every, first_largest, first_least, ranked, ranked_of_one)
-_JOINED = (top, positions, larger, smaller, difference, ratio, still, term, times, scaled, rested, added, averaged)
-OWN: dict[str, Any] = {f.__name__: f for f in (*_SINGLE, *_JOINED, isfinite, join.two_sum)} | {
+_JOINED = (later, top, positions, larger, smaller, times, scaled)
+OWN: dict[str, Any] = {f.__name__: f for f in (*_SINGLE, *_JOINED, isfinite)} | {
     "first_largest_of_one": first_of_one,
     "first_least_of_one": first_of_one,
     "State": Numbers,
