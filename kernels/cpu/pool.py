@@ -26,7 +26,6 @@ CHUNKS = 4  # of a worker's part: what others take over when it is held up
 SPINS = 4000  # looks at the number, with a pause between two: 0.1 to 0.2 ms
 LINE = 64  # bytes
 PART = 16  # lines before the parts of workers
-STOP = 7 * LINE  # where the state says that workers are to end
 X86, ARM = "@llvm.x86.sse2.pause()", "@llvm.aarch64.hint(i32 1)"  # say that this is a loop that waits
 PAUSE = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
 

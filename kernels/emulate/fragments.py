@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-TF32_BITS = 13  # of a float32's fraction that tf32 lacks
-
 
 def tf32(x: Any) -> Any:
     """To nearest with 10 bits of fraction, ties away from zero (``cvt.rna.tf32.f32``); float32 in, float32 out."""

@@ -169,11 +169,6 @@ class GemmPlan:
         return (self.stage, self.stage) if self.neighbour[0] else (self.left_bytes, self.right_bytes)
 
     @property
-    def right_first(self) -> int:
-        """Where the right operand of the first stage lies."""
-        return self.left_bytes if self.neighbour[0] else self.stages * self.left_bytes
-
-    @property
     def barriers(self) -> int:
         """Where barriers lie; results are staged after them, then come partial sums."""
         return self.stages * self.stage
