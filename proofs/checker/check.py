@@ -36,12 +36,14 @@ from redalg.proofs.falsification.falsify import falsify
 
 STATUSES = frozenset({"tested", "unknown"})  # what `allow` may name; a refuted obligation is never allowed
 THOROUGH = 32  # points at which a proved obligation is evaluated, where that is asked for
+DOUBTS = 3_000_000  # steps for that, of all obligations together; the catalog's certificates take up to 750,000
 OUTSIDE = {"ne": (signs.ZERO,), "lt": (signs.ZERO, signs.NEG), "le": (signs.NEG,)}  # where a condition fails
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What became of one obligation; `detail` is the reason or the refuting values."""
+    """What became of one obligation; `detail` is the reason or the refuting values, of a proved one why it was not
+    evaluated at points though that was asked for."""
 
     obligation: Obligation
     status: str  # proved | refuted | tested | unknown
@@ -76,7 +78,7 @@ class Report(Shown):
 
     def __str__(self) -> str:
         lines = [", ".join(f"{n} {status}" for status, n in sorted(self.counts.items()))]
-        lines += [f"{f.status}: {f.obligation}: {f.detail}" for f in self.findings if f.status != "proved"]
+        lines += [f"{f.status}: {f.obligation}: {f.detail}" for f in self.findings if f.status != "proved" or f.detail]
         return "\n".join(lines + [f"assumes {a}" for a in self.assumptions])
 
     def __repr__(self) -> str:
@@ -105,7 +107,8 @@ def check(doc: Document, thorough: bool = False) -> Report:
     """The status of every obligation of a document.
 
     `thorough`: what is proved is evaluated at exact points besides, and counts as refuted where its sides differ there
-    (a rule of the checker would then be wrong). Each obligation has a budget of work of its own for that.
+    (a rule of the checker would then be wrong). One budget of work is for all of that, and the report names what it
+    left out.
 
     Raises: CertificateError where the obligations stated are not those its spec and form require, where the form is
     not one (a name is missing, a lift reads what it may not), an assumption is unknown, or the obligations are too many
@@ -114,7 +117,8 @@ def check(doc: Document, thorough: bool = False) -> Report:
     try:
         with metered():
             report = _checked(doc)
-        return Report(tuple(map(Doubt(doc), report.findings)), report.assumptions) if thorough else report
+        with metered(DOUBTS):
+            return Report(tuple(map(Doubt(doc), report.findings)), report.assumptions) if thorough else report
     except (Exhausted, Unknown, OverflowError, RecursionError) as e:
         why = "its parts refer to each other too deeply" if isinstance(e, RecursionError) else str(e)
         raise CertificateError("the document", "certificate", why, _SMALLER) from None
@@ -146,10 +150,10 @@ class Doubt:
         if f.status != "proved":
             return f
         try:
-            with metered():
+            with share(2 * SHARE):
                 status, found = falsify(f.obligation, self.doc, THOROUGH)
-        except Exhausted:
-            return f
+        except Exhausted as e:
+            return replace(f, detail=f"not evaluated, {e}")
         return Finding(f.obligation, status, found) if status == "refuted" else f
 
 

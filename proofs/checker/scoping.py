@@ -34,6 +34,7 @@ class Scope:
         self.domains: dict[str, frozenset[str]] = {}
         self.axes: set[str] = set()
         self.lists: dict[str, int] = {}  # axis of a list -> its length
+        self.arrays: set[str] = set()  # axes of the spec that are those of no list
         self.exports = {name for p in doc.passes for name, _ in p.exports}
         self._spec()
 
@@ -45,12 +46,13 @@ class Scope:
             if t.op == "tensor":
                 self._declare(t)
             self.axes |= set(_own_axes(t))
-            self._list(t, "spec")
+            self.lists_of(t, "spec")
             if t.op == "reduce" and t.attr.kind == "monoid":
                 self._of_monoid(t)
         for a in (*self.axes, *doc.axis):
             if any(c in a for c in MADE) or "~" in a or not a:
                 raise wrong("spec", a, "an axis of this name would be taken for another one")
+        self.arrays = self.axes - self.lists.keys()
         for name, places in self.places.items():
             for found in places:
                 if found & self.stream and len(found) > 1:
@@ -66,14 +68,19 @@ class Scope:
         for found, a in zip(places, axes, strict=True):
             found.add(a)
 
-    def _list(self, t: Term, where: str) -> None:
+    def lists_of(self, t: Term, where: str) -> None:
         """The axis of a list is its own, and as long as the list."""
         if t.op != "reduce" or not t.attr.kind.startswith("topk"):
             return
         k, axis = t.attr.extra
         if axis in t.args[0].axes or axis in t.attr.axes or axis in self.stream:
             raise wrong(where, axis, "the axis of a list is one its elements have")
-        if self.lists.setdefault(axis, k) != k:
+        self.list_along(k, axis, where)
+
+    def list_along(self, k: int, axis: str, where: str) -> None:
+        if base(axis) in self.arrays:
+            raise wrong(where, axis, "it is an axis of the spec along which no list lies")
+        if self.lists.setdefault(base(axis), k) != k:
             raise wrong(where, axis, "two lists along it have two lengths")
 
     def _of_monoid(self, t: Term) -> None:
@@ -99,7 +106,7 @@ class Scope:
                 self._state(t, names, where)
             for a in _own_axes(t):
                 self._axis(a, where)
-            self._list(t, where)
+            self.lists_of(t, where)
 
     def read(self, term: Term, names: Names, where: str) -> None:
         """Hold what a term of a stage reads to the spec's tensors and to `names`; results of the stream may stand."""
@@ -208,6 +215,4 @@ def _check_action(name: str, terms: tuple[Term, ...], parts: int) -> None:
 
 
 def wrong(where: str, value: object, why: str) -> CertificateError:
-    return CertificateError(
-        f"{value!r:.120}", where, why, "export the certificate again with form.certificate.to_json()"
-    )
+    return CertificateError(f"{value!r:.120}", where, why, "export the certificate again with its method to_json()")

@@ -215,8 +215,7 @@ class _PassCheck:
     def _list(self, s: Slot, k: int, axis: str, where: str) -> None:
         if axis in {*s.axes, *self.doc.axis, *(a for b in s.lift for a in b.axes)}:
             raise wrong(where, axis, "the axis of a list is one its elements have")
-        if self.scope.lists.setdefault(axis, k) != k:
-            raise wrong(where, axis, "two lists along it have two lengths")
+        self.scope.list_along(k, axis, where)
 
     def _monoid(self, s: Slot, number: int, where: str) -> None:
         if not 0 <= number < len(self.doc.monoids):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from redalg.proofs.checker.scoping import Scope
 from redalg.proofs.derivatives.rebuilding import moving
 from redalg.proofs.derivatives.rules import FULL_LISTS, STRAIGHT_THROUGH, rule_of
 from redalg.proofs.document.document import Document
 from redalg.proofs.document.errors import CertificateError
-from redalg.proofs.document.terms import Leaf, Term, leaves, walk
+from redalg.proofs.document.terms import Leaf, Term, base, digest, leaves, walk
 
 REVERSE, FORWARD = "reverse", "forward"
 SMOOTH = ("bool", "integer", "complex")  # words of domains along which nothing is differentiated
@@ -37,6 +38,12 @@ class Claims:
         return self.document.spec
 
     @property
+    def spec_hash(self) -> str:
+        """The hash of the spec, and of which of its tensors are one array."""
+        read = sorted((t.attr.name, self.array(t.attr)) for t in self.leaves() if t.attr.name in self.readings)
+        return digest(("spec", self.document.spec_hash), ("readings", read)) if read else self.document.spec_hash
+
+    @property
     def smooth(self) -> list[str]:
         """The outputs that have a derivative."""
         return [n for n, t in self.spec.items() if not is_discrete(t)]
@@ -50,6 +57,23 @@ class Claims:
 
     def leaves(self) -> list[Term]:
         return leaves(*self.spec.values(), op="tensor")
+
+    def roots(self) -> Iterator[Term]:
+        """Every term that is stated: those of the spec come first."""
+        yield from (*self.spec.values(), *self.document.empty.values())
+        yield from (*self.seeds.values(), *(t for t in self.results.values() if t is not None))
+        yield from (t for pair in self.saved for t in pair)
+
+    def alike(self, terms: Iterable[Term]) -> dict[str, list[str]]:
+        """Axis -> those along which one array is read, as it is, itself among them: they are as long as it is."""
+        found: dict[str, list[str]] = {}
+        first: dict[tuple[str, int], str] = {}
+        for t in terms:
+            for k, a in enumerate(map(base, t.attr.axes)):
+                b = first.setdefault((self.array(t.attr), k), a)
+                both = sorted({*found.get(a, [a]), *found.get(b, [b])})
+                found |= dict.fromkeys(both, both)
+        return found
 
     @property
     def wrt(self) -> list[str]:
@@ -67,6 +91,7 @@ def refused(what: str, where: str, why: str) -> CertificateError:
 def check_claims(c: Claims) -> None:
     """Raise CertificateError unless the claims are about the derivative of their spec, and whole."""
     _check_names(c)
+    _check_lengths(c)
     _check_saved(c)
     _check_results(c)
     _check_rules(c)
@@ -103,11 +128,30 @@ def _check_names(c: Claims) -> None:
     _check_seeds(c)
 
 
+def _check_lengths(c: Claims) -> None:
+    """What is stated gives no axis of the spec a length: not that of another one, nor that of a list."""
+    scope = Scope(c.document)
+    alike, known = c.alike(leaves(*c.roots(), op="tensor")), c.alike(c.leaves())
+    listed = dict(scope.lists)
+    for t in walk(*c.roots()):
+        scope.lists_of(t, "results")
+    for axis, axes in alike.items():
+        own = scope.axes.intersection(axes)
+        if axis in own and own != scope.axes.intersection(known.get(axis, [axis])):
+            raise refused(f"the axes {axes}"[:200], "results", "in the spec they may have different lengths")
+        counts = {scope.lists[a] for a in axes if a in scope.lists}
+        if len(counts) > 1 or counts and own and not any(a in listed for a in axes):
+            raise refused(f"a list along {axes}"[:200], "results", "what is read along it may have another length")
+
+
 def _check_readings(c: Claims, arrays: set[str]) -> None:
     read = arrays | {t.attr.name for t in c.seeds.values()}
     for name, array in c.readings.items():
         if array in c.readings or array not in read or name in arrays:
             raise refused(f"the reading {name!r:.80} of {array!r:.80}", "readings", "it reads no tensor of the spec")
+    for name in arrays:
+        if len({(len(t.attr.axes), t.attr.domain) for t in c.read(name)}) > 1:
+            raise refused(f"the readings of {name!r:.80}", "readings", "they differ in their axes or their domains")
 
 
 def _check_seeds(c: Claims) -> None:

@@ -56,8 +56,8 @@ class Derivative(Shown):
 
     @property
     def spec_hash(self) -> str:
-        """The hash of the spec that is differentiated."""
-        return self.claims.document.spec_hash
+        """The hash of the spec that is differentiated, and of which of its tensors are one array."""
+        return self.claims.spec_hash
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -137,7 +137,7 @@ def as_json(c: Claims) -> dict[str, Any]:
         "cancelled": [[number.optional(of), number(value)] for of, value in c.cancelled],
         "assumptions": list(c.assumptions),
     }
-    return {"format": FORMAT, "version": VERSION, "spec_hash": doc.spec_hash, "terms": number.rows} | body
+    return {"format": FORMAT, "version": VERSION, "spec_hash": c.spec_hash, "terms": number.rows} | body
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class DerivativeReader(Reader):
             why = f"this version reads format {FORMAT!r}, version {VERSION}"
             raise refused(f"format {head['format']!r:.80}, version {head['version']!r:.40}", "certificate", why)
         self._read_terms(head["terms"])
-        return Claims(
+        claims = Claims(
             self.about(head),
             self.word(head["mode"], "mode", REVERSE, FORWARD),
             self.mapping(head["seeds"], "seeds"),
@@ -166,6 +166,10 @@ class DerivativeReader(Reader):
             tuple(self.cancelled(v) for v in self.items(head["cancelled"], "cancelled")),
             self.texts(head["assumptions"], "assumptions"),
         )
+        if head["spec_hash"] != claims.spec_hash:
+            why = f"the spec it holds has the hash {claims.spec_hash}"
+            raise refused(f"the spec hash {head['spec_hash']!r:.60}", "spec_hash", why)
+        return claims
 
     def about(self, head: Any) -> Document:
         """The spec, as a document without a form."""
@@ -177,9 +181,6 @@ class DerivativeReader(Reader):
             raise refused(
                 f"values for empty rows of {sorted(empty)}"[:200], "spec.empty", "the spec lacks such an output"
             )
-        if head["spec_hash"] != doc.spec_hash:
-            why = f"the spec it holds has the hash {doc.spec_hash}"
-            raise refused(f"the spec hash {head['spec_hash']!r:.60}", "spec_hash", why)
         return doc
 
     def named(self, value: Any, where: str) -> dict[str, Any]:

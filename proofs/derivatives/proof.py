@@ -19,7 +19,7 @@ from redalg.proofs.derivatives.claims import FULL_LISTS, REVERSE, Claims, check_
 from redalg.proofs.derivatives.rebuilding import ALWAYS, Parts, Rebuilt
 from redalg.proofs.derivatives.rows import Rows
 from redalg.proofs.document.document import Document, Obligation
-from redalg.proofs.document.terms import Leaf, Term, base, walk
+from redalg.proofs.document.terms import Leaf, Term, base, leaves, walk
 from redalg.proofs.document.work import Exhausted, metered
 from redalg.proofs.falsification.falsify import falsify
 
@@ -63,7 +63,7 @@ class Proof:
         self.rebuilt, self.rows = Rebuilt(self.t), Rows(self.t)
         self.zero = self.t.const(0)
         self.cancelled = [value for of, value in c.cancelled if of is None]
-        self.named, self.classes = self._foreign(), self._classes()
+        self.named, self.classes = self._foreign(), c.alike(leaves(*c.roots(), op="tensor"))
         roots = [self._canonical(self._filled(n)) for n in c.smooth]
         self.values = [self.t.reduce("sum", tuple(sorted(r.axes)), r) if r.axes else r for r in roots]
         self.given, self.plain = self._given(), Judge(self.about({}), finite=True)
@@ -186,17 +186,6 @@ class Proof:
 
     # --- axes along which one array is read ---
 
-    def _classes(self) -> dict[str, list[str]]:
-        """Axis -> those along which one array is read, as it is, itself among them: they are as long as it is."""
-        found: dict[str, list[str]] = {}
-        first: dict[tuple[str, int], str] = {}
-        for t in [t for t in self.t.table.values() if t.op in ("tensor", "state")]:
-            for k, a in enumerate(map(base, t.attr.axes)):
-                b = first.setdefault((self.c.array(t.attr), k), a)
-                both = sorted({*found.get(a, [a]), *found.get(b, [b])})
-                found |= dict.fromkeys(both, both)
-        return found
-
     def _renamed_axis(self, axis: str) -> str:
         """Another name for an axis, one to one: axes of one class become copies of the first of them."""
         alike = self.classes.get(base(axis), [axis])
@@ -235,7 +224,7 @@ class Proof:
         return self.t.substitute(root, found)
 
     def _list(self, n: Term) -> Term:
-        name = f"{n.attr.kind}:{n.args[0].number}:{','.join(n.attr.axes)}"
+        name = f"{n.attr.kind}:{n.attr.extra[0]}:{n.args[0].number}:{','.join(n.attr.axes)}"
         return self.t.state(name, sorted(n.axes), ("integer",) if n.attr.kind == "topk_indices" else ())
 
     def _truth(self, n: Term) -> Term:

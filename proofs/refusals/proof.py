@@ -18,6 +18,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
+from redalg.proofs.checker.scoping import Scope
 from redalg.proofs.document.intervals import admits
 from redalg.proofs.document.shown import Shown
 from redalg.proofs.document.terms import Leaf, walk
@@ -107,6 +108,7 @@ class Streams:
     def __init__(self, r: Evidence) -> None:
         self.r = r
         self.head, *self.trailing = r.document.axis or ("",)
+        Scope(r.document)  # the spec has one meaning
         self._check_stage()
         self._check_shapes()
         self.leaves = self._leaves()

@@ -7,6 +7,8 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ import redalg as ra
 from redalg.errors import CertificateError
 from redalg.proofs.derivatives.document import Derivative
 from redalg.proofs.derivatives.rules import LEMMAS, RULES, UNPROVED
-from tests.support.forged_derivatives import FORGED, LIST, NORM, SOFTMAX, claims_of, text_of
+from tests.support.forged_derivatives import FORGED, LIST, MEAN, NORM, SOFTMAX, claims_of, text_of
 from tests.support.places import ROOT
 from tests.support.sample import by_name
 
@@ -64,6 +66,51 @@ def test_forged_certificates_are_refused(forgery: str) -> None:
     assert caught.value.what and caught.value.where and caught.value.why
 
 
+def _renamed(data: Any, old: str, new: str) -> Any:
+    """The text with another name for an axis, sealed again."""
+    data = json.loads(json.dumps(data).replace(f'"{old}"', f'"{new}"'))
+    with pytest.raises(CertificateError) as caught:
+        Derivative.from_json(json.dumps(data))
+    return {**data, "spec_hash": caught.value.why.split("hash ")[1]}
+
+
+def _lengths_exchanged() -> Any:
+    """A mean whose gradient divides by the number of rows."""
+    claims = claims_of(MEAN)
+    t, root = claims.document.terms, claims.results["x"]
+    assert root is not None
+    other = t.substitute(root, {t.size(("j",)): t.size(("i",))})
+    return json.loads(text_of(replace(claims, results={**claims.results, "x": other})))
+
+
+AXES_TAKEN_FOR_OTHERS = {
+    "terms that nothing reads": lambda d: {**d, "terms": [*d["terms"], *(["tensor", "q", [a], []] for a in "ij")]},
+    "states that nothing reads": lambda d: {**d, "terms": [*d["terms"], *(["state", "q", [a], []] for a in "ij")]},
+    "an axis named as a copy": lambda d: _renamed(d, "i", "j'"),
+    "an axis named as another place": lambda d: _renamed(d, "i", "j~1"),
+}
+
+
+@pytest.mark.parametrize("way", AXES_TAKEN_FOR_OTHERS)
+def test_no_axis_is_taken_for_another_one(way: str) -> None:
+    data = AXES_TAKEN_FOR_OTHERS[way](_lengths_exchanged())
+    with pytest.raises(CertificateError):
+        Derivative.from_json(json.dumps(data)).verify(allow={"tested", "unknown"})
+
+
+@pytest.mark.parametrize("mode", ["vjp", "jvp"])
+def test_specs_of_one_array_read_twice_have_a_hash_of_their_own(mode: str) -> None:
+    """The terms of A[i,j]*A[j,k] are those of two tensors, whose derivatives are others."""
+    c = getattr(ra.parse("return y = sum[j](A[i,j]*A[j,k])"), mode)().certificate
+    two = replace(c.claims, readings={})
+    assert two.document.spec_hash == c.claims.document.spec_hash
+    assert two.spec_hash == two.document.spec_hash != c.spec_hash
+    data = json.loads(c.to_json())
+    with pytest.raises(CertificateError, match="spec hash"):
+        Derivative.from_json(json.dumps({**data, "spec_hash": two.spec_hash}))
+    assert Derivative.from_json(json.dumps(data)).spec_hash == c.spec_hash
+
+
 def test_what_a_certificate_says() -> None:
     c = ra.parse(SOFTMAX).vjp().certificate
     assert "max: x̄ = 0: the results do not depend on it" in c.explain()
@@ -102,7 +149,7 @@ from redalg.proofs.derivatives.document import Derivative
 from redalg.proofs.derivatives.rules import LEMMAS, RULES, UNPROVED
 assert Derivative.from_json(sys.stdin.read()).verify().proved
 others = {n for n in sys.modules if n.startswith("redalg") and sys.modules[n] is not None} - {"redalg"}
-assert all(n.split(".")[1] in ("proofs", "errors", "shown", "_hooks", "_moved") for n in others), others
+assert all(n.split(".")[1] in ("proofs", "errors", "parsing", "shown", "_hooks", "_moved") for n in others), others
 """
 
 

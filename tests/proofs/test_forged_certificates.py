@@ -203,6 +203,19 @@ def test_thorough_verification_leaves_true_certificates_as_they_are() -> None:
     assert c.verify(thorough=True) == c.verify()
 
 
+def test_thorough_verification_has_one_budget_and_says_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = ra.derive_incremental(ra.catalog["variance"]).certificate
+    spent = []
+    for steps in (20_000, 60_000):
+        monkeypatch.setattr("redalg.proofs.checker.check.DOUBTS", steps)
+        report = c.verify(thorough=True)
+        left = [f for f in report.findings if f.detail]
+        spent.append(len(left))
+        assert report.proved and all("not evaluated" in str(f.detail) for f in left)
+        assert str(report).count("not evaluated") == len(left) > 0
+    assert len(report.findings) > spent[0] > spent[1]
+
+
 @pytest.mark.parametrize("forgery", SHAPES)
 def test_what_has_no_form_is_not_written_for_solvers(forgery: str) -> None:
     refused = 0

@@ -26,6 +26,8 @@ CAST = "return y = sum[j](cast(x[i,j], int8)*w[j])"
 GRAM = "return y = sum[i](sum[j](A[i,j]*B[j,k])**2)"
 MEAN = "return y = mean[j](x[i,j]*w[j])"
 EMPTY_SUM = "tensors x[i], z[i,j], k[j] bool; return y = x[i]*exp(x[i]*sum[j](where(k[j], z[i,j], 0)))"
+SUM_OF_LIST = "v = topk[j:2:k](x[j]).values; return y = sum[k](v)**2"
+SQUARED = "return y = sum[j](A[i,j]*A[j,k])"
 PAIR = "return y = sum[j](maximum(x[i,j], w[j]))"
 
 
@@ -215,6 +217,49 @@ def _filled(c: Claims) -> Claims:
     return replace(c, filled=("x",))
 
 
+def _other_length(t: Terms, root: Term) -> Term:
+    return t.substitute(root, {t.size(("j",)): t.size(("i",))})
+
+
+def _alike_by_a_reading(c: Claims) -> Claims:
+    """Rows are said to be as many as columns: a tensor is read, times 0, with its axes exchanged."""
+    read = whole(c, lambda t, r: t.add(_other_length(t, r), t.mul(t.const(0), _leaf(t, "x_t", "j", "i"))), "x")
+    return replace(read, readings={"x_t": "x"})
+
+
+def _longer_list(c: Claims, axis: str) -> Claims:
+    """The sum of the largest two is said to be that of the largest three; that lists are full is assumed."""
+    t = c.document.terms
+    old = next(x for x in walk(c.results["x"]) if x.op == "reduce" and x.attr.kind == "topk_values")  # type: ignore[arg-type]
+    new = t.reduce("topk_values", old.attr.axes, *old.args, extra=(3, axis))
+    sums = t.reduce("sum", (old.attr.extra[1],), old), t.reduce("sum", (axis,), new)
+    return whole(c, lambda t, r: t.substitute(r, dict([sums])))
+
+
+def _list_along_rows(c: Claims) -> Claims:
+    """Two rows, because a list of two lies along their axis."""
+    listed = ("topk_values", ("j",), (2, "i"))
+    return whole(
+        c,
+        lambda t, r: t.add(
+            t.mul(r, t.size(("i",)), t("pow", t.const(2), t.const(-1))),
+            t.mul(t.const(0), t.reduce(*listed[:2], _leaf(t, "w", "j"), extra=listed[2])),
+        ),
+        "x",
+    )
+
+
+def _one_domain_of_two(c: Claims) -> Claims:
+    """A tensor is positive in one of the readings of it."""
+    t = c.document.terms
+    old = next(x for x in c.leaves() if x.attr.name == "A_j_k")
+    new = t("tensor", attr=old.attr._replace(domain=frozenset({"positive"})))
+    moved = {old: new}
+    doc = replace(c.document, spec={n: t.substitute(root, moved) for n, root in c.spec.items()})
+    results = {n: None if r is None else t.substitute(r, moved) for n, r in c.results.items()}
+    return replace(c, document=doc, results=results, rules=tuple((t.substitute(x, moved), r) for x, r in c.rules))
+
+
 FORGED: dict[str, Callable[[], Claims]] = {
     "a sign": lambda: whole(claims_of(SOFTMAX), lambda t, r: t.mul(t.const(-1), r)),
     "a factor": lambda: whole(claims_of(LSE), lambda t, r: t.mul(t.const(2), r)),
@@ -272,8 +317,23 @@ FORGED: dict[str, Callable[[], Claims]] = {
     "rows filled that have a value": lambda: _filled(claims_of(EMPTY_SUM, given=())),
     "a tangent's sign": lambda: whole(claims_of(SOFTMAX, "jvp"), lambda t, r: t.mul(t.const(-1), r)),
     "a tangent without a term": lambda: changed(claims_of(SOFTMAX, "jvp"), without_a_term, which=-1),
+    "axes of one length by a reading": lambda: _alike_by_a_reading(claims_of(MEAN)),
+    "tangents of axes of one length by a reading": lambda: _tangent_alike(claims_of(MEAN, "jvp")),
+    "a longer list": lambda: _longer_list(claims_of(SUM_OF_LIST, given=()), "k"),
+    "a longer list along another axis": lambda: _longer_list(claims_of(SUM_OF_LIST, given=()), "l"),
+    "a list along an axis of a tensor": lambda: _list_along_rows(claims_of(MEAN)),
+    "a tensor of two domains": lambda: _one_domain_of_two(claims_of(SQUARED)),
     "tangents of an output are missing": lambda: replace(claims_of(TWO, "jvp"), results={}, axes={}),
 }
+
+
+def _tangent_alike(c: Claims) -> Claims:
+    """The same of a tangent, by a tangent that is read with its axes exchanged."""
+    read = whole(c, lambda t, r: t.add(_other_length(t, r), t.mul(t.const(0), _leaf(t, "moved", "j"))))
+    t, root = c.document.terms, read.results["y"]
+    assert root is not None
+    summed = t.substitute(root, {_leaf(t, "moved", "j"): t.reduce("sum", ("j", "i"), _leaf(t, "moved", "j", "i"))})
+    return replace(read, results={"y": summed}, readings={"moved": "tangent_x"})
 
 
 def _divided(t: Terms, root: Term) -> Term:
