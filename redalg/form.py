@@ -219,6 +219,7 @@ class Form(Shown):
 
     def accumulator(
         self,
+        /,
         start: int | None = None,
         deterministic: bool = False,
         nulls: str = "propagate",
@@ -280,7 +281,7 @@ class Form(Shown):
         """
         return portable.from_arrow(self, batch)
 
-    def grouped(self, nulls: str = "propagate", **bound: Any) -> Grouped:
+    def grouped(self, /, nulls: str = "propagate", **bound: Any) -> Grouped:
         """An empty streaming state per key: ``update(by=keys, x=…)``, ``merge``, ``result()`` with an axis of groups.
 
         Tensors without the streamed axis are bound here, and shared by all groups. `nulls` as in `accumulator`.
@@ -375,7 +376,9 @@ class Form(Shown):
         """
         return _hooks.jax_op(self)
 
-    def pandas(self, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = True, **columns: Any) -> Any:
+    def pandas(
+        self, /, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = True, **columns: Any
+    ) -> Any:
         """The form over columns of a pandas DataFrame: ``form.pandas(frame, x="price", by="shop")``.
 
         Without a frame, a function for `agg`, `apply` and `transform`. See `redalg.adapters.pandas`.
@@ -387,7 +390,9 @@ class Form(Shown):
         """
         return _hooks.pandas(self, given, by, nulls, sort, columns)
 
-    def polars(self, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any) -> Any:
+    def polars(
+        self, /, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+    ) -> Any:
         """The form over columns of a Polars frame, lazy or not: ``form.polars(frame, x="price", by="shop")``.
 
         Without a frame, an expression for `select`, `agg` and `over`. See `redalg.adapters.polars`.
@@ -399,7 +404,7 @@ class Form(Shown):
         return _hooks.polars(self, given, by, nulls, sort, columns)
 
     def arrow(
-        self, source: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+        self, /, source: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
     ) -> Any:
         """The form over columns of a PyArrow dataset, table, reader or batches, one batch after the other.
 
@@ -412,7 +417,7 @@ class Form(Shown):
         return _hooks.arrow(self, source, by, nulls, sort, columns)
 
     def duckdb(
-        self, relation: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+        self, /, relation: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
     ) -> Any:
         """The form over columns of a DuckDB relation, read in Arrow batches. See `redalg.adapters.duckdb`.
 
@@ -422,7 +427,7 @@ class Form(Shown):
         """
         return _hooks.duckdb(self, relation, by, nulls, sort, columns)
 
-    def estimator(self, **columns: Any) -> Any:
+    def estimator(self, /, **columns: Any) -> Any:
         """The form as a scikit-learn estimator with `fit`, `partial_fit` and, for outputs by sample, `transform`.
 
         See `redalg.adapters.sklearn`.
@@ -460,6 +465,7 @@ class Form(Shown):
 
     def dask(
         self,
+        /,
         *given: Any,
         deterministic: bool = False,
         nulls: str = "propagate",
@@ -491,7 +497,7 @@ class Form(Shown):
         options |= {"by": by, "sort": sort}
         return _hooks.over_dask(self, given, options, named)
 
-    def xarray(self, *given: Any, by: Any = None, axes: Mapping[str, str] | None = None, **named: Any) -> Any:
+    def xarray(self, /, *given: Any, by: Any = None, axes: Mapping[str, str] | None = None, **named: Any) -> Any:
         """What a run gives, as a `DataArray` (a `Dataset` of several outputs) with the coordinates that still apply.
 
         Arrays, or variables of a dataset that comes first, are matched by the names of dimensions (`axes`: of an axis
@@ -508,7 +514,7 @@ class Form(Shown):
         return _hooks.over_xarray(self, given, by, axes, named)
 
     def datafusion(
-        self, name: str, nulls: str = "propagate", dtypes: Mapping[str, Any] | None = None, **bound: Any
+        self, /, name: str, nulls: str = "propagate", dtypes: Mapping[str, Any] | None = None, **bound: Any
     ) -> Any:
         """The form as a DataFusion aggregate (`udaf`) of one column for each tensor, in the spec's order.
 
@@ -522,7 +528,7 @@ class Form(Shown):
         """
         return _hooks.datafusion(self, name, nulls, dtypes or {}, bound)
 
-    def beam(self, *, nulls: str = "propagate", placed: bool = False, named: bool = False, **bound: Any) -> Any:
+    def beam(self, /, *, nulls: str = "propagate", placed: bool = False, named: bool = False, **bound: Any) -> Any:
         """The form as an Apache Beam `CombineFn`; an element is a block ``{"x": array, …}``, or one row.
 
         With `placed` a block says where it begins (``"start"``), with `named` what it is called (``"id"``): one that
@@ -536,7 +542,7 @@ class Form(Shown):
         """
         return _hooks.beam(self, {"nulls": nulls, "placed": placed, "named": named}, bound)
 
-    def ray(self, name: str | None = None, nulls: str = "propagate", **columns: Any) -> Any:
+    def ray(self, /, name: str | None = None, nulls: str = "propagate", **columns: Any) -> Any:
         """The form as an `AggregateFn` of Ray Data over columns: ``dataset.aggregate(form.ray(x="price"))``.
 
         Raises: RedalgError without Ray, for forms of several passes, and for those that need an order.

@@ -95,7 +95,7 @@ class Apart:
         self.runs = [form.compile(target) for form in forms]
         self._names = [[d.array or d.name for d in form.spec.tensors] for form in forms]
 
-    def __call__(self, **arrays: Any) -> dict[str, Any]:
+    def __call__(self, /, **arrays: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for run, names in zip(self.runs, self._names, strict=True):
             made = run(**{n: arrays[n] for n in names})

@@ -56,7 +56,7 @@ class Run(Shown):
             )
         self.form, self.deterministic = form, deterministic
 
-    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         if stream is not None:
             raise RedalgError(f"stream={stream!r}", "the call", "the NumPy target has no streams", "leave it out")
         return run_numpy(self.form, arrays, out=out, deterministic=self.deterministic)

@@ -87,7 +87,7 @@ class CpuRun(Shown):
     def __reduce__(self) -> Any:
         return CpuRun, (self.form, self._asked, self.deterministic, self.dump_after)
 
-    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         if stream is not None:
             raise RedalgError(f"stream={stream!r}", WHERE, "the CPU target has no streams", "leave it out")
         if self._aliased:

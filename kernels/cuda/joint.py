@@ -49,7 +49,7 @@ class JointRun(CudaRun):
     def spec(self) -> Spec:
         return self.joint.spec
 
-    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         try:
             found = super().__call__(out=out, stream=stream, **arrays)
         except _Apart as apart:

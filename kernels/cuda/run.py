@@ -116,7 +116,7 @@ class CudaRun(Shown):
     def __reduce__(self) -> Any:
         return CudaRun, (self.form, self.requested, self.deterministic, self.dump_after)
 
-    def __call__(self, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         if out is None and stream is None:
             try:
                 found = self._quickly.call(arrays)

@@ -16,7 +16,7 @@ WHERE = "form.arrow"
 
 
 def arrow(
-    form: Form, source: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+    form: Form, /, source: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
 ) -> Any:
     """The form over columns of `source`, one record batch after the other: memory is that of a few batches.
 

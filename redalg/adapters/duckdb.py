@@ -15,7 +15,7 @@ ROWS = 1 << 18  # of a batch
 
 
 def duckdb(
-    form: Form, relation: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+    form: Form, /, relation: Any, *, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
 ) -> Any:
     """The form over columns of `relation` (``duckdb.sql("FROM 'sales/*.parquet'")``), which may be a text of SQL.
 

@@ -61,7 +61,7 @@ class JaxOp:
         self._gradients = jax.custom_vjp(self._from_saved)
         self._gradients.defvjp(self._from_saved_kept, self._pull_again)
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, /, *given: Any, **named: Any) -> Any:
         found = self._op(*self._admitted(by_name(self.tensors, given, named, WHERE)))
         return found[0] if len(found) == 1 else found
 

@@ -14,7 +14,9 @@ from redalg.form import Form
 WHERE = "form.pandas"
 
 
-def pandas(form: Form, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = True, **columns: Any) -> Any:
+def pandas(
+    form: Form, /, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = True, **columns: Any
+) -> Any:
     """The form over columns of a frame, or a function of frames.
 
     ``form.pandas(frame, x="price", w="volume")``: what a run on these columns gives: a number or an array; a Series on

@@ -18,7 +18,7 @@ BATCH = 1 << 20  # rows of a lazy frame at a time
 
 
 def polars(
-    form: Form, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
+    form: Form, /, *given: Any, by: Any = None, nulls: str = "propagate", sort: bool = False, **columns: Any
 ) -> Any:
     """The form over columns of a frame, or an expression.
 

@@ -99,7 +99,7 @@ class TorchOp:
     def vjp(self) -> Vjp | None:
         return self.derivative if isinstance(self.derivative, Vjp) else None
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, /, *given: Any, **named: Any) -> Any:
         arrays: Sequence[Any] = given
         if named or len(given) != len(self.tensors):
             arrays = self._ordered(given, named)

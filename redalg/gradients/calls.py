@@ -77,6 +77,8 @@ class Vjp(_Derivative):
     them) for no more matrix products, axes being as long as ``sizes`` says, or else 4096: nothing but large values
     can be worth that, such as sums over a short axis.
 
+    ``taken`` are names of other arrays beside these: nothing that is saved is called so.
+
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
     `Form.compile`, and gives {tensor: gradient}; outputs without a cotangent count as 0.
 
@@ -98,10 +100,11 @@ class Vjp(_Derivative):
         given: Names = None,
         assume: Iterable[str] = (),
         sizes: Mapping[str, int] | None = None,
+        taken: Iterable[str] = (),
     ) -> None:
         self.where, self.spec = "spec.vjp", spec
         self.assumed = _assumed(assume, self.where)
-        self._stages, self._readings = Stages(spec), readings(spec)
+        self._stages, self._readings = Stages(spec, taken), readings(spec)
         self.wrt = _wanted(spec, wrt, self.where)
         outputs = [n for n, node in spec.outputs.items() if not _is_discrete(node)]
         self.cotangents = {n: self._stages.fresh(f"grad_{n}") for n in outputs}
@@ -327,7 +330,7 @@ class Vjp(_Derivative):
         """Specs with some of their outputs."""
         return {}
 
-    def __call__(self, *, cotangents: Mapping[str, Any], target: str | None = None, **arrays: Any) -> dict[str, Any]:
+    def __call__(self, /, *, cotangents: Mapping[str, Any], target: str | None = None, **arrays: Any) -> dict[str, Any]:
         for name in cotangents:
             if name not in self.cotangents:
                 known = f"outputs with a derivative are {', '.join(self.cotangents)}"
@@ -443,7 +446,7 @@ class Jvp(_Derivative):
     def form(self) -> Form | None:
         return None if self.spec is None else derived(self.spec)
 
-    def __call__(self, *, tangents: Mapping[str, Any], target: str | None = None, **arrays: Any) -> dict[str, Any]:
+    def __call__(self, /, *, tangents: Mapping[str, Any], target: str | None = None, **arrays: Any) -> dict[str, Any]:
         for name in tangents:
             if name not in self.tangents:
                 known = f"tensors with a tangent are {', '.join(self.tangents)}"

@@ -28,12 +28,13 @@ class Saved:
 class Stages:
     """The values of a spec that can be saved, each under one name."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    def __init__(self, spec: Spec, taken: Iterable[str] = ()) -> None:
+        self.spec, beside = spec, set(taken)
         known, self.known = {a for d in spec.tensors for a in d.axes}, frozenset(spec.tensors)
         self.reduced = list(dict.fromkeys(a for axes in axes_of(spec.outputs.values(), known) for a in axes))
         self.means = {_bare(n) for n in g.walk(*spec.outputs.values()) if self._is_mean(n)}
-        self.taken = {d.name for d in spec.tensors} | set(spec.outputs)
+        self.tensors = {d.name for d in spec.tensors} | beside
+        self.taken = self.tensors | set(spec.outputs)
         self.names = {node: name for name, node in bindings(spec)}
         self.saved: dict[Node, Saved] = {}
 
@@ -42,7 +43,7 @@ class Stages:
         found = {}
         for name, node in self.spec.outputs.items():
             if not node.is_boolean and any(n.op == "reduce" for n in g.walk(node)):
-                leaf = self.fresh(name) if name in {d.name for d in self.spec.tensors} else name
+                leaf = self.fresh(name) if name in self.tensors else name
                 found[node] = self.saved.setdefault(node, Saved(name, node, g.tensor(leaf, self._axes(node))))
         return found
 

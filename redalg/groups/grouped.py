@@ -62,7 +62,7 @@ class Grouped:
         self._why = _not_vectorised(self._like)
         self._states: Vectorised | Singly = Singly(form, arrays) if self._why else Vectorised()
 
-    def update(self, *, by: Any, **chunks: Any) -> None:
+    def update(self, /, *, by: Any, **chunks: Any) -> None:
         """Take in rows: a key for each in `by`, and one array for every tensor with the streamed axis."""
         like = self._like.copy()
         if like._now.nulls != "propagate":

@@ -65,6 +65,7 @@ class Spec(Shown):
 
     def __init__(
         self,
+        /,
         *unnamed: Any,
         tensors: Sequence[Any] | None = None,
         order: Mapping[str, Any] | None = None,

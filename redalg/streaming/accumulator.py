@@ -114,7 +114,7 @@ class Accumulator:
 
     # --- the stream ----------------------------------------------------------------------------------------------
 
-    def update(self, **chunks: Any) -> None:
+    def update(self, /, **chunks: Any) -> None:
         """Append a chunk: one array for every tensor with the streamed axis, of any common length, 0 included."""
         if self._now.nulls != "propagate":
             chunks = dict(null.without(self._layout, chunks, self._now.nulls, checks.UPDATE))
@@ -305,7 +305,7 @@ class Accumulator:
         with np.errstate(all="ignore"):
             return results.totals(self)
 
-    def apply(self, start: int | None = None, **chunks: Any) -> Any:
+    def apply(self, /, start: int | None = None, **chunks: Any) -> Any:
         """The outputs that keep the axis, for a chunk, from everything seen so far; `start` is the chunk's position.
 
         >>> import redalg as ra

@@ -83,7 +83,7 @@ class TorchHead:
         self._ops = self._defined()
         self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, /, *given: Any, **named: Any) -> Any:
         arrays = by_name(self.tensors, given, named, self.name)
         like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), None)
         if like is None:

@@ -40,11 +40,12 @@ class Slabs:
 
     def __init__(self, parts: Head, held: str | None, workspace: int | None) -> None:
         self.parts, self.held, self.workspace = parts, held, workspace
-        self.vjp = Vjp(parts.values, given="all")  # sums along rows again would rule out slabs of columns
+        operands = [d for p in parts.products for d in (p.left, p.right)]
+        # values that are saved, since sums along rows again would rule out slabs of columns
+        self.vjp = Vjp(parts.values, given="all", taken=[d.name for d in operands])
         self.forward = placed(self.vjp.forward, (parts.row,))
         self._runs: dict[tuple[Spec, str], Any] = {}
         specs = (self.forward.spec, *self.vjp.specs.values())
-        operands = [d for p in parts.products for d in (p.left, p.right)]
         self.decls = {d.name: d for s in specs for d in s.tensors} | {d.name: d for d in operands}
 
         self.kept, self.cotangents = list(self.vjp.forward.outputs), self.vjp.cotangents

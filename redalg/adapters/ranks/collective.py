@@ -74,7 +74,7 @@ class Collective:
         self._device: DeviceCollective | None = None
         self.choices: tuple[Choice, ...] = ()  # of the last call, one for every pass
 
-    def __call__(self, *given: Any, start: int | Sequence[int] | None = None, **named: Any) -> Any:
+    def __call__(self, /, *given: Any, start: int | Sequence[int] | None = None, **named: Any) -> Any:
         arrays = _arguments(self.form, given, named)
         if any(getattr(x, "is_cuda", False) for x in arrays.values()):
             return self._on_device(arrays, starts_of(start))

@@ -146,7 +146,7 @@ class DeviceCollective:
 
     # --- a call ------------------------------------------------------------------------------------------------------
 
-    def __call__(self, start: tuple[int, ...] | None = None, **arrays: Any) -> Any:
+    def __call__(self, /, start: tuple[int, ...] | None = None, **arrays: Any) -> Any:
         specs, axis = self.specs, self.form.plan.axis[0]
         places = self._places(start)
         parts = cut(self.form, arrays, len(places))

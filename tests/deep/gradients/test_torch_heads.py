@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -309,3 +311,20 @@ def test_what_varies_along_rows_alone_is_computed_for_rows_alone() -> None:
             assert of_rows is not None and all(axes == ("t",) for axes in of_rows.spec.output_axes.values())
             for n in walk(*rest.spec.outputs.values()):
                 assert n.axes != {"t"} or n.op == "tensor" or n.is_boolean, n
+
+
+@pytest.mark.parametrize("name", ["sum1", "max1", "mean1", "grad_y"])
+@pytest.mark.parametrize("operand", ["H", "W", "b", "y"])
+def test_operands_may_be_called_as_saved_values_are(operand: str, name: str) -> None:
+    """The operands of products are no tensors of what is differentiated, but are called by name beside its values."""
+    text = "tensors H[t,d], W[v,d], b[v]; z = sum[d](H[t,d]*W[v,d]) + b[v]; m = max[v](z);"
+    text += "return y = mean[t](m + log(sum[v](exp(z - m))))"
+    arrays = {n: a for n, a in drawn((5, 5, 5), 3).items() if n in "HWb"}
+    true = torch.logsumexp(arrays["H"] @ arrays["W"].T + arrays["b"], 1).mean()
+    true.backward()
+    given = {name if n == operand else n: a.detach().clone().requires_grad_() for n, a in arrays.items()}
+    found = ra.torch.head(ra.parse(re.sub(rf"\b{operand}\b", name, text)))(**given)
+    found.backward()
+    torch.testing.assert_close(found, true)
+    for a, other in zip(given.values(), arrays.values(), strict=True):
+        torch.testing.assert_close(a.grad, other.grad)
