@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -124,10 +125,20 @@ SPECS = (
 )
 
 
+@cache
+def form_of(text: str) -> Any:
+    return ra.derive_incremental(ra.parse(text), axis="j")
+
+
+@cache
+def compiled_for(text: str, target: str) -> Any:
+    return form_of(text).compile(target)
+
+
 def measure(spec: Spec, dtype: str, scale: float, draws: int, targets: Sequence[str] = ("numpy", "cpu")) -> Line:
     """The largest error of any element of any output over the draws, for every way to compute it."""
-    form = ra.derive_incremental(ra.parse(spec.text), axis="j")
-    compiled = {target: form.compile(target) for target in targets}
+    form = form_of(spec.text)
+    compiled = {target: compiled_for(spec.text, target) for target in targets}
     names = {d.name for d in form.spec.tensors}
     rng = np.random.default_rng([1, draws])
     errors, plain = dict.fromkeys((*FEEDS, *targets), 0.0), 0.0

@@ -161,6 +161,27 @@ def test_kernels_keep_the_guard(text: str) -> None:
         agree(form, simulated(form, arrays)[0], arrays)
 
 
+AT_EVERY_PLACE = (
+    "u = sum[j](w[j]*x[j])/sum[j](w[j]); return y = sum[j](w[j]*(x[j]-u)**2)/sum[j](w[j])",
+    "m = max[j](x[j]); return y = exp(x[j]-m)/sum[j](exp(x[j]-m)), l = m + log(sum[j](exp(x[j]-m)))",
+    "return y = prod[j](x[j]/mean[j](x[j])), z = sum[j]((x[j]/sum[j](x[j]))**2)",
+    "s = sum[j](where(w[j] > 0, x[j], 0)); return y = sum[j](where(w[j] > 0, (x[j]/s)**2, 0))",
+    "return y = topk[j:2](x[j]).values, z = sum[j](exp(x[j] - max[j](x[j]))*w[j])",
+)
+
+
+@pytest.mark.parametrize("text", AT_EVERY_PLACE)
+def test_kernels_agree_at_every_place_of_every_tensor(text: str) -> None:
+    form = ra.derive_incremental(ra.parse(text))
+    cpu = form.compile("cpu")
+    for d, place, value in itertools.product(form.spec.tensors, range(4), SPECIAL):
+        for dtype in (np.float32, np.float64):
+            plain = drawn(form.spec, np.random.default_rng(place), {"j": 4})
+            arrays = {k: v.astype(dtype) for k, v in plain.items()}
+            arrays[d.name][place] = value
+            agree(form, named(form, cpu(**arrays)), arrays)
+
+
 POSITIONS = (
     "return y = argmax[j](exp(x[i,j] - max[j](x[i,j])))",
     "return y = argmin[j](x[i,j] - mean[j](x[i,j]))",
