@@ -19,7 +19,9 @@ from redalg.proofs.audits.values import LARGEST, PRECISION, SUBNORMAL, Array, La
 WORDS = ("real", "positive", "nonnegative", "integer", "count", "unit", "bool", "finite", "complex")
 Below = Callable[[int], int]  # below(n) draws from 0, 1, …, n - 1; 0 is the simplest
 KINDS = ("infinities", "nan", "zeros", "subnormals", "huge")
-LARGE = tuple(Fraction(2**e + d) for e in (7, 8, 10, 15, 16, 20, 24, 31, 32, 36, 40) for d in (-1, 0, 1))
+LARGE = tuple(Fraction(2**e) for e in range(4, 41))
+LARGE += tuple(Fraction(2**e + d) for e in (7, 8, 15, 16, 24, 31, 32) for d in (-1, 1))
+HIGHEST = Fraction(2**40)
 SMALL = tuple(Fraction(n, d) for n, d in ((0, 1), (1, 1), (-1, 1), (2, 1), (1, 2), (3, 1), (-2, 1), (-1, 2)))
 
 
@@ -30,7 +32,7 @@ class Domain:
     words: frozenset[str]
     dtype: str = "float64"
     choices: tuple[Number, ...] = ()
-    most: Number = LARGE[-1]  # of an integer: what the type holds, and sums of a few of
+    most: Number = HIGHEST  # of an integer: what the type holds, and sums of a few of
 
     @cached_property
     def pool(self) -> list[Number]:
@@ -95,7 +97,7 @@ class Domain:
         return bool({"positive", "nonnegative", "count", "unit"} & self.words)
 
     def special(self, kind: str) -> tuple[Number, ...]:
-        """The special numbers of one kind that the domain has; large ones are integers."""
+        """The special numbers of one kind that the domain has; large ones are integers, magnitudes are not."""
         if kind == "large":
             return tuple(x for x in LARGE if x <= self.most and x in self) if self.integral and not self.choices else ()
         if self.choices or self.integral or {"bool", "complex"} & self.words:
@@ -109,6 +111,10 @@ class Domain:
             return (math.nan,)
         if kind == "zeros":
             return (Fraction(0), -0.0)
+        if kind == "magnitudes":
+            reach = 2 * PRECISION[self.dtype] // 5  # so that the smallest is not lost beside the largest
+            powers = [*(e for e in range(-reach, reach + 1) if abs(e) > 3), *(-reach, reach - 1, reach) * 4]
+            return tuple(s * Fraction(2) ** e for e in powers for s in (1, -1))
         least, top = SUBNORMAL.get(self.dtype, 5e-324), LARGEST.get(self.dtype, 1.7976931348623157e308)
         if kind == "subnormals":
             return tuple(Fraction(x) for x in (least, -least, 64 * least, -64 * least))
@@ -176,8 +182,8 @@ def _most(leaf: Scalar, dtype: str) -> Fraction:
     if leaf.kind == "int" and leaf.cast is not None:
         import numpy
 
-        return min(LARGE[-1], Fraction(int(numpy.iinfo(leaf.cast).max) // 4))
-    return min(LARGE[-1], Fraction(2 ** (PRECISION[dtype] - 2))) if leaf.kind == "float" else LARGE[-1]
+        return min(HIGHEST, Fraction(int(numpy.iinfo(leaf.cast).max) // 4))
+    return min(HIGHEST, Fraction(2 ** (PRECISION[dtype] - 2))) if leaf.kind == "float" else HIGHEST
 
 
 def element_layout(hint: Any, cast: Any) -> Layout:

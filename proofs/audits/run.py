@@ -50,8 +50,10 @@ def audit(
                             with ``lift([])`` in the place of e
     homomorphism            lift(a ++ b) = lift(a) ⊕ lift(b)   (with `lift`), also for chunks of up to 4097 elements
     definition              finalize(e ⊕ lift a ⊕ lift b ⊕ …) = definition(a ++ b ++ …)   (with `lift` and `definition`)
-    large counts            the first four on states of up to 2^40 elements, merged from themselves (with `lift`), or
-                            with integers up to 2^40 in them
+    large counts            the first four on states of up to 2^40 elements, every power of two among them, merged from
+                            themselves (with `lift`), or with integers up to 2^40 in them
+    magnitudes              the first four (with `lift`, homomorphism and definition too) on powers of two from 2^-21 to
+                            2^21 (float64; fewer in narrower types) beside numbers of the order of 1
     arguments kept          a ⊕ b changes neither a nor b, nor the identity
     repetition              (a ⊕ b) ⊕ c has the same bits whenever it is computed, whatever was computed before
     infinities, nan, zeros  the first four on states that hold such numbers

@@ -20,30 +20,11 @@ from redalg.proofs.audits.terms import Check, Law
 
 STATES = 3  # drawn at a time
 LONGEST = 4  # elements of a chunk
-LONG = (
-    *range(5, 22),
-    31,
-    32,
-    33,
-    63,
-    64,
-    65,
-    127,
-    128,
-    129,
-    255,
-    256,
-    257,
-    513,
-    1000,
-    1023,
-    1025,
-    2049,
-    4097,
-)  # of one chunk
+LONG = (*range(5, 22), *sorted({2**e + d for e in range(5, 13) for d in (-1, 0, 1)} | {1000}))  # of one chunk
 EVEN, ORDINARY = 100, 60  # of so many places, those that keep an ordinary number beside special ones
 WIDE = 100  # numbers of a state that are drawn one by one
-GROWN = 12  # cases of states that are merged with themselves
+MIXED = ("large", "magnitudes")  # kinds of numbers that several states of a case may hold
+GROWN, EACH = 12, 2  # cases of states that are merged with themselves; of each of many counts
 TRIES, FEW = 40, 4  # draws of a state until `valid` takes one; so many of them number by number
 BUDGET = 3000  # judgements spent on shrinking one counterexample
 
@@ -93,13 +74,18 @@ class Sampler:
     def states(self, below: Below, small: bool = False) -> Drawn | None:
         """Three states, half of them (or, if so wanted, all) of small numbers; None where `valid` takes none."""
         small = small or not below(2)
-        parts = [self.part(below, small) for _ in range(STATES)]
+        parts = [self._part(below, small) for _ in range(STATES)]
         tie = below(5) == 4
         special = self._with_special(below, small) if self.kind else None
         at = below(6) if self.kind else 0
         if None in parts or (self.kind and special is None):
             return None
         return Drawn(tuple(p for p in parts if p is not None), tie, special, at)
+
+    def _part(self, below: Below, small: bool) -> Part | None:
+        """Large numbers stand in half of all states: a law may fail only where they meet, or only beside small ones."""
+        met = self.kind in MIXED and below(2)
+        return self._with_special(below, False) if met else self.part(below, small)
 
     def part(self, below: Below, small: bool) -> Part | None:
         """A state, or the elements of a chunk."""
@@ -258,18 +244,29 @@ class Search:
         if not check.states:
             yield ordinary, Drawn(())
             return
-        most = min(GROWN, self.samples) if check.grows else self.samples
+        most = self.samples * (2 if kind in MIXED else 1)
+        if check.grows:
+            most = min(GROWN, self.samples)
+        if check.each:
+            yield from ((ordinary, d) for d in self._from_one(ordinary))
+            return
         huge = self._source("huge") if check.huge and Sampler(self.op, "huge").applies else None
         first = most if huge is None else (most + 1) // 2
         yield from ((ordinary, d) for d in ordinary.drawn[:first])
         if huge is not None:
             yield from ((huge, d) for d in huge.drawn[: most - first])
 
+    def _from_one(self, source: Source) -> list[Drawn]:
+        """The first few cases without empty chunks, the first chunk cut to one element: the counts are what is said."""
+        cases = (d.case(STATES) for d in source.drawn)
+        found = [(c[0][: len(self.op.domains)], *c[1:]) for c in cases if all(c)]
+        return [Drawn(c) for c in found[:EACH]]
+
     def _source(self, kind: str, elements: int = 0) -> Source:
         key = (kind, elements)
         if key not in self._sources:
             word = f"{self.seed}:{kind}:{elements}"
-            examples = 2 if elements else self.samples  # the first is the simplest
+            examples = 2 if elements else self.samples * (2 if kind in MIXED else 1)  # the first is the simplest
             self._sources[key] = Source(Sampler(self.op, kind), examples, word, elements)
         return self._sources[key]
 

@@ -82,7 +82,7 @@ class Check:
 
     "numbers": of finite states it holds no NaN and raises nothing; "kept": it leaves its arguments as they were;
     "same": it gives the same bits whenever it is computed. `huge`: the states may hold numbers near the largest as
-    well. `long`: one chunk of many lengths, each once.
+    well. `long`: one chunk of many lengths, each once. `each`: one of many checks that differ in a count alone.
     """
 
     states: int
@@ -91,6 +91,7 @@ class Check:
     huge: bool = False
     demand: str = "numbers"
     long: bool = False
+    each: bool = False
 
     @property
     def grows(self) -> bool:
@@ -147,13 +148,18 @@ GROWN = (
     Check(3, combine(combine(A, MORE), C), combine(A, combine(MORE, C))),
     Check(3, combine(combine(MOST, MORE), C), combine(MOST, combine(MORE, C))),
 )
+EACH = tuple(  # counts of every power of two, and of a few more
+    Check(3, combine(combine(grown(A, k), B), C), combine(grown(A, k), combine(B, C)), each=True) for k in range(1, 41)
+)
 GROWN_COMMUTE = (Check(2, combine(MOST, B), combine(B, MOST)), Check(2, combine(MANY, MORE), combine(MORE, MANY)))
 GROWN_LEFT, GROWN_RIGHT = Check(1, combine(E, MOST), MOST), Check(1, combine(MOST, E), MOST)
 RESTS_ON = {
-    "associativity": (ASSOCIATIVE, *GROWN, *GROWN_COMMUTE, GROWN_LEFT, GROWN_RIGHT),
+    "associativity": (ASSOCIATIVE, *GROWN, *EACH, *GROWN_COMMUTE, GROWN_LEFT, GROWN_RIGHT),
     "commutativity": (COMMUTATIVE, *GROWN_COMMUTE),
     "left identity": (LEFT, GROWN_LEFT),
     "right identity": (RIGHT, GROWN_RIGHT),
+    "homomorphism": (_HOMOMORPHISM,),
+    "definition": (_DEFINITION,),
 }
 
 
@@ -169,6 +175,8 @@ def laws(identity: bool, lift: bool, empty: bool, definition: bool, specials: tu
     if definition:
         found.append(DEFINITION)
     found.append(_large(identity, lift, basic))
+    joined = (_HOMOMORPHISM,) if lift else ()
+    found.append(Law("magnitudes", (*basic.values(), *joined, *((_DEFINITION,) if definition else ())), "magnitudes"))
     kept = (combine(A, B), *((combine(E, A), combine(A, E)) if identity else ()))
     found.append(Law("arguments kept", tuple(Check(2, t, demand="kept") for t in kept)))
     found.append(Law("repetition", (Check(3, ASSOCIATIVE.left, demand="same"),)))
@@ -179,7 +187,7 @@ def _large(identity: bool, lift: bool, basic: dict[str, Check]) -> Law:
     """Counts up to 2^40: reached by merging where states are lifted, drawn where they are not."""
     if not lift:
         return Law("large counts", tuple(basic.values()), "large")
-    return Law("large counts", (*GROWN, *GROWN_COMMUTE, *((GROWN_LEFT, GROWN_RIGHT) if identity else ())))
+    return Law("large counts", (*GROWN, *EACH, *GROWN_COMMUTE, *((GROWN_LEFT, GROWN_RIGHT) if identity else ())))
 
 
 def _special(kind: str, identity: bool, basic: dict[str, Check]) -> Law:

@@ -50,3 +50,19 @@ CULPRITS = [
 def test_what_is_missing_names_the_body_and_not_an_earlier_stage(text, culprit, c):
     found = ra.verdict(ra.parse(text.format(c=c)))
     assert culprit in getattr(found, "missing", "") or culprit in getattr(found, "reason", ""), str(found)
+
+
+PLANTED = [
+    "u = mean[j](x[j]); m = max[j](x[j]); v = mean[j]((x[j] - u)**2); return s = sum[j](exp(x[j]-m)), w = v, y = {bad}",
+    "u = mean[j](x[j]); b = {bad}; return y = mean[j]((x[j] - b)**2)",
+    "m = max[j](x[j]); u = m + log(sum[j](exp(x[j] - m))); b = {bad}; return p = exp(x[j] - u), y = sum[j](x[j]*b)",
+]
+
+
+@pytest.mark.parametrize("text", PLANTED)
+@pytest.mark.parametrize(
+    ("bad", "culprit"), [("sum[j](where(x[j] > u*3/2, x[j], 0))", " < "), ("sum[j](tanh(x[j] - u))", "tanh(")]
+)
+def test_a_culprit_among_stages_that_have_a_form_is_named(text, bad, culprit):
+    found = ra.verdict(ra.parse(text.format(bad=bad)))
+    assert culprit in getattr(found, "missing", "") or culprit in getattr(found, "reason", ""), str(found)
