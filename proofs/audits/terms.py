@@ -114,7 +114,8 @@ class Law:
     kind: str = ""
 
     def text(self) -> str:
-        return ", ".join(c.text() for c in self.checks)
+        many = ["(2^k·a ⊕ b) ⊕ c = 2^k·a ⊕ (b ⊕ c)"] * any(c.each for c in self.checks)
+        return ", ".join([c.text() for c in self.checks if not c.each] + many)
 
 
 ASSOCIATIVE = Check(3, combine(combine(A, B), C), combine(A, combine(B, C)))
