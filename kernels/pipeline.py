@@ -411,7 +411,7 @@ def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) 
 def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
     """A plan for contiguous float32 arrays of moderate size on the first device."""
     sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
-    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+    views = {t.name: View.usual(t, sizes) for t in form.spec.tensors if t.axes}
     return plan(form, usual_dtypes(form, "float32"), views, driver.target_of(0), deterministic, schedule)
 
 

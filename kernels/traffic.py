@@ -148,6 +148,10 @@ class _Count:
         """What a value takes in memory; numbers and positions nothing."""
         if node.op in ("const", "special", "true", "false", "size", "index"):
             return 0
+        if node.op == "tensor" and node.attr.dimensions:  # windows lie in one array
+            reach = [1 + sum(step * (self.sizes[a] - 1) for a, step, _ in d.terms) for d in node.attr.dimensions]
+            pads = [2 * d.pad for d in node.attr.dimensions]
+            return prod(max(0, n - p) for n, p in zip(reach, pads, strict=True)) * self._item(node)
         return self._size(node.axes) * self._item(node)
 
     def _size(self, axes: Iterable[str]) -> int:

@@ -79,7 +79,7 @@ class CpuRun(Shown):
         self._asked = schedule
         self._once, self._calls = Once(), Once(limit=CALLS)
         self._names = tuple(t.name for t in form.spec.tensors)
-        self._aliased = any(t.array for t in form.spec.tensors)
+        self._aliased = any(t.array or t.dimensions for t in form.spec.tensors)
         self._ready: dict[Hashable, tuple[Ready, tuple[int, ...]]] = {}
         self._last: Compiled | None = None
         self._told: tuple[str, ...] = ()  # what was measured

@@ -103,7 +103,7 @@ class CudaRun(Shown):
         self.form, self.requested, self.deterministic = form, current(schedule), deterministic
         self.dump_after = dump_after
         self._names = tuple(t.name for t in self.spec.tensors)
-        self._aliased = any(t.array for t in self.spec.tensors)
+        self._aliased = any(t.array or t.dimensions for t in self.spec.tensors)
         self._ready: dict[Any, Ready] = {}
         self._refused: dict[Any, list[NotLaunched]] = defaultdict(
             list

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from redalg.graph.node import Node, walk
+from redalg.graph.node import Decl, Node, walk
 from redalg.kernels.ir.program import STORAGE, Join, Loop, Program, Step
 from redalg.kernels.ir.schedule import Layout
 
@@ -31,6 +31,20 @@ class View:
         (3, 1)
         """
         return View(shape, tuple(prod(shape[d + 1 :]) for d in range(len(shape))), align)
+
+    @staticmethod
+    def usual(decl: Decl, sizes: Mapping[str, int]) -> View:
+        """A tensor in row-major order; one that is read in windows as windows of such an array.
+
+        >>> from redalg.language.leaves import tensors
+        >>> View.usual(tensors("x[b, h + 2*r]").decl, {"b": 2, "h": 5, "r": 3}).strides
+        (9, 1, 2)
+        """
+        lengths = [1 + sum(step * (sizes[a] - 1) for a, step, _ in d.terms) for d in decl.dimensions]
+        outer = iter(View.contiguous(tuple(lengths)).strides)
+        strides = tuple(n * step for d in decl.dimensions for n in [next(outer)] for _, step, _ in d.terms)
+        plain = View.contiguous(tuple(sizes[a] for a in decl.axes))
+        return replace(plain, strides=strides) if decl.dimensions else plain
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.operands import by_name, derivative, longer_outputs, mapped_form, own_tensors
+from redalg.adapters.operands import by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
@@ -62,7 +62,11 @@ class JaxOp:
         self._gradients.defvjp(self._from_saved_kept, self._pull_again)
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
-        found = self._op(*self._admitted(by_name(self.tensors, given, named, WHERE)))
+        arrays = self._admitted(by_name(self.tensors, given, named, WHERE))
+        if any(d.dimensions for d in self.tensors):
+            held = dict(zip([d.name for d in self.tensors], arrays, strict=True))
+            arrays = in_windows(self.form.spec, held, WHERE)
+        found = self._op(*arrays)
         return found[0] if len(found) == 1 else found
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ from redalg.gradients.calls import Vjp
 from redalg.graph.node import Decl
 from redalg.language.spec import Spec
 from redalg.laws.batch import free_axis, over
+from redalg.numeric.binding import with_readings
 
 
 def own_tensors(spec: Spec) -> list[Decl]:
@@ -27,6 +28,12 @@ def by_name(tensors: Sequence[Decl], given: Sequence[Any], named: Mapping[str, A
         got = f"{len(given)} tensors, and {', '.join(named) or 'none'} by name"
         raise RedalgError(got, where, f"it takes {', '.join(map(str, tensors))}", "pass each once")
     return {n: arrays[n] for n in names}
+
+
+def in_windows(spec: Spec, arrays: Mapping[str, Any], where: str) -> list[Any]:
+    """One argument for every tensor, windows where it is read in windows: frameworks differentiate through views."""
+    found = with_readings(spec.tensors, arrays, where=where)
+    return [found[d.name] for d in own_tensors(spec)]
 
 
 def derivative(spec: Spec) -> Vjp | RedalgError:
@@ -49,4 +56,4 @@ def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
     return [len(new) > len(old) for new, old in pairs]
 
 
-__all__ = ["by_name", "derivative", "longer_outputs", "mapped_form", "own_tensors"]
+__all__ = ["by_name", "derivative", "in_windows", "longer_outputs", "mapped_form", "own_tensors"]

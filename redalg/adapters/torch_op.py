@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.operands import by_name, derivative, longer_outputs, mapped_form, own_tensors
+from redalg.adapters.operands import by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
 from redalg.adapters.torch_modes import LEAVES, ON_GPU, RECORDED, WATCHED, carry_tangents, glance, undisturbed
 from redalg.errors import RedalgError
@@ -57,6 +57,7 @@ class TorchOp:
     def __init__(self, form: Form, name: str) -> None:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
+        self._in_windows = any(d.dimensions for d in self.tensors)
         self.derivative = derivative(form.spec)
         self._compiled: dict[Any, Any] = {}
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
@@ -103,6 +104,9 @@ class TorchOp:
         arrays: Sequence[Any] = given
         if named or len(given) != len(self.tensors):
             arrays = self._ordered(given, named)
+        if self._in_windows:
+            named = dict(zip([d.name for d in self.tensors], arrays, strict=True))
+            arrays = in_windows(self.form.spec, named, self.name)
         seen = glance(arrays)
         if seen == WATCHED:
             return self._watched(arrays)

@@ -82,12 +82,13 @@ def kernel(
     if device not in targets:
         raise RedalgError(f"device={device!r}", WHERE, f"the table has {', '.join(targets)}", 'device="H200"')
     needed = dict.fromkeys(a for t in form.spec.tensors for a in t.axes)
+    sizes = {a: n for t in form.spec.tensors for d in t.dimensions for a, _, n in d.terms if n} | dict(sizes)
     missing = [a for a in needed if a not in sizes]
     if missing:
         why, fix = f"the axes are {', '.join(needed)}", f"sizes={{{missing[0]!r}: …}}"
         raise RedalgError(f"axis {missing[0]} without a length", WHERE, why, fix)
     dtypes = {t.name: _dtype(t, dtype) for t in form.spec.tensors}
-    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in form.spec.tensors if t.axes}
+    views = {t.name: View.usual(t, sizes) for t in form.spec.tensors if t.axes}
     found = plan(form, dtypes, views, targets[device], deterministic, schedule, dump_after=dump_after)
     c = found.choice
     return Printed(form, device, c.schedule, found.module.source, c.reasons, c.seconds, c.bytes)

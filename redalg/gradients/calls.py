@@ -30,7 +30,8 @@ from redalg.graph.node import Decl, Node
 from redalg.joint import Joint, derived, part_of
 from redalg.language.spec import Spec
 from redalg.laws.laws import InternalError
-from redalg.numeric.binding import bind
+from redalg.numeric.binding import bind, with_readings
+from redalg.numeric.windows import folded
 from redalg.proofs.derivatives.document import Derivative
 
 DISCRETE = frozenset({"bool", "integer", "complex"})
@@ -336,13 +337,17 @@ class Vjp(_Derivative):
                 known = f"outputs with a derivative are {', '.join(self.cotangents)}"
                 raise RedalgError(f"a cotangent of {name!r}", "g(…, cotangents=…)", known, "leave it out")
         bind(self.spec, arrays, where="g(…)")
+        shapes = {n: np.shape(arrays[n]) for n, d in self.wrt.items() if np.ndim(arrays[n]) < len(d.axes)}
+        if any(d.dimensions for d in self.spec.tensors):  # whose windows a gradient alone may not know the length of
+            arrays |= with_readings(self.spec.tensors, arrays, where="g(…)")
 
         def run(form: Form | Joint | Steps, given: Mapping[str, Any]) -> Any:
             return self._call(form, target, given)
 
         read = _read_by(self.forward, arrays)
         values = _by_name(self.forward, run(self.forms[self.forward], read))
-        return self._pulled(arrays, values, cotangents, run, list(self.wrt), self.together(self.wrt))
+        found = self._pulled(arrays, values, cotangents, run, list(self.wrt), self.together(self.wrt))
+        return found | {n: folded(self.wrt[n], found[n], shape) for n, shape in shapes.items()}
 
     @property
     def saved_tensors(self) -> dict[str, str]:
@@ -415,7 +420,7 @@ class Jvp(_Derivative):
         self.tangents = {name: stages.fresh(f"tangent_{name}") for name in self.wrt}
         seeds: dict[Node, Node] = {}
         for name, own in self.wrt.items():
-            made = Decl(self.tangents[name], own.axes)
+            made = Decl(self.tangents[name], own.axes, dimensions=own.dimensions)
             seeds[Node("tensor", (), own)] = Node("tensor", (), made)
             for d in readings(spec)[own][1:]:
                 other = Decl("_".join((made.name, *d.axes)), d.axes, frozenset(), made.name)
@@ -488,10 +493,12 @@ def _wanted(spec: Spec, wrt: Names, where: str) -> dict[str, Decl]:
     """The tensors to differentiate by, in the spec's order: those named, or all that hold real numbers."""
     own = {d.name: d for d in spec.tensors if not d.array}
     smooth = [n for n, d in own.items() if not d.domain & DISCRETE]
-    if wrt is None:
-        return {n: own[n] for n in smooth}
-    names = wrt.replace(",", " ").split() if isinstance(wrt, str) else list(wrt)
+    names = smooth if wrt is None else wrt.replace(",", " ").split() if isinstance(wrt, str) else list(wrt)
     for name in names:
+        several = [d for d in spec.tensors if name in (d.name, d.array)]
+        if len(several) > 1 and any(d.dimensions for d in several):
+            why = f"it is read as {' and as '.join(map(str, several))}, and gradients of windows are added up for one"
+            raise RedalgError(f"wrt={name!r}", where, why, "wrt= without it, or pass the same array under two names")
         if name not in own:
             known = f"the tensors are {', '.join(own)}"
             raise RedalgError(f"wrt={name!r}", where, known, "name a tensor of the spec")
@@ -525,7 +532,7 @@ def _axes(node: Node) -> set[str]:
 
 
 def _read_by(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    names = {d.array or d.name for d in spec.tensors}
+    names = {name for d in spec.tensors for name in ((d.name, d.array) if d.dimensions else (d.array or d.name,))}
     return {k: v for k, v in arrays.items() if k in names}
 
 

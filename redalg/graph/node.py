@@ -38,21 +38,43 @@ BOOLEAN = COMPARISONS | {"and", "or", "not", "true", "false"}
 
 
 @dataclass(frozen=True)
+class Dimension:
+    """A dimension of an array that is read at an affine index: ``2*h + r:3 - 1`` has the terms h, in steps of 2, and
+    r, of length 3, and a `pad` of 1 zero before the first element and behind the last."""
+
+    terms: tuple[tuple[str, int, int], ...]  # an axis, its step and its length, 0 where arrays say it
+    pad: int = 0
+
+    def __str__(self) -> str:
+        steps = (("" if step == 1 else f"{step}*") + a + (f":{n}" if n else "") for a, step, n in self.terms)
+        return "+".join(steps) + (f"-{self.pad}" if self.pad else "")
+
+
+@dataclass(frozen=True)
 class Decl:
     """A named array: its axes in order and its domain (words: `redalg.graph.intervals`, `redalg.language.leaves`).
 
     `array` names the tensor whose array this one is, where a spec reads that tensor along other axes a second time:
     what holds for any two tensors holds for them, and only the arrays of a call know that they are one.
+
+    `dimensions`: of an array that is read in windows, ``x[h+r]``, whose axes are those of its windows. The same holds:
+    a spec over windows is a spec over any tensor with their axes.
     """
 
     name: str
     axes: tuple[str, ...] = ()
     domain: frozenset[str] = frozenset()
     array: str = ""
+    dimensions: tuple[Dimension, ...] = ()  # none where each is an axis
 
     def __str__(self) -> str:
         name = self.array or self.name
-        return f"{name}[{','.join(self.axes)}]" if self.axes else name
+        return f"{name}[{','.join(map(str, self.dimensions or self.axes))}]" if self.axes else name
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions of the array that a call passes."""
+        return len(self.dimensions or self.axes)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 import sympy
 from sympy.logic.boolalg import Boolean
 
+from redalg.graph.node import Dimension
 from redalg.language import functions as f
 from redalg.language import maps, reductions
 from redalg.language.arithmetic import check_power
@@ -18,6 +19,7 @@ from redalg.language.spellings import SPELLINGS
 from redalg.language.statistics import STATISTICS
 from redalg.language.sympy_bridge import CONSTRUCTORS
 from redalg.language.tokens import Token, Tokens
+from redalg.language.windows import dimensions, is_affine
 from redalg.text.words import REDUCTION_WORDS, RESERVED, UNARY_WORDS
 
 _BINARY = {
@@ -202,24 +204,47 @@ class Expressions(Tokens):
     def named(self, name: str, at: int) -> Any:
         if name in self.bound:
             return self.bound[name]
-        if self.take("["):
-            axes = self.axes()
-            self.need("]")
-            return self.declared(name, axes, at)
-        return self.declared(name, (), at)
+        return self.declared(name, *self.place(), at)
 
-    def declared(self, name: str, axes: tuple[str, ...], at: int, domain: frozenset[str] | None = None) -> Any:
+    def place(self) -> tuple[tuple[str, ...], tuple[Dimension, ...]]:
+        """The axes of a tensor, and the dimensions of windows of it."""
+        if self.take("[") is None:
+            return (), ()
+        at, start = self.next.at, self.position
+        texts = [""]
+        while self.next.text not in ("]", "the end"):
+            texts = [*texts, ""] if self.next.text == "," else [*texts[:-1], texts[-1] + self.next.text]
+            self.position += 1
+        if is_affine("".join(texts)):
+            where = f"ra.parse, at character {at}"
+            axes, windows = dimensions(texts, where)
+            axes = axis_names(axes, where)
+        else:
+            self.position, windows = start, ()
+            axes = self.axes()
+        self.need("]")
+        return axes, windows
+
+    def declared(
+        self,
+        name: str,
+        axes: tuple[str, ...],
+        windows: tuple[Dimension, ...],
+        at: int,
+        domain: frozenset[str] | None = None,
+    ) -> Any:
         found = self.tensors.get(name)
         if found is None:
             if name in self.bound:
                 raise self.error(at, f"the tensor {name!r}", "the name is bound to an expression", "rename one")
             check_name(name, "tensor", f"ra.parse, at character {at}")
-            found = self.tensors[name] = declare(name, axes, domain or frozenset(), stamp=False)
-        elif found.axes != axes and len(found.axes) == len(axes) and domain in (None, found.domain):
-            reading = found[axes]
+            found = self.tensors[name] = declare(name, axes, domain or frozenset(), False, windows)
+            return found
+        reading = found.reading(axes, windows, f"ra.parse, at character {at}")
+        if reading is not found and found.decl.rank == reading.decl.rank and domain in (None, found.domain):
             return self.tensors.setdefault(reading.decl.name, reading)
-        elif found.axes != axes or domain is not None:
-            here = f"{name}[{','.join(axes)}]" if axes else name
+        if reading is not found or domain is not None:
+            here = f"{name}[{','.join(map(str, windows or axes))}]" if axes else name
             raise self.error(at, here, f"it was {found.decl} before: two declarations of one name", "use another name")
         return found
 

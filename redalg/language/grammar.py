@@ -8,10 +8,12 @@ r"""Specs from text: a grammar read by recursive descent; text is never evaluate
               | "monoid" NAME "=" group "identity" group ["commutative"] {"action" NAME "=" group}
               | "order" NAME "=" {AXIS}  |  "empty" NAME "=" expr  |  "dtype" NAME "=" NAME
               | "return" NAME ["=" expr] {"," NAME ["=" expr]}
-    decl      = NAME ["[" AXIS {"," AXIS} "]"] {DOMAIN | "between" "(" expr "," expr ")"}
+    decl      = NAME ["[" affine {"," affine} "]"] {DOMAIN | "between" "(" expr "," expr ")"}
+    affine    = [N "*"] AXIS [":" N] {"+" [N "*"] AXIS [":" N]} ["-" N]   windows: steps, lengths of axes, zeros around
     group     = expr | "(" expr "," {expr ","} ")"           over a0, a1, … and b0, b1, …, actions over a0, … and h
     expr      = or and not, < <= > >= == !=, + -, * /, - (sign), ** (binds strongest, to the right)
-    atom      = NUMBER ["i"] | oo | inf | nan | pi | true | false | "(" expr ")" | NAME | NAME "[" axes "]"
+    atom      = NUMBER ["i"] | oo | inf | nan | pi | true | false | "(" expr ")" | NAME
+              | NAME "[" affine {"," affine} "]"
               | index "[" AXIS "]" | size "[" AXIS "]"
               | MAP "(" expr {"," expr} ")"                  exp log sqrt … where cast(x, DTYPE)
               | REDUCTION "[" axes "]" "(" expr ")"          sum prod max … logsumexp
@@ -112,15 +114,12 @@ class _Parser(Expressions):
         while True:
             at = self.next.at
             name = self.kind("name", "a tensor")
-            axes: tuple[str, ...] = ()
-            if self.take("["):
-                axes = self.axes()
-                self.need("]")
+            axes, windows = self.place()
             words: dict[str, Any] = {}
             while self.next.kind == "name":
                 word = self.kind("name", "a domain")
                 words[word] = tuple(self.listed()) if word == "between" else True
-            self.declared(name, axes, at, make_domain(words, "ra.parse"))
+            self.declared(name, axes, windows, at, make_domain(words, "ra.parse"))
             if not self.take(","):
                 return
 

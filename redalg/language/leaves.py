@@ -12,10 +12,10 @@ from typing import Any
 import sympy
 
 from redalg.errors import RedalgError
-from redalg.graph import node as g
 from redalg.graph.intervals import check_not_empty, words_between
-from redalg.graph.node import Decl, Node
+from redalg.graph.node import Decl, Dimension, Node
 from redalg.language.arithmetic import Operand
+from redalg.language.windows import check_padding, dimensions, is_affine, without_lengths
 from redalg.text.words import RESERVED
 
 oo = inf = sympy.oo
@@ -117,22 +117,30 @@ class TensorSymbol(Leaf):
     __iter__ = None  # indexed by names, not by numbers: no sequence
 
     def __getitem__(self, axes: Any) -> TensorSymbol:
-        """The same array read along other axes, one for each dimension: ``X * X["j", "b"]`` for X[j,a].
+        """The same array read along other axes, one for each dimension: ``X * X["j", "b"]`` for X[j,a], or in windows,
+        ``X["j", "h + r"]`` (`redalg.language.windows`).
 
         Calls take the array once, under the tensor's name.
 
         Raises: RedalgError unless there is one axis for each dimension.
         """
-        name = self.decl.array or self.decl.name
         where = f"{self.decl}[{axes!r}]"
-        wanted = axis_names(list(axes) if isinstance(axes, tuple) else axes, where)
-        if len(wanted) != len(self.axes):
-            why = f"{self.decl} has {len(self.axes)} dimensions"
+        wanted, windows = _indices(list(axes) if isinstance(axes, tuple) else axes, where)
+        rank = len(windows or wanted)
+        if rank != self.decl.rank:
+            why = f"{self.decl} has {self.decl.rank} dimensions"
             raise RedalgError(f"the axes {', '.join(wanted)}", where, why, "name one axis for each dimension")
-        if wanted == self.axes:
+        return self.reading(wanted, windows, where)
+
+    def reading(self, axes: tuple[str, ...], windows: tuple[Dimension, ...], where: str) -> TensorSymbol:
+        """The same array along these axes."""
+        d = self.decl
+        if (axes, windows) in ((d.axes, d.dimensions), (d.axes, without_lengths(d.dimensions))):
             return self
-        alias = "_".join((name, *wanted))
-        return TensorSymbol(Node("tensor", (), Decl(alias, wanted, self.domain, name)))
+        name = d.array or d.name
+        check_padding(name, windows, d.domain, where)
+        alias = "_".join((name, *re.findall(r"\w+", " ".join(map(str, windows or axes)))))
+        return TensorSymbol(Node("tensor", (), Decl(alias, axes, d.domain, name, windows)))
 
 
 _clock = itertools.count()
@@ -183,6 +191,16 @@ def axis_names(axis: Any, where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _indices(given: Any, where: str) -> tuple[tuple[str, ...], tuple[Dimension, ...]]:
+    """The axes of indices, as text or a list, and the dimensions of windows."""
+    if isinstance(given, str) and is_affine(given):
+        given = given.split(",")
+    if not isinstance(given, str) and any(isinstance(i, str) and is_affine(i) for i in given):
+        axes, found = dimensions(list(map(str, given)), where)
+        return axis_names(axes, where), found
+    return axis_names(given, where), ()
+
+
 def make_domain(domains: dict[str, Any], where: str) -> frozenset[str]:
     """The frozenset of declared domain words; contradictions and unknown words are refused."""
     domains = dict(domains)
@@ -207,10 +225,15 @@ def make_domain(domains: dict[str, Any], where: str) -> frozenset[str]:
 
 
 def declare(
-    name: str, axes: Iterable[str] = (), domain: frozenset[str] = frozenset(), stamp: bool = True
+    name: str,
+    axes: Iterable[str] = (),
+    domain: frozenset[str] = frozenset(),
+    stamp: bool = True,
+    windows: tuple[Dimension, ...] = (),
 ) -> TensorSymbol:
     """The tensor of this declaration, entered last in the order of declarations (unless `stamp` is False)."""
-    node = g.tensor(name, axes, domain)
+    check_padding(name, windows, domain, f"the declaration of {name}")
+    node = Node("tensor", (), Decl(name, tuple(axes), domain, dimensions=windows))
     if stamp:
         _declared[node.attr] = next(_clock)
     return TensorSymbol(node)
@@ -224,7 +247,8 @@ def tensors(text: str, **domains: Any) -> Any:
 
     Domains (``positive nonnegative integer bool complex``, or an interval with open ends: ``between=(0, 1)``, floats as
     the rationals they hold, an infinity for no end) apply to all of them; undeclared tensors are extended reals. Equal
-    declarations are one object. Data are taken at their word: nothing looks whether they keep to the domain.
+    declarations are one object. ``"x[b, 2*h + r - 1, c]"`` reads an array in windows (`redalg.language.windows`).
+    Data are taken at their word: nothing looks whether they keep to the domain.
 
     Raises: RedalgError for malformed text, a repeated axis (``A[i,i]``), reserved names, contradicting or empty
     domains.
@@ -244,10 +268,10 @@ def tensors(text: str, **domains: Any) -> Any:
         if match is None:
             raise RedalgError(repr(text[at:]), where, "it is not `name[axis,axis]`", 'write ra.tensors("x[i,j] w[j]")')
         name, inside = match.group(1), match.group(2)
-        axes = () if inside is None or not inside.strip() else axis_names(inside, where)
-        found.append((check_name(name, "tensor", where), axes))
+        axes, windows = ((), ()) if inside is None or not inside.strip() else _indices(inside, where)
+        found.append((check_name(name, "tensor", where), axes, windows))
         at = match.end()
-    made = tuple(declare(name, axes, domain) for name, axes in found)
+    made = tuple(declare(name, axes, domain, windows=windows) for name, axes, windows in found)
     return made[0] if len(made) == 1 else made
 
 

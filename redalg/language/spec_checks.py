@@ -31,9 +31,9 @@ def check_declarations(decls: Sequence[Decl]) -> None:
     read: dict[str, Decl] = {}
     for d in decls:
         other = read.setdefault(d.array or d.name, d)
-        if len(other.axes) != len(d.axes) or other.domain != d.domain:
+        if other.rank != d.rank or other.domain != d.domain:
             why = f"it is {_declared(other)} and {_declared(d)} in one spec"
-            fix = "readings of one tensor have its number of axes and its domain"
+            fix = "readings of one tensor have its number of dimensions and its domain"
             raise RedalgError(f"two declarations of the name {d.array or d.name!r}", "ra.Spec", why, fix)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from redalg.graph.node import Decl, Node, leaves, rebuild, walk
+from redalg.graph.node import Decl, Dimension, Node, leaves, rebuild, walk
 from redalg.graph.plan import Anchor, Output, PassPlan, Plan, Slot
 from redalg.language.spec import Spec
 
@@ -52,7 +52,8 @@ def over(spec: Spec, axis: str, names: Collection[str]) -> Spec:
 
 
 def _longer(decl: Decl, axis: str) -> Decl:
-    return replace(decl, axes=(axis, *decl.axes))
+    before = (Dimension(((axis, 1, 0),)),) if decl.dimensions else ()
+    return replace(decl, axes=(axis, *decl.axes), dimensions=before + decl.dimensions)
 
 
 def _reader(axis: str, dependent: set[str]) -> Read:

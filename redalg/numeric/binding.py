@@ -25,6 +25,7 @@ from redalg.graph.masked import new_axes
 from redalg.graph.node import Decl
 from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY, Origin, declared_dtype, origin_of, to_numpy
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
+from redalg.numeric.windows import windows
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -60,8 +61,18 @@ def bind(spec: Spec, arrays: Mapping[str, Any], *, where: str = "the call", exac
     return bind_arrays(spec.tensors, arrays, sizes=lists, whose="the topk along it", where=where, exact=exact)
 
 
-def with_readings(decls: Sequence[Decl], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The arrays of a call with one for every declaration: a tensor's array is also that of its other readings."""
+def with_readings(
+    decls: Sequence[Decl], arrays: Mapping[str, Any], sizes: Mapping[str, int] | None = None, where: str = "the call"
+) -> Mapping[str, Any]:
+    """The arrays of a call with one for every declaration: a tensor's array is also that of its other readings, and
+    one that is read in windows comes as a view of them (`redalg.numeric.windows`); `sizes` are known lengths of axes.
+    """
+    if any(d.dimensions for d in decls):
+        return windows(decls, _with_other_readings(decls, arrays), sizes or {}, where)
+    return _with_other_readings(decls, arrays)
+
+
+def _with_other_readings(decls: Sequence[Decl], arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     readings = [d for d in decls if d.array]
     if not readings:
         return arrays
@@ -87,7 +98,7 @@ def bind_arrays(
 
     With ``exact``, arrays of Python objects are taken when every element is a real number.
     """
-    arrays = with_readings(decls, arrays)
+    arrays = with_readings(decls, arrays, sizes, where)
     _check_names(decls, arrays, where)
     common = _common_origin(decls, arrays, origin, where)
     known: dict[str, tuple[int, str]] = {a: (n, whose) for a, n in (sizes or {}).items()}
@@ -268,8 +279,9 @@ def _check_width(decl: Decl, array: np.ndarray, where: str) -> None:
 def _check_shape(decl: Decl, shape: tuple[int, ...], known: dict[str, tuple[int, str]], where: str) -> None:
     what = f"{decl} of shape {shape}"
     if len(shape) != len(decl.axes):
-        why = f"it has {len(shape)} dimensions, and {decl} has {len(decl.axes)}"
-        raise RedalgError(what, where, why, f"pass an array with the axes ({', '.join(decl.axes)})")
+        why = f"it has {len(shape)} dimensions, and {decl} has {decl.rank}"
+        fix = f"pass an array with the axes ({', '.join(decl.axes)})"
+        raise RedalgError(what, where, why, f"pass the array, or its windows, {fix[5:]}" if decl.dimensions else fix)
     for axis, length in zip(decl.axes, shape, strict=True):
         expected, source = known.setdefault(axis, (length, str(decl)))
         if length != expected:

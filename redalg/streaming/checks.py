@@ -59,7 +59,7 @@ def start(value: Any) -> int | None:
 
 def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str = UPDATE) -> Bound:
     """A chunk that fits the spec, what was bound and what came before."""
-    arrays = _shared(layout, arrays, where)
+    arrays = _shared(layout, arrays, now.sizes, where)
     for decl in layout.fixed:
         if decl.name in arrays:
             why = f"{decl} lacks the streamed axis {layout.axis[0]!r} and was bound when the accumulator was made"
@@ -77,8 +77,9 @@ def chunk(layout: Layout, now: Snapshot, arrays: Mapping[str, Any], where: str =
     return found
 
 
-def _shared(layout: Layout, arrays: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+def _shared(layout: Layout, arrays: Mapping[str, Any], sizes: Mapping[str, int], where: str) -> Mapping[str, Any]:
     """The chunk of a tensor is also that of its other readings that have the axis in the same dimension."""
+    _no_slices(layout, arrays, where)
     place: dict[str, tuple[int, Decl]] = {}
     for d in layout.streamed:
         at = d.axes.index(layout.axis[0])
@@ -86,7 +87,18 @@ def _shared(layout: Layout, arrays: Mapping[str, Any], where: str) -> Mapping[st
         if first != at and not (d.name in arrays and other.name in arrays):
             why = f"it is read as {other} and as {d}, and a chunk holds the elements of one of them"
             raise RedalgError(f"a chunk of {d.array or d.name}", where, why, "run = form.compile(); run(...)")
-    return with_readings(layout.streamed, arrays)
+    return with_readings(layout.streamed, arrays, sizes, where)
+
+
+def _no_slices(layout: Layout, arrays: Mapping[str, Any], where: str) -> None:
+    """A chunk of windows is no chunk of the array that they overlap in."""
+    for d in layout.streamed:
+        given = arrays.get(d.array or d.name)
+        crossed = [dim for dim in d.dimensions if len(dim.terms) > 1 and layout.axis[0] in {a for a, _, _ in dim.terms}]
+        if crossed and given is not None and np.ndim(given) == d.rank:
+            why = f"it is read at {crossed[0]}, and elements of several places of {layout.axis[0]!r} lie in one"
+            fix = f"pass the windows, with the axes ({', '.join(d.axes)}), or run = form.compile(); run(...)"
+            raise RedalgError(f"a chunk of {d.array or d.name}", where, why, fix)
 
 
 def _promoted(now: Snapshot, found: Bound, where: str) -> Bound:

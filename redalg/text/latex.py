@@ -75,7 +75,7 @@ def _const(w: LatexWriter, n: Node) -> tuple[int, str]:
 
 def _leaf(w: LatexWriter, n: Node) -> tuple[int, str]:
     name = name_latex(n.attr.name)
-    axes = ",".join(n.attr.axes)
+    axes = ",".join(map(str, n.attr.dimensions or n.attr.axes)).replace("*", r" \cdot ")
     return _ATOM, (rf"{{{name}}}_{{{axes}}}" if axes else name).replace("__", "_")
 
 

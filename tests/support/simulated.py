@@ -91,12 +91,19 @@ def _scratch(p: Param, rows: int) -> Any:
 def _memory(a: Any) -> Pointer:
     """Where an array's first element lies in the array that it is a view of."""
     whole = a
-    while isinstance(whole.base, np.ndarray) and whole.base.dtype == a.dtype:
-        whole = whole.base
+    while isinstance(base := getattr(whole.base, "base", None) if _is_strided(whole) else whole.base, np.ndarray):
+        if base.dtype != a.dtype:
+            break
+        whole = base
     if not (whole.flags.c_contiguous or whole.T.flags.c_contiguous):
         raise ValueError("an array whose memory is unknown")
     first, at = (x.__array_interface__["data"][0] for x in (whole, a))
     return Pointer(whole if whole.flags.c_contiguous else whole.T, (at - first) // a.itemsize)
+
+
+def _is_strided(a: Any) -> bool:
+    """Whether it is a view by `as_strided`, which holds its array through an object of its own."""
+    return a.base is not None and not isinstance(a.base, np.ndarray)
 
 
 def _alignment(pointer: Pointer, each: int) -> int:
