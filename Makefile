@@ -62,7 +62,7 @@ test: $(VENV)/.test
 
 # What compiles, assembles, emulates or searches for long, and the fast suite's properties on more examples.
 test-deep: $(VENV)/.test
-	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),deep) $(PYTEST) -m "deep or hypothesis" $(ARGS)
+	HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),deep) $(PYTEST) -m "$(or $(DEEP),deep or hypothesis)" $(ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
 """Hypothesis profiles: how many examples are drawn in which suite.
 
-`fast` in `make test`, `deep` in `make test-deep`, `thorough` by hand (``HYPOTHESIS_PROFILE=thorough``). Without the
-variable, the folder of a module decides. The first two draw the same examples in every run and have no deadline.
+`fast` in `make test`, `deep` in `make test-deep`, `landing` there in ``.ci/run``, `thorough` by hand
+(``HYPOTHESIS_PROFILE=thorough``). Without the variable, the folder of a module decides. All but the last draw the same
+examples in every run and have no deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from tests.support.places import ROOT
 
 DEEP = ROOT / "tests" / "deep"
-EXAMPLES = {"fast": 25, "deep": 100, "thorough": 1000}  # of a property that does not say how many it takes
+EXAMPLES = {"fast": 25, "landing": 40, "deep": 100, "thorough": 1000}  # of a property that does not say
 
 for _name, _count in EXAMPLES.items():
     settings.register_profile(

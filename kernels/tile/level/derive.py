@@ -138,9 +138,7 @@ def derived(parts: Parts) -> TileProgram:
         *(Store(r.name, r.node) for r in p.results),
     )
     results = tuple(r.name for r in p.results)
-    return TileProgram(
-        p.program.title, p.row, p.stream, p.batch, tiles, {"all": whole}, p.condition, results=results
-    )
+    return TileProgram(p.program.title, p.row, p.stream, p.batch, tiles, {"all": whole}, p.condition, results=results)
 
 
 # --- sums of the state -----------------------------------------------------------------------------------------------
