@@ -243,13 +243,14 @@ class Search:
         ordinary = self._source(kind)
         if not check.states:
             yield ordinary, Drawn(())
-            return
-        most = self.samples * (2 if kind in MIXED else 1)
-        if check.grows:
-            most = min(GROWN, self.samples)
-        if check.each:
+        elif check.each:
             yield from ((ordinary, d) for d in self._from_one(ordinary))
-            return
+        else:
+            yield from self._ordinary(kind, check, ordinary)
+
+    def _ordinary(self, kind: str, check: Check, ordinary: Source) -> Iterator[tuple[Source, Drawn]]:
+        """As many cases as there are samples, half of them of huge numbers where the check is of these, too."""
+        most = min(GROWN, self.samples) if check.grows else self.samples * (2 if kind in MIXED else 1)
         huge = self._source("huge") if check.huge and Sampler(self.op, "huge").applies else None
         first = most if huge is None else (most + 1) // 2
         yield from ((ordinary, d) for d in ordinary.drawn[:first])
