@@ -171,7 +171,11 @@ class _Unrolling:
             cut = (tiles_axis(a) for a in own if not self.tiles[a].whole)
             return state(self.name(d.name, own), (*(a for a in d.axes if a not in own), *cut), d.domain) if own else n
         axes = tuple(self.place(a, at[a]) if a in at else a for a in d.axes)
-        return n if axes == d.axes else Node("tensor", (), replace(d, name=d.array or d.name, axes=axes, array=""))
+        if axes == d.axes:
+            return n
+        if not d.array or d.dimensions:  # windows of an array lie otherwise than it does
+            return Node("tensor", (), replace(d, axes=axes))
+        return Node("tensor", (), replace(d, name=d.array, axes=axes, array=""))
 
     def _index(self, axis: str, at: At) -> Node:
         tile = self.tiles[axis]
