@@ -57,7 +57,6 @@ class TorchOp:
     def __init__(self, form: Form, name: str) -> None:
         self.form, self.name = form, name
         self.tensors = own_tensors(form.spec)
-        self._in_windows = any(d.dimensions for d in self.tensors)
         self.derivative = derivative(form.spec)
         self._compiled: dict[Any, Any] = {}
         self._related: dict[Any, TorchOp] = {}  # of derivatives, and of specs with one more axis
@@ -104,9 +103,6 @@ class TorchOp:
         arrays: Sequence[Any] = given
         if named or len(given) != len(self.tensors):
             arrays = self._ordered(given, named)
-        if self._in_windows:
-            named = dict(zip([d.name for d in self.tensors], arrays, strict=True))
-            arrays = in_windows(self.form.spec, named, self.name)
         seen = glance(arrays)
         if seen == WATCHED:
             return self._watched(arrays)
@@ -470,6 +466,14 @@ def _longer(mapped: Spec, spec: Spec) -> list[int | None]:
     return [0 if longer else None for longer in longer_outputs(mapped, spec)]
 
 
+class WindowedOp(TorchOp):
+    """The operator of a spec that reads windows, which PyTorch differentiates through as views."""
+
+    def __call__(self, /, *given: Any, **named: Any) -> Any:
+        arrays = dict(zip([d.name for d in self.tensors], self._ordered(given, named), strict=True))
+        return super().__call__(*in_windows(self.form.spec, arrays, self.name))
+
+
 def torch_op(form: Form, name: str) -> TorchOp:
     """The operator of a form under a name ``namespace::name``; the same form under the same name is the same operator.
 
@@ -482,7 +486,8 @@ def torch_op(form: Form, name: str) -> TorchOp:
         raise RedalgError(f"the name {name!r}", "form.torch_op", "operators are named in a namespace", '"mylib::name"')
     made = _MADE.get(name)
     if made is None:
-        made = _MADE[name] = TorchOp(form, name)
+        kind = WindowedOp if any(d.dimensions for d in own_tensors(form.spec)) else TorchOp
+        made = _MADE[name] = kind(form, name)
     elif (made.form.spec, made.form.plan) != (form.spec, form.plan):
         why = f"it is the operator of {made.form.spec}"
         raise RedalgError(f"the name {name!r}", "form.torch_op", why, "take another name for another form")

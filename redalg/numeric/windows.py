@@ -31,15 +31,8 @@ def windows(
     """
     found, known = dict(arrays), dict(sizes)
     given = {d: _array(found[d.name]) for d in decls if d.name in found}
-    for d, x in given.items():
-        if len(x.shape) == len(d.axes):
-            for axis, n in zip(d.axes, x.shape, strict=True):
-                known.setdefault(axis, n)
     waiting = [d for d, x in given.items() if d.dimensions and len(x.shape) == d.rank]
-    for d in waiting:
-        for axis, _, length in (t for dim in d.dimensions for t in dim.terms):
-            if length:
-                known[axis] = length
+    _take_lengths(given, waiting, known)
     while waiting:
         ready = [d for d in waiting if not _open(d, known)]
         if not ready:
@@ -53,6 +46,15 @@ def windows(
             found[d.name] = _viewed(d, given[d], known, where)
         waiting = [d for d in waiting if d not in ready]
     return found
+
+
+def _take_lengths(given: Mapping[Decl, Any], waiting: Sequence[Decl], known: dict[str, int]) -> None:
+    """The lengths of arrays with a dimension for each axis, and those that indices say, which these have to fit."""
+    for d, x in given.items():
+        if len(x.shape) == len(d.axes):
+            for axis, n in zip(d.axes, x.shape, strict=True):
+                known.setdefault(axis, n)
+    known |= {axis: n for d in waiting for dim in d.dimensions for axis, _, n in dim.terms if n}
 
 
 def _array(x: Any) -> Any:
