@@ -135,11 +135,12 @@ class Sampler:
         return tuple(numbers)
 
     def long(self, below: Below, elements: int) -> Drawn | None:
-        """One chunk of so many elements, the others short: an element again and again, or scattered ones."""
+        """One chunk of so many elements, one again and again or scattered ones; the others are short, and not empty."""
         short, one = self.states(below), self._one(below)
         at, entropy = below(6), below(EVEN)
         if short is None or one is None:
             return None
+        short = replace(short, parts=tuple(p or one for p in short.parts))
         if not entropy:
             return replace(short, special=one * elements, at=at)
         roll, found = Random(entropy).randrange, list[Number]()
