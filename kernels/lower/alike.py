@@ -70,9 +70,7 @@ def _divided(p: Pass) -> Classes:
     for name, step in _made((*p.lift, *p.combine, *p.update)):
         made.setdefault(name, []).append(step)
     several = {name for name, steps in made.items() if any(isinstance(s, Fold | Join) and s.names[1:] for s in steps)}
-    texts: dict[str, object] = {name: name if name in several else (*map(type, steps),) for name, steps in made.items()}
-    texts |= {x.name: x.name if x.name + "_b" in several else (x.kind, x.identity, x.top, x.axes) for x in p.parts}
-    classes = _numbered(texts)
+    classes = _first_classes(p, made, several)
     while True:
         leaves_of = {name: state(f"class {number}") for name, number in classes.items()}
         finer: dict[str, object] = {
@@ -84,6 +82,13 @@ def _divided(p: Pass) -> Classes:
         if len({*found.values()}) == len({*classes.values()}):
             return found
         classes = found
+
+
+def _first_classes(p: Pass, made: Mapping[str, list[Made]], several: set[str]) -> Classes:
+    """By kinds of steps and parts; the names of a step that makes several are each its own."""
+    texts: dict[str, object] = {name: name if name in several else (*map(type, steps),) for name, steps in made.items()}
+    texts |= {x.name: x.name if x.name + "_b" in several else (x.kind, x.identity, x.top, x.axes) for x in p.parts}
+    return _numbered(texts)
 
 
 def _numbered(texts: Mapping[str, object]) -> Classes:

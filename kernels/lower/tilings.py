@@ -33,8 +33,12 @@ def tilings(program: Program, sizes: Mapping[str, int], columns_only: bool = Fal
         return
     if prod(sizes[a] for a in axes) <= MOST_ENTRIES:
         yield {a: Tile(sizes[a], sizes[a]) for a in axes}
-    if program.columns:
-        return
+    if not program.columns:
+        yield from _of_the_longest(axes, sizes)
+
+
+def _of_the_longest(axes: list[str], sizes: Mapping[str, int]) -> Iterator[dict[str, Tile]]:
+    """A few entries along the two longest axes, or the longest."""
     longest = sorted(axes, key=lambda a: -sizes[a])[:2]
     for held in PAIRS if len(longest) > 1 else ((n,) for n in SINGLES):
         pairs = zip(longest, held, strict=True)

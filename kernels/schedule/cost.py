@@ -172,21 +172,24 @@ class _Model:
             return size * min(32, s.threads * s.tile)
         if s.staged and name in self.case.dense:
             return 32 * VECTOR_BYTES
-        if pattern == "stream" and self._vector(name) < s.vector:  # single elements, a vector apart
-            return 32 * size // s.vector
         if pattern == "stream":
+            if self._vector(name) < s.vector:  # single elements, a vector apart
+                return 32 * size // s.vector
             return size * self._vector(name) * (1 if s.column else min(32, s.threads))
+        if pattern == "rows":
+            return self._run_of_rows(name, size)
         together = self._together(name)
         if pattern == "packed":
             return size * together * min(32, s.threads * s.rows)
-        if pattern == "rows":
-            size *= together
-            if self._all_rows and self.work.rows <= 32:
-                return size * 32
-            together = s.column or s.threads == 1
-            rows = min(32, s.rows) if together else max(1, min(32, s.block) // s.threads)
-            return size * rows * self._rows_together(name)
         return 32 * size if pattern == "same" else size * together
+
+    def _run_of_rows(self, name: str, size: int) -> int:
+        """The same, where neighbouring rows are neighbours in memory."""
+        s, size = self.s, size * self._together(name)
+        if self._all_rows and self.work.rows <= 32:
+            return size * 32
+        rows = min(32, s.rows) if s.column or s.threads == 1 else max(1, min(32, s.block) // s.threads)
+        return size * rows * self._rows_together(name)
 
     def _together(self, name: str) -> int:
         """Neighbours in memory that a thread reads one after the other."""

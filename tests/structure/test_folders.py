@@ -69,6 +69,8 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
     "redalg.engine.draft.Draft": "a draft: a field for every pass",
     "redalg.kernels.gemm.passes.GemmDraft": "a draft: a field for every pass",
     "redalg.engine.draft.Read": "a draft: a field for every pass",
+    "redalg.kernels.rows.plan.RowsDraft": "a draft: a field for every pass",
+    "redalg.kernels.ir.program.Program": "what a kernel computes, each thing by its name",
 } | dict.fromkeys(
     (
         "redalg.engine.slots.SlotBackend",
