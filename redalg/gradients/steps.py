@@ -106,9 +106,11 @@ def stepped(specs: Sequence[Spec]) -> Steps | None:
     found = next(_innermost(outputs.values()), None)
     if found is None:
         return None
-    cut = _Cut(specs, outputs, *found)
-    ways = tuple(way for way in (cut.ways() or ()) if all(map(_complete, way)))
-    return Steps(tuple(specs), ways) if ways else None
+    try:
+        ways = _Cut(specs, outputs, *found).ways()
+    except _NoLength:
+        return None
+    return Steps(tuple(specs), tuple(ways)) if ways else None
 
 
 def _innermost(nodes: Iterable[Node]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -221,13 +223,21 @@ class _Cut:
         return [self._spec(group) for group in groups.values()]
 
     def _spec(self, outputs: Nodes) -> Spec:
+        """Raises: _NoLength, where a step reads the length of an axis that none of its tensors has."""
+        if not _complete(outputs.values()):
+            raise _NoLength
         return Spec.from_nodes(outputs, order={n: self.order.get(n, self._axes(node)) for n, node in outputs.items()})
 
 
-def _complete(spec: Spec) -> bool:
-    """Whether tensors of the spec say how long every axis is that it asks the length of."""
-    own = {a for d in spec.tensors for a in d.axes}
-    asked = {a for n in g.walk(*spec.outputs.values()) if n.op in ("size", "index") for a in _spelled(n.attr)}
+class _NoLength(Exception):
+    pass
+
+
+def _complete(nodes: Iterable[Node]) -> bool:
+    """Whether tensors that nodes read say how long every axis is that they ask the length of."""
+    read = list(g.walk(*nodes))
+    own = {a for n in read if n.op == "tensor" for a in n.attr.axes}
+    asked = {a for n in read if n.op in ("size", "index") for a in _spelled(n.attr)}
     return asked <= own
 
 

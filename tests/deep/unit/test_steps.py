@@ -62,6 +62,15 @@ def test_what_stays_as_it_is(case: str) -> None:
     assert not any(isinstance(u, Steps) for u in together(dict.fromkeys(vjp.specs.values())))
 
 
+def test_lengths_of_axes_that_steps_do_not_have() -> None:
+    """A mean of a vector beside a matrix: its gradient divides by a length that no tensor of a small step has."""
+    spec = ra.parse("tensors x[i,j], y[j]; return z = max[j](maximum(mean[j](y[j]), x[i,j]))")
+    x, y = np.array([[1.0, -2.0, 3.0], [0.5, 1.0, -1.0]]), np.array([1.0, 2.0, 3.0])
+    for given in ("all", ()):
+        found = spec.vjp(given=given)(x=x, y=y, cotangents={"z": np.array([5.0, 6.0])}, target="numpy")
+        np.testing.assert_allclose(found["y"], [2.0, 2.0, 2.0])
+
+
 def test_names_that_are_taken() -> None:
     """What steps hand on is not called what a tensor, an axis or an output is."""
     spec = ra.parse("tensors x[n,inner1,k], inner2[inner1]; t = x[n,inner1,k]*inner2[inner1]; return y = sum[n,k](t)")
