@@ -119,8 +119,8 @@ class Domain:
         if kind == "subnormals":
             return tuple(Fraction(x) for x in (least, -least, 64 * least, -64 * least))
         exponents = (math.floor(math.log10(top)) * k // 8 for k in (5, 6, 7, 8))
-        powers = [held(10.0**e, self.dtype) for e in exponents]
-        return tuple(Fraction(s * x) for x in (*powers, top) for s in (1, -1))
+        tens = [held(10.0**e, self.dtype) for e in exponents]
+        return tuple(Fraction(s * x) for x in (*tens, top) for s in (1, -1))
 
 
 def held(x: float, dtype: str) -> float:

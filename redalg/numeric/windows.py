@@ -123,11 +123,12 @@ def folded(d: Decl, found: Any, shape: Sequence[int]) -> Any:
         whole = whole.astype(np.float32)
     for inner in product(*(range(n) for n, first in zip(found.shape, _firsts(d), strict=True) if not first)):
         place = iter(inner)
-        taken = tuple(slice(None) if first else next(place) for first in _firsts(d))
+        taken: tuple[Any, ...] = tuple(slice(None) if first else next(place) for first in _firsts(d))
         into, k = [], 0
         for dim in d.dimensions:
-            at = sum(s * taken[k + 1 + j] for j, (_, s, _) in enumerate(dim.terms[1:]))  # type: ignore[operator]
-            step = dim.terms[0][1]
+            at, step = 0, dim.terms[0][1]
+            for j, (_, inner_step, _) in enumerate(dim.terms[1:]):
+                at += inner_step * taken[k + 1 + j]
             into.append(slice(at, at + step * (found.shape[k] - 1) + 1 if found.shape[k] else at, step))
             k += len(dim.terms)
         whole[tuple(into)] += found[taken]
