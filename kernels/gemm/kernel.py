@@ -99,7 +99,7 @@ class GemmKernel(Lowering):
     def __init__(self, made: Gemm, tiles: TileProgram | None = None) -> None:
         self.made, self.plan, self.program = made, made.plan, made.program
         self.tiles, self.half, self.stage = tiles or scheduled(made), 0, "stage"
-        self.ahead: bool | None = None  # stages are half filled: whether they begin anywhere in the ring
+        self.half_filled: bool | None = None  # stages are half filled: whether they begin anywhere in the ring
         self.access = Access(made.program, Schedule(), Layout())
         sums = {sums_of(k): "f" for k in range(made.plan.products)}
         self.kinds = Kinds({o.name: stored_kind(o.dtype) for o in made.program.operands}, sums)
@@ -295,7 +295,7 @@ class GemmKernel(Lowering):
                 stop = stop or self._terms()
                 assert isinstance(op, For)
                 if op.blocks == "filled":
-                    self._ahead(op, stop)
+                    self._prefill(op, stop)
                     continue
                 with out.block(f"while term < {stop}:"):
                     out.comment("A chunk of both operands into the next stage; one mbarrier counts all its bytes.")
@@ -327,13 +327,13 @@ class GemmKernel(Lowering):
     def _expect(self) -> None:
         self.out(f"mbarrier_expect_tx(full + 8 * stage, {self.plan.left_bytes + self.plan.right_bytes})")
 
-    def _ahead(self, loop: For, stop: str) -> None:
-        """Stages filled ahead: with what waits for nobody, then, from the same stage on, with the rest. Stages that are
-        waited for may begin anywhere in the ring; else all are free."""
-        out, p, again = self.out, self.plan, self.ahead is not None
-        anywhere = self.ahead if again else any(isinstance(op, Free) for op in loop.body)
-        self.ahead = None if again else anywhere
-        if again:
+    def _prefill(self, loop: For, stop: str) -> None:
+        """Prefetch: stages filled with what waits for nobody, then, from the same stage on, with the rest. Those that
+        are waited for may begin anywhere in the ring; else all are free."""
+        out, p, second = self.out, self.plan, self.half_filled is not None
+        anywhere = self.half_filled if second else any(isinstance(op, Free) for op in loop.body)
+        self.half_filled = None if second else anywhere
+        if second:
             out(f"stage = {'first_stage' if anywhere else 0}", "term = opaque(first_term)")
         else:
             said = (
@@ -345,12 +345,12 @@ class GemmKernel(Lowering):
             out("first_term = term", *(["first_stage = stage"] if anywhere else []))
             out(f"filled = min({stop}, term + {p.stages * p.chunk})")
         with out.block("while term < filled:"):
-            if not (again or anywhere):
+            if not (second or anywhere):
                 self._expect()
             self._chunk(loop)
-            turned = self.step()[::2] if again else self.step()
+            turned = self.step()[::2] if second else self.step()
             out(*(turned if anywhere else ["stage += 1"]), f"term = opaque(term + {p.chunk})")
-        if again and not anywhere:
+        if second and not anywhere:
             out(*self.step()[1:])
 
     def _right_box(self, number: int) -> None:

@@ -114,7 +114,7 @@ def on_grid(program: TileProgram, made: Gemm) -> TileProgram:
     roles = {ONCE: _once(made), **program.bodies, DONE: _done(made), LAST: _last(made, program)}
     if made.late:
         wait, early = Written(tuple(made.late), next(iter(made.late.values()))), made.plan.early
-        roles["producer"] = _ahead(roles["producer"], wait) if early else (wait, *roles["producer"])
+        roles["producer"] = _prefill(roles["producer"], wait) if early else (wait, *roles["producer"])
         if wait.by is Writer.KERNEL:
             roles["consumers"] = (wait, *roles["consumers"])
             program = program.knows(**{"tiles of a block": 1})
@@ -142,7 +142,7 @@ def _last(made: Gemm, program: TileProgram) -> tuple[Op, ...]:
     return (*((Reset(),) if counted else ()), *drained)
 
 
-def _ahead(body: tuple[Op, ...], wait: Written) -> tuple[Op, ...]:
+def _prefill(body: tuple[Op, ...], wait: Written) -> tuple[Op, ...]:
     """Stages filled with what waits for nobody; then the rest of them, and the others. Where a block waits for the
     kernel before it computes one tile, and all stages are free."""
     (loop,) = body

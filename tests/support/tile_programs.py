@@ -289,7 +289,7 @@ class Interpreter:
     def operands(self, op: Mma) -> tuple[Any, Any]:
         """What this consumer multiplies: its part, the box that is there; and its columns."""
         left, right = (self.tiles[t if t in self.tiles else self.own[t][self.team]] for t in (op.left, op.right))
-        if self.program.tiles[op.right].boxes > 1 and op.over != self.program.stream:
+        if op.right in self.own and op.over != self.program.stream:
             columns = slice(BOX * self.box, BOX * (self.box + 1))
             return left[:, columns], right[:, columns]
         wide = self.program.tiles[op.tile].lengths[1]

@@ -188,12 +188,11 @@ def test_rows_of_odd_length_are_loaded_in_whole_vectors() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_deterministic_schedules_do_not_see_rows_or_the_size_of_a_device(name: str, order: str) -> None:
-    p = program(name)
+    p, small = program(name), replace(H200, multiprocessors=78, bandwidth=1e12)
     for length in (1, 100, 4096, 10**6):
         found = {
             chosen(p, rows, length, target, order=order, deterministic=True)
-            for rows in (2, 37, 65536)
-            for target in (H100, H200, replace(H200, multiprocessors=78, bandwidth=1e12))
+            for rows, target in ((2, small), (37, H200), (65536, H100))
         }
         assert len(found) == 1
         assert (
@@ -220,9 +219,9 @@ def test_more_work_and_slower_devices_never_look_faster(name: str) -> None:
         return choose(program(name), sizes, walk, target).seconds
 
     for length in (64, 4096, 1 << 20):
-        times = [seconds(2**k, length) for k in range(0, 15, 2) if 2**k * length <= 2**30]
+        times = [seconds(2**k, length) for k in range(0, 15, 3) if 2**k * length <= 2**30]
         assert all(b > 0.97 * a for a, b in zip(times, times[1:], strict=False))
-    times = [seconds(256, 2**k) for k in range(4, 22)]
+    times = [seconds(256, 2**k) for k in range(4, 22, 2)]
     assert all(b > 0.95 * a for a, b in zip(times, times[1:], strict=False))
     assert seconds(8192, 8192) < seconds(8192, 8192, H100) < seconds(8192, 8192, A100) < seconds(8192, 8192, L40S)
     slow = replace(H200, bandwidth=H200.bandwidth / 2)
