@@ -135,5 +135,7 @@ def test_several_conditions(name: str, data: Any, cut: int) -> None:
     first.update(**{k: v[:cut] for k, v in arrays.items()})
     second.update(**{k: v[cut:] for k, v in arrays.items()})
     first.merge(second)
+    inner = x[(x > x.min(initial=0)) & (x < x.max(initial=0))] if name == "both ends" else x
+    lost = 2.0**-100 * np.abs(inner[np.isfinite(inner)]).sum()  # what sums as pairs of floats round away
     for got in (first.result(), form.compile("numpy")(**arrays)):
-        np.testing.assert_allclose(float(got), float(wanted), rtol=1e-12, atol=1e-320)
+        np.testing.assert_allclose(float(got), float(wanted), rtol=1e-12, atol=1e-320 + lost)
