@@ -43,21 +43,23 @@ def is_seen(spec: Spec, stage: Node, axis: tuple[str, ...]) -> bool:
     changed = {n: node for n, node in outputs.items() if held in set(g.walk(node))}
     if not changed:
         return True
-    build = type(spec).from_nodes
     try:
-        alone, swapped = build({"value": stage}), build(changed)
-        streams = [_stream(spec, axis, number) for number in range(STREAMS)]
-        values = [reference(alone, **_read(alone, s)) for s in streams]
-        for k, s in enumerate(streams):
-            own, *others = (
-                _results(swapped, {**s, name: values[(k + step) % STREAMS]})
-                for step in (0, 1, 5)
-                if _fits(values, k, step)
-            )
-            if any(not _same(own, other) for other in others):
-                return True
+        return _changes(spec, stage, changed, name, axis)
     except (RedalgError, ArithmeticError, LookupError, TypeError, ValueError):
         return True
+
+
+def _changes(spec: Spec, stage: Node, outputs: dict[str, Node], name: str, axis: tuple[str, ...]) -> bool:
+    """Whether some output over the stage's value, a tensor of that name, changes with it."""
+    build = type(spec).from_nodes
+    alone, swapped = build({"value": stage}), build(outputs)
+    streams = [_stream(spec, axis, number) for number in range(STREAMS)]
+    values = [reference(alone, **_read(alone, s)) for s in streams]
+    for k, s in enumerate(streams):
+        steps = [step for step in (0, 1, 5) if _fits(values, k, step)]
+        own, *others = (_results(swapped, {**s, name: values[(k + step) % STREAMS]}) for step in steps)
+        if any(not _same(own, other) for other in others):
+            return True
     return False
 
 

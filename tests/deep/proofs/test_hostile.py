@@ -19,7 +19,7 @@ import pytest
 import redalg as ra
 from benchmarks.harness.refusals import REFUSED
 from redalg.proofs.certificate import Certificate
-from redalg.proofs.checker.check import Judge, check
+from redalg.proofs.checker.check import DOUBTS, Judge, check
 from redalg.proofs.checker.required import required
 from redalg.proofs.document import work
 from redalg.proofs.document.document import Document, Output
@@ -249,7 +249,7 @@ PROVABLE = {
 @pytest.mark.parametrize("name", EXPLOSIONS)
 def test_explosions_end_within_the_budget(name: str, meters: list[Any]) -> None:
     report = check(loads(written(name)))
-    assert len(meters) == 2 and all(m.steps == work.STEPS for m in meters)
+    assert sorted(m.steps for m in meters) == sorted([work.STEPS, work.STEPS, DOUBTS])  # the last: to evaluate
     (finding,) = report.findings
     wanted = ("refuted",) if name in REFUTABLE else ("proved",) if name in PROVABLE else ("unknown", "tested")
     assert finding.status in wanted
@@ -302,7 +302,7 @@ def test_the_budget_is_far_beyond_what_certificates_take(meters: list[Any]) -> N
     for name in ("linear_regression", "attention_with_statistics", "jarque_bera"):
         meters.clear()
         assert Certificate.from_json(intact(name)).verify().proved
-        assert max(m.steps - m.left for m in meters) < work.STEPS / 20
+        assert max(m.steps - m.left for m in meters if m.steps != DOUBTS) < work.STEPS / 20
 
 
 def test_steps_are_counted_inside_meters_and_shared_out() -> None:
