@@ -16,6 +16,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import Decl
 from redalg.groups.grouped import Grouped
+from redalg.numeric.windows import refuse_windows
 from redalg.streaming import nulls as null
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.snapshot import Layout
@@ -49,6 +50,7 @@ class Columns:
         if not layout.axis:
             why = "its outputs are maps without a reduction, so there is no axis to stream"
             raise RedalgError("this form over columns", self.where, why, "run = form.compile(); run(...)")
+        refuse_windows(self.form.spec.tensors, self.where)
         null.checked(layout, self.nulls, False, self.where)
         own = {d.name: d for d in own_tensors(self.form.spec)}
         for name in self.given:

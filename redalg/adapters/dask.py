@@ -23,6 +23,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import Decl
 from redalg.numeric.binding import Bound, with_readings
+from redalg.numeric.windows import refuse_windows
 from redalg.streaming import nulls as null
 from redalg.streaming.snapshot import Layout
 
@@ -43,6 +44,7 @@ def over_dask(form: Form, given: tuple[Any, ...], options: Mapping[str, Any], na
     """The lazy results. Raises: RedalgError for what does not fit, and without Dask."""
     if da is None:
         raise RedalgError("Dask's arrays", WHERE, "Dask cannot be imported", "pip install 'redalg[dask]'")
+    refuse_windows(form.spec.tensors, WHERE)
     options = dict(options)
     every = options["split_every"]
     if not isinstance(every, int) or every < 2:

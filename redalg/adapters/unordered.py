@@ -13,6 +13,7 @@ from redalg.adapters.operands import own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.operators import Position, TopK
+from redalg.numeric.windows import refuse_windows
 from redalg.streaming import Accumulator
 from redalg.streaming.snapshot import Layout
 
@@ -35,6 +36,7 @@ class Unordered:
     def __post_init__(self) -> None:
         layout, slots = self.layout, [s for p in self.form.plan.passes for s in p.slots]
         fix = "form.dask, or form.accumulator"
+        refuse_windows(self.form.spec.tensors, self.where)
         if layout.passes > 1:
             why = "the engine reads the data once"
             raise RedalgError(f"a plan of {layout.passes} passes", self.where, why, fix)

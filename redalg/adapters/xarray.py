@@ -17,6 +17,7 @@ from redalg.adapters.operands import mapped_form, own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.groups.grouped import Grouped
+from redalg.numeric.windows import refuse_windows
 
 WHERE = "form.xarray"
 
@@ -24,6 +25,7 @@ WHERE = "form.xarray"
 def over_xarray(form: Form, given: tuple[Any, ...], by: Any, axes: Mapping[str, str] | None, named: Any) -> Any:
     """A `DataArray` of one output, a `Dataset` of several. Raises: RedalgError, and without xarray."""
     xr = library("xarray", WHERE, "redalg[xarray]")
+    refuse_windows(form.spec.tensors, WHERE)
     call = _labelled(xr, form, _arrays(xr, form, given, named), dict(axes or {}))
     if by is None:
         values = call.run()

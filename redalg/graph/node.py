@@ -71,6 +71,11 @@ class Decl:
         name = self.array or self.name
         return f"{name}[{','.join(map(str, self.dimensions or self.axes))}]" if self.axes else name
 
+    def place(self, axis: str) -> int:
+        """The dimension of the array that an axis lies along."""
+        own = [[a for a, _, _ in d.terms] for d in self.dimensions] or [[a] for a in self.axes]
+        return next(k for k, axes in enumerate(own) if axis in axes)
+
     @property
     def rank(self) -> int:
         """The number of dimensions of the array that a call passes."""

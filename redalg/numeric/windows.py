@@ -14,6 +14,15 @@ from redalg.errors import RedalgError
 from redalg.graph.node import Decl, Dimension
 
 
+def refuse_windows(decls: Sequence[Decl], where: str) -> None:
+    """Raises: RedalgError for a tensor that is read in windows, where arrays are cut along the axes of tensors."""
+    for d in decls:
+        if d.dimensions:
+            why = f"it is read as {d}, and what is cut here along an axis is an array with a dimension for each axis"
+            fix = f"declare the windows, {d.array or d.name}[{','.join(d.axes)}], and pass them; or form.compile()"
+            raise RedalgError(f"the tensor {d.array or d.name}", where, why, fix)
+
+
 def windows(
     decls: Sequence[Decl], arrays: Mapping[str, Any], sizes: Mapping[str, int], where: str = "the call"
 ) -> dict[str, Any]:
@@ -31,7 +40,7 @@ def windows(
     """
     found, known = dict(arrays), dict(sizes)
     given = {d: _array(found[d.name]) for d in decls if d.name in found}
-    waiting = [d for d, x in given.items() if d.dimensions and len(x.shape) == d.rank]
+    waiting = [d for d, x in given.items() if d.dimensions and len(x.shape) == d.rank and _is_dense(x)]
     _take_lengths(given, waiting, known)
     while waiting:
         ready = [d for d in waiting if not _open(d, known)]
@@ -65,6 +74,11 @@ def _array(x: Any) -> Any:
         return np.asarray(x)
     except (TypeError, ValueError):  # which binding refuses
         return np.asarray(0)
+
+
+def _is_dense(x: Any) -> bool:
+    """Others (masks, sparse tensors) are refused when the arrays are validated: a view would drop what they say."""
+    return not isinstance(x, np.ma.MaskedArray) and getattr(x, "is_sparse", False) is not True
 
 
 def _open(d: Decl, known: Mapping[str, int]) -> list[str]:

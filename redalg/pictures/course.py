@@ -12,6 +12,7 @@ from redalg.graph.node import Decl, Node, leaves, walk
 from redalg.numeric.binding import bind
 from redalg.numeric.definition import reference
 from redalg.numeric.evaluate import evaluate
+from redalg.numeric.windows import refuse_windows
 from redalg.text.tables import listed
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def run_row(form: Form, tensors: Mapping[str, Any], row: Mapping[str, int], wher
     """
     import numpy as np
 
+    refuse_windows(form.spec.tensors, where)
     bind(form.spec, tensors, where=where)
     arrays = {name: np.asarray(v) if hasattr(v, "__len__") else v for name, v in tensors.items()}
     course = _one_row(form, arrays, row, where)

@@ -82,7 +82,7 @@ def _shared(layout: Layout, arrays: Mapping[str, Any], sizes: Mapping[str, int],
     _no_slices(layout, arrays, where)
     place: dict[str, tuple[int, Decl]] = {}
     for d in layout.streamed:
-        at = d.axes.index(layout.axis[0])
+        at = d.place(layout.axis[0])
         first, other = place.setdefault(d.array or d.name, (at, d))
         if first != at and not (d.name in arrays and other.name in arrays):
             why = f"it is read as {other} and as {d}, and a chunk holds the elements of one of them"

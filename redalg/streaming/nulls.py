@@ -33,6 +33,8 @@ def checked(layout: Layout, policy: Any, placed: bool, where: str) -> str:
         why = f"the form reads index({layout.axis[0]!r}), and what follows a null would move"
     elif any(isinstance(s.op, Position | TopK) for p in layout.plan.passes for s in p.slots):
         why = "the form holds positions, which would count without the nulls"
+    elif any(d.dimensions for d in layout.streamed):
+        why = "a tensor is read in windows, of which an element without its neighbours is no part"
     elif len(layout.axis) > 1:
         why = f"({', '.join(layout.axis)}) is a composite axis, which has whole rows"
     if why:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.numeric.windows import refuse_windows
 from redalg.proofs.audits.drawing import hypothesis_of
 from redalg.specs.collection import catalog
 from redalg.testing.adversarial import KINDS, LONG, Arrays, Case, cases, long_cases, make
@@ -213,6 +214,7 @@ def _held(
         raise RedalgError(f"a {type(spec).__name__}", WHERE, "the definition of a spec is the judge", "pass a Spec")
     if not callable(implementation):
         raise RedalgError(f"{implementation!r}", WHERE, "it cannot be called", "pass a function of the spec's tensors")
+    refuse_windows(spec.tensors, WHERE)
     if any("complex" in d.domain for d in spec.tensors):
         raise RedalgError("a spec of complex tensors", WHERE, "there is no error analysis for them", "compare by hand")
     name = _numpy_dtype(dtype).name

@@ -14,6 +14,7 @@ import redalg as ra
 from redalg.graph.node import Decl, Dimension
 from redalg.numeric.binding import with_readings
 from redalg.numeric.windows import folded
+from redalg.testing import check_equivalence
 
 DTYPES = ["float64", "float32", "float16", "int64", "int8", "bool"]
 
@@ -149,3 +150,37 @@ def test_python_and_text_say_the_same() -> None:
     assert ra.Spec(y=ra.sum(x * w, "r")) == ra.parse("tensors x[b,2*h+r-1], w[r]; return y = sum[r](x[b,2*h+r-1]*w[r])")
     z = ra.tensors("z[t]")
     assert str(z["i + 2*r:3"]) == "z_i_2_r_3" and z["i + 2*r:3"].decl.rank == 1
+
+
+def test_masks_and_sparse_tensors_are_refused_as_ever() -> None:
+    """A view of windows would drop what they say."""
+    spec = ra.parse("return y = sum[r](x[i+r:2])")
+    masked = np.ma.masked_array([1.0, 100.0, 3.0], [False, True, False])
+    for call in (lambda: ra.reference(spec, x=masked), lambda: ra.derive_incremental(spec).compile("numpy")(x=masked)):
+        with pytest.raises(ra.RedalgError, match="plain dense array"):
+            call()
+
+
+def test_what_cuts_arrays_refuses_windows() -> None:
+    """Parts of a rank, blocks, columns and drawn arrays are cut along axes of the windows."""
+    spec = ra.parse("return y = sum[r](x[i+r:3])")
+    form = ra.derive_incremental(spec)
+    calls = {
+        "collective": lambda: form.collective(),
+        "dask": lambda: form.dask(x=np.ones(5)),
+        "check_equivalence": lambda: check_equivalence(spec, lambda x: x),
+        "nulls": lambda: form.accumulator(nulls="skip"),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ra.RedalgError) as error:
+            call()
+        assert "read " in str(error.value) and "windows" in str(error.value), name
+
+
+def test_readings_are_compared_by_dimensions_of_the_array() -> None:
+    """The streamed axis lies along the second dimension of both, and is the third axis of one of them."""
+    form = ra.derive_incremental(ra.parse("return y = sum[c](x[g,c]*x[h+r:2,c])"))
+    x, acc = np.arange(12.0).reshape(3, 4), form.accumulator()
+    for a, b in ((0, 1), (1, 1), (1, 4)):
+        acc.update(x=x[:, a:b])
+    np.testing.assert_array_equal(acc.result(), ra.reference(form.spec, x=x))

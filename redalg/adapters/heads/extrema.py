@@ -131,7 +131,7 @@ class _Parts:
         inside = set(g.walk(body))
         if any(x.op == "reduce" and x is not self.fold and x not in set(g.walk(self.fold)) for x in inside):
             return "there is a reduction beside the product in the extremum"
-        if body.axes != self.fold.axes or any(leaf.attr.array for leaf in g.leaves(body)):
+        if body.axes != self.fold.axes or any(leaf.attr.array or leaf.attr.dimensions for leaf in g.leaves(body)):
             return f"the extremum is along {', '.join(sorted(body.axes))}, and the product not"
         kind = KINDS[n.attr.kind]
         if (kind, body) not in self.named:
@@ -205,7 +205,7 @@ def _contracts(n: Node) -> bool:
     factors = _moving(n)
     if len(factors) != 2 or any(f.op != "tensor" or len(f.attr.axes) < 2 for f in factors):
         return False
-    return factors[0].axes != factors[1].axes and not any(f.attr.array for f in factors)
+    return factors[0].axes != factors[1].axes and not any(f.attr.array or f.attr.dimensions for f in factors)
 
 
 def _factors(fold: Node) -> tuple[Node, ...]:

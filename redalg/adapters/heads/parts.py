@@ -98,7 +98,7 @@ def _is_product(n: Node) -> bool:
     factors = _moving(n)
     if len(factors) != 2 or any(f.op != "tensor" or len(f.attr.axes) != 2 for f in factors):
         return False
-    return factors[0].axes != factors[1].axes and not any(f.attr.array for f in factors)
+    return factors[0].axes != factors[1].axes and not any(f.attr.array or f.attr.dimensions for f in factors)
 
 
 def _moving(fold: Node) -> list[Node]:

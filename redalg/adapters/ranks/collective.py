@@ -19,6 +19,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.operators import Average, Extremum, Quantifier, Sum
 from redalg.numeric.binding import with_readings
+from redalg.numeric.windows import refuse_windows
 from redalg.streaming import checks
 from redalg.streaming.accumulator import Accumulator
 from redalg.streaming.machine import Machine
@@ -61,6 +62,7 @@ class Collective:
             why = "its outputs are maps without a reduction, so ranks have nothing to merge"
             raise RedalgError("a collective of this form", "form.collective", why, "form.compile() on every rank")
         _check_readings(self.layout)
+        refuse_windows(form.spec.tensors, "form.collective")
         if way not in (None, *WAYS):
             raise RedalgError(f"way={way!r}", "form.collective", f"the ways are {', '.join(WAYS)}", 'way="gather"')
         if deterministic and way == "reduce":
