@@ -60,6 +60,19 @@ def lengths(nodes: Sequence[Node], values: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
+class _Computed:
+    """As a container of nodes: those whose value at a position is known."""
+
+    def __init__(self, evaluation: Exact, at: At) -> None:
+        self.evaluation, self.at = evaluation, at
+
+    def __contains__(self, node: object) -> bool:
+        axes = self.evaluation._axes.get(node)  # type: ignore[call-overload]
+        if axes is None or any(a not in self.at for a in axes):
+            return False
+        return (node, *(self.at[a] for a in axes)) in self.evaluation._done
+
+
 class Exact:
     """An evaluation over fixed values, remembering everything it has computed."""
 
@@ -102,11 +115,12 @@ class Exact:
         """Evaluate what lies below a deep node first, up to the next reductions, so that recursion stays shallow."""
         stack = [(a, False) for a in root.args if root.op != "reduce"]
         seen: set[Node] = set()
+        computed = _Computed(self, at)
         while stack:
             node, ready = stack.pop()
             if ready:
                 self.value(node, at)
-            elif node not in seen:
+            elif node not in seen and node not in computed:
                 seen.add(node)
                 stack.append((node, True))
                 stack.extend((a, False) for a in node.args if node.op != "reduce" and self._depth[a] > _DEEP)
@@ -115,7 +129,7 @@ class Exact:
         """Evaluate a chain of stages from its first one, so that recursion stays shallow there, too."""
         self._preparing = True
         try:
-            for node in walk(root):
+            for node in walk(root, done=_Computed(self, at)):
                 if node.op == "reduce" and node is not root and node.axes <= at.keys():
                     self.value(node, at)
         finally:
@@ -123,8 +137,8 @@ class Exact:
 
     def _meet(self, root: Node) -> None:
         self.sizes.update(new_axes(root))
-        for node in walk(root):
-            self._axes.setdefault(node, tuple(sorted(node.axes)))
+        for node in walk(root, done=self._axes):
+            self._axes[node] = tuple(sorted(node.axes))
             self._depth[node] = 1 + max((self._depth[a] for a in node.args), default=0)
             inner = max((self._nested[a] for a in node.args), default=0)
             self._nested[node] = inner + (node.op == "reduce")

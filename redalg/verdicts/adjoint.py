@@ -46,7 +46,7 @@ class Backward:
             if node not in self.active or node not in self.adjoint:
                 continue
             adjoint = self.adjoint.pop(node)
-            spend((1 + adjoint.size * max(1, len(node.args))) * self.evaluation.numbers.price)
+            spend((1 + adjoint.size * self._products(node)) * self.evaluation.numbers.price)
             if not node.args:
                 leaves[node] = adjoint, self.evaluation.memo[node][1]
                 continue
@@ -54,6 +54,11 @@ class Backward:
             for argument, share in self._shares(node, adjoint, axes):
                 self._add(argument, share)
         return leaves
+
+    def _products(self, node: Node) -> int:
+        """Operations that its arguments' derivatives take: of a product each is the product of the others."""
+        count = max(1, len(node.args))
+        return count * (max(1, count // 4) if node.op == "mul" else 1)
 
     def _add(self, node: Node, share: Value) -> None:
         """Sum a contribution over the axes the node was broadcast along."""

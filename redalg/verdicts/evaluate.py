@@ -58,6 +58,7 @@ _FOLDS = {
     "all": np.frompyfunc(scalar.conjunction, 2, 1),
     "any": np.frompyfunc(scalar.disjunction, 2, 1),
 }
+_GROWING = frozenset({"add", "mul", "pow", "reduce"})  # operations that make rationals longer
 _EMPTY: dict[str, Number] = {
     "sum": Fraction(0),
     "prod": Fraction(1),
@@ -103,8 +104,13 @@ class Evaluation:
         """The value of a node; raises `Unsupported` or `NeedsEnclosures`."""
         for node in walk(root, done=self.memo):
             self.memo[node] = found = self._compute(node)
-            spend((1 + found[0].size) * self.numbers.price)
+            spend((1 + found[0].size) * self.numbers.price + (self._length(node) if node.op in _GROWING else 0))
         return self.memo[root]
+
+    def _length(self, node: Node) -> int:
+        """What the length of its rationals adds to the price of a node."""
+        arrays = [self.memo[n][0] for n in (node, *node.args)]
+        return max(a.size for a in arrays) * max(1, len(node.args) - 1) * scalar.weight(max(map(scalar.bits, arrays[0].flat), default=0))
 
     def _compute(self, node: Node) -> Value:
         op = node.op

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from redalg.algebra.work import spend
 from redalg.verdicts.balls import Ball, enclose, midpoint
-from redalg.verdicts.numbers import is_finite
+from redalg.verdicts.numbers import is_finite, weight
 from redalg.verdicts.residues import P, inverse, to_residue
 
 Matrix = Sequence[Sequence[Any]]
@@ -140,6 +141,7 @@ def _integer_determinant(matrix: list[list[int]]) -> int:
                 (rows[i][j] * rows[k][k] - rows[i][k] * rows[k][j]) // previous for j in range(k + 1, len(rows))
             ]
         previous = rows[k][k]
+        spend((len(rows) - k) ** 2 * weight(previous.bit_length()))
     return sign * rows[-1][-1]
 
 

@@ -20,6 +20,7 @@ from redalg.verdicts.residues import FieldNumbers, NeedsEnclosures, Residue
 Number = Any  # Fraction | Residue | Ball | float (not finite)
 Truth = bool | None
 NAN = math.nan
+LONGEST = 1 << 15  # bits of a rational; a longer one is not decided: nobody reads a witness that has it
 
 
 class Numbers(Protocol):
@@ -120,7 +121,24 @@ def _integer_power(base: Number, exponent: int) -> Number:
         return math.inf if base > 0 or exponent % 2 == 0 else -math.inf
     if exponent < 0 and (base == 0 if isinstance(base, (int, Fraction)) else _may_vanish(base)):
         return NAN
-    return Fraction(base) ** exponent if isinstance(base, int) else base**exponent
+    if not isinstance(base, (int, Fraction)):
+        return base**exponent
+    base = Fraction(base)
+    return NAN if (bits(base) - 1) * abs(exponent) > LONGEST else base**exponent
+
+
+def bits(value: Number) -> int:
+    """The length of a rational; 0 of every other number, whose length its mode bounds."""
+    return max(value.numerator.bit_length(), value.denominator.bit_length()) if type(value) is Fraction else 0
+
+
+def weight(length: int) -> int:
+    """What an operation on so many bits costs beyond one on few: divisions and common divisors take their square."""
+    return length * length >> 19
+
+
+def _short(value: Fraction) -> Number:
+    return NAN if max(value.numerator.bit_length(), value.denominator.bit_length()) > LONGEST else value
 
 
 def _may_vanish(base: Residue | Ball) -> bool:
@@ -153,6 +171,8 @@ def _integer_root(value: int, n: int) -> int | None:
 
 def times(a: Number, b: Number) -> Number:
     """a·b; 0·inf is NaN as in IEEE arithmetic."""
+    if type(a) is Fraction and type(b) is Fraction:  # derivatives are mostly 0 and 1
+        return a if not a.numerator or b == 1 else b if not b.numerator or a == 1 else _short(a * b)
     if isinstance(a, float) or isinstance(b, float):
         if a != a or b != b:
             return NAN
@@ -162,6 +182,8 @@ def times(a: Number, b: Number) -> Number:
 
 
 def plus(a: Number, b: Number) -> Number:
+    if type(a) is Fraction and type(b) is Fraction:
+        return b if not a.numerator else a if not b.numerator else _short(a + b)
     if isinstance(a, float):
         return a + b if isinstance(b, float) else a
     return b if isinstance(b, float) else a + b
@@ -177,6 +199,9 @@ def _sign(x: Number) -> int | None:
 
 def order(a: Number, b: Number) -> int | None:
     """-1, 0 or 1 as a is below, equal to or above b; None where that is not decided or a value is NaN."""
+    if type(a) is Fraction and type(b) is Fraction:
+        x, y = a.numerator * b.denominator, b.numerator * a.denominator
+        return (x > y) - (x < y)
     if a is b and not is_nan(a):
         return 0
     if is_nan(a) or is_nan(b):
@@ -184,8 +209,8 @@ def order(a: Number, b: Number) -> int | None:
     if isinstance(a, Residue) or isinstance(b, Residue):
         raise NeedsEnclosures("a comparison")
     if isinstance(a, float) or isinstance(b, float):
-        x, y = (v if isinstance(v, float) else 0.0 for v in (a, b))
-        return (x > y) - (x < y)
+        u, v = (n if isinstance(n, float) else 0.0 for n in (a, b))
+        return (u > v) - (u < v)
     if isinstance(a, Ball) or isinstance(b, Ball):
         return (a - b).sign()
     return (a > b) - (a < b)
