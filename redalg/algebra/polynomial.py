@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
+from math import comb
 
 from redalg.algebra.work import CONSTANT, spend
 from redalg.graph import node as g
@@ -19,6 +20,8 @@ from redalg.language.equal_powers import joined
 
 Mono = tuple[tuple[Node, Fraction], ...]  # sorted by digest, no zero powers
 UNIT: Mono = ()
+EXPANDED = 16  # powers of a sum of two terms are products up to here, binomial sums beyond
+WIDE = 8  # generators in two terms that make their product cost twice what short ones do
 
 
 class TooLarge(Exception):
@@ -47,7 +50,7 @@ def mono(powers: dict[Node, Fraction]) -> Mono | None:
             p = Fraction(1)
         elif gen.op == "abs" and _squares(gen.args[0], p):
             gen = gen.args[0]
-        out[gen] = out.get(gen, Fraction(0)) + p
+        out[gen] = out[gen] + p if gen in out else p
     for gen in [k for k in out if k.op == "abs"]:  # x²·|x| is |x|³, however it came about
         arg = gen.args[0]
         if arg in out and _squares(arg, out[arg]):
@@ -68,7 +71,7 @@ def mono_mul(a: Mono, b: Mono) -> Mono | None:
         return a
     powers = dict(a)
     for gen, p in b:
-        powers[gen] = powers.get(gen, Fraction(0)) + p
+        powers[gen] = powers[gen] + p if gen in powers else p
     return mono(powers)
 
 
@@ -179,14 +182,15 @@ class Poly:
     def __mul__(self, other: Poly) -> Poly:
         if len(self) * len(other) > self.LIMIT:
             raise TooLarge(f"a budget of {self.LIMIT} terms in one product, where {len(self)} x {len(other)} meet")
-        spend(len(self) * len(other))
+        spend(len(self) * len(other) * (1 + (_length(self) + _length(other)) // WIDE))
         terms: dict[Mono, Fraction] = {}
         for ma, ca in self.terms.items():
             for mb, cb in other.terms.items():
                 m = mono_mul(ma, mb)
                 if m is None:
                     continue
-                s = terms[m] + ca * cb if m in terms else ca * cb
+                before = terms.get(m)
+                s = ca * cb if before is None else before + ca * cb
                 if s:
                     terms[m] = s
                 else:
@@ -201,10 +205,24 @@ class Poly:
             constant_power(one[0], n)
             half = self ** (n // 2)
             return half * half * self if n % 2 else half * half
+        if len(self) == 2 and n > EXPANDED and all(gen.op != "abs" for gen in self.generators()):
+            return self._binomial(n)
         result = constant(1)
         for _ in range(n):
             result = result * self
         return result
+
+    def _binomial(self, n: int) -> Poly:
+        (ma, ca), (mb, cb) = self.terms.items()
+        constant_power(ca, n)
+        constant_power(cb, n)
+        spend(n)
+        terms: dict[Mono, Fraction] = {}
+        for k in range(n + 1):
+            m = mono_mul(mono_pow(ma, Fraction(n - k)), mono_pow(mb, Fraction(k)))
+            if m is not None:  # terms may meet: powers of a condition are the condition
+                terms[m] = terms.get(m, Fraction(0)) + comb(n, k) * ca ** (n - k) * cb**k
+        return Poly({m: c for m, c in terms.items() if c})
 
     def single(self) -> tuple[Fraction, Mono] | None:
         """(coefficient, monomial) of a one-term polynomial."""
@@ -225,6 +243,11 @@ class Poly:
     def ordered(self) -> list[tuple[Mono, Fraction]]:
         """Terms in canonical order (independent of how they were produced)."""
         return sorted(self.terms.items(), key=lambda t: mono_key(t[0]))
+
+
+def _length(p: Poly) -> int:
+    """Of the first term: terms of one expansion are about as long."""
+    return len(next(iter(p.terms), UNIT))
 
 
 def mono_key(m: Mono) -> tuple[object, ...]:
