@@ -39,6 +39,7 @@ from redalg.graph.node import (
     special,
     state,
     substitute,
+    substitute_all,
     walk,
     where,
 )
@@ -113,14 +114,26 @@ def state_leaves(node: Node) -> tuple[Node, ...]:
 
 def resolve(node: Node, values: Mapping[str, Node], axes: Mapping[str, tuple[str, ...]], raw: bool = False) -> Node:
     """Replace state leaves by values, by name. A leaf read along other axes reads the value along those axes."""
+    mapping = _read(state_leaves(node), values, axes)
+    return substitute(node, mapping, raw=raw) if mapping else node
+
+
+def resolve_all(nodes: State, values: State, axes: Mapping[str, tuple[str, ...]]) -> State:
+    """`resolve`, raw, of many nodes at once, which share most of what they are made of in a chain of stages."""
+    mapping = _read(dict.fromkeys(leaf for n in nodes.values() for leaf in state_leaves(n)), values, axes)
+    new = substitute_all(nodes.values(), mapping, raw=True)
+    return {name: new[node] for name, node in nodes.items()}
+
+
+def _read(found: Iterable[Node], values: Mapping[str, Node], axes: Mapping[str, tuple[str, ...]]) -> dict[Node, Node]:
     mapping = {}
-    for leaf in state_leaves(node):
+    for leaf in found:
         name = leaf.attr.name
         if name in values:
             pairs = zip(axes.get(name, leaf.attr.axes), leaf.attr.axes, strict=True)
             renaming = {old: new for old, new in pairs if old != new}
             mapping[leaf] = rename_axes(values[name], renaming) if renaming else values[name]
-    return substitute(node, mapping, raw=raw) if mapping else node
+    return mapping
 
 
 # --- one element ---------------------------------------------------------------------------------------------------

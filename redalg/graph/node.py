@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import re
 import weakref
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -442,11 +442,16 @@ def rebuild(node: Node, args: tuple[Node, ...]) -> Node:
 
 def substitute(root: Node, mapping: dict[Node, Node], raw: bool = False) -> Node:
     """Replace nodes (whole subgraphs) by others; `raw` rebuilds without simplification, keeping evaluation order."""
+    return substitute_all((root,), mapping, raw)[root]
+
+
+def substitute_all(roots: Collection[Node], mapping: Mapping[Node, Node], raw: bool = False) -> dict[Node, Node]:
+    """`substitute` in many nodes at once: what they share is rebuilt once. The result has at least the roots."""
     new = dict(mapping)
-    for node in walk(root, done=new):
+    for node in walk(*roots, done=new):
         args = tuple(new[a] for a in node.args)
         new[node] = node if args == node.args else Node(node.op, args, node.attr) if raw else rebuild(node, args)
-    return new[root]
+    return new
 
 
 def leaves(root: Node, *ops: str) -> list[Node]:

@@ -69,8 +69,8 @@ class Scalars(Exact):
         self.evaluations = 0
 
     def _compute(self, node: Node, at: Mapping[str, int]) -> Any:
-        self.evaluations += 1
         found = super()._compute(node, at)
+        self.evaluations += 1 + _length(found)
         if not isinstance(found, bool | Fraction) and self.magnitude < abs(found) < self.numbers.inf:
             self.magnitude = abs(found)
         return found
@@ -101,6 +101,13 @@ class Scalars(Exact):
 
     def finite(self, value: Any) -> bool:
         return not self.numbers.is_nan(value) and not self.numbers.is_infinite(value)
+
+
+def _length(value: Any) -> int:
+    """What a long rational costs beyond a short one: common divisors take the square of its bits."""
+    if not isinstance(value, Fraction):
+        return 0
+    return int(max(value.numerator.bit_length(), value.denominator.bit_length()) ** 2) >> 19
 
 
 def _terms(arg: Node, scale: Node) -> list[tuple[Node, Node]]:

@@ -15,7 +15,7 @@ from redalg.algebra import state as symbolic
 from redalg.algebra.components import components
 from redalg.algebra.state import State
 from redalg.graph.functions import POLES
-from redalg.graph.node import FALSE, ZERO, Node, const, reduction, substitute, walk
+from redalg.graph.node import FALSE, ZERO, Node, const, reduction, substitute_all, walk
 from redalg.graph.node import leaves as all_leaves
 from redalg.graph.operators import TopK, reductions
 from redalg.graph.plan import Obligation, PassPlan, Plan
@@ -82,25 +82,24 @@ class Stream:
             folded = {k: v for fold in self.folds[number] for k, v in self._folded(fold, known).items()}
             exported = symbolic.exports(self.plan, number)
             axes, read = symbolic.declared_axes(p), folded | known
-            known |= {k: evaluate(v, read, axes) for k, v in exported.items()}
+            known |= symbolic.resolve_all(exported, read, axes)
         final = symbolic.outputs(self.plan)
         axes = symbolic.declared_axes(self.plan.passes[-1]) if self.plan.passes else {}
         read = folded | known
-        return {name: evaluate(value, read, axes) for name, value in final.items()}
+        return symbolic.resolve_all(final, read, axes)
 
     def _folded(self, fold: Fold, known: State) -> State:
         """lift and update alternate with combine: ((0 1) (2 3)), ((0) (1 2)), (0 1)."""
 
         def lifted(at: int) -> State:
-            return {k: evaluate(self._at(v, at), known, fold.axes) for k, v in fold.lifts.items()}
+            return symbolic.resolve_all(self._at(fold.lifts, at), known, fold.axes)
 
         def updated(s: State, at: int) -> State:
-            read = s | known
-            return {k: evaluate(self._at(v, at), read, fold.axes) for k, v in fold.updates.items()}
+            return symbolic.resolve_all(self._at(fold.updates, at), s | known, fold.axes)
 
         def merged(a: State, b: State) -> State:
             sides = {f"{k}_a": v for k, v in a.items()} | {f"{k}_b": v for k, v in b.items()} | known
-            return {k: evaluate(v, sides, fold.wide) for k, v in fold.merges.items()}
+            return symbolic.resolve_all(fold.merges, sides, fold.wide)
 
         folded = _tree(len(self.places), lifted, updated, merged)
         return folded | self._sorted_lists(fold.p, known, folded)
@@ -115,12 +114,15 @@ class Stream:
                     found[part] = reduction(kind, self.plan.axis, body, extra=extra)
         return found
 
-    def _at(self, node: Node, position: int) -> Node:
-        """The node with every tensor and index along the axis read at one position."""
+    def _at(self, nodes: State, position: int) -> State:
+        """The nodes with every tensor and index along the axis read at one position."""
         axis, place = set(self.plan.axis), self.places[position]
-        mapping = {leaf: self._select(leaf, position) for leaf in leaves(node) if axis & leaf.axes}
-        mapping |= {leaf: const(place[leaf.attr]) for leaf in leaves(node, "index") if leaf.attr in axis}
-        return substitute(node, mapping, raw=True)
+        mapping = dict[Node, Node]()
+        for node in nodes.values():
+            mapping |= {leaf: self._select(leaf, position) for leaf in leaves(node) if axis & leaf.axes}
+            mapping |= {leaf: const(place[leaf.attr]) for leaf in leaves(node, "index") if leaf.attr in axis}
+        new = substitute_all(nodes.values(), mapping, raw=True)
+        return {name: new[node] for name, node in nodes.items()}
 
     def _select(self, leaf: Node, position: int) -> Node:
         if (leaf, position) not in self._selected:
