@@ -110,7 +110,8 @@ class Evaluation:
     def _length(self, node: Node) -> int:
         """What the length of its rationals adds to the price of a node."""
         arrays = [self.memo[n][0] for n in (node, *node.args)]
-        return max(a.size for a in arrays) * max(1, len(node.args) - 1) * scalar.weight(max(map(scalar.bits, arrays[0].flat), default=0))
+        longest = max(map(scalar.bits, arrays[0].flat), default=0)
+        return max(a.size for a in arrays) * max(1, len(node.args) - 1) * scalar.weight(longest)
 
     def _compute(self, node: Node) -> Value:
         op = node.op
