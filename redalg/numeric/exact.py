@@ -67,7 +67,7 @@ class _Computed:
         self.evaluation, self.at = evaluation, at
 
     def __contains__(self, node: object) -> bool:
-        axes = self.evaluation._axes.get(node)  # type: ignore[call-overload]
+        axes = self.evaluation._axes.get(node) if isinstance(node, Node) else None
         if axes is None or any(a not in self.at for a in axes):
             return False
         return (node, *(self.at[a] for a in axes)) in self.evaluation._done
