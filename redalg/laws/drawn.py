@@ -26,11 +26,13 @@ NUMBERS: tuple[Beside, ...] = tuple((which, sign, 0) for which in range(len(PATT
 OTHERS = -1  # every element of the other tensors is 0
 ZEROS = (1, 2, OTHERS)
 SIMPLE, THIRD = -2, -3  # elements are small multiples of 1/4, so that sums of products are exact; every third one is 0
+ONES = -6  # every element of the other tensors is 1, whose powers are 1 whatever the exponent is
 PAIRED = (-4, -5)  # such multiples, of which some sums and differences of two tensors are 0; which of these is larger
 BESIDE = (
     *NUMBERS,
     *((which, sign, zeros) for which in (0, -1) for zeros in ZEROS for sign in (1, -1)),
     *((0, sign, pairs) for pairs in PAIRED for sign in (1, -1)),
+    (0, 1, ONES),
 )  # oo·0 is NaN wherever it stands
 DYADIC: tuple[Beside, ...] = ((0, 1, SIMPLE), (0, -1, SIMPLE), (5, 1, THIRD), (5, -1, THIRD))
 ALL = (*BESIDE, *DYADIC)
@@ -109,7 +111,7 @@ def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...
     found = []
     for k, t in enumerate(tensors):
         kinds = _kinds(t.shape, t.domain, k)
-        own = [number[0, beside[1], 0] if beside[2] == OTHERS else n for n, beside in enumerate(ALL)]
+        own = [number[0, beside[1], 0] if beside[2] in (OTHERS, ONES) else n for n, beside in enumerate(ALL)]
         chosen = [own[number[beside]] if k in places else number[beside] for beside, places in cases]
         array = kinds[chosen]
         for at, (_, places) in enumerate(cases):
@@ -182,12 +184,14 @@ def _numbers(shape: tuple[int, ...], domain: frozenset[str], number: int, beside
         found = np.asarray((0.25 + 1.75 * spread.reshape(shape)) * signs)
         if zeros <= SIMPLE:
             found = (1 + (5 * at + 3 * number) % 8).reshape(shape) / 4 * signs
+        if zeros == ONES:
+            found = np.ones(shape)
         if zeros in PAIRED:
             place = np.indices(shape).sum(axis=0)
             found = (1 + 5 * place % 8) / 4 * sign * np.array([-3, -1, 1, 3])[place % 4] ** ((number + zeros) % 2)
             found = np.abs(found) if domain & {"positive", "nonnegative"} else found
     found = np.asarray(moved_array(domain, found))
-    zeros = {SIMPLE: 0, THIRD: 3, **dict.fromkeys(PAIRED, 0)}.get(zeros, zeros)
+    zeros = {SIMPLE: 0, THIRD: 3, **dict.fromkeys((ONES, *PAIRED), 0)}.get(zeros, zeros)
     if zeros and "positive" not in domain and (not is_interval(domain) or admits(domain, 0)):
         found[(np.indices(shape).sum(axis=0) + number) % zeros == 0] = 0
     return found
