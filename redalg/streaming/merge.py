@@ -138,6 +138,9 @@ class Combination:
             assert step.tape is not None
             found = self.tape(step.tape, {COUNT.attr.name: "n"} | {part: local(part) for part in self.new})
             self.out(f"{x} = np.broadcast_to({found}[0], {x}_a.shape)")
+            if isinstance(anchor, UnitAnchor):  # the least unit, that of zeros, is another one in each dtype
+                with self.out.block("if a.wide:"):
+                    self.out(f"{x} = np.maximum({x}, np.maximum({x}_a, {x}_b))")
         self.new[name] = None
         for side in "ab":
             self.out(f"shift_{x}_{side} = {self._difference(anchor, x, f'{x}_{side}')}")

@@ -84,12 +84,15 @@ def widen(s: State) -> State:
 
 
 def narrow(s: State, real: np.dtype) -> State:
-    """The state in its own float dtype if nothing overflows there, else the wide one."""
+    """The state in its own float dtype if nothing overflows or vanishes there, else the wide one.
+
+    The unit of elements that are all 0 so far is the least of its dtype, and must not become 0.
+    """
     if not s.wide or s.kept:
         return s
     own = {"f": real, "c": complex_of(real)}
     found = s.map(lambda x: x.astype(own.get(x.dtype.kind, x.dtype)), wide=False)
-    inexact = {name: x for name, x in s.parts.items() if x.dtype.kind in "fc"}
-    if any(np.any(np.isfinite(x) & ~np.isfinite(found.parts[name])) for name, x in inexact.items()):
+    pairs = [(x, found.parts[name]) for name, x in s.parts.items() if x.dtype.kind in "fc"]
+    if any(np.any(np.isfinite(x) & ~np.isfinite(own) | (x != 0) & (own == 0)) for x, own in pairs):
         return s
     return replace(found, low={name: np.where(np.isfinite(x), x, 0) for name, x in found.low.items()})
