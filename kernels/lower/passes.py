@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from redalg.algebra.starts import first_counts
 from redalg.algebra.state import alias, declared_axes, resolve
 from redalg.graph.masked import finite
 from redalg.graph.node import INF, NEG_INF, TRUE, ZERO, Node, add, div, is_const, leaves, state, where
@@ -155,11 +156,12 @@ class PassLowering:
 
     def _centre(self, levels: _Levels, a: MeanAnchor, side: dict[str, Node]) -> None:
         """A = A0 + shift, the shift seen from a first guess A0; A0 where that is not finite."""
-        own = a.generator.axes  # one first element for all groups of an anchor that has one value for each
+        begin = where(first_counts(self.plan, a), a.generator, ZERO)
+        own = begin.axes  # one first element for all groups of an anchor that has one value for each
         guess = state(f"{a.name}_first", tuple(x for x in a.axes if x in own))
         for end in ("", "_b", "_new", "_first", "_seen_b"):
             self.kinds.names[a.name + end] = "f"
-        levels.let(First(guess.attr.name, resolve(a.generator, side, self.axes, raw=True)))
+        levels.let(First(guess.attr.name, resolve(begin, side, self.axes, raw=True)))
         held = {**side, a.name: guess}
         read = {leaf.attr.name for leaf in leaves(a.shift, "state")}
         for s in self.plan.slots:

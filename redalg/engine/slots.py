@@ -310,7 +310,7 @@ class SlotBackend(Measured):
                 target = emit(c.target)
                 out.append(c.anchor(site.name, site.axes, emit(c.generator), target, c.why))
             else:
-                weights, _ = self.term(c.weights, separator)
+                weights, _ = self.term(self._current(c.weights, separator), separator)
                 _, of_weights = self.in_units(self.bare(weights), nf.constant(1))
                 gen = g.sub(c.generator, site.leaf)
                 self.centred[gen] = (site, "power")
@@ -320,6 +320,17 @@ class SlotBackend(Measured):
                 step = g.mul(unit, self._ratio(self.sum_slot(whole), weights))
                 out.append(MeanAnchor(site.name, site.axes, emit(c.generator), step, c.why))
         return out
+
+    def _current(self, weights: Mono, separator: Separator) -> Mono:
+        """Weights over anchors: of elements at an extremum, those at the present one count."""
+        found: Mono = nf.UNIT
+        for gen, p in weights:
+            mixed = bool(self.choices.ties) and any(n.op == "reduce" for n in g.walk(gen))
+            one = separator.poly(gen).single() if mixed else None
+            product = nf.mono_mul(found, one[1] if one is not None else ((gen, p),))
+            assert product is not None
+            found = product
+        return found
 
     def _ratio(self, top: Slot, weights: Mono) -> Node:
         if not weights:

@@ -58,6 +58,7 @@ class AnchorStep:
     tape: Tape | None
     needs: tuple[SlotStep, ...]  # slots read by the shift of a mean anchor
     clamp: bool
+    weight: SlotStep | None = None  # of a mean whose elements may lose their weight when another extremum comes
 
 
 Pair = tuple[str, str]  # a sum in printed text: what is added up, and what rounding took away ("" of no sum)
@@ -149,13 +150,16 @@ class Combination:
         return self.call(join.ratio if anchor.divides else join.difference, new, old)
 
     def _centre(self, step: AnchorStep, anchor: MeanAnchor) -> None:
-        """The longer side's anchor plus the shift seen from there; kept where that is not finite."""
+        """The longer or heavier side's anchor plus the shift seen from there; kept where that is not finite."""
         assert step.tape is not None
         x = local(anchor.name)
-        self.out(f"home, other = ({x}_a, {x}_b) if n_a >= n_b else ({x}_b, {x}_a)")
+        if step.weight is not None:
+            self._heavier(step.weight, anchor, x)
+        else:
+            self.out(f"home, other = ({x}_a, {x}_b) if n_a >= n_b else ({x}_b, {x}_a)")
+            for side, at_home in (("a", "n_a >= n_b"), ("b", "n_a < n_b")):
+                self.out(f"shift_{x}_{side} = None if {at_home} else {self._difference(anchor, 'home', 'other')}")
         self.new[anchor.name] = None  # the shifts that follow are seen from there
-        for side, at_home in (("a", "n_a >= n_b"), ("b", "n_a < n_b")):
-            self.out(f"shift_{x}_{side} = None if {at_home} else {self._difference(anchor, 'home', 'other')}")
         known = {COUNT.attr.name: "n"} | {part: local(part) for part in self.new} | {anchor.name: "home"}
         for needed in step.needs:
             self._joined(needed, "held_")
@@ -165,6 +169,15 @@ class Combination:
             self.out(f"{x} = np.minimum(np.maximum({x}, np.minimum(home, other)), np.maximum(home, other))")
         if not anchor.follows:
             self.out(f"{x} = {self.call(join.usable, x, 'home')}")
+
+    def _heavier(self, weight: SlotStep, anchor: MeanAnchor, x: str) -> None:
+        """Home is the side that has the larger weight now: elements that lost theirs may be of any size."""
+        moved = (self._moved(weight, side)[0] for side in "ab")
+        one, two = (self.spread(found, weight.slot.axes, anchor.axes) for found in moved)
+        self.out(f"stays = {one} >= {two}")
+        self.out(f"home, other = np.where(stays, {x}_a, {x}_b), np.where(stays, {x}_b, {x}_a)")
+        for side in "ab":
+            self.out(f"shift_{x}_{side} = {self._difference(anchor, 'home', f'{x}_{side}')}")
 
     # --- slots ---------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from redalg.algebra.starts import counts, first_counts, weight
 from redalg.graph.node import (
+    FALSE,
     INF,
     NEG_INF,
     ZERO,
@@ -29,6 +31,7 @@ from redalg.graph.node import (
     fn,
     is_const,
     leaves,
+    logical,
     reduction,
     state,
     sub,
@@ -183,7 +186,8 @@ class Program:
 
     def _starts(self, rows: bool) -> Tape:
         bound, batch = self._bindings(True, rows), self.axis[:1] if rows else ()
-        roots = [bound[name].node for name in self.means]
+        zero = {a.name for a in self.plan.means if first_counts(self.plan, a) is FALSE}
+        roots = [ZERO if name in zero else bound[name].node for name in self.means]
         orders = [(*batch, *self.anchors[name].axes) for name in self.means]
         builder, name = self.builder(bound, fixed=rows), "start_rows" if rows else "start"
         return builder.tape(name + self.suffix, roots, orders, self.means, inexact=bool(self.drifting))[0]
@@ -199,7 +203,7 @@ class Program:
                 bound[name] = Bound(anchor.axes, anchor.generator if single else start)
             elif isinstance(anchor, MeanAnchor):
                 node = (
-                    own_value(anchor)
+                    self._own_value(anchor)
                     if single
                     else self._mean_value(anchor, bound, reduced, self.axis[:1] if rows else ())
                 )
@@ -207,6 +211,11 @@ class Program:
             else:
                 bound[name] = Bound(anchor.axes, anchor.target)
         return bound
+
+    def _own_value(self, anchor: MeanAnchor) -> Node:
+        """The anchor of a single element: its generator; 0 if that is not finite or has no weight."""
+        g = anchor.generator
+        return g if anchor.follows else where(logical("and", is_finite(g), counts(self.plan, anchor)), g, ZERO)
 
     def _mean_value(
         self, anchor: MeanAnchor, bound: dict[str, Bound], reduced: tuple[str, ...], batch: tuple[str, ...]
@@ -266,6 +275,7 @@ class Program:
             return AnchorStep(anchor, same, tape, (), False)
         names = {leaf.attr.name for leaf in leaves(anchor.shift, "state")}
         needs = tuple(self._slot_step(s) for s in self.plan.slots if names & set(s.parts))
+        moving = weight(self.plan, anchor) if first_counts(self.plan, anchor) is FALSE else None
         for s in needs:
             self.kinds.setdefault(s.slot.parts[0], "f")  # a slot that vanishes and is not stored
         return AnchorStep(
@@ -274,6 +284,7 @@ class Program:
             self._tape(f"shift_{local(anchor.name)}", [anchor.shift], [anchor.axes], inexact=True),
             needs,
             self.clamps(anchor),
+            next((s for s in needs if s.slot is moving), None),
         )
 
     def _tape(self, name: str, roots: Sequence[Node], orders: Sequence[Sequence[str]], inexact: bool = False) -> Tape:
@@ -319,12 +330,6 @@ def start_name(anchor: str) -> str:
 
 def is_finite(node: Node) -> Node:
     return compare("lt", fn("abs", node), INF)
-
-
-def own_value(anchor: MeanAnchor) -> Node:
-    """The anchor of a single element: its generator; 0 if that is not finite."""
-    g = anchor.generator
-    return g if anchor.follows else where(is_finite(g), g, ZERO)
 
 
 def part_nodes(slot: Slot, reduced: tuple[str, ...]) -> dict[str, Bound]:

@@ -47,7 +47,8 @@ def m_out_rows(x, k_, m_out, k__s1, size_i, size_j, width, x_s1, low, high):
         n_b = length
         for m in range(COLUMNS):
             column = origin + m
-            guess = load_float32(x, column)
+            t1 = load_float32(x, column)
+            guess = t1 if load_bool(k_, column) else f32(0)
             A_x_first[m] = guess if is_finite_f32(guess) else f32(0)
         for m in range(COLUMNS):
             avg_k_x_first_sum[m] = f32(0)
@@ -67,48 +68,48 @@ def m_out_rows(x, k_, m_out, k__s1, size_i, size_j, width, x_s1, low, high):
             at_u3 = first + k_u3
             for m in range(COLUMNS):
                 column = origin + m
-                t1 = load_bool(k_, at_u0 * k__s1 + column)
-                t2 = load_float32(x, at_u0 * x_s1 + column) - A_x_first[m]
-                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t2 if t1 else f32(0))
-                t3 = 1 if t1 else 0
-                sum_k_first[m] = sum_k_first[m] + t3
-                sum_k_b[m] = sum_k_b[m] + t3
-                t1 = load_bool(k_, at_u1 * k__s1 + column)
-                t2 = load_float32(x, at_u1 * x_s1 + column) - A_x_first[m]
-                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t2 if t1 else f32(0))
-                t3 = 1 if t1 else 0
-                sum_k_first[m] = sum_k_first[m] + t3
-                sum_k_b[m] = sum_k_b[m] + t3
-                t1 = load_bool(k_, at_u2 * k__s1 + column)
-                t2 = load_float32(x, at_u2 * x_s1 + column) - A_x_first[m]
-                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t2 if t1 else f32(0))
-                t3 = 1 if t1 else 0
-                sum_k_first[m] = sum_k_first[m] + t3
-                sum_k_b[m] = sum_k_b[m] + t3
-                t1 = load_bool(k_, at_u3 * k__s1 + column)
-                t2 = load_float32(x, at_u3 * x_s1 + column) - A_x_first[m]
-                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t2 if t1 else f32(0))
-                t3 = 1 if t1 else 0
-                sum_k_first[m] = sum_k_first[m] + t3
-                sum_k_b[m] = sum_k_b[m] + t3
+                t2 = load_bool(k_, at_u0 * k__s1 + column)
+                t3 = load_float32(x, at_u0 * x_s1 + column) - A_x_first[m]
+                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t3 if t2 else f32(0))
+                t4 = 1 if t2 else 0
+                sum_k_first[m] = sum_k_first[m] + t4
+                sum_k_b[m] = sum_k_b[m] + t4
+                t2 = load_bool(k_, at_u1 * k__s1 + column)
+                t3 = load_float32(x, at_u1 * x_s1 + column) - A_x_first[m]
+                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t3 if t2 else f32(0))
+                t4 = 1 if t2 else 0
+                sum_k_first[m] = sum_k_first[m] + t4
+                sum_k_b[m] = sum_k_b[m] + t4
+                t2 = load_bool(k_, at_u2 * k__s1 + column)
+                t3 = load_float32(x, at_u2 * x_s1 + column) - A_x_first[m]
+                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t3 if t2 else f32(0))
+                t4 = 1 if t2 else 0
+                sum_k_first[m] = sum_k_first[m] + t4
+                sum_k_b[m] = sum_k_b[m] + t4
+                t2 = load_bool(k_, at_u3 * k__s1 + column)
+                t3 = load_float32(x, at_u3 * x_s1 + column) - A_x_first[m]
+                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t3 if t2 else f32(0))
+                t4 = 1 if t2 else 0
+                sum_k_first[m] = sum_k_first[m] + t4
+                sum_k_b[m] = sum_k_b[m] + t4
         for k in range(unrolled, count):
             at = first + k
             for m in range(COLUMNS):
                 column = origin + m
-                t1 = load_bool(k_, at * k__s1 + column)
-                t2 = load_float32(x, at * x_s1 + column) - A_x_first[m]
-                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t2 if t1 else f32(0))
-                t3 = 1 if t1 else 0
-                sum_k_first[m] = sum_k_first[m] + t3
-                sum_k_b[m] = sum_k_b[m] + t3
+                t2 = load_bool(k_, at * k__s1 + column)
+                t3 = load_float32(x, at * x_s1 + column) - A_x_first[m]
+                avg_k_x_first_sum[m] = avg_k_x_first_sum[m] + (t3 if t2 else f32(0))
+                t4 = 1 if t2 else 0
+                sum_k_first[m] = sum_k_first[m] + t4
+                sum_k_b[m] = sum_k_b[m] + t4
         for m in range(COLUMNS):
             avg_k_x_first[m] = avg_k_x_first_sum[m] / f32(n_b)
         for m in range(COLUMNS):
             A_x_seen_b[m] = A_x_first[m] + f32(n_b) * avg_k_x_first[m] / f32(sum_k_first[m])
         for m in range(COLUMNS):
-            t4 = A_x_seen_b[m]
-            t5 = A_x_first[m]
-            A_x_b[m] = t4 if (A_x_seen_b[m] < INF) & (-INF < A_x_seen_b[m]) else t5
+            t5 = A_x_seen_b[m]
+            t6 = A_x_first[m]
+            A_x_b[m] = t5 if (A_x_seen_b[m] < INF) & (-INF < A_x_seen_b[m]) else t6
         for m in range(COLUMNS):
             avg_k_x_b_sum[m] = f32(0)
         unrolled = count // 4 * 4
@@ -123,28 +124,28 @@ def m_out_rows(x, k_, m_out, k__s1, size_i, size_j, width, x_s1, low, high):
             at_u3 = first + k_u3
             for m in range(COLUMNS):
                 column = origin + m
-                t6 = load_float32(x, at_u0 * x_s1 + column) - A_x_b[m]
+                t7 = load_float32(x, at_u0 * x_s1 + column) - A_x_b[m]
                 avg_k_x_b_sum[m] = (
-                    avg_k_x_b_sum[m] + (t6 if load_bool(k_, at_u0 * k__s1 + column) else f32(0))
+                    avg_k_x_b_sum[m] + (t7 if load_bool(k_, at_u0 * k__s1 + column) else f32(0))
                 )
-                t6 = load_float32(x, at_u1 * x_s1 + column) - A_x_b[m]
+                t7 = load_float32(x, at_u1 * x_s1 + column) - A_x_b[m]
                 avg_k_x_b_sum[m] = (
-                    avg_k_x_b_sum[m] + (t6 if load_bool(k_, at_u1 * k__s1 + column) else f32(0))
+                    avg_k_x_b_sum[m] + (t7 if load_bool(k_, at_u1 * k__s1 + column) else f32(0))
                 )
-                t6 = load_float32(x, at_u2 * x_s1 + column) - A_x_b[m]
+                t7 = load_float32(x, at_u2 * x_s1 + column) - A_x_b[m]
                 avg_k_x_b_sum[m] = (
-                    avg_k_x_b_sum[m] + (t6 if load_bool(k_, at_u2 * k__s1 + column) else f32(0))
+                    avg_k_x_b_sum[m] + (t7 if load_bool(k_, at_u2 * k__s1 + column) else f32(0))
                 )
-                t6 = load_float32(x, at_u3 * x_s1 + column) - A_x_b[m]
+                t7 = load_float32(x, at_u3 * x_s1 + column) - A_x_b[m]
                 avg_k_x_b_sum[m] = (
-                    avg_k_x_b_sum[m] + (t6 if load_bool(k_, at_u3 * k__s1 + column) else f32(0))
+                    avg_k_x_b_sum[m] + (t7 if load_bool(k_, at_u3 * k__s1 + column) else f32(0))
                 )
         for k in range(unrolled, count):
             at = first + k
             for m in range(COLUMNS):
                 column = origin + m
-                t6 = load_float32(x, at * x_s1 + column) - A_x_b[m]
-                avg_k_x_b_sum[m] = avg_k_x_b_sum[m] + (t6 if load_bool(k_, at * k__s1 + column) else f32(0))
+                t7 = load_float32(x, at * x_s1 + column) - A_x_b[m]
+                avg_k_x_b_sum[m] = avg_k_x_b_sum[m] + (t7 if load_bool(k_, at * k__s1 + column) else f32(0))
         for m in range(COLUMNS):
             avg_k_x_b[m] = avg_k_x_b_sum[m] / f32(n_b)
         A_x = A_x_b

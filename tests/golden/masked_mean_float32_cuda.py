@@ -67,8 +67,8 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
     row = row if live else size_i - 1  # threads beyond the last row repeat it and write nothing
     i_i = row
     length = size_j
-    x_row = i_i * x_s0
     k__row = i_i * k__s0
+    x_row = i_i * x_s0
     m_row = i_i * m_s0
     # The state of no element; each thread folds its own elements into a state of its own.
     A_x = f32(0)
@@ -78,14 +78,15 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
     first = 0
     while first < length:
         n_b = min(3, (length - first + 1) // 2) * VECTOR
-        x_tile = cuda.local.array(TILE, np.float32)
         k__tile = cuda.local.array(TILE, np.bool_)
+        x_tile = cuda.local.array(TILE, np.float32)
         for v in range(3):
             j = min(first + v * 2, length - VECTOR)
             k = v * VECTOR
-            x_tile[k], x_tile[k + 1] = load_float32x2(x, x_row + j)
             k__tile[k], k__tile[k + 1] = load_boolx2(k_, k__row + j)
-        A_x_first = x_tile[0]
+            x_tile[k], x_tile[k + 1] = load_float32x2(x, x_row + j)
+        t1 = x_tile[0]
+        A_x_first = t1 if k__tile[0] else f32(0)
         A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
         avg_k_x_first_sum = f32(0)
         sum_k_first = i64(0)
@@ -95,11 +96,11 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
             if j < length:
                 for c in range(VECTOR):
                     k = v * VECTOR + c
-                    t1 = x_tile[k] - A_x_first
-                    avg_k_x_first_sum = avg_k_x_first_sum + (t1 if k__tile[k] else f32(0))
-                    t2 = 1 if k__tile[k] else 0
-                    sum_k_first = sum_k_first + t2
-                    sum_k_b = sum_k_b + t2
+                    t2 = x_tile[k] - A_x_first
+                    avg_k_x_first_sum = avg_k_x_first_sum + (t2 if k__tile[k] else f32(0))
+                    t3 = 1 if k__tile[k] else 0
+                    sum_k_first = sum_k_first + t3
+                    sum_k_b = sum_k_b + t3
         avg_k_x_first = avg_k_x_first_sum / f32(n_b)
         A_x_seen_b = A_x_first + f32(n_b) * avg_k_x_first / f32(sum_k_first)
         A_x_b = A_x_seen_b if (A_x_seen_b < INF) & (-INF < A_x_seen_b) else A_x_first
@@ -109,13 +110,13 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
             if j < length:
                 for c in range(VECTOR):
                     k = v * VECTOR + c
-                    t3 = x_tile[k] - A_x_b
-                    avg_k_x_b_sum = avg_k_x_b_sum + (t3 if k__tile[k] else f32(0))
+                    t4 = x_tile[k] - A_x_b
+                    avg_k_x_b_sum = avg_k_x_b_sum + (t4 if k__tile[k] else f32(0))
         avg_k_x_b = avg_k_x_b_sum / f32(n_b)
         n, A_x, avg_k_x, sum_k = combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b)
         first += TILE
     n = length
     # Results of the row.
     if live:
-        t4 = A_x + f32(n) * (avg_k_x / f32(sum_k))
-        store_float32(m, m_row, t4)
+        t5 = A_x + f32(n) * (avg_k_x / f32(sum_k))
+        store_float32(m, m_row, t5)

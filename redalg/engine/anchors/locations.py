@@ -35,7 +35,7 @@ def deviations(raw: Cascade, backend: RawBackend, stage: Node, choices: Choices)
             continue
         found = _of(raw, backend, stage, g.add(*elements), g.sub(plain, g.add(*elements)), choices)
         if found is not None and not fits(raw, stage, plain, found):
-            found = _own_mean(found.generator)
+            found = _own_mean(raw, stage, found.generator)
         if found is not None:
             choices.deviations[stage, plain] = choice = choices.centre(found)
             if fits(raw, stage, choice.generator, choice):
@@ -67,11 +67,15 @@ def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: N
     moving = [c for c in choices.with_exponent(x) if _selected(raw, stage, x, c)]
     if moving:  # it moves with its exponential: one anchor serves both
         return next((c for c in located if c in moving), moving[0])
-    return located[0] if located else _own_mean(x)
+    return located[0] if located else _own_mean(raw, stage, x)
 
 
-def _own_mean(x: Node) -> Choice:
-    return MeanChoice(x, nf.UNIT, OWN_MEAN)
+def _own_mean(raw: Cascade, stage: Node, x: Node) -> Choice:
+    """The mean of an element, over those that the conditions beside it select: others may be of any size."""
+    rests = _weights_of(raw, stage, x)
+    beside = frozenset[tuple[Node, Fraction]].intersection(*rests) if rests else frozenset()
+    asked = [t for t in beside if t[0].is_boolean and not raw.scope.uses(t[0]) and raw.scope.varies(t[0])]
+    return MeanChoice(x, nf.mono(dict(asked)) or nf.UNIT, OWN_MEAN)
 
 
 def can_centre(x: Node) -> bool:
@@ -158,7 +162,7 @@ def _alone(
     contexts = [h for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0]))]
     located = (_plain_choice(c) for h in contexts for c in _locations(backend, h, x, [((x, Fraction(1)),)]))
     found = next((c for c in located if fits(raw, stage, x, c)), None)
-    return _own_mean(x) if found is None and _meets_additively(raw, rows, x) else found
+    return _own_mean(raw, stage, x) if found is None and _meets_additively(raw, rows, x) else found
 
 
 def _is_atom(gen: Node, p: Fraction) -> bool:

@@ -1,0 +1,109 @@
+"""Elements without weight may be of any size (a missing value written as 1e20): they leave no trace in any target."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redalg as ra
+from tests.support.forms import Forms
+from tests.support.profiles import examples
+from tests.support.streams import fed, placed
+
+# In every text x is of any size where k is not, and w is 1 where k is and else 0.
+SELECTED = {
+    "mean by a condition": "return y = sum[j](where(w[j] > 1/2, x[j], 0))/sum[j](where(w[j] > 1/2, 1, 0))",
+    "weighted mean": "return y = sum[n1](w[n1]*x[n1])/sum[n1](w[n1])",
+    "mean of rows": "tensors k[t] bool; return y = sum[t](where(k[t], x[i,t], 0))/sum[t](where(k[t], 1, 0))",
+    "variance": "tensors k[j] bool; n = sum[j](where(k[j], 1, 0)); u = sum[j](where(k[j], x[j], 0))/n; "
+    "return y = sum[j](where(k[j], (x[j] - u)**2, 0))/n",
+    "softmax": "tensors k[j] bool; s = where(k[j], v[j], -oo); e = exp(s - max[j](s)); u = sum[j](e*x[j])/sum[j](e); "
+    "return y = sum[j](e*(x[j] - u)**2)/sum[j](e)",
+    "another location": "tensors k[j] bool; m = min[j](v[j]); return y = sum[j](where(k[j], (x[j] - m)**2, 0))",
+    "third power": "tensors k[j] bool; m = max[j](v[j]); return y = sum[j](where(k[j], (x[j] - m)**3, 0))",
+}
+AT_AN_EXTREMUM = {  # v is at its largest or smallest where k is
+    "mean at 4": "m = max[j](v[j]); return y = sum[j](where(eq(v[j], m), x[j], 0))/sum[j](where(eq(v[j], m), 1, 0))",
+    "variance at -4": "m = min[a](v[a]); n = sum[a](where(v[a] <= m, 1, 0)); u = sum[a](where(v[a] <= m, x[a], 0))/n; "
+    "return y = sum[a](where(v[a] <= m, (x[a] - u)**2, 0))/n",
+}
+FORMS = Forms(SELECTED | AT_AN_EXTREMUM)
+LARGEST = {np.float64: 150, np.float32: 18}  # decimal digits: squares are in range
+CUTS = st.lists(st.integers(0, 9), min_size=2, max_size=4).map(lambda inner: sorted([*inner, inner[0]]))  # one is empty
+
+
+def streams() -> st.SearchStrategy[dict[str, np.ndarray]]:
+    """The first element has no weight, and at least three others have one."""
+    seeds, dtypes, lengths = st.integers(0, 2**32 - 1), st.sampled_from([*LARGEST]), st.integers(5, 9)
+    return st.builds(drawn_stream, seeds, dtypes, lengths)
+
+
+def drawn_stream(seed: int, dtype: Any, length: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    k = np.isin(np.arange(length), rng.choice(np.arange(1, length), rng.integers(3, length), replace=False))
+    any_size = 10.0 ** rng.uniform(9, LARGEST[dtype], length) * rng.choice((-1, 1), length)
+    x = np.where(k, rng.choice((1.0, -0.5, 0.25, 1.75, -2.0, 3.0), length), any_size)
+    return {"k": k, "w": k.astype(dtype), "x": x.astype(dtype), "v": rng.uniform(-2, 3, length).astype(dtype)}
+
+
+def arguments(name: str, drawn: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    if name in AT_AN_EXTREMUM:
+        drawn = drawn | {"v": np.where(drawn["k"], int(name.split()[-1]), drawn["v"]).astype(drawn["v"].dtype)}
+    names = {d.name: d.axes for d in FORMS[name].spec.tensors}
+    return {n: np.stack([drawn[n], drawn[n]]) if "i" in axes else drawn[n] for n, axes in names.items()}
+
+
+def assert_near(name: str, got: Any, arrays: dict[str, np.ndarray]) -> None:
+    """Of at most 9 numbers that are at most 6 apart, cubed: what rounding these may change."""
+    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in arrays.items()}
+    np.testing.assert_allclose(got, ra.reference(FORMS[name].spec, **wide), 0, 1e4 * np.finfo(arrays["x"].dtype).eps)
+
+
+@pytest.mark.parametrize("name", [*FORMS])
+@given(drawn=streams(), inner=CUTS)
+@examples(12)
+def test_they_leave_no_trace_in_streams(name: str, drawn: dict[str, np.ndarray], inner: list[int]) -> None:
+    form, arrays = FORMS[name], arguments(name, drawn)
+    length = len(drawn["k"])
+    cuts = [0, *(min(cut, length) for cut in inner), length]
+    with np.errstate(all="ignore"):
+        for got in (
+            form.compile("numpy")(**arrays),
+            fed(form, arrays, cuts).result(),
+            fed(form, arrays, range(length + 1)).result(),
+            placed(form, arrays, cuts, [*range(len(cuts) - 1)][::-1]).result(),
+            placed(form, arrays, range(length + 1), [*range(length)][::-1]).result(),
+        ):
+            assert_near(name, got, arrays)
+
+
+@pytest.mark.parametrize("name", ["mean of rows", "mean at 4"])
+@given(drawn=streams())
+@examples(8)
+def test_they_leave_no_trace_in_kernels(name: str, drawn: dict[str, np.ndarray]) -> None:
+    assert_near(name, FORMS[name].compile("cpu")(**arguments(name, drawn)), arguments(name, drawn))
+
+
+CORRELATION = Forms(
+    {
+        "of r": "a = mean[j](x[i,j]); b = mean[j](w[i,j]); return y = sum[j]((x[i,j] - a)*(w[i,j] - b))"
+        "/sqrt(sum[j]((x[i,j] - a)**2)*sum[j]((w[i,j] - b)**2))"
+    }
+)
+
+
+@pytest.mark.parametrize("dtype", [*LARGEST])
+def test_units_of_zeros_serve_where_more_range_is_needed(dtype: Any) -> None:
+    """While the elements of a tensor are 0 its unit is the least one, which is another one in the wider dtype."""
+    least = np.finfo(dtype).smallest_subnormal
+    for place, first in product(range(1, 5), (0.25, -3.0)):
+        x, w = np.zeros((2, 5), dtype), np.zeros((2, 5), dtype)
+        x[:, 0], w[:, 0], w[0, place], x[1, place] = 0.25, first, least, least
+        with np.errstate(all="ignore"):
+            got = placed(CORRELATION["of r"], {"x": x, "w": w}, range(6), [4, 3, 2, 1, 0]).result()
+        np.testing.assert_allclose(got, np.sign(first), rtol=64 * np.finfo(dtype).eps)
