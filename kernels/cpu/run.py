@@ -25,6 +25,7 @@ from redalg.kernels.launch.in_place import in_place
 from redalg.kernels.launch.store import Once
 from redalg.kernels.programs import CPU_NAMES, cpu_program, named, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.schedule.tuning import MEASURE
+from redalg.numeric.array_origin import format_name
 from redalg.numeric.binding import Bound, bind, result_flows, with_readings
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
 from redalg.numeric.integer_bounds import Integers
@@ -129,6 +130,7 @@ class CpuRun(Shown):
     def _made_ready(self, kind: Kind, bound: Bound, held: Sequence[Any]) -> Ready:
         program = cast(Program, self._once(kind, lambda: cpu_program(self.form, kind, dump_after=self.dump_after)))
         dtypes = self._once(("results", *bound.dtypes.items()), lambda: _result_dtypes(self.form, bound))
+        _require_alike(program, dtypes)
         nodes, known = list(self.form.spec.outputs.values()), tuple(bound.dtypes.items())
         integers = self._once(("integers", *known), lambda: Integers(nodes, bound.dtypes, self.form.plan))
         over = self._once((kind, "in place"), lambda: in_place(program))
@@ -224,6 +226,14 @@ def _raw(given: Any, array: Any) -> Any:
 
 def _result_dtypes(form: Form, bound: Bound) -> dict[str, np.dtype]:
     return {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
+
+
+def _require_alike(program: Program, dtypes: Mapping[str, np.dtype]) -> None:
+    """Kernels write past an array of another dtype than theirs. Raises: RedalgError."""
+    for r in program.results:
+        if r.dtype != format_name(dtypes[r.name]):
+            why = f"the kernel writes {r.dtype}, and the result is {format_name(dtypes[r.name])}"
+            raise RedalgError(f"the result {r.name}", WHERE, why, "this is a defect of redalg: please report the spec")
 
 
 def _kind(bound: Bound, held: Mapping[str, Any]) -> Kind:

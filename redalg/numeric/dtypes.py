@@ -16,6 +16,7 @@ import numpy as np
 
 from redalg.graph.formats import FLOATS
 from redalg.graph.node import BOOLEAN, POSITIONS, Node, state, walk
+from redalg.numeric.array_origin import NARROW_ONLY
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -54,13 +55,17 @@ def _name(dtype: np.dtype) -> str:
 def promote(dtypes: Iterable[np.dtype]) -> np.dtype | None:
     """NumPy's result type; two formats that NumPy cannot combine (float16 with bfloat16) meet in float32.
 
-    Every number of a float8 is one of the 16-bit formats, so that it has no say beside one of these.
+    Every number of a float8 is one of the 16-bit formats, so that it has no say beside one of these. Formats that NumPy
+    lacks have one rule, whichever dtype stands for them: they stay beside integers of 8 bits, as float16 does.
     """
     found = list(dtypes)
     if any(_name(d) in ("bfloat16", "float16") for d in found):
         found = [d for d in found if not _name(d).startswith("float8")]
     if not found:
         return None
+    larger = [d for d in found if d.kind not in "biu" or d.itemsize > 1]
+    if larger and {_name(d) for d in larger} <= {_name(larger[0])} & NARROW_ONLY:
+        return larger[0]
     try:
         return np.result_type(*found)
     except TypeError:
