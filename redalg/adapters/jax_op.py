@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.operands import by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
+from redalg.adapters.operands import OnHost, by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
@@ -181,7 +181,6 @@ class _Call:
 
     def __init__(self, form: Form, dtypes: Dtypes) -> None:
         self.form, self.dtypes, self.tensors = form, dtypes, own_tensors(form.spec)
-        self._runs: list[Any] = []
         self._mapped: dict[frozenset[str], _Call] = {}
         self._hosts: dict[Dtypes, Callable[..., Any]] = {}  # the same function for the same kind: JAX compares them
         self._mapping = jax.custom_batching.custom_vmap(self._callback)
@@ -204,24 +203,15 @@ class _Call:
         return tuple(jax.pure_callback(host, wanted, *arrays))
 
     def _on_host(self, dtypes: Dtypes, *arrays: Any) -> list[np.ndarray]:
-        found = self._run({d.name: np.asarray(a) for d, a in zip(self.tensors, arrays, strict=True)})
+        found = self._run(**{d.name: np.asarray(a) for d, a in zip(self.tensors, arrays, strict=True)})
         named = found if isinstance(found, dict) else dict.fromkeys(self.form.spec.outputs, found)
         return [
             _fitted(name, np.asarray(named[name]), t) for name, t in zip(self.form.spec.outputs, dtypes, strict=True)
         ]
 
-    def _run(self, arrays: Mapping[str, np.ndarray]) -> Any:
-        """By NumPy what the CPU target has no kernel for."""
-        if self._runs:
-            return self._runs[0](**arrays)
-        run = self.form.compile("cpu")
-        try:
-            found = run(**arrays)
-        except RedalgError:
-            run = self.form.compile("numpy")
-            found = run(**arrays)
-        self._runs.append(run)
-        return found
+    @cached_property
+    def _run(self) -> OnHost:
+        return OnHost(self.form)
 
     def _batched(self, length: int, mapped: Sequence[bool], *arrays: Any) -> Any:
         names = frozenset(d.name for d, m in zip(self.tensors, mapped, strict=True) if m)

@@ -1,4 +1,5 @@
-"""What adapters of frameworks share: arguments by place and by name, the derivative or its refusal, mapped forms."""
+"""What adapters of frameworks share: arguments by place and by name, calls on the CPU, the derivative or its refusal,
+mapped forms."""
 
 from __future__ import annotations
 
@@ -9,7 +10,9 @@ from redalg.api import derive_incremental
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
+from redalg.gradients.steps import Steps
 from redalg.graph.node import Decl
+from redalg.joint import Joint
 from redalg.language.spec import Spec
 from redalg.laws.batch import free_axis, over
 from redalg.numeric.binding import with_readings
@@ -28,6 +31,34 @@ def by_name(tensors: Sequence[Decl], given: Sequence[Any], named: Mapping[str, A
         got = f"{len(given)} tensors, and {', '.join(named) or 'none'} by name"
         raise RedalgError(got, where, f"it takes {', '.join(map(str, tensors))}", "pass each once")
     return {n: arrays[n] for n in names}
+
+
+class OnHost:
+    """A form (or several in one call) on the CPU: by kernels, and by NumPy calls with dtypes that these have none for.
+
+    Which way a call goes follows from its own dtypes, whatever was called before.
+    """
+
+    def __init__(self, form: Form | Joint | Steps) -> None:
+        self._form, self._kernels = form, form.compile("cpu")
+        self._numpy: Any = None
+        self._without: set[frozenset[Any]] = set()  # dtypes that were refused
+
+    def __call__(self, /, **arrays: Any) -> Any:
+        """Raises: RedalgError where NumPy refuses the call, too."""
+        if not self._without or _dtypes(arrays) not in self._without:
+            try:
+                return self._kernels(**arrays)
+            except RedalgError:
+                self._numpy = self._numpy or self._form.compile("numpy")
+                found = self._numpy(**arrays)
+                self._without.add(_dtypes(arrays))
+                return found
+        return self._numpy(**arrays)
+
+
+def _dtypes(arrays: Mapping[str, Any]) -> frozenset[Any]:
+    return frozenset((name, getattr(x, "dtype", x.__class__)) for name, x in arrays.items() if name != "out")
 
 
 def in_windows(spec: Spec, arrays: Mapping[str, Any], where: str) -> list[Any]:
@@ -56,4 +87,4 @@ def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
     return [len(new) > len(old) for new, old in pairs]
 
 
-__all__ = ["by_name", "derivative", "in_windows", "longer_outputs", "mapped_form", "own_tensors"]
+__all__ = ["OnHost", "by_name", "derivative", "in_windows", "longer_outputs", "mapped_form", "own_tensors"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.operands import by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
+from redalg.adapters.operands import OnHost, by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
 from redalg.adapters.torch_modes import LEAVES, ON_GPU, RECORDED, WATCHED, carry_tangents, glance, undisturbed
 from redalg.errors import RedalgError
@@ -313,15 +313,8 @@ class TorchOp:
         return self._run_first(form, arrays, on_gpu) if run is None else run(**arrays)
 
     def _run_first(self, form: Form | Joint | Steps, arrays: Mapping[str, Any], on_gpu: int) -> Any:
-        """On the device of the tensors; by NumPy what the CPU target has no kernel for."""
-        run = form.compile("cuda" if on_gpu else "cpu")
-        try:
-            found = run(**arrays)
-        except RedalgError:
-            if on_gpu:
-                raise
-            run = form.compile("numpy")
-            found = run(**arrays)
+        run = form.compile("cuda") if on_gpu else OnHost(form)
+        found = run(**arrays)
         self._compiled[id(form), on_gpu] = run  # of a form that the operator keeps
         if form is self.form:
             self._compiled[on_gpu] = run

@@ -248,7 +248,7 @@ class Gathers:
         target = "cuda" if any(getattr(a, "is_cuda", False) for a in read.values()) else "cpu"
         run = self._runs.get((spec, target))
         if run is None:
-            run = self._runs[spec, target] = compiled(self._form(spec), target, read)
+            run = self._runs[spec, target] = compiled(self._form(spec), target)
         found = run(**read)
         return found if isinstance(found, dict) else {next(iter(spec.outputs)): found}
 

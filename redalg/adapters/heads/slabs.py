@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from redalg.adapters.heads.parts import Head, Placed, Product, hoisted, placed, reduces, slabs
-from redalg.adapters.operands import own_tensors
+from redalg.adapters.operands import OnHost, own_tensors
 from redalg.adapters.torch_op import numpy_dtype, torch_dtype
-from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp, derived
 from redalg.graph.node import Decl
@@ -160,7 +159,7 @@ class Slabs:
         target = "cuda" if any(getattr(a, "is_cuda", False) for a in arguments.values()) else "cpu"
         run = self._runs.get((spec.spec, target))
         if run is None:
-            run = self._runs[spec.spec, target] = compiled(derived(spec.spec), target, arguments)
+            run = self._runs[spec.spec, target] = compiled(derived(spec.spec), target)
         found = run(**arguments) if out is None else run(**arguments, out=out)
         return found if isinstance(found, dict) else {next(iter(spec.spec.outputs)): found}
 
@@ -327,16 +326,9 @@ def _sum(like: Any) -> Any:
     return torch.zeros(like.shape, dtype=torch.promote_types(like.dtype, torch.float32), device=like.device)
 
 
-def compiled(form: Form, target: str, arguments: Arrays) -> Any:
+def compiled(form: Form, target: str) -> Any:
     """On the CPU, by NumPy what has no kernel."""
-    run = form.compile(target)
-    if target == "cuda":
-        return run
-    try:
-        run(**arguments)
-    except RedalgError:
-        return form.compile("numpy")
-    return run
+    return form.compile("cuda") if target == "cuda" else OnHost(form)
 
 
 __all__ = ["PITCH", "WORKSPACE", "Arrays", "Gradients", "Slabs", "compiled", "multiplied", "shapes_of"]
