@@ -109,8 +109,9 @@ def rows(a: Accumulator, found: Bound, start: int) -> Any:
         if found.sizes[axis[0]]:
             why = "the statistics have not seen an element"
             raise RedalgError("a chunk to map", "Accumulator.apply", why, "update with the whole stream first")
-        nothing = _nothing(a, "Accumulator.apply")
-        return _returned(a, {o.name: nothing[o.name] for o in wanted})
+        nothing, kinds = _nothing(a, "Accumulator.apply"), {**a._bound.dtypes, **found.dtypes}
+        flows = _flows(a.form.spec, tuple(kinds.items()))
+        return _returned(a, {o.name: np.empty(nothing[o.name].shape, flows[o.name].dtype) for o in wanted})
     machine = a._machine(found.dtypes if a._now.dtypes is None else a._now.dtypes)
     source = machine.wide if state.wide else machine
     assert source is not None
