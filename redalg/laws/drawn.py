@@ -105,7 +105,7 @@ def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...
     >>> x = Tensor((4,), frozenset(), 0)
     >>> (found,) = data((x,), ((0,),))
     >>> found.shape, int(np.isinf(found).any(axis=1).sum())
-    ((396, 4), 346)
+    ((408, 4), 357)
     """
     cases, number = _listed(tensors, batches), {beside: k for k, beside in enumerate(ALL)}
     found = []
