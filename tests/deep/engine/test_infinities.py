@@ -398,3 +398,21 @@ def test_data_run_together_give_the_bits_of_each_alone(name: str) -> None:
     for number, arrays in enumerate(several):
         for key, value in named(form, form.compile("numpy")(**arrays)).items():
             np.testing.assert_allclose(got[key][number], value, 1e-14, 1e-300, err_msg=key)
+
+
+ONES = {  # bases and exponents
+    "return y = prod[j](x[j]**(w[j]/sum[j](w[j])))": ("x[j]", "w[j]"),
+    "s = max[t](a[t]); return y = prod[t](b[t]**(a[t]/s))": ("b[t]", "a[t]"),
+}
+
+
+@pytest.mark.parametrize("text", ONES)
+def test_one_to_a_power_of_nan(text: str) -> None:
+    """It is 1; a form that holds the power in another way differs there, and then its assumptions say so."""
+    base, exponent = ONES[text]
+    spec = ra.parse(f"tensors {base} positive, {exponent} positive; {text}")
+    form = ra.derive_incremental(spec)
+    arrays = {base[0]: np.ones(3), exponent[0]: np.array([np.inf, 1.0, 2.0])}
+    with np.errstate(all="ignore"):
+        got, wanted = form.compile("numpy")(**arrays), ra.reference(spec, **arrays)
+    assert np.array_equal(got, wanted, equal_nan=True) or "finite_stage_values" in form.assumptions
