@@ -11,10 +11,7 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
-try:
-    from redalg.parsing import parse
-except ImportError:  # an audit also runs with every other module blocked
-    from ast import parse  # type: ignore[assignment]
+from redalg.proofs.document.parsing import parse
 
 
 def definition_lines(function: Callable[..., Any], alias: str) -> list[str]:
