@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from math import prod
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -279,10 +278,10 @@ class Ready:
         schedule: Override,
         planned: Planned | None = None,
         refused: Sequence[NotLaunched] = (),
-        shared: Mapping[str, tuple[Operand, View]] = MappingProxyType({}),
+        after: Ready | None = None,
     ) -> None:
         """`given`: the arguments of a call, arrays on the device; `refused`: why plans before this one do not run;
-        `shared`: the scratch of the plan that this one comes before."""
+        `after`: what this one comes before, whose scratch it may read and fill."""
         self.run, self.framework = run, framework
         held = {n: a for n, a in given.items() if not _is_number(a)}
         self.device = next(map(framework.device, held.values()), 0)
@@ -291,17 +290,16 @@ class Ready:
         self.views = views = {n: _view(framework, a) for n, a in held.items()}
         self.key: Any = None  # by which the run remembers it
         self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule)
-        self._scratch = {**shared, **self.planned.scratch}
-        self.before = [
-            Ready(run, framework, dtypes, given, None, made, shared=self._scratch) for made in self.planned.before
-        ]
+        # As `_go` lines up the arrays: a name that scratch of `after` has too is there twice, and the last one is meant.
+        self.names = (*(after.names if after else run._names), *self.planned.scratch)
+        self._scratch = {**(after._scratch if after else {}), **self.planned.scratch}
+        self.before = [Ready(run, framework, dtypes, given, None, made, after=self) for made in self.planned.before]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
         self.receiving = self._receiving(held)
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
-        self.names = (*run._names, *self._scratch)
         self._order = self._arguments(rows)
         self.launch: Callable[..., Any] | None = None if self.no_rows else self._first_launch(target)
         self.second: Callable[..., Any] | None = None if self.no_rows else self._second_launch(target)

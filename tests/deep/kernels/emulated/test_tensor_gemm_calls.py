@@ -1,4 +1,4 @@
-"""A matrix product with its operand prepared in the same launch: what is assembled, and what a call hands over."""
+"""Matrix products with operands prepared in the same launch or before: what is assembled, and what a call hands over."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from redalg.kernels.cuda import run as cuda_run
 from redalg.kernels.cuda.run import CudaRun
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch import driver
+from redalg.kernels.launch.planned import Planned
 from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.plan import MOST_SHARED
+from tests.support import chain_cases
 from tests.support.gemm_cases import PLAIN, SCALED, form_of, planned
 from tests.support.gpu_standins import BASE, Tensor
 
@@ -121,3 +123,42 @@ def test_a_call_hands_every_launch_what_it_takes(
     other = {(p.role, p.name): value for p, value in device.made[-1][1]}
     assert other["counters", "finished"] == 5000 + 5 + 78 and other["result", "y"] == again.at
     assert other["operand", "left"] != left and other["operand", "state1"] != state
+
+
+@pytest.mark.parametrize("n", (203, 208))
+@pytest.mark.parametrize("name", chain_cases.CHAINS)
+def test_launches_of_a_chain_read_what_those_before_wrote(
+    device: Launches, monkeypatch: pytest.MonkeyPatch, name: str, n: int
+) -> None:
+    """Also where products in a row prepare operands of one name: each reads its own, of its own size."""
+    pointers: list[tuple[Any, int]] = []
+
+    class Maps:
+        def __init__(self, made: Planned, views: Any) -> None:
+            self.made = made
+
+        def at(self, given: list[int]) -> int:
+            pointers.extend(zip([(self.made, m.operand) for m in self.made.maps], given, strict=True))
+            return 0
+
+    monkeypatch.setattr(cuda_run, "TensorMaps", Maps)
+    sizes = {"m": 77, "k": 264, "n": n, "l": 129, "o": 65, "p": 3}
+    run, at = CudaRun(chain_cases.form_of(name), "tensor"), BASE + (1 << 40)
+    tensors = [t for t in run.form.spec.tensors if not t.array]
+    shapes = {t.name: tuple(sizes[a] for a in t.axes) for t in tensors}
+    given = {
+        x: Tensor(shape, "bfloat16", at=at + (k << 32), strides=(1, 77) if x == "A" and len(shape) == 2 else None)
+        for k, (x, shape) in enumerate(shapes.items())
+    }
+    run(**given)
+    owned, written = {a.at for a in given.values()}, dict[int, str]()
+    for _, arguments, _ in device.made:
+        for p, value in arguments:
+            assert p.role != "operand" or value in owned or value in written, p.name
+        written |= {value: p.name for p, value in arguments if p.role == "result"}
+    for (made, operand), value in pointers:
+        if operand in given:
+            assert value == given[operand].at
+        else:
+            view = made.scratch[operand][1]
+            assert written[value] == operand and device.taken[value][0] == (view.shape[0] * view.strides[0],)
