@@ -9,7 +9,7 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.kernels.launch.arrays import NUMPY, Framework, dtype_name, framework_of
-from redalg.numeric.array_origin import NARROW_ONLY
+from redalg.numeric.array_origin import stand_in
 from redalg.numeric.binding import bind
 
 if TYPE_CHECKING:
@@ -52,14 +52,3 @@ def admitted(spec: Spec, arrays: Mapping[str, Any]) -> tuple[Framework, dict[str
         number = isinstance(array, bool | int | float) and not isinstance(array, np.generic)
         dtypes[name] = type(array) if number else dtype_name(array) if hasattr(array, "dtype") else bound.dtypes[name]
     return found, dtypes
-
-
-def stand_in(array: Any) -> Any:
-    """An array of the same shape and dtype that holds nothing (narrow floats as float32, which nobody converts)."""
-    if isinstance(array, list | tuple):
-        return array
-    try:
-        dtype = np.dtype(np.float32 if dtype_name(array) in NARROW_ONLY else dtype_name(array))
-    except TypeError:
-        dtype = np.dtype(np.float32)
-    return np.broadcast_to(np.zeros((), dtype), tuple(array.shape))

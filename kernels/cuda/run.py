@@ -290,9 +290,7 @@ class Ready:
         self.views = views = {n: _view(framework, a) for n, a in held.items()}
         self.key: Any = None  # by which the run remembers it
         self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule)
-        # As `_go` lines up the arrays: a name that scratch of `after` has too is there twice, and the last one is meant.
-        self.names = (*(after.names if after else run._names), *self.planned.scratch)
-        self._scratch = {**(after._scratch if after else {}), **self.planned.scratch}
+        self.names, self._scratch = self._held(after)
         self.before = [Ready(run, framework, dtypes, given, None, made, after=self) for made in self.planned.before]
         p = self.planned.program
         self.outputs = [(r.name, self.planned.shapes[r.name], r.dtype) for r in p.results]
@@ -308,6 +306,14 @@ class Ready:
         if run.looks and planned is None and self.launch is not None:
             self.looking = looking(run.form, framework, self.device, dtypes, views)
         self.counters = self._counters()
+
+    def _held(self, after: Ready | None) -> tuple[tuple[str, ...], dict[str, tuple[Operand, View]]]:
+        """Names of the arrays that kernels may read, as `_go` lines them up, and what is known of scratch.
+
+        A name that scratch of `after` has too is there twice, and the last one is meant.
+        """
+        names, scratch = (after.names, after._scratch) if after else (self.run._names, {})
+        return (*names, *self.planned.scratch), {**scratch, **self.planned.scratch}
 
     def _counters(self) -> Counters | None:
         counts = next((p.size for p in self.planned.module.params if p.role == "counters"), 0)

@@ -30,6 +30,7 @@ from redalg.graph.node import Decl, Node
 from redalg.joint import Joint, derived, part_of
 from redalg.language.spec import Spec
 from redalg.laws.laws import InternalError
+from redalg.numeric.array_origin import origin_of, stand_in
 from redalg.numeric.binding import bind, with_readings
 from redalg.numeric.windows import folded
 from redalg.proofs.derivatives.document import Derivative
@@ -81,7 +82,7 @@ class Vjp(_Derivative):
     ``taken`` are names of other arrays beside these: nothing that is saved is called so.
 
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
-    `Form.compile`, and gives {tensor: gradient}; outputs without a cotangent count as 0.
+    `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent count as 0.
 
     Raises: RedalgError for what has no derivative, and what `ra.derive_incremental` raises when a call derives.
 
@@ -336,8 +337,9 @@ class Vjp(_Derivative):
             if name not in self.cotangents:
                 known = f"outputs with a derivative are {', '.join(self.cotangents)}"
                 raise RedalgError(f"a cotangent of {name!r}", "g(…, cotangents=…)", known, "leave it out")
-        bind(self.spec, arrays, where="g(…)")
-        shapes = {n: np.shape(arrays[n]) for n, d in self.wrt.items() if np.ndim(arrays[n]) < len(d.axes)}
+        bind(self.spec, _described(arrays), where="g(…)")
+        target = target or _target_of(arrays)
+        shapes = {n: np.shape(arrays[n]) for n, d in self.wrt.items() if len(np.shape(arrays[n])) < len(d.axes)}
         if any(d.dimensions for d in self.spec.tensors):  # whose windows a gradient alone may not know the length of
             arrays |= with_readings(self.spec.tensors, arrays, where="g(…)")
 
@@ -377,7 +379,7 @@ class Vjp(_Derivative):
         parts: Iterable[Unit],
     ) -> dict[str, Any]:
         held = {tensor: values[name] for tensor, name in self.saved_tensors.items()}
-        held |= {t: cotangents.get(n, _zeros(values[n])) for n, t in self.cotangents.items()}
+        held |= {t: cotangents[n] if n in cotangents else _zeros(values[n]) for n, t in self.cotangents.items()}
         found: dict[str, Any] = {}
         for unit in parts:
             form, spec = (self.forms[unit], unit) if isinstance(unit, Spec) else (unit, unit.spec)
@@ -458,10 +460,10 @@ class Jvp(_Derivative):
                 raise RedalgError(
                     f"a tangent of {name!r}", "g(…, tangents=…)", known, "leave it out, or add it to wrt="
                 )
-        sizes = bind(self.primal, arrays, where="g(…)").sizes
+        sizes, target = bind(self.primal, _described(arrays), where="g(…)").sizes, target or _target_of(arrays)
         found: dict[str, Any] = {}
         if self.spec is not None and self.form is not None:
-            held = {t: tangents.get(n, _zeros(arrays[n])) for n, t in self.tangents.items()}
+            held = {t: tangents[n] if n in tangents else _zeros(arrays[n]) for n, t in self.tangents.items()}
             given = _read_by(self.spec, {**arrays, **held})
             found = _by_name(self.spec, self._call(self.form, target, given))
         like = next(iter(arrays.values()), 0.0)
@@ -529,6 +531,18 @@ def _axes(node: Node) -> set[str]:
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+def _target_of(arrays: Mapping[str, Any]) -> str | None:
+    """The target that reads arrays where they lie: `Form.compile`'s choice for those on the host."""
+    origins = filter(None, map(origin_of, arrays.values()))
+    return "cuda" if any(found.device.startswith("cuda") for found in origins) else None
+
+
+def _described(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """The arrays, and of those on a device stand-ins of their shapes and dtypes: kernels read them, a call lengths."""
+    places = {name: origin_of(x) for name, x in arrays.items()}
+    return {n: x if (p := places[n]) is None or p.device == "cpu" else stand_in(x) for n, x in arrays.items()}
 
 
 def _read_by(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,6 +95,19 @@ def declared_dtype(array: Any) -> str:
     return getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
 
 
+def stand_in(array: Any) -> Any:
+    """An array of the same shape and dtype that holds nothing (narrow floats as float32, which nobody converts)."""
+    if isinstance(array, list | tuple):
+        return array
+    name = declared_dtype(array)
+    try:
+        bits = name == "void16" and array.dtype == BFLOAT16_BITS
+        dtype = np.dtype(np.float32 if bits or name in NARROW_ONLY else name)
+    except TypeError:
+        dtype = np.dtype(np.float32)
+    return np.broadcast_to(np.zeros((), dtype), tuple(array.shape))
+
+
 # bfloat16 results for a library that has the format while NumPy has not: the bit patterns, under a name of their own.
 BFLOAT16_BITS = np.dtype([("bfloat16", np.uint16)])
 

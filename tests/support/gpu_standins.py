@@ -50,6 +50,10 @@ class Dtype:
     def __str__(self) -> str:
         return f"torch.{self.text}"
 
+    @property
+    def itemsize(self) -> int:
+        return STORAGE[self.text]
+
 
 class Tensor:
     """What the library asks of a tensor of PyTorch."""

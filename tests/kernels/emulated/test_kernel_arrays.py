@@ -11,12 +11,12 @@ import pytest
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.kernels.cuda.admit import admitted, stand_in
+from redalg.kernels.cuda.admit import admitted
 from redalg.kernels.cuda.run import CudaRun, Ready
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch.arrays import CUPY, JAX, NUMBA, NUMPY, TORCH, alignment, dtype_name, framework_of, plain
 from redalg.kernels.programs import lower
-from redalg.numeric.array_origin import BFLOAT16_BITS
+from redalg.numeric.array_origin import BFLOAT16_BITS, stand_in
 from redalg.numeric.binding import bind
 from tests.support.forms import Forms
 from tests.support.gpu_standins import BASE, Capsule, Cupy, Face, Jax, Place, Tensor, launches_of_nothing, tensor
@@ -368,3 +368,15 @@ def test_tensors_of_pytorch_that_no_gpu_can_read_are_refused_there(torch: Any) -
     refused(lambda: admitted(FORMS["single"].spec, {"x": x.to_sparse()}), "layout torch.sparse_coo", "to_dense")
     with pytest.raises(TypeError):  # it has neither strides nor an address
         TORCH.key(x.to_sparse())
+
+
+def test_calls_of_derivatives_read_arrays_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a target: on the device of the arguments, whose lengths are checked as on the host."""
+    launched = launches_of_nothing(monkeypatch)
+    spec = ra.parse("u = mean[j](x[i,j]); return y = (x[i,j] - u)*w[j]")
+    x, w = Tensor((3, 5), at=BASE), Tensor((5,), at=BASE + 4096)
+    found = spec.vjp()(x=x, w=w, cotangents={"y": Tensor((3, 5), at=BASE + 8192)})
+    found |= spec.jvp()(x=x, w=w, tangents={"x": Tensor((3, 5), at=BASE + 8192), "w": Tensor((5,), at=BASE + 16384)})
+    assert {n: a.shape for n, a in found.items()} == {"x": (3, 5), "w": (5,), "y": (3, 5)} and len(launched) > 2
+    with pytest.raises(RedalgError, match="axis j has length"):
+        spec.vjp()(x=x, w=Tensor((4,)), cotangents={"y": x})

@@ -1,4 +1,4 @@
-"""Matrix products with operands prepared in the same launch or before: what is assembled, and what a call hands over."""
+"""Matrix products with operands prepared in the same launch or before: what is assembled, and what a call is given."""
 
 from __future__ import annotations
 

@@ -122,3 +122,23 @@ def test_second_calls_of_a_kind_read_what_they_are_given(name: str, dtype: str) 
     if arrays[x].requires_grad:
         with pytest.raises(ra.RedalgError, match="requires a gradient"):
             run(**arrays)
+
+
+@pytest.mark.parametrize("target", [None, "cuda"])
+@pytest.mark.parametrize("name", SPECS)
+def test_calls_of_derivatives_read_tensors_where_they_lie(name: str, target: str | None) -> None:
+    spec, arrays = ra.catalog[name], drawn(name, "float32")
+    host = {n: x.double().cpu().numpy() for n, x in arrays.items()}
+    pull, push = spec.vjp(), spec.jvp()
+    values = ra.reference(spec, **host)
+    values = values if isinstance(values, dict) else {next(iter(spec.outputs)): values}
+    cotangents = {n: torch.randn(values[n].shape, device="cuda") for n in pull.cotangents}
+    tangents = {n: torch.randn_like(arrays[n]) for n in push.tangents}
+    of_host = ({n: x.double().cpu().numpy() for n, x in own.items()} for own in (cotangents, tangents))
+    pulled = pull(**host, cotangents=next(of_host), target="numpy")
+    pushed = push(**host, tangents=next(of_host), target="numpy")
+    found = pull(**arrays, cotangents=cotangents, target=target) | push(**arrays, tangents=tangents, target=target)
+    for n, expected in (pulled | pushed).items():
+        assert found[n].is_cuda and found[n].dtype == torch.float32, n
+        scale = max(1.0, float(abs(expected).max()))
+        assert float(abs(found[n].double().cpu().numpy() - expected).max()) <= 2e-4 * scale, n
