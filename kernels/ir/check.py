@@ -126,7 +126,8 @@ class _Checker(Values):
             self.fail(f"results: {r.name} in masked rows", "no value is written there")
         for node in (r.node,) if r.masked is None else (r.node, r.masked):
             self.read(node, last, varies=r.keeps)
-            if not node.axes <= axes | self.program.outer(axes):
+            entries = {a for a, place in self.program.places.items() if not place.outer}  # which are one index each
+            if not node.axes <= axes | self.program.outer(axes) | entries:
                 self.fail(f"results: {r.name} along {r.axes}", f"its value varies along {sorted(node.axes - axes)} too")
 
 

@@ -8,7 +8,7 @@ columns.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from redalg.errors import RedalgError
@@ -105,12 +105,45 @@ class ColumnPrinter(StepPrinter):
         """Whether a node is a reduction over columns."""
         return node.op == "reduce" and not self.columns.isdisjoint(node.attr.axes)
 
-    def across(self, nodes: Iterable[Node]) -> None:
-        """Reductions over columns that are one value for the row."""
-        stream = self.kernel.elements.stream
-        for node in walk(*nodes):
-            if self.reduces(node) and not node.axes & stream and node not in self.scope.known:
+    def across(self, nodes: Iterable[Node], seen: set[Node] | None = None) -> None:
+        """Reductions over columns that are one value for the row, and what is reduced of those that are not."""
+        seen = set() if seen is None else seen
+        for node in nodes:
+            if node in seen or node in self.scope.known:
+                continue
+            seen.add(node)
+            if self._holds_columns(node):
+                self._looped(node)
+                continue
+            self.across(node.args, seen)
+            if self.reduces(node) and not node.axes & self.kernel.elements.stream:
                 self.scope.known[node] = self.reduced(node)
+
+    def _holds_columns(self, node: Node) -> bool:
+        """Whether a reduction over other axes is of reductions over columns that vary along these."""
+        if node.op != "reduce" or self.reduces(node) or node.axes & (self.columns | self.kernel.elements.stream):
+            return False
+        return any(self.reduces(n) and n.axes & {*node.attr.axes} for n in walk(*node.args))
+
+    def _looped(self, node: Node) -> None:
+        """A reduction in whose every turn all threads reduce columns together."""
+        kernel, out, around = self.kernel, self.kernel.out, self.scope
+        kind, number, axes = node.attr.kind, kernel.kinds.of(node), node.attr.axes
+        if kind not in SINGLE:
+            raise _refused(node)
+        name = around.fresh()
+        kernel.flush(around)
+        out(f"{name} = {kernel.folding.identity(kind, number)}")
+        with ExitStack() as loops:
+            for axis in axes:
+                loops.enter_context(out.block(f"for i_{axis_name(axis)} in range({around.length(axis)}):"))
+            self.scope = around.child(axes)
+            self.across(node.args)
+            value = self.scope.converted(node.args[0], number, strength(kind))
+            kernel.flush(self.scope)
+            out(f"{name} = {joined(kind, number, kernel.real, name, value)}")
+        self.scope = around
+        around.known[node] = name
 
     def contracted(self, nodes: Iterable[Node]) -> None:
         """Reductions over columns that vary along the stream, of all elements of the tile in turn: every thread reduces
@@ -155,8 +188,9 @@ class ColumnPrinter(StepPrinter):
 
         Raises: RedalgError where what is reduced varies along those.
         """
-        others = self.columns.difference(node.attr.axes)
-        if node.attr.kind not in SINGLE or not self.columns.issuperset(node.attr.axes) or others & node.args[0].axes:
+        others, program = self.columns.difference(node.attr.axes), self.kernel.program
+        known = {*program.rows, *program.stream, *program.columns, *self.scope.looped}
+        if not node.axes <= known or node.attr.kind not in SINGLE or not self.columns.issuperset(node.attr.axes) or others & node.args[0].axes:
             raise _refused(node)
         return [f"i_{axis_name(a)} == 0" for a in self.kernel.program.columns if a in others]
 
