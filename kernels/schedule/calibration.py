@@ -55,6 +55,8 @@ class Blocks(NamedTuple):
     reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
     alone: float  # more time for a resident row where one block is alone on a multiprocessor
     column: float  # more time where results turn and a block is alone on a multiprocessor
+    turned: float  # times that where rows that a block holds side by side turn
+    turned_thread: float  # the same where every row has one thread
     held_alone: float  # more time where a block that holds rows side by side is alone on a multiprocessor
     held_cluster: float  # times that where it is one of a cluster
     walked_twice: float  # times that where it walks them and reads them again
@@ -117,6 +119,10 @@ H200 = Calibration(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
         # a copy of as much 91 (2026-11-24).
         column=1.2,
+        # By 2 to 8 threads, log_softmax of a transposed 251779x115 float32 takes 149 to 215 us, a copy of as much 89, by
+        # one thread that of 163104x20 float16 12.5 to 17, a copy 5 (H100, 2026-11-26).
+        turned=1.45,
+        turned_thread=2.2,
         # Rows side by side in registers: softmax of a transposed 4000x8192 float32 124, 153 and 183 us with 4, 2 and 1
         # blocks of a cluster on a processor, of columns 2000x8000 float32 53 with 2 blocks (2026-11-24).
         held_alone=0.7,

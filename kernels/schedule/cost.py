@@ -155,7 +155,8 @@ class _Model:
         if self._all_rows:
             return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
-            return 1 + self.known.memory.page / (size * (s.rows_per_block if s.column or s.threads == 1 else 1))
+            beside = s.column or s.staged or s.threads == 1
+            return 1 + self.known.memory.page / (size * (s.rows_per_block if beside else 1))
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
@@ -199,6 +200,8 @@ class _Model:
         """How much longer memory takes for rows read element by element, and for results that turn."""
         s, blocks = self.s, self.known.blocks
         found = self.known.memory.single if self.single else 1.0
+        if s.column and s.together and s.cluster == 1 and self.case.turned:
+            found *= blocks.turned if s.threads > 1 else blocks.turned_thread
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
             waiting = blocks.held_cluster if s.cluster > 1 else 1.0
             return found * waiting * (1 + blocks.held_alone / self.live)
