@@ -32,18 +32,20 @@ def weight(p: PassPlan, anchor: MeanAnchor) -> Slot | None:
 
 def _conditions(p: PassPlan, anchor: MeanAnchor) -> list[Node]:
     found = weight(p, anchor)
-    return [] if found is None else _asked(found.lift[0])
+    return [] if found is None else asked(found.lift[0])
 
 
-def _asked(weight: Node) -> list[Node]:
+def asked(weight: Node) -> list[Node]:
     """What has to hold where a weight is not 0."""
+    if weight.is_boolean:
+        return [weight]
     if weight.op == "mul":
-        return [c for factor in weight.args for c in _asked(factor)]
+        return [c for factor in weight.args for c in asked(factor)]
     if weight.op == "where" and is_const(weight.args[2], 0):
-        return [weight.args[0], *_asked(weight.args[1])]
+        return [weight.args[0], *asked(weight.args[1])]
     if weight.op == "exp":
         return [n.args[0] for n in walk(weight) if n.op == "where" and n.args[2] is NEG_INF]
     return [Node("ne", (weight, ZERO))] if Signs(()).of(weight) & SIGN_ZERO else []
 
 
-__all__ = ["counts", "first_counts", "weight"]
+__all__ = ["asked", "counts", "first_counts", "weight"]

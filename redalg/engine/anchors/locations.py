@@ -14,6 +14,7 @@ from fractions import Fraction
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
 from redalg.algebra.signs import linear
+from redalg.algebra.starts import asked
 from redalg.engine.anchors.choices import Choice, Choices, MeanChoice, TargetChoice, conditions, selected_by
 from redalg.engine.rules.cascade import Cascade, RawBackend, StageValue
 from redalg.graph import node as g
@@ -71,11 +72,14 @@ def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: N
 
 
 def _own_mean(raw: Cascade, stage: Node, x: Node) -> Choice:
-    """The mean of an element, over those that the conditions beside it select: others may be of any size."""
-    rests = _weights_of(raw, stage, x)
-    beside = frozenset[tuple[Node, Fraction]].intersection(*rests) if rests else frozenset()
-    asked = [t for t in beside if t[0].is_boolean and not raw.scope.uses(t[0]) and raw.scope.varies(t[0])]
-    return MeanChoice(x, nf.mono(dict(asked)) or nf.UNIT, OWN_MEAN)
+    """The mean of an element, over those that something beside it does not make 0: others may be of any size."""
+    rows = [frozenset(c for gen, _ in row for c in asked(gen)) for row in _weights_of(raw, stage, x)]
+    rows = [frozenset(c for c in row if raw.scope.varies(c) and not raw.scope.uses(c)) for row in rows]
+    common = frozenset[Node].intersection(*rows) if rows else frozenset[Node]()
+    rests = [g.logical("and", *(row - common)) for row in rows]
+    wanted = {*common, g.logical("or", *rests)} - {g.TRUE, g.FALSE}
+    choice = MeanChoice(x, nf.mono(dict.fromkeys(wanted, Fraction(1))) or nf.UNIT, OWN_MEAN)
+    return choice if fits(raw, stage, x, choice) else replace(choice, weights=nf.UNIT)
 
 
 def can_centre(x: Node) -> bool:

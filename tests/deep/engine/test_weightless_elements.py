@@ -26,6 +26,14 @@ SELECTED = {
     "return y = sum[j](e*(x[j] - u)**2)/sum[j](e)",
     "another location": "tensors k[j] bool; m = min[j](v[j]); return y = sum[j](where(k[j], (x[j] - m)**2, 0))",
     "third power": "tensors k[j] bool; m = max[j](v[j]); return y = sum[j](where(k[j], (x[j] - m)**3, 0))",
+    "weighted square": "m = min[j](v[j]); return y = sum[j](w[j]*(x[j] - m)**2)",
+    "weights of rows": "m = mean[t](v[t]); return y = sum[t](w[i,t]*(x[t] - m)**2)",
+    "several weights": "m = mean[j](v[j]); return y = sum[j](where(v[j] < 2, w[j]*abs(v[j])*(x[j] - m)**2, 0))",
+    "weight of a product": "m = mean[j](v[j]); return y = sum[j](w[j]*(x[j] - m)*(v[j] - 2*m))",
+    "another in each term": "m = max[b](v[b]); "
+    "return y = sum[b](w[b]*(x[b] - m)**2 + relu(w[b] - 1/2)*v[b]*(x[b] - m))",
+    "no exponential": "tensors k[j] bool; m = mean[j](v[j]); "
+    "return y = sum[j](exp(where(k[j], v[j], -oo))*(x[j] - m)**2)",
 }
 AT_AN_EXTREMUM = {  # v is at its largest or smallest where k is
     "mean at 4": "m = max[j](v[j]); return y = sum[j](where(eq(v[j], m), x[j], 0))/sum[j](where(eq(v[j], m), 1, 0))",
@@ -82,7 +90,7 @@ def test_they_leave_no_trace_in_streams(name: str, drawn: dict[str, np.ndarray],
             assert_near(name, got, arrays)
 
 
-@pytest.mark.parametrize("name", ["mean of rows", "mean at 4"])
+@pytest.mark.parametrize("name", ["mean of rows", "mean at 4", "weighted square", "weights of rows"])
 @given(drawn=streams())
 @examples(8)
 def test_they_leave_no_trace_in_kernels(name: str, drawn: dict[str, np.ndarray]) -> None:
