@@ -20,7 +20,10 @@ def counts(p: PassPlan, anchor: MeanAnchor) -> Node:
 
 def first_counts(p: PassPlan, anchor: MeanAnchor) -> Node:
     """The same of the first of several elements; False where that depends on the others, as on their extremum."""
-    depends = any(n.op == "state" for c in _conditions(p, anchor) for n in walk(c))
+    found = weight(p, anchor)
+    lift = ZERO if found is None else found.lift[0]
+    exponentials = (n for n in walk(lift) if n.op == "exp")  # 0 where they lie far below the largest
+    depends = any(n.op == "state" for n in walk(*_conditions(p, anchor), *exponentials))
     return FALSE if depends else counts(p, anchor)
 
 

@@ -72,14 +72,26 @@ def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: N
 
 
 def _own_mean(raw: Cascade, stage: Node, x: Node) -> Choice:
-    """The mean of an element, over those that something beside it does not make 0: others may be of any size."""
-    rows = [frozenset(c for gen, _ in row for c in asked(gen)) for row in _weights_of(raw, stage, x)]
-    rows = [frozenset(c for c in row if raw.scope.varies(c) and not raw.scope.uses(c)) for row in rows]
-    common = frozenset[Node].intersection(*rows) if rows else frozenset[Node]()
-    rests = [g.logical("and", *(row - common)) for row in rows]
-    wanted = {*common, g.logical("or", *rests)} - {g.TRUE, g.FALSE}
-    choice = MeanChoice(x, nf.mono(dict.fromkeys(wanted, Fraction(1))) or nf.UNIT, OWN_MEAN)
+    """The mean of an element, over those that something beside it does not make 0: others may be of any size.
+
+    Under the exponentials that stand beside it everywhere, which make 0 what lies far below the largest.
+    """
+    rests = _weights_of(raw, stage, x)
+    under = {t for t in frozenset.intersection(*rests) if _is_weight(raw, t[0])} if rests else set()
+    rows = [frozenset(c for gen, _ in row for c in asked(gen) if _is_own(raw, c)) for row in rests]
+    common = frozenset.intersection(*rows) if rows else frozenset()
+    wanted = {*common, g.logical("or", *(g.logical("and", *(row - common)) for row in rows))} - {g.TRUE, g.FALSE}
+    choice = MeanChoice(x, nf.mono(dict(under) | dict.fromkeys(wanted, Fraction(1))) or nf.UNIT, OWN_MEAN)
     return choice if fits(raw, stage, x, choice) else replace(choice, weights=nf.UNIT)
+
+
+def _is_weight(raw: Cascade, factor: Node) -> bool:
+    return factor.op == "exp" and _is_own(raw, factor) and not nf.may_be_complex(factor)
+
+
+def _is_own(raw: Cascade, node: Node) -> bool:
+    """Whether a node is of elements alone."""
+    return raw.scope.varies(node) and not raw.scope.uses(node)
 
 
 def can_centre(x: Node) -> bool:
@@ -299,7 +311,7 @@ def _about_its_own(raw: Cascade, stage: Node, x: Node, known: list[Choice], choi
 def _weights_of(raw: Cascade, stage: Node, x: Node) -> set[frozenset[tuple[Node, Fraction]]]:
     """What stands beside the generators of x in the rows of a sum's body."""
     body = raw.value(stage).body
-    mine = {gen for gen, _ in _powers(raw, x)}
+    mine = set(raw.separator.poly(x).generators())
     rows = [] if body is None else [nf.plain(e) for e in raw.separator.rows(body)]
     return {frozenset(t for t in e if t[0] not in mine) for e in rows if mine & {gen for gen, _ in e}}
 
