@@ -176,7 +176,8 @@ class Accumulator:
         sizes = _same(now.sizes, {**now.sizes, **{a: n for a, n in found.sizes.items() if a != axis[0]}})
         length = found.sizes[axis[0]]
         if not length:
-            return replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found))
+            nothing = _joint(now.nothing, found.dtypes)
+            return replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found), nothing=nothing)
         inner = self._layout.inner(sizes)
         checks.aligned(now.span, inner)
         machine = self._machine(found.dtypes)
@@ -223,7 +224,7 @@ class Accumulator:
                 pieces = one.joined(engine, two, mine.span, theirs.span)
         origin, noted = mine.origin or theirs.origin, promote.farthest(mine.beyond, theirs.beyond)
         after = replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin, beyond=noted)
-        after = replace(after, ids=ids.joined(mine.ids, theirs.ids))
+        after = replace(after, ids=ids.joined(mine.ids, theirs.ids), nothing=_joint(mine.nothing, theirs.nothing))
         self._now = self._readable(after)
         return self
 

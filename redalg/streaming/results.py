@@ -10,6 +10,7 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.graph.plan import COUNT, given
+from redalg.numeric.array_origin import BFLOAT16_BITS, narrowed
 from redalg.numeric.binding import Bound
 from redalg.numeric.definition import reference
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
@@ -86,14 +87,16 @@ def _nothing(a: Accumulator, where: str) -> dict[str, Array]:
         if unknown:
             why = f"nothing was fed yet, so the length of axis {unknown[0]!r} is not known"
             raise RedalgError("a result", where, why, f"update with a chunk (of length 0, if need be) of {decl.name}")
-        arrays[decl.name] = np.zeros([sizes[axis] for axis in decl.axes], _dtype_of(decl, a._now.dtypes))
+        arrays[decl.name] = np.zeros([sizes[axis] for axis in decl.axes], _dtype_of(decl, a._now.nothing))
     found = reference(a.form.spec, **arrays)
-    return found if isinstance(found, dict) else {next(iter(a.form.spec.outputs)): found}
+    named = found if isinstance(found, dict) else {next(iter(a.form.spec.outputs)): found}
+    flows = _flows(a.form.spec, tuple({**a._bound.dtypes, **(a._now.nothing or {})}.items()))
+    return {n: narrowed(x, flows[n].dtype) if flows[n].dtype == BFLOAT16_BITS else x for n, x in named.items()}
 
 
 def _dtype_of(decl: Any, dtypes: Mapping[str, Any] | None) -> Any:
     if dtypes is not None:
-        return dtypes[decl.name]
+        return np.float32 if dtypes[decl.name] == BFLOAT16_BITS else dtypes[decl.name]
     by_domain = {"bool": np.bool_, "integer": np.int64, "complex": np.complex128}
     return next((dtype for word, dtype in by_domain.items() if word in decl.domain), np.float64)
 

@@ -124,6 +124,7 @@ class Snapshot:
     nulls: str = "propagate"  # what becomes of missing elements
     ids: frozenset[str] = frozenset()  # names of the parts that were merged
     beyond: Mapping[str, int] = field(default_factory=dict)  # tensor -> an integer element that no float64 holds
+    nothing: dict[str, Any] | None = None  # the dtypes of chunks of length 0, which count while no element was seen
 
 
 SMALL = 256  # elements of a chunk that numbers are faster for than arrays

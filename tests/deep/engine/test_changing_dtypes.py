@@ -118,6 +118,33 @@ def test_rows_of_an_empty_stream_have_the_dtype_of_their_chunk() -> None:
         assert acc.apply(x=x)["z"].dtype == ra.reference(form.spec, x=x)["z"].dtype
 
 
+def test_results_of_nothing_have_the_dtype_of_the_chunks() -> None:
+    text = "return s = sum[j](x[i,j]), m = max[j](x[i,j]), u = mean[j](x[i,j]), z = size[j]"
+    form = ra.derive_incremental(ra.parse(text))
+
+    def of_nothing(*kinds: str) -> ra.Accumulator:
+        acc = form.accumulator()
+        for kind in kinds:
+            acc.update(x=np.zeros((3, 0), getattr(ml_dtypes, kind, None) or kind))
+        return acc
+
+    def types(kind: str, length: int = 0) -> Any:
+        found = ra.reference(form.spec, x=np.zeros((3, length), getattr(ml_dtypes, kind, None) or kind))
+        return {n: np.asarray(v).dtype for n, v in found.items()}
+
+    def of(acc: ra.Accumulator) -> Any:
+        return {n: v.dtype for n, v in acc.result().items()}
+
+    for one, other in product(KINDS, KINDS):
+        assert of(of_nothing(one)) == types(one)
+        assert of(of_nothing(one).merge(of_nothing(one))) == of(form.accumulator().merge(of_nothing(one))) == types(one)
+        both = format_name(promote([np.dtype(getattr(ml_dtypes, k, None) or k) for k in (one, other)]))
+        assert of(of_nothing(one, other)) == of(of_nothing(one).merge(of_nothing(other))) == types(both)
+        more = of_nothing(one)
+        more.update(x=np.ones((3, 2), getattr(ml_dtypes, other, None) or other))
+        assert of(more) == of(more.merge(of_nothing(one))) == types(other, 2)
+
+
 # --- formats that NumPy lacks, beside integers ----------------------------------------------------------------------
 
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
