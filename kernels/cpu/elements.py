@@ -269,6 +269,10 @@ class CpuFolding(Folding):
                 with out.block(f"if strip == 0 or {better}:"):
                     out(f"{value} = {found}", f"{place} = strip")
 
+    def _held(self) -> set[str]:
+        """What tiles before this one have left."""
+        return {local(part.name) for p in self.kernel.program.passes for part in p.parts}
+
     def _search(self, fold: Fold, scope: Scalars) -> None:
         """The first place of the extremum, or of NaN: a minimum of positions, which needs no branch."""
         out, elements = self.kernel.out, self.kernel.elements
@@ -277,7 +281,7 @@ class CpuFolding(Folding):
         test, where = "", "count"
         if self._resident:
             where = f"{place}, min({place} + STRIP, count)"
-        elif known in {local(x.name) for p in self.kernel.program.passes for x in p.parts}:
+        elif not self.kernel.cpu.resident and known in self._held():
             relation = "<=" if fold.kind == "argmax" else ">="
             test = f"if not ({value} {relation} {best}) or {known} == MISSING:"
         with out.block(test or None):

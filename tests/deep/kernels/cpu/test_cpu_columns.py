@@ -29,6 +29,7 @@ SPECS = {
     "extrema": ra.Spec(at=ra.argmax(A, "i"), low=ra.argmin(A, "i"), least=ra.min(A, "i")),
     "weighted": ra.Spec(y=ra.sum(ra.tensors("w[i]") * A * ra.tensors("c[j]"), "i")),
     "normalised": ra.Spec(y=(A - MEAN) / ra.sqrt(ra.mean((A - MEAN) ** 2, "i") + 1) * ra.tensors("w[i]")),
+    "place": ra.Spec(at=ra.argmin(ra.tensors("w[i]") * (1 + MEAN**2), "i"), y=A - MEAN),
     "masked": ra.Spec(y=ra.sum(ra.where(ra.index("i") <= ra.index("j"), A, 0), "i")),
 }
 
@@ -63,7 +64,7 @@ def test_columns_agree_with_the_definition(name: str, walked: str) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 2, 15, 16, 17, 33, 64, 65, 129])
 def test_any_length(length: int, walked: str) -> None:
-    for name in ("variance", "softmax", "weighted"):
+    for name in ("variance", "softmax", "weighted", "place"):
         arrays = drawn(name, (length, 9), length)
         agree(SPECS[name], compiled(name)(**arrays), arrays, 2.0**-53)
 
