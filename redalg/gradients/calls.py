@@ -82,7 +82,8 @@ class Vjp(_Derivative):
     ``taken`` are names of other arrays beside these: nothing that is saved is called so.
 
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
-    `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent count as 0.
+    `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent count as 0. The
+    gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from.
 
     Raises: RedalgError for what has no derivative, and what `ra.derive_incremental` raises when a call derives.
 
@@ -389,7 +390,7 @@ class Vjp(_Derivative):
         return {n: zeros[n] if n in zeros else own[n] for n in names}
 
     def stretched(self, name: str, value: Any, like: Any) -> Any:
-        """A gradient along every axis of its tensor, and in its format where that is of 16 bits or fewer."""
+        """A gradient along every axis of its tensor, and in its format where that is one of floats."""
         axes = self.specs[name].output_axes[f"grad_{name}"]
         whole = _stretched(value, axes, dict(zip(self.wrt[name].axes, np.shape(like), strict=True)))
         return _rounded(whole, like)
@@ -577,9 +578,12 @@ def _stretched(value: Any, axes: Sequence[str], lengths: Mapping[str, int]) -> A
 
 
 def _rounded(value: Any, like: Any) -> Any:
-    """Rounded once to the narrow format of a tensor: what is saved of the forward pass is float32 beside it."""
+    """Rounded once to the format of a tensor of floats: what is saved of the forward pass, and others beside it, may be
+    wider."""
     dtype = getattr(like, "dtype", None)
-    if dtype is None or dtype.itemsize > 2 or dtype == value.dtype or getattr(dtype, "kind", "f") in "biu":
+    if dtype is None or dtype == value.dtype or dtype.itemsize > value.dtype.itemsize:
+        return value
+    if getattr(dtype, "kind", "f") in "biu":
         return value
     if not hasattr(dtype, "is_floating_point"):
         return value.astype(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -275,3 +276,17 @@ def test_the_mean_in_a_variance_passes_nothing_on(name: str, reductions: int) ->
     """Saved, it is read, and nothing is added up for what would be 0: the textbook gradients of norms."""
     (node,) = (n for o, n in ra.catalog[name].vjp().specs["x"].outputs.items() if o == "grad_x")
     assert sum(n.op == "reduce" for n in g.walk(node)) == reductions
+
+
+@pytest.mark.parametrize(
+    "text", ["return y = sum[j](w[j]*x[j]**2)", "m = mean[j](x[j]); return y = sum[j](w[j]*(x[j] - m)**2)"]
+)
+def test_gradients_have_the_dtype_of_their_tensor_whatever_stands_beside_it(text: str) -> None:
+    """A value is saved in the second spec only."""
+    derivative = ra.parse(text).vjp()
+    for own, other in product(("float16", "float32", "float64"), ("bool", "int8", "int64", "float32", "float64")):
+        arrays = {"x": np.array([1, 2, 3], own), "w": np.array([1, 0, 1], other)}
+        result = np.result_type(own, other)  # which the spec's output has
+        found = derivative(**arrays, cotangents={"y": np.ones((), result)}, target="numpy")
+        assert found["x"].dtype == own
+        assert found["w"].dtype == (other if other.startswith("float") else result)
