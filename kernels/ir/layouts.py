@@ -74,6 +74,11 @@ class Placed:
     together: int = 1
     entries: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def peels(self) -> bool:
+        """Whether whole vectors of elements that have several entries lie in its only row."""
+        return self.pattern == "packed" and self.phase == ()
+
     def astride(self, coarsen: int) -> bool:
         """Whether so many neighbouring rows, that make up a word, are loaded together though they start anywhere: from
         the two words that hold them. (Two words by pairs of 8 bytes take longer: variance of 30011 rows of 1001
@@ -115,7 +120,16 @@ class Walk:
         leader = self.leader if led else None
         unit = {a.name for a in along if leader and (a is leader or a.phase == leader.phase is not None)}
         shifted = frozenset(a.name for a in along if a.name not in unit and not a.written)
-        return Layout(frozenset(unit), self.flat, shifted=shifted, leader=leader.name if leader else None)
+        alone = leader is None or leader.phase == ()  # one row, which starts where a vector does
+        packed = tuple((a.name, a.entries) for a in self.arrays if a.peels and alone)
+        return Layout(
+            frozenset(unit), self.flat, shifted=shifted, leader=leader.name if leader else None, packed=packed
+        )
+
+    @property
+    def peelable(self) -> list[Placed]:
+        """The arrays that are read in whole vectors of rows that start anywhere."""
+        return [a for a in self.arrays if a.pattern == "stream" and a.held or a.peels]
 
     @property
     def leader(self) -> Placed | None:
@@ -203,12 +217,18 @@ def _tiled(name: str, pattern: str, readings: Sequence[_Reading], size: int, wri
     if pattern == "apart" and side_by_side and together > 1:
         if {r.step for r in readings} == {together} == {len(readings)}:
             entries = tuple(r.axes for r in sorted(readings, key=lambda r: r.offset))
-            return Placed(name, "packed", width, size, written=written, together=together, entries=entries)
+            phase = readings[0].phase
+            return Placed(name, "packed", width, size, phase, written=written, together=together, entries=entries)
         across = {r.tiled for r in readings}
         pattern = "rows" if together in across <= {0, together} else "apart"
     if pattern == "stream":
-        return Placed(name, pattern, width, size, None, together == 1 and readings[0].held, written)
+        return _single(name, readings[0], width, size, written, together == 1)
     return Placed(name, pattern, 1, size, written=written, together=together if side_by_side else 1)
+
+
+def _single(name: str, first: _Reading, width: int, size: int, written: bool, alone: bool) -> Placed:
+    """How an array lies of which a row reads one entry at every place, if it is `alone`, side by side."""
+    return Placed(name, "stream", width, size, first.phase if alone else None, alone and first.held, written)
 
 
 def lengths_of(program: Program, views: Mapping[str, View]) -> dict[str, int]:

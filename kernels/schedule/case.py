@@ -96,8 +96,8 @@ class Case:
 
     def widest_peeled(self) -> int:
         """Of rows that start anywhere (`Schedule.peel`): by types alone; 1 where nothing is loaded in vectors."""
-        along = [a for a in self.walk.arrays if a.pattern == "stream" and a.held]
-        own = {r.name for r in self.work.reads if r.by_row}
+        along = self.walk.peelable
+        own = {r.name for r in self.work.reads if r.by_row or not self.program.rows}
         sizes = [a.size for a in along if any(b.name in own for b in along)]
         return VECTOR_BYTES // max(sizes) if sizes and not (self.program.columns or self.ordered) else 1
 

@@ -144,7 +144,7 @@ def _one_warp(s: Schedule) -> bool:
 
 def _peeled(case: Case, s: Schedule) -> str:
     """Why rows that start anywhere cannot be read in such vectors; empty where they can."""
-    sizes = [a.size for a in case.walk.arrays if a.pattern == "stream" and a.held]
+    sizes = [a.size for a in case.walk.peelable]
     if s.vector > case.widest_peeled() or s.vector < 2:
         return f"rows are read in vectors of 2 to {case.widest_peeled()} elements, and not in those of {s.vector}"
     if s.vector * min(sizes) < 4:
