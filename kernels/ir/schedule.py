@@ -65,6 +65,8 @@ class Schedule:
     ``staged``: short rows that follow each other in memory without gaps: a block copies all of its rows to shared
     memory in vectors of 16 bytes, wherever each row begins, threads take their elements from there, and results go the
     same way back.
+    ``entries``: a block shares out a state along two axes; each of its threads adds to a tile of so many entries along
+    both of them, and brings ``tile`` elements of a chunk at a time (`redalg.kernels.rows.outer`).
     ``exact``: n is exactly cluster·split·threads·tile (resident), or a multiple of it: no bounds are tested.
 
     >>> Schedule(threads=128, rows=1, vector=4, tile=32, resident=True)
@@ -88,6 +90,7 @@ class Schedule:
     prefetch_distance: int = 0
     peel: bool = False
     staged: bool = False
+    entries: int = 0
 
     @property
     def block(self) -> int:

@@ -34,7 +34,7 @@ from redalg.kernels.rows.turn import Turn
 from redalg.kernels.schedule.cost_terms import rounds_elements
 from redalg.source.builder import Builder, said
 from redalg.source.names import axis_name, local, result_name
-from redalg.source.statements import Function, parameters, reads
+from redalg.source.statements import Block, Function, parameters, reads
 
 
 def emit(program: Program, schedule: Schedule, layout: Layout) -> Module:
@@ -117,7 +117,7 @@ class Kernel:
             yield
             return
         parts = s.cluster * s.split
-        rows = " * ".join(self.access.size(a) for a in self.program.rows) or "1"
+        rows = self.total
         out(f"group = i64(cuda.blockIdx.x){f' // {parts}' if parts > 1 else ''}")
         groups = f"({rows} + {s.rows_per_block - 1}) // {s.rows_per_block}" if s.rows_per_block > 1 else rows
         step = f"i64(cuda.gridDim.x){f' // {parts}' if parts > 1 else ''}"
@@ -147,7 +147,7 @@ class Kernel:
         name = f"{result_name(self.program.name)}_kernel"
         params = {self.argument(p): p for p in self.params()}
         made = self._several(eliminated(self.out.function(name, params, self.about(), "cuda.jit")))
-        made = replace(made, body=(*said(*comments.header(self, made.body)), *made.body))
+        made = replace(made, body=(*said(*self.header(made.body)), *made.body))
         params = read(params, reads(made.body))
         made = replace(made, parameters=parameters(params))
         functions = called(self.functions, reads([made])).values()
@@ -176,6 +176,10 @@ class Kernel:
         if p.role == "size":
             return f"size_{axis_name(p.name)}"
         return p.name if p.role == "scratch" else (results if p.role == "result" else arrays)[p.name]
+
+    def header(self, body: Block) -> Iterator[str]:
+        """What the kernel says of itself, before its first line."""
+        return comments.header(self, body)
 
     def about(self) -> list[str]:
         """The kernel's docstring: what it computes, in the words of the spec."""
@@ -256,7 +260,12 @@ class Kernel:
     @property
     def total(self) -> str:
         """The text of the number of all rows."""
-        return " * ".join(self.access.size(a) for a in self.program.rows) or "1"
+        return " * ".join(self.access.size(a) for a in self.own_rows) or "1"
+
+    @property
+    def own_rows(self) -> tuple[str, ...]:
+        """The axes that number rows."""
+        return self.program.rows
 
     def _rows_apart(self, first: str) -> None:
         """The numbers of a thread's rows, of group `first`, where these lie apart."""
@@ -283,7 +292,7 @@ class Kernel:
 
     def row_axes(self) -> None:
         """The index along every axis of the rows, from the number of a row."""
-        out, rows, rest = self.out, self.program.rows, "row"
+        out, rows, rest = self.out, self.own_rows, "row"
         for axis in reversed(rows[1:]):
             size = self.access.size(axis)
             out(f"i_{axis_name(axis)} = {rest} % {size}", f"rest = {rest} // {size}")

@@ -10,14 +10,18 @@ from math import prod
 from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import View, Walk, walk_of
 from redalg.kernels.ir.program import Module, Program, result_key
+from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.in_place import in_place
 from redalg.kernels.launch.planned import Kernel, Planned
 from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.lower.packed_keys import packed
 from redalg.kernels.lower.tilings import shared_axes
+from redalg.kernels.rows import outer
 from redalg.kernels.rows.kernel import emit
 from redalg.kernels.schedule.choose import Choice, choose
+from redalg.kernels.schedule.outer import Outer
+from redalg.kernels.schedule.outer_cost import choose_outer
 
 WORTH_TELLING = 3  # times what memory takes
 LONG = 1e-3  # seconds from which on more than that is warned of
@@ -43,6 +47,7 @@ class RowsDraft:
     walk: Walk | None = None
     walks: Sequence[Walk] = ()
     choice: Choice | None = None
+    outer: Outer | None = None
     printed: Program | None = None
     module: Module | None = None
     planned: Planned | None = None
@@ -82,7 +87,12 @@ def scheduled(draft: RowsDraft) -> None:
     draft.whole = draft.program
     ways = [(draft.program, draft.sizes, draft.walk)]
     ways += [(*other, walk) for other, walk in zip(draft.others, draft.walks, strict=True)]
-    choice = _fastest(draft, ways)
+    shared = _shared_out(draft)
+    asked = shared is not None and draft.call.schedule is not None
+    choice = shared[0] if shared is not None and asked else _fastest(draft, ways)
+    if shared is not None and (asked or shared[0].seconds < choice.seconds):
+        choice, draft.outer = shared
+        draft.program, draft.sizes, draft.walk = ways[0]
     lost = _lost(draft, choice)
     remarks = (*draft.remarks, *([lost] if lost else []))
     draft.choice = replace(choice, reasons=choice.reasons + remarks) if remarks else choice
@@ -106,6 +116,21 @@ def _fastest(draft: RowsDraft, ways: Sequence[tuple[Program, Mapping[str, int], 
     return choice
 
 
+def _shared_out(draft: RowsDraft) -> tuple[Choice, Outer] | None:
+    """Blocks that share out a state along two axes, as asked for, or as is fastest; None where that is not possible."""
+    call, program = draft.call, draft.program
+    asked = call.schedule
+    wanted = asked if isinstance(asked, Schedule) else Schedule(**asked) if isinstance(asked, Mapping) else None
+    if asked is not None and not (wanted is not None and wanted.entries):
+        return None
+    assert draft.walk is not None
+    found = choose_outer(program, draft.sizes, draft.walk, call.views, call.target, call.deterministic, wanted)
+    if found is None and wanted is not None:
+        why = "no two axes of a state vary apart in what is read of an element"
+        raise RedalgError(f"schedule={asked!r}", "form.compile", why, "leave entries= out")
+    return found
+
+
 def _lost(draft: RowsDraft, choice: Choice) -> str:
     """What a kernel loses that adds every element to many entries of a state by ordinary arithmetic."""
     program, factor = draft.program, _factor(draft, choice)
@@ -117,6 +142,7 @@ def _lost(draft: RowsDraft, choice: Choice) -> str:
         )
     elif axes := ", ".join(shared_axes(draft.whole or program, draft.sizes)):
         tiles = {p.outer: str(p.tile) for p in program.places.values() if p.outer}
+        tiles |= dict.fromkeys(draft.outer.axes if draft.outer else (), str(choice.schedule.entries))
         held = f", in tiles of {' by '.join(tiles.values())}" if tiles else ""
         why = f"every element is added to all entries of the state along {axes} by ordinary arithmetic{held}"
     else:
@@ -152,6 +178,9 @@ def sourced(draft: RowsDraft) -> None:
     """The kernel's source; with one row to a thread where neighbours cannot be walked together."""
     assert draft.choice is not None and draft.printed is not None
     choice = draft.choice
+    if draft.outer is not None:
+        draft.module = outer.emit(draft.printed, choice.schedule, choice.layout, draft.outer)
+        return
     try:
         draft.module = emit(draft.printed, choice.schedule, choice.layout)
     except ValueError as problem:
@@ -168,8 +197,9 @@ def launched(draft: RowsDraft) -> None:
     _warn(draft)
     assert draft.choice is not None and draft.module is not None
     program, sizes, s = draft.program, draft.sizes, draft.choice.schedule
-    rows = prod(sizes[a] for a in program.rows)
-    waiting = s.split if s.persistent and program.keeps else 1
+    own = tuple(a for a in program.rows if draft.outer is None or a not in draft.outer.axes)
+    rows = prod(sizes[a] for a in own)
+    waiting = s.split if s.persistent and (program.keeps or s.entries) else 1
     geometry = Geometry(-(-rows // s.rows_per_block) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     results = dict(draft.results)
     if draft.choice.blocks is not None:  # the grid is what the partial sums say, however many blocks run at once
@@ -180,5 +210,5 @@ def launched(draft: RowsDraft) -> None:
     over = {} if rows % s.neighbours else in_place(program)  # else threads read what another may have overwritten
     kernel = Kernel(draft.module, geometry)
     if draft.whole is not None:  # a call knows whole arrays, and rows are those of the kernel
-        program = replace(draft.whole, rows=program.rows, columns=program.columns)
+        program = replace(draft.whole, rows=own, columns=program.columns)
     draft.planned = Planned(program, draft.choice, kernel, sizes, results=results, over=over)

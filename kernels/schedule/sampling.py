@@ -60,21 +60,21 @@ def counted(s: Schedule, length: str = "length") -> str:
 
 
 def _lift(p: Pass) -> tuple[Step, ...]:
-    means = _means(p)
+    known = means(p)
     found: list[Step] = []
     for step in p.lift:
         if isinstance(step, Loop):
-            some = tuple(f for f in step.folds if f.names[0] in means)
-            rest = tuple(f for f in step.folds if f.names[0] not in means)
+            some = tuple(f for f in step.folds if f.names[0] in known)
+            rest = tuple(f for f in step.folds if f.names[0] not in known)
             found += [Loop(folds, part) for folds, part in ((some, True), (rest, False)) if folds]
-        elif isinstance(step, Let) and any(n.attr.name in means for n in leaves(step.node, "state")):
+        elif isinstance(step, Let) and any(n.attr.name in known for n in leaves(step.node, "state")):
             found.append(Let(step.name, substitute(step.node, {ALL: SOME}, raw=True)))
         else:
             found.append(step)
     return tuple(found)
 
 
-def _means(p: Pass) -> set[str]:
+def means(p: Pass) -> set[str]:
     """Names of the sums whose only use is the mean that a first guess of an anchor is moved by."""
     lets = {s.name: s.node for s in p.lift if isinstance(s, Let)}
     firsts = {s.name for s in p.lift if isinstance(s, First)}

@@ -77,6 +77,7 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
         "redalg.kernels.cpu.kernel.CpuKernel",
         "redalg.kernels.gemm.prologue.Prologue",
         "redalg.kernels.rows.kernel.Kernel",
+        "redalg.kernels.rows.outer.OuterKernel",
         "redalg.kernels.tile.kernel.TensorKernel",
         "redalg.kernels.tile.level.wgmma.KernelPrinter",
         "redalg.kernels.tile.scalars.TileScalars",

@@ -103,6 +103,19 @@ def test_entries_side_by_side_are_read_in_whole_vectors() -> None:
         agree(form.spec, found, arrays, 1e-5)
 
 
+@pytest.mark.parametrize("name, sizes", [("inertia", {"j": 67, "d": 3}), ("covariance", {"j": 130, "a": 3, "b": 3})])
+@pytest.mark.parametrize("threads, vector, split", [(8, 4, 1), (32, 4, 2), (2, 2, 3)])
+def test_lengths_that_are_no_multiple_of_a_vector(
+    name: str, sizes: dict[str, int], threads: int, vector: int, split: int
+) -> None:
+    """Whole vectors of several entries each, and single elements behind the last of them."""
+    form = form_of(name)
+    arrays = drawn(form, sizes, 3)
+    found, planned, _ = run(form, arrays, {"threads": threads, "vector": vector, "split": split, "peel": True}, 1)
+    assert planned.choice.layout.packed and f"x{vector}(" in planned.module.source
+    agree(form.spec, found, own(form, arrays), 1e-5)
+
+
 def test_alike_entries_are_held_once() -> None:
     for name, axis, parts in (("covariance", "ab", 12), ("weighted", "pq", 10)):
         form = form_of(name)
@@ -122,9 +135,9 @@ def test_a_small_state_is_predicted_at_the_rate_of_memory() -> None:
     assert 0.85 * made.seconds <= 16 * n / H200.reachable + H200.launch
     gram = ra.derive_incremental(ra.parse("return G = sum[j](X[j,a]*X[j,b])"))
     with pytest.warns(
-        UserWarning, match=r"slow: .* times as long as reading .*(.|\n)*ordinary arithmetic, in tiles of 4"
+        UserWarning, match=r"slow: .* times as long as reading .*(.|\n)*ordinary arithmetic, in tiles of 8"
     ):
-        made = kernel(gram, {"j": 1 << 20, "a": 64, "b": 64}, "H200")
+        made = kernel(gram, {"j": 1 << 23, "a": 128, "b": 128}, "H200")
     assert any("times as long as reading" in line for line in made.reasons)
 
 

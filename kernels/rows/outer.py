@@ -1,0 +1,638 @@
+"""Blocks that share out a state along two axes: tables of shared memory, and tiles of entries in registers.
+
+Every block of a row has a split of the stream. It brings a chunk of elements at a time to tables of shared memory, one
+for each value that varies along one of the axes; a thread computes the same column of them for every element, so that
+anchors and sums along one axis are in its registers. Then each thread adds functions of two columns to a square tile of
+entries (register blocking, as in a matrix product), for a share of the chunk's elements, while the loads of the next
+chunk are under way. At the end sums go to scratch, and the blocks of the row, which meet at a grid barrier, share out
+the entries: a few threads to each of them merge the states of all splits, in their order, by the form's own merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from redalg.graph.node import Node, state, substitute
+from redalg.kernels.code.scalars import Scalars
+from redalg.kernels.code.text import conjunction, joined
+from redalg.kernels.ir.program import First, Fold, Let, Loop, Module, Pass, Program
+from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.rows import comments
+from redalg.kernels.rows.element import DTYPE
+from redalg.kernels.rows.kernel import Kernel
+from redalg.kernels.rows.merge import Merge
+from redalg.kernels.rows.steps import StepPrinter
+from redalg.kernels.schedule.outer import Outer, Side
+from redalg.kernels.schedule.outer_cost import Shape
+from redalg.source.names import axis_name, local
+from redalg.source.statements import Block
+
+ALIGNED = 16  # bytes that tables start at a multiple of
+WORDS = ("left", "right")
+
+
+def emit(program: Program, schedule: Schedule, layout: Layout, found: Outer) -> Module:
+    """The kernel's source, its entry and its arguments."""
+    return OuterKernel(program, schedule, layout, found).module()
+
+
+class OuterKernel(Kernel):
+    def __init__(self, program: Program, schedule: Schedule, layout: Layout, found: Outer) -> None:
+        super().__init__(program, schedule, layout)
+        self.found, self.shape = found, Shape(found, schedule)
+        self.state: Pass = program.passes[0]
+        self.placed: dict[Node, Node] = {}  # what entries read of an element: names that stand for values of sides
+        for word, side in zip(WORDS, found.sides, strict=True):
+            for i, n in enumerate(side.values):
+                name = f"{word} {i}"
+                self.placed[n] = state(
+                    name, (side.axis, *program.stream), n.attr.domain if n.op == "tensor" else frozenset()
+                )
+                self.kinds.names[name] = self.kinds.of(n)
+
+    # --- the frame ---------------------------------------------------------------------------------------------------
+
+    @property
+    def own_rows(self) -> tuple[str, ...]:
+        return tuple(a for a in self.program.rows if a not in self.found.axes)
+
+    def module(self) -> Module:
+        s, out, shape = self.schedule, self.out, self.shape
+        out("t = cuda.threadIdx.x", "split = cuda.blockIdx.x % SPLIT")
+        for side in self.found.made:
+            self.constants |= {
+                f"{self.word(side).upper()}_PAD": shape.pad(side),
+                f"{self.word(side).upper()}_THREADS": shape.abreast(side),
+            }
+        self.constants |= {"TILES": shape.tiles, "SHARES": shape.shares, "CHUNK": shape.chunk, "LANES": shape.lanes}
+        self.constants["LINES"] = shape.lines
+        self._places()
+        with self._groups():
+            out("row = group")
+            self.row_axes()
+            out(f"length = {self.row_length()}", "chunk = (length + SPLIT - 1) // SPLIT")
+            out("low = min(split * chunk, length)", "stop = min(low + chunk, length)")
+            self._one_row()
+            out("cuda.syncthreads()")
+        assert s.rows == 1
+        return self._finished()
+
+    def _places(self) -> None:
+        """Which columns a thread brings, and which tile of entries it adds to."""
+        out, T = self.out, self.schedule.entries
+        for side in self.found.made:
+            word, vector = self.word(side), self.schedule.vector
+            abreast = f"{word.upper()}_THREADS"
+            mine = f"t % {abreast}" + (f" * {vector}" if vector > 1 else "")
+            out(f"{word}_line = t // {abreast}", f"{word}_column = min({mine}, {side.width - vector})")
+        self.comment(
+            f"Tile t % {self.shape.tiles} of {T} x {T} entries, for one of {self.shape.shares} shares of a chunk."
+        )
+        out("rest = t % TILES", "share = t // TILES")
+        count = self.shape.count(self.found.sides[1])
+        if not self.found.symmetric:
+            out(f"tile_left = rest // {count}", f"tile_right = rest % {count}")
+            return
+        out("tile_left = 0")
+        with out.block(f"while rest >= {count} - tile_left:  # tiles on and above the diagonal, line by line"):
+            out(f"rest -= {count} - tile_left", "tile_left += 1")
+        out("tile_right = tile_left + rest")
+
+    def word(self, side: Side) -> str:
+        return WORDS[self.found.sides.index(side)]
+
+    def header(self, body: Block) -> Iterator[str]:
+        s, T = self.schedule, self.schedule.entries
+        a, b = map(axis_name, self.found.axes)
+        yield (
+            f"Grid: persistent; {s.split} blocks together take one row after another; each has a split of "
+            f"{axis_name(self.program.stream[0])}, leaves its state in scratch, and all of them merge."
+        )
+        yield (
+            f"Block: {s.threads} threads; {self.shape.tiles} tiles of {T} by {T} entries along {a} and {b}, each for "
+            f"{self.shape.shares} shares of the elements."
+        )
+        yield (
+            f"Loop nest: for chunks of {self.shape.chunk} elements, double buffered in shared memory: for the elements "
+            f"of a share: add to a tile of entries in registers."
+        )
+        yield from comments.memory(body, 0)
+
+    def walk(self) -> str:
+        return f"; {self.schedule.threads} threads share out the entries of a state"
+
+    # --- one row -----------------------------------------------------------------------------------------------------
+
+    def _one_row(self) -> None:
+        out, made = self.out, self.found.made
+        for side in made:
+            self._declare_tables(side)
+            self._declare_raw(side)
+        for side in made:
+            if side.guesses:
+                self._guess(side)
+        self._start()
+        for side in made:
+            self._fetch(side, "low", "")
+        out("buffer = 0", "base = low")
+        self.comment("Double buffering: the loads of the next chunk are under way while this one is added up.")
+        with out.block("while base < stop:"):
+            for side in made:
+                self._keep(side)
+            out("cuda.syncthreads()", "count = min(stop - base, CHUNK)", "base += CHUNK")
+            for side in made:
+                self._fetch(side, "base", "")
+            self._add()
+            out("buffer = 1 - buffer")
+        self._leave()
+        self._merge()
+
+    @contextmanager
+    def _bringing(self, side: Side) -> Iterator[None]:
+        """What the threads do that have a column of a side."""
+        active = self.shape.lines * self.shape.abreast(side)
+        with self.out.block(None if active == self.schedule.threads else f"if t < {active}:"):
+            yield
+
+    def _column(self, side: Side, number: int = 0) -> None:
+        """The index of one of the columns that a thread brings."""
+        self.out(f"i_{axis_name(side.axis)} = {self.word(side)}_column" + (f" + {number}" if number else ""))
+
+    def _own(self, name: str, number: int) -> str:
+        """What a name along an axis goes by, for one of the columns that a thread brings."""
+        return local(name) + (f"_{number}" if self.schedule.vector > 1 else "")
+
+    @property
+    def columns(self) -> range:
+        return range(self.schedule.vector)
+
+    def _raw(self, side: Side) -> dict[Node, str]:
+        """The arrays of registers that hold elements on their way, by what is read."""
+        return {n: f"{self.word(side)}_{i}_next" for i, n in enumerate(self._read(side))}
+
+    def _read(self, side: Side) -> list[Node]:
+        return [n for n in side.leaves if n.axes & self.elements.stream]
+
+    def _declare_raw(self, side: Side) -> None:
+        for n, name in self._raw(side).items():
+            size = "TILE" if self._common(side, n) else f"{self.schedule.vector * self.schedule.tile}"
+            self.out(f"{name} = cuda.local.array({size}, {self._dtype(self.kinds.of(n))})")
+
+    def _common(self, side: Side, node: Node) -> bool:
+        """Whether an element is one for all columns of a thread."""
+        return self.schedule.vector == 1 or side.axis not in node.axes
+
+    def _fetch(self, side: Side, first: str, pace: str) -> None:
+        """Start the loads of a chunk, or of elements `pace` apart."""
+        out, word, vector = self.out, self.word(side), self.schedule.vector
+        with self._bringing(side):
+            self._column(side)
+            with out.block("for k in range(TILE):"):
+                line = f"{word}_line + k * LINES"
+                out(f"at = {first} + ({line}) * {pace}" if pace else f"at = {first} + {line}")
+                with out.block("if at < stop:"):
+                    for node, name in self._raw(side).items():
+                        if self._common(side, node):
+                            out(f"{name}[k] = {self.access.leaf(node, self._index)}")
+                            continue
+                        places = ", ".join(f"{name}[k * {vector} + {q}]" for q in self.columns)
+                        operand = self.access.operands[node.attr.name]
+                        terms = [
+                            self._index(a) + ("" if a == side.axis else f" * {self.access.stride(operand.name, d)}")
+                            for d, a in enumerate(node.attr.axes)
+                        ]
+                        out(f"{places} = {self.access.load(operand, ' + '.join(terms), vector)}")
+
+    def _index(self, axis: str) -> str:
+        return "at" if axis in self.program.stream else self.access.index(axis)
+
+    def _scope(self, side: Side, nodes: Iterable[Node], number: int) -> Scalars:
+        """The values of an element k on its way, in one of a thread's columns."""
+        raw = self._raw(side)
+        scope = self.row.child([side.axis, *self.program.stream])
+        vector = self.schedule.vector
+
+        def leaf(node: Node) -> str:
+            if node in raw:
+                return f"{raw[node]}[k]" if self._common(side, node) else f"{raw[node]}[k * {vector} + {number}]"
+            if node.op == "tensor":
+                return self.access.leaf(node, self._index)
+            return "at" if node.op == "index" and node.attr in self.program.stream else self._name(side, node, number)
+
+        scope.leaf = leaf
+        scope.announce(nodes)
+        return scope
+
+    def _name(self, side: Side, node: Node, number: int) -> str:
+        """A leaf that does not vary along the stream, in one of a thread's columns."""
+        if node.op == "state" and side.axis in node.axes:
+            return self._own(node.attr.name, number)
+        return self.elements.row_leaf(node)
+
+    # --- anchors -----------------------------------------------------------------------------------------------------
+
+    def _guess(self, side: Side) -> None:
+        """Anchors of a split: its first element, moved by the mean of a few that lie evenly spaced in it."""
+        out = self.out
+        self.comment("Anchors of this split: its first element, moved by the mean of a part of its elements.")
+        out("n_some = min(stop - low, CHUNK)", "pace = max(1, (stop - low) // CHUNK)")
+        out("n_b = stop - low")
+        for step in side.guesses:
+            if isinstance(step, Loop):
+                self._sample(side, step)
+                continue
+            for q in self.columns:
+                self._column(side, q)
+                if isinstance(step, First):
+                    self._first(side, step, q)
+                elif isinstance(step, Let):
+                    scope = self.row.child([side.axis])
+                    scope.leaf = lambda n, q=q: self._name(side, n, q)  # type: ignore[misc]
+                    text = scope.converted(step.node, self.kinds.names[step.name])
+                    self.flush(scope)
+                    out(f"{self._own(step.name, q)} = {text}")
+
+    def _first(self, side: Side, step: First, number: int) -> None:
+        out, name = self.out, self._own(step.name, number)
+        out("at = min(low, length - 1)")
+        scope = self.row.child([side.axis, *self.program.stream])
+        scope.leaf = lambda n: self.access.leaf(n, self._index) if n.op == "tensor" else self._name(side, n, number)
+        text = scope.converted(step.node, "f")
+        self.flush(scope)
+        out(f"{name} = {text}", f"{name} = {name} if is_finite_{self.real}({name}) else {self.real}(0)")
+
+    def _sample(self, side: Side, loop: Loop) -> None:
+        out = self.out
+        for f in loop.folds:
+            out(*(f"{self._own(f.names[0], q)} = {self.folding.identities(f)[0]}" for q in self.columns))
+        if loop.part:
+            self._fetch(side, "low", "pace")
+            self._walked(side, loop)
+        else:
+            out("base = low")
+            with out.block("while base < stop:"):
+                self._fetch(side, "base", "")
+                self._walked(side, loop)
+                out("base += CHUNK")
+        self._over_lines(side, loop.folds)
+        for f in (f for f in loop.folds if self.schedule.vector > 1 and side.axis not in f.bodies[0].axes):
+            out(f"{local(f.names[0])} = {self._own(f.names[0], 0)}  # the same in all columns")
+
+    def _walked(self, side: Side, loop: Loop) -> None:
+        """What has come, added to reductions."""
+        with self._bringing(side), self.out.block("for k in range(TILE):"):
+            line = f"{self.word(side)}_line + k * LINES"
+            self.out(f"at = low + ({line}) * pace" if loop.part else f"at = base + {line}")
+            with self.out.block(f"if {line} < n_some:" if loop.part else "if at < stop:"):
+                self._folded(side, loop.folds, ())
+
+    def _folded(self, side: Side, folds: Iterable[Fold], values: Iterable[Node]) -> None:
+        """An element k in every column: what is kept of it to its tables, and what is reduced."""
+        word, vector = self.word(side), self.schedule.vector
+        nodes = [*values, *(b for f in folds for b in f.bodies)]
+        kept: list[list[str]] = []
+        for q in self.columns:
+            self._column(side, q)
+            scope = self._scope(side, nodes, q)
+            kept.append([scope.atom(n) for n in values])
+            self.flush(scope)
+            for f in folds:
+                self._added(self._own(f.names[0], q), f, f.bodies[0], scope)
+        place = f"(buffer * CHUNK + line) * {word.upper()}_PAD + {word}_place"
+        for i, (n, texts) in enumerate(zip(values, zip(*kept, strict=True), strict=True)):
+            if vector > 1 and self.kinds.of(n) == "f":
+                self.out(f"store_shared_float32x{vector}({word}_{i}, {place}, ({', '.join(texts)}))")
+            else:
+                self.out(*(f"{word}_{i}[{place} + {q}] = {text}" for q, text in enumerate(texts)))
+
+    def _over_lines(self, side: Side, folds: Iterable[Fold]) -> None:
+        """What the threads of a column have found, in one order, for all of them: where there are many, by parts."""
+        out, lines, parts = self.out, self.shape.lines, self.shape.parts
+        abreast, first = f"{self.word(side).upper()}_THREADS", f"t % {self.word(side).upper()}_THREADS"
+        every = [(f, self._own(f.names[0], q)) for f in folds for q in self.columns]
+        places = [self._place_of(f, f"{n}_lines", i) for i, (f, n) in enumerate(every)]
+        out("cuda.syncthreads()", *(f"{place}t] = {n}" for place, (_, n) in zip(places, every, strict=True)))
+        out("cuda.syncthreads()")
+
+        def add(line: str) -> None:
+            for place, (f, n) in zip(places, every, strict=True):
+                other = f"{place}{line} * {abreast} + {first}]"
+                out(f"{n} = {joined(f.kind, self._number(f), self.real, n, other)}")
+
+        if parts < lines:
+            with out.block(f"if t < {parts} * {abreast}:"):
+                with out.block(f"for k in range({self.word(side)}_line + {parts}, LINES, {parts}):"):
+                    add("k")
+                out(*(f"{place}t] = {n}" for place, (_, n) in zip(places, every, strict=True)))
+            out("cuda.syncthreads()")
+        out(*(f"{n} = {place}{first}]" for place, (_, n) in zip(places, every, strict=True)))
+        with out.block(f"for k in range(1, {min(parts, lines)}):"):
+            add("k")
+        out("cuda.syncthreads()")
+
+    def _place_of(self, f: Fold, name: str, number: int = 0) -> str:
+        """A table of a value of every thread: the first table of a side while that is free, else one of its own."""
+        values = self.found.made[0].values
+        if self._number(f) == "f" and values and self.kinds.of(values[0]) == "f" and number < self.shape.slots:
+            return f"{WORDS[0]}_0[{f'{number} * THREADS + ' if number else ''}"
+        self.out(f"{name} = cuda.shared.array({self.schedule.threads}, {self._dtype(self._number(f))})")
+        return f"{name}["
+
+    # --- chunks ------------------------------------------------------------------------------------------------------
+
+    def _number(self, f: Fold) -> str:
+        return self.folding._number(f)
+
+    def _dtype(self, kind: str) -> str:
+        return DTYPE.get(kind, self.elements.real)
+
+    def _added(self, name: str, f: Fold, body: Node, scope: Scalars) -> None:
+        item = scope.converted(body, self._number(f), 4 if f.kind in ("any", "all") else 2)
+        self.flush(scope)
+        self.out(f"{name} = {joined(f.kind, self._number(f), self.real, name, item)}")
+
+    def _cells(self, f: Fold) -> list[list[str]]:
+        """The names of a thread's entries."""
+        T = range(self.schedule.entries)
+        return [[f"{local(f.names[0])}_{u}_{v}" for v in T] for u in T]
+
+    def _start(self) -> None:
+        """Reductions of no element, and what entries read that no element changes."""
+        out = self.out
+        for side in self.found.made:
+            for f in side.folds:
+                out(*(f"{self._own(f.names[0], q)} = {self.folding.identities(f)[0]}" for q in self.columns))
+        for f in self.found.cells:
+            out(*(f"{n} = {self.folding.identities(f)[0]}" for line in self._cells(f) for n in line))
+        self.fixed = self._constants()
+
+    def _constants(self) -> dict[Node, list[list[str]]]:
+        """Names of nodes that vary along the axes and not along the stream, for every entry of a tile."""
+        found: dict[Node, list[list[str]]] = {}
+        known = {n for side in self.found.sides for n in side.values}
+        stack = [b for f in self.found.cells for b in f.bodies]
+        while stack:
+            n = stack.pop()
+            if n in known or n in found:
+                continue
+            if n.axes & self.elements.stream or n.axes.isdisjoint(self.found.axes):
+                stack += n.args
+            else:
+                found[n] = self._constant(n, f"fixed_{len(found)}")
+        return found
+
+    def _constant(self, node: Node, word: str) -> list[list[str]]:
+        """The names of a node's values in a tile, which are computed here."""
+        T, (a, b) = range(self.schedule.entries), (x in node.axes for x in self.found.axes)
+        for u in T if a else (0,):
+            for v in T if b else (0,):
+                for side, w, k in zip(self.found.sides, WORDS, (u, v), strict=True):
+                    self.out(f"i_{axis_name(side.axis)} = min({self._entry(side, w, k)}, {side.width - 1})")
+                scope = self.row.child(self.found.axes)
+                scope.leaf = self._fixed_leaf
+                text = scope.converted(node, self.kinds.of(node))
+                self.flush(scope)
+                self.out(f"{word}{f'_{u}' * a}{f'_{v}' * b} = {text}")
+        return [[f"{word}{f'_{u}' * a}{f'_{v}' * b}" for v in T] for u in T]
+
+    def _fixed_leaf(self, node: Node) -> str:
+        return self.access.leaf(node, self._index) if node.op == "tensor" else self.elements.row_leaf(node)
+
+    def _declare_tables(self, side: Side) -> None:
+        out, word, shape = self.out, self.word(side), self.shape
+        for i, n in enumerate(side.values):
+            size = 2 * shape.chunk * shape.pad(side)
+            out(f"{word}_{i} = cuda.shared.array({size}, {self._dtype(self.kinds.of(n))}, {ALIGNED})")
+
+    def _keep(self, side: Side) -> None:
+        """The values of the chunk that has come, to the tables; what is reduced along one axis alone."""
+        out, word, vector = self.out, self.word(side), self.schedule.vector
+        with self._bringing(side):
+            out(f"{word}_place = t % {word.upper()}_THREADS" + (f" * {vector}" if vector > 1 else ""))
+            with out.block("for k in range(TILE):"):
+                out(f"line = {word}_line + k * LINES", "at = base + line")
+                with out.block("if at < stop:"):
+                    self._folded(side, side.folds, side.values)
+
+    def _entry(self, side: Side, word: str, k: int) -> str:
+        """The column of an entry of a tile: tiles of 8 are two vectors of 4, so that neighbouring tiles read
+        neighbouring vectors, from different banks."""
+        T = self.schedule.entries
+        if T != 8:
+            return f"tile_{word} * {T} + {k}"
+        return f"tile_{word} * 4 + {k % 4 + (self.shape.pad(side) // 2 if k > 3 else 0)}"
+
+    def _add(self) -> None:
+        """A tile of entries for every element of the thread's share; the next element is loaded meanwhile."""
+        out = self.out
+        active = self.shape.tiles * self.shape.shares
+        with out.block(None if active == self.schedule.threads else f"if t < {active}:"):
+            self._load("min(share, count - 1)")
+            with out.block("for line in range(share, count, SHARES):"):
+                bodies = [substitute(f.bodies[0], self.placed, raw=True) for f in self.found.cells]
+                names = [{self.placed[n]: self._names(i, n) for n in s.values} for i, s in enumerate(self.found.sides)]
+                for side in names:
+                    out(*(f"{n}_now = {n}" for own in side.values() for n in own))
+                self._load("min(line + SHARES, count - 1)")
+                for u in range(self.schedule.entries):
+                    for v in range(self.schedule.entries):
+                        scope = self.row.child(self.program.stream)
+                        for side, k in zip(names, (u, v), strict=True):
+                            scope.known |= {n: f"{own[k]}_now" for n, own in side.items()}
+                        scope.known |= {n: x[u][v] for n, x in self.fixed.items()}
+                        scope.announce(bodies)
+                        for f, body in zip(self.found.cells, bodies, strict=True):
+                            self._added(self._cells(f)[u][v], f, body, scope)
+
+    def _names(self, number: int, node: Node) -> list[str]:
+        """The names of a value in the columns of a tile."""
+        i = self.found.sides[number].values.index(node)
+        return [f"{WORDS[number]}_{i}_{k}" for k in range(self.schedule.entries)]
+
+    def _load(self, line: str) -> None:
+        """The values of an element in the columns of a tile, from their tables."""
+        out, T = self.out, self.schedule.entries
+        out(f"place = buffer * CHUNK + {line}")
+        width = 4 if T % 4 == 0 else 2 if T % 2 == 0 else 1
+        for number, side in enumerate(self.found.sides):
+            for node in side.values:
+                of = self.found.mirror.get(node, node) if number else node
+                own = self.found.made[min(number, len(self.found.made) - 1)]
+                table, names = f"{self.word(own)}_{own.values.index(of)}", self._names(number, node)
+                if own.axis not in of.axes:
+                    self._load_one(table, names, f"place * {self.word(own).upper()}_PAD", self.kinds.of(node))
+                    continue
+                for k in range(0, T, width):
+                    place = f"place * {self.word(own).upper()}_PAD + {self._entry(own, WORDS[number], k)}"
+                    if self.kinds.of(node) == "f":
+                        call = f"load_shared_float32{f'x{width}' if width > 1 else ''}"
+                        out(f"{', '.join(names[k : k + width])} = {call}({table}, {place})")
+                    else:
+                        out(*(f"{n} = {table}[{place} + {i}]" for i, n in enumerate(names[k : k + width])))
+
+    def _load_one(self, table: str, names: list[str], place: str, kind: str) -> None:
+        """A value that is the same in all columns."""
+        self.out(f"{names[0]} = " + (f"load_shared_float32({table}, {place})" if kind == "f" else f"{table}[{place}]"))
+        self.out(*(f"{n} = {names[0]}" for n in names[1:]))
+
+    # --- states of splits --------------------------------------------------------------------------------------------
+
+    def _table(self, name: str, kind: str, size: int) -> str:
+        return self.group.scratch(f"{local(name)}_parts", self._stored(kind), self.schedule.split * size)
+
+    def _stored(self, kind: str) -> str:
+        return {"i": "int64", "b": "bool"}.get(kind, self.program.real)
+
+    def _leave(self) -> None:
+        """Sums of this split to scratch: those along one axis, then the entries, a few at a time."""
+        out = self.out
+        self.comment("The state of this split to scratch, added up over lines and shares in their order.")
+        for side in self.found.made:
+            if side.folds:
+                self._over_lines(side, side.folds)
+            with out.block(f"if t < {side.width // self.schedule.vector}:"):
+                for f in side.folds:
+                    self._store(f.names[0], self._number(f), side)
+                for name in self._kept(side):
+                    self._store(name, self.kinds.names[name], side)
+        for f in self.found.cells:
+            self._leave_cells(f)
+
+    def _kept(self, side: Side) -> list[str]:
+        number = self.found.sides.index(side)
+        return [n for n in self.found.kept if self.found.side_of(n) == number]
+
+    def _store(self, name: str, kind: str, side: Side) -> None:
+        table, vector = self._table(name, kind, side.width), self.schedule.vector
+        at = f"(row * SPLIT + split) * {side.width} + t" + (f" * {vector}" if vector > 1 else "")
+        for q in self.columns:
+            more = f" + {q}" if q else ""
+            self.out(f"store_{self._stored(kind)}({table}, {at}{more}, {self._own(name, q)})")
+
+    def _leave_cells(self, f: Fold) -> None:
+        out, shape, number = self.out, self.shape, self._number(f)
+        names = [n for line in self._cells(f) for n in line]
+        table = self._table(f.names[0], number, shape.cells)
+        values = self.found.made[0].values
+        if number == "f" and values and self.kinds.of(values[0]) == "f" and shape.slots:
+            name, each = f"{WORDS[0]}_0", shape.together
+        else:
+            name, each = f"{local(f.names[0])}_shares", min(8, len(names))
+            out(f"{name} = cuda.shared.array({each * self.schedule.threads}, {self._dtype(number)})")
+        for first in range(0, len(names), each):
+            some = names[first : first + each]
+            out("cuda.syncthreads()")
+            out(*(f"{name}[{i} * THREADS + t] = {n}" for i, n in enumerate(some)))
+            out("cuda.syncthreads()")
+            with out.block(f"for entry in range(t, {len(some)} * TILES, THREADS):"):
+                out("place = entry // TILES * THREADS + entry % TILES", f"total = {name}[place]")
+                with out.block("for k in range(1, SHARES):"):
+                    other = f"{name}[place + k * TILES]"
+                    out(f"total = {joined(f.kind, number, self.real, 'total', other)}")
+                at = f"(row * SPLIT + split) * {shape.cells} + {first} * TILES + entry"
+                out(f"store_{self._stored(number)}({table}, {at}, total)")
+
+    def _merge(self) -> None:
+        """Entry by entry: the states of all splits by the form's own merge, and results."""
+        out, s, shape = self.out, self.schedule, self.shape
+        a, b = self.found.axes
+        width = self.found.sides[1].width
+        counter = self.group.scratch("counter", "uint32", 1)
+        out(f"splits_sync({counter}, row, SPLIT)" if s.split > 1 else "cuda.syncthreads()")
+        self.comment(
+            f"Entries are shared out among the blocks, {shape.lanes} threads to each: they merge all splits, in order."
+        )
+        total, each = self.found.sides[0].width * width, s.threads // shape.lanes
+        out("lane = t % LANES", f"first_entry = split * {each}")
+        with out.block(f"while first_entry < {total}:"):
+            out("entry = first_entry + t // LANES", f"live = entry < {total}", f"entry = min(entry, {total - 1})")
+            out(f"i_{axis_name(a)} = entry // {width}", f"i_{axis_name(b)} = entry % {width}")
+            self.elements.offsets()
+            around, self.row = self.row, self.row.child()
+            counted = self.group.counts(self.state)
+            self.group.combine(self.state, counted)
+            self.flush(self.row)
+            self._place_of_entry()
+            self.group.declare(self.state, counted)
+            out("other = lane * SPLIT // LANES", "end = (lane + 1) * SPLIT // LANES")
+            self._load_split("other")
+            with out.block("while other < end:"):
+                out("n_b = max(0, min(chunk, length - other * chunk))")
+                names = [local(n) for n in self._parts()]
+                out(*(f"{n}_now = {n}_next" for n in names))
+                self._load_split("min(other + 1, end - 1)")
+                with out.block("if n_b > 0:"):
+                    out(*(f"{n} = {n}_now" for n in names))
+                    StepPrinter(self, self.row.child()).steps(self.found.ends)
+                    self.group.absorb(self.state, counted)
+                out("other += 1")
+            if shape.lanes > 1:
+                Merge(self.group, self.state, counted)._lanes(shape.lanes)
+            out("n = length")
+            self._write()
+            self.row = around
+            out(f"first_entry += SPLIT * {each}")
+
+    def _place_of_entry(self) -> None:
+        """Where an entry lies among the tiles of a split."""
+        out, T = self.out, self.schedule.entries
+        a, b = (f"i_{axis_name(x)}" for x in self.found.axes)
+        count = self.shape.count(self.found.sides[1])
+        for x, side in ((a, self.found.sides[0]), (b, self.found.sides[1])):
+            half = self.shape.pad(side) // 2
+            tile, place = (
+                (f"{x} // {T}", f"{x} % {T}")
+                if T != 8
+                else (
+                    f"{x} % {half} // 4",
+                    f"{x} % 4 + {x} // {half} * 4",
+                )
+            )
+            out(f"{x}_tile = {tile}", f"{x}_in = {place}")
+        if self.found.symmetric:
+            out(f"turned = {a}_tile > {b}_tile", f"tile_a = {b}_tile if turned else {a}_tile")
+            out(f"tile_b = {a}_tile if turned else {b}_tile")
+            out(f"in_tile = {b}_in * {T} + {a}_in if turned else {a}_in * {T} + {b}_in")
+            place = f"tile_a * {count} - tile_a * (tile_a + 1) // 2 + tile_b"
+        else:
+            out(f"in_tile = {a}_in * {T} + {b}_in")
+            place = f"{a}_tile * {count} + {b}_tile"
+        out(f"cell = in_tile * TILES + {place}")
+
+    def _parts(self) -> list[str]:
+        """What is known of a split: anchors and sums."""
+        folds = [f for side in self.found.sides for f in side.folds]
+        return [*self.found.kept, *(f.names[0] for f in (*folds, *self.found.cells))]
+
+    def _load_split(self, number: str) -> None:
+        """Start to load what is known of a split, for one entry; the one before it is merged meanwhile."""
+        out = self.out
+        out(f"following = {number}")
+        cells = {f.names[0]: self._number(f) for f in self.found.cells}
+        kinds = {f.names[0]: self._number(f) for side in self.found.sides for f in side.folds}
+        for name in self._parts():
+            kind = cells.get(name) or kinds.get(name) or self.kinds.names[name]
+            if name in cells:
+                table, at = self._table(name, kind, self.shape.cells), f"{self.shape.cells} + cell"
+            else:
+                place = self.found.side_of(name)
+                assert place is not None
+                side = self.found.sides[place]
+                table = self._table(self.found.same.get(name, name), kind, side.width)
+                at = f"{side.width} + i_{axis_name(side.axis)}"
+            load = f"load_relaxed_{self._stored(kind)}({table}, (row * SPLIT + following) * {at})"
+            out(f"{local(name)}_next = {load}")
+
+    def _write(self) -> None:
+        """Exports and results of an entry; a result that lacks an axis is written where its index is 0."""
+        out, p = self.out, self.state
+        self.row.announce([let.node for let in p.exports])
+        for let in p.exports:
+            self.row.assign(local(let.name), let.node)
+        self.flush(self.row)
+        with out.block("if lane == 0 and live:" if self.shape.lanes > 1 else "if live:"):
+            for result in self.program.results:
+                missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in result.axes]
+                with out.block(conjunction(missing)):
+                    self.results._total(result, {})

@@ -1,0 +1,259 @@
+"""Schedules of states that blocks share out (`redalg.kernels.schedule.outer`): their sizes, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+
+from redalg.graph.node import Node
+from redalg.kernels.ir.layouts import VECTOR_BYTES, View, Walk
+from redalg.kernels.ir.program import STORAGE, Program
+from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.schedule.case import MOST_REGISTERS
+from redalg.kernels.schedule.choose import Choice
+from redalg.kernels.schedule.cost_terms import work_of
+from redalg.kernels.schedule.outer import Outer, Side, outers
+from redalg.kernels.schedule.target import Target
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a schedule's parts, which its kernel is printed for."""
+
+    found: Outer
+    schedule: Schedule
+
+    def count(self, side: Side) -> int:
+        """Tiles along an axis."""
+        return -(-side.width // self.schedule.entries)
+
+    def pad(self, side: Side) -> int:
+        """Columns of a table: whole tiles."""
+        return self.count(side) * self.schedule.entries
+
+    def abreast(self, side: Side) -> int:
+        """Threads that bring an element, some columns each."""
+        return self.pad(side) // self.schedule.vector
+
+    @property
+    def lines(self) -> int:
+        """Elements that the threads of a block bring at a time."""
+        return self.schedule.threads // max(map(self.abreast, self.found.made))
+
+    @property
+    def parts(self) -> int:
+        """Threads of a column that add up what all lines have found, where there are many lines."""
+        return 8 if self.lines > 16 else self.lines
+
+    @property
+    def tiles(self) -> int:
+        a, b = map(self.count, self.found.sides)
+        return a * (a + 1) // 2 if self.found.symmetric else a * b
+
+    @property
+    def shares(self) -> int:
+        """Threads that have the same tile, each for other elements."""
+        return self.schedule.threads // self.tiles
+
+    @property
+    def used(self) -> float:
+        """The part of the threads that have a tile."""
+        return self.tiles * self.shares / self.schedule.threads
+
+    @property
+    def chunk(self) -> int:
+        """Elements that lie in shared memory at a time: as many as threads bring in `tile` turns."""
+        return self.lines * self.schedule.tile
+
+    @property
+    def cells(self) -> int:
+        """Entries of a split in scratch."""
+        return self.tiles * self.schedule.entries**2
+
+    @property
+    def slots(self) -> int:
+        """Values of every thread that the first table holds, which is free before chunks come and after them."""
+        first = self.found.made[0]
+        return 2 * self.chunk * self.pad(first) // self.schedule.threads if first.values else 0
+
+    @property
+    def together(self) -> int:
+        """Entries of a thread that go to shared memory at a time."""
+        return min(self.slots or 8, self.schedule.entries**2)
+
+    @property
+    def lanes(self) -> int:
+        """Threads that merge the splits of an entry."""
+        a, b = self.found.sides
+        found = 1
+        while (
+            found < 32
+            and 2 * found <= self.schedule.split
+            and 4 * found * a.width * b.width <= (self.schedule.split * self.schedule.threads * 2)
+        ):
+            found *= 2
+        return found
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory, where every value has 32 bits."""
+        return 4 * sum(2 * self.chunk * self.pad(side) * len(side.values) for side in self.found.made)
+
+
+def choose_outer(
+    program: Program,
+    sizes: Mapping[str, int],
+    walk: Walk,
+    views: Mapping[str, View],
+    target: Target,
+    deterministic: bool = False,
+    wanted: Schedule | None = None,
+) -> tuple[Choice, Outer] | None:
+    """The fastest schedule by which blocks share out a state, or the one that is wanted; None where there is none."""
+    best: tuple[Choice, Outer] | None = None
+    for found in outers(program, sizes):
+        widest = _widest(found, program, views)
+        for s in [wanted] if wanted is not None else candidates(found, widest, program, sizes, target, deterministic):
+            if not fits(Shape(found, s), target) or widest % s.vector:
+                continue
+            choice = _choice(found, s, program, sizes, walk, views, target)
+            if best is None or choice.seconds < best[0].seconds:
+                best = choice, found
+    return best
+
+
+def candidates(
+    found: Outer, widest: int, program: Program, sizes: Mapping[str, int], target: Target, deterministic: bool
+) -> Iterator[Schedule]:
+    """Tiles of 4 by 4 and 8 by 8 entries, with as many splits as blocks run at once."""
+    if deterministic:
+        return
+    rows = max(1, prod(sizes[a] for a in program.rows if a not in found.axes))
+    length = prod(sizes[a] for a in program.stream)
+    for entries, threads, together in product((8, 4), (256, 384, 512), (1, 2)):
+        split = max(1, min(together * target.multiprocessors // rows, length // LEAST))
+        for elements in (16, 8):
+            yield Schedule(threads, 1, widest, elements // widest, split=split, persistent=True, entries=entries)
+
+
+LEAST = 64  # elements of a split
+
+
+def fits(shape: Shape, target: Target) -> bool:
+    s = shape.schedule
+    whole = s.rows == s.cluster == 1 and s.persistent and s.threads % 32 == 0
+    return whole and shape.tiles <= s.threads and shape.lines > 0 and shape.shared <= target.block.shared
+
+
+def _choice(
+    found: Outer,
+    s: Schedule,
+    program: Program,
+    sizes: Mapping[str, int],
+    walk: Walk,
+    views: Mapping[str, View],
+    target: Target,
+) -> Choice:
+    """A schedule with what it is predicted to take."""
+    shape = Shape(found, s)
+    work = work_of(program, sizes)
+    rows = prod(sizes[a] for a in program.rows if a not in found.axes)
+    length = prod(sizes[a] for a in program.stream)
+    moved = work.other + sum(r.elements * r.size for r in work.reads if r.name not in _mirrored(found))
+    blocks = max(1, min(target.multiprocessors, rows * s.split))
+    waiting = -(-s.split // target.multiprocessors)  # blocks of a multiprocessor, all of which meet at a barrier
+    limit = target.multiprocessor.registers // (s.threads * waiting) // 8 * 8
+    crowded = s.threads * waiting >= 512
+    guessed = any(side.guesses for side in found.made)
+    issued = ISSUED * (CROWDED if crowded and not guessed else 1.0)
+    issued *= SPILLED if _registers(found, s) > min(limit, MOST_REGISTERS) else 1.0
+    walks = 2 if any(not loop.part for side in found.made for loop in side.loops) else 1
+    compute = rows * length * _instructions(shape, walks) / (blocks * 128 * target.clock * issued)
+    memory = walks * moved * _scatter(found, views) / target.reachable
+    merging = s.split * found.sides[0].width * found.sides[1].width * rows * MERGED / (blocks * 128 * target.clock)
+    merging += s.entries**2 / shape.together * shape.shares * SHARE + FIXED
+    merging += ANCHORED if guessed else 0.0
+    seconds = (memory**4 + compute**4) ** 0.25 + merging + target.launch
+    reasons = (
+        f"{rows} rows of {length} along {', '.join(program.stream)}, {program.real}, on {target.name}: "
+        f"{s.split} blocks of {s.threads} threads share out a state along {' and '.join(found.axes)}, "
+        f"{s.entries} by {s.entries} entries to a thread.",
+        f"predicted {seconds * 1e6:.1f} µs: memory {memory * 1e6:.1f} µs, instructions {compute * 1e6:.1f} µs, "
+        f"merging {merging * 1e6:.1f} µs, launch {target.launch * 1e6:.1f} µs.",
+    )
+    return Choice(
+        s, walk.layout(1, 1, False), reasons, seconds, round(moved), limit if limit < 255 else None, None, round(moved)
+    )
+
+
+# Fitted to 80 schedules of covariances and Gram matrices of 8 to 128 columns (H100, 2026-11-26,
+# `benchmarks/records/gpu_states.md`); most are within 15 %.
+ISSUED, CROWDED, SPILLED = 0.56, 1.15, 0.75  # the part of issue slots that are used
+TILE, LINE, VALUE = (
+    16,
+    16,
+    4,
+)  # instructions of an element, of a tile, of a thread that brings some columns, of a column
+MERGED = 60  # instructions of an entry of a split
+SHARE, FIXED, ANCHORED = 60e-9, 4e-6, 9e-6  # seconds: of a share, of all barriers and merges, of anchors
+
+
+def _instructions(shape: Shape, walks: int) -> float:
+    """Instructions of all threads of a block for an element of the stream."""
+    found, entries = shape.found, shape.schedule.entries
+    known = {n for side in found.sides for n in side.values}
+    ops = sum(_operations(f.bodies[0], known) + (f.bodies[0].op != "mul") for f in found.cells)
+    cells = shape.tiles * (entries**2 * ops + 2 * entries * len(found.sides[0].values) + TILE)
+    each = [VALUE + 2 * (len(side.values) + len(side.folds)) for side in found.made]
+    brought = sum(
+        shape.abreast(side) * (LINE + shape.schedule.vector * n) for side, n in zip(found.made, each, strict=True)
+    )
+    return cells / shape.used + walks * brought
+
+
+def _operations(body: Node, known: set[Node]) -> int:
+    return 0 if body in known or not body.args else 1 + sum(_operations(x, known) for x in body.args)
+
+
+def _registers(found: Outer, s: Schedule) -> int:
+    """Estimated registers of a thread: its tile, two sets of operands, what is on its way, sums and anchors."""
+    brought = sum(s.tile + 3 * len(side.folds) + 3 * len(side.loops) for side in found.made)
+    return (
+        s.entries**2 * len(found.cells)
+        + 4 * s.entries * len(found.sides[0].values)
+        + s.vector * brought
+        + (56 if brought > s.tile * len(found.made) else 24)
+    )
+
+
+def _scatter(found: Outer, views: Mapping[str, View]) -> int:
+    """How much more is read where neighbours along an axis are no neighbours in memory."""
+    for side in found.made:
+        for n in side.leaves:
+            d = n.attr
+            if side.axis in d.axes and d.name in views and views[d.name].strides[d.axes.index(side.axis)] != 1:
+                return 8
+    return 1
+
+
+def _widest(found: Outer, program: Program, views: Mapping[str, View]) -> int:
+    """Columns that a load brings: where neighbours are neighbours in memory, 16 bytes of float32."""
+    dtypes = {o.name: o.dtype for o in program.operands}
+    widest = VECTOR_BYTES // STORAGE[program.real]
+    for side in found.made:
+        own = [n.attr for n in side.leaves if side.axis in n.attr.axes and n.axes & {*program.stream}]
+        for d in own:
+            steps = dict(zip(d.axes, views[d.name].strides, strict=True))
+            apart = gcd(side.width, *(s for a, s in steps.items() if a != side.axis))
+            fit = steps[side.axis] == 1 and dtypes[d.name] == program.real
+            aligned = gcd(apart, views[d.name].align // STORAGE[program.real])
+            widest = gcd(widest, aligned) if fit else 1
+    return widest
+
+
+def _mirrored(found: Outer) -> set[str]:
+    """Operands that are read under another name."""
+    own = {n.attr.name for side in found.made for n in side.leaves}
+    return {n.attr.name for side in found.sides for n in side.leaves} - own

@@ -1,0 +1,107 @@
+"""States along two axes that blocks share out, as outer products of what varies along one: by emulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.programs import ROW_PROGRAM, program_of, usual_dtypes
+from redalg.kernels.schedule.outer import Undivided, outer
+from tests.deep.kernels.emulated.test_tiles_of_states import TEXTS, drawn, own
+from tests.support.simulated import agree, run
+
+SPECS = {
+    **TEXTS,
+    "gram": "return G = sum[j](X[j,a]*X[j,b])",
+    "cross": "u = mean[j](X[j,a]); v = mean[j](Y[j,b]); return C = mean[j]((X[j,a] - u)*(Y[j,b] - v))",
+    "weighted cross": "tensors Y[t,p], Z[t,q], h[t] positive; s = sum[t](h[t]); "
+    "u = sum[t](h[t]*Y[t,p])/s; v = sum[t](h[t]*Z[t,q])/s; "
+    "return W = sum[t](h[t]*(Y[t,p] - u)*(Z[t,q] - v))/s",
+    "groups": "tensors X[j,d], g[j] integer, c[k,d]; "
+    "return s = sum[j](where(eq(g[j], index[k]), X[j,d] - c[k,d], 0)), n = sum[j](where(eq(g[j], index[k]), 1, 0))",
+}
+
+
+def form_of(name: str) -> Any:
+    return ra.derive_incremental(ra.parse(SPECS[name]), axis="t" if "weighted" in name else "j")
+
+
+def shared(threads: int, split: int, entries: int, tile: int = 2, vector: int = 1) -> Schedule:
+    return Schedule(threads, 1, vector, tile, split=split, persistent=True, entries=entries)
+
+
+CASES = [
+    ("covariance", {"j": 41, "a": 5, "b": 5}, shared(32, 3, 2)),
+    ("covariance", {"j": 3, "a": 3, "b": 3}, shared(64, 4, 4)),  # a split has no element
+    ("covariance", {"j": 23, "a": 12, "b": 12}, shared(64, 2, 8, 1, 4)),  # tiles of two vectors
+    ("covariance", {"j": 75, "a": 4, "b": 4}, shared(64, 2, 4, 1, 4)),  # many lines
+    ("cross", {"j": 29, "a": 5, "b": 3}, shared(64, 2, 2)),
+    ("cross", {"j": 29, "a": 6, "b": 4}, shared(64, 2, 4, 2, 2)),
+    ("weighted", {"t": 21, "p": 4, "q": 4}, shared(32, 2, 2, 1, 2)),  # means with weights, of all elements
+    ("weighted cross", {"t": 21, "p": 4, "q": 2}, shared(32, 2, 2, 2, 2)),
+    ("gram", {"j": 1, "a": 3, "b": 3}, shared(32, 1, 1)),
+    ("batches", {"i": 3, "j": 19, "a": 4, "b": 4}, shared(32, 2, 4)),
+    ("furthest", {"j": 23, "a": 4, "b": 4}, shared(32, 2, 2)),
+    ("scatter", {"j": 17, "a": 4, "b": 4, "k": 2}, shared(32, 2, 2)),
+    ("groups", {"j": 37, "k": 5, "d": 3}, shared(32, 3, 2)),
+    ("product", {"j": 13, "i": 3, "k": 5}, shared(32, 2, 2)),
+]
+
+
+@pytest.mark.parametrize("name, sizes, schedule", CASES)
+def test_states_agree_with_the_definition(name: str, sizes: dict[str, int], schedule: Schedule) -> None:
+    form = form_of(name)
+    arrays = drawn(form, sizes, len(name))
+    found, planned, _ = run(form, arrays, schedule, 1)
+    assert planned.choice.schedule == schedule
+    agree(form.spec, found, own(form, arrays), 1e-5)
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize("place", [0, 5])
+def test_values_that_are_no_numbers(value: float, place: int) -> None:
+    """Also where a split finds its anchor."""
+    form = form_of("covariance")
+    arrays = drawn(form, {"j": 9, "a": 3, "b": 3}, 5)
+    arrays["X"][place, 1] = value
+    found, _, _ = run(form, arrays, shared(32, 2, 2), None)
+    agree(form.spec, found, own(form, arrays), 1e-5)
+
+
+def test_anchors_that_are_far_from_most_elements() -> None:
+    """The first elements of a split say nothing of the others: moments about what is guessed from a part of them."""
+    form = form_of("covariance")
+    arrays = drawn(form, {"j": 160, "a": 2, "b": 2}, 7)
+    arrays["X"] += np.float32(3000)
+    arrays["X"][:2] = 0
+    arrays["X"][80] = 0
+    found, _, _ = run(form, arrays, shared(32, 2, 2), None)
+    agree(form.spec, found, own(form, arrays), 1e-4)
+
+
+def test_what_is_the_same_along_both_axes_is_held_once() -> None:
+    """One table, tiles on and above the diagonal; of two tensors none of that."""
+    for name, tables, tiles in (("covariance", 1, 3), ("weighted", 2, 3), ("cross", 2, 4)):
+        form = form_of(name)
+        arrays = drawn(form, dict.fromkeys("jt", 9) | dict.fromkeys("abpq", 4), 1)
+        _, planned, _ = run(form, arrays, shared(32, 2, 2), None)
+        source = planned.module.source
+        assert f"TILES = {tiles}\n" in source
+        assert source.count("np.float32, 16)") == tables
+
+
+def test_what_cannot_be_divided() -> None:
+    program = program_of(form_of("batches"), usual_dtypes(form_of("batches"), "float32"), ROW_PROGRAM)
+    with pytest.raises(Undivided, match="both axes"):
+        outer(program, ("i", "a"), dict.fromkeys("ijab", 4))
+
+
+def test_a_schedule_that_does_not_fit_is_refused() -> None:
+    form = form_of("gram")
+    arrays = drawn(form, {"j": 9, "a": 20, "b": 20}, 1)
+    with pytest.raises(ra.RedalgError, match="entries"):
+        run(form, arrays, shared(32, 2, 2), None)
