@@ -31,6 +31,7 @@ WEIGHTED = (
     "tensors X[j,a], w[j] positive; s = sum[j](w[j]); u = sum[j](w[j]*X[j,a])/s; v = sum[j](w[j]*X[j,b])/s; "
     "return C = sum[j](w[j]*(X[j,a] - u)*(X[j,b] - v))/s"
 )
+CROSS = "u = mean[j](X[j,a]); v = mean[j](Y[j,b]); return C = mean[j]((X[j,a] - u)*(Y[j,b] - v))"
 BATCHES = "u = mean[j](X[i,j,a]); v = mean[j](X[i,j,b]); return C = mean[j]((X[i,j,a] - u)*(X[i,j,b] - v))"
 GRAM = "return C = sum[j](X[j,a]*X[j,b])"
 GROUPS = "tensors X[j,d], g[j] integer, c[k,d]; return C = sum[j](where(eq(g[j], index[k]), X[j,d] - c[k,d], 0))"
@@ -46,12 +47,17 @@ def _cells() -> Iterator[tuple[str, str, dict[str, int]]]:
         (10**7 + 1, 3),
         (1 << 22, 5),
         (1 << 22, 8),
+        (1 << 20, 13),
         (1 << 20, 16),
+        (1 << 20, 30),
         (1 << 18, 64),
+        (1 << 17, 128),
         (1000, 64),
     ):
         yield "covariance", COVARIANCE, {"j": length, "a": width, "b": width}
-    yield "weighted covariance", WEIGHTED, {"j": 1 << 24, "a": 3, "b": 3}
+    yield "cross covariance", CROSS, {"j": 1 << 19, "a": 32, "b": 16}
+    for length, width in ((1 << 24, 3), (1 << 20, 16)):
+        yield "weighted covariance", WEIGHTED, {"j": length, "a": width, "b": width}
     for rows, length in ((4096, 1024), (333, 7777)):
         yield "covariance of rows", BATCHES, {"i": rows, "j": length, "a": 3, "b": 3}
     for length, width in ((1 << 24, 4), (1 << 22, 8), (1 << 18, 64)):
@@ -146,8 +152,8 @@ def _peer(form: Any) -> Callable[[dict[str, Any]], Any] | None:
     centred = "mean" in str(form.spec)
 
     def call(x: dict[str, Any]) -> Any:
-        m = x["X"] - x["X"].mean(-2, keepdim=True) if centred else x["X"]
-        return torch.matmul(m.mT, m)
+        left, right = (x[n] - x[n].mean(-2, keepdim=True) if centred else x[n] for n in ("X", "Y" if "Y" in x else "X"))
+        return torch.matmul(left.mT, right)
 
     return call
 

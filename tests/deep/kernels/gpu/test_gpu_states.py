@@ -8,15 +8,19 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from benchmarks.gpu.states import BATCHES, COVARIANCE, GRAM, GROUPS, INERTIA, WEIGHTED
+from benchmarks.gpu.states import BATCHES, COVARIANCE, CROSS, GRAM, GROUPS, INERTIA, WEIGHTED
 
 CASES = [
     (INERTIA, {"j": 100_003, "d": 3}),
     (INERTIA, {"j": 1 << 20, "d": 3}),
     (COVARIANCE, {"j": 1 << 18, "a": 3, "b": 3}),
     (COVARIANCE, {"j": 9973, "a": 13, "b": 13}),
+    (COVARIANCE, {"j": 70_001, "a": 64, "b": 64}),
+    (CROSS, {"j": 50_001, "a": 24, "b": 10}),
     (WEIGHTED, {"j": 77_777, "a": 4, "b": 4}),
+    (WEIGHTED, {"j": 30_003, "a": 16, "b": 16}),
     (BATCHES, {"i": 33, "j": 1000, "a": 3, "b": 3}),
+    (BATCHES, {"i": 7, "j": 3001, "a": 12, "b": 12}),
     (GRAM, {"j": 20_000, "a": 30, "b": 30}),
     (GROUPS, {"j": 50_000, "k": 11, "d": 3}),
 ]
