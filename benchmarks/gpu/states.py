@@ -120,7 +120,8 @@ def _timed(form: Any, sizes: dict[str, int]) -> dict[str, Any]:
     moved = _moved(form, sizes)
     sets = [_drawn(own, sizes) for _ in range(max(2, 1 + COLD // moved))]
     run = form.compile("cuda")
-    found, true = run(**sets[0]), ra.reference(form.spec, **{n: x.double().cpu().numpy() for n, x in sets[0].items()})
+    wide = {n: (x.double() if x.is_floating_point() else x).cpu().numpy() for n, x in sets[0].items()}
+    found, true = run(**sets[0]), ra.reference(form.spec, **wide)
     found, true = (x if isinstance(x, dict) else {next(iter(form.spec.outputs)): x} for x in (found, true))
     error = max(float(abs(x.double().cpu().numpy() - true[n]).max() / abs(true[n]).max()) for n, x in found.items())
     calls: dict[str, Any] = {"us": _captured(lambda x: run(**x), sets)}
