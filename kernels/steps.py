@@ -43,6 +43,40 @@ def planned(
     Raises: Outside, with the reason why the specs run one after the other.
     """
     _require_floats(dtypes, views)
+    held = [(t.axes, views[t.name].shape) for t in steps.spec.tensors if t.name in views]
+    lengths = {a: n for own, shape in held for a, n in zip(own, shape, strict=True)}
+    units, narrow = steps.narrowed(a for a, n in lengths.items() if n == 1)
+    if narrow is None:
+        return _planned(steps, dtypes, views, target, schedule)
+    axes = {t.name: t.axes for t in steps.spec.tensors} | dict(steps.spec.output_axes)
+    kept = {n: [d for d, a in enumerate(own) if a not in units] for n, own in axes.items()}
+    own = {n: _some(view, kept[n]) for n, view in views.items()}
+    make: Any = one_reading.planned if hasattr(narrow, "elements") else _planned
+    return _widened(make(narrow, dtypes, own, target, schedule), axes, kept, dict.fromkeys(units, 1))
+
+
+def _some(view: View, dims: list[int]) -> View:
+    """An array without its other dimensions, whose length is 1."""
+    return replace(view, shape=tuple(view.shape[d] for d in dims), strides=tuple(view.strides[d] for d in dims))
+
+
+def _widened(
+    made: Planned, axes: Mapping[str, tuple[str, ...]], kept: Mapping[str, list[int]], units: Mapping[str, int]
+) -> Planned:
+    """A plan over arrays without axes of length 1 as one over the arrays of a call."""
+    params = tuple(
+        replace(p, dim=kept[p.name][p.dim]) if "stride" in p.role and p.name in kept else p for p in made.module.params
+    )
+    kernel = made.kernel._replace(module=replace(made.module, params=params))
+    results = tuple(replace(r, axes=axes.get(r.name, r.axes)) for r in made.program.results)
+    program = replace(made.program, results=results)
+    before = tuple(_widened(b, axes, kept, units) for b in made.before)
+    return replace(made, program=program, kernel=kernel, sizes={**made.sizes, **units}, before=before)
+
+
+def _planned(
+    steps: Steps, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+) -> Planned:
     apart = [one_reading.alone(form, dtypes, views, target) for form in steps.forms]
     wanted = {r.name: r for program, _ in apart for r in program.results}
     best = _best(steps, wanted, dtypes, views, target)

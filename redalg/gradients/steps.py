@@ -18,6 +18,7 @@ from redalg import _hooks
 from redalg.engine.normalise import axes_of
 from redalg.form import Form
 from redalg.gradients.sums import total
+from redalg.gradients.unit_axes import removable, without
 from redalg.graph import node as g
 from redalg.graph.contractions import contracts
 from redalg.graph.node import Node
@@ -76,6 +77,20 @@ class Steps:
     def _stepwise(self) -> dict[int, tuple[Form, ...]]:
         return {}
 
+    def narrowed(self, units: Iterable[str]) -> tuple[frozenset[str], Steps | Joint | None]:
+        """Which of these axes of length 1 are left out, and the same without them; None where nothing is. Fewer axes
+        are more ways: group norm with one channel in a group adds weights' gradients along its innermost axis alone."""
+        found = removable(self.apart, units)
+        if found not in self._narrowed:
+            specs = [without(s, found) for s in self.apart] if found else []
+            whole = [s for s in specs if s is not None]
+            self._narrowed[found] = _one(whole) if whole and len(whole) == len(specs) else None
+        return found, self._narrowed[found]
+
+    @cached_property
+    def _narrowed(self) -> dict[frozenset[str], Steps | Joint | None]:
+        return {}
+
     def compile(self, target: str | None = None, schedule: Any = None) -> Any:
         """One callable for all outputs, which gives a dict of them by name. `schedule`, on CUDA: {} takes the best way
         without comparing it with the specs one after the other.
@@ -96,6 +111,18 @@ def together(specs: Iterable[Spec]) -> list[Spec | Joint | Steps]:
     joints = [u for u in found if isinstance(u, Joint)]
     steps = stepped(own) if len(found) == len(joints) or not joints else None
     return [replace(steps, joint=next(iter(joints), None))] if steps is not None else [*found]
+
+
+def _one(specs: Sequence[Spec]) -> Steps | Joint | None:
+    """Specs as one `Joint` or `Steps`, if only for outputs that stream alike; None where these are the specs."""
+    found = together(specs)
+    if len(found) == 1 and not isinstance(found[0], Spec):
+        return found[0]
+    try:
+        alike = _Cut(specs, {n: node for s in specs for n, node in s.outputs.items()}, (), ()).grouped()
+    except _NoLength:
+        return None
+    return Steps(tuple(specs), (alike,)) if len(alike) < len(specs) and not any(s.empty for s in specs) else None
 
 
 def stepped(specs: Sequence[Spec]) -> Steps | None:
@@ -213,6 +240,10 @@ class _Cut:
             self.names[node] = f"inner{number}"
             self.taken.add(f"inner{number}")
         return self.names[node]
+
+    def grouped(self) -> tuple[Spec, ...]:
+        """Of all outputs, as they are."""
+        return tuple(self._grouped(self.outputs))
 
     def _grouped(self, outputs: Nodes) -> list[Spec]:
         """Specs of outputs that stream alike and have the same axes."""

@@ -30,6 +30,23 @@ def test_every_way_is_the_specs(name: str, count: int) -> None:
             np.testing.assert_allclose(known[output], value, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", sorted(SPECS))
+@pytest.mark.parametrize("units", ["n", "g", "c", "k", "gc", "nc", "nk", "ngck"])
+def test_without_axes_of_length_1(name: str, units: str) -> None:
+    """The definitions of what is left, on arrays without these axes."""
+    steps, sizes = steps_of(name), sizes_of(3) | dict.fromkeys(units, 1)
+    arrays = drawn(name, sizes, "float64")
+    expected, (left, narrow) = truth(name, arrays), steps.narrowed(a for a in sizes if a in units)
+    assert left <= {*units} and all(set(t.axes) - left for s in steps.apart for t in s.tensors if t.axes)
+    if narrow is None:
+        return
+    dims = {t.name: tuple(d for d, a in enumerate(t.axes) if a in left) for t in steps.spec.tensors}
+    for spec in narrow.apart:
+        made = ra.reference(spec, **{t.name: arrays[t.name].squeeze(dims[t.name]) for t in spec.tensors})
+        for output, value in (made if isinstance(made, dict) else {next(iter(spec.outputs)): made}).items():
+            np.testing.assert_allclose(np.reshape(value, expected[output].shape), expected[output], rtol=1e-11)
+
+
 @pytest.mark.parametrize("target", ["numpy", "cpu"])
 @pytest.mark.parametrize("name", ["batch norm", "group norm"])
 def test_one_call_gives_what_the_definitions_give(name: str, target: str) -> None:

@@ -86,6 +86,16 @@ def test_the_faster_way_is_taken_and_told() -> None:
     assert moved <= 1.02 * 5 * 2 * np.prod([*sizes.values()])  # two tensors read twice, one written
 
 
+def test_one_channel_in_a_group_takes_one_reading() -> None:
+    """Axes of length 1 are left out, whatever their place; what is added along the others is what a row adds."""
+    for sizes in ({"n": 909, "g": 32, "c": 1, "k": 885}, {"n": 79827, "g": 1, "c": 1, "k": 193}):
+        made = plan_of("group norm", sizes, "bfloat16")
+        assert len(made.before) == 1 and all(step.program.results for step in (made, *made.before))
+        moved = sum(step.choice.bytes for step in (*made.before, made))
+        assert moved <= 1.1 * 3 * 2 * np.prod([*sizes.values()])  # two tensors read and one written
+        assert all(made.shapes[n] == (sizes["g"], 1) for n in ("grad_w", "grad_b"))
+
+
 def test_one_reading_where_rows_are_held() -> None:
     """Weights of channels of few short rows; long ones go in steps."""
     short, long = ({"n": 512, "c": 8, "k": 64}, {"n": 32, "c": 96, "k": 3136})
@@ -102,7 +112,10 @@ def test_what_is_not_done_in_steps_says_why() -> None:
         plan_of("kept apart", {"n": 2, "c": 2, "k": 8})
 
 
-def test_a_call_hands_every_launch_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sizes, launches", [((8, 32, 16, 4096), 4), ((909, 32, 1, 885), 2)])
+def test_a_call_hands_every_launch_what_it_takes(
+    sizes: tuple[int, ...], launches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Later launches read what earlier ones wrote, each of its own memory; strides and lengths are all there."""
     made: list[dict[tuple[str, str], int]] = []
 
@@ -120,14 +133,15 @@ def test_a_call_hands_every_launch_what_it_takes(monkeypatch: pytest.MonkeyPatch
     streams, names = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 7), {n: n for n in STORAGE}
     empty = SimpleNamespace(empty=lambda shape, dtype, device: Tensor(tuple(shape), dtype, at=next(taken)))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty.empty, _C=streams, **names))  # type: ignore[arg-type]
-    sizes, steps = {"n": 8, "g": 32, "c": 16, "k": 4096}, steps_of("group norm")
+    lengths, steps = dict(zip("ngck", sizes, strict=True)), steps_of("group norm")
     dtypes = dtypes_of(steps, "float16")
     given = {
-        t.name: Tensor(tuple(sizes[a] for a in t.axes), dtypes[t.name], at=next(taken)) for t in steps.spec.tensors
+        t.name: Tensor(tuple(lengths[a] for a in t.axes), dtypes[t.name], at=next(taken)) for t in steps.spec.tensors
     }
     run = JointRun(steps)
     found = run(**given)
-    assert len(made) == 4 and "in steps" in run.explain()
+    assert len(made) == launches and "in steps" in run.explain()
+    assert found["grad_x"].shape == sizes and found["grad_w"].shape == sizes[1:3]
     known = {n: a.at for n, a in given.items()}
     for one in made:
         assert all(known[name] == at for (role, name), at in one.items() if role == "operand")
