@@ -64,7 +64,7 @@ class Schedule:
     by (`Layout.leader`) is read by two aligned loads. Without a leader vectors begin with the row.
     ``staged``: short rows that follow each other in memory without gaps: a block copies all of its rows to shared
     memory in vectors of 16 bytes, wherever each row begins, threads take their elements from there, and results go the
-    same way back.
+    same way back; where the grid is persistent, the next rows while these are computed.
     ``entries``: a block shares out a state along two axes; each of its threads adds to a tile of so many entries along
     both of them, and brings ``tile`` elements of a chunk at a time (`redalg.kernels.rows.outer`).
     ``exact``: n is exactly cluster·split·threads·tile (resident), or a multiple of it: no bounds are tested.
@@ -191,6 +191,30 @@ def table_entries(s: Schedule) -> int:
     return found + (s.rows * (2 if parts == 1 else 1) if s.cluster > 1 else 0)
 
 
+def added_bytes(s: Schedule, size: int) -> int:
+    """Shared memory in which a block adds up the sums, of so many bytes each, that the threads of its rows have over
+    these; 0 where each row's threads write sums of their own.
+
+    >>> added_bytes(Schedule(8, 16, 4, 8, resident=True), 4), added_bytes(Schedule(128, 1, 4, 8, resident=True), 4)
+    (4096, 0)
+    """
+    needed = s.block * s.tile * size
+    return needed if s.rows > 1 and not s.peel and needed <= ADDED else 0
+
+
+def partial_sums(s: Schedule, blocks: int, size: int) -> int:
+    """How many sums over rows so many blocks leave for every place of a row."""
+    return blocks // s.cluster * (1 if added_bytes(s, size) else s.rows)
+
+
+def staged_room(s: Schedule, size: int) -> int:
+    """Bytes of the table of an array whose rows pass through shared memory in a persistent grid: whole vectors, and
+    one more where groups of rows begin inside of one."""
+    held = s.rows * s.threads * s.tile * size
+    return -(-held // 16) * 16 + (16 if s.rows * size % 16 else 0)
+
+
+ADDED = 32 << 10  # bytes of a block's shared memory that the sums of one result over its rows may take
 NETWORKED = 16  # entries of the longest list that sorting networks keep: two of them are held in registers at once
 
 

@@ -36,7 +36,7 @@ def header(kernel: Kernel, body: Block) -> Iterator[str]:
     yield f"Grid: {_grid(s, program)}."
     yield f"Block: {_block(s, program)}."
     yield f"Loop nest: {'; '.join(_nest(kernel))}."
-    yield from memory(body, kernel.prefetch.bytes)
+    yield from memory(body, kernel.prefetch.bytes + kernel.staging.bytes)
 
 
 def _axes(axes: tuple[str, ...]) -> str:
@@ -85,7 +85,10 @@ def _nest(kernel: Kernel) -> Iterator[str]:
     vectors = f", in loads of {s.vector}" if s.vector > 1 else ""
     span = s.threads * s.tile
     if s.staged:
-        yield "the block copies its rows to shared memory, and results from there"
+        when = ", the next ones while these are computed," if s.persistent else ""
+        yield f"the block copies its rows to shared memory{when} and results from there".replace(
+            "memory and", "memory, and"
+        )
     if s.resident:
         yield f"a thread loads its {s.tile} elements once{vectors}, and keeps them in registers"
     tile = f"tiles of {span} elements, {s.tile} of a thread{vectors}"

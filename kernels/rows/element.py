@@ -181,6 +181,7 @@ class Elements:
         early = self._early(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
         self.kernel.prefetch.next()
+        self.kernel.staging.next()
 
     def start(self) -> None:
         """Where the one tile of a thread begins, and where the row ends."""
@@ -372,6 +373,13 @@ class Elements:
             out(f"{', '.join(targets)} = {self.access.load(operand, start + more, width)}")
 
     def _load_single(self, leaves: list[Node]) -> None:
+        staged = [leaf for leaf in leaves if self.kernel.staging.unbounded(leaf)]
+        if staged:
+            out, stride = self.kernel.out, self.stride
+            with out.block("for k in range(TILE):"):
+                out(f"at = first + k * {stride}" if stride > 1 else "at = first + k")
+                out(*(f"{self.tiles_of[leaf]}[k] = {self.read(leaf, 'at')}" for leaf in staged))
+        leaves = [leaf for leaf in leaves if leaf not in staged]
         if not leaves:
             return
         spread = [leaf.attr.axes for leaf in leaves if not self.access.walks_flat(leaf.attr.axes)]
@@ -388,7 +396,7 @@ class Elements:
         """
         s = self.kernel.schedule
         widened = any(self.access.operands[n.attr.name].dtype not in AS_LOADED for n in leaves)
-        return widened and not (s.exact or s.prefetch or s.staged)
+        return widened and not (s.exact or s.prefetch or s.staged and not s.persistent)
 
     @contextmanager
     def _beyond(self, leaves: Sequence[Node], loading: bool = True) -> Iterator[None]:

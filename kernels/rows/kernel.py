@@ -27,6 +27,7 @@ from redalg.kernels.rows.group import Group
 from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
+from redalg.kernels.rows.staged_groups import StagedGroups
 from redalg.kernels.rows.staging import Staging
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.kernels.rows.sums import Sums
@@ -66,7 +67,7 @@ class Kernel:
         self.peel = Peel(self)
         self.turn = Turn(self)
         self.sums = Sums(self)
-        self.staging = Staging(self)
+        self.staging: Staging = StagedGroups(self) if schedule.staged and schedule.persistent else Staging(self)
         elements, folding = self.parts()
         self.elements, self.folding = elements(self), folding(self)
         self.group = Group(self)
@@ -126,7 +127,8 @@ class Kernel:
             step, groups = "group_stride", "groups"
         if s.prefetch:
             self.prefetch.begin(step, f"{{}} < {groups}")
-        turns = s.prefetch and not s.prefetch_distance
+        self.staging.first(f"{{}} < {groups}")
+        turns = s.staged or s.prefetch and not s.prefetch_distance
         with out.block(f"while group < {groups}:"):
             if turns:
                 out(f"next_group = group + {step}", f"has_next = next_group < {groups}")
@@ -153,7 +155,9 @@ class Kernel:
         functions = called(self.functions, reads([made])).values()
         used = reads([*functions, made])
         block = (*imports(used), *definitions(used, self.numbers()), *functions, made)
-        return finished(Module("", name, tuple(params.values()), shared=self.prefetch.bytes), block)
+        return finished(
+            Module("", name, tuple(params.values()), shared=self.prefetch.bytes + self.staging.bytes), block
+        )
 
     def _several(self, function: Function) -> Function:
         """The function for all neighbouring rows of a thread."""
@@ -237,7 +241,7 @@ class Kernel:
         """Which row, and which of the threads that share it."""
         s, out = self.schedule, self.out
         self.comment("Which row, which of its threads, and where the row begins in memory.")
-        if not s.prefetch:
+        if not (s.prefetch or s.staged and s.persistent):
             self.who()
         first = "cuda.blockIdx.x" if s.blocks_per_row == 1 else f"cuda.blockIdx.x // {s.blocks_per_row}"
         if s.persistent:
@@ -252,7 +256,8 @@ class Kernel:
             self.peel.print()
             self.prefetch.arrive()
             return
-        out(f"length = {self.row_length()}")
+        if not (s.staged and s.persistent):
+            out(f"length = {self.row_length()}")
         self.elements.offsets()
         self.peel.print()
         self.staging.begin()

@@ -9,8 +9,8 @@ from math import prod
 
 from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import View, Walk, walk_of
-from redalg.kernels.ir.program import Module, Program, result_key
-from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.ir.program import STORAGE, Module, Program, result_key
+from redalg.kernels.ir.schedule import Schedule, partial_sums
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.in_place import in_place
 from redalg.kernels.launch.planned import Kernel, Planned
@@ -204,7 +204,7 @@ def launched(draft: RowsDraft) -> None:
     results = dict(draft.results)
     if draft.choice.blocks is not None:  # the grid is what the partial sums say, however many blocks run at once
         geometry = Geometry(draft.choice.blocks, s.block, s.cluster)
-        parts = draft.choice.blocks // s.cluster * s.rows
+        parts = partial_sums(s, draft.choice.blocks, STORAGE[program.real])
         whole = View.contiguous((parts, *(sizes[a] for a in program.stream)))
         results |= {r.name: whole for r in program.summed}
     over = {} if rows % s.neighbours else in_place(program)  # else threads read what another may have overwritten

@@ -35,7 +35,19 @@ class Staging:
         cell = dtype if dtype in WHOLE or "int" in dtype else f"uint{8 * STORAGE[dtype]}"
         return f"{self._table(name)} = cuda.shared.array({s.rows * s.threads * s.tile}, np.{cell}, {VECTOR_BYTES})"
 
+    bytes = 0  # of shared memory that a launch gives
+
     # --- in ----------------------------------------------------------------------------------------------------------
+
+    def first(self, more: str) -> None:
+        """Before the first group of rows of a persistent grid."""
+
+    def next(self) -> None:
+        """When all elements have been taken to registers."""
+
+    def unbounded(self, leaf: Node) -> bool:
+        """Whether places beyond this thread's row may be read: they are of the same table, whatever lies there."""
+        return False
 
     def begin(self) -> None:
         """All rows of the block to shared memory; where this thread's row lies there."""
@@ -79,9 +91,13 @@ class Staging:
         o = next((o for o in self.operands if o.name == leaf.attr.name and leaf.attr.axes == o.axes), None)
         if o is None:
             return None
-        place = "row_begin" if at == "0" else f"row_begin + {at}"
-        text = f"load_shared_{o.dtype}({self._table(self.access.array_names[o.name])}, {place})"
+        table = self._table(self.access.array_names[o.name])
+        text = f"load_shared_{o.dtype}({table}, {self._place(table, STORAGE[o.dtype], at)})"
         return self.access.as_real(o.dtype, text)
+
+    def _place(self, table: str, size: int, at: str) -> str:
+        """The text of where an element of this thread's row lies in a table of elements of so many bytes."""
+        return "row_begin" if at == "0" else f"row_begin + {at}"
 
     # --- out ---------------------------------------------------------------------------------------------------------
 
@@ -96,7 +112,7 @@ class Staging:
     def keep(self, r: Result, value: str) -> None:
         """An element of this thread's row, to shared memory; threads beyond the last row write what it has."""
         table = self._table(self.access.result_names[r.name])
-        self.kernel.out(f"store_shared_{r.dtype}({table}, row_begin + at, {value})")
+        self.kernel.out(f"store_shared_{r.dtype}({table}, {self._place(table, STORAGE[r.dtype], 'at')}, {value})")
 
     def write(self, results: list[Result]) -> None:
         """The rows of the block to memory."""

@@ -10,7 +10,7 @@ from redalg.graph.operators import TopK
 from redalg.kernels.ir.kinds import program_kinds, short_keys
 from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, turned
 from redalg.kernels.ir.program import Fold, Loop, Program
-from redalg.kernels.ir.schedule import Schedule, table_entries
+from redalg.kernels.ir.schedule import Schedule, added_bytes, staged_room, table_entries
 from redalg.kernels.schedule.cost_terms import Work, work_of
 from redalg.kernels.schedule.target import Target
 
@@ -82,6 +82,8 @@ class Case:
 
     def staged_bytes(self, s: Schedule) -> int:
         """Shared memory of the rows of a block that pass through it."""
+        if s.staged and s.persistent:
+            return sum(staged_room(s, a.size) for a in self.walk.arrays if a.name in self.dense)
         sizes = sum(a.size for a in self.walk.arrays if a.name in self.dense) if s.staged else 0
         return s.rows * s.threads * s.tile * sizes
 
@@ -198,7 +200,9 @@ def prefetch_bytes(work: Work, s: Schedule) -> int:
 
 
 def states_bytes(work: Work, s: Schedule) -> int:
-    """Static shared memory: one state per thread (columns) or per warp, and one for the other blocks of a cluster."""
+    """Static shared memory: one state per thread (columns) or per warp, and one for the other blocks of a cluster; sums
+    over rows."""
+    added = added_bytes(s, 4 * (1 + work.double)) if work.held.summed else 0
     state = 4 * work.held.state + 8
     times = 2 if s.split > 1 else 1  # the threads of a block, then the splits
     if s.column and s.together:
@@ -206,7 +210,7 @@ def states_bytes(work: Work, s: Schedule) -> int:
     if s.column:
         return times * s.block * s.coarsen * state if s.threads > 1 else 0
     warps = s.block // 32 if s.threads > 32 else 0
-    return times * (warps + (1 if s.cluster > 1 else 0)) * state
+    return times * (warps + (1 if s.cluster > 1 else 0)) * state + added
 
 
 def spills(case: Case, s: Schedule) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property
 from math import ceil, hypot, log2
 
 from redalg.kernels.ir.layouts import VECTOR_BYTES
-from redalg.kernels.ir.schedule import Schedule, by_network
+from redalg.kernels.ir.schedule import Schedule, by_network, partial_sums
 from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.case import (
     MOST_REGISTERS,
@@ -134,11 +134,12 @@ class _Model:
         return once, total, through
 
     def partial_sums(self) -> int:
-        """Bytes of sums over the rows of every group of threads: written, and read by the kernel that adds them up."""
+        """Bytes of sums over the rows of every block: written, and read by the kernel that adds them up."""
         if not self.work.held.summed:
             return 0
-        groups = grid_of_sums(self.case, self.s, self.per_sm) // self.s.cluster * self.s.rows
-        return 2 * groups * self.length * self.work.held.summed * (8 if self.work.double else 4)
+        size = 8 if self.work.double else 4
+        groups = partial_sums(self.s, grid_of_sums(self.case, self.s, self.per_sm), size)
+        return 2 * groups * self.length * self.work.held.summed * size
 
     def _shared(self, r: Reading) -> float:
         """The part of the reads of an operand common to rows that reach L2: neighbours in a warp share one load."""

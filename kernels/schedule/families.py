@@ -45,7 +45,7 @@ def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
 
 def _of_few_elements(found: list[Schedule]) -> list[Schedule]:
     """Those where a thread has few single elements, if there are any."""
-    return [s for s in found if s.vector > 1 or s.tile <= SINGLE] or found
+    return [s for s in found if s.vector > 1 or s.tile <= SINGLE or s.staged] or found
 
 
 SHORT = 64  # elements of a row that is read in few turns, whatever the loads
@@ -86,6 +86,19 @@ def _summing(case: Case, widest: int) -> Iterator[Schedule]:
             s = replace(s, persistent=True)
             yield s
             yield replace(s, prefetch=s.threads * s.tile)
+    yield from _staged_in_turn(case)
+
+
+def _staged_in_turn(case: Case) -> Iterator[Schedule]:
+    """Rows that do not begin at multiples of 16 bytes, through shared memory in whole vectors, in a persistent grid."""
+    sizes = [a.size for a in case.walk.arrays if a.name in case.dense]
+    if not sizes or case.widest() * min(sizes) >= WIDE:
+        return
+    for threads in THREADS:
+        tile = tile_for(case.work.length, threads, 1)
+        if tile is not None and tile <= STAGED_TILE and (threads == 1 or threads < 2 * case.work.length):
+            for rows in dict.fromkeys(max(1, block // threads) for block in BLOCKS):
+                yield Schedule(threads, rows, 1, tile, resident=True, persistent=True, staged=True)
 
 
 def _peeled(case: Case) -> Iterator[Schedule]:
@@ -116,6 +129,7 @@ def _staged(case: Case) -> Iterator[Schedule]:
                 yield Schedule(threads, block // threads, 1, tile, resident=True, staged=True)
 
 
+STAGED_TILE = 32  # elements of a thread of a staged row, at most
 WIDE = 16  # bytes of the vectors that rows are better read in where they lie
 LONGEST_STAGED = 256  # elements of a row that passes through shared memory with those of its block
 

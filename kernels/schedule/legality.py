@@ -161,9 +161,10 @@ def _peeled(case: Case, s: Schedule) -> str:
 
 
 def _staging(s: Schedule) -> bool:
-    """Whether threads of one block hold rows, element by element."""
-    alone = s.blocks_per_row == 1 and not (s.persistent or s.prefetch or s.prefetch_distance)
-    return s.resident and s.vector == 1 and s.rows > 1 and alone and not (s.column or s.peel)
+    """Whether threads of one block hold rows, element by element: several, or, in a persistent grid, at least one."""
+    alone = s.blocks_per_row == 1 and not (s.prefetch or s.prefetch_distance)
+    enough = s.block >= VECTOR_BYTES if s.persistent else s.rows > 1
+    return s.resident and s.vector == 1 and enough and alone and not (s.column or s.peel)
 
 
 def _narrowest(case: Case) -> int:
@@ -187,13 +188,17 @@ def _blocks(case: Case, s: Schedule) -> int:
 
 
 def _shared(case: Case, s: Schedule) -> int:
-    """Bytes of shared memory of states and of prefetched rows."""
-    return states_bytes(case.work, s) + prefetch_bytes(case.work, s)
+    """Bytes of shared memory of states and of prefetched rows, and of those that are staged in turn."""
+    return states_bytes(case.work, s) + prefetch_bytes(case.work, s) + _in_turn(case, s)
+
+
+def _in_turn(case: Case, s: Schedule) -> int:
+    return case.staged_bytes(s) if s.persistent else 0
 
 
 def _tables(case: Case, s: Schedule) -> int:
     """Bytes of static shared memory: of states, and of results that turn."""
-    return states_bytes(case.work, s) + case.turned_bytes(s) + case.staged_bytes(s)
+    return states_bytes(case.work, s) + case.turned_bytes(s) + case.staged_bytes(s) - _in_turn(case, s)
 
 
 # --- texts of several parts ------------------------------------------------------------------------------------------
@@ -423,7 +428,7 @@ STAGED = (
         "staged rows are held by threads of one block",
         lambda case, s: s.staged and not _staging(s),
         "all rows of a block pass through shared memory at once, and threads take single elements from there",
-        "resident=True and vector=1, without column, cluster, split, persistent, prefetch and peel",
+        "resident=True and vector=1, without column, cluster, split, prefetch and peel; 16 threads, where persistent=True",
     ),
     Law(
         "there is something to stage",
@@ -434,7 +439,7 @@ STAGED = (
     ),
     Law(
         "staged rows of a block begin at whole vectors",
-        lambda case, s: s.staged and case.dense and s.rows * _narrowest(case) % VECTOR_BYTES,
+        lambda case, s: s.staged and not s.persistent and case.dense and s.rows * _narrowest(case) % VECTOR_BYTES,
         lambda case, s: f"{s.rows} rows of {_narrowest(case)} bytes an element begin at no multiple of {VECTOR_BYTES}",
         lambda case, s: f"rows={VECTOR_BYTES // _narrowest(case)}",
     ),
@@ -557,7 +562,7 @@ FIT = (
     ),
     Law(
         "prefetched rows fit shared memory",
-        lambda case, s: prefetch_bytes(case.work, s) and _shared(case, s) > case.target.most_shared,
+        lambda case, s: (prefetch_bytes(case.work, s) or s.staged) and _shared(case, s) > case.target.most_shared,
         lambda case, s: (
             f"rows and states take {_shared(case, s)} bytes of shared memory, a block has {case.target.most_shared}"
         ),

@@ -13,9 +13,11 @@ from redalg.joint import Joint, units
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.joint import planned
 from redalg.kernels.launch.planned import Planned
-from redalg.kernels.schedule.target import H200
+from redalg.kernels.schedule.target import H200, Target
 from redalg.numeric.casts import cast_array
 from tests.support.chain_cases import emulated
+
+SMALL = H200.having(multiprocessors=1, blocks=2)  # two blocks run at once, and have several rows each
 
 SPECS = {
     "rms_norm": "tensors x[i,j], w[j]; return y = x[i,j]/sqrt(mean[j](x[i,j]**2) + 1/1000)*w[j]",
@@ -54,12 +56,17 @@ def dtypes_of(joint: Joint, kind: str) -> dict[str, str]:
 
 
 def plan_of(
-    name: str, sizes: Mapping[str, int], kind: str = "float32", schedule: Any = None, given: str = "all"
+    name: str,
+    sizes: Mapping[str, int],
+    kind: str = "float32",
+    schedule: Any = None,
+    given: str = "all",
+    target: Target = H200,
 ) -> Planned:
     """The plan of a call with contiguous arrays; with a schedule ({} for the best) nothing is compared."""
     joint = joint_of(name, given)
     views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in joint.spec.tensors if t.axes}
-    return planned(joint, dtypes_of(joint, kind), views, H200, {} if schedule is None else schedule)
+    return planned(joint, dtypes_of(joint, kind), views, target, {} if schedule is None else schedule)
 
 
 def drawn(

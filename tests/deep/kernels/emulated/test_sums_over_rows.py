@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redalg.errors import RedalgError
+from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.match import Outside
-from tests.support.joint_cases import FORWARD, SPECS, drawn, emulated, joint_of, plan_of, truth
+from tests.support.joint_cases import FORWARD, SMALL, SPECS, drawn, emulated, joint_of, plan_of, truth
 from tests.support.profiles import examples
 
 UNIT = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -23,6 +25,8 @@ FIELDS: tuple[dict[str, Any], ...] = (
     {"vector": 1},
     {"peel": True, "vector": 4, "prefetch": 0},
     {"cluster": 2, "threads": 128},
+    {"staged": True},
+    {"staged": True, "threads": 64, "rows": 4},
 )
 
 
@@ -54,9 +58,10 @@ def calls(draw: Any) -> tuple[str, int, int, str, dict[str, Any]]:
 @given(calls(), st.integers(0, 3))
 def test_sums_and_rows_are_those_of_the_definitions(call: Any, seed: int) -> None:
     name, rows, length, kind, fields = call
+    rows *= 5 if seed == 3 else 1  # and blocks have several rows one after another
     sizes = sizes_of(name, rows, length)
     try:
-        made = plan_of(name, sizes, kind, fields)
+        made = plan_of(name, sizes, kind, fields, target=SMALL if seed == 3 else H200)
     except RedalgError as refused:  # a law: the row does not fit such threads, or has no such vectors
         assert refused.where in ("schedule=", "form.compile"), refused
         return
@@ -81,6 +86,26 @@ def test_stage_values_of_rows_are_saved_or_their_own(name: str, given_: str) -> 
     found, expected = emulated(made, arrays), truth(name, arrays, given_)
     for output, value in expected.items():
         np.testing.assert_allclose(found[output], value, rtol=2e-5, atol=2e-5)
+
+
+STAGED = {"vector": 1, "resident": True, "persistent": True, "staged": True, "prefetch": 0}
+
+
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+@pytest.mark.parametrize("threads, rows", [(16, 8), (16, 2), (64, 1), (32, 4), (1, 32)])
+def test_staged_groups_one_after_another(threads: int, rows: int, kind: str) -> None:
+    """Groups of rows that begin at any element of a vector, the last one cut, and more of them than blocks; sums of the
+    rows of a block are one partial sum."""
+    sizes = {"i": 7 * rows + max(1, rows // 3), "j": 37}
+    schedule = Schedule(threads, rows, tile=-(-37 // threads), **STAGED)
+    made, arrays = plan_of("layer_norm", sizes, kind, schedule, target=SMALL), drawn("layer_norm", sizes, kind)
+    own = made.before[0]
+    assert own.geometry.blocks < 7 and own.shapes["grad_w_sum1"][0] == own.geometry.blocks
+    assert "added" in own.module.source if rows > 1 else "added" not in own.module.source
+    found, expected = emulated(made, arrays, 1), truth("layer_norm", arrays)
+    for output, value in expected.items():
+        most = bound("layer_norm", kind, arrays, value, sizes["i"], 37)
+        assert np.max(np.abs(found[output] - value)) <= most, output
 
 
 @pytest.mark.parametrize(
