@@ -16,7 +16,7 @@ from redalg.graph.node import COMPARISONS, Node, rename_axes, walk
 from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.kinds import Kinds, counted, widest
 from redalg.kernels.ir.one_hot import one_hot_of
-from redalg.kernels.lower.signs import inverse, is_inverse, is_minus, is_negation, is_safe, negated
+from redalg.kernels.lower.signs import inverse, inverse_root, is_inverse, is_minus, is_negation, is_safe, negated
 from redalg.source.names import axis_name
 
 COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
@@ -117,8 +117,9 @@ class Scalars:
             elif is_negation(node):
                 stack += [(a, axes) for a in node.args]
             elif is_inverse(node):
-                if is_safe(node, self.bounded):
-                    self.define(node)
+                root = inverse_root(node)
+                if root is not None or is_safe(node, self.bounded):
+                    self.define(root[0] if root else node)
                 else:
                     stack.append((inverse(node), axes))
             elif node.op == "tensor" or node.args:
@@ -220,9 +221,12 @@ class Scalars:
         kind = self.kinds.of(node)
         if is_negation(node):
             return SIGN, f"-{self.converted(negated(node), kind, SIGN)}"
-        above, below = [], []
+        above, below, roots = [], [], []
         for f in node.args:
-            if is_inverse(f) and f not in self.known:
+            root = inverse_root(f) if is_inverse(f) and f not in self.known else None
+            if root is not None and root[0] in self.known:
+                roots += [self.known[root[0]]] * root[1]
+            elif is_inverse(f) and f not in self.known:
                 below.append(inverse(f))
             elif f.op == "const" and f.attr.denominator > 1 and abs(f.attr.numerator) < 2**53 > f.attr.denominator:
                 above += [Node("const", (), Fraction(f.attr.numerator))] if f.attr.numerator != 1 else []
@@ -233,7 +237,7 @@ class Scalars:
         if len(above) > 2 and any(map(is_inverse, above)):  # what a statistic scales has a common size then
             above = above[-1:] + sorted(above[:-1], key=lambda f: not is_inverse(f))
         text = " * ".join(self.converted(f, kind, MUL if i == 0 else SIGN) for i, f in enumerate(above))
-        return MUL, self._over(text or self.number(Fraction(1)), below, node)
+        return MUL, " * ".join([self._over(text or self.number(Fraction(1)), below, node), *roots])
 
     def _over(self, text: str, below: Iterable[Node], node: Node) -> str:
         quick = next((self.names[f"/{a}"] for a in node.axes if f"/{a}" in self.names), None)

@@ -42,6 +42,14 @@ def is_safe(node: Node, bounded: Container[str]) -> bool:
     return base.op == "state" and base.attr.name in bounded or bool(exponent.attr >= Fraction(-1, 2))
 
 
+def inverse_root(node: Node) -> tuple[Node, int] | None:
+    """For x**(-3/2) or x**(-5/2), 1/sqrt(x) and how often it is a factor. Multiplied by one after the other, what such
+    a power scales grows or shrinks step by step: it leaves the range of normal numbers only where the result does."""
+    base, exponent = node.args
+    times = -2 * exponent.attr
+    return (Node("pow", (base, Node("const", (), Fraction(-1, 2)))), int(times)) if times in (3, 5) else None
+
+
 def is_inverse(node: Node) -> bool:
     """Whether a node is a power with a negative constant as its exponent."""
     return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)

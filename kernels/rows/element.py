@@ -187,7 +187,29 @@ class Elements:
         """Where the one tile of a thread begins, and where the row ends."""
         s = self.kernel.schedule
         self.kernel.out(f"first = {self.placed('split * (THREADS * TILE)' if s.blocks_per_row > 1 else '')}")
-        self.stop = self.kernel.peel.end
+        self.stop = self.kernel.staging.stop or self.kernel.peel.end
+        if self._counts_left:
+            self.kernel.out(f"left = i32({self.stop} - first)")
+
+    @property
+    def _counts_left(self) -> bool:
+        """Whether bounds are compared with how many places are left of a row from a thread's first one on: numbers that
+        a kernel knows against one of 32 bits, while places of 64 bits would be held for all elements and rows."""
+        s = self.kernel.schedule
+        return bool(self.program.summed) and s.vector == 1 and not s.exact
+
+    def of_all_rows(self) -> None:
+        """Before the loop over rows, where threads have the same places of all of them: what all rows share of these."""
+        kernel, program = self.kernel, self.program
+        steps = [n for p in program.passes for step in p.lift for n in step_nodes(step)]
+        common = [n for n in tensor_leaves(steps) if n.axes & self.stream and n.axes <= self.stream]
+        if not common or kernel.schedule.peel:
+            return
+        kernel.comment("What all rows share, at the places of this thread.")
+        kernel.who()
+        kernel.out(f"length = {kernel.row_length()}")
+        self.start()
+        self._load_leaves(common)
 
     def of_row(self, nodes: Sequence[Node]) -> list[Node]:
         """The tensors that differ from row to row: loaded first. What all rows share lies in the caches."""
@@ -498,11 +520,17 @@ class Elements:
         with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
             out(*([f"k = portion * {s.turned} + u"] if self.in_portion else []))
             at = f"first + k * {self.stride}" if self.stride > 1 else "first + k"
-            if position or not s.exact:
-                out(f"at = min({at}, {self.stop} - 1)" if clamped else f"at = {at}")
-            with out.block(conjunction([None if clamped or s.exact else f"at < {self.stop}"])):
+            if position or not (s.exact or self._counts_left):
+                out(f"at = min({at}, {self._last})" if clamped else f"at = {at}")
+            bound = f"k * {self.stride} < left" if self._counts_left else f"at < {self.stop}"
+            with out.block(conjunction([None if clamped or s.exact else bound])):
                 self.places_along(axes if position else ())
                 yield
+
+    @property
+    def _last(self) -> str:
+        """The text of the last place of a row; that of another one where this thread's is none (`StagedGroups.stop`)."""
+        return "length - 1" if self.stop == self.kernel.staging.stop else f"{self.stop} - 1"
 
     @contextmanager
     def portion(self) -> Iterator[None]:

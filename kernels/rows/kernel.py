@@ -19,7 +19,7 @@ from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import Loop, Module, Param, Pass, Program, renamed
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows import comments
-from redalg.kernels.rows.access import Access
+from redalg.kernels.rows.access import Access, tensor_leaves
 from redalg.kernels.rows.columns import ColumnRows
 from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
@@ -99,6 +99,8 @@ class Kernel:
 
     def module(self) -> Module:
         self.sums.begin()
+        if self.program.summed:
+            self.elements.of_all_rows()
         with self._groups():
             self.one_group()
         self.sums.write()
@@ -253,14 +255,25 @@ class Kernel:
         self.row_axes()
         if s.prefetch:
             self.elements.offsets()
+            self._numbers_of_row()
             self.peel.print()
             self.prefetch.arrive()
             return
         if not (s.staged and s.persistent):
             out(f"length = {self.row_length()}")
         self.elements.offsets()
+        self._numbers_of_row()
         self.peel.print()
         self.staging.begin()
+
+    def _numbers_of_row(self) -> None:
+        """Where blocks have one row after another: numbers of a row are asked for before its elements are waited for."""
+        if not self.program.summed:
+            return
+        for leaf in tensor_leaves(self.elements.everything()):
+            if leaf.axes and leaf.axes <= self.program.fixed and leaf.axes & {*self.program.rows}:
+                self.row.define(leaf)
+        self.flush(self.row)
 
     @property
     def total(self) -> str:

@@ -278,8 +278,7 @@ class Results:
             value = self._value(inner, r, node, names)
             kernel.flush(inner)
             if r.summed:
-                with out.block(conjunction([kernel.live if kernel.staging.of(results) else None])):
-                    kernel.sums.add(r, value)
+                kernel.sums.add(r, value)
             elif r in wide:
                 out(f"{self.access.result_names[r.name]}_part[c] = {value}")
             elif kernel.turn.of([r]):

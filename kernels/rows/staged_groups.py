@@ -96,7 +96,9 @@ class StagedGroups(Staging):
         """Where this thread's row lies among those of its group, which have arrived."""
         kernel, self.gone = self.kernel, False
         self._group("group", "")
-        kernel.out("row_begin = row * length - begin" if self.schedule.rows > 1 else "row_begin = 0")
+        if self.schedule.rows > 1:
+            kernel.out("row_begin = r * length", "own_length = length if live else 0")
+            self.stop = "own_length"
         kernel.comment("cp.async.wait_all: the group's rows are there, whoever copied them.")
         kernel.out("cp_async_wait_all()", "cuda.syncthreads()")
 

@@ -36,6 +36,7 @@ class Staging:
         return f"{self._table(name)} = cuda.shared.array({s.rows * s.threads * s.tile}, np.{cell}, {VECTOR_BYTES})"
 
     bytes = 0  # of shared memory that a launch gives
+    stop = ""  # where a row ends, where that is not its length
 
     # --- in ----------------------------------------------------------------------------------------------------------
 

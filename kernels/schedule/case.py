@@ -135,8 +135,9 @@ def power(n: int) -> int:
 
 
 def exact(work: Work, s: Schedule) -> bool:
-    """Whether no thread of the schedule meets the end of a row."""
-    if s.peel:
+    """Whether no thread of the schedule meets the end of a row. Rows that are staged in turn, and that there are not,
+    have their end before the first element."""
+    if s.peel or s.staged and s.persistent and s.rows > 1:
         return False
     if not s.resident:
         return work.length > 0 and work.length % (s.blocks_per_row * s.threads * s.tile) == 0
@@ -176,6 +177,9 @@ def _addresses(work: Work, s: Schedule) -> float:
     found = 2.0 * len(work.reads) + 2 * len(work.writes)
     found += 24 if work.double and work.instructions.lifted > 10 else 0  # constants of the special functions
     found += 6 * s.tile if work.columns > 1 else 0
+    if s.staged and s.persistent:  # addresses of copies, of which more than two are unrolled
+        copies = max((staged_room(s, r.size) for r in work.reads if r.by_row), default=0) / (16 * s.block)
+        found += max(0.0, 6 * (copies - 2))
     found += 4 * s.coarsen * len(work.writes) if s.coarsen > 1 and not s.resident else 0
     if s.column and s.resident and s.threads > 1:
         return found + (2 if s.exact else 3) * s.tile // 2

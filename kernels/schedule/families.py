@@ -85,7 +85,8 @@ def _summing(case: Case, widest: int) -> Iterator[Schedule]:
         if s.resident:
             s = replace(s, persistent=True)
             yield s
-            yield replace(s, prefetch=s.threads * s.tile)
+            if s.vector > 1:  # copies of single elements take a third more registers than they leave (ptxas 13, sm_90)
+                yield replace(s, prefetch=s.threads * s.tile)
     yield from _staged_in_turn(case)
 
 
@@ -129,7 +130,7 @@ def _staged(case: Case) -> Iterator[Schedule]:
                 yield Schedule(threads, block // threads, 1, tile, resident=True, staged=True)
 
 
-STAGED_TILE = 32  # elements of a thread of a staged row, at most
+STAGED_TILE = 24  # elements of a thread of a staged row, at most
 WIDE = 16  # bytes of the vectors that rows are better read in where they lie
 LONGEST_STAGED = 256  # elements of a row that passes through shared memory with those of its block
 
