@@ -117,13 +117,17 @@ class Scalars:
             elif is_negation(node):
                 stack += [(a, axes) for a in node.args]
             elif is_inverse(node):
-                root = inverse_root(node)
-                if root is not None or is_safe(node, self.bounded):
-                    self.define(root[0] if root else node)
-                else:
-                    stack.append((inverse(node), axes))
+                stack += [(a, axes) for a in self._hoisted_inverse(node)]
             elif node.op == "tensor" or node.args:
                 self.define(node)
+
+    def _hoisted_inverse(self, node: Node) -> tuple[Node, ...]:
+        """Name an inverse, or the root whose power it is; what is to be named where that may not be multiplied by."""
+        root = inverse_root(node)
+        if root is None and not is_safe(node, self.bounded):
+            return (inverse(node),)
+        self.define(root[0] if root else node)
+        return ()
 
     # --- expressions -------------------------------------------------------------------------------------------------
 
@@ -223,9 +227,8 @@ class Scalars:
             return SIGN, f"-{self.converted(negated(node), kind, SIGN)}"
         above, below, roots = [], [], []
         for f in node.args:
-            root = inverse_root(f) if is_inverse(f) and f not in self.known else None
-            if root is not None and root[0] in self.known:
-                roots += [self.known[root[0]]] * root[1]
+            if times := self._roots(f):
+                roots += times
             elif is_inverse(f) and f not in self.known:
                 below.append(inverse(f))
             elif f.op == "const" and f.attr.denominator > 1 and abs(f.attr.numerator) < 2**53 > f.attr.denominator:
@@ -238,6 +241,11 @@ class Scalars:
             above = above[-1:] + sorted(above[:-1], key=lambda f: not is_inverse(f))
         text = " * ".join(self.converted(f, kind, MUL if i == 0 else SIGN) for i, f in enumerate(above))
         return MUL, " * ".join([self._over(text or self.number(Fraction(1)), below, node), *roots])
+
+    def _roots(self, f: Node) -> list[str]:
+        """The names of factors that make up a power of a root which has a name."""
+        root = inverse_root(f) if is_inverse(f) and f not in self.known else None
+        return [self.known[root[0]]] * root[1] if root is not None and root[0] in self.known else []
 
     def _over(self, text: str, below: Iterable[Node], node: Node) -> str:
         quick = next((self.names[f"/{a}"] for a in node.axes if f"/{a}" in self.names), None)

@@ -80,15 +80,18 @@ def _block(s: Schedule, program: Program) -> str:
     return found
 
 
+def _staged(s: Schedule) -> Iterator[str]:
+    if s.staged and s.persistent:
+        yield "the block copies rows to shared memory, the next ones while these are computed, and results from there"
+    elif s.staged:
+        yield "the block copies its rows to shared memory, and results from there"
+
+
 def _nest(kernel: Kernel) -> Iterator[str]:
     s, program = kernel.schedule, kernel.program
     vectors = f", in loads of {s.vector}" if s.vector > 1 else ""
     span = s.threads * s.tile
-    if s.staged:
-        when = ", the next ones while these are computed," if s.persistent else ""
-        yield f"the block copies its rows to shared memory{when} and results from there".replace(
-            "memory and", "memory, and"
-        )
+    yield from _staged(s)
     if s.resident:
         yield f"a thread loads its {s.tile} elements once{vectors}, and keeps them in registers"
     tile = f"tiles of {span} elements, {s.tile} of a thread{vectors}"

@@ -199,7 +199,7 @@ class Elements:
         return bool(self.program.summed) and s.vector == 1 and not s.exact
 
     def of_all_rows(self) -> None:
-        """Before the loop over rows, where threads have the same places of all of them: what all rows share of these."""
+        """Before the loop over rows, where threads have the same places of all of them: what all rows share there."""
         kernel, program = self.kernel, self.program
         steps = [n for p in program.passes for step in p.lift for n in step_nodes(step)]
         common = [n for n in tensor_leaves(steps) if n.axes & self.stream and n.axes <= self.stream]
@@ -529,7 +529,7 @@ class Elements:
 
     @property
     def _last(self) -> str:
-        """The text of the last place of a row; that of another one where this thread's is none (`StagedGroups.stop`)."""
+        """The text of the last place of a row; of another one where this thread's is none (`StagedGroups.stop`)."""
         return "length - 1" if self.stop == self.kernel.staging.stop else f"{self.stop} - 1"
 
     @contextmanager

@@ -267,7 +267,7 @@ class Kernel:
         self.staging.begin()
 
     def _numbers_of_row(self) -> None:
-        """Where blocks have one row after another: numbers of a row are asked for before its elements are waited for."""
+        """Where blocks have one row after another: numbers of a row are asked for before elements are waited for."""
         if not self.program.summed:
             return
         for leaf in tensor_leaves(self.elements.everything()):

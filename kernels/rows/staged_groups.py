@@ -1,4 +1,4 @@
-"""Rows that pass through shared memory in a persistent grid: a group of them is copied while the one before is computed.
+"""Rows that pass through shared memory in a persistent grid: a group is copied while the one before is computed.
 
 A block's rows follow each other in memory, and may begin anywhere in a vector of 16 bytes: they are copied from the
 multiple before, so that element i of the group lies at `skew + i` of the table, and results lie as far into theirs and

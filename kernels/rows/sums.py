@@ -72,7 +72,7 @@ class Sums:
                     out(kernel.access.store(r, f"partial + j{f' + {c}' if c else ''}", values))
 
     def _write_added(self) -> None:
-        """The same where rows lie side by side in a block: one half of them is added to the other, until one is left."""
+        """The same where rows lie side by side in a block: one half is added to the other, until one is left."""
         kernel, s, out = self.kernel, self.kernel.schedule, self.kernel.out
         kernel.comment("The sums of all rows of this block, in shared memory: halves of the rows are added to others.")
         kernel.who()

@@ -172,14 +172,20 @@ def _early(work: Work, s: Schedule) -> int:
     return common if s.early(common) else 0
 
 
+def _copies(work: Work, s: Schedule) -> float:
+    """Registers of addresses of copies of rows that are staged in turn: of more than two, for they are unrolled."""
+    if not (s.staged and s.persistent):
+        return 0.0
+    each = max((staged_room(s, r.size) for r in work.reads if r.by_row), default=0) / (16 * s.block)
+    return max(0.0, 6 * (each - 2))
+
+
 def _addresses(work: Work, s: Schedule) -> float:
     """Registers of addresses, bounds and constants."""
     found = 2.0 * len(work.reads) + 2 * len(work.writes)
     found += 24 if work.double and work.instructions.lifted > 10 else 0  # constants of the special functions
     found += 6 * s.tile if work.columns > 1 else 0
-    if s.staged and s.persistent:  # addresses of copies, of which more than two are unrolled
-        copies = max((staged_room(s, r.size) for r in work.reads if r.by_row), default=0) / (16 * s.block)
-        found += max(0.0, 6 * (copies - 2))
+    found += _copies(work, s)
     found += 4 * s.coarsen * len(work.writes) if s.coarsen > 1 and not s.resident else 0
     if s.column and s.resident and s.threads > 1:
         return found + (2 if s.exact else 3) * s.tile // 2

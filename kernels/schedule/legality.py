@@ -428,7 +428,7 @@ STAGED = (
         "staged rows are held by threads of one block",
         lambda case, s: s.staged and not _staging(s),
         "all rows of a block pass through shared memory at once, and threads take single elements from there",
-        "resident=True and vector=1, without column, cluster, split, prefetch and peel; 16 threads, where persistent=True",
+        "resident=True, vector=1, no column, cluster, split, prefetch and peel; 16 threads where persistent=True",
     ),
     Law(
         "there is something to stage",
