@@ -173,7 +173,9 @@ def _early(work: Work, s: Schedule) -> int:
 
 
 def _copies(work: Work, s: Schedule) -> float:
-    """Registers of addresses of copies of rows that are staged in turn: of more than two, for they are unrolled."""
+    """Registers of addresses of copies of rows, which are unrolled, where sums over rows are held beside them."""
+    if s.prefetch and work.held.summed:
+        return max(0.0, 2 * (s.tile / s.vector - 4))
     if not (s.staged and s.persistent):
         return 0.0
     each = max((staged_room(s, r.size) for r in work.reads if r.by_row), default=0) / (16 * s.block)
@@ -232,4 +234,9 @@ def spills(case: Case, s: Schedule) -> bool:
     listed = case.work.held.lists and (case.work.double or not s.resident)  # resident float32 lists: no tile of keys
     if listed and s.tile > LISTED_TILE or s.tile > 4 and size > UNROLLED:
         return True
-    return registers(case.work, s) > min(MOST_REGISTERS, case.target.multiprocessor.registers // max(32, s.block))
+    return short_of(case, s) > 0
+
+
+def short_of(case: Case, s: Schedule) -> int:
+    """How many registers more a thread is estimated to need than it can have; negative where it has enough."""
+    return registers(case.work, s) - min(MOST_REGISTERS, case.target.multiprocessor.registers // max(32, s.block))

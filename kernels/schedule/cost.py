@@ -327,7 +327,8 @@ class _Model:
 
     def instructions(self) -> float:
         per_row = self.padded() * self.element() + self.s.blocks_per_row * self.s.threads * self.meeting()
-        return max(1, self.work.rows) * per_row * (1 + self.spilled / 8)
+        # Groups of rows that are staged hold few values while they wait, and lose less by those that they spill.
+        return max(1, self.work.rows) * per_row * (1 + self.spilled / (32 if self.s.staged else 8))
 
     def loads(self) -> float:
         """Cycles a multiprocessor's load unit is busy: one for every 128-byte line a warp's load touches.
@@ -447,13 +448,21 @@ class _Model:
             moved *= known.copy * (1 + known.unfilled * max(0.0, 1 - held))
         return moved, self.waves() * self.prefetched_seconds()
 
+    def staged_seconds(self) -> float:
+        """A block with one group of rows after another, of which the next one is copied meanwhile: it computes them, and
+        meets three times; numbers of a row are asked for early."""
+        idle = max(1.0, 512 / (self.s.block * self.per_sm)) ** 0.5
+        barriers = 3 * self.known.exchange.barrier / self.target.clock
+        return idle * self.issue(self.s.tile) + 0.5 * self.target.latency + self.exchange() + barriers
+
     def summing(self) -> float:
-        """How much longer kernels take that add sums over rows than the same without them: fitted to 30 schedules of
-        backward passes of norms (H200, 2026-11-24), of which clusters of 4 and 8 took 1.9 times what was predicted."""
-        single = 1.17 if self.single else 1.0
+        """How much longer kernels take that add sums over rows than the same without them: fitted to 86 schedules of
+        backward passes of norms (H100, 2026-11-26; clusters of 4 and 8: H200, 2026-11-24)."""
         if self.s.cluster > 1:
-            return single * (1.13 if self.s.cluster == 2 else 1.9)
-        return single * (0.95 if self.s.prefetch else 1.08)
+            return (0.88 if self.single else 1.0) * (1.13 if self.s.cluster == 2 else 1.9)
+        if self.s.staged:
+            return 0.95
+        return 0.77 if self.single else 0.95 if self.s.prefetch else 1.08
 
     def waves(self) -> float:
         """How many times the device is filled; the last time, blocks make way for each other only in part."""
@@ -480,6 +489,9 @@ class _Model:
         terms: tuple[float, ...] = (memory, compute, loads, latency)
         if s.prefetch:  # while a row is computed, the next one is on its way, but a block does one thing at a time
             memory, latency = self.prefetched()
+            terms = (hypot(memory, latency), compute, loads)
+        if s.staged and s.persistent:
+            latency = self.waves() * self.staged_seconds()
             terms = (hypot(memory, latency), compute, loads)
         alone = (
             self.known.blocks.alone / self.per_sm if s.resident and s.blocks_per_row > 1 else 0.0
