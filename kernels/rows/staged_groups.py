@@ -26,7 +26,8 @@ class StagedGroups(Staging):
         super().__init__(kernel)
         self.places: dict[str, int] = {}  # table -> its first element, in its own elements
         self.bytes, self.gone = 0, False
-        for array in (*self.operands, *self.results):
+        self.arrays: list[Operand | Result] = [*self.operands, *self.results]
+        for array in self.arrays:
             size = STORAGE[array.dtype]
             self.places[self._named(array)] = self.bytes // size
             self.bytes += staged_room(self.schedule, size)
@@ -48,7 +49,7 @@ class StagedGroups(Staging):
         out, total = self.kernel.out, f"({self.kernel.total}) * length"
         step = "ROWS * length" if self.schedule.rows > 1 else "length"
         out(f"begin{end} = {group} * {step}", f"count{end} = min({step}, {total} - begin{end})")
-        for size in self._sizes([*self.operands, *(self.results if not end else ())]):
+        for size in self._sizes(self.operands if end else self.arrays):
             if self._skewed(size):
                 out(f"skew{size}{end} = begin{end} % {VECTOR_BYTES // size}")
 
@@ -64,14 +65,14 @@ class StagedGroups(Staging):
         kernel.comment("Prologue of the pipeline: the first rows to shared memory.")
         kernel.who()
         out(f"length = {kernel.row_length()}")
-        for array in (*self.operands, *self.results):
+        for array in self.arrays:
             dtype = array.dtype
             cell = dtype if dtype in WHOLE or "int" in dtype else f"uint{8 * STORAGE[dtype]}"
             out(f"{self._named(array)} = cuda.shared.array(0, np.{cell}, {VECTOR_BYTES})")
         with out.block(f"if {more.format('group')}:"):
-            self._bring("group")
+            self._bring_group("group")
 
-    def _bring(self, group: str) -> None:
+    def _bring_group(self, group: str) -> None:
         """Start the copies of a group; what is left of the last vector of an array is read at once."""
         out, s = self.kernel.out, self.schedule
         self._group(group, "_next")
@@ -111,7 +112,7 @@ class StagedGroups(Staging):
         kernel.comment("All threads have their elements in registers: cp.async of the next rows takes their place.")
         kernel.out("cuda.syncthreads()")
         with kernel.out.block("if has_next:"):
-            self._bring("next_group")
+            self._bring_group("next_group")
 
     def unbounded(self, leaf: Node) -> bool:
         return not self.gone and any(o.name == leaf.attr.name and o.axes == leaf.attr.axes for o in self.operands)

@@ -327,8 +327,10 @@ class _Model:
 
     def instructions(self) -> float:
         per_row = self.padded() * self.element() + self.s.blocks_per_row * self.s.threads * self.meeting()
-        # Groups of rows that are staged hold few values while they wait, and lose less by those that they spill.
-        return max(1, self.work.rows) * per_row * (1 + self.spilled / (32 if self.s.staged else 8))
+        # Groups of rows that are staged lose less by what they spill.
+        return (
+            max(1, self.work.rows) * per_row * (1 + self.spilled / (32 if self.s.staged and self.s.persistent else 8))
+        )
 
     def loads(self) -> float:
         """Cycles a multiprocessor's load unit is busy: one for every 128-byte line a warp's load touches.
@@ -449,7 +451,7 @@ class _Model:
         return moved, self.waves() * self.prefetched_seconds()
 
     def staged_seconds(self) -> float:
-        """A block with one group of rows after another, of which the next one is copied meanwhile: it computes them, and
+        """A block with one group of rows after another, of which the next is copied meanwhile: it computes them, and
         meets three times; numbers of a row are asked for early."""
         idle = max(1.0, 512 / (self.s.block * self.per_sm)) ** 0.5
         barriers = 3 * self.known.exchange.barrier / self.target.clock
