@@ -248,8 +248,10 @@ def plan(
     schedule = current(schedule)
     call = Call(form, dtypes, views, target, deterministic, schedule, launches)
     dump = named(dump_after, NAMES)
-    draft = _rows_of(call, dump)
     words = {*tile.WORDS, *gemm.WORDS}
+    if any(view.array for view in views.values()):
+        return _without_zeros(call, dump)
+    draft = _rows_of(call, dump)
     if form.accuracy == COMPENSATED:
         _refuse_tiles(schedule, words)
         return _finished(ROWS, draft, dump)
@@ -268,6 +270,26 @@ def plan(
             _warn_slow(form, target)
         draft.remarks = (f"not on tensor cores: {objection}",)
     return _finished(ROWS, draft, dump)
+
+
+def _without_zeros(call: Call, dump: Dump) -> Planned:
+    """The plan of a call with arrays whose zeros around them lie nowhere: only maps of pixels read these.
+
+    Raises: Outside, where something else does.
+    """
+    if call.form.accuracy == COMPENSATED or call.schedule not in gemm.WORDS:
+        raise Outside("zeros around an array are read by products of matrices alone")
+    program = program_of(call.form, call.dtypes, TILE_PROGRAM, dump)
+    found = _finished(GEMM, GemmDraft(call, program, sizes_of(program, call.views), dump=dump), dump)
+    names, stack = {n for n, view in call.views.items() if view.array}, [found]
+    while stack:
+        made = stack.pop()
+        stack += [*made.before, *made.inside]
+        read = names & {o.name for o in made.program.operands} if not made.maps else set()
+        read |= {m.operand for m in made.maps if m.pixels is None} & names
+        if read:
+            raise Outside(f"{', '.join(sorted(read))} is read otherwise, too")
+    return found
 
 
 def _refuse_tiles(schedule: Override, words: Container[object]) -> None:

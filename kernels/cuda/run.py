@@ -18,8 +18,9 @@ from redalg.kernels.cuda.integers import looking
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
+from redalg.kernels.cuda.readings import Readings
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import STORAGE, Operand
+from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.ir.schedule import current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
@@ -32,8 +33,8 @@ from redalg.kernels.programs import named
 from redalg.kernels.schedule.choose import Override
 from redalg.kernels.schedule.target import Target
 from redalg.kernels.schedule.tuning import MEASURE
+from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.tensor_maps import TensorMaps, places
-from redalg.numeric.binding import with_readings
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class CudaRun(Shown):
         self.form, self.requested, self.deterministic = form, current(schedule), deterministic
         self.dump_after = dump_after
         self._names = tuple(t.name for t in self.spec.tensors)
-        self._aliased = any(t.array or t.dimensions for t in self.spec.tensors)
+        self._readings = Readings(self.spec.tensors)
         self._ready: dict[Any, Ready] = {}
         self._refused: dict[Any, list[NotLaunched]] = defaultdict(
             list
@@ -123,8 +124,12 @@ class CudaRun(Shown):
                     return found
             except (NotLaunched, *ELSEWHERE):  # which the general way handles
                 pass
-        if self._aliased:
-            arrays = dict(with_readings(self.spec.tensors, arrays))
+        if self._readings.padded:
+            found = self._without_zeros(arrays, out, stream)
+            if found is not MISS:
+                return found
+        if self._readings.aliased:
+            arrays = self._readings.read(arrays)
         try:
             given = [arrays[name] for name in self._names]
             first = next((a for a in given if not isinstance(a, int | float)), None)
@@ -139,9 +144,33 @@ class CudaRun(Shown):
             found = ready(given, out, stream)
         except NotLaunched as error:
             return self._with_next(ready, error, out, stream, arrays)
-        if not self._aliased:
+        if not self._readings.aliased:
             self._quickly.remember(ready, arrays)
         return found
+
+    def _without_zeros(self, arrays: Mapping[str, Any], out: Any, stream: Any) -> Any:
+        """The call with arrays that have no zeros around them in memory, where tensor maps read these; else `MISS`."""
+        found = None if self.requested == MEASURE else self._readings.without_zeros(arrays, _key)
+        if found is None:
+            return MISS
+        framework, held, key = found
+        try:
+            ready = self._ready.get(key) or self._once(key, lambda: self._ready_without_zeros(framework, held))
+            made = ready([held[name] for name in self._names], out, stream)
+        except (Outside, NotLaunched):
+            self._readings.copied.add(key)
+            return MISS
+        self._ready[key] = self._last = ready
+        if held.keys() == arrays.keys() and all(held[n] is x for n, x in arrays.items()):
+            self._quickly.remember(ready, arrays)
+        return made
+
+    def _ready_without_zeros(self, framework: Framework, held: Mapping[str, Any]) -> Ready:
+        """Raises: Outside, where something else than a tensor map would read what lies beyond an array."""
+        _, dtypes = admitted(self.spec, held)
+        self._readings.require_pixels(held, dtypes)
+        with driver.relaxed():
+            return Ready(self, framework, dtypes, _entered(framework, held), self.requested)
 
     def _with_next(self, ready: Ready, error: NotLaunched, out: Any, stream: Any, arrays: Mapping[str, Any]) -> Any:
         """The call by the next plan, where the device refused to launch one that nobody asked for by name."""
@@ -163,10 +192,7 @@ class CudaRun(Shown):
         )
 
         def make() -> Ready:
-            held = {
-                n: a if _is_number(a) else framework.enter(np.asarray(a) if framework is NUMPY else a)
-                for n, a in arrays.items()
-            }
+            held = _entered(framework, arrays)
             while True:
                 try:
                     with driver.relaxed():
@@ -287,7 +313,7 @@ class Ready:
         self.device = next(map(framework.device, held.values()), 0)
         driver.activate(self.device)
         target = driver.target_of(self.device)
-        self.views = views = {n: _view(framework, a) for n, a in held.items()}
+        self.views = views = run._readings.viewed({n: _view(framework, a) for n, a in held.items()}, held)
         self.key: Any = None  # by which the run remembers it
         self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule)
         self.names, self._scratch = self._held(after)
@@ -299,8 +325,8 @@ class Ready:
         self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
         self._order = self._arguments(rows)
-        self.launch: Callable[..., Any] | None = None if self.no_rows else self._first_launch(target)
-        self.second: Callable[..., Any] | None = None if self.no_rows else self._second_launch(target)
+        self.launch: Callable[..., Any] | None = self._first_launch(target)
+        self.second: Callable[..., Any] | None = self._second_launch(target)
         self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
         self.looking = None
         if run.looks and planned is None and self.launch is not None:
@@ -330,14 +356,16 @@ class Ready:
         over = self.planned.over
         return Receiving(self.framework, self.device, self.outputs, self.views, each, places, over)
 
-    def _first_launch(self, target: Target) -> Launch:
+    def _first_launch(self, target: Target) -> Launch | None:
         made = self.planned
+        if self.no_rows:
+            return None
         return Launch(made.module, target.cc, made.choice.registers, made.geometry, self._fixed(self.views))
 
     def _second_launch(self, target: Target) -> Launch | None:
         """The kernel that merges splits, or computes anew the rows that the first one flagged."""
         made = self.planned
-        if made.second is None:
+        if self.no_rows or made.second is None:
             return None
         return Launch(made.second.module, target.cc, None, made.second.geometry, self._fixed(self.views))
 
@@ -501,6 +529,14 @@ class Ready:
         if stream is not None:  # results came on the current one
             driver.wait(self.framework.stream(self.device))
         return made
+
+
+def _entered(framework: Framework, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays on the device, and numbers."""
+    return {
+        n: a if _is_number(a) else framework.enter(np.asarray(a) if framework is NUMPY else a)
+        for n, a in arrays.items()
+    }
 
 
 def _plan_after(

@@ -229,10 +229,67 @@ class TensorMap:
 
 
 @dataclass(frozen=True)
+class PixelMap:
+    """A map in im2col mode: `array` is the whole tensor, images first and channels last; for each dimension between
+    them, the innermost first, the corners of what is walked and the step; `rows`: pixels of a box, which has 128 bytes
+    of channels (PTX ISA 9.0, "im2col mode")."""
+
+    array: Any
+    dtype: str
+    rows: int
+    lower: tuple[int, ...]
+    upper: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return STORAGE[self.dtype]
+
+    @property
+    def ends(self) -> list[int]:
+        return [n - 1 + high for n, high in zip(self.array.shape[-2:0:-1], self.upper, strict=True)]
+
+    def box(self, at: tuple[int, ...]) -> Any:
+        """rows × (128 / size) numbers: pixel after pixel from a coordinate on, each moved by the offsets; zeros beyond
+        the tensor."""
+        whole, count = self.array, len(self.lower)
+        if len(at) != whole.ndim + count:
+            raise TypeError(f"{len(at)} coordinates and offsets of a tensor of {whole.ndim} dimensions")
+        place, image, offsets = [int(x) for x in at[1 : 1 + count]], int(at[1 + count]), at[2 + count :]
+        corners = zip(place, self.lower, self.ends, self.steps, strict=True)
+        if min(at[0], image) < 0 or any(not low <= x <= end or (x - low) % step for x, low, end, step in corners):
+            raise IndexError(f"a box of pixels at {at}")
+        if any(not 0 <= o < 1 << 16 // count for o in offsets):
+            raise IndexError(f"offsets {offsets} of {1 << 16 // count}")
+        found = np.zeros((self.rows, 128 // self.size), np.float32)
+        for row in found:
+            part = self._channels(image, [x + int(o) for x, o in zip(place, offsets, strict=True)])[int(at[0]) :]
+            part = part[: row.size]
+            row[: part.size] = part if part.dtype.kind == "f" or not part.size else widened(part, self.dtype)
+            image += self._step(place)
+        return found
+
+    def _channels(self, image: int, place: list[int]) -> Any:
+        """Of a pixel; nothing of one that is not there."""
+        images, *lengths = self.array.shape[:-1]
+        there = image < images and all(0 <= x < n for x, n in zip(place, reversed(lengths), strict=True))
+        return self.array[(image, *reversed(place))] if there else self.array[:0].reshape(-1)
+
+    def _step(self, place: list[int]) -> int:
+        """On to the next pixel of an image; whether that is the first one of the next image."""
+        for k, (low, end, step) in enumerate(zip(self.lower, self.ends, self.steps, strict=True)):
+            place[k] += step
+            if place[k] <= end:
+                return 0
+            place[k] = low
+        return 1
+
+
+@dataclass(frozen=True)
 class TensorMaps:
     """The address of a tensor map; the next one is 128 bytes behind it."""
 
-    maps: tuple[TensorMap, ...]
+    maps: tuple[TensorMap | PixelMap, ...]
     first: int = 0
 
     def __add__(self, size: int) -> TensorMaps:
@@ -241,7 +298,7 @@ class TensorMaps:
         return TensorMaps(self.maps, self.first + size // 128)
 
     @property
-    def map(self) -> TensorMap:
+    def map(self) -> Any:
         return self.maps[self.first]
 
 

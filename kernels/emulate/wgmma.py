@@ -150,9 +150,9 @@ def _count_up(pointer: Any, index: Any) -> int:
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
-def _multicast(dimensions: int) -> Callable[..., None]:
+def _multicast(dimensions: int, offsets: int = 0) -> Callable[..., None]:
     def load(address: int, maps: TensorMaps, barrier: int, blocks: int, *at: int) -> None:
-        if len(at) != dimensions:
+        if len(at) != dimensions + offsets:
             raise TypeError(f"{len(at)} coordinates of {dimensions}")
         box, size = maps.map.box(at), maps.map.size
         for rank in range(len(now.thread.block.cluster.blocks)):
@@ -163,9 +163,9 @@ def _multicast(dimensions: int) -> Callable[..., None]:
     return load
 
 
-def _tensor_load(dimensions: int, pair: bool = False) -> Callable[..., None]:
+def _tensor_load(dimensions: int, pair: bool = False, offsets: int = 0) -> Callable[..., None]:
     def load(address: int, maps: TensorMaps, barrier: int, *at: int) -> None:
-        if len(at) != dimensions:
+        if len(at) != dimensions + offsets:
             raise TypeError(f"{len(at)} coordinates of {dimensions}")
         box, size = maps.map.box(at), maps.map.size
         for block in _pair() if pair else [now.thread.block]:

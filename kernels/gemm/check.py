@@ -161,7 +161,7 @@ class _Checker:
             "other sums are of one half",
         )
         self.require(
-            (plan.kinds, plan.terms, plan.flat) == (operands.kinds, self.sizes[made.stream], operands.places[1].flat),
+            (plan.kinds, plan.terms, plan.flat) == (operands.kinds, self.draft.terms, operands.places[1].flat),
             f"tiles: {plan.terms} terms of {'/'.join(plan.kinds)}",
             "they are those of the operands",
         )
@@ -192,7 +192,7 @@ class _Checker:
     def boxes(self, m: Map, length: int) -> None:
         self.require(0 < m.rows <= BOX, f"boxes: {m.rows} rows of {m.operand}", f"a box has at most {BOX}")
         self.require(m.rows == length, f"boxes: {m.rows} rows of {m.operand}", f"a block brings {length}")
-        self.require(2 <= len(m.axes) <= AXES, f"boxes: {m.operand} along {m.axes}", f"a tensor has 2 to {AXES} axes")
+        self.require(2 <= m.rank <= AXES, f"boxes: {m.operand} along {m.axes}", f"a tensor has 2 to {AXES} axes")
         made = self.draft.product
         assert made is not None
         for axis in m.axes:

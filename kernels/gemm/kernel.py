@@ -209,8 +209,10 @@ class GemmKernel(Lowering):
         }
         for m, side in zip(self.made.maps[:2], SIDES, strict=True):
             shared = p.sharing.blocks > 1 and p.shared is side
-            load = f"tma_multicast({len(m.axes)})" if shared and not p.paired else f"tma_load({len(m.axes)}"
-            lines[f"load_{side}_tile"] = load + (", pair=True)" if shared and p.paired else ")" * (load[-1] != ")"))
+            load = "tma_multicast" if shared and not p.paired else "tma_load"
+            more = ", pair=True" * (shared and p.paired)
+            more += f", offsets={len(m.pixels.spatial)}" if m.pixels is not None else ""
+            lines[f"load_{side}_tile"] = f"{load}({m.rank}{more})"
         return [f"{n} = {text}" for n, text in lines.items() if n in names]
 
     # --- shared memory -----------------------------------------------------------------------------------------------
@@ -287,6 +289,7 @@ class GemmKernel(Lowering):
         out, p = self.out, self.plan
         with self._tiles():
             self._places()
+            self._first_pixel()
             body, stop = self.tiles.bodies["producer"], ""
             for op in body:
                 if isinstance(op, Written):
@@ -315,6 +318,7 @@ class GemmKernel(Lowering):
     def _chunk(self, loop: For) -> None:
         """What is loaded of a chunk; its bytes are expected with the first of it."""
         out, p, names = self.out, self.plan, [*self.tiles.tiles]
+        self._tap()
         for op in loop.body:
             if isinstance(op, Free):
                 out("mbarrier_wait(empty + 8 * stage, phase)")
@@ -323,6 +327,52 @@ class GemmKernel(Lowering):
                 self._right_box(number - 1)
             else:
                 self._boxes(0, f"left_tile + {p.steps[0]} * stage", "row_first", p.left_rows, False)
+
+    @property
+    def pixels(self) -> planned.Pixels | None:
+        """How rows of the left operand are walked, where they are pixels."""
+        return self.made.maps[0].pixels
+
+    def _first_pixel(self) -> None:
+        """Where the first row that this block brings of a tile lies in the array: the corner of its window."""
+        if self.pixels is None:
+            return
+        out = self.out
+        out.comment("The window of the tile's first row: the map walks on from it, image by image.")
+        out(f"outer = {self._shared_first(0, 'row_first', self.plan.left_rows)}")
+        for s in self.pixels.spatial:
+            size, name = self.access.size(s.row), f"pixel_{axis_name(s.row)}"
+            scaled = f"(outer - above * {size})" + f" * {s.step}" * (s.step > 1)
+            corner = f" - {-s.lower}" if s.lower < 0 else ""
+            out(f"above = quotient(outer, {size})", f"{name} = {scaled}{corner}", "outer = above")
+        out("image = outer")
+
+    def _tap(self) -> None:
+        """Which element of the windows, and which of its channels, a chunk begins with."""
+        if self.pixels is None:
+            return
+        out, taps = self.out, self.pixels.taps
+        if not taps:
+            out("channel = term")
+            return
+        out(f"tap = quotient(term, {self.pixels.padded})", f"channel = term - tap * {self.pixels.padded}")
+        for axis, length in reversed(taps[1:]):
+            out(f"above = quotient(tap, {length})", f"tap_{axis_name(axis)} = tap - above * {length}", "tap = above")
+        out(f"tap_{axis_name(taps[0][0])} = tap")
+
+    def _pixel_box(self) -> list[str]:
+        """Coordinates of a box of pixels, and how far the tap moves them."""
+        assert self.pixels is not None
+        spatial = self.pixels.spatial
+        moved = [f"tap_{axis_name(s.tap)}{f' * {s.dilation}' * (s.dilation > 1)}" if s.tap else "0" for s in spatial]
+        return ["channel", *(f"pixel_{axis_name(s.row)}" for s in spatial), "image", *moved]
+
+    def _shared_first(self, number: int, first: str, length: int) -> str:
+        """The first row of what this block brings of an operand."""
+        p = self.plan
+        if p.sharing.blocks == 1 or p.shared is not SIDES[min(number, 1)]:
+            return first
+        return f"{first} + {length // p.sharing.blocks} * {'rank' if p.paired else 'among'}"
 
     def _expect(self) -> None:
         self.out(f"mbarrier_expect_tx(full + 8 * stage, {self.plan.left_bytes + self.plan.right_bytes})")
@@ -430,17 +480,25 @@ class GemmKernel(Lowering):
         count, rank, to = length // 64 if flat else 1, "rank" if p.paired else "among", []
         if shared:
             length, count = length // blocks, max(1, count // blocks)
-            place, first = f"{place} + {128 * length} * {rank}", f"{first} + {length} * {rank}"
+            place, first = f"{place} + {128 * length} * {rank}", self._shared_first(number, first, length * blocks)
             to = [] if p.paired else [f"{(1 << blocks) - 1} << ({blocks} * piece)"]
         nth = number + self.first_map
         address = f"maps + {128 * nth}" if nth else "maps"
         step = 8192 if flat else 128 * (p.columns if number else p.left_rows)
         for d, k in product(range(p.deep), range(count)):
-            term, offset = f"term + {p.box_terms * d}" if d else "term", step * d + 8192 * p.deep * k
-            at = [f"{first} + {64 * k}" if k else first, term] if flat else [term, first]
+            at = self._place(m, d, f"{first} + {64 * k}" if k else first, flat)
+            offset = step * d + 8192 * p.deep * k
             where = f"{place} + {offset}" if offset else place
-            at += [f"i_{axis_name(a)}" for a in m.axes[2:]]
             self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(to + at)})")
+
+    def _place(self, m: planned.Map, piece: int, first: str, flat: bool) -> list[str]:
+        """Coordinates of a box, from the innermost on."""
+        if m.pixels is not None:
+            return self._pixel_box()
+        walked = self.pixels is not None
+        term = "channel" if walked else f"term + {self.plan.box_terms * piece}" if piece else "term"
+        outer = [f"{'tap' if walked else 'i'}_{axis_name(a)}" for a in m.axes[2:]]
+        return [first, term, *outer] if flat else [term, first, *outer]
 
     @contextmanager
     def _tiles(self) -> Iterator[None]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from redalg.graph.node import Node, mul, state, substitute, tensor, walk
 from redalg.kernels.tile.match import Outside
 from redalg.language.spec import Spec
+from redalg.text.nodes import short
 
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 SMALL = (*FLOAT8, "int4", "uint4", "int8", "uint8")  # formats whose numbers are all numbers of bfloat16 and float16
@@ -58,7 +59,7 @@ class Cut:
 
     spec: Spec
     fold: Node
-    stream: str
+    along: tuple[str, ...]
     batch: tuple[str, ...]
     rows: tuple[str, ...]
     column: str
@@ -70,6 +71,11 @@ class Cut:
     parallel: tuple[Side, ...] = ()
 
     @property
+    def stream(self) -> str:
+        """The axes of the terms, taken together."""
+        return merged(self.along)
+
+    @property
     def sides(self) -> tuple[Side, ...]:
         """Every operand: the left one, the right one, and right ones of products beside it."""
         return (self.left, self.right, *self.parallel)
@@ -77,7 +83,7 @@ class Cut:
     @property
     def chained(self) -> tuple[bool, bool]:
         """Which operands are made of a product over another axis."""
-        left, right = (_other_folds(s.node, self.stream) for s in (self.left, self.right))
+        left, right = (_other_folds(s.node, self.along) for s in (self.left, self.right))
         return bool(left), bool(right)
 
     def made(self, number: int, operand: bool = True) -> Spec:
@@ -88,8 +94,13 @@ class Cut:
             return Spec.from_nodes(self.given[2], order=axes)
         side = (self.left, self.right)[number]
         nodes = {**({side.name: side.node} if operand else {}), **self.given[number]}
-        order = {n: [a for a in (*side.axes, self.stream) if a in x.axes] for n, x in nodes.items()}
+        order = {n: [a for a in (*side.axes, *self.along) if a in x.axes] for n, x in nodes.items()}
         return Spec.from_nodes(nodes, order={n: axes for n, axes in order.items() if len(axes) > 1})
+
+
+def merged(axes: Sequence[str]) -> str:
+    """The name of axes that are taken together, as one."""
+    return " ".join(axes)
 
 
 def sums_of(number: int) -> str:
@@ -110,11 +121,9 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     >>> print(found.made(0))
     state1 = max[j](abs(x[i,j])); left = cast(448 * x[i,j] / state1, float8_e4m3fn); return left, state1
     """
-    if len(along) != 1:
-        raise NoProduct("its stream has several axes")
     if spec.empty:
         raise NoProduct("an output says what it is where no element is valid")
-    stream = along[0]
+    stream = tuple(along)
     fold = _fold(spec, stream)
     names = _Names(spec)
     batch, rows, column, factors = _roles(spec, fold, stream)
@@ -127,7 +136,7 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
     more = _parallel(states, left, right, (*batch, column), stream, formats) if parallel else {}
     states = {n: x for n, x in states.items() if n not in more}
     alone = {n: x for n, x in epilogue.items() if not _reads(x)}
-    places = ({*left.axes, stream}, {*right.axes, stream}, {*left.axes, column} - {stream})
+    places = ({*left.axes, *stream}, {*right.axes, *stream}, {*left.axes, column} - {*stream})
     given = _makers({**states, **alone}, states, places, stream)
     leaves = {node: tensor(n, [a for a in spec.axes if a in node.axes]) for n, node in states.items()}
     for number, (node, _) in enumerate(more.values(), 1):
@@ -138,32 +147,42 @@ def cut(spec: Spec, along: Sequence[str], formats: Mapping[str, str], parallel: 
 
 
 def _parallel(
-    states: Mapping[str, Node], left: Side, right: Side, axes: tuple[str, ...], stream: str, formats: Mapping[str, str]
+    states: Mapping[str, Node],
+    left: Side,
+    right: Side,
+    axes: tuple[str, ...],
+    stream: Along,
+    formats: Mapping[str, str],
 ) -> dict[str, tuple[Node, Side]]:
     """Stages that are products of the same left operand with a tensor of the right one's format, by their names."""
     found: dict[str, tuple[Node, Side]] = {}
     if not right.bare:
         return found
     for name, node in states.items():
-        if node.attr.kind != "sum" or node.attr.axes != (stream,):
+        if node.attr.kind != "sum" or node.attr.axes != stream:
             continue
         factors = _factors(node)
         own = [f for f in factors if axes[-1] in f.axes]
         rest = [f for f in factors if axes[-1] not in f.axes]
         if len(own) == 1 and own[0].op == "tensor" and rest and mul(*rest) is left.node:
-            if own[0].axes == {*axes, stream} and formats[own[0].attr.name] == right.format:
+            if own[0].axes == {*axes, *stream} and formats[own[0].attr.name] == right.format:
                 found[name] = node, Side(own[0].attr.name, own[0], axes, right.format)
     return found
 
 
 def _makers(
-    nodes: Mapping[str, Node], states: Collection[str], places: tuple[set[str], set[str], set[str]], stream: str
+    nodes: Mapping[str, Node], states: Collection[str], places: tuple[set[str], set[str], set[str]], stream: Along
 ) -> tuple[dict[str, Node], dict[str, Node], dict[str, Node]]:
     """Who makes what is none of the product's: either side, or other products. Raises: NoProduct."""
     found: tuple[dict[str, Node], dict[str, Node], dict[str, Node]] = ({}, {}, {})
     for name, node in nodes.items():
         number = next((k for k, axes in enumerate(places) if node.axes <= axes), None)
-        if number is None or (name in states and stream in node.axes) or number == 2 and not _has_product(node, stream):
+        if (
+            number is None
+            or (name in states and not node.axes.isdisjoint(stream))
+            or number == 2
+            and not _has_product(node, stream)
+        ):
             along = ", ".join(sorted(node.axes))
             raise NoProduct(f"{name} varies along {along}, not along the rows or columns of a result")
         found[number][name] = node
@@ -187,26 +206,25 @@ def _reads(node: Node) -> bool:
     return any(n.op == "state" for n in walk(node))
 
 
-def _fold(spec: Spec, stream: str) -> Node:
+def _fold(spec: Spec, stream: Along) -> Node:
     """The one sum over the stream whose elements have axes of rows and of columns."""
-    sums = [n for n in walk(*spec.outputs.values()) if n.op == "reduce" and n.attr.axes == (stream,)]
+    sums = [n for n in walk(*spec.outputs.values()) if n.op == "reduce" and n.attr.axes == stream]
     found = [n for n in sums if n.attr.kind == "sum" and _product(n, stream)]
     if not found:
-        raise NoProduct(f"no stage is a sum over {stream} of products of rows and columns")
+        raise NoProduct(f"no stage is a sum over {', '.join(stream)} of products of rows and columns")
     return found[-1]  # nothing of the others reads it
 
 
-def _has_product(node: Node, stream: str) -> bool:
+def _has_product(node: Node, stream: Along) -> bool:
     """Whether something is a product over the stream."""
     return any(
-        n.op == "reduce" and n.attr.kind == "sum" and n.attr.axes == (stream,) and _product(n, stream)
-        for n in walk(node)
+        n.op == "reduce" and n.attr.kind == "sum" and n.attr.axes == stream and _product(n, stream) for n in walk(node)
     )
 
 
-def _other_folds(node: Node, stream: str) -> set[tuple[str, ...]]:
+def _other_folds(node: Node, stream: Along) -> set[tuple[str, ...]]:
     """The axes, beside the stream, of the outermost folds of something."""
-    return {n.attr.axes for n in outermost(node) if n.attr.axes != (stream,)}
+    return {n.attr.axes for n in outermost(node) if n.attr.axes != stream}
 
 
 def outermost(*roots: Node) -> list[Node]:
@@ -224,9 +242,9 @@ def outermost(*roots: Node) -> list[Node]:
     return found
 
 
-def _product(fold: Node, stream: str) -> bool:
-    varying = [f for f in _factors(fold) if stream in f.axes]
-    return any(a.axes - b.axes - {stream} and b.axes - a.axes - {stream} for a in varying for b in varying)
+def _product(fold: Node, stream: Along) -> bool:
+    varying = [f for f in _factors(fold) if not f.axes.isdisjoint(stream)]
+    return any(a.axes - b.axes - {*stream} and b.axes - a.axes - {*stream} for a in varying for b in varying)
 
 
 def _factors(fold: Node) -> tuple[Node, ...]:
@@ -234,18 +252,19 @@ def _factors(fold: Node) -> tuple[Node, ...]:
     return body.args if body.op == "mul" else (body,)
 
 
+Along = tuple[str, ...]
 Roles = tuple[tuple[str, ...], tuple[str, ...], str, tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]]
 
 
-def _roles(spec: Spec, fold: Node, stream: str) -> Roles:
+def _roles(spec: Spec, fold: Node, stream: Along) -> Roles:
     """Batch, rows and column, and the factors of L, of R, and those that do not vary along the stream."""
     order = next(spec.output_axes[n] for n, x in spec.outputs.items() if fold in set(walk(x)))
     factors = _factors(fold)
-    still = tuple(f for f in factors if stream not in f.axes)
-    moving = [f for f in factors if stream in f.axes]
+    still = tuple(f for f in factors if f.axes.isdisjoint(stream))
+    moving = [f for f in factors if not f.axes.isdisjoint(stream)]
     for column in reversed([a for a in order if a in fold.axes]):
         left, right = (tuple(f for f in moving if (column in f.axes) is side) for side in (False, True))
-        over_left, over_right = (frozenset().union(*(f.axes for f in side)) - {stream} for side in (left, right))
+        over_left, over_right = (frozenset().union(*(f.axes for f in side)) - {*stream} for side in (left, right))
         rows = over_left - over_right
         if rows and over_right - over_left == {column} and over_left | over_right == fold.axes:
             batch = tuple(a for a in order if a in over_left & over_right)
@@ -255,7 +274,7 @@ def _roles(spec: Spec, fold: Node, stream: str) -> Roles:
 
 def _sides(
     factors: tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]],
-    stream: str,
+    stream: Along,
     rows: tuple[str, ...],
     columns: tuple[str, ...],
     formats: Mapping[str, str],
@@ -270,17 +289,19 @@ def _sides(
         taken = [f for f in rest if f.axes <= {*axes} and (f.axes or f.op != "const")] if exact is None else []
         rest = [f for f in rest if f not in taken]
         node = mul(*own, *taken)
+        if not node.axes >= {*stream}:
+            raise NoProduct(f"{short(node)} does not vary along {', '.join(sorted({*stream} - node.axes))}")
         _require_chainable(node, stream)
-        if any(n.op == "index" and n.attr == stream for n in walk(node)) and exact is not None:
+        if any(n.op == "index" and n.attr in stream for n in walk(node)) and exact is not None:
             exact = None
         sides.append(Side(names(name), node, axes, exact))
     return sides[0], sides[1], rest
 
 
-def _require_chainable(node: Node, stream: str) -> None:
+def _require_chainable(node: Node, stream: Along) -> None:
     """Raises: NoProduct where an operand is folded over several axes, not one after the other."""
     others = _other_folds(node, stream)
-    if len(others) > 1 or (others and any(n.op == "reduce" and n.attr.axes == (stream,) for n in walk(node))):
+    if len(others) > 1 or (others and any(n.op == "reduce" and n.attr.axes == stream for n in walk(node))):
         raise NoProduct("an element of an operand is a fold over another axis, beside a stage of its own")
 
 
@@ -294,7 +315,7 @@ def _exact(own: Iterable[Node], formats: Mapping[str, str]) -> str | None:
     return str(parts[0].attr) if parts[0].op == "cast" else None
 
 
-def _states(outputs: Iterable[Node], stream: str, names: _Names) -> dict[str, Node]:
+def _states(outputs: Iterable[Node], stream: Along, names: _Names) -> dict[str, Node]:
     """The stages that the epilogue reads."""
     found: dict[str, Node] = {}
     stack, seen = list(outputs), set()
@@ -306,10 +327,10 @@ def _states(outputs: Iterable[Node], stream: str, names: _Names) -> dict[str, No
         if node.op == "reduce":
             if _reads(node):
                 raise NoProduct("a later stage reads the product")
-            if node.attr.axes != (stream,):
+            if node.attr.axes != stream:
                 raise NoProduct(f"the result reads a fold over {', '.join(node.attr.axes)}")
             found[names(f"state{len(found) + 1}")] = node
-        elif node.op == "tensor" and stream in node.axes:
+        elif node.op == "tensor" and not node.axes.isdisjoint(stream):
             raise NoProduct("the result keeps the stream's axis")
         else:
             stack += node.args

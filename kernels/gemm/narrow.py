@@ -60,7 +60,7 @@ RATES = Rates()
 @dataclass(frozen=True)
 class Narrow:
     """What is multiplied: rows, columns, terms, batches, by types and layouts as in `GemmPlan`. ``whole``: terms are
-    added in one order, whatever the number of rows."""
+    added in one order, whatever the number of rows. ``pixels``: rows are pixels, whose terms are taps of channels."""
 
     kinds: tuple[str, str]
     flat: bool
@@ -71,6 +71,7 @@ class Narrow:
     products: int
     target: Target
     whole: bool = False
+    pixels: bool = False
 
     @property
     def fits(self) -> bool:
@@ -169,6 +170,7 @@ def laws(plan: GemmPlan, made: Narrow) -> Iterator[tuple[bool, str]]:
     yield plan.cluster <= most_blocks, "a cluster of more blocks than the device takes"
     along = not plan.flat and plan.deep <= -(-plan.terms // plan.box_terms)
     yield plan.deep == 1 or along, "rows lie across the stream, or are shorter than a chunk"
+    yield plan.deep == 1 or not made.pixels, "a stage has the channels of one tap"
     yield plan.left_rows % (8 * plan.sharing.blocks) == 0, "a block brings no whole pattern of 8 rows"
     yield plan.stages >= 2, "no two stages fit shared memory"
     yield plan.columns * plan.products <= SUMS, "sums do not fit registers"

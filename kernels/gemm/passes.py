@@ -14,13 +14,13 @@ from redalg.kernels.gemm.check import check
 from redalg.kernels.gemm.kernel import Gemm, GemmKernel
 from redalg.kernels.gemm.launches import Prepared
 from redalg.kernels.gemm.launches import inside as inside_of
-from redalg.kernels.gemm.match import FLOAT8, Cut, cut, operand_types
+from redalg.kernels.gemm.match import FLOAT8, Cut, cut, merged, operand_types
 from redalg.kernels.gemm.narrow import ROWS, Narrow, narrow, told
+from redalg.kernels.gemm.places import Place, places_of
 from redalg.kernels.gemm.plan import (
     Product,
     first_of,
     maps_of,
-    merged,
     operands_of,
     other_products_of,
     reads_columns,
@@ -34,7 +34,7 @@ from redalg.kernels.gemm.plan import (
 )
 from redalg.kernels.gemm.program import chained, scheduled
 from redalg.kernels.gemm.prologue import Inside
-from redalg.kernels.gemm.tiles import GemmPlan, Place, blocks_of, place_of, tiles_of
+from redalg.kernels.gemm.tiles import GemmPlan, blocks_of, tiles_of
 from redalg.kernels.ir.program import STORAGE, Program, Result
 from redalg.kernels.ir.schedule import FUSED_PROLOGUE, TENSOR, Layout, Schedule
 from redalg.kernels.launch.driver import Geometry
@@ -126,6 +126,13 @@ class GemmDraft:
         return prod(self.sizes[a] for a in self.made.rows)
 
     @property
+    def terms(self) -> int:
+        """Of a row, with zeros behind the channels of each tap."""
+        assert self.made is not None and self.operands is not None
+        pixels = self.operands.places[0].pixels
+        return self.sizes[self.made.stream] if pixels is None else pixels.terms
+
+    @property
     def batches(self) -> int:
         assert self.made is not None
         return prod(self.sizes[a] for a in self.made.batch)
@@ -156,7 +163,8 @@ def taken_apart(draft: GemmDraft) -> None:
     if any(n == 0 for n in draft.sizes.values()):
         raise Outside("an axis has length 0")
     form = draft.call.form
-    draft.made = cut(form.spec, form.plan.axis, _formats(draft))
+    draft.made = made = cut(form.spec, form.plan.axis, _formats(draft))
+    draft.sizes = {**draft.sizes, made.stream: prod(draft.sizes[a] for a in made.along)}
 
 
 def _formats(draft: GemmDraft) -> dict[str, str]:
@@ -184,8 +192,7 @@ def read(draft: GemmDraft) -> None:
 
 def _places(draft: GemmDraft, made: Cut, kinds: tuple[str, str]) -> tuple[Place, ...]:
     every = (*kinds, *kinds[1:] * len(made.parallel))
-    sides = zip(made.sides, every, strict=True)
-    return tuple(place_of(made, s, k, draft.sizes, draft.call.views) for s, k in sides)
+    return places_of(made, every, draft.sizes, draft.call.views)
 
 
 def _few(draft: GemmDraft) -> Narrow | None:
@@ -194,9 +201,10 @@ def _few(draft: GemmDraft) -> Narrow | None:
     assert made is not None and operands is not None
     if draft.launches in (0, 1) and not made.chained[0]:
         return None
-    shape = draft.rows, sizes[made.column], sizes[made.stream], draft.batches
-    call, products = draft.call, len(made.sides) - 1
-    return Narrow(operands.kinds, operands.places[1].flat, *shape, products, call.target, call.deterministic)
+    shape = draft.rows, sizes[made.column], draft.terms, draft.batches
+    call, products, left = draft.call, len(made.sides) - 1, operands.places[0]
+    pixels = left.pixels is not None
+    return Narrow(operands.kinds, operands.places[1].flat, *shape, products, call.target, call.deterministic, pixels)
 
 
 def tiled(draft: GemmDraft) -> None:
@@ -212,7 +220,7 @@ def tiled(draft: GemmDraft) -> None:
         operands.places[1].flat,
         draft.rows,
         sizes[made.column],
-        sizes[made.stream],
+        draft.terms,
         draft.batches,
         target,
         broad=staged and not reads_columns(operands.results, made.column),
@@ -249,7 +257,9 @@ def assembled(draft: GemmDraft) -> None:
     maps = maps_of(made, places, plan)
     count, down, over = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)
     blocks = plan.cluster * min(count, target.multiprocessors // plan.cluster)
-    moved = draft.rows * draft.batches * sizes[made.stream] + sizes[made.stream] * sizes[made.column]
+    pixels = places[0].pixels
+    left = draft.rows * draft.batches * sizes[made.stream] if pixels is None else prod(pixels.lengths)
+    moved = left + sizes[made.stream] * sizes[made.column]
     draft.product = Product(
         Gemm(whole, made.batch, made.rows, made.column, made.stream, plan, maps),
         plan,

@@ -17,8 +17,9 @@ from redalg.errors import RedalgError
 from redalg.graph.node import Node, walk
 from redalg.kernels.gemm.epilogue import pairs
 from redalg.kernels.gemm.kernel import Gemm
-from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side, outermost
-from redalg.kernels.gemm.tiles import SIDES, GemmPlan, Place
+from redalg.kernels.gemm.match import FLOAT8, TYPES, Cut, Side, merged, outermost
+from redalg.kernels.gemm.places import Place
+from redalg.kernels.gemm.tiles import SIDES, GemmPlan
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand, Program, Result
 from redalg.kernels.launch.planned import Map
@@ -121,11 +122,11 @@ def require_accuracy(made: Cut, kinds: tuple[str, str], program: Program, insist
 
 
 @lru_cache(maxsize=256)
-def _derived(spec: Spec, stream: str) -> Form:
+def _derived(spec: Spec, stream: tuple[str, ...]) -> Form:
     """Over the stream, or over the one other axis that it is folded over. Raises: RedalgError."""
     folded = {n.attr.axes for n in outermost(*spec.outputs.values())}
-    along = (stream,) if (stream,) in folded or len(folded) > 1 else next(iter(folded), None)
-    return _hooks.derive(spec, axis=None if along is None else along[0], max_passes=8)
+    along = stream if stream in folded or len(folded) > 1 else next(iter(folded), None)
+    return _hooks.derive(spec, axis=along[0] if along and len(along) == 1 else along, max_passes=8)
 
 
 def first_of(
@@ -169,7 +170,7 @@ def _first(
     product: bool,
 ) -> First:
     try:
-        form = _derived(spec, made.stream)
+        form = _derived(spec, made.along)
     except RedalgError as problem:
         raise Outside(f"what comes before the product does not derive: {problem.why}") from problem
     return First(number, axes, form, {t.name: dtypes[t.name] for t in spec.tensors}, results, views, product)
@@ -190,15 +191,10 @@ def require_small(
 
 def _padded(made: Cut, side: Side, place: Place, sizes: Mapping[str, int]) -> View:
     """An operand's scratch as the kernel that fills it sees it: rows start at multiples of 16 bytes."""
-    axes = side.axes
-    shape = tuple(sizes[a] for a in (*axes, made.stream))
+    own, terms = (tuple(sizes[a] for a in axes) for axes in (side.axes, made.along))
     pitch = place.strides[-2]
-    strides = [pitch * prod(shape[d + 1 : -1]) for d in range(len(axes))]
-    return View(shape, (*strides, 1))
-
-
-def merged(rows: Sequence[str]) -> str:
-    return " ".join(rows)
+    strides = [pitch * prod(own[d + 1 :]) for d in range(len(own))]
+    return View((*own, *terms), (*strides, *View.contiguous(terms).strides))
 
 
 def scratch_of(made: Cut, places: Sequence[Place], sizes: Mapping[str, int]) -> dict[str, tuple[Operand, View]]:
@@ -233,10 +229,29 @@ def maps_of(made: Cut, places: Sequence[Place], plan: GemmPlan) -> tuple[Map, ..
     for number, (side, place) in enumerate(zip(made.sides, places, strict=True)):
         tile, length = (SIDES[1], plan.columns) if number else (SIDES[0], plan.left_rows)
         half = plan.sharing.blocks if plan.shared is tile else 1
-        row, outer = merged(side.axes[len(made.batch) :]), tuple(reversed(made.batch))
-        inner = (row, made.stream) if place.flat else (made.stream, row)
-        found.append(Map(place.name, (*inner, *outer), 64 if place.flat else length // half, tile, 0, 1))
+        axes, steps = _map_axes(made, side, place, places[0])
+        rows = 64 if place.flat else length // half
+        found.append(Map(place.name, axes, rows, tile, 0, 1, steps, place.pixels))
     return tuple(found)
+
+
+def _map_axes(made: Cut, side: Side, place: Place, left: Place) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The axes of a map from the innermost on, and their strides where they are not those of a tensor's axes."""
+    own = side.axes[len(made.batch) :]
+    if left.pixels is not None:
+        taps = [a for a, _ in left.pixels.taps]
+        channel = next(a for a in made.along if a not in taps)
+        if place.pixels is not None:
+            return (channel, *(s.row for s in place.pixels.spatial)), ()
+        row, stream, outer = own[0], channel, tuple(reversed(taps))
+    else:
+        row, stream, outer = merged(own), made.stream, tuple(reversed(made.batch))
+    inner = (row, stream) if place.flat else (stream, row)
+    if place.why and not place.taps or len(own) == len(made.along) == 1:
+        return (*inner, *outer), ()
+    *batch, down, across = place.strides
+    two = (down, across) if place.flat else (across, down)
+    return (*inner, *outer), (*two, *reversed(place.taps or batch))
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
@@ -246,6 +261,16 @@ def _groups(plan: GemmPlan, blocks: int) -> str:
     if plan.cluster == 1 or plan.paired:
         return f"{blocks // plan.cluster} {'pairs of ' * plan.paired}blocks"
     return f"{blocks // plan.cluster} clusters of {plan.cluster} blocks"
+
+
+def _walked(place: Place) -> str:
+    """How rows that are pixels are read, in words."""
+    if (made := place.pixels) is None:
+        return ""
+    rows = " by ".join(f"{s.row} in steps of {s.step}" if s.step > 1 else s.row for s in reversed(made.spatial))
+    taps = " by ".join(str(n) for _, n in made.taps) or "1"
+    waste = f", {made.padded} with zeros" if made.padded > made.channels else ""
+    return f" as pixels (im2col boxes): {rows}, {taps} taps of {made.channels} channels{waste}"
 
 
 def reasons_of(
@@ -265,7 +290,7 @@ def reasons_of(
     ]
     for side, place, kind in zip(made.sides, places, (*kinds, *kinds[1:] * len(made.parallel)), strict=True):
         rounding = "exact" if side.format is not None else f"rounded once to {kind}"
-        where = f"prepared before the product, since {place.why}" if place.why else "read in place"
+        where = f"prepared before the product, since {place.why}" if place.why else "read in place" + _walked(place)
         lines.append(f"{side.name} = {short(side.node)} as {kind}, {rounding}: {where}")
     for name, node in made.states.items():
         lines.append(f"{name} = {short(node)}, a stage that the epilogue reads, kept with it")

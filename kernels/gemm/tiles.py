@@ -1,15 +1,13 @@
-"""Tiles of a matrix product on tensor cores, where they lie in shared memory, and which operands are read in place."""
+"""Tiles of a matrix product on tensor cores, and where they lie in shared memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import prod
 from typing import NamedTuple
 
 from redalg.kernels.cuda.intrinsics.wgmma import TYPE
-from redalg.kernels.gemm.match import FLOAT8, Cut, Side
-from redalg.kernels.ir.layouts import View
+from redalg.kernels.gemm.match import FLOAT8
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch.planned import Tile
 from redalg.kernels.schedule.target import Target
@@ -18,21 +16,6 @@ from redalg.kernels.tile.plan import MOST_SHARED
 
 PITCH = 144  # bytes from one staged row of 64 results to the next: neighbours start in other banks
 SIDES = (Tile.LEFT, Tile.RIGHT)
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where an operand's matrix is read: a tensor of the call, or scratch that a kernel before this one fills.
-
-    ``flat``: the axis that numbers rows lies contiguous, not the stream. ``why``: it is not read in place; "" if it is.
-    ``strides``: in elements, of the batch, the rows (one axis) and the stream.
-    """
-
-    name: str
-    dtype: str
-    strides: tuple[int, ...]
-    flat: bool = False
-    why: str = ""
 
 
 class Sharing(NamedTuple):
@@ -182,61 +165,6 @@ class GemmPlan:
     def dtype(self) -> str:
         """The type of operands as `tile_product` takes it."""
         return "/".join(dict.fromkeys(self.kinds)) if self.kinds[0] != self.kinds[1] else self.kinds[0]
-
-
-# --- operands --------------------------------------------------------------------------------------------------------
-
-
-def place_of(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> Place:
-    """The operand in place if the tensor memory accelerator can read it there, else in scratch."""
-    why = _not_in_place(cut, side, kind, sizes, views)
-    own = side.axes[len(cut.batch) :]
-    if isinstance(why, Place):
-        return why
-    each = STORAGE[kind]
-    pitch = -(-sizes[cut.stream] * each // 16) * 16 // each
-    rows = prod(sizes[a] for a in own)
-    shape = [sizes[a] for a in cut.batch]
-    outer = [prod(shape[d + 1 :]) * rows * pitch for d in range(len(shape))]
-    return Place(side.name, kind, (*outer, pitch, 1), False, why)
-
-
-def _not_in_place(cut: Cut, side: Side, kind: str, sizes: Mapping[str, int], views: Mapping[str, View]) -> Place | str:
-    different = _different(cut, side, kind)
-    if different:
-        return different
-    leaf, axes, row, stream = side.node.attr, [*side.axes, cut.stream], side.axes[-1], cut.stream
-    strides = dict(zip(leaf.axes, views[leaf.name].strides, strict=True))
-    flat = strides[stream] != 1 or sizes[stream] == 1 and strides[row] == 1
-    inner = row if flat else stream
-    if strides[inner] != 1 and sizes[inner] > 1:
-        return f"{leaf.name} is contiguous along neither {row} nor {stream}"
-    if flat and (kind in FLOAT8 or side is cut.left):
-        return f"{leaf.name} is not contiguous along {stream}"
-    steps = {a: strides[a] * STORAGE[kind] for a in axes if a != inner and sizes[a] > 1}
-    return _unaligned(leaf.name, steps, views[leaf.name].align) or Place(
-        leaf.name, kind, tuple(strides[a] for a in axes), flat
-    )
-
-
-def _different(cut: Cut, side: Side, kind: str) -> str:
-    """Why no tensor holds the operand as it is multiplied; empty if one does."""
-    if not side.bare:
-        return "it is computed"
-    leaf, axes = side.node.attr, [*side.axes, cut.stream]
-    if side.format != kind:
-        return f"{leaf.name} is {side.format}, and {kind} is multiplied"
-    if set(axes) != set(leaf.axes) or len(side.axes) != len(cut.batch) + 1 or len(axes) > 5:
-        return f"{leaf.name} has other axes than {', '.join(axes)}"
-    return ""
-
-
-def _unaligned(name: str, steps: Mapping[str, int], align: int) -> str:
-    """Why copies of 16 bytes do not start where they have to, with these steps in bytes; empty if they do."""
-    for axis, step in steps.items():
-        if step % 16 or step <= 0:
-            return f"{name} has a stride of {step} bytes along {axis}, not a positive multiple of 16"
-    return f"{name} does not start at a multiple of 16 bytes" if align < 16 else ""
 
 
 # --- tiles -----------------------------------------------------------------------------------------------------------

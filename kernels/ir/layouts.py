@@ -17,11 +17,15 @@ WIDTHS = (16, 8, 4, 2, 1)
 
 @dataclass(frozen=True)
 class View:
-    """Shape, strides in elements, and the largest power of two (up to 16) that divides the address in bytes."""
+    """Shape, strides in elements, and the largest power of two (up to 16) that divides the address in bytes.
+
+    ``array``: of windows of an array with zeros around it that lie nowhere: the lengths of the array. The first window
+    begins before the address then."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     align: int = VECTOR_BYTES
+    array: tuple[int, ...] = ()
 
     @staticmethod
     def contiguous(shape: tuple[int, ...], align: int = VECTOR_BYTES) -> View:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import prod
 from typing import NamedTuple
 
 from redalg.kernels.ir.layouts import View
@@ -26,12 +27,65 @@ class Tile(StrEnum):
         return repr(self.value)
 
 
+class Spatial(NamedTuple):
+    """A dimension of pixels: the axis that counts windows, `step` elements apart, from `lower` to the array's end plus
+    `upper`; elements of the array, and the stride from one to the next; the axis of a window's elements, if it has one,
+    `dilation` apart."""
+
+    row: str
+    length: int
+    stride: int
+    step: int
+    lower: int
+    upper: int
+    tap: str
+    dilation: int
+
+    @property
+    def reach(self) -> int:
+        """From the first element of a window to its last."""
+        return -self.lower - self.upper if self.tap else 0
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Rows of a matrix that are windows of an array, for a map in im2col mode.
+
+    ``channels``: elements of a pixel; ``spatial``: the dimensions of an image, the innermost first; ``images``: how
+    many, and the stride; ``taps``: axes of a window's elements and their lengths, in the order of the terms.
+    """
+
+    channels: int
+    spatial: tuple[Spatial, ...]
+    images: tuple[int, int]
+    taps: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def padded(self) -> int:
+        """Terms of a tap: whole chunks of channels."""
+        return -(-self.channels // 64) * 64
+
+    @property
+    def terms(self) -> int:
+        return prod(n for _, n in self.taps) * self.padded
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Of the array, the innermost dimension first."""
+        return self.channels, *(s.length for s in self.spatial), self.images[0]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return 1, *(s.stride for s in self.spatial), self.images[1]
+
+
 @dataclass(frozen=True)
 class Map:
     """A tensor as the tensor memory accelerator is told of it: axes from the innermost on, and rows of a box.
 
     ``tile``: what it is for; ``first``: the chunk of it that
-    it begins at; ``count``: of chunks.
+    it begins at; ``count``: of chunks. ``steps``: strides of the axes in elements, where they are not those of the
+    tensor's own axes; ``pixels``: rows of a box are pixels.
     """
 
     operand: str
@@ -40,6 +94,12 @@ class Map:
     tile: Tile
     first: int
     count: int
+    steps: tuple[int, ...] = ()
+    pixels: Pixels | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.axes) if self.pixels is None else len(self.pixels.lengths)
 
 
 class Kernel(NamedTuple):

@@ -43,32 +43,41 @@ class TensorMaps:
     def _map(self, number: int, pointer: int) -> list[int]:
         from cuda.bindings import driver as d
 
-        m, sizes = self.planned.maps[number], self.planned.sizes
+        m = self.planned.maps[number]
         tensor, view = self._tensor(m)
-        strides = dict(zip(tensor.axes, view.strides, strict=True))
-        each = STORAGE[tensor.dtype]
-        lengths = [sizes[a] for a in m.axes]
-        steps = [strides[a] * each if sizes[a] > 1 else 16 for a in m.axes[1:]]
-        box = [2 * CHUNK // each, m.rows] + [1] * (len(lengths) - 2)
+        each, pixels = STORAGE[tensor.dtype], m.pixels
+        lengths, steps = self._lengths(m, tensor, view)
         kinds, words = d.CUtensorMapDataType, {"bfloat16": "BFLOAT16", "float16": "FLOAT16"}  # float8: bytes
-        made = checked(
-            d.cuTensorMapEncodeTiled(
-                getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words.get(tensor.dtype, 'UINT8')}"),
-                len(lengths),
-                pointer,
-                [d.cuuint64_t(n) for n in lengths],
-                [d.cuuint64_t(n) for n in steps],
-                [d.cuuint32_t(n) for n in box],
-                [d.cuuint32_t(1)] * len(lengths),
-                d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-                d.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-                # A row of a box: by 256 bytes, decoding keeps L2 97 % busy and takes 0.514 ms instead of 0.465 (H200).
-                d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            ),
-            f"the map of {m.operand}",
+        before = (
+            getattr(kinds, f"CU_TENSOR_MAP_DATA_TYPE_{words.get(tensor.dtype, 'UINT8')}"),
+            len(lengths),
+            pointer,
+            [d.cuuint64_t(n) for n in lengths],
+            [d.cuuint64_t(s * each if n > 1 else 16) for n, s in zip(lengths[1:], steps[1:], strict=True)],
         )
-        return [int(w) for w in made.opaque]
+        behind = (
+            d.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            d.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            # A row of a box: by 256 bytes, decoding keeps L2 97 % busy and takes 0.514 ms instead of 0.465 (H200).
+            d.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+            d.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        wide = 2 * CHUNK // each
+        if pixels is None:
+            box = [d.cuuint32_t(n) for n in (wide, m.rows, *[1] * (len(lengths) - 2))]
+            made = d.cuTensorMapEncodeTiled(*before, box, [d.cuuint32_t(1)] * len(lengths), *behind)
+        else:
+            corners = [s.lower for s in pixels.spatial], [s.upper for s in pixels.spatial]
+            walked = [d.cuuint32_t(n) for n in (1, *(s.step for s in pixels.spatial), 1)]
+            made = d.cuTensorMapEncodeIm2col(*before, *corners, wide, m.rows, walked, *behind)
+        return [int(w) for w in checked(made, f"the map of {m.operand}").opaque]
+
+    def _lengths(self, m: Map, tensor: Operand | Result, view: View) -> tuple[Sequence[int], Sequence[int]]:
+        """Of every dimension of a map, and the stride in elements."""
+        if m.pixels is not None:
+            return m.pixels.lengths, m.pixels.strides
+        strides = dict(zip(tensor.axes, view.strides, strict=True))
+        return [self.planned.sizes[a] for a in m.axes], m.steps or [strides[a] for a in m.axes]
 
     def _tensor(self, m: Map) -> tuple[Operand | Result, View]:
         """What a map is of, and how it lies in memory."""

@@ -62,13 +62,18 @@ def bind(spec: Spec, arrays: Mapping[str, Any], *, where: str = "the call", exac
 
 
 def with_readings(
-    decls: Sequence[Decl], arrays: Mapping[str, Any], sizes: Mapping[str, int] | None = None, where: str = "the call"
+    decls: Sequence[Decl],
+    arrays: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+    where: str = "the call",
+    padding: bool = True,
 ) -> Mapping[str, Any]:
     """The arrays of a call with one for every declaration: a tensor's array is also that of its other readings, and
     one that is read in windows comes as a view of them (`redalg.numeric.windows`); `sizes` are known lengths of axes.
+    ``padding=False``: one with zeros around it comes as it is.
     """
     if any(d.dimensions for d in decls):
-        return windows(decls, _with_other_readings(decls, arrays), sizes or {}, where)
+        return windows(decls, _with_other_readings(decls, arrays), sizes or {}, where, padding)
     return _with_other_readings(decls, arrays)
 
 

@@ -24,12 +24,16 @@ def refuse_windows(decls: Sequence[Decl], where: str) -> None:
 
 
 def windows(
-    decls: Sequence[Decl], arrays: Mapping[str, Any], sizes: Mapping[str, int], where: str = "the call"
+    decls: Sequence[Decl],
+    arrays: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    where: str = "the call",
+    padding: bool = True,
 ) -> dict[str, Any]:
     """The arrays of a call, those that are read in windows as views with one dimension for each axis.
 
     An array that has a dimension for every axis holds the windows themselves. What does not fit is left as it is, for
-    `redalg.numeric.binding` to say.
+    `redalg.numeric.binding` to say. ``padding=False``: those with zeros around them are left as they are.
 
     >>> from redalg.language.leaves import tensors
     >>> x = tensors("x[i + r:2 - 1]")
@@ -52,9 +56,15 @@ def windows(
         for d in ready:
             for dim, length in zip(d.dimensions, given[d].shape, strict=True):
                 known.setdefault(dim.terms[0][0], count(dim, length, known))
-            found[d.name] = _viewed(d, given[d], known, where)
+            if padding or not padded(d):
+                found[d.name] = _viewed(d, given[d], known, where)
         waiting = [d for d in waiting if d not in ready]
     return found
+
+
+def padded(d: Decl) -> bool:
+    """Whether zeros lie around the array."""
+    return any(dim.pad for dim in d.dimensions)
 
 
 def _take_lengths(given: Mapping[Decl, Any], waiting: Sequence[Decl], known: dict[str, int]) -> None:
@@ -161,6 +171,12 @@ def _layout(d: Decl, lengths: Sequence[int], known: Mapping[str, int]) -> tuple[
     for dim, length in zip(d.dimensions, lengths, strict=True):
         shape += [count(replace(dim, pad=0), length, known), *(known[a] for a, _, _ in dim.terms[1:])]
     return shape, [step for dim in d.dimensions for _, step, _ in dim.terms]
+
+
+def stepped(d: Decl, strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides of windows of an array with these strides."""
+    steps = [step for dim in d.dimensions for _, step, _ in dim.terms]
+    return tuple(s * n for n, s in zip(steps, _repeated(d, strides), strict=True))
 
 
 def _repeated(d: Decl, strides: Sequence[int]) -> list[int]:

@@ -16,7 +16,7 @@ from redalg.kernels.emulate.arguments import Arguments
 from redalg.kernels.emulate.math import NARROW, narrowed, widened
 from redalg.kernels.emulate.memory import CELL, Numbers, Pointer
 from redalg.kernels.emulate.run import run
-from redalg.kernels.emulate.tiles import TensorMap, TensorMaps
+from redalg.kernels.emulate.tiles import PixelMap, TensorMap, TensorMaps
 from redalg.kernels.gemm.prologue import PARTS
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.launch.planned import Map, Planned
@@ -28,8 +28,10 @@ def stored(x: Any, dtype: str) -> Any:
 
 
 def memory(x: Any) -> Any:
-    """An array as it lies in memory: one whose last two axes are exchanged, as it was before."""
-    return x if x.flags.c_contiguous else np.swapaxes(x, -1, -2)
+    """An array as it lies in memory: one whose last two axes are exchanged, as it was before; nothing of other views,
+    which are read by tensor maps alone."""
+    found = x if x.flags.c_contiguous else np.swapaxes(x, -1, -2)
+    return found if found.flags.c_contiguous else np.empty(0, x.dtype)
 
 
 def first_rows(planned: Planned) -> int:
@@ -78,8 +80,17 @@ class Product:
         view, flat = self.views[name], self.scratch[name]
         return np.lib.stride_tricks.as_strided(flat, view.shape, [s * flat.itemsize for s in view.strides])
 
-    def map(self, m: Map) -> TensorMap:
+    def map(self, m: Map) -> TensorMap | PixelMap:
         operand = self.operands[m.operand]
+        if m.pixels is not None or m.steps:
+            x, pixels = self.seen(m.operand), m.pixels
+            shape = [self.planned.sizes[a] for a in m.axes] if pixels is None else pixels.lengths
+            steps = [s * x.itemsize for s in (m.steps if pixels is None else pixels.strides)]
+            turned = np.lib.stride_tricks.as_strided(x, shape[::-1], steps[::-1])
+            if pixels is None:
+                return TensorMap(turned, operand.dtype, m.rows)
+            corners = zip(*((s.lower, s.upper, s.step) for s in pixels.spatial), strict=True)
+            return PixelMap(turned, operand.dtype, m.rows, *corners)
         turned = np.transpose(self.seen(m.operand), [operand.axes.index(a) for a in reversed(m.axes)])
         return TensorMap(turned, operand.dtype, m.rows)
 

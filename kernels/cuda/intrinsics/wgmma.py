@@ -167,38 +167,49 @@ def setmaxnreg(count: int, more: bool) -> Any:
     return instruction("setmaxnreg", text, MEMORY)
 
 
-def tma_multicast(dimensions: int) -> Any:
+def _load_text(dimensions: int, first: int, offsets: int, multicast: str) -> str:
+    """A copy of a box, whose coordinates and then offsets are arguments from `first` on; `multicast`: a register that
+    says to which blocks."""
+    places = ", ".join(f"${first + k}" for k in range(dimensions))
+    load = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global{'.im2col' * (offsets > 0)}"
+    load += f".mbarrier::complete_tx::bytes{'.multicast::cluster' * bool(multicast)}"
+    more = [f"{{{', '.join(f'o{k}' for k in range(offsets))}}}"] * bool(offsets) + [multicast] * bool(multicast)
+    registers = "".join(f" .reg .b16 o{k}; cvt.u16.u32 o{k}, ${first + dimensions + k};" for k in range(offsets))
+    return f"{registers} {load} [$0], [$1, {{{places}}}], {', '.join(['[$2]', *more])};"
+
+
+def tma_multicast(dimensions: int, offsets: int = 0) -> Any:
     """``load(address, map, barrier, blocks, x, y, …)``: a box of a tensor to the shared memory of the blocks of the
-    cluster whose bits are set; its bytes count at the barrier of each, at the same addresses."""
-    places = ", ".join(f"${4 + k}" for k in range(dimensions))
-    load = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-    text = f"{{ .reg .b16 to; cvt.u16.u32 to, $3; {load} [$0], [$1, {{{places}}}], [$2], to; }}"
-    takes = (types.int32, types.uint64, types.int32, types.int32, *[types.int32] * dimensions)
+    cluster whose bits are set; its bytes count at the barrier of each, at the same addresses. ``offsets``: as in
+    `tma_load`."""
+    count = dimensions + offsets
+    text = f"{{ .reg .b16 to; cvt.u16.u32 to, $3;{_load_text(dimensions, 4, offsets, 'to')} }}"
+    takes = (types.int32, types.uint64, types.int32, types.int32, *[types.int32] * count)
 
     def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-        inline(b, text, "r,l,r,r," + "r," * dimensions + MEMORY, VOID, args, effects=True)
+        inline(b, text, "r,l,r,r," + "r," * count + MEMORY, VOID, args, effects=True)
 
-    names = "address map barrier blocks " + " ".join(f"at{k}" for k in range(dimensions))
+    names = "address map barrier blocks " + " ".join(f"at{k}" for k in range(count))
     return function("tma_multicast", names, lambda *_: (types.void(*takes), body))
 
 
-def tma_load(dimensions: int, pair: bool = False) -> Any:
+def tma_load(dimensions: int, pair: bool = False, offsets: int = 0) -> Any:
     """``load(address, map, barrier, x, y, …)``: a box of a tensor to shared memory; its bytes count at the barrier.
 
     ``pair``: the box and the count come to both blocks of a cluster of two, at the same addresses (multicast).
+    ``offsets``: of pixels, for a map in im2col mode: behind the coordinates, how far each of so many dimensions is
+    moved.
     """
-    places = ", ".join(f"${3 + k}" for k in range(dimensions))
-    load = f"cp.async.bulk.tensor.{dimensions}d.shared::cluster.global.mbarrier::complete_tx::bytes"
-    text = f"{load} [$0], [$1, {{{places}}}], [$2];"
-    if pair:
-        text = f"{{ .reg .b16 both; mov.b16 both, 3; {load}.multicast::cluster [$0], [$1, {{{places}}}], [$2], both; }}"
-    constraints = "r,l,r," + "r," * dimensions + MEMORY
-    takes = (types.int32, types.uint64, types.int32, *[types.int32] * dimensions)
+    count = dimensions + offsets
+    text = _load_text(dimensions, 3, offsets, "both" if pair else "")
+    text = f"{{{' .reg .b16 both; mov.b16 both, 3;' * pair}{text} }}" if pair or offsets else text[1:]
+    constraints = "r,l,r," + "r," * count + MEMORY
+    takes = (types.int32, types.uint64, types.int32, *[types.int32] * count)
 
     def body(context: Any, b: Any, sig: Any, args: Any) -> None:
         inline(b, text, constraints, VOID, args, effects=True)
 
-    names = "address map barrier " + " ".join(f"at{k}" for k in range(dimensions))
+    names = "address map barrier " + " ".join(f"at{k}" for k in range(count))
     return function("tma_load", names, lambda *_: (types.void(*takes), body))
 
 
