@@ -20,7 +20,7 @@ from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
 from redalg.kernels.cuda.readings import Readings
 from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.program import STORAGE, Operand
 from redalg.kernels.ir.schedule import current
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.arrays import NUMPY, Framework, alignment, dtype_name, framework_of, handle_of
@@ -290,6 +290,9 @@ def _key(framework: Framework, given: list[Any]) -> list[Any]:
 def _number_key(a: Any) -> Any:
     """Integers outside int64 are no kind of call: they are refused when one is prepared."""
     return a.__class__ if a.__class__ is not int or -(1 << 63) <= a < 1 << 63 else None
+
+
+Scratch = dict[str, tuple[Operand, View]]
 
 
 class Ready:

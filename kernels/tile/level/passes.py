@@ -357,13 +357,13 @@ def finished(draft: LevelDraft) -> None:
     parts, _, sizes = draft.settled
     assert draft.module is not None
     target, lengths, program = draft.call.target, draft.lengths, draft.program
-    pairs = draft.fixed["batches"] * lengths[parts.row] * lengths[parts.stream]
+    tiles, most = draft.fixed["tiles"], target.multiprocessors
+    pairs = tiles * sizes.rows * lengths[parts.stream]  # of whole tiles: rows that are not there take as long
     terms = [length(parts, s.over, lengths) for s in parts.scores]
     terms += [length(parts, parts.part[s.tile][1], lengths) for s in parts.sums]
     arrays = [prod(lengths[a] for a in o.axes) * STORAGE[o.dtype] for o in program.operands if not o.number]
     arrays += [prod(lengths[a] for a in r.axes) * STORAGE[r.dtype] for r in program.results]
     rate = calibration_of(target.name).tensor_cores.rate
-    tiles, most = draft.fixed["tiles"], target.multiprocessors
     busy = -(-tiles // most) * most / tiles  # multiprocessors wait for those with a tile more, or with one at all
     seconds = target.launch + max(2 * pairs * sum(terms) * busy / rate, sum(arrays) / target.reachable)
     blocks = min(most, tiles)

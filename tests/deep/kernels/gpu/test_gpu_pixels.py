@@ -44,6 +44,8 @@ def test_every_case_gives_the_definition(name: str) -> None:
         (4, 19, 8, 24, 2, 1, 3, 0),
         (1, 112, 64, 128, 1, 2, 1, 0),
         (2, 224, 8, 64, 7, 2, 1, 2),
+        (2, 9, 12, 24, 3, 1, 1, 1),
+        (1, 20, 24, 16, 3, 9, 1, 1),
     ],
 )
 def test_beside_pytorch(
@@ -79,6 +81,29 @@ def test_a_part_of_images_and_infinities() -> None:
     true = ra.reference(run.spec, x=np.ones((1, 6, 6, 8)), U=u.double().cpu().numpy())
     np.testing.assert_array_equal(np.isnan(found), np.isnan(true))
     np.testing.assert_array_equal(np.isinf(found), np.isinf(true))
+
+
+def test_what_reads_zeros_otherwise_gets_a_copy() -> None:
+    """A map of every element before the product; windows that the call passes itself; results into an array."""
+    torch.manual_seed(1)
+    x, u = torch.randn(2, 9, 9, 16, device="cuda").bfloat16(), torch.randn(3, 3, 16, 24, device="cuda").bfloat16()
+    convolved = lambda x: torch.nn.functional.conv2d(  # noqa: E731
+        x.double().permute(0, 3, 1, 2), u.double().permute(3, 2, 0, 1), padding=1
+    ).permute(0, 2, 3, 1)
+    size = convolved(x.abs()).abs() + 144 * u.abs().max()
+    mapped = form_of("return y = sum[r,s,c](exp(x[b,h+r-1,w+s-1,c])*U[r,s,c,n])")
+    found = mapped.compile("cuda", schedule="tensor")(x=x, U=u).double()
+    ones = torch.nn.functional.pad(x.double(), (0, 0, 1, 1, 1, 1)).exp().permute(0, 3, 1, 2)
+    true = torch.nn.functional.conv2d(ones, u.double().permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
+    assert bool(((found - true).abs() <= 2.0**-6 * (size + true.abs())).all())
+    run = form_of(CONV.format(1, 1, 1)).compile("cuda", schedule="tensor")
+    expected = run(x=x, U=u)
+    assert bool(((expected.double() - convolved(x)).abs() <= 2.0**-8 * size).all())
+    windows = torch.nn.functional.pad(x, (0, 0, 1, 1, 1, 1)).unfold(1, 3, 1).unfold(2, 3, 1).permute(0, 1, 4, 2, 5, 3)
+    for given in (windows, windows.contiguous()):
+        assert bool(((run(x=given, U=u).double() - convolved(x)).abs() <= 2.0**-8 * size).all())
+    out = torch.empty_like(expected)
+    assert torch.equal(run(x=x, U=u, out=out), expected) and torch.equal(run(x=x, U=u), expected)
 
 
 @pytest.mark.parametrize(
