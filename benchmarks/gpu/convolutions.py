@@ -2,7 +2,8 @@
 
 `python -m benchmarks.gpu.convolutions [--only 'C*'] [--batches 1,32] [--out FILE] [--prepare]`: FlashFuser's C1-C8,
 NHWC, bfloat16: a convolution (1×1, or 3×3 with zeros around), relu, a 1×1 convolution. Ours is one call of one spec;
-PyTorch's is conv2d, relu, conv2d on channels_last tensors with cudnn.benchmark. Both as captured graphs, in turns: 20
+PyTorch's is conv2d, relu, conv2d on channels_last tensors with cudnn.benchmark; "fused relu": the first by one call of
+cuDNN; "matmul", where both are 1×1: by cuBLAS. All as captured graphs, in turns: 20
 calls on one set of operands (warm), and one call on each of as many sets as exceed the L2 (cold). Ours is checked
 against float64 first. "first" is the first convolution alone, without relu. The floor is the larger of two times:
 operands and result once at a copy's rate in the same run, and the products at 750 TFLOP/s. `--prepare` compiles and
@@ -71,9 +72,12 @@ def _line(name: str, batch: int, sizes: tuple[int, ...], prepare: bool) -> dict[
         calls: dict[str, Callable[[Any], Any]] = {
             "ours": lambda x: run(**x[0]),
             "torch": lambda x: _torch(x[1]),
+            "fused relu": lambda x: _fused(x[1]),
             "first, ours": lambda x: alone(**x[2]),
             "first, torch": lambda x: torch.nn.functional.conv2d(x[1]["nchw"], x[1]["oihw"], padding="same"),
         }
+        if k == 1:
+            calls["matmul"] = lambda x: torch.relu_(x[0]["x"] @ x[0]["U"]) @ x[0]["V"]
         every = [(x, y, z) for (x, z), y in zip(given, sets, strict=True)]
         for warmth, used in (("warm", every[:1] * WARM), ("cold", every)):
             line[warmth] = _raced({who: _captured(call, used) for who, call in calls.items()}, len(used), 3)
@@ -99,6 +103,7 @@ def _drawn(shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
     last = torch.channels_last
     found["nchw"] = found["x"].permute(0, 3, 1, 2)
     found["oihw"] = kernel.permute(3, 2, 0, 1).contiguous(memory_format=last)
+    found["bias"] = torch.zeros(kernel.shape[-1], device="cuda").bfloat16()
     found["second"] = found["V"].t()[:, :, None, None].contiguous(memory_format=last)
     return found
 
@@ -108,6 +113,15 @@ def _torch(x: dict[str, Any]) -> Any:
 
     first = F.conv2d(x["nchw"], x["oihw"], padding=x["oihw"].shape[-1] // 2)
     return F.conv2d(F.relu_(first), x["second"])
+
+
+def _fused(x: dict[str, Any]) -> Any:
+    """Convolution, bias and relu as one call of cuDNN."""
+    import torch
+
+    pad = [x["oihw"].shape[-1] // 2] * 2
+    first = torch.cudnn_convolution_relu(x["nchw"], x["oihw"], x["bias"], [1, 1], pad, [1, 1], 1)
+    return torch.nn.functional.conv2d(first, x["second"])
 
 
 def _error(found: Any, x: dict[str, Any]) -> float:

@@ -56,6 +56,7 @@ def chain(first: Gemm, second: Gemm, tiles: TileProgram) -> Iterator[str]:
     for made, program in ((first, tiles), (second, tiles.behind)):
         assert program is not None
         plan, split = made.plan, f" by each of {made.plan.split} blocks" if made.plan.split > 1 else ""
+        yield from (f"  {line}" for line in _pixels(made))
         yield f"  {plan.rows} by {plan.columns} of {axis_name(made.column)}, {plan.own_chunks} chunks{split}:"
         yield from (f"  {line}" for line in program.roles())
         yield f"  where {_product(plan)}"
@@ -74,6 +75,7 @@ def _grid(made: Gemm) -> Iterator[str]:
     wide = f"{plan.rows} rows of {rows} by {plan.columns} columns of {axis_name(made.column)}"
     order = f"{plan.group} rows of tiles before the next columns, for L2"
     yield f"Tile: {wide}{batch}, reduced over {axis_name(made.stream)}; {order}."
+    yield from _pixels(made)
     if pair:
         other = Tile.LEFT if plan.shared is Tile.RIGHT else Tile.RIGHT
         yield (
@@ -86,6 +88,24 @@ def _grid(made: Gemm) -> Iterator[str]:
             f"Split: {plan.split} blocks of a cluster multiply {plan.own_chunks} of the {plan.chunks} chunks each, and "
             f"write {plan.own_columns} columns each: partial sums are exchanged through distributed shared memory."
         )
+
+
+def _pixels(made: Gemm) -> Iterator[str]:
+    """How rows that are pixels are read."""
+    first = made.maps[0]
+    if (pixels := first.pixels) is None:
+        return
+    walked = ", ".join(
+        f"{axis_name(s.row)} {s.step} apart from {s.lower} on"
+        + f", {axis_name(s.tap)} {s.dilation} apart" * bool(s.tap)
+        for s in reversed(pixels.spatial)
+    )
+    taps = " by ".join(f"{n} of {axis_name(a)}" for a, n in pixels.taps) or "one tap"
+    yield (
+        f"Rows are windows of {operand_name(first.operand)} (implicit GEMM): a box is {first.rows} of them, walked "
+        f"image by image by a map in im2col mode, {walked}, and 64 of {pixels.channels} channels; zeros outside the "
+        f"array. Terms: {taps}, {pixels.padded} channels each."
+    )
 
 
 def _product(plan: GemmPlan) -> str:

@@ -37,18 +37,21 @@ class View:
         return View(shape, tuple(prod(shape[d + 1 :]) for d in range(len(shape))), align)
 
     @staticmethod
-    def usual(decl: Decl, sizes: Mapping[str, int]) -> View:
-        """A tensor in row-major order; one that is read in windows as windows of such an array.
+    def usual(decl: Decl, sizes: Mapping[str, int], zeros: bool = True) -> View:
+        """A tensor in row-major order; one that is read in windows as windows of such an array, in which the `zeros`
+        around it lie, too.
 
         >>> from redalg.language.leaves import tensors
         >>> View.usual(tensors("x[b, h + 2*r]").decl, {"b": 2, "h": 5, "r": 3}).strides
         (9, 1, 2)
         """
         lengths = [1 + sum(step * (sizes[a] - 1) for a, step, _ in d.terms) for d in decl.dimensions]
+        lengths = [n if zeros else max(1, n - 2 * d.pad) for n, d in zip(lengths, decl.dimensions, strict=True)]
         outer = iter(View.contiguous(tuple(lengths)).strides)
         strides = tuple(n * step for d in decl.dimensions for n in [next(outer)] for _, step, _ in d.terms)
         plain = View.contiguous(tuple(sizes[a] for a in decl.axes))
-        return replace(plain, strides=strides) if decl.dimensions else plain
+        array = tuple(lengths) if not zeros and any(d.pad for d in decl.dimensions) else ()
+        return replace(plain, strides=strides, array=array) if decl.dimensions else plain
 
 
 @dataclass(frozen=True)

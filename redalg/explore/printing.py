@@ -10,6 +10,7 @@ from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.pipeline import plan
 from redalg.kernels.schedule.target import TABLE
+from redalg.kernels.tile.match import Outside
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
@@ -88,8 +89,13 @@ def kernel(
         why, fix = f"the axes are {', '.join(needed)}", f"sizes={{{missing[0]!r}: …}}"
         raise RedalgError(f"axis {missing[0]} without a length", WHERE, why, fix)
     dtypes = {t.name: _dtype(t, dtype) for t in form.spec.tensors}
-    views = {t.name: View.usual(t, sizes) for t in form.spec.tensors if t.axes}
-    found = plan(form, dtypes, views, targets[device], deterministic, schedule, dump_after=dump_after)
+    bare = {t.name: View.usual(t, sizes, False) for t in form.spec.tensors if t.axes}
+    how = targets[device], deterministic, schedule
+    try:  # as a call does: zeros around an array lie in memory where kernels need them
+        found = plan(form, dtypes, bare, *how, dump_after=dump_after)
+    except Outside:
+        views = {t.name: View.usual(t, sizes) for t in form.spec.tensors if t.axes}
+        found = plan(form, dtypes, views, *how, dump_after=dump_after)
     c = found.choice
     return Printed(form, device, c.schedule, found.module.source, c.reasons, c.seconds, c.bytes)
 
