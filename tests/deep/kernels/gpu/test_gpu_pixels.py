@@ -83,6 +83,13 @@ def test_a_part_of_images_and_infinities() -> None:
     np.testing.assert_array_equal(np.isinf(found), np.isinf(true))
 
 
+def test_no_images_and_no_windows() -> None:
+    run = form_of(CONV.format(1, 1, 1)).compile("cuda")
+    u = torch.ones(3, 3, 8, 16, device="cuda").bfloat16()
+    for shape, expected in (((0, 5, 5, 8), (0, 5, 5, 16)), ((2, 0, 5, 8), (2, 0, 5, 16))):
+        assert run(x=torch.ones(shape, device="cuda").bfloat16(), U=u).shape == expected
+
+
 def test_what_reads_zeros_otherwise_gets_a_copy() -> None:
     """A map of every element before the product; windows that the call passes itself; results into an array."""
     torch.manual_seed(1)
