@@ -19,6 +19,7 @@ from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.plan import MOST_SHARED
 from tests.support import chain_cases
+from tests.support.forms import form_of_text
 from tests.support.gemm_cases import PLAIN, SCALED, form_of, planned
 from tests.support.gpu_standins import BASE, Tensor
 
@@ -162,3 +163,16 @@ def test_launches_of_a_chain_read_what_those_before_wrote(
         else:
             view = made.scratch[operand][1]
             assert written[value] == operand and device.taken[value][0] == (view.shape[0] * view.strides[0],)
+
+
+def test_a_convolution_reads_its_array_where_it_lies(device: Launches) -> None:
+    """No zeros around it are written: two launches, and memory for what lies between them and for the result."""
+    run = CudaRun(form_of_text("return z = sum[n](relu(sum[r,s,c](x[b,h+r-1,w+s-1,c]*U[r,s,c,n]))*V[n,m])", "n"))
+    x, u = Tensor((2, 8, 8, 64), "bfloat16"), Tensor((3, 3, 64, 128), "bfloat16", at=BASE + (1 << 32))
+    v = Tensor((128, 64), "bfloat16", at=BASE + (1 << 33))
+    for _ in range(2):
+        device.made.clear(), device.taken.clear()
+        assert run(x=x, U=u, V=v).shape == (2, 8, 8, 64)
+        first, second = ({(p.role, p.name): value for p, value in given} for _, given, _ in device.made)
+        assert first["operand", "x"] == x.at and first["result", "left"] == second["operand", "left"]
+        assert len(device.taken) == 2
