@@ -336,7 +336,7 @@ class Ready:
             self.looking = looking(run.form, framework, self.device, dtypes, views)
         self.counters = self._counters()
 
-    def _held(self, after: Ready | None) -> tuple[tuple[str, ...], dict[str, tuple[Operand, View]]]:
+    def _held(self, after: Ready | None) -> tuple[tuple[str, ...], Scratch]:
         """Names of the arrays that kernels may read, as `_go` lines them up, and what is known of scratch.
 
         A name that scratch of `after` has too is there twice, and the last one is meant.

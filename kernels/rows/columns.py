@@ -190,7 +190,12 @@ class ColumnPrinter(StepPrinter):
         """
         others, program = self.columns.difference(node.attr.axes), self.kernel.program
         known = {*program.rows, *program.stream, *program.columns, *self.scope.looped}
-        if not node.axes <= known or node.attr.kind not in SINGLE or not self.columns.issuperset(node.attr.axes) or others & node.args[0].axes:
+        if (
+            not node.axes <= known
+            or node.attr.kind not in SINGLE
+            or not self.columns.issuperset(node.attr.axes)
+            or others & node.args[0].axes
+        ):
             raise _refused(node)
         return [f"i_{axis_name(a)} == 0" for a in self.kernel.program.columns if a in others]
 

@@ -119,8 +119,8 @@ H200 = Calibration(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
         # a copy of as much 91 (2026-11-24).
         column=1.2,
-        # By 2 to 8 threads, log_softmax of a transposed 251779x115 float32 takes 149 to 215 us, a copy of as much 89, by
-        # one thread that of 163104x20 float16 12.5 to 17, a copy 5 (H100, 2026-11-26).
+        # By 2 to 8 threads, log_softmax of a transposed 251779x115 float32 takes 149 to 215 us, a copy of as much 89;
+        # by one thread that of 163104x20 float16 12.5 to 17, a copy 5 (H100, 2026-11-26).
         turned=1.45,
         turned_thread=2.2,
         # Rows side by side in registers: softmax of a transposed 4000x8192 float32 124, 153 and 183 us with 4, 2 and 1
