@@ -12,8 +12,8 @@ from redalg._moved import deprecated
 MOST_DISTANCE = 31  # tiles that may be under way while a row is walked
 COPIED = (4, 8, 16)  # bytes of an asynchronous copy (PTX ISA 9.0, "cp.async")
 # Elements of a row that a block and a thread of it write at a time where results turn, at least: log_softmax of a
-# transposed 251779x115 float32 takes 251 us with 8 of a block, 170 with 32 and 167 with 64, of 163104x20 float16 20 with
-# 4 and 13 with 20; softmax of 4000x8192 float32 240 us with 2 of a thread and 142 with 4 (H100, 2026-11-26).
+# transposed 251779x115 float32 takes 251 us with 8 of a block, 170 with 32 and 167 with 64, of 163104x20 float16 20 us
+# with 4 and 13 with 20; softmax of 4000x8192 float32 240 us with 2 of a thread and 142 with 4 (H100, 2026-11-26).
 TURNED, TURNED_THREAD = 64, 4
 EARLY = 32  # elements of what all rows share that a thread loads together with its row
 AHEAD = 32  # elements of what is read where results are written that a thread asks for at a time

@@ -54,9 +54,6 @@ class Blocks(NamedTuple):
     )
     reached: Mapping[int, float]  # part of the multiprocessors that clusters of a size reach
     alone: float  # more time for a resident row where one block is alone on a multiprocessor
-    column: float  # more time where results turn and a block is alone on a multiprocessor
-    turned: float  # times that where rows that a block holds side by side turn
-    turned_thread: float  # the same where every row has one thread
     held_alone: float  # more time where a block that holds rows side by side is alone on a multiprocessor
     held_cluster: float  # times that where it is one of a cluster
     walked_twice: float  # times that where it walks them and reads them again
@@ -64,6 +61,14 @@ class Blocks(NamedTuple):
     asked: int  # bytes that the threads of a multiprocessor have to ask for at a time there
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
+
+
+class Turned(NamedTuple):
+    """Results that turn in shared memory."""
+
+    walked: float  # more time where a block is alone on a multiprocessor and walks its rows
+    held: float  # times that of memory where it holds them side by side
+    thread: float  # the same where every row has one thread
 
 
 class Cooperative(NamedTuple):
@@ -86,6 +91,7 @@ class Calibration:
     first_level: FirstLevel
     exchange: Exchange
     blocks: Blocks
+    turned: Turned
     cooperative: Cooperative
     tensor_cores: TensorCores
 
@@ -116,13 +122,6 @@ H200 = Calibration(
         cluster_start=3e-6,
         reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
         alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
-        # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
-        # a copy of as much 91 (2026-11-24).
-        column=1.2,
-        # By 2 to 8 threads, log_softmax of a transposed 251779x115 float32 takes 149 to 215 us, a copy of as much 89;
-        # by one thread that of 163104x20 float16 12.5 to 17, a copy 5 (H100, 2026-11-26).
-        turned=1.45,
-        turned_thread=2.2,
         # Rows side by side in registers: softmax of a transposed 4000x8192 float32 124, 153 and 183 us with 4, 2 and 1
         # blocks of a cluster on a processor, of columns 2000x8000 float32 53 with 2 blocks (2026-11-24).
         held_alone=0.7,
@@ -133,6 +132,15 @@ H200 = Calibration(
         asked=32 << 10,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more
+    ),
+    Turned(
+        # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
+        # a copy of as much 91 (2026-11-24).
+        walked=1.2,
+        # By 2 to 8 threads, log_softmax of a transposed 251779x115 float32 takes 149 to 215 us, a copy of as much 89;
+        # by one thread that of 163104x20 float16 12.5 to 17, a copy 5 (H100, 2026-11-26).
+        held=1.45,
+        thread=2.2,
     ),
     # Rows of 65536 bfloat16 and 1 M float32 and bfloat16 that are prefetched to shared memory (2026-11-22): blocks of a
     # cooperative launch take a fifth longer than the copy, and more where they leave shared memory unused.

@@ -201,17 +201,24 @@ class _Model:
         """How much longer memory takes for rows read element by element, and for results that turn."""
         s, blocks = self.s, self.known.blocks
         found = self.known.memory.single if self.single else 1.0
-        if s.column and s.together and s.cluster == 1 and self.case.turned:
-            found *= blocks.turned if s.threads > 1 else blocks.turned_thread
+        found *= self._turning() if s.column and self.case.turned else 1.0
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
             waiting = blocks.held_cluster if s.cluster > 1 else 1.0
             return found * waiting * (1 + blocks.held_alone / self.live)
         if s.column and self.walks > 1 and not self.case.turned:
             found *= blocks.walked_twice * (1 + blocks.per_block * (self.live - 1))
-        if s.column and not s.resident and self.case.turned:  # tile after tile: other blocks fill the gaps
-            asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
-            found *= (1 + blocks.column / self.live) * max(1.0, blocks.asked / max(1.0, asked)) ** 0.5
         return found
+
+    def _turning(self) -> float:
+        """The same for results that turn in shared memory."""
+        s, turned = self.s, self.known.turned
+        if s.together and s.cluster == 1:
+            return turned.held if s.threads > 1 else turned.thread
+        if s.resident:
+            return 1.0
+        asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
+        few = max(1.0, self.known.blocks.asked / max(1.0, asked)) ** 0.5
+        return (1 + turned.walked / self.live) * few  # tile after tile: other blocks fill the gaps
 
     @property
     def live(self) -> float:
@@ -473,17 +480,21 @@ class _Model:
 
     # --- everything --------------------------------------------------------------------------------------------------
 
+    def _unbuffered(self) -> float:
+        """How much longer memory takes where a tile is folded before the next one is asked for."""
+        s, known = self.s, self.known
+        crowded = self.work.rows >= known.blocks.crowd * self.target.multiprocessors
+        if s.resident or s.column or not (s.blocks_per_row == 1 or self.walks > 1 or crowded):
+            return 1.0
+        return known.memory.unbuffered + known.blocks.tail / max(1.0, self.waves()) * crowded
+
     def estimate(self) -> Estimate:
         target, s = self.target, self.s
         once, total, through = self.moved()
         share = self.blocks / target.multiprocessors
         uneven = 1 + 0.15 * (ceil(share) / share - 1) if share > 1 else 1.0
         memory = max(total / target.reachable * self._places(), total / (self.sms * target.own_bandwidth))
-        crowded, l2 = self.work.rows >= self.known.blocks.crowd * target.multiprocessors, through / target.l2_bandwidth
-        # A tile is folded before the next one is asked for.
-        if not s.resident and not s.column and (s.blocks_per_row == 1 or self.walks > 1 or crowded):
-            memory *= self.known.memory.unbuffered + self.known.blocks.tail / max(1.0, self.waves()) * crowded
-        memory = max(memory * self.slowed() * uneven, l2)
+        memory = max(memory * self._unbuffered() * self.slowed() * uneven, through / target.l2_bandwidth)
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)

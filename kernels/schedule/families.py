@@ -32,12 +32,17 @@ def candidates_of(case: Case, deterministic: bool = False) -> list[Schedule]:
         s = replace(s, exact=exact(case.work, s) and not case.program.columns)
         if s not in found and next(refusals(case, s), None) is None:
             found[s] = None
+    return _fitting(case, list(found))
+
+
+def _fitting(case: Case, found: list[Schedule]) -> list[Schedule]:
+    """Those whose rows fit registers, if there are any."""
     fitting = [s for s in found if not spills(case, s)]
     if case.program.summed:
         # LayerNorm's backward pass of 13338 rows of 9799 bfloat16 takes an H100 594 us by 1024 threads that hold 10
         # elements each of a staged row, and spill some; 776 by clusters that do not (2026-11-26).
         return _of_few_elements([s for s in found if s in set(fitting) or s.staged and short_of(case, s) <= SPILLED])
-    fitting = fitting or list(found)
+    fitting = fitting or found
     if case.work.length < SHORT or not any(s.peel for s in fitting):
         return fitting
     # Single elements behind bounds take two to four times what the model says of them: LayerNorm of 331 rows of 50961

@@ -62,6 +62,7 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
     "redalg.kernels.tile.plan.WidePlan": "`TensorPlan` of two warpgroups: each number is decided by one pass",
     "redalg.kernels.gemm.tiles.GemmPlan": "sizes of one kernel: each number is decided by one pass",
     "redalg.kernels.tile.mma_sync_plan.MmaPlan": "`TensorPlan` of warps",
+    "redalg.streaming.snapshot.Snapshot": "everything that changes in an accumulator, each thing by its name",
     "redalg.streaming.passes.Pass": "what a printed source says of a pass, each thing by its name",
     "redalg.graph.functions.Function": "a row of a table: its fields are the columns",
     "redalg.proofs.document.functions.Function": "a row of a table: its fields are the columns",
