@@ -491,12 +491,12 @@ class GemmKernel(Lowering):
             where = f"{place} + {offset}" if offset else place
             self.out(f"load_{side}_tile({where}, {address}, full + 8 * stage, {', '.join(to + at)})")
 
-    def _place(self, m: planned.Map, piece: int, first: str, flat: bool) -> list[str]:
+    def _place(self, m: planned.Map, part: int, first: str, flat: bool) -> list[str]:
         """Coordinates of a box, from the innermost on."""
         if m.pixels is not None:
             return self._pixel_box()
         walked = self.pixels is not None
-        term = "channel" if walked else f"term + {self.plan.box_terms * piece}" if piece else "term"
+        term = "channel" if walked else f"term + {self.plan.box_terms * part}" if part else "term"
         outer = [f"{'tap' if walked else 'i'}_{axis_name(a)}" for a in m.axes[2:]]
         return [first, term, *outer] if flat else [term, first, *outer]
 

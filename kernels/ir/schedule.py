@@ -207,7 +207,7 @@ def partial_sums(s: Schedule, blocks: int, size: int) -> int:
     return blocks // s.cluster * (1 if added_bytes(s, size) else s.rows)
 
 
-def staged_room(s: Schedule, size: int) -> int:
+def staged_span(s: Schedule, size: int) -> int:
     """Bytes of the table of an array whose rows pass through shared memory in a persistent grid: whole vectors, and
     one more where groups of rows begin inside of one."""
     held = s.rows * s.threads * s.tile * size

@@ -63,7 +63,7 @@ class OuterKernel(Kernel):
         for side in self.found.made:
             self.constants |= {
                 f"{self.word(side).upper()}_PAD": shape.pad(side),
-                f"{self.word(side).upper()}_THREADS": shape.abreast(side),
+                f"{self.word(side).upper()}_THREADS": shape.across(side),
             }
         self.constants |= {"TILES": shape.tiles, "SHARES": shape.shares, "CHUNK": shape.chunk, "LANES": shape.lanes}
         self.constants["LINES"] = shape.lines
@@ -83,9 +83,9 @@ class OuterKernel(Kernel):
         out, T = self.out, self.schedule.entries
         for side in self.found.made:
             word, vector = self.word(side), self.schedule.vector
-            abreast = f"{word.upper()}_THREADS"
-            mine = f"t % {abreast}" + (f" * {vector}" if vector > 1 else "")
-            out(f"{word}_line = t // {abreast}", f"{word}_column = min({mine}, {side.width - vector})")
+            across = f"{word.upper()}_THREADS"
+            mine = f"t % {across}" + (f" * {vector}" if vector > 1 else "")
+            out(f"{word}_line = t // {across}", f"{word}_column = min({mine}, {side.width - vector})")
         self.comment(
             f"Tile t % {self.shape.tiles} of {T} x {T} entries, for one of {self.shape.shares} shares of a chunk."
         )
@@ -151,7 +151,7 @@ class OuterKernel(Kernel):
     @contextmanager
     def _bringing(self, side: Side) -> Iterator[None]:
         """What the threads do that have a column of a side."""
-        active = self.shape.lines * self.shape.abreast(side)
+        active = self.shape.lines * self.shape.across(side)
         with self.out.block(None if active == self.schedule.threads else f"if t < {active}:"):
             yield
 
@@ -309,7 +309,7 @@ class OuterKernel(Kernel):
     def _over_lines(self, side: Side, folds: Iterable[Fold]) -> None:
         """What the threads of a column have found, in one order, for all of them: where there are many, by parts."""
         out, lines, parts = self.out, self.shape.lines, self.shape.parts
-        abreast, first = f"{self.word(side).upper()}_THREADS", f"t % {self.word(side).upper()}_THREADS"
+        across, first = f"{self.word(side).upper()}_THREADS", f"t % {self.word(side).upper()}_THREADS"
         every = [(f, self._own(f.names[0], q)) for f in folds for q in self.columns]
         places = [self._place_of(f, f"{n}_lines", i) for i, (f, n) in enumerate(every)]
         out("cuda.syncthreads()", *(f"{place}t] = {n}" for place, (_, n) in zip(places, every, strict=True)))
@@ -317,11 +317,11 @@ class OuterKernel(Kernel):
 
         def add(line: str) -> None:
             for place, (f, n) in zip(places, every, strict=True):
-                other = f"{place}{line} * {abreast} + {first}]"
+                other = f"{place}{line} * {across} + {first}]"
                 out(f"{n} = {joined(f.kind, self._number(f), self.real, n, other)}")
 
         if parts < lines:
-            with out.block(f"if t < {parts} * {abreast}:"):
+            with out.block(f"if t < {parts} * {across}:"):
                 with out.block(f"for k in range({self.word(side)}_line + {parts}, LINES, {parts}):"):
                     add("k")
                 out(*(f"{place}t] = {n}" for place, (_, n) in zip(places, every, strict=True)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from redalg.graph.node import Node
 from redalg.kernels.ir.layouts import VECTOR_BYTES
 from redalg.kernels.ir.program import STORAGE, Operand, Result
-from redalg.kernels.ir.schedule import staged_room
+from redalg.kernels.ir.schedule import staged_span
 from redalg.kernels.rows.staging import WHOLE, Staging
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class StagedGroups(Staging):
         for array in self.arrays:
             size = STORAGE[array.dtype]
             self.places[self._named(array)] = self.bytes // size
-            self.bytes += staged_room(self.schedule, size)
+            self.bytes += staged_span(self.schedule, size)
 
     def _named(self, array: Operand | Result) -> str:
         names = self.access.array_names if isinstance(array, Operand) else self.access.result_names
@@ -85,7 +85,7 @@ class StagedGroups(Staging):
             out(f"held = {f'{skew} + count_next' if skew else 'count_next'}")
             out(f"whole = min((held + {vector - 1}) // {vector}, ({left}) // {vector}) * {vector}")
             span = s.block * vector
-            with out.block(f"for v in range({-(-staged_room(s, size) // size // span)}):"):
+            with out.block(f"for v in range({-(-staged_span(s, size) // size // span)}):"):
                 out(f"j = cuda.threadIdx.x * {vector} + v * {span}")
                 with out.block("if j < whole:"):
                     out(f"copy_{o.dtype}x{vector}({table}, {self._at(table, 'j')}, {array}, {start} + j)")
@@ -143,7 +143,7 @@ class StagedGroups(Staging):
             start = f"begin - {skew}" if skew else "begin"
             out(f"held = {f'{skew} + count' if skew else 'count'}", f"whole = held // {vector} * {vector}")
             span = s.block * vector
-            with out.block(f"for v in range({-(-staged_room(s, size) // size // span)}):"):
+            with out.block(f"for v in range({-(-staged_span(s, size) // size // span)}):"):
                 out(f"j = cuda.threadIdx.x * {vector} + v * {span}")
                 with out.block(f"if j >= {skew} and j < whole:" if skew else "if j < whole:"):
                     moved = f"load_shared_{r.dtype}x{vector}({table}, {self._at(table, 'j')})"

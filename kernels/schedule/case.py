@@ -10,7 +10,7 @@ from redalg.graph.operators import TopK
 from redalg.kernels.ir.kinds import program_kinds, short_keys
 from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, turned
 from redalg.kernels.ir.program import Fold, Loop, Program
-from redalg.kernels.ir.schedule import Schedule, added_bytes, staged_room, table_entries
+from redalg.kernels.ir.schedule import Schedule, added_bytes, staged_span, table_entries
 from redalg.kernels.schedule.cost_terms import Work, work_of
 from redalg.kernels.schedule.target import Target
 
@@ -83,7 +83,7 @@ class Case:
     def staged_bytes(self, s: Schedule) -> int:
         """Shared memory of the rows of a block that pass through it."""
         if s.staged and s.persistent:
-            return sum(staged_room(s, a.size) for a in self.walk.arrays if a.name in self.dense)
+            return sum(staged_span(s, a.size) for a in self.walk.arrays if a.name in self.dense)
         sizes = sum(a.size for a in self.walk.arrays if a.name in self.dense) if s.staged else 0
         return s.rows * s.threads * s.tile * sizes
 
@@ -178,7 +178,7 @@ def _copies(work: Work, s: Schedule) -> float:
         return max(0.0, 2 * (s.tile / s.vector - 4))
     if not (s.staged and s.persistent):
         return 0.0
-    each = max((staged_room(s, r.size) for r in work.reads if r.by_row), default=0) / (16 * s.block)
+    each = max((staged_span(s, r.size) for r in work.reads if r.by_row), default=0) / (16 * s.block)
     return max(0.0, 6 * (each - 2))
 
 

@@ -156,8 +156,8 @@ class _Model:
         if self._all_rows:
             return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
-            beside = s.column or s.staged or s.threads == 1
-            return 1 + self.known.memory.page / (size * (s.rows_per_block if beside else 1))
+            neighbours = s.column or s.staged or s.threads == 1
+            return 1 + self.known.memory.page / (size * (s.rows_per_block if neighbours else 1))
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))

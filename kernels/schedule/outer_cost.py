@@ -33,14 +33,14 @@ class Shape:
         """Columns of a table: whole tiles."""
         return self.count(side) * self.schedule.entries
 
-    def abreast(self, side: Side) -> int:
+    def across(self, side: Side) -> int:
         """Threads that bring an element, some columns each."""
         return self.pad(side) // self.schedule.vector
 
     @property
     def lines(self) -> int:
         """Elements that the threads of a block bring at a time."""
-        return self.schedule.threads // max(map(self.abreast, self.found.made))
+        return self.schedule.threads // max(map(self.across, self.found.made))
 
     @property
     def parts(self) -> int:
@@ -208,7 +208,7 @@ def _instructions(shape: Shape, walks: int) -> float:
     cells = shape.tiles * (entries**2 * ops + 2 * entries * len(found.sides[0].values) + TILE)
     each = [VALUE + 2 * (len(side.values) + len(side.folds)) for side in found.made]
     brought = sum(
-        shape.abreast(side) * (LINE + shape.schedule.vector * n) for side, n in zip(found.made, each, strict=True)
+        shape.across(side) * (LINE + shape.schedule.vector * n) for side, n in zip(found.made, each, strict=True)
     )
     return cells / shape.used + walks * brought
 
