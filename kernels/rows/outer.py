@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import product
 
 from redalg.graph.node import Node, state, substitute
 from redalg.kernels.code.scalars import Scalars
@@ -435,15 +436,19 @@ class OuterKernel(Kernel):
                 for side in names:
                     out(*(f"{n}_now = {n}" for own in side.values() for n in own))
                 self._load("min(line + SHARES, count - 1)")
-                for u in range(self.schedule.entries):
-                    for v in range(self.schedule.entries):
-                        scope = self.row.child(self.program.stream)
-                        for side, k in zip(names, (u, v), strict=True):
-                            scope.known |= {n: f"{own[k]}_now" for n, own in side.items()}
-                        scope.known |= {n: x[u][v] for n, x in self.fixed.items()}
-                        scope.announce(bodies)
-                        for f, body in zip(self.found.cells, bodies, strict=True):
-                            self._added(self._cells(f)[u][v], f, body, scope)
+                for at in product(range(self.schedule.entries), repeat=2):
+                    self._add_entry(at, names, bodies)
+
+    def _add_entry(self, at: tuple[int, int], names: list[dict[Node, list[str]]], bodies: list[Node]) -> None:
+        """An element added to one entry of the thread's tile."""
+        u, v = at
+        scope = self.row.child(self.program.stream)
+        for side, k in zip(names, at, strict=True):
+            scope.known |= {n: f"{own[k]}_now" for n, own in side.items()}
+        scope.known |= {n: x[u][v] for n, x in self.fixed.items()}
+        scope.announce(bodies)
+        for f, body in zip(self.found.cells, bodies, strict=True):
+            self._added(self._cells(f)[u][v], f, body, scope)
 
     def _names(self, number: int, node: Node) -> list[str]:
         """The names of a value in the columns of a tile."""
