@@ -11,10 +11,10 @@ from typing import Any
 
 from redalg.errors import RedalgError
 from redalg.graph.node import Decl
-from redalg.kernels.cuda.admit import stand_in
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.launch.arrays import Framework, framework_of
 from redalg.kernels.tile.match import TYPES, Outside
+from redalg.numeric.array_origin import stand_in
 from redalg.numeric.binding import with_readings
 from redalg.numeric.windows import padded, stepped, windows
 
