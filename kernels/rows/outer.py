@@ -436,7 +436,7 @@ class OuterKernel(Kernel):
                 for side in names:
                     out(*(f"{n}_now = {n}" for own in side.values() for n in own))
                 self._load("min(line + SHARES, count - 1)")
-                for at in product(range(self.schedule.entries), repeat=2):
+                for at in product(range(self.schedule.entries), range(self.schedule.entries)):
                     self._add_entry(at, names, bodies)
 
     def _add_entry(self, at: tuple[int, int], names: list[dict[Node, list[str]]], bodies: list[Node]) -> None:
