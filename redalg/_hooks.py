@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redalg.adapters.heads.batches import BatchedHead
     from redalg.adapters.heads.operator import TorchHead
     from redalg.adapters.jax_op import JaxOp
     from redalg.adapters.ranks.collective import Collective
@@ -170,8 +171,10 @@ def collective(form: Form, group: Any, options: dict[str, Any]) -> Collective:
     return collective(form, group, **options)
 
 
-def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None) -> TorchHead:
-    from redalg.adapters.heads.operator import torch_head
+def torch_head(
+    spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None
+) -> TorchHead | BatchedHead:
+    from redalg.adapters.heads.make import torch_head
 
     return torch_head(spec, name, gradients, logits, workspace)
 

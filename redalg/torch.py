@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from redalg import _hooks
 
 if TYPE_CHECKING:
+    from redalg.adapters.heads.batches import BatchedHead
     from redalg.adapters.heads.operator import TorchHead
     from redalg.adapters.torch_op import TorchOp
     from redalg.language.spec import Spec
@@ -30,7 +31,7 @@ def head(
     gradients: str = "later",
     logits: str | None = None,
     workspace: int | None = None,
-) -> TorchHead:
+) -> TorchHead | BatchedHead:
     """A spec over products of two matrices (a loss over logits) as an operator that never holds the products whole.
 
     See `redalg.adapters.heads.operator.TorchHead`.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from redalg.adapters.heads.parts import WIDE, Product, fresh
+from redalg.adapters.heads.parts import WIDE, Product, contracts, factors, fresh, moving_factors
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.language.spec import Spec
@@ -79,7 +79,7 @@ class _Parts:
     def take(self) -> str | None:
         """The reason why there is nothing to take apart, if there is one."""
         nodes = list(g.walk(*self.spec.outputs.values()))
-        folds = [n for n in nodes if _contracts(n)]
+        folds = [n for n in nodes if contracts(n)]
         if len(folds) != 1:
             return f"{len(folds)} stages are sums over one axis of products of two tensors"
         self.fold = folds[0]
@@ -99,7 +99,7 @@ class _Parts:
     def _operands(self, stream: str) -> str | None:
         """Which operand has the rows, and the axes of both; the reason if they share more than one axis."""
         self.stream, inner = stream, self.fold.attr.axes[0]
-        one, other = _moving(self.fold)
+        one, other = moving_factors(self.fold)
         left, right = (one.attr, other.attr) if stream in one.axes else (other.attr, one.attr)
         shared = {*left.axes} & {*right.axes} - {inner}
         if shared:
@@ -108,7 +108,7 @@ class _Parts:
         self.right = tuple(a for a in right.axes if a != inner)
         self.leaf = g.tensor(fresh("product1", self.taken), (*self.left, stream, *self.right))
         self.size = g.tensor(fresh(f"size_{stream}", self.taken), (), ("integer",))
-        self.scale = [f for f in _factors(self.fold) if f is not one and f is not other]
+        self.scale = [f for f in factors(self.fold) if f is not one and f is not other]
         self.product = Product(self.leaf.attr, left, right, inner)
         return None
 
@@ -196,25 +196,6 @@ def _over(
     own = [d for d in spec.tensors if d in read]
     more = sorted(read.difference(own), key=lambda d: d.name)
     return Spec.from_nodes(outputs, tensors=[*more, *own], order=dict(order), dtypes=dict(dtypes))
-
-
-def _contracts(n: Node) -> bool:
-    """A sum along one axis of two tensors along it, which are not the same one."""
-    if n.op != "reduce" or n.attr.kind != "sum" or len(n.attr.axes) != 1:
-        return False
-    factors = _moving(n)
-    if len(factors) != 2 or any(f.op != "tensor" or len(f.attr.axes) < 2 for f in factors):
-        return False
-    return factors[0].axes != factors[1].axes and not any(f.attr.array or f.attr.dimensions for f in factors)
-
-
-def _factors(fold: Node) -> tuple[Node, ...]:
-    body = fold.args[0]
-    return body.args if body.op == "mul" else (body,)
-
-
-def _moving(fold: Node) -> list[Node]:
-    return [f for f in _factors(fold) if fold.attr.axes[0] in f.axes]
 
 
 __all__ = ["Extremum", "Pooled", "pooled"]

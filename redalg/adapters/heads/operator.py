@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from redalg.adapters.heads.extrema import Pooled, pooled
+from redalg.adapters.heads.extrema import Pooled
 from redalg.adapters.heads.gathers import Gathers
-from redalg.adapters.heads.parts import WHERE, Head, head
+from redalg.adapters.heads.parts import WHERE, Head
 from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
 from redalg.adapters.operands import by_name, own_tensors
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
@@ -27,7 +27,6 @@ from redalg.numeric.dtypes import output_flows
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 LATER, NOW = "later", "now"
-_MADE: dict[str, tuple[Any, TorchHead]] = {}
 
 
 class TorchHead:
@@ -77,23 +76,20 @@ class TorchHead:
         self.slabs: Any = (Gathers if pooled else Slabs)(parts, logits, workspace)  # type: ignore[arg-type]
         self.outputs = list(parts.values.outputs)
         self._outer = None if parts.outer is None else torch_op(derived(parts.outer), f"{name}_outer")
+        if gradients == NOW and isinstance(parts, Pooled):
+            why = "where an extremum is taken is known when its rows are"
+            where = f'{WHERE}(gradients="now")'
+            raise RedalgError(f"an extremum over {parts.stream}", where, why, 'gradients="later"')
         if gradients == NOW:
-            _check_known_slopes(parts)
-        self._dtypes = _result_dtypes(parts.spec, self.tensors)
+            check_known_slopes(parts.spec, parts.outer, parts.values.outputs)
+        self._dtypes = result_dtypes(parts.spec, self.tensors)
         self._ops = self._defined()
         self._apply: Callable[[list[Any]], list[Any]] = self._now() if gradients == NOW else self._later()
 
     def __call__(self, /, *given: Any, **named: Any) -> Any:
-        arrays = by_name(self.tensors, given, named, self.name)
-        like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), None)
-        if like is None:
-            raise RedalgError("a call without a tensor", self.name, "operators take tensors of PyTorch", "pass them")
-        own = [_as_tensor(d, arrays[d.name], like, self.name) for d in self.tensors]
-        dtypes = self._dtypes(tuple(a.dtype for a in own))
-        device = like.device.type
-        if device in ("cpu", "cuda") and torch.is_autocast_enabled(device):
-            own = self._under_autocast(own, device)
-            dtypes = {n: x if x == torch.float64 else torch.float32 for n, x in dtypes.items()}
+        arrays, dtypes, device = received(self.tensors, given, named, self.name, self._dtypes)
+        own = list(arrays.values())
+        own = own if device is None else self._under_autocast(own, device)
         pairs = zip(self.parts.spec.outputs, self._apply(own), strict=True)
         results = [x.to(dtypes[n]) if x.is_floating_point() else x for n, x in pairs]
         return results[0] if len(results) == 1 else tuple(results)
@@ -262,42 +258,7 @@ class TorchHead:
         return apply
 
 
-def torch_head(spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None) -> TorchHead:
-    """The operator of a head; the same spec with the same options under the same name is the same operator."""
-    if torch is None:
-        raise RedalgError("a head", WHERE, "PyTorch cannot be imported", "pip install torch")
-    if gradients not in (LATER, NOW):
-        raise RedalgError(f"gradients={gradients!r}", WHERE, "it is 'later' or 'now'", 'gradients="later"')
-    if logits not in (None, "float32", "float64", "bfloat16", "float16"):
-        raise RedalgError(f"logits={logits!r}", WHERE, "products are held in floats", 'logits="bfloat16", or None')
-    if workspace is not None and (not isinstance(workspace, int) or workspace <= 0):
-        raise RedalgError(f"workspace={workspace!r}", WHERE, "it is a number of bytes", "workspace=1 << 29, or None")
-    options = (spec, gradients, logits, workspace)
-    named = name or f"redalg::head_{spec.digest}_{gradients}_{logits or 'wide'}_{workspace or 'planned'}"
-    namespace, _, short = named.partition("::")
-    if not namespace.isidentifier() or not short.isidentifier():
-        raise RedalgError(f"the name {name!r}", WHERE, "operators are named in a namespace", '"mylib::name"')
-    made = _MADE.get(named)
-    if made is None:
-        made = _MADE[named] = options, TorchHead(_taken_apart(spec), named, gradients, logits, workspace)
-    elif made[0] != options:
-        why = f"it is the head of {made[0][0]}, {', '.join(map(str, made[0][1:]))}"
-        raise RedalgError(f"the name {name!r}", WHERE, why, "take another name for another head")
-    return made[1]
-
-
-def _taken_apart(spec: Spec) -> Head | Pooled:
-    """Raises: RedalgError for a spec that is neither."""
-    try:
-        return head(spec)
-    except RedalgError as refusal:
-        found = pooled(spec)
-        if isinstance(found, Pooled):
-            return found
-        raise RedalgError(refusal.what, refusal.where, f"{refusal.why}; {found}", refusal.fix) from refusal
-
-
-def _result_dtypes(spec: Spec, tensors: Sequence[Decl]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
+def result_dtypes(spec: Spec, tensors: Sequence[Decl]) -> Callable[[tuple[Any, ...]], dict[str, Any]]:
     """The dtypes of the results from those of the tensors; a compiler takes what it gives as it is."""
 
     def found(given: tuple[Any, ...]) -> dict[str, Any]:
@@ -308,23 +269,40 @@ def _result_dtypes(spec: Spec, tensors: Sequence[Decl]) -> Callable[[tuple[Any, 
     return made
 
 
-def _check_known_slopes(parts: Head | Pooled) -> None:
+def check_known_slopes(spec: Spec, outer: Spec | None, values: Iterable[str]) -> None:
     """Raises: RedalgError unless there is one scalar output whose gradient by values of rows reads none of them."""
-    spec, where = parts.outer, f'{WHERE}(gradients="now")'
-    if isinstance(parts, Pooled):
-        why = "where an extremum is taken is known when its rows are"
-        raise RedalgError(f"an extremum over {parts.stream}", where, why, 'gradients="later"')
-    axes = next(iter(parts.spec.output_axes.values()))
-    if spec is None or len(parts.spec.outputs) > 1 or axes:
-        what = ", ".join(f"{n}[{','.join(a)}]" for n, a in parts.spec.output_axes.items())
+    where = f'{WHERE}(gradients="now")'
+    axes = next(iter(spec.output_axes.values()))
+    if outer is None or len(spec.outputs) > 1 or axes:
+        what = ", ".join(f"{n}[{','.join(a)}]" for n, a in spec.output_axes.items())
         why = "gradients are taken at once of one scalar"
         raise RedalgError(f"the outputs {what}", where, why, 'gradients="later"')
-    values = set(parts.values.outputs)
-    for name, gradient in Vjp(spec, sorted(values), given=()).specs.items():
-        read = values & {leaf.attr.name for n in gradient.outputs.values() for leaf in g.leaves(n)}
+    names = set(values)
+    for name, gradient in Vjp(outer, sorted(names), given=()).specs.items():
+        read = names & {leaf.attr.name for n in gradient.outputs.values() for leaf in g.leaves(n)}
         if read:
             why = f"the gradient by {name} reads {', '.join(sorted(read))}, which is known when all rows are"
             raise RedalgError(f"the output {next(iter(spec.outputs))}", where, why, 'gradients="later"')
+
+
+def received(
+    tensors: Sequence[Decl],
+    given: Sequence[Any],
+    named: Mapping[str, Any],
+    where: str,
+    dtypes: Callable[[tuple[Any, ...]], dict[str, Any]],
+) -> tuple[Arrays, dict[str, Any], str | None]:
+    """The tensors of a call, the dtypes of its results, and the device whose autocast casts operands, if one does."""
+    arrays = by_name(tensors, given, named, where)
+    like = next((a for a in arrays.values() if isinstance(a, torch.Tensor)), None)
+    if like is None:
+        raise RedalgError("a call without a tensor", where, "operators take tensors of PyTorch", "pass them")
+    own = {d.name: _as_tensor(d, arrays[d.name], like, where) for d in tensors}
+    found = dtypes(tuple(a.dtype for a in own.values()))
+    device = like.device.type
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
+        return own, found, None
+    return own, {n: x if x == torch.float64 else torch.float32 for n, x in found.items()}, device
 
 
 def _as_tensor(d: Decl, value: Any, like: Any, where: str) -> Any:
@@ -337,4 +315,4 @@ def _as_tensor(d: Decl, value: Any, like: Any, where: str) -> Any:
     return value
 
 
-__all__ = ["TorchHead", "torch_head"]
+__all__ = ["LATER", "NOW", "TorchHead", "check_known_slopes", "received", "result_dtypes"]

@@ -10,7 +10,7 @@ What is known of positions and lengths of an axis that is cut into slabs is pass
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from redalg.errors import RedalgError
@@ -91,20 +91,29 @@ def head(spec: Spec) -> Head:
     raise RedalgError(f"the spec {spec}", WHERE, "; ".join(reasons), "ra.torch.compile(spec)")
 
 
+def contracts(n: Node) -> bool:
+    """A sum along one axis of two tensors along it, which are not the same one, each with one axis more at least."""
+    if n.op != "reduce" or n.attr.kind != "sum" or len(n.attr.axes) != 1:
+        return False
+    moving = moving_factors(n)
+    if len(moving) != 2 or any(f.op != "tensor" or len(f.attr.axes) < 2 for f in moving):
+        return False
+    return moving[0].axes != moving[1].axes and not any(f.attr.array or f.attr.dimensions for f in moving)
+
+
 def _is_product(n: Node) -> bool:
-    """A sum along one axis of two tensors along it, each with one axis more, which are not the same one."""
-    if n.op != "reduce" or n.attr.kind != "sum" or len(n.attr.axes) != 1 or len(n.axes) != 2:
-        return False
-    factors = _moving(n)
-    if len(factors) != 2 or any(f.op != "tensor" or len(f.attr.axes) != 2 for f in factors):
-        return False
-    return factors[0].axes != factors[1].axes and not any(f.attr.array or f.attr.dimensions for f in factors)
+    """A product of two matrices."""
+    return contracts(n) and len(n.axes) == 2 and all(len(f.attr.axes) == 2 for f in moving_factors(n))
 
 
-def _moving(fold: Node) -> list[Node]:
+def factors(fold: Node) -> tuple[Node, ...]:
     body = fold.args[0]
-    factors = body.args if body.op == "mul" else (body,)
-    return [f for f in factors if fold.attr.axes[0] in f.axes]
+    return body.args if body.op == "mul" else (body,)
+
+
+def moving_factors(fold: Node) -> list[Node]:
+    """Those that vary along the sum."""
+    return [f for f in factors(fold) if fold.attr.axes[0] in f.axes]
 
 
 def _taken_apart(spec: Spec, folds: list[Node], row: str, column: str) -> Head | str:
@@ -113,40 +122,40 @@ def _taken_apart(spec: Spec, folds: list[Node], row: str, column: str) -> Head |
     leaves = {fold: _leaf(fold, number, row, column, taken) for number, fold in enumerate(folds, 1)}
     products = tuple(p for _, p in leaves.values())
     outputs = {n: g.substitute(x, {f: x for f, (x, _) in leaves.items()}, raw=True) for n, x in spec.outputs.items()}
-    reads = _reading(outputs.values(), frozenset(p.leaf for p in products))
+    reads = reading(outputs.values(), {g.tensor(p.leaf.name, p.leaf.axes) for p in products})
     values: dict[Node, str] = {}
     for name, node in outputs.items():
-        why = _collect(name, node, row, column, reads, values, taken)
+        why = collect(name, node, (row,), column, reads, values, taken)
         if why:
             return why
     if values.keys() >= set(outputs.values()):
-        return Head(spec, products, row, column, _spec(outputs, spec, spec.output_axes, spec.empty, WIDE), None)
+        return Head(spec, products, row, column, over_leaves(outputs, spec, spec.output_axes, spec.empty, WIDE), None)
     if spec.empty:
         return "an output that says what it is where nothing is valid is not a value of a row"
     named = {n: x for x, n in values.items()}
-    inner = _spec(named, spec, {}, {}, WIDE)
+    inner = over_leaves(named, spec, {}, {}, WIDE)
     stand = {x: g.tensor(n, inner.output_axes[n]) for n, x in named.items()}
     outer = {n: g.substitute(x, dict(stand), raw=True) for n, x in outputs.items()}
-    return Head(spec, products, row, column, inner, _spec(outer, spec, spec.output_axes))
+    return Head(spec, products, row, column, inner, over_leaves(outer, spec, spec.output_axes))
 
 
 def _leaf(fold: Node, number: int, row: str, column: str, taken: set[str]) -> tuple[Node, Product]:
     """What stands in the place of a fold: the product as a tensor, times what does not vary along the sum."""
-    one, other = _moving(fold)
+    one, other = moving_factors(fold)
     left, right = (one, other) if row in one.axes else (other, one)
     leaf = g.tensor(fresh(f"product{number}", taken), (row, column))
-    body = fold.args[0]
-    still = [f for f in (body.args if body.op == "mul" else ()) if f not in (one, other)]
+    still = [f for f in factors(fold) if f not in (one, other)]
     return g.mul(*still, leaf), Product(leaf.attr, left.attr, right.attr, fold.attr.axes[0])
 
 
-def _spec(
+def over_leaves(
     outputs: Mapping[str, Node],
     spec: Spec,
     order: Mapping[str, tuple[str, ...]],
     empty: Mapping[str, Number] | None = None,
     format: str = "",
 ) -> Spec:
+    """Outputs over the tensors that they read, those of the spec last and in its order."""
     read = {leaf.attr for x in outputs.values() for leaf in g.leaves(x)}
     own = [d for d in spec.tensors if d in read]
     dtypes = dict.fromkeys(outputs, format) if format else {}
@@ -154,25 +163,32 @@ def _spec(
     return Spec.from_nodes(outputs, tensors=[*more, *own], order=dict(order), empty=empty, dtypes=dtypes)
 
 
-def _reading(roots: Iterable[Node], marks: frozenset[Decl]) -> set[Node]:
+def reading(roots: Iterable[Node], marks: Container[Node]) -> set[Node]:
     """The nodes that depend on a product."""
     found: set[Node] = set()
     for n in g.walk(*roots):
-        if (n.op == "tensor" and n.attr in marks) or not found.isdisjoint(n.args):
+        if n in marks or not found.isdisjoint(n.args):
             found.add(n)
     return found
 
 
-def _collect(
-    name: str, root: Node, row: str, column: str, reads: set[Node], values: dict[Node, str], taken: set[str]
+def collect(
+    name: str,
+    root: Node,
+    rows: tuple[str, ...],
+    column: str,
+    reads: set[Node],
+    values: dict[Node, str],
+    taken: set[str],
 ) -> str | None:
     """Name the largest parts that depend on a product and are values of a row; the reason where a part is none."""
+    row = ",".join(rows)
     stack = [root]
     while stack:
         n = stack.pop()
         if n not in reads or n in values:
             continue
-        if row in n.axes and column not in n.axes and not _crosses(n, row) and not _weighted(n, reads):
+        if n.axes.issuperset(rows) and column not in n.axes and not _crosses(n, rows) and not _weighted(n, reads):
             values[n] = name if n is root else fresh(f"value{len(values) + 1}", taken)
         elif column in n.axes or not n.args:
             return f"{name} is no value of one {row} alone: it reads others' products, or a stage over {row} with one"
@@ -181,9 +197,9 @@ def _collect(
     return None
 
 
-def _crosses(root: Node, row: str) -> bool:
+def _crosses(root: Node, rows: tuple[str, ...]) -> bool:
     """Whether anything is reduced over the rows, of which a slab has a part."""
-    return any(n.op == "reduce" and row in n.attr.axes for n in g.walk(root))
+    return any(n.op == "reduce" and not set(n.attr.axes).isdisjoint(rows) for n in g.walk(root))
 
 
 def _weighted(n: Node, reads: set[Node]) -> bool:
@@ -260,7 +276,7 @@ def hoisted(spec: Spec, row: str, column: str) -> tuple[Spec | None, Spec]:
     formats = set(spec.dtypes.values()) & {d.name for d in spec.tensors}
     if not hoist.parts or not formats <= {d.name for d in read}:
         return None, spec
-    own = _spec({x.attr.name: n for n, x in hoist.parts.items()}, spec, {}, {}, WIDE)
+    own = over_leaves({x.attr.name: n for n, x in hoist.parts.items()}, spec, {}, {}, WIDE)
     more = sorted(read.difference(spec.tensors), key=lambda d: d.name)
     tensors = [*(d for d in spec.tensors if d in read), *more]
     made_of = Spec.from_nodes(outputs, tensors=tensors, order=spec.output_axes, empty=spec.empty, dtypes=spec.dtypes)
@@ -321,4 +337,20 @@ def slabs(length: int, per_item: int, workspace: int, multiple: int = 128) -> It
         yield start, min(length, start + each)
 
 
-__all__ = ["Head", "Placed", "Product", "head", "hoisted", "placed", "reduces", "slabs"]
+__all__ = [
+    "Head",
+    "Placed",
+    "Product",
+    "collect",
+    "contracts",
+    "factors",
+    "fresh",
+    "head",
+    "hoisted",
+    "moving_factors",
+    "over_leaves",
+    "placed",
+    "reading",
+    "reduces",
+    "slabs",
+]

@@ -1,0 +1,63 @@
+"""Heads by name: a spec is taken apart in the way that fits it, and becomes an operator."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import Any
+
+from redalg.adapters.heads.batches import Batched, BatchedHead, batched
+from redalg.adapters.heads.extrema import Pooled, pooled
+from redalg.adapters.heads.operator import LATER, NOW, TorchHead
+from redalg.adapters.heads.parts import WHERE, Head, head
+from redalg.errors import RedalgError
+from redalg.language.spec import Spec
+
+torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
+
+_MADE: dict[str, tuple[Any, TorchHead | BatchedHead]] = {}
+
+
+def torch_head(
+    spec: Spec, name: str | None, gradients: str, logits: str | None, workspace: int | None
+) -> TorchHead | BatchedHead:
+    """The operator of a head; the same spec with the same options under the same name is the same operator."""
+    if torch is None:
+        raise RedalgError("a head", WHERE, "PyTorch cannot be imported", "pip install torch")
+    if gradients not in (LATER, NOW):
+        raise RedalgError(f"gradients={gradients!r}", WHERE, "it is 'later' or 'now'", 'gradients="later"')
+    if logits not in (None, "float32", "float64", "bfloat16", "float16"):
+        raise RedalgError(f"logits={logits!r}", WHERE, "products are held in floats", 'logits="bfloat16", or None')
+    if workspace is not None and (not isinstance(workspace, int) or workspace <= 0):
+        raise RedalgError(f"workspace={workspace!r}", WHERE, "it is a number of bytes", "workspace=1 << 29, or None")
+    options = (spec, gradients, logits, workspace)
+    named = name or f"redalg::head_{spec.digest}_{gradients}_{logits or 'wide'}_{workspace or 'planned'}"
+    namespace, _, short = named.partition("::")
+    if not namespace.isidentifier() or not short.isidentifier():
+        raise RedalgError(f"the name {name!r}", WHERE, "operators are named in a namespace", '"mylib::name"')
+    made = _MADE.get(named)
+    if made is None:
+        parts = _taken_apart(spec)
+        kind: Any = BatchedHead if isinstance(parts, Batched) else TorchHead
+        made = _MADE[named] = options, kind(parts, named, gradients, logits, workspace)
+    elif made[0] != options:
+        why = f"it is the head of {made[0][0]}, {', '.join(map(str, made[0][1:]))}"
+        raise RedalgError(f"the name {name!r}", WHERE, why, "take another name for another head")
+    return made[1]
+
+
+def _taken_apart(spec: Spec) -> Head | Pooled | Batched:
+    """Raises: RedalgError for a spec that is none of these."""
+    try:
+        return head(spec)
+    except RedalgError as refusal:
+        reasons = [refusal.why]
+        for found in (batched(spec), pooled(spec)):
+            if not isinstance(found, str):
+                return found
+            reasons.append(found)
+        why = "; ".join(dict.fromkeys(reasons))
+        raise RedalgError(refusal.what, refusal.where, why, refusal.fix) from refusal
+
+
+__all__ = ["torch_head"]
