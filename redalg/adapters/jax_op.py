@@ -157,6 +157,8 @@ class JaxOp:
         again = self._read_anew
         arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
         held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
+        sizes = {a: n for d in self.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+        held |= {name: jax.numpy.asarray(sizes[a]) for name, a in again.lengths.items()}
         found = {n: jax.numpy.zeros_like(arrays[n]) for n in again.wrt}
         for spec in dict.fromkeys(again.specs.values()):
             op = self._op_of(again.forms[spec], _own_dtypes(spec, arrays))

@@ -399,6 +399,8 @@ class TorchOp:
         again = Vjp(self.spec, list(self.vjp.wrt), given=())
         arrays = dict(zip((d.name for d in self.tensors), own, strict=True))
         held = {**arrays, **dict(zip(again.cotangents.values(), pulled, strict=True))}
+        sizes = {a: n for d in self.tensors for a, n in zip(d.axes, arrays[d.name].shape, strict=True)}
+        held |= {name: torch.tensor(sizes[a], device=own[0].device) for name, a in again.lengths.items()}
         found: dict[str, Any] = {n: torch.zeros_like(arrays[n]) for n in again.wrt}
         for number, spec in enumerate(dict.fromkeys(again.specs.values())):
             op = self._related.get(spec)

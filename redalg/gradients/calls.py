@@ -357,6 +357,11 @@ class Vjp(_Derivative):
         """Tensor of `specs` -> the output of `forward` that it is."""
         return {s.leaf.attr.name: s.name for s in self._saved}
 
+    @property
+    def lengths(self) -> dict[str, str]:
+        """Tensor of `specs` -> the axis whose length it is: of gradients that no tensor with the axis is read by."""
+        return {s.leaf.attr.name: s.node.attr for s in self._saved if s.node.op == "size"}
+
     def pulled(
         self,
         arrays: Mapping[str, Any],

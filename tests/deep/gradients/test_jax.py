@@ -20,6 +20,7 @@ SPECS = {
     "softmax": "m = max[j](x[i,j]); p = exp(x[i,j] - m); return y = p/sum[j](p)",
     "attention": "s = sum[d](q[i,d]*k[j,d]); m = max[j](s); p = exp(s - m); return y = sum[j](p*v[j,e])/sum[j](p)",
     "layer_norm": "u = mean[j](x[i,j]); v = mean[j]((x[i,j] - u)**2); return y = (x[i,j] - u)/sqrt(v + 1/100)*w[j]",
+    "means": "tensors x[i,j], w[i]; return y = w[i]*mean[j](x[i,j])/size[i]",  # its gradients read lengths
     "scalar": "return y = sum[j](tanh(x[i,j])*w)",
     "column": "m = max[i](x[i,j]); return y = m + log(sum[i](exp(x[i,j] - m)))",
     "masked": "tensors x[i,j], ok[i,j] bool; s = where(ok[i,j], x[i,j], -oo); m = max[j](s); p = exp(s - m);"

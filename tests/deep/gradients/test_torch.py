@@ -26,6 +26,7 @@ SPECS = {  # text, shapes of the tensors in the spec's order
     ),
     "several": ("return a = sum[j](x[j]**2), b = max[j](x[j]*w), c = argmax[j](x[j])", [(5,), ()]),
     "moments": ("u = mean[i](x[i,j]); return v = mean[i]((x[i,j] - u)**2)", [(4, 3)]),
+    "means": ("tensors x[i,j], w[i]; return y = sum[i](w[i]*mean[j](x[i,j]))/size[i]", [(2, 3), (2,)]),  # reads lengths
     "elementwise": ("return y = tanh(x[i,j])*w[j]", [(2, 3), (3,)]),
 }
 
