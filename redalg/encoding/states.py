@@ -61,7 +61,7 @@ def document(a: Accumulator) -> tuple[Header, dict[str, Array]]:
         "deterministic": now.deterministic,
         "nulls": now.nulls,
         "sizes": now.sizes,
-        "dtypes": now.dtypes and {name: [dtype_name(d)] for name, d in now.dtypes.items()},
+        "dtypes": _written_dtypes(now.dtypes),
         "origin": _origin(now.origin),
         "bound": writer.bound(a._bound),
         "exports": writer.all("export", now.exports),
@@ -83,7 +83,13 @@ def document(a: Accumulator) -> tuple[Header, dict[str, Array]]:
         header["states"].append(row)
     if now.beyond:
         header["beyond"] = {name: str(value) for name, value in now.beyond.items()}
+    if now.nothing and now.dtypes is None:
+        header["nothing"] = _written_dtypes(now.nothing)
     return {**header, "coded": writer.coded}, writer.arrays
+
+
+def _written_dtypes(dtypes: Mapping[str, Any] | None) -> Any:
+    return dtypes and {name: [dtype_name(d)] for name, d in dtypes.items()}
 
 
 class _Writer:
@@ -154,6 +160,7 @@ def accumulator(form: Form, header: Header, arrays: Mapping[str, Array], where: 
         nulls.checked(layout, reader.text("nulls"), span.placed, where),
         reader.ids(),
         reader.beyond(dtypes),
+        reader.nothing(layout, dtypes),
     )
     found = Accumulator._of(form, bound, now)
     now = replace(now, exports=reader.exports(found, number))
@@ -268,9 +275,20 @@ class _Reader:
             if self.header.get("states") or self.header.get("intervals"):
                 raise self.wrong("dtypes")
             return None
-        found = self.table("dtypes")
+        return self._chunk_dtypes(layout, "dtypes")
+
+    def nothing(self, layout: Layout, dtypes: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """The dtypes of chunks of length 0; states that saw an element or none of these have no such field."""
+        if "nothing" not in self.header:
+            return None
+        if dtypes is not None:
+            raise self.wrong("nothing")
+        return self._chunk_dtypes(layout, "nothing")
+
+    def _chunk_dtypes(self, layout: Layout, field: str) -> dict[str, Any]:
+        found = self.table(field)
         if set(found) != set(layout.names):
-            raise self.wrong("dtypes")
+            raise self.wrong(field)
         return {d.name: self._chunk_dtype(d, found[d.name]) for d in layout.streamed}
 
     def _chunk_dtype(self, decl: Decl, names: Any) -> np.dtype:

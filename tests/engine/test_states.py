@@ -341,6 +341,7 @@ def forged(**changes: Any) -> bytes:
         forged(sizes={"i": 3, "z": 1}),
         forged(dtypes={"x": ["object"]}),
         forged(dtypes={"x": ["complex128"]}),
+        forged(nothing={"x": ["float32"]}),
         forged(origin=["os", "cpu"]),
         forged(**{"pass": 1}),
         forged(coded={"part/A_x": ["integer", [1, 3]]}),

@@ -140,9 +140,12 @@ def test_results_of_nothing_have_the_dtype_of_the_chunks() -> None:
         assert of(of_nothing(one).merge(of_nothing(one))) == of(form.accumulator().merge(of_nothing(one))) == types(one)
         both = format_name(promote([np.dtype(getattr(ml_dtypes, k, None) or k) for k in (one, other)]))
         assert of(of_nothing(one, other)) == of(of_nothing(one).merge(of_nothing(other))) == types(both)
+        first, second = (form.from_bytes(of_nothing(kind).to_bytes()) for kind in (one, other))
+        assert first.to_bytes() == of_nothing(one).to_bytes() and of(first) == types(one)
+        assert of(first.merge(second)) == of(form.from_state_dict(first.state_dict())) == types(both)
         more = of_nothing(one)
         more.update(x=np.ones((3, 2), getattr(ml_dtypes, other, None) or other))
-        assert of(more) == of(more.merge(of_nothing(one))) == types(other, 2)
+        assert of(more) == of(more.merge(of_nothing(one))) == of(form.from_bytes(more.to_bytes())) == types(other, 2)
 
 
 # --- formats that NumPy lacks, beside integers ----------------------------------------------------------------------
