@@ -83,7 +83,9 @@ class Vjp(_Derivative):
 
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
     `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent count as 0. The
-    gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from.
+    gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from. Whole numbers
+    and truth values are read as real numbers: cotangents of these are taken in float64, and gradients of tensors of
+    them are floats (a tensor declared integer or bool has no gradient).
 
     Raises: RedalgError for what has no derivative, and what `ra.derive_incremental` raises when a call derives.
 
@@ -385,12 +387,12 @@ class Vjp(_Derivative):
         parts: Iterable[Unit],
     ) -> dict[str, Any]:
         held = {tensor: values[name] for tensor, name in self.saved_tensors.items()}
-        held |= {t: cotangents[n] if n in cotangents else _zeros(values[n]) for n, t in self.cotangents.items()}
+        held |= {t: _real(cotangents[n] if n in cotangents else _zeros(values[n])) for n, t in self.cotangents.items()}
         found: dict[str, Any] = {}
         for unit in parts:
             form, spec = (self.forms[unit], unit) if isinstance(unit, Spec) else (unit, unit.spec)
             found |= _by_name(spec, run(form, _read_by(spec, {**arrays, **held})))
-        zeros = {n: _zeros(arrays[n]) for n in names if f"grad_{n}" not in found}
+        zeros = {n: _real(_zeros(arrays[n])) for n in names if f"grad_{n}" not in found}
         own = {n: self.stretched(n, found[f"grad_{n}"], arrays[n]) for n in names if n not in zeros}
         return {n: zeros[n] if n in zeros else own[n] for n in names}
 
@@ -410,7 +412,7 @@ class Jvp(_Derivative):
     With tangents ẋ of the tensors, the tangent of an output y is Σ ∂y/∂x·ẋ over all tensors and their elements.
     ``specs`` has one spec, of all tangents, over the tensors and over ``tangent_<tensor>``. A call
     ``g(x=…, tangents={"x": …}, target=None)`` gives {output: tangent}; tensors without a tangent stay. Conventions
-    and errors are those of `Vjp`.
+    and errors are those of `Vjp`: tangents are floats, those of whole numbers too.
 
     >>> import numpy as np, redalg as ra
     >>> g = ra.parse("return y = sum[j](x[j]**2)").jvp()
@@ -469,7 +471,7 @@ class Jvp(_Derivative):
         sizes, target = bind(self.primal, _described(arrays), where="g(…)").sizes, target or _target_of(arrays)
         found: dict[str, Any] = {}
         if self.spec is not None and self.form is not None:
-            held = {t: tangents[n] if n in tangents else _zeros(arrays[n]) for n, t in self.tangents.items()}
+            held = {t: _real(tangents[n] if n in tangents else _zeros(arrays[n])) for n, t in self.tangents.items()}
             given = _read_by(self.spec, {**arrays, **held})
             found = _by_name(self.spec, self._call(self.form, target, given))
         like = next(iter(arrays.values()), 0.0)
@@ -479,7 +481,7 @@ class Jvp(_Derivative):
         """A tangent along every axis of its output."""
         lengths = {a: sizes[a] for a in self.primal.output_axes[name]}
         if value is None or self.spec is None:
-            return _stretched(_zero(like), (), lengths)
+            return _stretched(_real(_zero(like)), (), lengths)
         return _stretched(value, self.spec.output_axes[self.results[name]], lengths)
 
     def __repr__(self) -> str:
@@ -565,6 +567,18 @@ def _zeros(like: Any) -> Any:
     if isinstance(like, (int, float)):
         return 0.0
     return _library(like).zeros_like(like)
+
+
+def _real(value: Any) -> Any:
+    """Whole numbers and truth values as floats: derivatives are real numbers, and products of narrow integers wrap."""
+    if isinstance(value, (int, list, tuple)):
+        value = np.asarray(value)
+    dtype = getattr(value, "dtype", None)
+    if dtype is None or getattr(dtype, "kind", "") not in "biu":
+        return value
+    if hasattr(dtype, "is_floating_point"):
+        return value if dtype.is_floating_point or dtype.is_complex else value.double()
+    return value.astype(float) if hasattr(value, "astype") else value  # float32 in JAX, where it has no wider one
 
 
 def _zero(like: Any) -> Any:

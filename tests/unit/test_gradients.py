@@ -290,3 +290,59 @@ def test_gradients_have_the_dtype_of_their_tensor_whatever_stands_beside_it(text
         found = derivative(**arrays, cotangents={"y": np.ones((), result)}, target="numpy")
         assert found["x"].dtype == own
         assert found["w"].dtype == (other if other.startswith("float") else result)
+
+
+WHOLE = (bool, np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return y = sum[j](x[j]**3*w[j]), m = max[j](w[j])",
+        "return z = x[j]*w[j]*max[j](x[j])**2",
+        "u = mean[j](x[j]); return v = sum[j](w[j]*(x[j] - u)**2)",
+        "return y = x[j]*max[j](x[j]), n = sum[j](where(w[j] > 0, 1, 0))",
+    ],
+)
+def test_derivatives_of_whole_numbers_are_those_of_the_real_numbers_that_they_are(text: str) -> None:
+    """Narrow integers would wrap, and a tangent of truth values add up to one."""
+    spec, rng = ra.parse(text), np.random.default_rng(len(text))
+    forward, reverse = spec.jvp(), spec.vjp()
+    outputs = {n: (5,) if axes else () for n, axes in spec.output_axes.items()}
+    for dtype in WHOLE:
+        low, high = (0, 1) if dtype is bool else (max(-999, np.iinfo(dtype).min), min(999, np.iinfo(dtype).max))
+
+        def drawn(shape: Any, dtype: Any = dtype, low: int = low, high: int = high) -> Any:
+            return rng.integers(low, high, shape, endpoint=True).astype(dtype)
+
+        arrays, tangents = ({n: drawn(5) for n in "xw"} for _ in range(2))
+        cotangents = {n: drawn(shape) for n, shape in outputs.items()}
+        held = [arrays, tangents, cotangents, dict([*cotangents.items()][1:])]
+        real = [{n: np.asarray(a, float) for n, a in some.items()} for some in held]
+        for found, wanted in (
+            *(
+                (forward(**held[0], tangents=own, target="numpy"), forward(**real[0], tangents=other, target="numpy"))
+                for own, other in ((held[1], real[1]), ({}, {}))
+            ),
+            *(
+                (
+                    reverse(**held[0], cotangents=held[k], target="numpy"),
+                    reverse(**real[0], cotangents=real[k], target="numpy"),
+                )
+                for k in (2, 3)
+            ),
+        ):
+            for name, value in wanted.items():
+                assert found[name].dtype == np.float64, (dtype, name)
+                np.testing.assert_allclose(found[name], value, 1e-12, 0, err_msg=f"{name} of {dtype}")
+
+
+def test_derivatives_of_whole_numbers_in_other_libraries() -> None:
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    spec = ra.parse("return y = sum[j](x[j]**2), z = sum[j](w[j])")
+    for library, kind, real in ((jax.numpy, "int8", "float32"), (torch, torch.int8, torch.float64)):
+        x = library.asarray([100, -3], dtype=kind)
+        found = spec.jvp()(x=x, w=x, tangents={"x": x}, target="numpy")
+        assert [found["y"].tolist(), found["z"].tolist(), found["y"].dtype] == [2 * 10009, 0, real]
+        got = spec.vjp()(x=x, w=x, cotangents={"y": library.asarray(100, dtype=kind)}, target="numpy")
+        assert [got["x"].tolist(), got["w"].tolist(), got["x"].dtype] == [[20000, -600], [0, 0], real]
