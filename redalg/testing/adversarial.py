@@ -18,11 +18,14 @@ from redalg.graph.intervals import admits, is_interval, moved_array
 from redalg.graph.node import Node
 from redalg.proofs.audits.drawing import drawn, strategy
 from redalg.testing.arithmetic import NARROW
+from redalg.testing.repeating import DIFFERENT, Repeats, repeatable
 
 KINDS = ("ordinary", "ties", "offset", "zeros", "subnormals", "huge", "infinities", "nan", "masked")
 LENGTHS = (0, 1, 2, 3, 17)  # of the first axis of outermost reductions
 FURTHER = (1, 3)  # of further ones
 LONG = (31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 513, 1000, 1023, 1025, 2049)
+FAR = (4097, 32769, 65537)  # of few different elements
+USUAL = (*LONG, *FAR)
 MANY = (5, 33, 130)  # short rows
 Arrays = dict[str, Any]
 Draw = Callable[[Mapping[str, int], int], Mapping[str, Any]]
@@ -30,11 +33,12 @@ Draw = Callable[[Mapping[str, int], int], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """Arguments of one call: what they were made for, and the lengths of the axes."""
+    """Arguments of one call: what they were made for, the lengths of the axes, and which elements are equal."""
 
     kind: str
     sizes: Mapping[str, int]
     arrays: Arrays
+    repeats: Repeats | None = None
 
     def __str__(self) -> str:
         return f"{self.kind}, {', '.join(f'{a}={n}' for a, n in self.sizes.items())}"
@@ -92,16 +96,35 @@ def long_cases(
 ) -> Iterator[Case]:
     """One ordinary case for every length of the first axis of the outermost reductions, all other axes of length 1;
     then, unless lengths are chosen, short rows, many of them along each other axis.
+
+    What is longer than the longest of `LONG` has few different elements, forwards and backwards; where these do not
+    decide alone (`repeatable`), the usual ones among such lengths are left out.
     """
     axes = list(dict.fromkeys(a for d in spec.tensors for a in d.axes))
     streamed = next((a for a in axes if a in outermost(spec)), None)
     found = {a: sizes[a][0] if a in sizes else 1 for a in axes}
     if streamed is None or not lengths:
         return
-    wanted = [("ordinary", found | {streamed: n}) for n in lengths]
+    far = {n for n in lengths if n > LONG[-1]} if repeatable(spec, streamed) else set()
+    left_out = set() if tuple(lengths) != USUAL else {*FAR}
+    wanted = [("ordinary", found | {streamed: n}) for n in lengths if n not in far | left_out]
     others = [a for a in axes if a != streamed and a not in sizes] if streamed not in sizes else []
     wanted += [("ordinary", found | {streamed: 3, a: n}) for a in others for n in MANY]
     yield from _drawn(spec, dtype, wanted, seed, draw)
+    rows = [a for a in others if repeatable(spec, a)] if left_out else []
+    repeated = [(streamed, n, found) for n in sorted(far)] + [(a, FAR[-1], found | {streamed: 3}) for a in rows]
+    for axis, length, short in repeated:
+        (case,) = _drawn(spec, dtype, [("ordinary", short | {axis: DIFFERENT})], seed + length, draw)
+        repeats = Repeats.drawn(axis, length, np.random.default_rng(zlib.crc32(f"{seed}:{axis}:{length}".encode())))
+        for order in (repeats, repeats.turned):
+            arrays = taken(spec, case.arrays, axis, order.which)
+            yield Case("ordinary", short | {axis: length}, arrays, order)
+
+
+def taken(spec: Any, arrays: Arrays, axis: str, places: Any) -> Arrays:
+    """The arguments at these positions of an axis."""
+    along = {d.name: d.axes.index(axis) for d in spec.tensors if axis in d.axes}
+    return {name: np.take(x, places, axis=along[name]) if name in along else x for name, x in arrays.items()}
 
 
 def _drawn(

@@ -12,10 +12,11 @@ from redalg.errors import RedalgError
 from redalg.numeric.windows import refuse_windows
 from redalg.proofs.audits.drawing import hypothesis_of
 from redalg.specs.collection import catalog
-from redalg.testing.adversarial import KINDS, LONG, Arrays, Case, cases, long_cases, make
+from redalg.testing.adversarial import KINDS, LONG, USUAL, Arrays, Case, cases, long_cases, make, taken
 from redalg.testing.calling import LAYOUTS
 from redalg.testing.holding import Difference, Held, Tally
 from redalg.testing.reducing import reduced
+from redalg.testing.repeating import Repeats
 
 WHERE = "redalg.testing.check_equivalence"
 SHOWN = 200  # elements of an array that an error writes out
@@ -113,8 +114,10 @@ def check_equivalence(
     * `layouts` in which the ordinary cases are handed over as well, of contiguous, fortran, strided, reversed,
       unaligned; default all, with `convert` contiguous alone.
     * `long`: lengths of the first reduced axis that are tried with one row; default powers of two from 32 to 2048 or
-      their neighbours, where neither `sizes` nor other `kinds` than ordinary ones are chosen. With them go
-      5, 33 and 130 short rows.
+      their neighbours, and 4097, 32769 and 65537, where neither `sizes` nor other `kinds` than ordinary ones are
+      chosen. With them go 5, 33, 130 and 65537 short rows. What is longer than 2049 has sixteen different elements, in
+      two orders, and is judged by these (`redalg.testing.repeating`); so are rows. By default it is left out where
+      positions, lists of the k largest or a user's monoid decide along the axis; `long` tries it element by element.
     * `units`: how many bounds an error may be. The bound is a running error analysis (Higham, 2002, section 3.3) of
       the definition as written, with sums in any bracketing, or of the incremental form if that is larger
       (`redalg.testing.limits`). Where infinities or NaN belong they must be there and nowhere else. A number is
@@ -174,14 +177,14 @@ class _Tried:
         self.last: Case | None = None
 
     def hold(self, case: Case, steady: bool = False) -> None:
-        limits = self.held.limits(case.arrays)
+        limits = self.held.limits(case.arrays, case.repeats)
         if limits is None:
             self.refused += 1
             return
         self.count += 1
         before = max([0.0, *(t.worst for t in self.tallies.values())])
         tally = self.tallies.setdefault(case.kind, Tally())
-        self.refuse(case, self.held.compared(case.arrays, limits, tally))
+        self.refuse(case, self.held.compared(case.arrays, limits, tally, repeats=case.repeats))
         self.at = str(case) if tally.worst > before else self.at
         self.calls += 1
         if steady and case.kind == "ordinary":
@@ -259,7 +262,7 @@ def _layouts(layouts: Iterable[str] | None, convert: Any) -> tuple[str, ...]:
 def _long(long: Iterable[int] | None, kinds: tuple[str, ...], sizes: Mapping[str, Any]) -> tuple[int, ...]:
     """Lengths of one long row: usual ones where neither lengths nor kinds of input are chosen."""
     if long is None:
-        return LONG if not sizes and "ordinary" in kinds else ()
+        return USUAL if not sizes and "ordinary" in kinds else ()
     found = (long,) if isinstance(long, int) else tuple(long)
     if any(not isinstance(n, int) or n < 0 for n in found):
         raise RedalgError(f"long={found!r}", WHERE, "lengths are integers that are not negative", "long=(1023, 1025)")
@@ -280,8 +283,10 @@ def _lengths(spec: Any, sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
 
 def _error(held: Held, case: Case, found: Difference, way: str) -> NotEquivalent:
     """The error of the smallest input that still fails; what takes several calls to be seen is left as it is."""
+    if case.repeats is not None:
+        case, found = _shorter(held, case, case.repeats, found)
     arrays, again = case.arrays, ""
-    if found.repeats:
+    if found.repeats and (case.repeats is None or len(case.repeats.which) <= LONG[-1]):
         arrays, found = reduced(held.spec, arrays, found, lambda a: held.difference(a, way))
         again = "" if held.difference(arrays, way) else ", but not when it was called again"
     name = getattr(held.implementation, "__name__", type(held.implementation).__name__)
@@ -301,6 +306,22 @@ def _error(held: Held, case: Case, found: Difference, way: str) -> NotEquivalent
     for part in ("output", "index", "found", "exact", "error", "bound"):
         setattr(error, part, getattr(found, part))
     return error
+
+
+def _shorter(held: Held, case: Case, repeats: Repeats, found: Difference) -> tuple[Case, Difference]:
+    """The shortest beginning of a long stream that bisection finds to fail."""
+    low, high, shortest = 0, len(repeats.which), case
+    while high - low > 1:
+        middle = (low + high) // 2
+        few = repeats.until(middle)
+        arrays = taken(held.spec, case.arrays, repeats.axis, np.arange(middle))
+        other = held.difference(arrays, repeats=few)
+        if other is None:
+            low = middle
+        else:
+            high, found = middle, other
+            shortest = Case(case.kind, {**case.sizes, repeats.axis: middle}, arrays, few)
+    return shortest, found
 
 
 def _shown(array: np.ndarray) -> str:

@@ -13,10 +13,13 @@ import numpy as np
 
 from redalg.api import verdict
 from redalg.errors import NotDecomposable, RedalgError, Undecided
-from redalg.testing.adversarial import Arrays
+from redalg.testing.adversarial import Arrays, taken
 from redalg.testing.arithmetic import NARROW
 from redalg.testing.calling import Misbehaved, call, repeated
 from redalg.testing.limits import Limits, definition_limits, form_bounds, unbounded_stages
+from redalg.testing.repeating import Repeats, repeated_limits
+
+ENDS = 128  # elements of either end of a long stream that stand for it where a form's error is analysed
 
 
 @dataclass(frozen=True)
@@ -88,19 +91,30 @@ class Held:
             warnings.simplefilter("ignore")
             return call(self.implementation, arrays, names, self.by_name, self.convert, layout)
 
-    def limits(self, arrays: Arrays) -> Limits | None:
+    def limits(self, arrays: Arrays, repeats: Repeats | None = None) -> Limits | None:
         """None where the spec has no value for these lengths."""
         try:
+            if repeats is not None:
+                return repeated_limits(self.spec, arrays, self.arithmetic, self.flush, repeats)
             return definition_limits(self.spec, arrays, self.arithmetic, self.flush)
         except RedalgError:
             return None
 
-    def difference(self, arrays: Arrays, layout: str = "contiguous") -> Difference | None:
+    def difference(
+        self, arrays: Arrays, layout: str = "contiguous", repeats: Repeats | None = None
+    ) -> Difference | None:
         """The first result outside its bound; None where there is none, or no definition."""
-        limits = self.limits(arrays)
-        return None if limits is None else self.compared(arrays, limits, Tally(), layout)
+        limits = self.limits(arrays, repeats)
+        return None if limits is None else self.compared(arrays, limits, Tally(), layout, repeats)
 
-    def compared(self, arrays: Arrays, limits: Limits, tally: Tally, layout: str = "contiguous") -> Difference | None:
+    def compared(
+        self,
+        arrays: Arrays,
+        limits: Limits,
+        tally: Tally,
+        layout: str = "contiguous",
+        repeats: Repeats | None = None,
+    ) -> Difference | None:
         """The first result outside its bound, with what was compared added to the tally."""
         try:
             results = self.call(arrays, layout)
@@ -108,7 +122,7 @@ class Held:
             return Difference(next(iter(self.spec.outputs)), reason=str(found))
         except Exception as error:
             return Difference(next(iter(self.spec.outputs)), reason=f"it raised {type(error).__name__}: {error}")
-        outside = (self._outside(n, results[n], limits, arrays, tally) for n in self.spec.outputs)
+        outside = (self._outside(n, results[n], limits, arrays, tally, repeats) for n in self.spec.outputs)
         return next((found for found in outside if found is not None), None)
 
     def unsteady(self, arrays: Arrays, others: Arrays, calls: int) -> Difference | None:
@@ -116,17 +130,22 @@ class Held:
         found = repeated([lambda: self.call(arrays), lambda: self.call(others)], calls)
         return Difference(next(iter(self.spec.outputs)), reason=found, repeats=False) if found else None
 
-    def _outside(self, name: str, result: Any, limits: Limits, arrays: Arrays, tally: Tally) -> Difference | None:
+    def _outside(
+        self, name: str, result: Any, limits: Limits, arrays: Arrays, tally: Tally, repeats: Repeats | None
+    ) -> Difference | None:
         exact, bounds = limits.exact[name], limits.bounds[name]
         if result.shape != exact.shape:
             return Difference(name, reason=f"its shape is {result.shape} instead of {exact.shape}")
         got = result.astype(float)
         units = self._units(got, exact, bounds)
         if (units > self.tolerance).any() and self.form is not None:
-            bounds = np.fmax(bounds, self._of_form(arrays)[name])
+            of_form = self._of_form(arrays)[name] if repeats is None else bounds * self._ratio(name, arrays, repeats)
+            bounds = np.fmax(bounds, of_form)
             units = self._units(got, exact, bounds)
         if self.lists_finite and np.isnan(got[units > self.tolerance]).any():
-            open_ = unbounded_stages(self.spec, arrays, self.arithmetic, self.flush)[name] & np.isnan(got)
+            open_ = np.isnan(got)
+            if repeats is None:
+                open_ &= unbounded_stages(self.spec, arrays, self.arithmetic, self.flush)[name]
             bounds = np.where(open_, np.inf, bounds)
             units = self._units(got, exact, bounds)
         tally.compared += units.size
@@ -144,6 +163,17 @@ class Held:
             return form_bounds(self.form, arrays, self.arithmetic)
         except (RedalgError, ArithmeticError, NotImplementedError, IndexError):
             return {name: np.zeros(()) for name in self.spec.outputs}
+
+    def _ratio(self, name: str, arrays: Arrays, repeats: Repeats) -> float:
+        """How much more the error of the form may be than that of the definition, by both ends of a long stream."""
+        n = len(repeats.which)
+        few = taken(self.spec, arrays, repeats.axis, np.r_[0 : min(n, ENDS), max(ENDS, n - ENDS) : n])
+        limits = self.limits(few)
+        if limits is None:
+            return 1.0
+        of_form, own = np.broadcast_arrays(self._of_form(few)[name], limits.bounds[name])
+        known = (own > 0) & np.isfinite(own) & np.isfinite(of_form)
+        return float(np.max(of_form[known] / own[known], initial=1.0))
 
     def _limit(self, exact: np.ndarray, bounds: np.ndarray) -> np.ndarray:
         """The bound, and one rounding to the type of the result."""

@@ -133,7 +133,7 @@ def definition_limits(spec: Any, arrays: Mapping[str, Any], dtype: str, flush: b
         axes = spec.output_axes[name]
         radii = np.zeros([evaluator.sizes[a] for a in axes])
         for key, ball in evaluator.array(node, axes).items():
-            radii[key] = _radius(ball)
+            radii[key] = radius_of(ball)
         bounds[name] = radii
     return Limits(exact, bounds)
 
@@ -176,7 +176,7 @@ def _unbounded(ball: Any) -> bool:
     return not isinstance(ball, bool) and (ball is None or not math.isfinite(ball.mid))
 
 
-def _radius(ball: Any) -> float:
+def radius_of(ball: Any) -> float:
     if isinstance(ball, bool):
         return 0.0
     return math.inf if ball is None else float(ball.rad)
@@ -185,11 +185,11 @@ def _radius(ball: Any) -> float:
 def _floats(values: np.ndarray) -> np.ndarray:
     result = np.empty(values.shape)
     for key in np.ndindex(*values.shape):
-        result[key] = _float(values[key])
+        result[key] = float_of(values[key])
     return result
 
 
-def _float(value: Any) -> float:
+def float_of(value: Any) -> float:
     try:
         return float(value)
     except OverflowError:

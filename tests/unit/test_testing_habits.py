@@ -12,8 +12,10 @@ import pytest
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.testing import NotEquivalent, check_equivalence
-from redalg.testing.adversarial import LONG
+from redalg.testing.adversarial import FAR, LONG, USUAL, long_cases, make, taken
 from redalg.testing.calling import LAYOUTS, laid_out, same_bits
+from redalg.testing.limits import definition_limits
+from redalg.testing.repeating import DIFFERENT, Repeats, repeatable, repeated_limits
 
 X, W = ra.tensors("x[i,j] w[j]")
 MEAN = ra.mean(X, "j")
@@ -162,6 +164,85 @@ def test_many_short_rows(rows: int) -> None:
 def test_default_lengths_go_to_thousands_and_failures_are_named_by_shape() -> None:
     text = why(SPREAD, lambda x: spread(x[:, :2000]), long=None)
     assert "x = float64 of shape (1, 2001)" in text
+
+
+PLACES = ra.parse(
+    "return s = sum[j](x[i,j]*w[j]), m = max[j](x[i,j]), at = argmax[j](x[i,j]), n = sum[j](where(x[i,j] > 0, 1, 0))"
+)
+
+
+def places(x: Any, w: Any) -> Any:
+    return (x * w).sum(1), x.max(1, initial=-np.inf), x.argmax(1) if x.shape[1] else -np.ones(len(x)), (x > 0).sum(1)
+
+
+def instead(k: int, change: Callable[..., Any]) -> Callable[..., Any]:
+    """The right results with another one in the place of one of them."""
+    return lambda x, w: tuple(change(r, x, w) if n == k else r for n, r in enumerate(places(x, w)))
+
+
+@pytest.mark.parametrize(
+    "wrong, least",
+    [
+        (instead(0, lambda r, x, w: (x * w)[:, :4096].sum(1)), 4097),
+        (instead(0, lambda r, x, w: r + (x.shape[1] > 65536)), 65537),
+        (instead(1, lambda r, x, w: x[:, :32768].max(1, initial=-np.inf)), 32769),
+        (instead(2, lambda r, x, w: r.astype(np.int16)), 32769),
+        (instead(0, lambda r, x, w: r + np.array(x.shape[1]).astype(np.int16) - x.shape[1]), 32768),
+        (instead(3, lambda r, x, w: (x[:, :65535] > 0).sum(1)), 65536),
+    ],
+)
+def test_what_shows_in_long_streams_alone_is_found_in_the_shortest(wrong: Callable[..., Any], least: int) -> None:
+    with pytest.raises(NotEquivalent) as refusal:
+        check_equivalence(PLACES, wrong, kinds=["ordinary"], sizes={"i": 1, "j": 3}, long=FAR, layouts=(), calls=2)
+    shape = refusal.value.arrays["x"].shape
+    assert shape[0] == 1 and least <= shape[1] <= FAR[-1] and f"shape {shape}" in refusal.value.why
+
+
+def test_many_rows_of_few_different_ones() -> None:
+    def first_rows(x: Any) -> Any:
+        found = spread(x)
+        found[65535:] = 0
+        return found
+
+    with pytest.raises(NotEquivalent) as refusal:
+        check_equivalence(SPREAD, first_rows, kinds=["ordinary"], layouts=(), calls=2)
+    assert refusal.value.arrays["x"].shape == (65536, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "u = mean[j](x[i,j]); return v = mean[j]((x[i,j] - u)**2)",
+        "m = max[j](x[i,j]); e = exp(x[i,j] - m); return y = e/sum[j](e), z = m + log(sum[j](e))",
+        "s = sum[i](q[i]*x[i,j]); m = max[j](s); "
+        "return o = sum[j](exp(s - m)*w[j]), a = argmin[j](s), b = argmax[j](w[j])",
+        "tensors k[j] bool; return a = any[j](k[j] and w[j] > 1), n = argmax[i,j](x[i,j]), "
+        "u = prod[j](where(k[j], w[j], 1))",
+    ],
+)
+def test_equal_elements_are_judged_as_if_they_were_not_known_to_be_equal(text: str) -> None:
+    spec = ra.parse(text)
+    axes = [*dict.fromkeys(a for d in spec.tensors for a in d.axes)]
+    for axis, dtype in itertools.product(axes, ("float64", "float32")):
+        few = make(spec, {a: DIFFERENT if a == axis else 2 for a in axes}, np.dtype(dtype), "ordinary", 5)
+        drawn = Repeats.drawn(axis, 45, np.random.default_rng(1))
+        for repeats in (drawn, drawn.turned, drawn.until(20)):
+            arrays = taken(spec, few, axis, repeats.which)
+            plain, known = definition_limits(spec, arrays, dtype), repeated_limits(spec, arrays, dtype, False, repeats)
+            for name in spec.outputs:
+                np.testing.assert_array_equal(plain.exact[name], known.exact[name])
+                assert np.all(0.7 * plain.bounds[name] <= known.bounds[name]), name
+                assert np.all(known.bounds[name] <= 4 * plain.bounds[name]), name
+
+
+def test_where_places_decide_all_long_streams_are_walked_through_or_none() -> None:
+    weights, top = ra.parse("return y = sum[j](x[j]*index[j])"), ra.Spec(v=ra.topk(ra.tensors("x[j]"), 2, "j").values)
+    squares = ra.parse("return y = sum[j](X[j,a]*X[j,b])")
+    assert not any(repeatable(spec, "j") for spec in (weights, top, squares))
+    assert repeatable(weights, "a") and repeatable(SPREAD, "j") and repeatable(SPREAD, "i")
+    lengths = [max(map(len, case.arrays.values())) for case in long_cases(weights, np.dtype(float), USUAL, {}, 0)]
+    assert max(lengths) == LONG[-1]
+    assert [len(c.arrays["x"]) for c in long_cases(weights, np.dtype(float), (3000,), {}, 0)] == [3000]
 
 
 @pytest.mark.parametrize(
