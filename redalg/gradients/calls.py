@@ -30,7 +30,7 @@ from redalg.graph.node import Decl, Node
 from redalg.joint import Joint, derived, part_of
 from redalg.language.spec import Spec
 from redalg.laws.laws import InternalError
-from redalg.numeric.array_origin import origin_of, stand_in
+from redalg.numeric.array_origin import origin_of, stand_in, to_jax
 from redalg.numeric.binding import bind, with_readings
 from redalg.numeric.windows import folded
 from redalg.proofs.derivatives.document import Derivative
@@ -578,7 +578,9 @@ def _real(value: Any) -> Any:
         return value
     if hasattr(dtype, "is_floating_point"):
         return value if dtype.is_floating_point or dtype.is_complex else value.double()
-    return value.astype(float) if hasattr(value, "astype") else value  # float32 in JAX, where it has no wider one
+    if _library(value) is not np and hasattr(value, "devices"):  # JAX's arrays, of which it would make float32
+        return to_jax(np.asarray(value, float))
+    return value.astype(float) if hasattr(value, "astype") else value
 
 
 def _zero(like: Any) -> Any:

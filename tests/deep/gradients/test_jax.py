@@ -226,6 +226,33 @@ def test_what_jax_would_cut_is_refused() -> None:
     assert jax.grad(lambda x: softmax(x)[0, 0])(jnp.zeros((1, 2))).tolist() == [[0.25, -0.25]]  # and back again
 
 
+def test_counts_and_positions_of_long_streams_without_64_bits() -> None:
+    """They come as int32 where they fit, with the bits of the definition, and nothing wraps where they do not."""
+    form = form_of("return n = size[j]**2, s = sum[j](where(x[j] < 9, index[j], 0)), at = argmax[j](x[j])")
+    op, x = form.jax(), np.zeros((2, 40000), np.float32)
+    x[:, -1] = 1
+    for found in (op(x[0]), jax.jit(op)(x[0]), [a[1] for a in jax.vmap(op)(x)]):
+        for got, want in zip(found, ra.reference(form.spec, x=x[0]).values(), strict=True):
+            assert (got.dtype, got.tolist()) == ("int32", want)
+    for call in (op, jax.jit(op)):
+        with pytest.raises(Exception, match="int32 does not"):
+            jax.block_until_ready(call(np.zeros(70000, np.float32)))
+
+
+def test_derivatives_of_integers_keep_every_digit_without_64_bits() -> None:
+    """Forms give JAX what has 64 bits with all of them, and so do derivatives of specs."""
+    many = 2**24 + 1  # no float32
+    k, w = jnp.full((1, 2), many), jnp.ones(1)
+    form = form_of("return y = sum[j](k[i,j]), u = mean[j](k[i,j])")
+    for found in (form.compile("numpy")(k=k), form.compile("cpu")(k=k)):
+        assert [found[n].tolist() for n in "yu"] == [[2 * many], [many]]
+    spec = ra.parse("return y = sum[j](k[i,j]), z = max[j](w[i])")
+    pulled = spec.vjp()(k=k, w=w, cotangents={"y": jnp.array([many])}, target="numpy")
+    assert (pulled["k"].dtype, pulled["k"].tolist()) == ("float64", [[many, many]]) and pulled["w"].tolist() == [0]
+    moved = spec.jvp()(k=k, w=w, tangents={"k": k}, target="numpy")
+    assert (moved["y"].dtype, moved["y"].tolist()) == ("float64", [2 * many]) and moved["z"].tolist() == [0]
+
+
 def test_empty_arrays() -> None:
     softmax, lse = form_of(SPECS["softmax"]).jax(), form_of(SPECS["column"]).jax()
     for shape in ((0, 3), (3, 0), (0, 0)):
