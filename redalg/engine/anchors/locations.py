@@ -65,10 +65,37 @@ def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: N
         return None
     located = list(map(choices.shared, _locations(backend, raw.separator.poly(fixed), x, monos)))
     located = [c for c in located if _selected(raw, stage, x, c)]
-    moving = [c for c in choices.with_exponent(x) if _selected(raw, stage, x, c)]
-    if moving:  # it moves with its exponential: one anchor serves both
-        return next((c for c in located if c in moving), moving[0])
-    return located[0] if located else _own_mean(raw, stage, x)
+    moving = _moving(raw, stage, x, choices)
+    subtracted = next((c for c in located if c in moving), None)
+    if subtracted is not None:
+        return subtracted
+    own = _own_mean(raw, stage, x)
+    if moving and (_is_logsumexp(fixed, x) or not _leaves_out(own, moving[0])):
+        return moving[0]  # it moves with its exponential: one anchor serves both
+    return located[0] if located else own
+
+
+def _moving(raw: Cascade, stage: Node, x: Node, choices: Choices) -> list[Choice]:
+    """The anchors of e^x that a stage may read wherever it reads x, those under more conditions first."""
+    found = [c for c in choices.with_exponent(x) if _selected(raw, stage, x, c)]
+    return sorted(found, key=lambda c: -len(selected_by(c)))
+
+
+def _is_logsumexp(fixed: Node, x: Node) -> bool:
+    """Whether what is subtracted is as large as the largest x, whatever hides that from the sum."""
+    logs = (n for n in g.walk(fixed) if n.op == "log")
+    return any(n.op == "exp" and x in g.walk(n) for n in g.walk(*logs))
+
+
+def _leaves_out(own: Choice, moving: Choice) -> bool:
+    """Whether the mean of an element leaves out what the extremum under its exponential may be, an element of any size
+    that a condition or a weight of 0 hides: seen from there, all others would be one number."""
+    weights = [gen for gen, _ in own.weights] if isinstance(own, MeanChoice) else []
+    exponentials = [{*g.walk(gen)} for gen in weights if gen.op == "exp"]
+    if any(own.generator in nodes and not any(n.op == "where" for n in nodes) for nodes in exponentials):
+        return False
+    asks = conditions(g.logical("and", *(gen for gen in weights if gen.is_boolean)))
+    return bool(exponentials) or not asks <= selected_by(moving)
 
 
 def _own_mean(raw: Cascade, stage: Node, x: Node) -> Choice:
@@ -171,8 +198,8 @@ def _alone(
     raw: Cascade, backend: RawBackend, stage: Node, x: Node, rows: dict[Mono, Poly], choices: Choices
 ) -> Choice | None:
     """The anchor of an element that stands alone in the rows of a stage."""
-    moving = [c for c in choices.with_exponent(x) if _selected(raw, stage, x, c)]
-    if moving:
+    moving = _moving(raw, stage, x, choices)
+    if moving and not _leaves_out(_own_mean(raw, stage, x), moving[0]):
         fitting = next((c for c in moving if fits(raw, stage, x, c)), None)
         return fitting if fitting is not None and _meets_additively(raw, rows, x) else None
     contexts = [h for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0]))]
