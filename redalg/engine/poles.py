@@ -23,6 +23,25 @@ def guarded(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
         if not cascade.signs.positive(base) and (inner or len(written) > 1 or _orders(value, base) != written):
             zero = g.compare("eq", base, g.ZERO)
             value = g.where(g.reduction("any", inner, zero) if inner else zero, g.special("nan"), value)
+    return _zero_over_zero(node, value, cascade, emit)
+
+
+def _zero_over_zero(node: Node, value: Node, cascade: Cascade, emit: Emitter) -> Node:
+    """NaN where a divisor is zero that is gone because what it divides has cancelled: Σ(x - mean x)/(1 - Σw) is 0/0."""
+    terms, found = [node], dict[Node, None]()
+    while terms:
+        n = terms.pop()
+        if _is_division(n):
+            found[n.args[0]] = None
+        elif n.op in ("add", "mul") and not cascade.scope.is_stage(n):
+            terms += n.args
+    divides = {leaf for n in g.walk(value) if _is_division(n) for leaf in g.leaves(n.args[0], "state")}
+    for divisor in found:
+        if cascade.scope.uses(divisor) and not cascade.scope.varies(divisor) and not cascade.signs.positive(divisor):
+            base = emit(divisor)
+            if g.leaves(base, "state") and divides.isdisjoint(g.leaves(base, "state")):
+                gone = g.logical("or", g.compare("eq", base, g.ZERO), Node("ne", (base, base)))
+                value = g.where(gone, g.special("nan"), value)
     return value
 
 

@@ -64,15 +64,15 @@ def guard(node: Node, axis: tuple[str, ...], level: Level, held: Callable[[Node]
     cancels is not `held`, and cannot be asked.
     """
     among, level = (everything(node), level) if isinstance(level, int) else (level, LEVELS)
-    stages = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and n.attr.kind not in g.POSITIONS]
-    stages = [s for s in stages if held(s)]
+    held_ones = [n for n in g.walk(node) if n.op == "reduce" and n.attr.axes == axis and held(n)]
+    stages = [s for s in held_ones if not is_position(s)]
     asked = _read_by_others(stages, node) if level == 1 else stages
     values = [s for s in asked if not s.is_boolean and s.attr.kind != "monoid"]
     if level == LEVELS:
         conditions = [(c, c.axes) for c in _finite_elements(node, axis, among)]
     else:
         conditions = [(_usable(_as_read(v, node), level), v.axes) for v in values]
-    divisors = _divisors(node, axis, level, set(stages)) if DIVISORS in among else []
+    divisors = _divisors(node, axis, level, set(held_ones)) if DIVISORS in among else []
     conditions += [(Node("ne", (u, g.ZERO)), u.axes) for u in divisors]
     whole = g.logical("and", *(_over(c, axes - node.axes) for c, axes in conditions))
     return whole, _otherwise(node, axis, values)
