@@ -13,6 +13,7 @@ from dataclasses import replace
 from redalg.algebra.polynomial import TooLarge
 from redalg.algebra.work import Exhausted
 from redalg.certify.export import document, unstated
+from redalg.certify.refusal import unneeded
 from redalg.engine.draft import Obstacle
 from redalg.engine.passes import derive_plan
 from redalg.errors import NotDecomposable, RedalgError, Undecided
@@ -69,7 +70,25 @@ def derive_incremental(
         return found
 
     with _held(spec):
-        return _guarded(spec, planned)
+        try:
+            return _guarded(spec, planned)
+        except NotDecomposable as refusal:
+            raise _needed(refusal) from None
+
+
+def _needed(refusal: NotDecomposable) -> RedalgError:
+    """The refusal, where an output is shown to need the refused stage."""
+    missing = unneeded(refusal)
+    if not missing:
+        return refusal
+    return Undecided(
+        refusal.what,
+        refusal.where,
+        f"{refusal.reason}; {refusal.stage} has no form, and no output is shown to need it: {missing}",
+        "write the outputs without it",
+        stage=refusal.stage,
+        missing=f"whether an output needs {refusal.stage}: {missing}",
+    )
 
 
 def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:

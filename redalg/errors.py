@@ -41,8 +41,8 @@ class NotDecomposable(Shown, RedalgError):
     """No incremental form exists inside the stated class; the witness is plain data that can be recomputed.
 
     Attributes: ``stage`` (name of the refused stage), ``reason``, ``witness``, ``passes`` (allowed, or needed where
-    known), ``scope`` (the class of forms and the number of slots excluded) and ``refuted`` (the spec and the node that
-    the witness is about).
+    known), ``scope`` (the class of forms and the number of slots excluded) and ``refuted`` (the spec, the node that the
+    witness is about, and the outputs that hold it, as they were rewritten).
 
     >>> import redalg as ra
     >>> try:

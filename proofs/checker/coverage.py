@@ -45,7 +45,7 @@ def check_coverage(doc: Document, normal: Normal) -> None:
         spend(len(stated))
         if form in stated or not _is_live(form, needed):
             continue
-        if not _is_sum(t, doc) or _separates(t, doc, normal):
+        if not _is_sum(t, doc) or separates(t, doc, normal):
             raise _refused(f"a {t.attr.kind} of the spec", "stages", "it is no stage; of a sum the O1 is missing")
     for s, form in zip(doc.stages, stated, strict=True):
         spend(len(forms))
@@ -58,7 +58,7 @@ def _check_stage(s: Stage, doc: Document, normal: Normal) -> None:
     kind = s.node.attr.kind if s.node.op == "reduce" else ""
     if s.pair != PAIRS.get(kind, f"({kind}, monotone)"):
         raise _refused(f"the pair {s.pair!r:.60}", f"stage {s.name}", f"its reduction is {kind or 'none'}")
-    if _is_sum(s.node, doc) and s.rank is None and _separates(s.node, doc, normal):
+    if _is_sum(s.node, doc) and s.rank is None and separates(s.node, doc, normal):
         raise _refused(f"stage {s.name}", "stages", "its generators are missing, and with them its O1")
 
 
@@ -93,11 +93,13 @@ def form_of(t: Term, normal: Normal) -> object:
         return t
 
 
-def _separates(t: Term, doc: Document, normal: Normal) -> bool:
+def separates(t: Term, doc: Document, normal: Normal) -> bool:
     """Whether no generator of the body mixes the element with a result over the axis."""
     axis = set(doc.axis)
     if not any(x.op == "reduce" and axis & set(x.attr.axes) for x in walk(t.args[0])):
         return bool(t.axes & axis or t.args[0].axes & axis)
+    if t.attr.kind != "sum":
+        return False
     value = form_of(t, normal)
     return isinstance(value, dict | Case) and not any(is_mixed(g, axis, normal) for g in _generators(value, normal))
 

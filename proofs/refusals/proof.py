@@ -6,6 +6,8 @@ results D, the matrix F(x_p, D_q) would have a rank below K. For a product the b
 If the output were a locally Lipschitz function of a state of fewer than K reals and of what follows, the derivatives
 with respect to elements x_p of a common beginning of all streams would have a rank below K.
 
+A stage is refused for the outputs that need it (`redalg.proofs.refusals.influence`).
+
 Every entry is enclosed at growing precision until Gaussian elimination on the enclosures finds a pivot that is
 certainly not 0 in every column. The determinant of a rational matrix is not 0 if it is not 0 modulo a prime.
 """
@@ -22,29 +24,27 @@ from redalg.proofs.checker.scoping import Scope
 from redalg.proofs.document.intervals import admits
 from redalg.proofs.document.shown import Shown
 from redalg.proofs.document.terms import Leaf, walk
-from redalg.proofs.document.work import Exhausted, metered, spend
+from redalg.proofs.document.work import Exhausted, metered
 from redalg.proofs.falsification.evaluate import Evaluation, TooMuch, Unfit
 from redalg.proofs.numbers.duals import Dual, Duals, tangents
-from redalg.proofs.numbers.dyadic import compare_rational, magnitude
-from redalg.proofs.numbers.enclosure import Interval, Reals, Unbounded
-from redalg.proofs.numbers.value_maps import NEG_INF, ONE, ZERO, Value
+from redalg.proofs.numbers.dyadic import compare_rational
+from redalg.proofs.numbers.enclosure import Interval
+from redalg.proofs.numbers.value_maps import ONE, ZERO, Value
 from redalg.proofs.numbers.values import Numbers
 from redalg.proofs.refusals.evidence import Array, Entry, Evidence, broken
+from redalg.proofs.refusals.rank import LONGEST, regular, regular_rational
 from redalg.proofs.refusals.stages import shown, surviving
 
 PRECISIONS = (256, 700, 2000, 6000)
-LONGEST = 60_000  # bits of a rational that is still written out
 BUDGET = 400_000  # evaluations per stream
 STEPS = 1_500_000  # of work for all precisions together (`redalg.proofs.document.work`)
-PRIMES = (2**521 - 1, 2**607 - 1)
-Matrix = list[list[Value]]
 
 
 @dataclass(frozen=True)
 class Refuted(Shown):
     """What was proved: no form of the class with fewer than `excluded_slots` slots, for the `stage`, as text.
 
-    `outputs` are those in which the stage survives: the others have its text and do without its value.
+    `outputs` are those that are shown to need the stage: the others have its text and may do without its value.
     """
 
     excluded_slots: int
@@ -60,14 +60,15 @@ def refuted(r: Evidence) -> Refuted:
     """The claim of the certificate, proved. Raises: CertificateError naming the place where it fails."""
     try:
         with metered(STEPS):
-            return _proved(r)
+            _prove(r)
     except Exhausted as e:
         raise broken("the proof of full rank", "matrix", str(e)) from None
+    return Refuted(r.excluded_slots, _scope(r), shown(r.stage), _survives(r))
 
 
-def _proved(r: Evidence) -> Refuted:
-    streams = Streams(r)
-    outputs, n = _survives(r), len(r.points)
+def _prove(r: Evidence) -> None:
+    """Raise CertificateError unless the matrix is that of the stage, of full rank, and as large as the claim."""
+    streams, n = Streams(r), len(r.points)
     if not 1 <= r.excluded_slots <= n:
         raise broken(f"{r.excluded_slots} excluded slots", "claim", f"a matrix of {n} rows excludes 1 to {n}")
     for bits in PRECISIONS:
@@ -75,7 +76,7 @@ def _proved(r: Evidence) -> Refuted:
         open_entries = [(p, q) for p, q in product(range(n), repeat=2) if not _agrees(r, p, q, matrix[q][p])]
         rational = all(type(v) is Fraction for column in matrix for v in column)
         if not open_entries and (regular_rational(matrix) if rational else regular(matrix, bits)):
-            return Refuted(r.excluded_slots, _scope(r), shown(r.stage), outputs)
+            return
         if rational:
             raise broken("the matrix", "matrix", "its determinant is 0: it excludes nothing")
     why = f"neither that nor its entries are decided by enclosures of {PRECISIONS[-1]} bits"
@@ -85,10 +86,9 @@ def _proved(r: Evidence) -> Refuted:
 def _survives(r: Evidence) -> tuple[str, ...]:
     if r.kind == "jacobian":
         return tuple(name for name, t in r.document.spec.items() if t is r.stage)
-    outputs = surviving(r.document, r.stage)
+    outputs, missing = surviving(r)
     if not outputs:
-        why = "no output needs its value: it cancels, or nothing reads it"
-        raise broken(f"the stage {shown(r.stage)}", "stage", why)
+        raise broken(f"the stage {shown(r.stage)}", "stage", f"no output is shown to need its value: {missing}")
     return outputs
 
 
@@ -290,52 +290,3 @@ def _agrees(r: Evidence, p: int, q: int, value: Value) -> bool:
     elif compare_rational(value.high, low) >= 0 and compare_rational(value.low, high) <= 0:
         return False
     raise broken(f"the entry [{p}][{q}]", "matrix", "the body at the point in the stream has another value")
-
-
-# --- full rank -------------------------------------------------------------------------------------------------------
-
-
-def regular(matrix: Matrix, bits: int) -> bool:
-    """Whether the determinant is certainly not 0, whichever numbers the enclosures stand for."""
-    numbers = Numbers(bits, LONGEST)
-    spend(len(matrix) ** 3 * (2 + (bits * bits >> 20)))
-    rows = [[v if isinstance(v, Interval) else numbers.reals.of(v) for v in row] for row in matrix]
-    try:
-        while rows:
-            best = max(range(len(rows)), key=lambda i: _rank(rows[i][0]))
-            pivot, *head = rows.pop(best)
-            scale = numbers.reals.inverse(pivot)
-            rows = [_eliminated(numbers.reals, row, scale, head) for row in rows]
-    except Unbounded:
-        return False
-    return True
-
-
-def _rank(x: Interval) -> float:
-    """About the magnitude of a number that is certainly not 0."""
-    return NEG_INF if not x.sign() else max(magnitude(v) for v in (x.low, x.high) if v[0])
-
-
-def _eliminated(reals: Reals, row: list[Interval], scale: Interval, head: list[Interval]) -> list[Interval]:
-    factor = reals.negated(reals.times(row[0], scale))
-    return [reals.plus(v, reals.times(factor, h)) for v, h in zip(row[1:], head, strict=True)]
-
-
-def regular_rational(matrix: Matrix) -> bool:
-    """Whether the determinant is not 0 modulo one of the primes, and so not 0; False proves nothing."""
-    return any(_regular_modulo(matrix, prime) for prime in PRIMES)
-
-
-def _regular_modulo(matrix: Matrix, prime: int) -> bool:
-    if any(v.denominator % prime == 0 for row in matrix for v in row):
-        return False
-    spend(len(matrix) ** 2 * 20)
-    rows = [[v.numerator * pow(v.denominator, -1, prime) % prime for v in row] for row in matrix]
-    while rows:
-        pivot = next((row for row in rows if row[0]), None)
-        if pivot is None:
-            return False
-        rows.remove(pivot)
-        inverse = pow(pivot[0], -1, prime)
-        rows = [[(v - row[0] * inverse * h) % prime for v, h in zip(row, pivot, strict=True)][1:] for row in rows]
-    return True

@@ -1,8 +1,9 @@
 """Whether a refused stage survives in an output, and what it is called.
 
 A refused *stage* is not a refused *spec*: in Σ relu(x - μ) - Σ relu(μ - x) = Σ (x - μ) both stages have no form and the
-output has one. A stage that stands in a spec, but in no normal form of an output, is nothing that a form would have to
-compute, and its refusal says nothing about the spec.
+output has one. A stage that stands in a spec, but in no normal form of an output, or that is not shown to matter at
+numbers (`redalg.proofs.refusals.influence`), is nothing that a form would have to compute, and its refusal says nothing
+about the spec.
 """
 
 from __future__ import annotations
@@ -11,27 +12,38 @@ from redalg.proofs.checker.coverage import form_of, generators_in, is_mixed, rea
 from redalg.proofs.checker.normalform import Normal
 from redalg.proofs.document.document import Document
 from redalg.proofs.document.terms import Term, walk
-from redalg.proofs.document.work import Exhausted, metered, spend
+from redalg.proofs.document.work import Exhausted, metered, share, spend
+from redalg.proofs.refusals.evidence import Evidence
+from redalg.proofs.refusals.influence import needs
 
-BUDGET = 400_000  # steps for the normal forms of one spec
+BUDGET = 1_500_000  # steps for all outputs
+SHARE = 400_000  # of them for the normal forms of one
 LONGEST = 160  # characters of a stage's text
 SIGNS = {"lt": "<", "le": "<=", "eq": "=", "ne": "!=", "and": "and", "or": "or"}
 
 
-def surviving(doc: Document, stage: Term) -> tuple[str, ...]:
-    """The outputs whose normal form needs the stage; one without a normal form needs what stands in it."""
-    found = []
-    for name, root in doc.spec.items():
-        if stage not in set(walk(root)):
-            continue
-        try:
-            with metered(BUDGET):
-                needed = _needs(doc, root, stage)
-        except Exhausted:
-            needed = True
-        if needed:
-            found.append(name)
-    return tuple(found)
+def surviving(r: Evidence) -> tuple[tuple[str, ...], str]:
+    """The outputs shown to need the stage of a certificate, and what could not be shown of another one."""
+    found, missing = [], "it cancels, or nothing reads it"
+    with metered(BUDGET):
+        for name, root in r.document.spec.items():
+            if r.stage in set(walk(root)):
+                unshown = _unshown(r, root)
+                missing = unshown or missing
+                found += [] if unshown else [name]
+    return tuple(found), missing
+
+
+def _unshown(r: Evidence, root: Term) -> str:
+    try:
+        with share(SHARE):
+            needed = _needs(r.document, root, r.stage)
+    except Exhausted:
+        needed = True
+    try:
+        return needs(r, root) if needed else "it cancels"
+    except Exhausted as e:
+        return str(e)
 
 
 def _needs(doc: Document, root: Term, stage: Term) -> bool:

@@ -11,6 +11,7 @@ from redalg.errors import CertificateError, NotDecomposable
 from redalg.graph.node import Node, walk
 from redalg.proofs.document.document import Document
 from redalg.proofs.refusals.document import Refusal
+from redalg.proofs.refusals.stages import surviving
 
 if TYPE_CHECKING:
     from redalg.language.spec import Spec
@@ -28,10 +29,24 @@ def certificate(verdict: NotDecomposable) -> Refusal:
     """
     if verdict.witness is None or verdict.refuted is None:
         raise _without(verdict, "it has no witness")
-    spec, node = verdict.refuted
+    spec, node, *_ = verdict.refuted
     if node not in set(walk(*spec.outputs.values())):
         raise _without(verdict, "the refused reduction is a rewriting of those of the spec")
     return exported(spec, node, verdict.witness)
+
+
+def unneeded(verdict: NotDecomposable) -> str:
+    """What could not be shown of the outputs for them to need the refused stage; nothing where one of them does.
+
+    Of a stage that is a rewriting of those of the spec, the outputs are rewritten, too.
+    """
+    if verdict.witness is None or verdict.refuted is None or verdict.witness.kind == "jacobian":
+        return ""
+    spec, node, outputs = verdict.refuted
+    if node not in set(walk(*spec.outputs.values())):
+        spec = type(spec).from_nodes(dict(zip(spec.outputs, outputs, strict=True)), empty=dict(spec.empty))
+    needing, missing = surviving(exported(spec, node, verdict.witness))
+    return "" if needing else missing
 
 
 def exported(spec: Spec, node: Node, w: Witness) -> Refusal:

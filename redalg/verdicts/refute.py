@@ -12,7 +12,6 @@ from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.graph.plan import COUNT
 from redalg.text.nodes import short
-from redalg.verdicts.influence import STREAMS, is_seen
 from redalg.verdicts.witness import Witness, refute_output, refute_stage
 
 if TYPE_CHECKING:
@@ -52,15 +51,6 @@ def refuse(spec: Spec, obstacle: Obstacle) -> NoReturn:
     where = f"{name} of the spec, over {_axes(raw)}"
     if witness is not None and any(t.array for t in spec.tensors):
         witness, spent = None, " in which the readings of a tensor are one array"
-    if witness is not None and against is stage and not is_seen(spec, stage, raw.axis):
-        raise Undecided(
-            text,
-            where,
-            f"{culprit} has no form, and no output was seen to change with the value of {name}",
-            "write the outputs without it",
-            stage=name,
-            missing=f"whether an output needs {name}: none changed with its value on {STREAMS} streams",
-        )
     if witness is None:
         raise Undecided(
             text,
@@ -81,7 +71,7 @@ def refuse(spec: Spec, obstacle: Obstacle) -> NoReturn:
         witness=witness,
         passes=passes,
         scope=witness.scope,
-        refuted=(spec, against),
+        refuted=(spec, against, tuple(g.substitute(n, count) for n in obstacle.nodes)),
     )
 
 

@@ -101,7 +101,7 @@ def test_stages_that_cancel_each_other_refuse_nothing() -> None:
     with pytest.raises(CertificateError) as hashed:
         Refusal.from_json(json.dumps(data))
     data["spec_hash"] = str(hashed.value).split("hash ")[-1].split("\n")[0].strip()
-    with pytest.raises(CertificateError, match="no output needs its value"):
+    with pytest.raises(CertificateError, match="no output is shown to need its value"):
         Refusal.from_json(json.dumps(data)).verify()
 
 

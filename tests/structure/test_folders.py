@@ -85,6 +85,7 @@ CROWDED = {  # class -> why it has more than 12 attributes; the bases' are count
         "redalg.pictures.trees._Column",
         "redalg.streaming.tapes.build.Builder",
         "redalg.proofs.falsification.evaluate.Evaluation",
+        "redalg.proofs.refusals.influence.Weighted",
         "redalg.proofs.falsification.falsify.Sample",
         "redalg.proofs.smt.refute.Placed",
     ),
