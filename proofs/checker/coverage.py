@@ -6,6 +6,8 @@ A sum over the axis whose body separates must be among the stages, with its O1. 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from redalg.proofs.checker.generators import Case, Value
 from redalg.proofs.checker.normalform import Normal
 from redalg.proofs.checker.polynomial import Unknown
@@ -69,9 +71,28 @@ def _is_live(form: object, needed: set[int] | None) -> bool:
 
 def _check_assumptions(doc: Document, terms: list[Term]) -> None:
     used = {t.op for t in terms} | {t.attr.kind for t in terms if t.op == "reduce"}
+    of_spec, of_form = _formats(terms), _formats(walk(*_read(doc)))
+    if not of_form <= of_spec or (
+        "cast_commutes" in doc.assumptions and "cast_left_out" not in doc.assumptions and of_form != of_spec
+    ):
+        raise _refused(f"the formats {sorted(of_form)}", "passes", f"the spec rounds to {sorted(of_spec)}")
     for a in doc.assumptions:
         if not BEARING[a] & used or doc.assumptions.count(a) > 1:
             raise _refused(f"the assumption {a!r}", "assumptions", "nothing in the spec needs it")
+
+
+def _formats(terms: Iterable[Term]) -> set[str]:
+    """What is rounded to: an assumption on rounding is about the formats of the spec."""
+    return {t.attr for t in terms if t.op == "cast" and t.attr != "bool"}
+
+
+def _read(doc: Document) -> Iterator[Term]:
+    """The terms of a form."""
+    for p in doc.passes:
+        yield from (t for s in p.slots for t in s.lift)
+        yield from (t for a in p.anchors for t in (a.target, a.generator) if t is not None)
+        yield from (t for _, t in p.exports)
+    yield from (o.value for o in doc.outputs)
 
 
 def _refused(what: str, where: str, why: str) -> CertificateError:

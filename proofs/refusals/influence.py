@@ -42,6 +42,7 @@ BUDGET = 200_000  # evaluations of one stream
 SCALES = tuple(map(Fraction, ("1", "1/8", "-2", "20", "1/100", "3", "1000", "-1/2")))  # of drawn elements
 LENGTHS = (3, 6)  # of drawn streams
 OTHER = 2  # their length along every other axis
+COMPARISONS = ("lt", "le", "eq", "ne")
 FLAT, INDEPENDENT, OPEN = "flat", "independent", "open"
 
 
@@ -92,9 +93,20 @@ class Trial:
             found = self._independent(term)
             if found == INDEPENDENT and (whole or self._seen(term)):
                 return ""
-            if found == FLAT:
-                todo += term.args
+            if found == FLAT and self._steps(term):
+                chosen = term.op == "where" and self.r.stage in set(walk(term.args[0]))
+                todo += term.args[:1] if chosen else term.args
         return "its derivatives by weights of elements are not shown to be independent"
+
+    def _steps(self, term: Term) -> bool:
+        """Whether a term is constant nearby because it is a step of what is not, and not because that cancels."""
+        if all(self._independent(a) == FLAT for a in term.args if self.r.stage in set(walk(a))):
+            return True
+        if term.op in COMPARISONS:
+            terms, (left, right) = self.r.document.terms, term.args
+            less = terms("mul", terms("const", attr=-ONE), right)
+            return self._independent(terms("add", left, less)) == INDEPENDENT
+        return _is_step(term)
 
     # --- streams ---
 
@@ -275,6 +287,14 @@ class Weights(Duals):
             near = self.reals.between(near - tiny, near + tiny)
         found = Numbers.cast(self, near, name)
         return found if type(found) in (bool, Fraction) else UNKNOWN
+
+
+def _is_step(term: Term) -> bool:
+    """Whether an operation can be constant nearby where what it is taken of is not."""
+    if term.op == "reduce":
+        return term.attr.kind not in ("sum", "prod", "monoid")
+    row = FUNCTIONS.get(term.op)
+    return term.is_boolean or term.op in ("where", "maximum", "minimum", "cast") or bool(row and row.kinks)
 
 
 def _mixed(r: Evidence, root: Term) -> frozenset[Term]:
