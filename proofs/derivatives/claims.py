@@ -117,6 +117,9 @@ def _check_assumptions(c: Claims) -> None:
 def _check_names(c: Claims) -> None:
     """Tensors of the spec have one set of axes under each name, and seeds have names of their own."""
     known: dict[str, Leaf] = {}
+    for t in (*c.seeds.values(), *(leaf for leaf, _ in c.saved)):
+        if t.op != "tensor":
+            raise refused(f"the seed or saved value {t!r:.80}", "seeds", "it is a tensor of its own")
     for t in walk(*c.spec.values()):
         if t.op == "state" or t.op == "tensor" and known.setdefault(t.attr.name, t.attr) != t.attr:
             raise refused(f"the leaf {t.attr.name!r:.80}", "spec", "a spec has tensors, each along its own axes")

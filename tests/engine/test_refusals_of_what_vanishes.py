@@ -91,6 +91,25 @@ def test_stages_whose_difference_has_a_form_are_not_refused_for_functions_of_it(
     assert not isinstance(ra.verdict(ra.parse(text + output)), ra.NotDecomposable)
 
 
+HIDDEN = [
+    "argmax[j](x[j]*exp(a))",
+    "topk[j:2](x[j]+a).indices",
+    "max[j](x[j]+a)-a",
+    "a*sum[j](where(x[j] > max[j](x[j]), 1, 0))",
+    "where(any[j](x[j] > max[j](x[j])+a), a, u)",
+    "prod[j](where(x[j] > max[j](x[j]), a, 1))",
+    "max[j](minimum(x[j], max[j](x[j])+a))",
+    "sum[j](relu(x[j]-u-a))",
+    "abs(a)/(a+1)+1/(a+1)",
+]
+
+
+@pytest.mark.parametrize("output", HIDDEN)
+def test_a_stage_in_an_element_that_never_tells_of_it_refuses_nothing(output: str) -> None:
+    text = f"u = mean[j](x[j]); a = sum[j](abs(x[j]-u)); return y = {output}, n = u"
+    assert not isinstance(ra.verdict(ra.parse(text)), ra.NotDecomposable)
+
+
 SAME = [
     "sum[j](sqrt((x[j]-u)**2))",
     "sum[j](where(x[j] > u, x[j]-u, u-x[j]))",

@@ -133,6 +133,26 @@ def test_damaged_texts_are_refused() -> None:
             Derivative.from_json(json.dumps(rest))
 
 
+@pytest.mark.parametrize("key", ["seeds", "results", "saved", "rules", "cancelled"])
+def test_any_other_term_in_a_place_is_refused_or_proved(key: str) -> None:
+    """A number for a cotangent, a sum for a saved value: no other error than those of certificates."""
+    text = text_of(claims_of(SOFTMAX))
+    for number in range(len(json.loads(text)["terms"])):
+        data = json.loads(text)
+        data[key] = _with_term(data[key], number)
+        try:
+            Derivative.from_json(json.dumps(data)).verify()
+        except CertificateError as e:
+            assert e.what and e.where and e.why
+
+
+def _with_term(value: Any, number: int) -> Any:
+    """The first reference to a term replaced."""
+    if isinstance(value, dict):
+        return {name: number if k == 0 else v for k, (name, v) in enumerate(value.items())}
+    return [[number, *value[0][1:]], *value[1:]]
+
+
 def test_every_rule_has_its_lemma() -> None:
     text = "".join((ROOT / "proofs" / "theories" / f"{name}.v").read_text() for name in ("Derivatives", "Slopes"))
     stated = set(re.findall(r"^ *Lemma (d_\w+)", text, re.MULTILINE))

@@ -16,7 +16,7 @@ from tests.engine.forged_places import PLACES
 from tests.support.folding import differs, drawn
 from tests.support.forged_certificates import CLASSES
 from tests.support.forged_domains import DOMAINS
-from tests.support.forged_shapes import SHAPES
+from tests.support.forged_shapes import SHAPES, roundings_to_other_formats
 from tests.support.forging import Forge, text_of
 from tests.support.forms import form_of
 
@@ -38,6 +38,12 @@ def test_forged_certificates_are_refused(forgery: str) -> None:
         with pytest.raises(CertificateError) as caught:
             Certificate.from_json(text_of(doc)).verify()
         assert caught.value.what and caught.value.where and caught.value.why, name
+
+
+def test_an_assumption_on_roundings_is_about_those_of_the_spec() -> None:
+    for name, doc in roundings_to_other_formats():
+        with pytest.raises(CertificateError, match="the spec rounds to"):
+            pytest.fail(f"{name}: {Certificate.from_json(text_of(doc)).verify()}")
 
 
 @pytest.mark.parametrize("forgery", FORGED)

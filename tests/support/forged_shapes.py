@@ -42,6 +42,15 @@ def domains_declared_on_shifts() -> Iterator[Forged]:
                 yield f"{name} {domain} {kind}", f.document(spec, parts, {"y": value})
 
 
+def roundings_to_other_formats() -> Iterator[Forged]:
+    """That rounding commutes is assumed of the formats of the spec alone; folding assumes it, and cannot show that."""
+    for wanted, other in (("float8_e4m3fn", "int8"), ("float16", "float8_e5m2"), ("int8", "float16"), ("int8", "")):
+        f = Forge()
+        slot = f.slot("s", "sum", ("cast", other, "x[j]") if other else "x[j]")
+        spec = {"y": ("sum:j", ("cast", wanted, "x[j]"))}
+        yield f"{wanted} for {other}", f.document(spec, [slot], {"y": "$s"}, assumptions=("cast_commutes",))
+
+
 @forged
 def names_the_spec_lacks() -> Iterator[Forged]:
     """Tensors, lengths and axes that are not those of the spec."""
