@@ -21,7 +21,7 @@ from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.lower.first_positions import from_zero
 from redalg.kernels.lower.masked import guard
 from redalg.kernels.lower.passes import PassLowering, attained_sums, bounds
-from redalg.kernels.lower.unrolled import unrolled
+from redalg.kernels.lower.unrolled import lists, unrolled, written_out
 from redalg.numeric.array_origin import BFLOAT16_BITS
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.masked import with_masked
@@ -76,6 +76,8 @@ def lowered(draft: ProgramDraft) -> None:
     element are over axes of their own."""
     plan, part, form = draft.plan, draft.roles, draft.form
     assert plan is not None and part is not None
+    listed = lists(plan, part)
+    part = replace(part, columns=(*part.columns, *listed))
     passes = _passes(plan, part, Kinds({o.name: _kind(o.dtype) for o in draft.operands}))
     what = ", ".join(form.spec.outputs) + (f" along {','.join(plan.axis)}" if plan.axis else "")
     program = Program(
@@ -91,7 +93,7 @@ def lowered(draft: ProgramDraft) -> None:
         frozenset(name for p in plan.passes for name in attained_sums(p)),
         f"{what}: {form.spec}",
     )
-    draft.program = apart(spelled(program))
+    draft.program = apart(spelled(written_out(program, listed) if listed else program))
 
 
 def unroll(draft: ProgramDraft) -> None:

@@ -5,6 +5,9 @@
 is too long a thread holds a tile of neighbouring entries, and an axis of tiles numbers rows in its place, so that what
 is read of one element of the stream serves all entries of the tile (register blocking, as in a matrix product).
 
+Numbers that later passes read of the lists of earlier ones (top-k), one for each entry of a list, are written out in
+the same way (`lists`): entry 2 of a list is a number under a name of its own, and lists themselves stay lists.
+
 Entries that are alike, whatever is streamed, are held once: of a covariance those below the diagonal, and the means
 along its second axis (`redalg.kernels.lower.alike`).
 """
@@ -16,11 +19,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple, TypeVar
 
+from redalg.errors import RedalgError
 from redalg.graph.node import (
     ZERO,
     Node,
     Reduce,
     add,
+    compare,
     const,
     extremum,
     logical,
@@ -28,7 +33,10 @@ from redalg.graph.node import (
     rebuild,
     state,
     walk,
+    where,
 )
+from redalg.graph.plan import Plan
+from redalg.kernels.ir.axis_roles import Roles
 from redalg.kernels.ir.program import First, Fold, Join, Let, Loop, Part, Pass, Place, Program, Result, Step
 
 JOINS = {
@@ -39,6 +47,7 @@ JOINS = {
     "any": lambda *terms: logical("or", *terms),
     "all": lambda *terms: logical("and", *terms),
 }
+LISTED = 64  # entries of a list that later passes read, at most
 Step_ = TypeVar("Step_", Let, First)
 At = Mapping[str, int]  # column axis -> which entry of the tile
 
@@ -96,6 +105,37 @@ def unrolled(program: Program, tiles: Mapping[str, Tile]) -> Program:
     )
 
 
+def lists(plan: Plan, roles: Roles) -> dict[str, Tile]:
+    """The axes of top-k lists along which a pass leaves values for later ones, each to be held whole.
+
+    Raises: RedalgError for lists that are too long for that.
+    """
+    left = {a for p in plan.passes for _, n in p.exports for a in n.axes}
+    found = {a: n for a, n in roles.lengths.items() if a in left}
+    for axis, k in found.items():
+        if k > LISTED:
+            raise RedalgError(
+                f"a list of {k} entries along {axis} that a later pass reads",
+                "form.compile",
+                f"kernels hold up to {LISTED} of them, each under a name of its own",
+                'form.compile("numpy")',
+            )
+    return {a: Tile(k, k) for a, k in found.items()}
+
+
+def written_out(program: Program, tiles: Mapping[str, Tile]) -> Program:
+    """`unrolled`, of the axes of `lists`. Raises: RedalgError for a reduction along one without an operation of two."""
+    try:
+        return unrolled(program, tiles)
+    except Whole as why:
+        raise RedalgError(
+            f"{why} of a list",
+            "form.compile",
+            "kernels reduce what later passes read of a list by sums, products, extrema, any and all",
+            'form.compile("numpy")',
+        ) from why
+
+
 def cut_sizes(tiles: Mapping[str, Tile]) -> dict[str, int]:
     """The lengths of the axes that number tiles."""
     return {tiles_axis(a): tile.count for a, tile in tiles.items() if not tile.whole}
@@ -110,6 +150,7 @@ class _Unrolling:
     def __init__(self, program: Program, tiles: Mapping[str, Tile]) -> None:
         self.program, self.tiles = program, tiles
         self.order = [a for a in program.columns if a in tiles]
+        self.lists = {x.name + end for p in program.passes for x in p.parts if x.top for end in ("", "_b", "_new")}
         self.places: dict[str, Place] = {}
         self.made: dict[_Key, Node] = {}
 
@@ -168,8 +209,12 @@ class _Unrolling:
         d = n.attr
         if n.op == "state":
             own = {a: at[a] for a in self.order if a in d.axes and a in at}
+            entry = d.axes[-1] if d.name in self.lists else ""  # what stays a list is read at its place
+            if entry in own:
+                last = self.place(entry, own.pop(entry))
+                d = replace(d, axes=(*d.axes[:-1], last))
             cut = (tiles_axis(a) for a in own if not self.tiles[a].whole)
-            return state(self.name(d.name, own), (*(a for a in d.axes if a not in own), *cut), d.domain) if own else n
+            return state(self.name(d.name, own), (*(a for a in d.axes if a not in own), *cut), d.domain)
         axes = tuple(self.place(a, at[a]) if a in at else a for a in d.axes)
         if axes == d.axes:
             return n
@@ -231,7 +276,23 @@ class _Unrolling:
             yield Fold(names, fold.op, tuple(self.node(b, at) for b in fold.bodies), self.rest(fold.axes))
 
     def result(self, r: Result) -> Iterator[Result]:
+        if any(a in self.program.lengths for a in r.axes if a in self.order):
+            yield self.listed(r)
+            return
         for at in self.entries(r.axes):
             axes = tuple(self.place(a, at[a]) if a in at else a for a in r.axes)
             masked = None if r.masked is None else self.node(r.masked, at)
             yield replace(r, axes=axes, node=self.node(r.node, at), masked=masked)
+
+    def listed(self, r: Result) -> Result:
+        """A result along the axis of a list, which is written entry by entry: the value of the entry it is at."""
+
+        def chosen(node: Node) -> Node:
+            *rest, last = ((at, self.node(node, at)) for at in self.entries(r.axes))
+            value = last[1]
+            for at, one in reversed(rest):
+                here = [compare("eq", Node("index", (), a), const(number)) for a, number in at.items()]
+                value = where(logical("and", *here), one, value)
+            return value
+
+        return replace(r, node=chosen(r.node), masked=None if r.masked is None else chosen(r.masked))

@@ -91,7 +91,7 @@ class Elements:
             return f"{local(name)}[m]"
         if bare not in self.kernel.lists:
             return local(name)
-        at = f"i_{axis_name(node.attr.axes[-1])}"
+        at = self.access.index(node.attr.axes[-1])
         if self.kernel.kinds.names.get(name) == "k":
             shared = self.kernel.group.shared_lists.get(name)
             if shared is None:
