@@ -75,6 +75,8 @@ class CpuColumnPrinter(ColumnPrinter):
     def reduced(self, node: Node) -> str:
         kernel, out = self.kernel, self.kernel.out
         kind, number = node.attr.kind, kernel.kinds.of(node)
+        if self.columns.difference(node.attr.axes) & node.args[0].axes and not kernel.cpu.across:
+            return self._left(node)
         once = self.once(node)
         name = self.scope.fresh()
         kernel.flush(self.scope)
@@ -85,6 +87,35 @@ class CpuColumnPrinter(ColumnPrinter):
             with out.block(conjunction(once)):
                 out(f"{name} = {joined(kind, number, kernel.real, name, value)}")
         return name
+
+    def _left(self, node: Node) -> str:
+        """A reduction over some of the column axes that varies along others, as an array along all of them: columns
+        are joined where those that nothing is left along are at 0, and copied from there.
+
+        Raises: RedalgError where it varies along the stream.
+        """
+        kernel, out, axes = self.kernel, self.kernel.out, self.kernel.program.columns
+        kind, number = node.attr.kind, kernel.kinds.of(node)
+        self.require_single(node, {*kernel.program.rows, *axes, *self.scope.looped})
+        spot = "0"
+        for a in axes:
+            spot = f"({spot}) * {kernel.access.size(a)}" + (f" + i_{axis_name(a)}" if a in node.axes else "")
+        once = [f"i_{axis_name(a)} == 0" for a in axes if a not in node.axes and a not in node.attr.axes]
+        name = self.scope.fresh()
+        kernel.flush(self.scope)
+        self.array(name, number)
+        value = f"{local(name)}[spot]"
+        with out.block("for m in range(COLUMNS):"):
+            out(f"{local(name)}[m] = {kernel.folding.identity(kind, number)}")
+        with self.each_column(list(node.args)) as inner:
+            item = inner.converted(node.args[0], number, 3)
+            kernel.flush(inner)
+            with out.block(conjunction(once)):
+                out(f"spot = {spot}", f"{value} = {joined(kind, number, kernel.real, value, item)}")
+        with out.block("for m in range(COLUMNS):"):
+            self.place()
+            out(f"spot = {spot}", f"{local(name)}[m] = {value}")
+        return f"{local(name)}[m]"
 
     @contextmanager
     def _each_element(self) -> Iterator[None]:
@@ -148,7 +179,7 @@ class CpuColumnPrinter(ColumnPrinter):
 
     def settle(self, nodes: Iterable[Node]) -> None:
         """What differs from column to column alone is computed once, for all elements of the stream."""
-        kernel, inner = self.kernel, self.scope.child(self.columns)
+        kernel, inner = self.kernel, self.column_scope()
         before = set(inner.known)
         nodes = [n for n in nodes if not self._contracts(n)]
         inner.hoist([n for n in nodes if n not in before], kernel.program.stream)
@@ -241,7 +272,7 @@ class CpuColumnPrinter(ColumnPrinter):
     def told_scope(self, told: list[Node], nodes: list[Node]) -> Scalars:
         """The values of element `at` that do not vary along columns."""
         kernel, elements = self.kernel, self.kernel.elements
-        inner = self.scope.child(self.columns)
+        inner = self.column_scope()
         inner.leaf = elements.element_leaf
         for i, node in enumerate(told):
             kernel.out(f"element{i + 1} = {elements.tiles_of[node]}[k]")

@@ -7,7 +7,7 @@ columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
@@ -86,10 +86,16 @@ class ColumnPrinter(StepPrinter):
         kernel.flush(self.scope)
         with out.block("for m in range(COLUMNS):"):
             self.place()
-            inner = self.scope.child(self.columns)
+            inner = self.column_scope()
             inner.announce(nodes)
             yield inner
             kernel.flush(inner)
+
+    def column_scope(self) -> Scalars:
+        """A block in a loop over columns, which knows what reductions over some of them leave along the others."""
+        inner = self.scope.child(self.columns)
+        inner.known |= {n: name for n, name in self.scope.known.items() if self.reduces(n)}
+        return inner
 
     def place(self) -> None:
         """The index of column m along every column axis."""
@@ -189,15 +195,15 @@ class ColumnPrinter(StepPrinter):
         Raises: RedalgError where what is reduced varies along those.
         """
         others, program = self.columns.difference(node.attr.axes), self.kernel.program
-        known = {*program.rows, *program.stream, *program.columns, *self.scope.looped}
-        if (
-            not node.axes <= known
-            or node.attr.kind not in SINGLE
-            or not self.columns.issuperset(node.attr.axes)
-            or others & node.args[0].axes
-        ):
+        self.require_single(node, {*program.rows, *program.stream, *program.columns, *self.scope.looped})
+        if others & node.args[0].axes:
             raise _refused(node)
         return [f"i_{axis_name(a)} == 0" for a in self.kernel.program.columns if a in others]
+
+    def require_single(self, node: Node, known: Set[str]) -> None:
+        """Raises: RedalgError for a reduction that is not over columns alone, or along others than these axes."""
+        if not node.axes <= known or node.attr.kind not in SINGLE or not self.columns.issuperset(node.attr.axes):
+            raise _refused(node)
 
     def reduced(self, node: Node) -> str:
         """The name of a reduction over columns: every thread reduces its own, and then all threads together."""
@@ -300,13 +306,15 @@ class ColumnPrinter(StepPrinter):
             kernel.out(f"{name} = {joined(f.kind, kind, kernel.real, name, value)}")
 
     def _told(self, bodies: list[Node]) -> list[Node]:
-        """The largest parts of the bodies that vary along the stream and not along columns."""
+        """The largest parts of the bodies that vary along the stream and neither along columns nor along what a
+        contraction of columns is over."""
         stream, stack = self.kernel.elements.stream, list(bodies)
+        outside = self.kernel.program.fixed | stream | self.scope.looped
         found: dict[Node, None] = {}
         while stack:
             n = stack.pop()
             open_ = any(map(self._of_elements, walk(n)))  # all threads compute it together
-            if n.axes & stream and not self.columnar(n) and not open_ and n.op not in ("index", "size"):
+            if n.axes & stream and n.axes <= outside and not open_ and n.op not in ("index", "size"):
                 found[n] = None
             else:
                 stack.extend(n.args)
