@@ -82,7 +82,7 @@ class Trial:
         """What could not be shown of the output."""
         if not self._seen(self.r.stage):
             return "no stream was found on which the output changes with its value"
-        todo, met = [self.root], set()
+        todo, met = [self.root], set[Term]()
         while todo:
             term, whole = todo.pop(), not met
             while term.op in FUNCTIONS and FUNCTIONS[term.op].rises == STRICTLY:
