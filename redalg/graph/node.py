@@ -94,11 +94,12 @@ class Reduce:
 class Node:
     """One operation. Immutable and interned: `a is b` exactly when the structures are equal."""
 
-    __slots__ = ("op", "args", "attr", "axes", "digest", "order", "__weakref__")
+    __slots__ = ("op", "args", "attr", "axes", "digest", "order", "named", "__weakref__")
     op: str
     args: tuple[Node, ...]
     attr: Any
     axes: frozenset[str]
+    named: bool  # whether it has its digests
     digest: bytes
     order: bytes  # the digest without the numbers of copies of axes: ``g~1`` is ordered, and so rounded, as ``g`` is
 
@@ -112,11 +113,29 @@ class Node:
         node = object.__new__(cls)
         node.op, node.args, node.attr = op, args, attr
         node.axes = _free_axes(op, args, attr)
-        text = _text(attr)
-        node.digest = node.order = _digest(op, text, [a.digest for a in args])
-        if "~" in text or any(a.order is not a.digest for a in args):
-            node.order = _digest(op, _COPY.sub("", text), [a.order for a in args])
+        node.named = False
         return cls._interned.setdefault(key, node)
+
+    def __getattr__(self, name: str) -> Any:
+        """Digests are made when they are first asked for: few nodes of what is written as it stands are ever sorted."""
+        if name not in ("digest", "order"):
+            raise AttributeError(f"'Node' object has no attribute {name!r}")
+        stack = [self]
+        while stack:
+            node = stack[-1]
+            unnamed = [a for a in node.args if not a.named]
+            if unnamed:
+                stack += unnamed
+            else:
+                stack.pop()._name()
+        return object.__getattribute__(self, name)
+
+    def _name(self) -> None:
+        text = _text(self.attr)
+        digest = order = _digest(self.op, text, [a.digest for a in self.args])
+        if "~" in text or any(a.order is not a.digest for a in self.args):
+            order = _digest(self.op, _COPY.sub("", text), [a.order for a in self.args])
+        self.digest, self.order, self.named = digest, order, True
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Node, (self.op, self.args, self.attr)
@@ -447,7 +466,11 @@ def substitute(root: Node, mapping: dict[Node, Node], raw: bool = False) -> Node
 
 def substitute_all(roots: Collection[Node], mapping: Mapping[Node, Node], raw: bool = False) -> dict[Node, Node]:
     """`substitute` in many nodes at once: what they share is rebuilt once. The result has at least the roots."""
-    new = dict(mapping)
+    return extend(roots, dict(mapping), raw)
+
+
+def extend(roots: Collection[Node], new: dict[Node, Node], raw: bool = False) -> dict[Node, Node]:
+    """`substitute_all` with the results added to the mapping, so that the next call goes on from there."""
     for node in walk(*roots, done=new):
         args = tuple(new[a] for a in node.args)
         new[node] = node if args == node.args else Node(node.op, args, node.attr) if raw else rebuild(node, args)
