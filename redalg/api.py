@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from redalg.algebra.polynomial import TooLarge
-from redalg.algebra.work import Exhausted
+from redalg.algebra.work import INFINITIES, Exhausted, allowance
 from redalg.certify.export import document, unstated
 from redalg.certify.refusal import unneeded
 from redalg.engine.draft import Obstacle
@@ -28,6 +28,7 @@ from redalg.laws.infinities import (
     LEVELS,
     UNCHECKED,
     UNGUARDED,
+    WORK,
     Level,
     assuming,
     differences,
@@ -36,6 +37,8 @@ from redalg.laws.infinities import (
 from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import check, proves
 from redalg.proofs.document.errors import CertificateError
+from redalg.proofs.document.work import Exhausted as TooLong
+from redalg.proofs.document.work import metered
 from redalg.verdicts.refute import refuse
 
 
@@ -94,13 +97,18 @@ def _needed(refusal: NotDecomposable) -> RedalgError:
 def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
     """The form with as much of a guard at each output as runs with infinities ask for."""
     plan = _verified(spec, planned({}))
+    try:
+        with allowance(INFINITIES, WORK):
+            return _at_infinities(spec, plan, planned)
+    except Exhausted:  # unchecked, so no element may be infinite
+        whole = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
+        return Form(spec, assuming(whole, UNCHECKED))
+
+
+def _at_infinities(spec: Spec, plan: Plan, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
     level: dict[str, int] = {}
     while True:
-        try:
-            found = differences(Form(spec, plan))
-        except Exhausted:  # unchecked, so no element may be infinite
-            plan = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
-            return Form(spec, assuming(plan, UNCHECKED))
+        found = differences(Form(spec, plan))
         more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
         if not more and LEVELS in level.values():
             plan, found = _eased(spec, plan, found, planned, level)
@@ -184,10 +192,12 @@ def _undecided(spec: Spec, budget: str) -> Undecided:
 def _proved(spec: Spec, plan: Plan) -> bool:
     """Whether every obligation of the form's certificate is proved, by what shares no code with the engine."""
     try:
-        if plan.assumptions:  # the certificate keeps those that it needs
-            return check(document(spec, plan)).proved
-        return proves(unstated(spec, plan))
-    except CertificateError:
+        if not plan.assumptions:
+            return proves(unstated(spec, plan))
+        with metered():  # the certificate keeps those that it needs
+            stated = document(spec, plan)
+        return check(stated).proved
+    except (CertificateError, TooLong):
         return False
 
 

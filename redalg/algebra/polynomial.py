@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import comb
 
-from redalg.algebra.work import CONSTANT, spend
+from redalg.algebra.work import CONSTANT, NODE, spend
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.language.equal_powers import joined
@@ -176,7 +176,20 @@ class Poly:
     def __sub__(self, other: Poly) -> Poly:
         return self + (-other)
 
+    def minus(self, other: Poly, c: Fraction) -> Poly:
+        """self - c·other."""
+        spend(1 + len(other) // 4)
+        terms = dict(self.terms)
+        for m, v in other.terms.items():
+            s = terms[m] - c * v if m in terms else -c * v
+            if s:
+                terms[m] = s
+            else:
+                del terms[m]
+        return Poly(terms)
+
     def scale(self, c: Fraction) -> Poly:
+        spend(len(self) // 8)
         return Poly({m: c * v for m, v in self.terms.items()} if c else {})
 
     def __mul__(self, other: Poly) -> Poly:
@@ -292,7 +305,7 @@ def rank_factor(rows: dict[Mono, Poly]) -> list[tuple[Poly, Poly]]:
         for column, row, _, origin in pivots:
             c = rest.terms.get(column)
             if c:
-                rest = rest - row.scale(c)
+                rest = rest.minus(row, c)
                 for k, v in origin.items():
                     used[k] = used.get(k, Fraction(0)) + c * v
         if rest:
@@ -347,6 +360,7 @@ def poly_node(p: Poly) -> Node:
         return mono_node(one[1], one[0]) if one else g.ZERO
     common = _common(p)
     inner = p * from_mono(mono_pow(common, Fraction(-1))) if common else p
+    spend(NODE * len(p))
     terms = [mono_node(m, c) for m, c in inner.ordered()]
     return g.mul(mono_node(common), g.add(*terms)) if common else g.add(*terms)
 

@@ -22,6 +22,7 @@ from typing import assert_never
 from redalg.algebra.join import call, join
 from redalg.algebra.signs import ZERO as SIGN_ZERO
 from redalg.algebra.signs import Signs, always_finite
+from redalg.algebra.work import NODE, TERM, spend
 from redalg.graph.masked import finite, masked, split_exponent
 from redalg.graph.node import (
     NEG_INF,
@@ -31,6 +32,7 @@ from redalg.graph.node import (
     add,
     compare,
     div,
+    extend,
     is_const,
     leaves,
     logical,
@@ -112,16 +114,39 @@ def state_leaves(node: Node) -> tuple[Node, ...]:
     return tuple(leaves(node, "state"))
 
 
+class Resolver:
+    """Replaces state leaves by values, by name. A leaf read along other axes reads the value along those axes.
+
+    What nodes share is rebuilt once.
+    """
+
+    def __init__(self, values: Mapping[str, Node], axes: Mapping[str, tuple[str, ...]], raw: bool = False) -> None:
+        self.values, self.axes, self.raw = values, axes, raw
+        self._leaves: set[Node] = set()
+        self._done: dict[Node, Node] = {}
+
+    def __call__(self, node: Node) -> Node:
+        found = state_leaves(node)
+        self._done |= _read([leaf for leaf in found if leaf not in self._leaves], self.values, self.axes)
+        self._leaves.update(found)
+        if not any(leaf.attr.name in self.values for leaf in found):
+            return node
+        before = len(self._done)
+        rebuilt = extend((node,), self._done, self.raw)[node]
+        spend(NODE * (1 + len(self._done) - before))
+        return rebuilt
+
+
 def resolve(node: Node, values: Mapping[str, Node], axes: Mapping[str, tuple[str, ...]], raw: bool = False) -> Node:
     """Replace state leaves by values, by name. A leaf read along other axes reads the value along those axes."""
-    mapping = _read(state_leaves(node), values, axes)
-    return substitute(node, mapping, raw=raw) if mapping else node
+    return Resolver(values, axes, raw)(node)
 
 
 def resolve_all(nodes: State, values: State, axes: Mapping[str, tuple[str, ...]]) -> State:
     """`resolve`, raw, of many nodes at once, which share most of what they are made of in a chain of stages."""
     mapping = _read(dict.fromkeys(leaf for n in nodes.values() for leaf in state_leaves(n)), values, axes)
     new = substitute_all(nodes.values(), mapping, raw=True)
+    spend(NODE * len(new))
     return {name: new[node] for name, node in nodes.items()}
 
 
@@ -210,6 +235,7 @@ class _Merge:
         self.new: State = {}
         self.record({COUNT.attr.name: add(a[COUNT.attr.name], b[COUNT.attr.name])})
         self.moves: tuple[State, State] = ({}, {})
+        self._coefficients: dict[tuple[bool, int], Resolver] = {}
         for anchor in p.anchors:  # until an anchor has its new value, both sides are held at a's
             self._set_shifts(anchor, anchor.still, self._between(anchor, a[anchor.name], b[anchor.name]))
 
@@ -219,6 +245,7 @@ class _Merge:
         self.new |= {name: self.names.get(name, value) for name, value in values.items()}
 
     def _set_shifts(self, anchor: Anchor, of_a: Node, of_b: Node) -> None:
+        self._coefficients = {}
         for moves, value in zip(self.moves, (of_a, of_b), strict=True):
             moves[f"shift:{anchor.name}"] = value
 
@@ -277,6 +304,7 @@ class _Merge:
 
     def _term(self, slot: Slot, coefficient: Node, source: str, side: int) -> Node:
         values = self.sides[side]
+        spend(TERM)
         if source == COUNT.attr.name:
             value = ONE if slot.average else values[source]
         else:
@@ -284,10 +312,16 @@ class _Merge:
             if self.slots[source].average != slot.average:  # in the normalisation of the moved slot
                 n = values[COUNT.attr.name]
                 value = div(value, n) if slot.average else mul(value, n)
-        units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.units}
-        counts = values if isinstance(slot.op, Product) else {COUNT.attr.name: values[COUNT.attr.name]}
-        known = counts | self.moves[side] | units
-        return mul(resolve(coefficient, known, self.axes), value)
+        return mul(self._resolver(isinstance(slot.op, Product), side)(coefficient), value)
+
+    def _resolver(self, multiplies: bool, side: int) -> Resolver:
+        """What coefficients of moves read: one for all slots between two anchors."""
+        if (multiplies, side) not in self._coefficients:
+            values = self.sides[side]
+            units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.units}
+            counts = values if multiplies else {COUNT.attr.name: values[COUNT.attr.name]}
+            self._coefficients[multiplies, side] = Resolver(counts | self.moves[side] | units, self.axes)
+        return self._coefficients[multiplies, side]
 
     def at_new_anchors(self, slot: Slot, side: int) -> Node:
         """`moved`; with names, a transport of several terms gets a line of its own."""

@@ -11,14 +11,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-DERIVATION = 300_000  # products and sums of terms in the normal forms of one derivation
+DERIVATION = 160_000  # products and sums of terms in the normal forms of one derivation
 SLOTS = 400  # slots of one pass
 MOVES = 12_000  # terms in the moves of one pass's slots
 NESTING = 220  # operations in one another without a stage between: what recursion can follow
 CONSTANT = 1 << 16  # bits of a constant in a normal form
 SEARCH = 3_000_000  # operations on exact numbers in the search for one refusal's witness
 INVARIANCE = 20_000  # products in showing that something does not depend on one stage value
-INFINITIES = 1_000_000  # operations in running one form on streams with infinities
+LAWS = 4_500_000  # operations in stating the laws of one form and testing them at points
+NODE = 15  # of those for a node that is rebuilt,
+TERM = 60  # for one that is multiplied out and collected with others,
+VALUE = 5  # and for a value of a node at a point
+INFINITIES = 1_000_000  # operations in running forms of one spec on streams with infinities
+SLOT = 500  # of those for the code of a slot,
+MOVE = 50  # for that of a term in a move,
+PLANNED = 5  # and for a product of terms in a plan with more guards
 
 
 class Exhausted(Exception):
@@ -74,10 +81,17 @@ __all__ = [
     "DERIVATION",
     "INFINITIES",
     "INVARIANCE",
+    "LAWS",
+    "MOVE",
     "MOVES",
     "NESTING",
+    "NODE",
     "SEARCH",
+    "PLANNED",
+    "SLOT",
     "SLOTS",
+    "TERM",
+    "VALUE",
     "Exhausted",
     "allowance",
     "spend",

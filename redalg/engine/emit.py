@@ -108,18 +108,21 @@ def in_order(root: Node, pairs: Mapping[Node, Node]) -> Node:
     in.
     """
     done: dict[Node, Node] = {}
+    elements: set[Node] = set()  # what reads a tensor
     for node in g.walk(root):
+        if node.op == "tensor" or not elements.isdisjoint(node.args):
+            elements.add(node)
         args = tuple(done[a] for a in node.args)
         new = node if args == node.args else Node(node.op, args, node.attr)
         if node.op == "add":
             new = _difference_first(new, node, pairs)
         if node.op == "mul":
-            new = _alternating(new)
+            new = _alternating(new, node in elements)
         done[node] = new
     return done[root]
 
 
-def _alternating(product: Node) -> Node:
+def _alternating(product: Node, element: bool) -> Node:
     """``((a/c)·b)/c`` for ``a·b/c²``: small whole powers are repeated factors."""
     above: list[Node] = []
     below: list[Node] = []
@@ -131,7 +134,7 @@ def _alternating(product: Node) -> Node:
             above.append(f)
     if not below or len(above) + len(below) < 3:
         return product
-    if g.leaves(product, "tensor"):  # (2/c)·x is one quotient for a row
+    if element:  # (2/c)·x is one quotient for a row
         return _in_turn(above, below)
     return _of_values(above, below)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from redalg.algebra.polynomial import TooLarge
-from redalg.algebra.work import DERIVATION, Exhausted, allowance
+from redalg.algebra.work import DERIVATION, PLANNED, Exhausted, allowance, spend, spent
 from redalg.engine import assembly, reads, separation
 from redalg.engine.check import check_draft, check_read
 from redalg.engine.constants import written
@@ -157,6 +157,8 @@ def _run(draft: Draft) -> Plan | Obstacle:
             _dump(draft, step.name)
             if draft.obstacle is not None:
                 return draft.obstacle
+        used = spent()
+    spend(PLANNED * used)
     assert draft.plan is not None
     return draft.plan
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
-from redalg.algebra.work import MOVES, SLOTS, within
+from redalg.algebra.work import MOVES, SLOTS, spend, within
 from redalg.engine.anchors import ratios
 from redalg.engine.anchors.centred import BESIDE, AnchorSite, label, unscaled
 from redalg.engine.anchors.choices import Choice, TargetChoice
@@ -231,6 +231,7 @@ class SlotBackend(Measured):
         images: dict[Mono, list[Node]] = {(): [g.ONE]}
         for gen, p in m:
             powers = self._image(gen, p)
+            spend(len(images) * len(powers))
             grown: dict[Mono, list[Node]] = {}
             for base, coefficients in images.items():
                 for extra, c in powers:

@@ -7,7 +7,7 @@ that the one deviation from IEEE arithmetic and the meaning of ``empty=`` are de
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from redalg.graph.node import (
@@ -127,8 +127,13 @@ def is_statistic(term: Node, axes: frozenset[str]) -> bool:
 
 def new_axes(*roots: Node) -> dict[str, int]:
     """The axes that top-k reductions below the roots make, with their lengths."""
+    return made(walk(*roots))
+
+
+def made(nodes: Iterable[Node]) -> dict[str, int]:
+    """`new_axes` of these nodes alone."""
     kinds = ("topk_values", "topk_indices")
-    found = (n.attr.extra for n in walk(*roots) if n.op == "reduce" and n.attr.kind in kinds)
+    found = (n.attr.extra for n in nodes if n.op == "reduce" and n.attr.kind in kinds)
     return {axis: k for k, axis in found}
 
 

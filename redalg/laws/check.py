@@ -13,8 +13,9 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
+from redalg.algebra.work import VALUE, spend
 from redalg.graph.intervals import moved
-from redalg.graph.masked import new_axes
+from redalg.graph.masked import made
 from redalg.graph.node import ONE, POSITIONS, Node, walk
 from redalg.graph.plan import Obligation
 from redalg.numeric.exact import Exact
@@ -66,11 +67,12 @@ class Scalars(Exact):
         super().__init__(values, sizes)
         self.numbers = NUMBERS
         self.magnitude: Any = NUMBERS.mp.mpf(1)
-        self.evaluations = 0
+        self.evaluations = self.count = 0  # the former with what long numbers cost
 
     def _compute(self, node: Node, at: Mapping[str, int]) -> Any:
         found = super()._compute(node, at)
         self.evaluations += 1 + _length(found)
+        self.count += 1
         if not isinstance(found, bool | Fraction) and self.magnitude < abs(found) < self.numbers.inf:
             self.magnitude = abs(found)
         return found
@@ -145,12 +147,14 @@ class Sample:
         self.pair, self.partial = obligation, partial
         self.random = random.Random(f"{seed}:{obligation.name}:{obligation.subject}")
         self.nodes = (obligation.left, obligation.right, *obligation.assumptions)
-        self.fixed = dict(_fixed_sizes(obligation.assumptions)) | new_axes(*self.nodes)
-        self.axes = sorted(_axes(self.nodes) - set(self.fixed))
-        self.leaves = sorted((n for n in walk(*self.nodes) if n.op in ("tensor", "state")), key=lambda n: n.digest)
+        below = list(walk(*self.nodes))
+        self.fixed = dict(_fixed_sizes(obligation.assumptions)) | made(below)
+        self.axes = sorted(_axes(below) - set(self.fixed))
+        self.leaves = sorted((n for n in below if n.op in ("tensor", "state")), key=lambda n: n.digest)
         self.spent = 0
+        spend(VALUE * len(below))
         ranks = (*POSITIONS, "topk_values")
-        ranked = any(n.op == "reduce" and n.attr.kind in ranks for n in walk(*self.nodes))
+        ranked = any(n.op == "reduce" and n.attr.kind in ranks for n in below)
         self.unit = Fraction(1, 16) if ranked else Fraction(1)  # unequal elements must stay so at 50 digits
         self.poles = _parameter_divisors(obligation.right)
         self.scalars: Scalars | None = None
@@ -172,6 +176,7 @@ class Sample:
             return self._holds(self.scalars, sizes)
         finally:
             self.spent += self.scalars.evaluations
+            spend(self.scalars.evaluations + (VALUE - 1) * self.scalars.count)
 
     def _order(self, scalars: Scalars, values: dict[str, dict[tuple[int, ...], Any]]) -> None:
         """Meet ``lesser <= greater`` by moving the state leaf that comes later; what else is assumed, by rejection."""
@@ -287,7 +292,7 @@ def _fixed_sizes(assumptions: Iterable[Node]) -> Iterable[tuple[str, int]]:
 
 def _axes(nodes: Iterable[Node]) -> set[str]:
     found: set[str] = set()
-    for node in walk(*nodes):
+    for node in nodes:
         found |= node.axes
         if node.op == "reduce":
             found |= set(node.attr.axes)

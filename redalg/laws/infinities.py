@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.algebra.work import INFINITIES, within
+from redalg.algebra.work import INFINITIES, MOVE, SLOT, spend, within
 from redalg.errors import RedalgError
 from redalg.graph import node as g
 from redalg.graph.masked import finite, new_axes
@@ -47,6 +47,7 @@ UNGUARDED = (
     FINITE[0],
     f"{FINITE[1]}; where rounding decides a condition or a pole of stage values, it may be another number",
 )
+WORK = "operations on infinite elements"
 VECTOR = 64  # elements that cost as much as an operation
 DIVISORS = "/"
 Arrays = dict[str, Any]
@@ -181,7 +182,9 @@ def differences(form: Form) -> dict[str, str]:
     if not batches:  # nothing but integers and conditions
         return {}
     tensors = tuple(_tensor(d, axis[0], sizes) for d in spec.tensors)
-    within(_cost(form, sizes, count(tensors, batches)), INFINITIES, "operations on infinite elements")
+    cost = _cost(form, sizes, count(tensors, batches))
+    within(cost, INFINITIES, WORK)
+    spend(cost)
     over, plan = batched(spec, form.plan, free_axis(spec, form.plan))
     arrays = {d.name: x for d, x in zip(spec.tensors, data(tensors, batches), strict=True)}
     with np.errstate(all="ignore"):
@@ -210,11 +213,12 @@ def _compared(form: Form, over: Form, sizes: dict[str, int], arrays: Arrays) -> 
 
 
 def _cost(form: Form, sizes: Mapping[str, int], cases: int) -> int:
-    """Operations: of the definition, and of the form in three divisions of the stream."""
+    """Operations: of the definition, of the form in three divisions of the stream, and of printing its code."""
     slots = [s for p in form.plan.passes for s in p.slots]
     nodes = list(g.walk(*form.spec.outputs.values(), *(n for s in slots for n in s.lift)))
     volume = max(prod(sizes.get(a, 2) for a in n.axes) for n in nodes)
-    return (len(nodes) + 10 * len(slots)) * (1 + volume * cases // VECTOR)
+    built = SLOT * len(slots) + MOVE * sum(len(s.moves) for s in slots)
+    return built + (len(nodes) + 10 * len(slots)) * (1 + volume * cases // VECTOR)
 
 
 def _tensor(d: Decl, streamed: str, sizes: Mapping[str, int]) -> Tensor:

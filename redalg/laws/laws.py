@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING
 
 from redalg.algebra import state as symbolic
 from redalg.algebra.components import components
+from redalg.algebra.work import LAWS as LAWS_TESTED
+from redalg.algebra.work import allowance
 from redalg.errors import RedalgError
 from redalg.graph.node import MINUS_ONE, ONE, TRUE, ZERO, Node, Reduce, leaves, size, state, substitute, walk
 from redalg.graph.operators import Additive, Custom, Extremum, Product
@@ -32,7 +34,6 @@ from redalg.graph.plan import (
     NUMERIC,
     Anchor,
     MeanAnchor,
-    Move,
     Obligation,
     PassPlan,
     Plan,
@@ -98,7 +99,14 @@ def verify_plan(spec: Spec, plan: Plan, budget: int = 5_000) -> None:
 
     The draw is a function of the spec alone. `budget` bounds the work in node evaluations: large forms get fewer
     points. A domain condition that the form names as an assumption is not expected to hold everywhere.
+
+    Raises: Exhausted where stating and testing them takes more than a budget of operations.
     """
+    with allowance(LAWS_TESTED, "operations in testing the laws of a form"):
+        _verify(spec, plan, budget)
+
+
+def _verify(spec: Spec, plan: Plan, budget: int) -> None:
     pairs, assumed = obligations(plan, spec), bool(dict(plan.assumptions).keys() - NUMERIC)
     share = max(LEAST, budget // max(1, len(pairs)))
     for number, pair in enumerate(pairs):
@@ -213,17 +221,11 @@ def shifts(p: PassPlan, old: dict[str, Node], new: dict[str, Node]) -> dict[str,
     return {f"shift:{a.name}": step(a, old[a.name], new[a.name]) for a in p.anchors} | units
 
 
-def transported(slot: Slot, p: PassPlan, by: dict[str, Node], values: dict[str, Node]) -> Node:
+def transported(slot: Slot, by: symbolic.Resolver, values: dict[str, Node]) -> Node:
     """Σ T·u, unevaluated; the count stands for the constant function 1 (its mean, in an averaged slot)."""
-    axes = symbolic.declared_axes(p)
-
-    def term(m: Move) -> Node:
-        known = (
-            values | by if isinstance(slot.op, Product) else by
-        )  # the number of factors of an element: 1, or 0 under a mask
-        return raw_mul(symbolic.resolve(m.coefficient, known, axes, raw=True), values[m.slot])
-
-    return raw_add(*map(term, slot.moves))
+    if isinstance(slot.op, Product):  # the number of factors of an element: 1, or 0 under a mask
+        by = symbolic.Resolver(values | dict(by.values), by.axes, raw=True)
+    return raw_add(*(raw_mul(by(m.coefficient), values[m.slot]) for m in slot.moves))
 
 
 def transports(whole: PassPlan) -> Iterator[Obligation]:
@@ -239,41 +241,40 @@ def _transports(p: PassPlan) -> Iterator[Obligation]:
     if not moving:
         return
     two, three = chain(p, 2), chain(p, 3)
-    now, then = two.times
-    elements = {s.name: symbolic.resolve(s.lift[0], now, axes, raw=True) for s in p.slots} | {COUNT.attr.name: ONE}
-    first = _moved_once(p, three)
+    at_now, at_then = (symbolic.Resolver(time, axes, raw=True) for time in two.times)
+    elements = {s.name: at_now(s.lift[0]) for s in p.slots} | {COUNT.attr.name: ONE}
+    by, cocycle = symbolic.Resolver(shifts(p, *two.times), axes, raw=True), _Cocycle(p, three)
     for slot in moving:
-        moved = transported(slot, p, shifts(p, now, then), elements)
-        yield Obligation(
-            "O2", slot.name, symbolic.resolve(slot.lift[0], then, axes, raw=True), moved, assumptions=two.assumptions
-        )
-        yield from _cocycle(slot, p, three, first)
+        moved = transported(slot, by, elements)
+        yield Obligation("O2", slot.name, at_then(slot.lift[0]), moved, assumptions=two.assumptions)
+        yield from cocycle(slot)
         if isinstance(slot.op, Product):
             continue  # (u·v)·t^(m+n) = (u·t^m)·(v·t^n) for whole numbers m and n
-        by = shifts(p, now, then)
-        coefficients = [symbolic.resolve(m.coefficient, by, axes, raw=True) for m in slot.moves]
-        yield from distributive(slot, coefficients, two.assumptions)
+        yield from distributive(slot, [by(m.coefficient) for m in slot.moves], two.assumptions)
 
 
-def _moved_once(p: PassPlan, three: Chain) -> dict[str, Node]:
-    """Every slot at the second of three times."""
-    values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
-    by = shifts(p, *three.times[:2])
-    return {s.name: transported(s, p, by, values) if s.moves else values[s.name] for s in p.slots}
+class _Cocycle:
+    """O3 of the slots of a pass: from the first of three times to the second and on to the third."""
 
+    def __init__(self, p: PassPlan, three: Chain) -> None:
+        self.slots, self.assumptions, axes = p.slots, three.assumptions, symbolic.declared_axes(p)
+        a, b, c = three.times
+        there = (shifts(p, a, b), shifts(p, b, c), shifts(p, a, c), {f"shift:{x.name}": x.still for x in p.anchors})
+        self.there = tuple(symbolic.Resolver(by, axes, raw=True) for by in there)
+        self.values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
+        first = self.there[0]
+        self.first = {s.name: transported(s, first, self.values) if s.moves else s.leaf() for s in p.slots}
 
-def _cocycle(slot: Slot, p: PassPlan, three: Chain, first: dict[str, Node]) -> Iterator[Obligation]:
-    a, b, c = three.times
-    slots = {s.name: s for s in p.slots}
-    values = {s.name: s.leaf() for s in p.slots} | {COUNT.attr.name: COUNT}
-    if isinstance(slot.op, Product):  # t(h')·t(h) = t(h + h'), and so for every whole power of them
-        values |= {s.name: ONE for s in p.slots if isinstance(s.op, Additive)} | {COUNT.attr.name: ONE}
-        first = values | {slot.name: transported(slot, p, shifts(p, a, b), values)}
-    twice = transported(slot, p, shifts(p, b, c), first | {COUNT.attr.name: values[COUNT.attr.name]})
-    once = transported(slot, p, shifts(p, a, c), values)
-    yield Obligation("O3", slot.name, twice, once, assumptions=three.assumptions, note="T(h')·T(h) = T(h + h')")
-    still = {f"shift:{x.name}": x.still for x in p.anchors}
-    yield Obligation("O3", slot.name, transported(slot, p, still, values), slots[slot.name].leaf(), note="T(0) = I")
+    def __call__(self, slot: Slot) -> Iterator[Obligation]:
+        values, first = self.values, self.first
+        one, two, whole, still = self.there
+        if isinstance(slot.op, Product):  # t(h')·t(h) = t(h + h'), and so for every whole power of them
+            values = values | {s.name: ONE for s in self.slots if isinstance(s.op, Additive)} | {COUNT.attr.name: ONE}
+            first = values | {slot.name: transported(slot, one, values)}
+        twice = transported(slot, two, first | {COUNT.attr.name: values[COUNT.attr.name]})
+        once, note = transported(slot, whole, values), "T(h')·T(h) = T(h + h')"
+        yield Obligation("O3", slot.name, twice, once, assumptions=self.assumptions, note=note)
+        yield Obligation("O3", slot.name, transported(slot, still, values), slot.leaf(), note="T(0) = I")
 
 
 # --- O7 ------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import product as pairs
 from typing import Any
 
-from redalg.graph.masked import is_masked, new_axes, split_exponent
+from redalg.graph.masked import is_masked, made, split_exponent
 from redalg.graph.node import COMPARISONS, UNARY, Node, leaves, state, walk
 from redalg.numeric.exact_numbers import Number, arithmetic
 
@@ -136,12 +136,14 @@ class Exact:
             self._preparing = False
 
     def _meet(self, root: Node) -> None:
-        self.sizes.update(new_axes(root))
+        fresh = []
         for node in walk(root, done=self._axes):
+            fresh.append(node)
             self._axes[node] = tuple(sorted(node.axes))
             self._depth[node] = 1 + max((self._depth[a] for a in node.args), default=0)
             inner = max((self._nested[a] for a in node.args), default=0)
             self._nested[node] = inner + (node.op == "reduce")
+        self.sizes.update(made(fresh))
 
     def _compute(self, node: Node, at: At) -> Number:
         op = node.op

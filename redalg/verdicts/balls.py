@@ -26,6 +26,7 @@ from mpmath.libmp import (
 )
 from mpmath.libmp import libmpi as li
 
+from redalg.algebra.work import spend
 from redalg.graph.formula import evaluated
 from redalg.graph.functions import FUNCTIONS, Function
 
@@ -178,6 +179,7 @@ def _tan(x: Interval, prec: int) -> Interval | None:
     return None if mpf_sign(cosine[0]) != mpf_sign(cosine[1]) else li.mpi_div(li.mpi_sin(x, prec), cosine, prec)
 
 
+FUNCTION = 8  # bits of a function's value that cost as much as an operation on rationals
 _DIRECT: dict[str, Callable[[Interval, int], Interval | None]] = {  # interval functions of mpmath
     "exp": li.mpi_exp,
     "log": _log,
@@ -201,6 +203,7 @@ _DOMAINS: dict[str, Callable[[Any], bool]] = {
 
 def _enclose_function(op: str, x: Interval, prec: int) -> Interval | None:
     """By mpmath's intervals, by the formula of a function that has one, else by values at the ends or the middle."""
+    spend(prec // FUNCTION)
     row = FUNCTIONS[op]
     if op in _DIRECT:
         return _DIRECT[op](x, prec)

@@ -13,10 +13,15 @@ import pytest
 
 import redalg as ra
 from redalg.algebra import polynomial as nf
-from redalg.algebra.work import SEARCH, allowance, spent
+from redalg.algebra.work import PLANNED, SEARCH, allowance, spent
+from redalg.engine.passes import derive_plan
 from redalg.graph import node as g
+from redalg.graph.plan import Plan
+from redalg.laws import laws
+from redalg.laws.infinities import differences
 from redalg.numeric.exact import Exact
 from redalg.verdicts import numbers as scalar
+from redalg.verdicts.balls import FUNCTION, BallNumbers
 from redalg.verdicts.evaluate import Evaluation
 from redalg.verdicts.minors import determinant
 from redalg.verdicts.residues import FieldNumbers
@@ -135,3 +140,89 @@ def test_large_powers_of_two_terms_take_work_in_proportion() -> None:
             return spent()
 
     assert work(800) <= 2 * work(400)
+
+
+# --- what a budget counts is what is done --------------------------------------------------------------------------
+
+NAMES = ("x", "weight", "g", "t1", "z")
+
+
+def _product(size: int) -> str:
+    return f"return y = sum[j]({'*'.join(f'({n}[j] - mean[j]({n}[j]))' for n in NAMES[: size // 3])})"
+
+
+def _power(size: int) -> str:
+    return f"return y = mean[i]((x[i] - mean[i](x[i]))**{size})"
+
+
+def _powers_times_exponentials(size: int) -> str:
+    powers, exps = ("+".join(form.format(k) for k in range(1, size // 2)) for form in ("d**{}", "exp({}*d)"))
+    return f"m = mean[j](x[j]); d = x[j] - m; return y = sum[j](({powers})*({exps}))"
+
+
+def _chain(size: int) -> str:
+    return "".join(f"m{k} = prod[j](x[j]/m{k - 1}); " for k in range(1, size)).join(
+        ("m0 = max[j](x[j]); ", f"return y = m{size - 1}")
+    )
+
+
+def _outputs(size: int) -> str:
+    return "m = mean[j](x[j]); return " + ", ".join(f"v{k} = mean[j]((x[j] - m)**{k})" for k in range(2, 2 + size // 2))
+
+
+def _selections(size: int) -> str:
+    inside = "".join(f"where(x[j] > {k}, (x[j] - m)**2 + {k}, " for k in range(size))
+    return f"m = mean[j](x[j]); return y = sum[j]({inside}x[j] - m{')' * size})"
+
+
+def _maps(size: int) -> str:
+    terms = "+".join(f"exp({k}*d) + sin({k}*d) + x[j]*cos({k}*x[j] - m)" for k in range(1, size // 2))
+    return f"m = mean[j](x[j]); d = x[j] - m; return y = sum[j]({terms})"
+
+
+FAMILIES = [_product, _power, _powers_times_exponentials, _chain, _outputs, _selections, _maps]
+RATES = {"plan": 300, "laws": 25, "infinities": 40}  # calls for a unit of a budget; about 130, 8 and 10 are seen
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_derivation_takes_is_counted(family: Callable[[int], str]) -> None:
+    """Calls per unit of each budget stay below one number, whatever the kind of spec."""
+    spec = ra.parse(family(6))
+    plan = derive_plan(spec)
+    assert isinstance(plan, Plan)
+    steps: dict[str, tuple[Callable[[], Any], int]] = {
+        "plan": (lambda: derive_plan(spec), PLANNED),  # what plans with guards charge for each of their own units
+        "laws": (lambda: laws._verify(spec, plan, 5_000), 1),
+        "infinities": (lambda: differences(ra.Form(spec, plan)), 1),
+    }
+    for name, (step, charged) in steps.items():
+        with allowance(1 << 60, "operations"):
+            done, counted = calls(step), spent() // charged
+        assert done < RATES[name] * (counted + 500), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_laws_beyond_their_budget_are_undecided(family: Callable[[int], str], monkeypatch: Any) -> None:
+    monkeypatch.setattr("redalg.api._proved", lambda spec, plan: False)
+    monkeypatch.setattr(laws, "LAWS_TESTED", 5_000)
+    found = ra.verdict(ra.parse(family(6)))
+    assert isinstance(found, ra.Undecided)
+    assert "a budget of 5000 operations in testing the laws of a form" in found.missing
+
+
+@pytest.mark.parametrize("bits", [150, 600])
+@pytest.mark.parametrize("name", ["exp", "tanh", "erf", "sigmoid"])
+def test_functions_of_enclosures_are_charged_by_their_bits(name: str, bits: int) -> None:
+    with allowance(1 << 60, "operations"):
+        BallNumbers(bits).unary(name, Fraction(1, 3))
+        assert spent() >= bits // FUNCTION
+
+
+def test_plans_with_guards_share_one_budget(monkeypatch: Any) -> None:
+    """A form that cannot be compared at infinities within it is NaN wherever an element is infinite, and says so."""
+    spec = ra.parse("m = mean[j](w[j]); return y = sum[j]((w[j] - m)**3*t[j])/sum[j](t[j])")
+    monkeypatch.setattr("redalg.api.INFINITIES", 10)
+    form = ra.derive_incremental(spec)
+    assert "budget" in form.assumptions["finite_stage_values"]
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(form.compile("numpy")(w=[1.0, np.inf, 2.0], t=[1.0, 0.0, 1.0]))
