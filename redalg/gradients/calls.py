@@ -83,9 +83,9 @@ class Vjp(_Derivative):
 
     A call ``g(x=…, cotangents={"y": …}, target=None)`` runs `forward`, then every spec, on a target of
     `Form.compile` (arrays on a GPU: "cuda"), and gives {tensor: gradient}; outputs without a cotangent count as 0. The
-    gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from. Whole numbers
-    and truth values are read as real numbers: cotangents of these are taken in float64, and gradients of tensors of
-    them are floats (a tensor declared integer or bool has no gradient).
+    gradient of a tensor of floats has its dtype, unless that is wider than everything it is computed from. Whole
+    numbers and truth values are read as real numbers: cotangents of these are taken in float64, and gradients of
+    tensors of them are floats (a tensor declared integer or bool has no gradient).
 
     Raises: RedalgError for what has no derivative, and what `ra.derive_incremental` raises when a call derives.
 

@@ -105,20 +105,29 @@ def long_cases(
     found = {a: sizes[a][0] if a in sizes else 1 for a in axes}
     if streamed is None or not lengths:
         return
+    usual = tuple(lengths) == USUAL
     far = {n for n in lengths if n > LONG[-1]} if repeatable(spec, streamed) else set()
-    left_out = set() if tuple(lengths) != USUAL else {*FAR}
-    wanted = [("ordinary", found | {streamed: n}) for n in lengths if n not in far | left_out]
+    left_out = far | {*FAR} if usual else far
+    wanted = [("ordinary", found | {streamed: n}) for n in lengths if n not in left_out]
     others = [a for a in axes if a != streamed and a not in sizes] if streamed not in sizes else []
     wanted += [("ordinary", found | {streamed: 3, a: n}) for a in others for n in MANY]
     yield from _drawn(spec, dtype, wanted, seed, draw)
-    rows = [a for a in others if repeatable(spec, a)] if left_out else []
-    repeated = [(streamed, n, found) for n in sorted(far)] + [(a, FAR[-1], found | {streamed: 3}) for a in rows]
-    for axis, length, short in repeated:
-        (case,) = _drawn(spec, dtype, [("ordinary", short | {axis: DIFFERENT})], seed + length, draw)
-        repeats = Repeats.drawn(axis, length, np.random.default_rng(zlib.crc32(f"{seed}:{axis}:{length}".encode())))
-        for order in (repeats, repeats.turned):
-            arrays = taken(spec, case.arrays, axis, order.which)
-            yield Case("ordinary", short | {axis: length}, arrays, order)
+    for n in sorted(far):
+        yield from _repeating(spec, dtype, streamed, found | {streamed: n}, seed, draw)
+    for axis in others if usual else ():
+        if repeatable(spec, axis):
+            yield from _repeating(spec, dtype, axis, found | {streamed: 3, axis: FAR[-1]}, seed, draw)
+
+
+def _repeating(
+    spec: Any, dtype: Any, axis: str, sizes: Mapping[str, int], seed: int, draw: Draw | None
+) -> Iterator[Case]:
+    """Few different elements along an axis, forwards and backwards."""
+    length = sizes[axis]
+    (case,) = _drawn(spec, dtype, [("ordinary", {**sizes, axis: DIFFERENT})], seed + length, draw)
+    repeats = Repeats.drawn(axis, length, np.random.default_rng(zlib.crc32(f"{seed}:{axis}:{length}".encode())))
+    for order in (repeats, repeats.turned):
+        yield Case("ordinary", sizes, taken(spec, case.arrays, axis, order.which), order)
 
 
 def taken(spec: Any, arrays: Arrays, axis: str, places: Any) -> Arrays:

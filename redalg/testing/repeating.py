@@ -149,16 +149,17 @@ class RepeatingBalls(Repeating, Careful):
         pairs = [(v, t) for v, t in zip(values, times, strict=True) if not v.mid == 0 == v.rad]
         if not pairs:
             return self.arithmetic.number(0)
-        if len(pairs) == 1 == pairs[0][1]:
-            return pairs[0][0]
+        return pairs[0][0] if len(pairs) == 1 == pairs[0][1] else self._rounded_sum(pairs)
+
+    def _rounded_sum(self, pairs: Sequence[tuple[Ball, int]]) -> Ball:
         ar: Any = self.arithmetic
-        sides = [sum(t * abs(v.mid) for v, t in pairs if (v.mid > 0) is up) for up in (True, False)]
-        radius, size = total([t * v.rad for v, t in pairs]), sum(t * (abs(v.mid) + v.rad) for v, t in pairs)
-        roundings = sum(t for _, t in pairs) - 1
         mid = total([t * v.mid for v, t in pairs])
         if not math.isfinite(mid) and not all(math.isfinite(v.mid) for v, _ in pairs):
             return Ball(mid, 0.0)
-        if math.isinf(radius) or max(sides) > ar.largest or roundings * ar.u > FIRST_ORDER:
+        largest = max(sum(t * abs(v.mid) for v, t in pairs if (v.mid > 0) is up) for up in (True, False))
+        radius, size = total([t * v.rad for v, t in pairs]), sum(t * (abs(v.mid) + v.rad) for v, t in pairs)
+        roundings = sum(t for _, t in pairs) - 1
+        if math.isinf(radius) or largest > ar.largest or roundings * ar.u > FIRST_ORDER:
             return OPEN
         return Ball(mid, radius + (roundings * ar.u + 2.0**-52) * size)
 
@@ -175,7 +176,8 @@ class RepeatingBalls(Repeating, Careful):
 def repeated_limits(spec: Any, arrays: Mapping[str, Any], dtype: str, flush: bool, repeats: Repeats) -> Limits:
     """What `redalg.testing.limits.definition_limits` gives, for a stream of few different elements."""
     sizes, env = axis_sizes(spec, arrays), {k: np.asarray(v) for k, v in arrays.items()}
-    exact, bounds = {}, {}
+    exact: dict[str, np.ndarray] = {}
+    bounds: dict[str, np.ndarray] = {}
     for of, arithmetic, value, into in (
         (RepeatingDigits, Digits(), float_of, exact),
         (RepeatingBalls, Watchful(dtype, flush), radius_of, bounds),

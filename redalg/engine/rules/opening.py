@@ -198,7 +198,13 @@ class Openings:
             for gen, p in one[1]:
                 if gen.op == "exp":
                     total = total + self.poly(gen.args[0]).scale(p)
-            q = nf.from_mono(tuple((gen, p) for gen, p in one[1] if gen.op != "exp"), one[0])
+            rest = tuple((gen, p) for gen, p in one[1] if gen.op != "exp")
+            unknown = [gen for gen, _ in rest if not self.signs.positive(gen)]
+            for gen, p in rest:  # the inverse of a small number may be infinite
+                if p < 0 and (gen not in unknown or p == -1 and unknown == [gen] and one[0] > 0):
+                    total = total + self._log_factor(nf.generator(gen)).scale(p)
+                    rest = tuple(t for t in rest if t[0] is not gen)
+            q = nf.from_mono(rest, one[0])
         node = nf.poly_node(q)
         if g.is_const(node, 1):
             return total

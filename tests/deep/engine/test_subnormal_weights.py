@@ -18,6 +18,10 @@ SPECS = {
     "covariance": "s = sum[j](w[j]); u = sum[j](w[j]*x[j])/s; v = sum[j](w[j]*z[j])/s;"
     " return y = sum[j](w[j]*(x[j] - u)*(z[j] - v))/s",
     "share": "s = sum[j](w[j]); return y = sum[j](w[j]*x[j])/s + max[j](w[j])/s",
+    "logarithms": "return y = sum[j](log(w[j]/sum[j](w[j])))",
+    "entropy": "s = sum[j](w[j]); return y = -sum[j](w[j]/s*log(w[j]/s))",
+    "entropy beside the mean": "u = mean[j](w[j]); return y = sum[j](w[j]*log(w[j]/u))/u",
+    "logarithms by groups": "s = sum[j](where(t[j], w[j], 0)); return y = sum[j](where(t[j], log(w[j]/s) + x[j], 0))",
     "of groups": "s = sum[j](where(t[j], w[j], 0)); u = sum[j](where(t[j], w[j]*x[j], 0))/s;"
     " return y = sum[j](where(t[j], w[j]*(x[j] - u)**2, 0))/s",
 }
