@@ -12,114 +12,45 @@ import ast
 import builtins
 import keyword
 import re
-from collections.abc import Iterator
-from functools import cache, partial
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import partial
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.kernels.code import text as cuda_text
-from redalg.kernels.cpu.kernel import emit_cpu
-from redalg.kernels.cpu.schedule import CpuSchedule
-from redalg.kernels.ir.layouts import View
-from redalg.kernels.ir.schedule import Layout, Schedule
-from redalg.kernels.pipeline import plan
-from redalg.kernels.programs import lower
-from redalg.kernels.schedule.target import H200
+from redalg.joint import Joint, units
+from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.launch.planned import Planned
 from redalg.source import names as naming
 from redalg.source.render import render
 from redalg.source.statements import statements
-from redalg.streaming import source as emit_numpy
-from tests.support.chain_cases import CHAINS
-from tests.support.level_cases import TEXTS
+from tests.support.printed_families import FAMILIES, printed, quoted, words_of
 from tests.support.simulated import run
 
 PREFIX = "qq"
-AHEAD = Schedule(256, 1, 8, 16, exact=True, persistent=True, prefetch=1 << 13, prefetch_distance=1)
-ROWS = {"i": 4096, "j": 4096}
-HEADS = {"h": 4, "i": 4096, "j": 4096, "d": 128, "e": 128, "b": 4, "g": 4, "s": 64, "r": 64}
-PRODUCT = {"i": 4096, "j": 4096, "k": 4096}
-CHAIN = {"m": 512, "k": 512, "n": 1024, "l": 512}
-GRADIENT = {"h": 4, "i": 1024, "j": 1024, "d": 64, "e": 64}
-ANYWHERE = Schedule(64, 1, 8, 8, peel=True)
-# family: what is printed, lengths, dtype of arrays, schedule, order of memory
-FAMILIES: dict[str, tuple[str, dict[str, int], str, Any, str]] = {
-    "thread": ("softmax", ROWS, "float32", "thread", "C"),
-    "warp": ("cross_entropy", ROWS, "float32", "warp", "C"),
-    "block": ("layer_norm", ROWS, "bfloat16", "block", "C"),
-    "gain of long rows": ("layer_norm", {"i": 2048, "j": 8192}, "bfloat16", None, "C"),
-    "cluster": ("argmax", {"i": 3, "j": 1 << 20}, "float32", "cluster", "C"),
-    "split": ("kl_divergence", {"i": 3, "j": 1 << 20}, "float32", "split", "C"),
-    "waiting": ("softmax", {"i": 8, "j": 1 << 20}, "float32", None, "C"),
-    "columns": ("variance", ROWS, "bfloat16", "column", "F"),
-    "columns beside": ("softmax", ROWS, "bfloat16", Schedule(8, 32, 1, 8, column=True, coarsen=2), "F"),
-    "ahead": ("log_softmax", {"i": 4096, "j": 8192}, "bfloat16", AHEAD, "C"),
-    "lists": ("moe_softmax_topk", {"i": 8192, "j": 128}, "float32", None, "C"),
-    "lanes": ("attention", HEADS, "float32", None, "C"),
-    "map": ("return y = log(relu(x[i,j] + b[j]))", ROWS, "float32", None, "C"),
-    "wgmma": ("attention_causal", HEADS, "bfloat16", "tensor", "C"),
-    "wgmma frozen maximum": ("attention_scaled", HEADS, "bfloat16", "frozen_max", "C"),
-    "wgmma splits": ("attention", {**HEADS, "i": 64, "j": 32768}, "bfloat16", "tensor", "C"),
-    "wgmma logits": ("splade", {"b": 4, "s": 256, "v": 4096, "d": 768}, "bfloat16", "tensor", "C"),
-    "mma": ("attention_bias", HEADS, "bfloat16", "mma", "C"),
-    "tf32": ("attention", HEADS, "float32", "tf32", "C"),
-    "product": ("return y = relu(sum[j](x[i,j]*w[j,k]) + c[k])", PRODUCT, "bfloat16", "tensor", "C"),
-    "product after": ("rms_norm_gemm", PRODUCT, "bfloat16", "tensor", "C"),
-    "rows that start anywhere": ("softmax", {"i": 33, "j": 4097}, "bfloat16", ANYWHERE, "C"),
-    "chain": (CHAINS["relu"][0], CHAIN, "bfloat16", "tensor", "C"),
-    "gated chain": (CHAINS["gated"][0], CHAIN, "bfloat16", "tensor", "C"),
-    "gradients of keys": (TEXTS["dK dV"][0], GRADIENT, "bfloat16", "tensor", "C"),
-    "product with its operand": ("layer_norm_gemm", PRODUCT, "bfloat16", "fused_prologue", "C"),
-}
-
-
-def spec_of(name: str) -> tuple[ra.Spec, str | None]:
-    if name not in ra.catalog:
-        return ra.parse(name), None
-    entry = ra.catalog.entry(name)
-    return entry.spec, entry.axis if isinstance(entry.axis, str) else None
-
-
-def quoted(spec: ra.Spec) -> ra.Spec:
-    """The spec with every name of its own prefixed."""
-    names = {*spec.axes, *spec.outputs, *(t.name for t in spec.tensors)}
-    return ra.parse(re.sub(r"[^\W\d]\w*", lambda m: PREFIX + m[0] if m[0] in names else m[0], str(spec)))
-
-
-def dtype_of(decl: Any, real: str) -> Any:
-    word = next((w for w in ("bool", "integer") if w in decl.domain), "")
-    if not decl.axes:
-        return {"bool": bool, "integer": int}.get(word, float)
-    return {"bool": "bool", "integer": "int64"}.get(word, real)
-
-
-@cache
-def marked(family: str) -> tuple[str, ...]:
-    """What printers of a family write before names are spelled."""
-    name, sizes, real, schedule, order = FAMILIES[family]
-    spec, axis = spec_of(name)
-    spec = quoted(spec)
-    form = ra.derive_incremental(spec, axis=axis and PREFIX + axis, max_passes=3)
-    dtypes = {t.name: dtype_of(t, real) for t in spec.tensors}
-    views = {}
-    for t in spec.tensors:
-        shape = tuple(sizes[a.removeprefix(PREFIX)] for a in t.axes)
-        turned = View.contiguous(shape[::-1]).strides[::-1]
-        views |= {t.name: View(shape, turned) if order == "F" else View.contiguous(shape)} if t.axes else {}
-    found: list[str] = []
-    spellings = naming.spellings
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda_text, "spellings", lambda block: found.append(render(block)) or spellings(block))
-        patch.setattr(emit_numpy, "spellings", lambda block: found.append(render(block)) or spellings(block))
-        plan(form, dtypes, views, H200, False, schedule)
-        if schedule is None or isinstance(schedule, str):
-            program = lower(form, {n: "float32" if d == "bfloat16" else d for n, d in dtypes.items()})
-            for way in (CpuSchedule(), CpuSchedule(split=True)):
-                emit_cpu(program, Layout(), way)
-        emit_numpy.numpy_source(form.spec, form.plan)
-    return tuple(dict.fromkeys(found))
+WORK = 400  # identifiers that are spelled for one source, about
+ODD = [
+    "None",
+    "cuda",
+    "np",
+    "math",
+    "numba",
+    "__init__",
+    "é",
+    "e\u0301",
+    "x'",
+    "x_",
+    "ﬁ",
+    "fi",
+    "µ",
+    "μ",
+    "X",
+    "w" * 300,
+]
 
 
 def spelled_text(source: str) -> str:
@@ -157,7 +88,7 @@ def agree(source: str, final: str) -> None:
     pairs = dict.fromkeys(zip(named(before), named(after), strict=True))
     assert len({a for a, _ in pairs}) == len(pairs)
     for a, b in pairs:
-        assert not keyword.iskeyword(b) and (a == b or not hasattr(builtins, b)), (a, b)
+        assert not keyword.iskeyword(b) and (a == b or b not in vars(builtins)), (a, b)
         assert a == b or naming._MARKED.search(a), (a, b)
     for one, other in zip(before.body, after.body, strict=True):
         seen: dict[str, str] = {}
@@ -182,7 +113,7 @@ def _free(tree: ast.Module) -> set[str]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_name_of_a_spec_is_marked(family: str) -> None:
-    sources = marked(family)
+    _, sources = quoted(family, PREFIX)
     assert len(sources) > 1
     for source in sources:
         loose = {re.sub(naming._MARKED, "", word) for word in named(ast.parse(source))}
@@ -195,33 +126,63 @@ def test_every_name_of_a_spec_is_marked(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_spelling_is_captured(family: str) -> None:
-    """Every word of a spec as every identifier of its source, and as every ninth keyword or builtin."""
+    """Words of a spec as identifiers of its source, as keywords and builtins and as names that Python reads anew."""
     taken = {*keyword.kwlist, *dir(builtins), "__debug__"}
-    for source in marked(family):
+    rng = Random(family)
+    for source in quoted(family, PREFIX)[1]:
         table = naming.SymbolTable.of(statements(source))
         bearers = [*dict.fromkeys(symbol for scope in table.scopes for symbol in scope.symbols)]
         own = table.everywhere.union(*(scope.own for scope in table.scopes))
         words = dict.fromkeys(m for word in bearers for m in naming._MARKED.findall(word))
-        spellings = [*dict.fromkeys(map(naming.plain, bearers)), *sorted(own), *sorted(taken)[::9]]
+        spellings = [*dict.fromkeys(map(naming.plain, bearers)), *sorted(own), *rng.sample(sorted(taken), 12), *ODD]
+        rng.shuffle(spellings)
         assert len(words) < len(spellings)
-        for turn in range(len(spellings)):
+        turns = rng.sample(range(len(spellings)), min(2 + WORK // len(bearers), len(spellings)))
+        for turn in turns:
             given = {m: spellings[(turn + 7 * k) % len(spellings)] for k, m in enumerate(words)}
             if len({(m[0], given[m]) for m in words}) < len(words):
                 continue  # two of one kind are never called alike
 
             def respelled(word: re.Match[str], given: Any = given) -> str:
-                return word[1] + given.get((word[1], word[2]), word[2]) + word[1]  # a comment names others, too
+                new = given.get((word[1], word[2]))  # a comment names others, too
+                return word[0] if new is None else naming._between(word[1], new)
 
             renamed = partial(naming._MARKED.sub, respelled)
 
             scopes = [naming.Scope(s.own, tuple(map(renamed, s.symbols))) for s in table.scopes]
             found = naming.SymbolTable(table.everywhere, scopes).spellings()
-            assert len({*found.values()}) == len(bearers)
+            assert len({unicodedata.normalize("NFKC", name) for name in found.values()}) == len(bearers)
             for scope in scopes:
                 seen = taken | table.everywhere | scope.own
-                assert seen.isdisjoint(found[symbol] for symbol in scope.symbols)
-            if turn % 97 == 5:
+                assert seen.isdisjoint(unicodedata.normalize("NFKC", found[symbol]) for symbol in scope.symbols)
+            if turn == turns[0]:
                 agree(renamed(source), spelled_text(renamed(source)))
+
+
+def between(plans: Iterable[Planned]) -> Iterator[str]:
+    """Names of what kernels of a call read, write and run along."""
+    for made in plans:
+        p = made.program
+        yield from (*p.rows, *p.stream, *p.columns, *(o.name for o in p.operands), *(r.name for r in p.results))
+        yield from (a for array in (*p.operands, *p.results) for a in array.axes)
+        yield from between((*made.before, *made.inside))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_lies_between_kernels_has_names_of_its_own(family: str) -> None:
+    """A tensor, an axis and an output called like what the library makes of the spec itself: as many kernels are
+    printed, and nothing in them has two meanings."""
+    plans, _ = quoted(family, PREFIX)
+    words = words_of(FAMILIES[family])
+    names = {w: PREFIX + w for some in words.values() for w in some}
+    own = [name for name in between(plans) if name not in names.values() and name.isidentifier()]
+    for made in dict.fromkeys(own):
+        tensor, axis, output = (next((w for w in some if PREFIX + w not in made), some[0]) for some in words.values())
+        for chosen in ((tensor, axis), (output,)):
+            found, sources = printed(FAMILIES[family], names | dict.fromkeys(chosen, made))
+            assert [len(p.before) for p in found] == [len(p.before) for p in plans], (made, chosen)
+            for source in sources:
+                compile(spelled_text(source), made, "exec")  # no function takes two arguments of one name
 
 
 def test_a_capture_would_be_seen() -> None:
@@ -306,3 +267,36 @@ def test_hostile_names_on_the_cpu(x: str, y: str) -> None:
     form = ra.derive_incremental(ra.parse(f"return {y} = {x}[i,j] - max[j]({x}[i,j])"))
     array = np.arange(24, dtype=np.float32).reshape(3, 8)
     np.testing.assert_array_equal(form.compile("cpu")(**{x: array}), array - array.max(1, keepdims=True))
+
+
+def test_names_of_one_reading() -> None:
+    """An output called like an element of a sum, and an axis of the sums alone called like that of their parts."""
+    rows = ra.parse("s = sum[j](x[i,j]**2); return y = x[i,j]/sqrt(s + 1), t_sum1 = s*x[i,j]")
+    sums = ra.parse("return t = sum[i](x[i,j]*a[i]/sqrt(sum[j](x[i,j]**2) + 1))*c[part]")
+    (joint,) = units([rows, sums])
+    assert isinstance(joint, Joint)
+    rng = np.random.default_rng(5)
+    x, a, c = (rng.standard_normal(shape) for shape in ((3, 4), 3, 2))
+    first = ra.reference(joint.rows_spec, x=x, a=a)
+    parts = {name: first[name].sum(0, keepdims=True) for name in joint.elements}
+    for name, true in ra.reference(rows, x=x).items():
+        np.testing.assert_allclose(first[name], true)
+    np.testing.assert_allclose(ra.reference(joint.sums_spec, c=c, **parts), ra.reference(sums, x=x, a=a, c=c))
+
+
+@pytest.mark.parametrize("names", ["range cuda self é np", "X x X numba x", "fi μ fi float μ", "x_ x x_ group codes"])
+def test_odd_names_give_the_definition(names: str) -> None:
+    """Builtins, modules, letters beyond ASCII, names that differ by case, outputs and axes called like tensors."""
+    x, w, y, i, j = names.split()
+    text = f"tensors {x}[{i},{j}], {w}[{j}]; m__ = mean[{j}]({x}[{i},{j}]); "
+    spec = ra.parse(f"{text} return {y} = sum[{j}](({x}[{i},{j}] - m__)**2*{w}[{j}])")
+    form, rng = ra.derive_incremental(spec, axis=j), np.random.default_rng(len(names))
+    arrays = {x: rng.standard_normal((3, 20)), w: rng.standard_normal(20)}
+    space: dict[str, Any] = {}
+    exec(form.compile("numpy").source, space)
+    acc = form.accumulator()
+    for low, high in ((0, 1), (1, 1), (1, 20)):
+        acc.update(**{n: a[..., low:high] for n, a in arrays.items()})
+    made = [form.compile("numpy")(**arrays), form.compile("cpu")(**arrays), acc.result()]
+    for found in (*made, space["run"](*(arrays[t.name] for t in spec.tensors), 7)):
+        np.testing.assert_allclose(found, ra.reference(spec, **arrays), rtol=1e-10)
