@@ -71,8 +71,9 @@ class Values:
         free = frozenset(axes)
         place = self.program.places.get(axes[-1]) if held.top is not None and axes else None  # one entry
         entries = free - self.rows - self.columns if place is None else {axes[-1]}
-        many = None if place is None or not 0 <= place.number < held.top else held.top
-        listed = held.top is not None and len(entries) == 1 and (many or self.lengths.get(min(entries))) == held.top
+        inside = place is not None and place.number < (held.top or 0)
+        listed = held.top is not None and len(entries) == 1
+        listed &= inside or self.lengths.get(min(entries, default="")) == held.top
         if free & self.columns != held.columns or bool(entries) != (held.top is not None) or entries and not listed:
             self.fail(f"axes: {name} is read along {axes}", f"it is held as {held} in a row")
         own = tuple(a for a in axes if a not in entries)  # a list is read along any axis of its length
