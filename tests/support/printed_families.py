@@ -109,17 +109,13 @@ FAMILIES = {
     "gradients of keys": Family(TEXTS["dK dV"][0], GRADIENT, "bfloat16", "tensor"),
     "product with its operand": Family("layer_norm_gemm", PRODUCT, "bfloat16", "fused_prologue"),
     "shared-out states": Family(COVARIANCE, {"j": 29, "a": 6, "b": 4}, "float32", ENTRIES, axis="j"),
-    "tiles of states": Family(COVARIANCE, {"j": 4096, "a": 256, "b": 192}, axis="j"),
     "columns inside reductions": Family(SCORED, {"i": 64, "j": 1024, "k": 8}, axis="j"),
     "compensated": Family("variance", ROWS, "float32", "block", how="compensated"),
-    "compensated columns": Family("layer_norm", ROWS, "float32", "column", "F", "compensated"),
     "pixels": Family(
         CONVOLUTION, {"b": 2, "h": 8, "w": 8, "r": 3, "s": 3, "c": 64, "n": 128}, "bfloat16", how="pixels"
     ),
-    "one reading": Family("layer_norm", {"i": 4096, "j": 1024}, how="joint"),
     "one reading of statistics": Family("statistics", {"i": 4096, "j": 1024}, how="joint"),
     "steps": Family("group norm", {"n": 8, "g": 8, "c": 16, "k": 1024}, how="steps"),
-    "steps of batches": Family("batch norm", {"n": 64, "c": 64, "k": 256}, how="steps"),
     "gradients": Family("attention", {**HEADS, "i": 256, "j": 256}, how="vjp"),
     "tangents": Family("logsumexp", ROWS, how="jvp"),
     "turned rows": Family("layer_norm", {"i": 4096, "j": 7}, how="cpu"),

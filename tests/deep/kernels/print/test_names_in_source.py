@@ -32,7 +32,7 @@ from tests.support.printed_families import FAMILIES, printed, quoted, words_of
 from tests.support.simulated import run
 
 PREFIX = "qq"
-WORK = 400  # identifiers that are spelled for one source, about
+WORK = 150  # identifiers that are spelled for one source, about
 ODD = [
     "None",
     "cuda",
