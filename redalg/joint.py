@@ -9,7 +9,7 @@ A sum over rows of sums along some of the row's own axes, Y[d] = f(Σ_i r[i]·Σ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -129,10 +129,8 @@ def _joined(spec: Spec, others: Sequence[Spec]) -> Joint | None:
     streams = axes_of(spec.outputs.values(), {a for d in spec.tensors for a in d.axes})
     if len(streams) != 1 or not set(streams[0]) < set(whole):
         return None
-    along, every = streams[0], (spec, *others)
-    names = {n for s in every for n in (*(d.name for d in s.tensors), *s.outputs)}
-    axes = {a for s in every for a in s.axes}
-    cut = _Cut(tuple(a for a in whole if a not in along), along, names, axes)
+    along = streams[0]
+    cut = _Cut(tuple(a for a in whole if a not in along), along, (spec, *others))
     for s in others:
         for name in s.outputs:
             cut.take(s, name)
@@ -147,8 +145,10 @@ def _joined(spec: Spec, others: Sequence[Spec]) -> Joint | None:
 class _Cut:
     """Outputs as functions of sums over rows, one after the other."""
 
-    def __init__(self, rows: tuple[str, ...], along: tuple[str, ...], names: set[str], axes: Set[str]) -> None:
-        self.rows, self.along, self.names = rows, along, set(names)
+    def __init__(self, rows: tuple[str, ...], along: tuple[str, ...], specs: Sequence[Spec]) -> None:
+        self.rows, self.along = rows, along
+        self.names = {n for s in specs for n in (*(d.name for d in s.tensors), *s.outputs)}
+        axes = {a for s in specs for a in s.axes}
         self.parts = "part" if "part" not in axes else next(f"part{k}" for k in count() if f"part{k}" not in axes)
         self.elements: dict[str, Node] = {}
         self.of: dict[str, str] = {}  # element -> output
