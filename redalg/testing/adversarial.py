@@ -105,18 +105,31 @@ def long_cases(
     found = {a: sizes[a][0] if a in sizes else 1 for a in axes}
     if streamed is None or not lengths:
         return
-    usual = tuple(lengths) == USUAL
-    far = {n for n in lengths if n > LONG[-1]} if repeatable(spec, streamed) else set()
-    left_out = far | {*FAR} if usual else far
-    wanted = [("ordinary", found | {streamed: n}) for n in lengths if n not in left_out]
     others = [a for a in axes if a != streamed and a not in sizes] if streamed not in sizes else []
-    wanted += [("ordinary", found | {streamed: 3, a: n}) for a in others for n in MANY]
-    yield from _drawn(spec, dtype, wanted, seed, draw)
-    for n in sorted(far):
-        yield from _repeating(spec, dtype, streamed, found | {streamed: n}, seed, draw)
-    for axis in others if usual else ():
-        if repeatable(spec, axis):
-            yield from _repeating(spec, dtype, axis, found | {streamed: 3, axis: FAR[-1]}, seed, draw)
+    yield from _drawn(spec, dtype, _walked_through(spec, streamed, others, lengths, found), seed, draw)
+    for axis, far in _repeated(spec, streamed, others, lengths, found):
+        yield from _repeating(spec, dtype, axis, far, seed, draw)
+
+
+def _walked_through(
+    spec: Any, streamed: str, others: Sequence[str], lengths: Sequence[int], found: Mapping[str, int]
+) -> list[tuple[str, dict[str, int]]]:
+    left_out = _far(spec, streamed, lengths).union(FAR if tuple(lengths) == USUAL else ())
+    wanted = [("ordinary", {**found, streamed: n}) for n in lengths if n not in left_out]
+    return wanted + [("ordinary", {**found, streamed: 3, a: n}) for a in others for n in MANY]
+
+
+def _repeated(
+    spec: Any, streamed: str, others: Sequence[str], lengths: Sequence[int], found: Mapping[str, int]
+) -> list[tuple[str, dict[str, int]]]:
+    rows = others if tuple(lengths) == USUAL else ()
+    wanted = [(streamed, {**found, streamed: n}) for n in sorted(_far(spec, streamed, lengths))]
+    return wanted + [(a, {**found, streamed: 3, a: n}) for a in rows for n in _far(spec, a, FAR[-1:])]
+
+
+def _far(spec: Any, axis: str, lengths: Sequence[int]) -> set[int]:
+    """The lengths of an axis that are tried with few different elements."""
+    return {n for n in lengths if n > LONG[-1]} if repeatable(spec, axis) else set()
 
 
 def _repeating(
