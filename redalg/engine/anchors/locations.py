@@ -199,7 +199,8 @@ def _alone(
 ) -> Choice | None:
     """The anchor of an element that stands alone in the rows of a stage."""
     moving = _moving(raw, stage, x, choices)
-    if moving and not _leaves_out(_own_mean(raw, stage, x), moving[0]):
+    follows = any(_is_logsumexp(nf.poly_node(h), x) for h in rows.values())
+    if moving and (follows or not _leaves_out(_own_mean(raw, stage, x), moving[0])):
         fitting = next((c for c in moving if fits(raw, stage, x, c)), None)
         return fitting if fitting is not None and _meets_additively(raw, rows, x) else None
     contexts = [h for _, h in sorted(rows.items(), key=lambda r: nf.mono_key(r[0]))]
