@@ -340,7 +340,7 @@ def test_derivatives_of_whole_numbers_are_those_of_the_real_numbers_that_they_ar
 def test_derivatives_of_whole_numbers_in_other_libraries() -> None:
     jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
     spec = ra.parse("return y = sum[j](x[j]**2), z = sum[j](w[j])")
-    for library, kind, real in ((jax.numpy, "int8", "float32"), (torch, torch.int8, torch.float64)):
+    for library, kind, real in ((jax.numpy, "int8", "float64"), (torch, torch.int8, torch.float64)):
         x = library.asarray([100, -3], dtype=kind)
         found = spec.jvp()(x=x, w=x, tangents={"x": x}, target="numpy")
         assert [found["y"].tolist(), found["z"].tolist(), found["y"].dtype] == [2 * 10009, 0, real]
