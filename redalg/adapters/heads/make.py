@@ -52,7 +52,8 @@ def _taken_apart(spec: Spec) -> Head | Pooled | Batched:
         return head(spec)
     except RedalgError as refusal:
         reasons = [refusal.why]
-        for found in (batched(spec), pooled(spec)):
+        for take in (pooled, batched):  # extrema by position first: their gradients multiply nothing
+            found: Any = take(spec)
             if not isinstance(found, str):
                 return found
             reasons.append(found)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 
 import redalg as ra
+from redalg.adapters.heads.extrema import pooled
 from tests.support.profiles import examples
 
 torch = pytest.importorskip("torch")
@@ -158,18 +159,40 @@ def test_parts_have_every_value_once(data: st.DataObject) -> None:
     assert torch.equal(start[used:], stop[used:])
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("return r = sum[s](sum[d](H[b,s,d]*E[v,d]))", "no extremum"),
-        ("return r = max[s](sum[d](H[b,s,d]*E[b,v,d]))", "both operands of the product have b"),
-        ("q = sum[d](H[b,s,d]*E[v,d]); return r = max[s](q) + sum[s](q)", "outside of an extremum"),
-        ("q = sum[d](H[b,s,d]*E[v,d])/sum[s](G[b,s]); return r = max[s](q)", "reduction beside the product"),
-    ],
-)
-def test_what_is_no_head(text: str, why: str) -> None:
-    with pytest.raises(ra.RedalgError, match=why):
-        ra.torch.head(ra.parse(text))
+OTHERS = {  # what is taken apart at the product, as a head for each b: why not at the extremum, and what it is
+    "return r = sum[s](sum[d](H[b,s,d]*E[v,d]))": ("no extremum", lambda q, k, n: q.sum(1)),
+    "return r = max[s](sum[d](H[b,s,d]*K[b,v,d]))": ("both operands of the product have b", lambda q, k, n: k.amax(1)),
+    "q = sum[d](H[b,s,d]*E[v,d]); return r = max[s](q) + sum[s](q)": (
+        "outside of an extremum",
+        lambda q, k, n: q.amax(1) + q.sum(1),
+    ),
+    "q = sum[d](H[b,s,d]*E[v,d]) + sum[s](n[b,s]); return r = max[s](q)": (
+        "reduction beside the product",
+        lambda q, k, n: (q + n.sum(1)[:, None, None]).amax(1),
+    ),
+}
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_what_is_taken_apart_at_the_product(text: str) -> None:
+    why, definition = OTHERS[text]
+    spec = ra.parse(text)
+    assert why in str(pooled(spec))
+    torch.manual_seed(0)
+    shapes = {"H": (2, 5, 3), "E": (4, 3), "K": (2, 4, 3), "n": (2, 5)}
+    arrays = {n: torch.randn(s, dtype=torch.float64).abs().add(1 / 8).requires_grad_() for n, s in shapes.items()}
+    H, E, K, n = arrays.values()
+    truth = definition(H @ E.T, H @ K.mT, n)
+    op = ra.torch.head(spec)
+    own = op(**{d.name: arrays[d.name] for d in op.tensors})
+    torch.testing.assert_close(own, truth)
+    cotangent, leaves = torch.randn_like(own), [arrays[d.name] for d in op.tensors]
+    pairs = (torch.autograd.grad(x, leaves, cotangent) for x in (own, truth))
+    for a, b in zip(*pairs, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_gradients_of_extrema_are_taken_later() -> None:
     with pytest.raises(ra.RedalgError, match="is known when its rows are"):
         ra.torch.head(ra.parse("return r = sum[b,v](max[s](sum[d](H[b,s,d]*E[v,d])))"), gradients="now")
 
