@@ -7,6 +7,7 @@ and an extremum is one of few. Positions are those of the first element of each 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -86,7 +87,7 @@ def _by_place(n: Node, axis: str) -> bool:
     return along and (n.attr.kind.startswith("topk") or n.attr.kind == "monoid")
 
 
-class Repeating(Evaluator):
+class Repeating(Evaluator, ABC):
     """An evaluator that visits the first of equal elements, and folds it as often as it comes."""
 
     repeats: Repeats
@@ -118,25 +119,30 @@ class Repeating(Evaluator):
             found = found * self.size(a) + place[a]
         return found
 
+    @abstractmethod
     def _sum(self, values: Sequence[Any], times: Sequence[int]) -> Any:
-        raise NotImplementedError
+        """Each value so many times, added up."""
 
+    @abstractmethod
     def _power(self, value: Any, times: int) -> Any:
-        raise NotImplementedError
+        """A value multiplied with itself so many times."""
 
+    @abstractmethod
     def _placed(self, found: Any, values: Sequence[Any], times: Sequence[int], places: Sequence[int]) -> Any:
-        raise NotImplementedError
+        """The position of what an extremum found among the values that differ."""
 
 
 class RepeatingDigits(Repeating):
     """The definition, to 60 digits."""
+
+    arithmetic: Digits
 
     def _sum(self, values: Sequence[Any], times: Sequence[int]) -> Any:
         ar = self.arithmetic
         return ar.add([ar.mul([v, ar.number(t)]) for v, t in zip(values, times, strict=True)])
 
     def _power(self, value: Any, times: int) -> Any:
-        return self.arithmetic.wide(value) ** times  # type: ignore[attr-defined]
+        return self.arithmetic.wide(value) ** times
 
     def _placed(self, found: Any, values: Sequence[Any], times: Sequence[int], places: Sequence[int]) -> Any:
         return self.arithmetic.number(places[int(found)])
