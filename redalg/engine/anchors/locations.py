@@ -70,7 +70,7 @@ def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: N
     if subtracted is not None:
         return subtracted
     own = _own_mean(raw, stage, x)
-    if moving and (_is_logsumexp(fixed, x) or not _leaves_out(own, moving[0])):
+    if moving and (_grows_with(fixed, x) or not _leaves_out(own, moving[0])):
         return moving[0]  # it moves with its exponential: one anchor serves both
     return located[0] if located else own
 
@@ -81,7 +81,7 @@ def _moving(raw: Cascade, stage: Node, x: Node, choices: Choices) -> list[Choice
     return sorted(found, key=lambda c: -len(selected_by(c)))
 
 
-def _is_logsumexp(fixed: Node, x: Node) -> bool:
+def _grows_with(fixed: Node, x: Node) -> bool:
     """Whether what is subtracted is as large as the largest x, whatever hides that from the sum."""
     logs = (n for n in g.walk(fixed) if n.op == "log")
     return any(n.op == "exp" and x in g.walk(n) for n in g.walk(*logs))
@@ -199,7 +199,7 @@ def _alone(
 ) -> Choice | None:
     """The anchor of an element that stands alone in the rows of a stage."""
     moving = _moving(raw, stage, x, choices)
-    follows = any(_is_logsumexp(nf.poly_node(h), x) for h in rows.values())
+    follows = any(_grows_with(nf.poly_node(h), x) for h in rows.values())
     if moving and (follows or not _leaves_out(_own_mean(raw, stage, x), moving[0])):
         fitting = next((c for c in moving if fits(raw, stage, x, c)), None)
         return fitting if fitting is not None and _meets_additively(raw, rows, x) else None
