@@ -23,7 +23,6 @@ from redalg.adapters.heads.operator import (
     result_dtypes,
 )
 from redalg.adapters.heads.parts import (
-    WIDE,
     collect,
     contracts,
     fresh,
@@ -31,6 +30,7 @@ from redalg.adapters.heads.parts import (
     moving_factors,
     over_leaves,
     reading,
+    wide,
 )
 from redalg.adapters.heads.slabs import Arrays
 from redalg.adapters.operands import own_tensors
@@ -128,7 +128,7 @@ class _Taken:
         new, numbers = self._flattened(batch, rows, row)
         flat = {name: g.substitute(n, new, raw=True) for name, n in names.items()}
         order = {name: flat_axes(own, batch, rows, row) for name, own in axes.items()}
-        values = over_leaves(flat, self.spec, order, {}, WIDE)
+        values = over_leaves(flat, self.spec, order, wide(flat))
         return Batched(self.spec, tuple(batch), tuple(rows), row, values, axes, numbers, self._outer(axes))
 
     def _flattened(
@@ -163,9 +163,20 @@ def flat_axes(axes: tuple[str, ...], batch: list[str], rows: list[str], row: str
 
 
 class BatchedHead:
-    """A `TorchHead` of a spec with several axes of rows, or with axes that both operands share: same calls, same
-    options. Slices along shared axes are computed one after the other. ``gradients="now"`` takes the gradients of the
-    one output by its values first, and makes the products of each slice once for values and gradients.
+    """``op(H, W, …)`` or ``op(H=…, …)``: a `TorchHead` whose rows have several axes, or whose operands share some.
+
+    With ``Z[c,r,v] = Σ_d H[r,c,d]·W[c,v,d]``: r stands for all axes of rows, along which one operand varies, c for
+    axes of batches, which are all others but the columns v. Options, dtypes and gradients are those of `TorchHead`:
+    each slice along c is a plain head, one after the other, over views of the tensors; tensors along some of the rows'
+    axes are repeated along the others, and those along some of them and columns make these axes of batches.
+    ``gradients="now"`` takes the gradients of the one output by its values first, and makes the products of each slice
+    once, for values and gradients.
+
+    Raises: RedalgError where `TorchHead` does, and for tensors that have different lengths along an axis.
+
+    >>> op = ra.torch.head(ra.parse("return lse = logsumexp[v](sum[d](H[b,t,d]*W[v,d]))"))        # doctest: +SKIP
+    >>> op(torch.zeros(2, 3, 5), torch.zeros(4, 5)).shape                                         # doctest: +SKIP
+    torch.Size([2, 3])
     """
 
     def __init__(self, parts: Batched, name: str, gradients: str, logits: str | None, workspace: int | None) -> None:
@@ -198,7 +209,7 @@ class BatchedHead:
             self._slopes[n] = fresh(f"slope_{n}", taken)
             slope = g.tensor(self._slopes[n], values.output_axes[n])
             terms.append(g.reduction("sum", values.output_axes[n], g.mul(slope, node)))
-        return over_leaves({TOTAL: g.add(*terms)}, values, {TOTAL: ()}, {}, WIDE)
+        return over_leaves({TOTAL: g.add(*terms)}, values, {TOTAL: ()}, wide([TOTAL]))
 
     # --- calls ---
 
@@ -234,9 +245,9 @@ class BatchedHead:
         """The output: what it is without values, and its gradients by them times what they are."""
         assert self._loss is not None
         parts, like = self.parts, arrays[self._rows.parts.products[0].left.name]
-        wide = torch.promote_types(like.dtype, torch.float32)
+        dtype = torch.promote_types(like.dtype, torch.float32)
         zeros = {
-            n: torch.zeros([sizes[a] for a in axes], dtype=wide, device=like.device, requires_grad=True)
+            n: torch.zeros([sizes[a] for a in axes], dtype=dtype, device=like.device, requires_grad=True)
             for n, axes in parts.axes.items()
         }
         with torch.enable_grad():

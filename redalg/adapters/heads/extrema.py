@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from redalg.adapters.heads.parts import WIDE, Product, contracts, factors, fresh, moving_factors
+from redalg.adapters.heads.parts import Product, contracts, factors, fresh, moving_factors, over_leaves, wide
 from redalg.graph import node as g
 from redalg.graph.node import Node
 from redalg.language.spec import Spec
@@ -150,15 +150,15 @@ class _Parts:
             for word, name in zip((kind, f"arg{kind}"), names, strict=True):
                 whole[name] = g.reduction(word, (self.stream,), body)
                 values[name] = g.substitute(whole[name], {self.fold: in_place}, raw=True)
-        formats = dict.fromkeys((value for value, _ in self.named.values()), WIDE)
+        formats = wide(value for value, _ in self.named.values())
         order = dict.fromkeys(values, axes)
         stand = {n: x.attr.name for n, x in self.stand.items()}
         outer: Spec | None = None
         if any(stand.get(x) != n for n, x in spec.outputs.items()):
             made = {n: g.substitute(x, dict(self.stand), raw=True) for n, x in spec.outputs.items()}
-            outer = _over(made, spec, spec.output_axes, spec.dtypes)
+            outer = over_leaves(made, spec, spec.output_axes, spec.dtypes)
         extrema = tuple(self._extremum(body, *names) for (_, body), names in self.named.items())
-        own, all_of_it = (_over(x, spec, order, formats) for x in (values, whole))
+        own, all_of_it = (over_leaves(x, spec, order, formats) for x in (values, whole))
         return Pooled(
             spec,
             (self.product,),
@@ -185,17 +185,7 @@ class _Parts:
                 there[n.attr.name] = fresh(f"{n.attr.name}_there", taken)
                 new[n] = g.tensor(there[n.attr.name], axes, tuple(n.attr.domain))
         made = {value: g.substitute(body, new, raw=True)}
-        return Extremum(value, position, _over(made, self.spec, {value: axes}, {}), there, product)
-
-
-def _over(
-    outputs: Mapping[str, Node], spec: Spec, order: Mapping[str, tuple[str, ...]], dtypes: Mapping[str, str]
-) -> Spec:
-    """Outputs over the tensors that they read, those of the spec last."""
-    read = {leaf.attr for x in outputs.values() for leaf in g.leaves(x)}
-    own = [d for d in spec.tensors if d in read]
-    more = sorted(read.difference(own), key=lambda d: d.name)
-    return Spec.from_nodes(outputs, tensors=[*more, *own], order=dict(order), dtypes=dict(dtypes))
+        return Extremum(value, position, over_leaves(made, self.spec, {value: axes}), there, product)
 
 
 __all__ = ["Extremum", "Pooled", "pooled"]

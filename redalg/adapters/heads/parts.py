@@ -129,11 +129,12 @@ def _taken_apart(spec: Spec, folds: list[Node], row: str, column: str) -> Head |
         if why:
             return why
     if values.keys() >= set(outputs.values()):
-        return Head(spec, products, row, column, over_leaves(outputs, spec, spec.output_axes, spec.empty, WIDE), None)
+        own = over_leaves(outputs, spec, spec.output_axes, wide(outputs), spec.empty)
+        return Head(spec, products, row, column, own, None)
     if spec.empty:
         return "an output that says what it is where nothing is valid is not a value of a row"
     named = {n: x for x, n in values.items()}
-    inner = over_leaves(named, spec, {}, {}, WIDE)
+    inner = over_leaves(named, spec, {}, wide(named))
     stand = {x: g.tensor(n, inner.output_axes[n]) for n, x in named.items()}
     outer = {n: g.substitute(x, dict(stand), raw=True) for n, x in outputs.items()}
     return Head(spec, products, row, column, inner, over_leaves(outer, spec, spec.output_axes))
@@ -152,15 +153,19 @@ def over_leaves(
     outputs: Mapping[str, Node],
     spec: Spec,
     order: Mapping[str, tuple[str, ...]],
+    dtypes: Mapping[str, str] | None = None,
     empty: Mapping[str, Number] | None = None,
-    format: str = "",
 ) -> Spec:
     """Outputs over the tensors that they read, those of the spec last and in its order."""
     read = {leaf.attr for x in outputs.values() for leaf in g.leaves(x)}
     own = [d for d in spec.tensors if d in read]
-    dtypes = dict.fromkeys(outputs, format) if format else {}
     more = sorted(read.difference(own), key=lambda d: d.name)
-    return Spec.from_nodes(outputs, tensors=[*more, *own], order=dict(order), empty=empty, dtypes=dtypes)
+    return Spec.from_nodes(outputs, tensors=[*more, *own], order=dict(order), empty=empty, dtypes=dict(dtypes or {}))
+
+
+def wide(outputs: Iterable[str]) -> dict[str, str]:
+    """The dtypes of values of rows."""
+    return dict.fromkeys(outputs, WIDE)
 
 
 def reading(roots: Iterable[Node], marks: Container[Node]) -> set[Node]:
@@ -276,7 +281,8 @@ def hoisted(spec: Spec, row: str, column: str) -> tuple[Spec | None, Spec]:
     formats = set(spec.dtypes.values()) & {d.name for d in spec.tensors}
     if not hoist.parts or not formats <= {d.name for d in read}:
         return None, spec
-    own = over_leaves({x.attr.name: n for n, x in hoist.parts.items()}, spec, {}, {}, WIDE)
+    parts = {x.attr.name: n for n, x in hoist.parts.items()}
+    own = over_leaves(parts, spec, {}, wide(parts))
     more = sorted(read.difference(spec.tensors), key=lambda d: d.name)
     tensors = [*(d for d in spec.tensors if d in read), *more]
     made_of = Spec.from_nodes(outputs, tensors=tensors, order=spec.output_axes, empty=spec.empty, dtypes=spec.dtypes)
@@ -353,4 +359,5 @@ __all__ = [
     "reading",
     "reduces",
     "slabs",
+    "wide",
 ]
