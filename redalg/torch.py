@@ -34,7 +34,8 @@ def head(
 ) -> TorchHead | BatchedHead:
     """A spec over products of two matrices (a loss over logits) as an operator that never holds the products whole.
 
-    See `redalg.adapters.heads.operator.TorchHead`.
+    See `redalg.adapters.heads.operator.TorchHead`, and `redalg.adapters.heads.batches.BatchedHead` where rows have
+    several axes, or both operands share some.
 
     >>> import redalg as ra, torch                                                           # doctest: +SKIP
     >>> loss = ra.torch.head(ra.parse('''                                                    # doctest: +SKIP
