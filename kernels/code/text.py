@@ -70,11 +70,15 @@ def better(kind: str, number: str, a: str, b: str, a_at: str, b_at: str) -> str:
     return f"{wins} | ({same}) & ({b_at} < {a_at})"
 
 
-def follows(kind: str, number: str, best: str, item: str) -> str:
-    """Whether an element that comes later in the stream replaces the best so far: ties keep the first."""
+def follows(kind: str, number: str, best: str, item: str, best_at: str) -> str:
+    """Whether an element that comes later in the stream replaces the best so far: ties keep the first.
+
+    The first element is always taken: it may be what the best begins with (-inf where all elements are masked), which
+    is no larger than itself.
+    """
     relation = ">" if kind in ("argmax", "topk") else "<"
-    wins = f"{item} {relation} {best}"
-    return f"({wins}) | ({item} != {item}) & ({best} == {best})" if number == "f" else wins
+    wins = f"({item} {relation} {best}) | ({best_at} == MISSING)"
+    return f"{wins} | ({item} != {item}) & ({best} == {best})" if number == "f" else wins
 
 
 def literal(value: float | int | bool, number: str, real: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.graph.node import Node
+from redalg.graph.node import ZERO, Node, compare, const, state, where
+from redalg.graph.operators import TopK
 from redalg.graph.plan import Plan
 from redalg.kernels.ir.axis_roles import Roles, aligned, roles
 from redalg.kernels.ir.contractions import apart, spelled
@@ -27,7 +28,7 @@ from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.masked import with_masked
 
 if TYPE_CHECKING:
-    from redalg.form import Form
+    pass
 
 COMPENSATED = "compensated"  # of `Form.accuracy`
 PYTHON = {bool: "bool", int: "int64", float: "float64"}
@@ -86,7 +87,7 @@ def lowered(draft: ProgramDraft) -> None:
         part.stream,
         part.columns,
         draft.operands,
-        _results(form, plan, draft.masked, draft.flows),
+        _results(draft, plan),
         passes,
         draft.real,
         part.lengths,
@@ -194,7 +195,17 @@ def _passes(plan: Plan, part: Roles, kinds: Kinds) -> tuple[Pass, ...]:
     return tuple(found)
 
 
-def _results(form: Form, plan: Plan, rows: Mapping[str, Node], outputs: Mapping[str, Flow]) -> tuple[Result, ...]:
+def _ended(value: Node, plan: Plan, dtype: str) -> Node:
+    """A list of integers, which are kept in int64, ends with the least number of its own dtype where it is short."""
+    places = {s.parts[0]: s.parts[1] for p in plan.passes for s in p.slots if isinstance(s.op, TopK)}
+    if value.op != "state" or value.attr.name not in places or _kind(dtype) != "i" or dtype == "int64":
+        return value
+    missing = compare("lt", state(places[value.attr.name], value.attr.axes), ZERO)
+    return where(missing, const(int(np.iinfo(dtype).min)), value)
+
+
+def _results(draft: ProgramDraft, plan: Plan) -> tuple[Result, ...]:
+    form, rows, outputs = draft.form, draft.masked, draft.flows
     last = plan.passes[-1] if plan.passes else None
     found = []
     for o in plan.outputs:
@@ -203,6 +214,7 @@ def _results(form: Form, plan: Plan, rows: Mapping[str, Node], outputs: Mapping[
             value = PassLowering.resolved(last, value)
             masked = None if masked is None else PassLowering.resolved(last, masked)
         dtype = _name(outputs[o.name].dtype)
+        value = _ended(value, plan, dtype)
         axes = form.spec.output_axes[o.name]
         keeps = o.keeps_axis or not any(p.order for p in plan.passes)  # a map is evaluated for every element
         found.append(Result(o.name, axes, dtype, value, keeps, masked, o.empty))

@@ -198,7 +198,11 @@ class Folding:
                 self._add_monoid(fold, monoid, inner)
             case Position(kind):
                 item = inner.atom(fold.bodies[0], number)
-                inner.lines += [f"if {follows(kind, number, names[0], item)}:", f"    {names[0]} = {item}"]
+                if self.kernel.schedule.peel:  # the head comes after what it stands before
+                    wins = better(kind, number, names[0], item, names[1], "at")
+                else:
+                    wins = follows(kind, number, names[0], item, names[1])
+                inner.lines += [f"if {wins}:", f"    {names[0]} = {item}"]
                 inner.lines += [f"    {names[1]} = i64(at)"]
             case KeyMax() | KeyTop():
                 inner.lines += self._add_key(fold, fold.op, names[0], inner.atom(fold.bodies[0], "f"))
