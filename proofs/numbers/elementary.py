@@ -40,12 +40,12 @@ def _mirrored(x: Enclosed) -> Enclosed:
 
 def _atanh_series(z: Pair, w: int) -> Pair:
     """Σ z^(2n+1)/(2n+1) for 0 <= z <= 1/3."""
-    square, power, n = _product(z, z, w), z, 1
-    low, high = z
-    while power[1] > 1:
-        power, n = _product(power, square, w), n + 2
-        low, high = low + power[0] // n, high - (-power[1] // n)
-    return low, high + power[1]
+    (a, b), n = _product(z, z, w), 1
+    low, high = down, up = z
+    while up > 1:
+        down, up, n = down * a >> w, -(-up * b >> w), n + 2
+        low, high = low + down // n, high - (-up // n)
+    return low, high + up
 
 
 def _atan_series(z: Pair, w: int) -> Pair:
@@ -88,14 +88,13 @@ def pi(bits: int) -> Enclosed:
 
 def _exp_series(x: Pair, w: int) -> Pair:
     """Σ x^n/n! for 0 <= x <= 2."""
-    low = high = 1 << w
-    term, n = (low, high), 0
-    while term[1] > 1 or x[1] > n << w - 1:
+    low = high = down = up = 1 << w
+    (a, b), n = x, 0
+    while up > 1 or b > n << w - 1:
         n += 1
-        term = _product(term, x, w)
-        term = term[0] // n, -(-term[1] // n)
-        low, high = low + term[0], high + term[1]
-    return low, high + term[1]
+        down, up = (down * a >> w) // n, -((-up * b >> w) // n)
+        low, high = low + down, high + up
+    return low, high + up
 
 
 def exp(x: Dyadic, bits: int) -> Enclosed:

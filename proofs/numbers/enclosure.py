@@ -90,7 +90,10 @@ class Reals:
     # --- building ---
 
     def _make(self, low: Dyadic, high: Dyadic) -> Interval:
-        if magnitude(low) > CAP and low[0] or magnitude(high) > CAP and high[0]:
+        sizes = [m.bit_length() + e for m, e in (low, high) if m]
+        if not sizes or -CAP <= min(sizes) and max(sizes) <= CAP:
+            return Interval(low, high)
+        if max(sizes) > CAP:
             raise Unbounded("beyond the largest number")
         if low[0] and magnitude(low) < -CAP:
             low = ZERO if low[0] > 0 else (-1, -CAP)
@@ -127,8 +130,9 @@ class Reals:
         if a is b:
             return self.whole_power(a, 2)
         s, t = a.sign(), b.sign()
-        if s == 1 and t == 1:
-            ends = (a.low, b.low), (a.high, b.high)
+        if s and t:  # each end is made of the ends that lie farther from 0, or nearer to it
+            (near, far), (close, wide) = ((x.low, x.high)[::v] for x, v in ((a, s), (b, t)))
+            ends = ((near, close), (far, wide))[:: s * t]
         elif s is None and t is None:
             downs = extreme_products((a.low, b.high), (a.high, b.low))
             ends = downs[0], extreme_products((a.low, b.low), (a.high, b.high))[1]
