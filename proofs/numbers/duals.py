@@ -16,6 +16,7 @@ from redalg.proofs.numbers.value_maps import ONE, UNKNOWN, ZERO, Value, is_finit
 from redalg.proofs.numbers.values import Numbers
 
 TWO, HALF = Fraction(2), Fraction(1, 2)
+SHORT = 3  # factors, of which the others are multiplied anew for each
 
 
 class Dual:
@@ -55,10 +56,11 @@ class Duals(Numbers):
         if not is_finite(value):
             return UNKNOWN
         spend(4 * sum(len(t) for t, _ in varying))
-        found: dict[int, Value] = {}
-        for i in sorted({i for t, _ in varying for i in t}):
-            found[i] = Numbers.add(self, [Numbers.mul(self, [local, t[i]]) for t, local in varying if i in t])
-        return Dual(value, found)
+        found: dict[int, list[Value]] = {}
+        for t, local in varying:
+            for i, x in t.items():
+                found.setdefault(i, []).append(x if local is ONE else Numbers.mul(self, [local, x]))
+        return Dual(value, {i: Numbers.add(self, terms) for i, terms in sorted(found.items())})
 
     def add(self, values: Iterable[Value]) -> Value:
         items = list(values)
@@ -71,6 +73,9 @@ class Duals(Numbers):
         value = Numbers.mul(self, bare)
         if type(value) is float or all(type(x) is not Dual for x in items):
             return value  # an infinity stays one nearby
+        if len(items) <= SHORT:
+            rest = [(x, bare[:i] + bare[i + 1 :]) for i, x in enumerate(items) if type(x) is Dual]
+            return self._chained(value, [(x, lambda others=others: Numbers.mul(self, others)) for x, others in rest])
         left, right = [ONE], [ONE]
         for a, b in zip(bare[:-1], reversed(bare[1:]), strict=True):
             left.append(Numbers.mul(self, [left[-1], a]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +46,7 @@ def unneeded(verdict: NotDecomposable) -> str:
     spec, node, outputs = verdict.refuted
     if node not in set(walk(*spec.outputs.values())):
         spec = type(spec).from_nodes(dict(zip(spec.outputs, outputs, strict=True)), empty=dict(spec.empty))
-    needing, missing = surviving(exported(spec, node, verdict.witness))
+    needing, missing = surviving(exported(spec, node, replace(verdict.witness, matrix=())))  # which is not read there
     return "" if needing else missing
 
 
