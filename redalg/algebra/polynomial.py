@@ -21,6 +21,7 @@ from redalg.language.equal_powers import joined
 Mono = tuple[tuple[Node, Fraction], ...]  # sorted by digest, no zero powers
 UNIT: Mono = ()
 EXPANDED = 16  # powers of a sum of two terms are products up to here, binomial sums beyond
+_ONE = Fraction(1)  # the one that most coefficients are: what is multiplied by it is not calculated
 WIDE = 8  # generators in two terms that make their product cost twice what short ones do
 
 
@@ -163,7 +164,8 @@ class Poly:
         spend(1 + len(other) // 8)
         terms = dict(self.terms)
         for m, c in other.terms.items():
-            s = terms[m] + c if m in terms else c
+            before = terms.get(m)
+            s = c if before is None else before + c
             if s:
                 terms[m] = s
             else:
@@ -202,8 +204,8 @@ class Poly:
                 m = mono_mul(ma, mb)
                 if m is None:
                     continue
-                before = terms.get(m)
-                s = ca * cb if before is None else before + ca * cb
+                before, product = terms.get(m), ca if cb is _ONE else cb if ca is _ONE else ca * cb
+                s = product if before is None else before + product
                 if s:
                     terms[m] = s
                 else:
@@ -268,11 +270,11 @@ def mono_key(m: Mono) -> tuple[object, ...]:
 
 
 def constant(c: int | Fraction) -> Poly:
-    return Poly({UNIT: Fraction(c)} if c else {})
+    return Poly({UNIT: _ONE if c == 1 else Fraction(c)} if c else {})
 
 
 def generator(node: Node, power: int | Fraction = 1) -> Poly:
-    return Poly({((node, Fraction(power)),): Fraction(1)})
+    return Poly({((node, power if type(power) is Fraction else Fraction(power)),): _ONE})
 
 
 def constant_power(c: Fraction, n: int) -> Fraction:
@@ -282,7 +284,7 @@ def constant_power(c: Fraction, n: int) -> Fraction:
     return c**n
 
 
-def from_mono(m: Mono, c: Fraction = Fraction(1)) -> Poly:
+def from_mono(m: Mono, c: Fraction = _ONE) -> Poly:
     return Poly({m: c})
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class Flow:
         return np.dtype(f"f{common.itemsize // 2}") if common.kind == "c" else common
 
 
+@lru_cache(maxsize=64)
 def _name(dtype: np.dtype) -> str:
     return str(dtype.names[0]) if dtype.names else dtype.name
 

@@ -59,6 +59,7 @@ def axis_name(name: str) -> str:
     return _between(AXIS, name)
 
 
+@lru_cache(maxsize=1 << 12)
 def local(name: str) -> str:
     """A part of a state or a value of a step in text under construction; counts of elements are the printer's own.
 
@@ -72,7 +73,10 @@ def local(name: str) -> str:
     return _between(VALUE, found[1]) + found[2]
 
 
+@lru_cache(maxsize=1 << 12)
 def _between(mark: str, name: str) -> str:
+    if name.isascii() and name.isidentifier():
+        return f"{mark}{name}{mark}"
     inside = "".join(c if c.isalnum() and c not in KINDS + ESCAPE or c == "_" else _escaped(c) for c in name)
     return f"{mark}{inside}{mark}"
 
