@@ -25,6 +25,7 @@ class Alike:
         self.terms, self.normal = doc.terms, Normal(frozenset(doc.assumptions))
         self.done: dict[Term, Term] = {}
         self.written: dict[Any, Term] = {}
+        self.finite: dict[Term, bool] = {}
         hidden = {t for t in walk(*doc.spec.values()) if _is_reciprocal(t)}
         hidden -= {t for root in doc.spec.values() for t, _ in exposed(root)} if hidden else set()
         self.poles = {k for k in map(self._pole, hidden) if k is not None}
@@ -85,14 +86,19 @@ class Alike:
 
     def _is_finite(self, t: Term) -> bool:
         """Whether a term has a value everywhere, whatever its arrays hold."""
-        for x in walk(t):
-            if x.op == "special" and x.attr in ("oo", "-oo", "nan"):
-                return False
-            if x.op == "reduce" and x.attr.kind == "topk_values":
-                return False
-            if not all(map(self._holds, conditions(self.terms, x))):
-                return False
-        return True
+        finite = self.finite
+        for x in walk(t, until=finite.__contains__):
+            if x not in finite:
+                finite[x] = all([finite[a] for a in x.args]) and self._has_value(x)
+        return finite[t]
+
+    def _has_value(self, x: Term) -> bool:
+        """The same where its arguments have values."""
+        if x.op == "special" and x.attr in ("oo", "-oo", "nan"):
+            return False
+        if x.op == "reduce" and x.attr.kind == "topk_values":
+            return False
+        return all(map(self._holds, conditions(self.terms, x)))
 
     def _holds(self, c: Term) -> bool:
         try:

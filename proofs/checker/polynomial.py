@@ -159,8 +159,13 @@ class Arithmetic:
         pairs = len(a) * len(b)
         spend(pairs * (1 + (max(map(len, a)) + max(map(len, b))) // 4))
         for p in (a, b):
-            if not all(type(v) is int and -WORD < v < WORD for v in p.values()):
-                _long(p, pairs)
+            for v in p.values():
+                if type(v) is not int or not -WORD < v < WORD:
+                    _long(p, pairs)
+                    break
+        if len(a) == 1 and UNIT in a:
+            c = a[UNIT]
+            return {n: c * d for n, d in b.items()}
         total: Poly = {}
         for m, c in a.items():
             for n, d in b.items():

@@ -41,10 +41,10 @@ class Export:
         self.monoids: list[Any] = []
 
     def __call__(self, root: Node) -> Term:
-        for n in walk(root):
-            if n not in self.done:
-                self.done[n] = self.terms(n.op, *(self.done[a] for a in n.args), attr=self._attr(n))
-        return self.done[root]
+        done = self.done
+        for n in walk(root, done=done):
+            done[n] = self.terms(n.op, *[done[a] for a in n.args], attr=self._attr(n))
+        return done[root]
 
     def _attr(self, n: Node) -> Any:
         if n.op in ("tensor", "state"):

@@ -102,12 +102,11 @@ class Degrees:
         self._memo: dict[Node, Form | None] = {}
 
     def of(self, root: Node) -> Form | None:
-        for node in g.walk(root):
-            if node not in self._memo:
-                known = len(self.equations)
-                self._memo[node] = self._degree(node)
-                if len(self.equations) > known or any(a in self.bound for a in node.args):
-                    self.bound.add(node)
+        for node in g.walk(root, done=self._memo):
+            known = len(self.equations)
+            self._memo[node] = self._degree(node)
+            if len(self.equations) > known or any(a in self.bound for a in node.args):
+                self.bound.add(node)
         return self._memo[root]
 
     def number(self, root: Node) -> Degree | None:

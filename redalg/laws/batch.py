@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 
-from redalg.graph.node import Decl, Dimension, Node, leaves, rebuild, walk
+from redalg.graph.node import Decl, Dimension, Node, rebuild, walk
 from redalg.graph.plan import Anchor, Output, PassPlan, Plan, Slot
 from redalg.language.spec import Spec
 
@@ -17,7 +17,8 @@ Read = Callable[[Node], Node]
 
 def free_axis(spec: Spec, plan: Plan) -> str:
     """A name that no axis has."""
-    taken = {*spec.axes, *(a for n in _nodes(plan) for leaf in leaves(n, "state", "tensor") for a in leaf.attr.axes)}
+    leaves = (n for n in walk(*_nodes(plan)) if n.op in ("state", "tensor"))
+    taken = {*spec.axes, *(a for leaf in leaves for a in leaf.attr.axes)}
     return next(name for name in (f"case{k}" for k in range(len(taken) + 1)) if name not in taken)
 
 
@@ -96,17 +97,14 @@ def _owner(leaf: Node) -> str:
 
 def _dependent(plan: Plan) -> set[str]:
     """Names of anchors, of parts of slots and of exports: a position of constants is the only one that is not."""
-    sources = dict(_sources(plan))
+    read = {name: [n for n in walk(*nodes) if n.op in ("tensor", "state")] for name, nodes in _sources(plan)}
     found: set[str] = set()
     while True:
-        more = {n for n, nodes in sources.items() if n not in found and any(_depends(x, found) for x in nodes)}
+        left = ((name, leaves) for name, leaves in read.items() if name not in found)
+        more = {name for name, leaves in left if any(n.op == "tensor" or _owner(n) in found for n in leaves)}
         if not more:
             return found
         found |= more
-
-
-def _depends(node: Node, found: set[str]) -> bool:
-    return any(leaf.op == "tensor" or _owner(leaf) in found for leaf in leaves(node, "tensor", "state"))
 
 
 def _sources(plan: Plan) -> Iterator[tuple[str, tuple[Node, ...]]]:

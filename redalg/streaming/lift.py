@@ -219,7 +219,10 @@ def _sound(
     shape: tuple[int, ...],
     known: dict[Any, Array],
 ) -> Array:
-    """Rows of a sum in which every array it reads is finite; `known` of the arrays, for the sums that follow."""
+    """Rows of a sum in which every array it reads is finite; `known` of arrays, for sums that follow."""
+    whole = (target, shape, *read)
+    if whole in known:
+        return known[whole]
     sound = np.ones(shape, dtype=bool)
     for name, axes in read.items():
         x = np.asarray(block.arrays[name])
@@ -232,6 +235,7 @@ def _sound(
             order = sorted(range(len(kept)), key=lambda d: target.index(kept[d]))
             finite = finite.transpose(order)[tuple(slice(None) if a in kept else None for a in target)]
         sound = sound & finite
+    known[whole] = sound
     return sound
 
 

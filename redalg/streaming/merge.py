@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from redalg.graph.node import leaves
+from redalg.graph.node import walk
 from redalg.graph.operators import Custom, Position, Product, TopK
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Slot, UnitAnchor
 from redalg.source.builder import Builder
@@ -336,5 +336,5 @@ class Combination:
 
 def readings(slot: Slot) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """The anchors a slot moves with and the axes it reads them along (a contraction squared reads one along two)."""
-    found = [leaf.attr for move in slot.moves for leaf in leaves(move.coefficient, "state")]
+    found = [n.attr for n in walk(*(move.coefficient for move in slot.moves)) if n.op == "state"]
     return tuple(dict.fromkeys((d.name.removeprefix("shift:"), d.axes) for d in found if d.name.startswith("shift:")))

@@ -36,6 +36,7 @@ from redalg.graph.node import (
     state,
     sub,
     substitute,
+    walk,
     where,
 )
 from redalg.graph.operators import Additive, Custom, Position, TopK
@@ -139,8 +140,7 @@ class Program:
         for slot in self.plan.slots:
             if slot.parts[0] in self.sums:
                 nodes = [*slot.lift, *(self.anchors[a].generator for a in slot.anchors)]
-                read = dict.fromkeys(leaf for node in nodes for leaf in leaves(node))
-                found[slot.parts[0]] = slot.axes, {key(leaf): leaf.attr.axes for leaf in read}
+                found[slot.parts[0]] = slot.axes, {key(n): n.attr.axes for n in walk(*nodes) if n.op == "tensor"}
         return found
 
     @cached_property

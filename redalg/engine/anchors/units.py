@@ -128,6 +128,7 @@ def _lowering(nodes: list[Node]) -> Iterator[Node]:
 def _groups(raw: Cascade, nodes: list[Node], rows: Mapping[Node, list[Mono]]) -> list[_Group]:
     """The groups of the largest parts of the results that are homogeneous and of lower degree than a slot."""
     groups: list[_Group] = []
+    rows = {s: [e for e in es if _raised(e)] for s, es in rows.items()}
     seen: set[Node] = set()
     stack = list(nodes)
     while stack:
@@ -141,7 +142,7 @@ def _groups(raw: Cascade, nodes: list[Node], rows: Mapping[Node, list[Mono]]) ->
 
 def _note(node: Node, rows: Mapping[Node, list[Mono]], groups: list[_Group]) -> bool:
     """Whether a node is homogeneous and of lower degree than a slot below it; its groups join those known."""
-    below = [e for s in g.walk(node) for e in rows.get(s, ()) if _raised(e)]
+    below = [e for s in g.walk(node) for e in rows.get(s, ())]
     names = {leaf.attr.name for leaf in g.leaves(node) if not leaf.attr.domain & UNSCALED}
     found = _lowered(symmetries(node, names), below) if below and names else []
     for group in found:
