@@ -197,19 +197,20 @@ def _compared(form: Form, over: Form, sizes: dict[str, int], arrays: Arrays) -> 
     found = dict[str, str]()
     try:
         wanted = _named(over.spec, reference(over.spec, **arrays))
-        results = list(_results(over, arrays, sizes[form.plan.axis[0]]))
+        for got in _results(over, arrays, sizes[form.plan.axis[0]]):
+            for name, value in got.items():
+                kind = _difference(value, wanted[name], patterns, is_position(spec.outputs[name]))
+                if kind and found.get(name) != "number":
+                    found[name] = kind
+            if list(found.values()).count("number") == len(spec.outputs):
+                break  # there is no more to find
+        return found
     except RedalgError:
         middle = min(map(len, arrays.values())) // 2
         parts = ({n: x[part] for n, x in arrays.items()} for part in (slice(middle), slice(middle, None)) if middle)
         halves = [_compared(form, over, sizes, part) for part in parts]
         kinds = ("", "nan", "exact", "number")
         return {name: max((h.get(name, "") for h in halves), key=kinds.index) for half in halves for name in half}
-    for got in results:
-        for name, value in got.items():
-            kind = _difference(value, wanted[name], patterns, is_position(spec.outputs[name]))
-            if kind and found.get(name) != "number":
-                found[name] = kind
-    return found
 
 
 def _cost(form: Form, sizes: Mapping[str, int], cases: int) -> int:

@@ -55,7 +55,7 @@ def _code(source: str) -> CodeType:
 def called(fn: Callable[..., Any]) -> str:
     """How a function of NumPy or of a module is called in printed text."""
     name: str = fn.__name__
-    return f"np.{name}" if getattr(np, name, None) is fn else name
+    return f"np.{name}" if vars(np).get(name) is fn else name
 
 
 def imports(functions: Iterable[Callable[..., Any]]) -> Block:
