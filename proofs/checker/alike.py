@@ -89,7 +89,7 @@ class Alike:
         finite = self.finite
         for x in walk(t, until=finite.__contains__):
             if x not in finite:
-                finite[x] = all([finite[a] for a in x.args]) and self._has_value(x)
+                finite[x] = all(map(finite.__getitem__, x.args)) and self._has_value(x)
         return finite[t]
 
     def _has_value(self, x: Term) -> bool:

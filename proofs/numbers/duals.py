@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 
 from redalg.proofs.document.functions import FUNCTIONS, evaluated
 from redalg.proofs.document.work import spend
@@ -74,8 +75,8 @@ class Duals(Numbers):
         if type(value) is float or all(type(x) is not Dual for x in items):
             return value  # an infinity stays one nearby
         if len(items) <= SHORT:
-            rest = [(x, bare[:i] + bare[i + 1 :]) for i, x in enumerate(items) if type(x) is Dual]
-            return self._chained(value, [(x, lambda others=others: Numbers.mul(self, others)) for x, others in rest])
+            rest = [partial(Numbers.mul, self, bare[:i] + bare[i + 1 :]) for i in range(len(items))]
+            return self._chained(value, list(zip(items, rest, strict=True)))
         left, right = [ONE], [ONE]
         for a, b in zip(bare[:-1], reversed(bare[1:]), strict=True):
             left.append(Numbers.mul(self, [left[-1], a]))

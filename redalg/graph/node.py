@@ -107,7 +107,7 @@ class Node:
 
     def __new__(cls, op: str, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
         key = (op, tuple(map(id, args)), attr)
-        known = cls._interned.data.get(key)  # without the call that `get` is
+        known = cls._interned.data.get(key)  # type: ignore[attr-defined]  # without the call that `get` is
         if known is not None and (found := known()) is not None:
             return found
         node: Node = object.__new__(cls)
