@@ -22,7 +22,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph import node as g
 from redalg.graph.node import Decl, Node
-from redalg.language.spec import Spec
+from redalg.language.spec import Spec, lengths_beside
 from redalg.laws.laws import InternalError
 
 PASSES = 8  # over the data, at most: a derivative may read stage values of stage values
@@ -228,7 +228,9 @@ def part_of(spec: Spec, names: Sequence[str]) -> Spec:
 def united(specs: Sequence[Spec], outputs: Mapping[str, Node], order: Mapping[str, Any] | None = None) -> Spec:
     """Outputs over the tensors of several specs, with what these say of them."""
     read = {leaf.attr for node in outputs.values() for leaf in g.leaves(node)}
-    tensors: dict[Decl, None] = dict.fromkeys(d for s in specs for d in s.tensors if d in read)
+    lengths = lengths_beside(outputs.values(), read)
+    listed = (d for s in specs for d in s.tensors if d in read or lengths & {*d.axes})
+    tensors: dict[Decl, None] = dict.fromkeys(listed)
     axes = {n: a for s in specs for n, a in s.output_axes.items() if n in outputs} | dict(order or {})
     empty = {n: x for s in specs for n, x in s.empty.items() if n in outputs}
     dtypes = {n: word for s in specs for n, word in s.dtypes.items() if n in outputs}

@@ -28,7 +28,7 @@ from redalg.graph import node as g
 from redalg.graph.masked import masked_row
 from redalg.graph.node import Decl, Node
 from redalg.joint import Joint, derived, part_of
-from redalg.language.spec import Spec
+from redalg.language.spec import Spec, lengths_beside
 from redalg.laws.laws import InternalError
 from redalg.numeric.array_origin import origin_of, stand_in, to_jax
 from redalg.numeric.binding import bind, with_readings
@@ -200,9 +200,9 @@ class Vjp(_Derivative):
         root = self._stages.averaged(root, beside)
         found = self._stages.within(root, beside)
         read = g.substitute(root, {n: s.leaf for n, s in found.items() if saves(s.name)})
-        if any(n.attr not in _axes(read) for n in g.walk(read) if n.op == "index"):
-            read = root  # whose tensors say how long the axis is
-        lengths = {n for n in g.walk(read) if n.op == "size" and n.attr not in _axes(read)}
+        positions = {n.attr for n in g.walk(read) if n.op == "index"} - _axes(read)
+        known = _axes(read).union(*(d.axes for d in _saying(self.spec, positions)))
+        lengths = {n for n in g.walk(read) if n.op == "size" and n.attr not in known}
         return g.substitute(read, {n: self._stages.size(n.attr).leaf for n in lengths})
 
     def _lightest(self, nodes: Mapping[str, Node], alone: Mapping[str, Node]) -> dict[str, Node]:
@@ -529,9 +529,20 @@ def _unless_empty(spec: Spec, name: str, tangent: Node) -> Node:
 
 
 def _in_order(spec: Spec, nodes: Iterable[Node]) -> list[Decl]:
-    """The tensors that nodes read: those of the spec in its order, then the others as they are met."""
-    read = list(dict.fromkeys(leaf.attr for n in nodes for leaf in g.leaves(n)))
+    """The tensors that nodes read, and those that say how long an axis is whose positions they ask for: those of the
+    spec in its order, then the others as they are met."""
+    roots = list(nodes)
+    read = list(dict.fromkeys(leaf.attr for n in roots for leaf in g.leaves(n)))
+    read += _saying(spec, lengths_beside(roots, read))
     return [*(d for d in spec.tensors if d in read), *(d for d in read if d not in spec.tensors)]
+
+
+def _saying(spec: Spec, axes: Iterable[str]) -> list[Decl]:
+    """The tensors of a spec that say how long axes are, the first for each."""
+    whole = [d for d in spec.tensors if not (d.array or d.dimensions)]
+    return list(
+        dict.fromkeys(next(d for d in whole if a in d.axes) for a in sorted(axes) if any(a in d.axes for d in whole))
+    )
 
 
 def _axes(node: Node) -> set[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -230,11 +230,22 @@ def _ordered_tensors(outputs: Mapping[str, Node], given: Sequence[Any] | None) -
         return tuple(sorted(found, key=lambda d: (bool(d.array), times[d] is None, times[d] or 0, d.array and d.name)))
     decls = _listed_tensors(given)
     check_declarations([*found, *decls])
+    lengths = lengths_beside(outputs.values(), found)
     for d in (*(d for d in found if d not in decls), *(d for d in decls if d not in found)):
-        why = "no output reads it (automatic evaluation may have removed it)" if d in decls else "an output reads it"
+        if d in decls and lengths & {*d.axes}:
+            continue
+        unread = "no output reads it (automatic evaluation may have removed it), or asks for an axis that it alone has"
+        why = unread if d in decls else "an output reads it"
         fix = "leave it out" if d in decls else "list every tensor that is read"
         raise RedalgError(f"tensors={[str(x) for x in decls]}, about {d}", "ra.Spec", why, fix)
     return tuple(decls)
+
+
+def lengths_beside(outputs: Iterable[Node], read: Iterable[Decl]) -> set[str]:
+    """The axes whose positions or length outputs ask for, and that no tensor has which they read: another tensor may be
+    listed, that says how long these are."""
+    along = {n.attr for n in g.walk(*outputs) if n.op in ("index", "size")}
+    return along - {a for d in read for a in d.axes}
 
 
 def _listed_tensors(given: Sequence[Any]) -> list[Decl]:

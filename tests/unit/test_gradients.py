@@ -57,6 +57,42 @@ def test_extrema_over_composite_axes_count_places_row_by_row() -> None:
     assert got.tolist() == [[0, 2, 0], [0, 0, 0]]
 
 
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize("axes", ["k", "j,k"])
+def test_extrema_pass_on_at_a_position_that_the_forward_pass_found(name: str, axes: str, target: str) -> None:
+    """The tensor says how long its axes are, and none of its elements is read: they may be anything by then."""
+    vjp = ra.parse(f"return y = {name}[{axes}](a[i,j,k]*2)").vjp(given="all")
+    (spec,) = dict.fromkeys(vjp.specs.values())
+    assert "a" in [d.name for d in spec.tensors] and not any(
+        d.attr.name == "a" for d in g.leaves(spec.outputs["grad_a"])
+    )
+    rng = np.random.default_rng(4)
+    for shape in ((1, 1, 1), (2, 1, 3), (3, 4, 5)):
+        a = rng.integers(-2, 3, shape).astype(np.float64)  # with ties
+        a[-1, -1, -1] = rng.choice([np.nan, INF, -INF, 0.0])
+        cotangent = rng.standard_normal(shape[: 2 - (axes == "j,k")])
+        rows = a.reshape(-1, shape[2]) if axes == "k" else a.reshape(shape[0], -1)
+        at = np.argmax(rows if name == "max" else -rows, 1)
+        expected = np.zeros(rows.shape)
+        expected[np.arange(len(rows)), at] = 2 * cotangent.ravel()
+        run = vjp.forms[vjp.forward].compile(target)
+        values = run(a=a)
+        assert np.asarray(vjp(a=a, cotangents={"y": cotangent}, target=target)["a"]).ravel() == pytest.approx(
+            expected.ravel()
+        )
+        held = {n: values[saved] for n, saved in vjp.saved_tensors.items()}
+        again = vjp.forms[spec].compile(target)(a=np.full_like(a, np.nan), grad_y=cotangent, **held)
+        assert np.asarray(again).ravel() == pytest.approx(expected.ravel())
+
+
+@pytest.mark.parametrize("body", ["x[j]*index[j]", "x[j]*index[j]**2/size[j]"])
+def test_positions_need_no_tensor_that_is_read_along_them(body: str) -> None:
+    got = gradient(f"return y = sum[j]({body})", 2.0, x=[1.0, 2.0, 4.0, 8.0])["x"]
+    index = np.arange(4.0)
+    assert got == pytest.approx(2 * (index if "size" not in body else index**2 / 4))
+
+
 @pytest.mark.parametrize(
     ("x", "slopes"),
     [([2.0, 3, 4], [12, 8, 6]), ([2, 0.0, 4], [0, 8, 0]), ([0.0, 0, 4], [0, 0, 0]), ([0.0], [1]), ([-0.0, 5], [5, 0])],

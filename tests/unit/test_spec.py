@@ -5,6 +5,7 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import sympy
 
@@ -218,3 +219,29 @@ def test_large_constants_derive_and_have_a_text() -> None:
     spec = ra.parse("return y = sum[j]((3*x[j])**4000)")
     assert ra.parse(str(spec)) == spec
     assert ra.derive_incremental(spec).certificate.verify()
+
+
+def test_a_tensor_that_is_not_read_may_say_how_long_an_axis_is() -> None:
+    x, at = np.full((3, 5), np.nan), np.array([4, 0, 2])
+    spec = ra.parse("tensors x[i,j], a[i] integer; return y = where(index[j] == a[i], 1, 0)")
+    expected = np.eye(5)[at]
+    assert (ra.reference(spec, x=x, a=at) == expected).all()
+    form = ra.derive_incremental(spec)
+    assert form.certificate.verify()
+    for target in ("numpy", "cpu"):
+        assert (form.compile(target)(x=x, a=at) == expected).all()
+    moved = ra.traffic(spec, {"i": 3, "j": 1000}, "float64", form).fused
+    assert moved.read < 1000 * 8  # nothing of x
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tensors x[i,j], a[i] integer; return y = a[i]",  # no axis of it is asked for
+        "tensors x[i,j], z[j], a[i]; return y = a[i]*z[j]*index[j]",  # z says it, which is read
+        "tensors x[k], z[i,j]; return y = z[i,j]*index[j]",
+    ],
+)
+def test_other_tensors_that_are_not_read_are_refused(text: str) -> None:
+    with pytest.raises(ra.RedalgError, match="no output reads it"):
+        ra.parse(text)
