@@ -97,9 +97,11 @@ class Case:
         return self._vector([min(a.width, VECTOR_BYTES // a.size) for a in self.walk.arrays if a.pattern in LINED])
 
     def widest_peeled(self) -> int:
-        """Of rows that start anywhere (`Schedule.peel`): by types alone; 1 where nothing is loaded in vectors."""
+        """Of rows that start anywhere (`Schedule.peel`): by types alone; 1 where nothing is loaded in vectors, or
+        stored where nothing is read."""
         along = self.walk.peelable
         own = {r.name for r in self.work.reads if r.by_row or not self.program.rows}
+        own = own if self.work.reads else {a.name for a in along if a.written}
         sizes = [a.size for a in along if any(b.name in own for b in along)]
         return VECTOR_BYTES // max(sizes) if sizes and not (self.program.columns or self.ordered) else 1
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import redalg as ra
 from redalg.errors import RedalgError
+from redalg.joint import derived
 from redalg.kernels.ir.schedule import Schedule
 from tests.support.forms import form_of
 from tests.support.profiles import examples
@@ -97,3 +99,21 @@ def test_chosen_schedules_read_whole_vectors(name: str, rows: int, length: int, 
     shapes = {t.name: (rows, length)[-len(t.axes) :] for t in form.spec.tensors if t.axes}
     made = plan(form, kinds, {n: View.contiguous(s) for n, s in shapes.items()}, H200)
     assert re.search(r"(load|copy)_(shared_)?" + dtype + r"x\d", made.module.source), made.choice.schedule
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("length", [7, 37, 64, 313])
+def test_rows_that_are_written_and_not_read(length: int, dtype: str) -> None:
+    """The gradient of a maximum: zeros and one number in a row, at a position that is given. Nothing of x is loaded."""
+    form = derived(ra.parse("return y = max[j](x[i,j])").vjp().specs["x"])
+    kind, vector, _ = DTYPES[dtype]
+    at, cotangent = np.arange(5) * 13 % length, (np.arange(5) - 2.5).astype(kind)
+    expected = np.zeros((5, length))
+    expected[np.arange(5), at] = cotangent
+    given_arrays = {"x": np.full((5, length), np.nan, kind), "argmax1": at, "grad_y": cotangent}
+    fields = {"vector": vector, "peel": True} if length % vector and length > vector else {"vector": vector}
+    for schedule in (None, fields) if length > vector else (None,):
+        found, planned, moved = run(form, given_arrays, schedule)
+        assert (np.asarray(found["grad_x"], np.float64) == expected).all()
+        assert moved["operand x"].loaded == 0
+        assert schedule is None or planned.choice.schedule.vector == vector
