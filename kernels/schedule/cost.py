@@ -374,7 +374,9 @@ class _Model:
         return -(-self.length // span) * self.work.walks
 
     def exchange(self) -> float:
-        """Seconds from the last element to the result: trees over lanes, warps, blocks and splits."""
+        """Seconds from the last element to the result: trees over lanes, warps, blocks and splits; none of a map."""
+        if not self.case.reduces:
+            return 0.0
         work, s, cycle, waits = self.work, self.s, 1 / self.target.clock, self.known.exchange
         joins = 2 * work.instructions.merge * s.coarsen if not s.resident else 8
         steps = log2(s.threads) if s.threads <= 32 else 5 + log2(s.threads / 32)
