@@ -58,7 +58,7 @@ class Scalars:
         self.counter = counter if counter is not None else count(1)
         self.known: dict[Node, str] = dict(known or {})
         self.bounded = bounded  # parts of the state whose reciprocal may stand for a division by them
-        self.names = dict(names or {})  # functions that are called by another name; "/j": divisions that vary along j
+        self.names = dict(names or {})  # functions called by another name; "/j": divisions that vary along j
         self.looped = frozenset(looped)  # axes that have a loop, and so an index ``i_<axis>``, around this block
         self.lines: list[str] = []
         self._uses: dict[Node, int] = {}
@@ -250,9 +250,19 @@ class Scalars:
     def _over(self, text: str, below: Iterable[Node], node: Node) -> str:
         quick = next((self.names[f"/{a}"] for a in node.axes if f"/{a}" in self.names), None)
         for f in below:
+            if root := self._common_root(f):
+                text = f"{text} * {root}_{self.real}({self.converted(f.args[0], 'f')})"
+                continue
             by = self.converted(f, "f", COMPARE if quick else SIGN)
             text = f"{quick}_{self.real}({text}, {by})" if quick else f"{text} / {by}"
         return text
+
+    def _common_root(self, f: Node) -> str | None:
+        """The function that stands for a division by a square root, where that is so of all its axes."""
+        if f.op != "pow" or f.args[1].op != "const" or f.args[1].attr != Fraction(1, 2) or f in self.known:
+            return None
+        found = {self.names.get(f"1/sqrt {axis}") for axis in f.axes}
+        return found.pop() if len(found) == 1 else None
 
     def _pow(self, node: Node) -> tuple[int, str]:
         base, e = node.args
