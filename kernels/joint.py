@@ -1,22 +1,24 @@
-"""Rows and sums over them in one reading: a kernel of rows that adds up elements, and one for its partial sums.
+"""Rows and sums over them, which read the same arrays: in one reading, or by kernels side by side.
 
-`planned` makes both kernels by the passes of `redalg.kernels.pipeline.ROWS`. In the first, elements of sums are results
-that threads of a persistent grid add over their rows (`redalg.kernels.rows.sums`); the second is the form over partial
-sums, an ordinary one. It raises `Outside` where rows do not fit blocks or clusters with such sums, and where the specs
-one after the other are predicted to take no longer.
+`planned` takes the faster of two ways, both by the passes of `redalg.kernels.pipeline.ROWS`. In one reading, elements
+of sums are results of the rows' kernel, which threads of a persistent grid add over their rows
+(`redalg.kernels.rows.sums`); a second kernel is the form over partial sums. Where rows are so few that a block has one,
+there are as many partial sums as elements: then each spec has a kernel of its own, and the next one begins while one
+runs. It raises `Outside` where the specs are none of rows and sums over them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
 from redalg.kernels.gemm.plan import result_dtypes
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand, Program, Result
+from redalg.kernels.ir.schedule import ALONE, Neighbours
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.pipeline import ROWS
@@ -30,52 +32,118 @@ if TYPE_CHECKING:
     from redalg.form import Form
     from redalg.joint import Joint
 
-# What the model predicts of specs one after the other counts so many times: of 32 cells of norms that were measured
-# both ways (H100, 2026-11-25), numbers from 1.7 to 2 take the slower way least often and lose least by it. Sums over
-# rows by columns of narrow tensors are predicted too fast.
-APART = 1.8
+# What the model predicts of kernels side by side counts so many times, where L2 keeps what the first has read for the
+# next, and where it does not: of 17 cells of norms that were measured both ways (H100, 2026-11-26), numbers from 1.02
+# to 1.07 and from 1.22 to 1.44 take none of the slower ways. Sums over thousands of rows by columns are predicted up to
+# five times too fast.
+NEAR, FAR = 1.05, 1.35
+DEPENDENT = (9, 0)  # the compute capability from which on a kernel may be launched before the last one has ended
 
 
 def planned(
     joint: Joint, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override = None
 ) -> Planned:
-    """The kernels for arrays of these dtypes, shapes and strides. `schedule`: of the rows; then nothing is compared.
+    """The kernels for arrays of these dtypes, shapes and strides. `schedule`: of the rows in one reading, which is not
+    compared then.
 
     Raises: Outside, with the reason why the specs run one after the other; RedalgError for a schedule that breaks a
     law.
     """
     program = program_of(joint.rows, dtypes, ROW_PROGRAM)
     _require_rows(joint, program)
-    program = replace(program, results=tuple(_summed(r, program, joint.elements) for r in program.results))
     sizes = sizes_of(program, views)
     if not prod(sizes[a] for a in (*program.rows, *program.stream)):
         raise Outside("there are no elements")
+    apart = [alone(form, dtypes, views, target) for form in joint.forms]
+    wanted = {r.name: r for p, _ in apart for r in p.results}
+    results = tuple(wanted[n] for n in joint.spec.outputs)
+    if schedule is not None:
+        return _one_reading(joint, program, results, dtypes, views, target, schedule)
+    several = _seconds(joint, apart, views, target)
     try:
-        rows = run_passes(ROWS, RowsDraft(Call(joint.rows, dtypes, views, target, schedule=schedule), program, sizes))
+        found = _one_reading(joint, program, results, dtypes, views, target, schedule)
+        together = found.choice.seconds
+        why = f"{micro(together)} are predicted in one reading"
+    except Outside as refused:
+        found, together, why = None, inf, str(refused)
+    if found is None or several <= together:
+        why = f"{why}, and {micro(several)} in several"
+        return _side_by_side(joint, results, dtypes, views, target, several, why)
+    reasons = (*found.choice.reasons, f"{micro(together)} in all, {micro(several)} in several readings.")
+    return replace(found, choice=replace(found.choice, reasons=reasons))
+
+
+def _seconds(joint: Joint, apart: Sequence[tuple[Program, float]], views: Mapping[str, View], target: Target) -> float:
+    """Of kernels side by side, of which one's launch is hidden by the one before."""
+    seconds = sum(seconds for _, seconds in apart) - (len(apart) - 1) * target.launch * (target.cc >= DEPENDENT)
+    whole = {*joint.spec.axes}
+    read = {o.name: o.dtype for program, _ in apart for o in program.operands if {*o.axes} == whole}
+    size = sum(prod(views[name].shape) * STORAGE[dtype] for name, dtype in read.items())
+    return seconds * (NEAR if size <= target.l2 else FAR)
+
+
+def _one_reading(
+    joint: Joint,
+    program: Program,
+    results: tuple[Result, ...],
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    schedule: Override,
+) -> Planned:
+    """The kernels of one reading: of rows, and of the partial sums of these. Raises: Outside, RedalgError."""
+    program = replace(program, results=tuple(_summed(r, program, joint.elements) for r in program.results))
+    try:
+        call = Call(joint.rows, dtypes, views, target, schedule=schedule)
+        draft = RowsDraft(call, program, sizes_of(program, views))
+        own: Planned = run_passes(ROWS, draft).planned
     except RedalgError as why:
         if schedule is not None:
             raise
         raise Outside(f"{why.why}") from why
-    own: Planned = rows.planned
     sums, scratch = _sums(joint, own, dtypes, views, target)
-    apart = [alone(form, dtypes, views, target) for form in joint.forms]
-    together, after = own.choice.seconds + sums.choice.seconds, APART * sum(seconds for _, seconds in apart)
-    if schedule is None and after <= together:
-        raise Outside(f"{micro(together)} are predicted in one reading, and {micro(after)} one after the other")
-    made = {r.name: r for p, _ in apart for r in p.results}
     names = ", ".join(sums.shapes)
     taken = sum(prod(view.shape) * STORAGE[operand.dtype] for operand, view in scratch.values())
     parts = next(iter(scratch.values()))[1].shape[0]
+    seconds = own.choice.seconds + sums.choice.seconds
     reasons = (
-        f"one reading for {', '.join(made)}: {names} are added over rows by the threads that compute these.",
+        f"one reading for {', '.join(r.name for r in results)}: {names} are added over rows by their threads.",
         *own.choice.reasons,
         f"{parts} partial sums ({size(taken)}) in a fixed order by a second kernel, predicted "
-        f"{micro(sums.choice.seconds)}: {micro(together)} in all, {micro(after)} one after the other.",
+        f"{micro(sums.choice.seconds)}.",
     )
-    choice = replace(own.choice, reasons=reasons, seconds=together, registers=sums.choice.registers)
-    whole = replace(sums.program, results=tuple(made[n] for n in joint.spec.outputs))
+    choice = replace(own.choice, reasons=reasons, seconds=seconds, registers=sums.choice.registers)
+    whole = replace(sums.program, results=results)
     every = {**own.sizes, **sums.sizes}
     return Planned(whole, choice, sums.kernel, every, before=(own,), scratch=scratch, over=own.over)
+
+
+def _side_by_side(
+    joint: Joint,
+    results: tuple[Result, ...],
+    dtypes: Mapping[str, Any],
+    views: Mapping[str, View],
+    target: Target,
+    seconds: float,
+    why: str,
+) -> Planned:
+    """A kernel for each of the specs: none reads what another writes, so that they run at the same time, where one
+    leaves room for the next."""
+    made: list[Planned] = []
+    last = len(joint.forms) - 1
+    for number, form in enumerate(joint.forms):
+        program = _program(form, dtypes)
+        names = {o.name for o in program.operands}
+        call = Call(form, dtypes, {n: v for n, v in views.items() if n in names}, target)
+        neighbours = Neighbours(number > 0, number < last) if target.cc >= DEPENDENT else ALONE
+        draft = RowsDraft(call, program, sizes_of(program, call.views), neighbours=neighbours)
+        made.append(run_passes(ROWS, draft).planned)
+    told = (r for p in made for r in (f"{', '.join(p.shapes)}:", *(f"  {x}" for x in p.choice.reasons)))
+    reasons = (f"{len(made)} kernels side by side, each with a reading of its own: {why}.", *told)
+    choice = replace(made[-1].choice, reasons=reasons, seconds=seconds)
+    every = {a: n for p in made for a, n in p.sizes.items()}
+    whole = replace(made[-1].program, results=results)
+    return replace(made[-1], program=whole, choice=choice, sizes=every, before=tuple(made[:-1]), over={})
 
 
 def _require_rows(joint: Joint, program: Program) -> None:
@@ -106,7 +174,8 @@ def _sums(
     own = program_of(joint.sums, given, ROW_PROGRAM)
     wanted = {r.name: r.dtype for form in joint.forms for r in _program(form, dtypes).results}
     own = result_dtypes(own, {r.name: wanted[r.name] for r in own.results})
-    draft = RowsDraft(Call(joint.sums, given, lying, target), own, sizes_of(own, lying))
+    call = Call(joint.sums, given, lying, target)
+    draft = RowsDraft(call, own, sizes_of(own, lying))
     return run_passes(ROWS, draft).planned, scratch
 
 

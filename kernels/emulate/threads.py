@@ -282,6 +282,8 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "cluster_rank": lambda: now.thread.block.rank,
     "cluster_size": lambda: len(now.thread.block.cluster.blocks),
     "cluster_arrive": lambda: None,
+    "kernel_before_wait": lambda: None,
+    "kernel_behind_launch": lambda: None,
     **{f"dsm_load_{k}": _dsm_load(k) for k in KINDS},
     **{f"dsm_store_{k}": _dsm_store(k) for k in KINDS},
 }

@@ -445,8 +445,6 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "mbarrier_arrive_peer": _arrive_peer,
     "fence_cluster": _no_effect,
     "prefetch_map": _no_effect,
-    "kernel_before_wait": _no_effect,
-    "kernel_behind_launch": _no_effect,
     "peer_store_quad": _peer_store,
     "tma_store": _tensor_store,
     "setmaxnreg": lambda count, more: _no_effect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from redalg._moved import deprecated
 
@@ -38,6 +38,21 @@ class Family(StrEnum):
 
 
 FAMILIES = tuple(Family)
+
+
+class Neighbours(NamedTuple):
+    """Kernels of the same call that read nothing of each other: one may begin as soon as all blocks of the one before
+    it have, and ends after it; so may one behind it.
+
+    Where a kernel reads what the one before wrote, and waits for it first of all, that gains nothing: 14.4 us for 14.5
+    of two kernels of RMSNorm's backward pass, 11.5 for 11.0 (H100, replayed graphs, 2026-11-26).
+    """
+
+    before: bool = False
+    behind: bool = False
+
+
+ALONE = Neighbours()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from redalg.kernels.ir.kinds import program_kinds
 from redalg.kernels.ir.layouts import steps_nodes
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import Loop, Module, Param, Pass, Program, renamed
-from redalg.kernels.ir.schedule import Layout, Schedule
+from redalg.kernels.ir.schedule import ALONE, Layout, Neighbours, Schedule
 from redalg.kernels.rows import comments
 from redalg.kernels.rows.access import Access, tensor_leaves
 from redalg.kernels.rows.columns import ColumnRows
@@ -38,8 +38,8 @@ from redalg.source.names import axis_name, local, result_name
 from redalg.source.statements import Block, Function, parameters, reads
 
 
-def emit(program: Program, schedule: Schedule, layout: Layout) -> Module:
-    """The kernel's source, its entry and its arguments.
+def emit(program: Program, schedule: Schedule, layout: Layout, neighbours: Neighbours = ALONE) -> Module:
+    """The kernel's source, its entry and its arguments. `neighbours`: what is launched before and behind it.
 
     >>> import redalg as ra
     >>> from redalg.kernels.programs import lower
@@ -48,14 +48,14 @@ def emit(program: Program, schedule: Schedule, layout: Layout) -> Module:
     >>> [p.name for p in module.params if p.role in ("operand", "result")]
     ['x', 'y']
     """
-    return Kernel(program, schedule, layout).module()
+    return Kernel(program, schedule, layout, neighbours).module()
 
 
 class Kernel:
     """What the printers of one kernel share: text, addresses, kinds, and the values known per row."""
 
-    def __init__(self, program: Program, schedule: Schedule, layout: Layout) -> None:
-        self.program, self.schedule, self.layout = program, schedule, layout
+    def __init__(self, program: Program, schedule: Schedule, layout: Layout, neighbours: Neighbours = ALONE) -> None:
+        self.program, self.schedule, self.layout, self.neighbours = program, schedule, layout, neighbours
         self.access = self.addresses()
         self.real = self.access.real
         self.kinds = program_kinds(program)
@@ -98,12 +98,18 @@ class Kernel:
         return ColumnRows(self)
 
     def module(self) -> Module:
+        if self.neighbours.behind:
+            self.comment("The kernel behind this one may begin: it reads nothing of what this one writes.")
+            self.out("kernel_behind_launch()")
         self.sums.begin()
         if self.program.summed:
             self.elements.of_all_rows()
         with self._groups():
             self.one_group()
         self.sums.write()
+        if self.neighbours.before:
+            self.comment("Until the kernel before this one has ended, too: what comes next waits for this one alone.")
+            self.out("kernel_before_wait()")
         return self._finished()
 
     def one_group(self) -> None:

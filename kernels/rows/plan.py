@@ -10,7 +10,7 @@ from math import prod
 from redalg.errors import RedalgError
 from redalg.kernels.ir.layouts import View, Walk, walk_of
 from redalg.kernels.ir.program import STORAGE, Module, Program, result_key
-from redalg.kernels.ir.schedule import Schedule, partial_sums
+from redalg.kernels.ir.schedule import ALONE, Neighbours, Schedule, partial_sums
 from redalg.kernels.launch.driver import Geometry
 from redalg.kernels.launch.in_place import in_place
 from redalg.kernels.launch.planned import Kernel, Planned
@@ -33,14 +33,15 @@ class RowsDraft:
 
     ``others``: programs of the same results with other states, and the lengths of their axes; the fastest becomes
     ``program``, and ``whole`` is the one a call knows. ``results``: where results lie that are not contiguous (scratch
-    of another kernel); ``note``: what to tell beside
-    the reasons for the schedule; ``printed``: the program as the kernel computes it.
+    of another kernel); ``neighbours``: other kernels of the same call; ``printed``: the program as the kernel computes
+    it.
     """
 
     call: Call
     program: Program
     sizes: Mapping[str, int]
     results: Mapping[str, View] = field(default_factory=dict)
+    neighbours: Neighbours = ALONE
     remarks: tuple[str, ...] = ()
     others: Sequence[tuple[Program, Mapping[str, int]]] = ()
     whole: Program | None = None
@@ -182,14 +183,22 @@ def sourced(draft: RowsDraft) -> None:
         draft.module = outer.emit(draft.printed, choice.schedule, choice.layout, draft.outer)
         return
     try:
-        draft.module = emit(draft.printed, choice.schedule, choice.layout)
+        draft.module = emit(draft.printed, choice.schedule, choice.layout, draft.neighbours)
     except ValueError as problem:
         if choice.schedule.coarsen == 1:
             raise
         alone = replace(choice.schedule, coarsen=1)
         reasons = (*choice.reasons, f"one row to a thread: there is {problem}")
         draft.choice = replace(choice, schedule=alone, reasons=reasons)
-        draft.module = emit(draft.printed, alone, choice.layout)
+        draft.module = emit(draft.printed, alone, choice.layout, draft.neighbours)
+
+
+def _early(draft: RowsDraft, geometry: Geometry) -> bool:
+    """Whether the kernel begins while the one before it ends: alone on the stream behind it, without counters that are
+    cleared between both, and with no blocks that wait for each other."""
+    assert draft.module is not None
+    cleared = any(p.role == "scratch" and p.dtype == "uint32" for p in draft.module.params)
+    return draft.neighbours.before and draft.outer is None and geometry.waiting == 1 and not cleared
 
 
 def launched(draft: RowsDraft) -> None:
@@ -207,6 +216,7 @@ def launched(draft: RowsDraft) -> None:
         parts = partial_sums(s, draft.choice.blocks, STORAGE[program.real])
         whole = View.contiguous((parts, *(sizes[a] for a in program.stream)))
         results |= {r.name: whole for r in program.summed}
+    geometry = replace(geometry, early=_early(draft, geometry))
     over = {} if rows % s.neighbours else in_place(program)  # else threads read what another may have overwritten
     kernel = Kernel(draft.module, geometry)
     if draft.whole is not None:  # a call knows whole arrays, and rows are those of the kernel

@@ -8,6 +8,8 @@ be a `cluster_sync`, and one before the block that is read ends (PTX ISA 9.0, "m
 ``splits_sync(pointer, i, count)`` is a barrier of all threads of `count` blocks, which all call it once with the same
 uint32, 0 before: it orders their memory. All of them must be running, as those of a cooperative launch are.
 ``atomic_inc_acq_rel(pointer, i)`` adds 1 to a uint32 and gives what it held; it orders memory on both sides.
+``kernel_before_wait()`` of a kernel launched to begin while the one before it ends: until that has ended, and what it
+wrote is seen; ``kernel_behind_launch()``: from here on such a kernel may begin (PTX ISA 9.0, "griddepcontrol").
 ``fence_gpu()`` makes what this thread wrote before visible to other blocks before what it writes afterwards.
 """
 
@@ -133,6 +135,10 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "cluster_arrive": partial(instruction, "cluster_arrive", "barrier.cluster.arrive.release.aligned;", "~{memory}"),
     "cluster_wait": partial(instruction, "cluster_wait", "barrier.cluster.wait.acquire.aligned;", "~{memory}"),
     "fence_gpu": partial(instruction, "fence_gpu", "fence.acq_rel.gpu;", "~{memory}"),
+    "kernel_before_wait": partial(instruction, "kernel_before_wait", "griddepcontrol.wait;", "~{memory}"),
+    "kernel_behind_launch": partial(
+        instruction, "kernel_behind_launch", "griddepcontrol.launch_dependents;", "~{memory}"
+    ),
     "splits_sync": _splits_sync,
     "atomic_inc_acq_rel": _atomic_inc,
     **{f"dsm_load_{k}": partial(_dsm_load, k) for k in REGISTER},

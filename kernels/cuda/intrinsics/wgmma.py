@@ -430,10 +430,6 @@ MAKERS: dict[str, Callable[[], Any]] = {
     ),
     "mbarrier_arrive": _do("mbarrier_arrive", ARRIVE, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "mbarrier_arrive_pair": _do("mbarrier_arrive_pair", ARRIVE_PAIR, f"r,r,{MEMORY}", "", ("i32", "i32")),
-    # A kernel launched to begin while the one before it ends: until that has ended, and what it wrote is seen; and the
-    # other side, from where on a kernel behind this one may begin (PTX ISA 9.0, "griddepcontrol").
-    "kernel_before_wait": _do("kernel_before_wait", "griddepcontrol.wait;", MEMORY),
-    "kernel_behind_launch": _do("kernel_behind_launch", "griddepcontrol.launch_dependents;", MEMORY),
     "mbarrier_arrive_peer": _do("mbarrier_arrive_peer", ARRIVE_PEER, f"r,r,r,{MEMORY}", "", ("i32", "i32", "i32")),
     "mbarrier_wait_cluster": _do("mbarrier_wait_cluster", WAIT_CLUSTER, f"r,r,{MEMORY}", "", ("i32", "i32")),
     "fence_cluster": _do("fence_cluster", "fence.acq_rel.cluster;", MEMORY),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redalg.errors import RedalgError
+from redalg.kernels import joint as planning
+from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.match import Outside
-from tests.support.joint_cases import FORWARD, SMALL, SPECS, drawn, emulated, joint_of, plan_of, truth
+from tests.support.joint_cases import FORWARD, SMALL, SPECS, drawn, dtypes_of, emulated, joint_of, plan_of, truth
 from tests.support.profiles import examples
 
 UNIT = {"float32": 2.0**-23, "bfloat16": 2.0**-8, "float16": 2.0**-11}
@@ -152,5 +155,29 @@ def test_what_is_not_one_reading_says_why() -> None:
 def test_reasons_name_the_sums_and_their_cost() -> None:
     made = plan_of("layer_norm", {"i": 4096, "j": 1024}, "bfloat16")
     text = "\n".join(made.choice.reasons)
-    assert "one reading for grad_x, grad_w, grad_b" in text and "partial sums" in text and "one after the other" in text
+    assert "one reading for grad_x, grad_w, grad_b" in text and "partial sums" in text
     assert [r.name for r in made.before[0].program.summed] == sorted(joint_of("layer_norm").elements, reverse=True)
+
+
+@examples(5)
+@given(calls(), st.integers(0, 2))
+def test_kernels_side_by_side_are_the_definitions(call: Any, seed: int) -> None:
+    """Each kernel is printed to begin while the one before it runs, and to end after it."""
+    name, rows, length, kind, _ = call
+    joint, sizes = joint_of(name), sizes_of(name, rows, length)
+    views = {t.name: View.contiguous(tuple(sizes[a] for a in t.axes)) for t in joint.spec.tensors if t.axes}
+    with mock.patch.object(planning, "_seconds", lambda *_: 0.0):
+        made = planning.planned(joint, dtypes_of(joint, kind), views, H200)
+        old = planning.planned(joint, dtypes_of(joint, kind), views, H200.having(cc=(8, 0), cluster=1, cluster_limit=1))
+    assert "side by side" in made.choice.reasons[0] and not made.over and not made.scratch
+    arrays = drawn(name, sizes, kind, seed)
+    found = emulated(made, arrays, seed)
+    for output, expected in truth(name, arrays).items():
+        limit = bound(name, kind, arrays, expected, rows, length)
+        np.testing.assert_allclose(found[output], expected, rtol=0, atol=limit)
+    sources = [p.module.source for p in (*made.before, made)]
+    assert ["kernel_behind_launch()" in s for s in sources] == [True] * len(made.before) + [False]
+    for p, source in zip(made.before, sources, strict=False):
+        assert not p.geometry.early and "kernel_before_wait()" not in source
+    assert made.geometry.early and sources[-1].rstrip().endswith("kernel_before_wait()")
+    assert not any("kernel_b" in p.module.source or p.geometry.early for p in (*old.before, old))
