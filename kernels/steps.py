@@ -8,7 +8,7 @@ the specs one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from redalg.kernels import joint as one_reading
 from redalg.kernels.gemm.plan import result_dtypes
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Operand
+from redalg.kernels.ir.schedule import Neighbours
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.lower.draft import Call
 from redalg.kernels.pipeline import ROWS
@@ -147,11 +148,25 @@ def _way(
 ) -> Planned:
     """The kernels of one way as the last of them, after the others; `seconds` are those of all."""
     scratch: Scratch = {}
-    made = [_step(form, wanted, dtypes, views, target, scratch) for form in forms]
+    beside = _beside(forms) if target.cc >= one_reading.DEPENDENT else [False] * len(forms)
+    made = []
+    for form, *neighbours in zip(forms, beside, [*beside[1:], False], strict=True):
+        made.append(_step(form, wanted, dtypes, views, target, scratch, Neighbours(*neighbours)))
     *before, last = made
-    seconds, every = sum(step.choice.seconds for step in made), {a: n for step in made for a, n in step.sizes.items()}
+    seconds = sum(step.choice.seconds for step in made) - sum(beside) * target.launch
+    every = {a: n for step in made for a, n in step.sizes.items()}
     choice = replace(last.choice, seconds=seconds)
     return replace(last, choice=choice, sizes=every, before=tuple(before), scratch=scratch, over={})
+
+
+def _beside(forms: Sequence[Form]) -> list[bool]:
+    """Whether each step reads nothing of the one before it, nor of those that may run when that begins."""
+    found, running = list[bool](), set[str]()
+    for form in forms:
+        alone = not running or not running.isdisjoint(t.name for t in form.spec.tensors)
+        running = {*form.spec.outputs} | (set() if alone else running)
+        found.append(not alone)
+    return found
 
 
 def _step(
@@ -161,6 +176,7 @@ def _step(
     views: Mapping[str, View],
     target: Target,
     scratch: Scratch,
+    neighbours: Neighbours,
 ) -> Planned:
     """The kernel of one step; what others read of it is added to `scratch`."""
     names = {t.name for t in form.spec.tensors}
@@ -172,7 +188,8 @@ def _step(
     formats = {r.name: wanted[r.name].dtype if r.name in wanted else program.real for r in program.results}
     program = result_dtypes(program, formats)
     sizes = sizes_of(program, lying)
-    made: Planned = run_passes(ROWS, RowsDraft(Call(form, given, lying, target), program, sizes)).planned
+    draft = RowsDraft(Call(form, given, lying, target), program, sizes, neighbours=neighbours)
+    made: Planned = run_passes(ROWS, draft).planned
     for r in made.program.results:
         if r.name not in wanted:
             view = View.contiguous(tuple(sizes[a] for a in r.axes))

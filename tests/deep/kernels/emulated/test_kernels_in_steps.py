@@ -56,6 +56,22 @@ def test_steps_are_the_definitions(call: Any, seed: int) -> None:
         assert error <= bound(kind, arrays, value), (output, error)
 
 
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_step_begins_early_that_reads_nothing_of_those_that_run(name: str) -> None:
+    """It ends after what it may have overtaken; any other begins when all before it have ended."""
+    for way in range(len(steps_of(name).ways)):
+        made = plan_of(name, {"n": 3, "g": 2, "c": 3, "k": 64}, "float32", {}, way)
+        every, running = [*made.before, made], set[str]()
+        for number, one in enumerate(every):
+            reads = {o.name for o in one.program.operands}
+            early = "kernel_before_wait()" in one.module.source
+            assert early == bool(running and running.isdisjoint(reads)), (name, way, number)
+            assert early or not one.geometry.early
+            assert not number or early == ("kernel_behind_launch()" in every[number - 1].module.source)
+            forms = steps_of(name).stepwise(way)
+            running = {*forms[number].spec.outputs} | (running if early else set())
+
+
 def test_sums_do_not_depend_on_who_comes_first() -> None:
     sizes = {"n": 3, "g": 2, "c": 3, "k": 35}
     made, arrays = plan_of("group norm", sizes, schedule={}), drawn("group norm", sizes)
