@@ -16,7 +16,16 @@ from redalg.graph.node import COMPARISONS, Node, rename_axes, walk
 from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.kinds import Kinds, counted, widest
 from redalg.kernels.ir.one_hot import one_hot_of
-from redalg.kernels.lower.signs import inverse, inverse_root, is_inverse, is_minus, is_negation, is_safe, negated
+from redalg.kernels.lower.signs import (
+    inverse,
+    inverse_root,
+    is_inverse,
+    is_minus,
+    is_negation,
+    is_safe,
+    is_share,
+    negated,
+)
 from redalg.source.names import axis_name
 
 COMPARE, ADD, MUL, SIGN, ATOM = range(5)  # how strongly a text binds
@@ -243,7 +252,9 @@ class Scalars:
         return MUL, " * ".join([self._over(text or self.number(Fraction(1)), below, node), *roots])
 
     def _roots(self, f: Node) -> list[str]:
-        """The names of factors that make up a power of a root which has a name."""
+        """The names of factors that make up a power of a root which has a name, or stand for a division by a count."""
+        if f in self.known and is_share(f):
+            return [self.known[f]]
         root = inverse_root(f) if is_inverse(f) and f not in self.known else None
         return [self.known[root[0]]] * root[1] if root is not None and root[0] in self.known else []
 

@@ -7,6 +7,8 @@ from fractions import Fraction
 
 from redalg.graph.node import Node
 
+COUNTS = ("n", "n_b", "n_new")  # elements that a state has seen, that of the other side, and both together
+
 
 def is_negation(node: Node) -> bool:
     """Whether a node is -1 times something."""
@@ -53,3 +55,9 @@ def inverse_root(node: Node) -> tuple[Node, int] | None:
 def is_inverse(node: Node) -> bool:
     """Whether a node is a power with a negative constant as its exponent."""
     return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)
+
+
+def is_share(node: Node) -> bool:
+    """Whether a node is one over the number of elements that a state has seen."""
+    of_one = is_inverse(node) and node.args[0].op == "state" and node.args[1].attr == -1
+    return of_one and node.args[0].attr.name in COUNTS

@@ -22,8 +22,9 @@ def combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b):
     if n == 0:
         return n_b, A_x_b, avg_k_x_b, sum_k_b
     n_new = n + n_b
+    per_n_b = f32(1) / f32(n_b)
     t1 = A_x - A_x_b
-    t2 = avg_k_x_b - f32(sum_k_b) * (f32(0) if A_x == A_x_b else t1) / f32(n_b)
+    t2 = avg_k_x_b - f32(sum_k_b) * (f32(0) if A_x == A_x_b else t1) * per_n_b
     fraction_b = f32(n_b) / f32(n_new)
     avg_k_x_seen = avg_k_x + (t2 - avg_k_x) * fraction_b
     avg_k_x_seen = (
@@ -38,7 +39,7 @@ def combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b):
     t5 = A_x_new - A_x_b
     move_A_x_b = f32(0) if A_x_new == A_x_b else t5
     t6 = avg_k_x - f32(sum_k) * move_A_x / f32(n)
-    t7 = avg_k_x_b - f32(sum_k_b) * move_A_x_b / f32(n_b)
+    t7 = avg_k_x_b - f32(sum_k_b) * move_A_x_b * per_n_b
     avg_k_x_new = t6 + (t7 - t6) * fraction_b
     avg_k_x_new = avg_k_x_new if is_finite_f32(avg_k_x_new) else t6 * (f32(1) - fraction_b) + t7 * fraction_b
     sum_k_new = sum_k + sum_k_b
