@@ -66,7 +66,8 @@ class Placed:
     multiples of a vector. ``held``: elements are loaded into a tile. ``dense``: rows follow each other without gaps, in
     the order of their numbers, from a multiple of 16 bytes on. ``reach``: how many neighbouring rows, counted from a
     multiple of as many on, are neighbours in memory, wherever they start there (up to 16). ``together``: neighbours in
-    memory that are read at every place (`Program.places`), one after the other.
+    memory that are read at every place (`Program.places`), one after the other, along ``entries``. ``adjacent``: such
+    that a load brings several of, how many, and the axes of each, in their order.
     """
 
     name: str
@@ -80,6 +81,7 @@ class Placed:
     reach: int = 1
     together: int = 1
     entries: tuple[tuple[str, ...], ...] = ()
+    adjacent: tuple[tuple[int, tuple[tuple[str, ...], ...]], ...] = ()
 
     @property
     def peels(self) -> bool:
@@ -120,7 +122,11 @@ class Walk:
         packed = self._wide("packed", vector) if vector > 1 else frozenset()
         entries = tuple((a.name, a.entries) for a in self.arrays if a.name in packed)
         astride = frozenset(a.name for a in self.arrays if a.astride(coarsen))
-        return Layout(unit, self.flat, coarsened=wide, astride=astride, packed=entries)
+        return Layout(unit, self.flat, coarsened=wide, astride=astride, packed=entries, adjacent=self._adjacent)
+
+    @property
+    def _adjacent(self) -> tuple[tuple[str, int, tuple[tuple[str, ...], ...]], ...]:
+        return tuple((a.name, *several) for a in self.arrays for several in a.adjacent)
 
     def _peeled(self, led: bool) -> Layout:
         along = [a for a in self.arrays if a.pattern == "stream" and a.held]
@@ -130,7 +136,12 @@ class Walk:
         alone = leader is None or leader.phase == ()  # one row, which starts where a vector does
         packed = tuple((a.name, a.entries) for a in self.arrays if a.peels and alone)
         return Layout(
-            frozenset(unit), self.flat, shifted=shifted, leader=leader.name if leader else None, packed=packed
+            frozenset(unit),
+            self.flat,
+            shifted=shifted,
+            leader=leader.name if leader else None,
+            packed=packed,
+            adjacent=self._adjacent,
         )
 
     @property
@@ -230,7 +241,19 @@ def _tiled(name: str, pattern: str, readings: Sequence[_Reading], size: int, wri
         pattern = "rows" if together in across <= {0, together} else "apart"
     if pattern == "stream":
         return _single(name, readings[0], width, size, written, together == 1)
-    return Placed(name, pattern, 1, size, written=written, together=together if side_by_side else 1)
+    adjacent = () if written else tuple(_adjacent(readings))
+    return Placed(name, pattern, 1, size, written=written, together=together if side_by_side else 1, adjacent=adjacent)
+
+
+def _adjacent(readings: Sequence[_Reading]) -> Iterator[tuple[int, tuple[tuple[str, ...], ...]]]:
+    """The entries along each axis of tiles that lie side by side, where a load brings several of them."""
+    groups: dict[tuple[str, ...], list[_Reading]] = {}
+    for r in sorted(readings, key=lambda r: r.offset):
+        groups.setdefault(r.tiled_axes, []).append(r)
+    for group in groups.values():
+        width = min(r.adjacent(len(group)) for r in group)
+        if [r.offset for r in group] == [*range(len(group))] and width > 1:
+            yield width, tuple(r.axes for r in group)
 
 
 def _single(name: str, first: _Reading, width: int, size: int, written: bool, alone: bool) -> Placed:
@@ -371,6 +394,21 @@ class _Reading:
         """How many neighbouring rows lie side by side: all of them, or a power of two that divides the last axis."""
         rows = [n for a in self.program.rows if (n := self.sizes.get(a, 1)) != 1]
         return WIDTHS[0] if len(rows) == 1 else next(w for w in WIDTHS if rows[-1] % w == 0)
+
+    @property
+    def tiled_axes(self) -> tuple[str, ...]:
+        """Its axes, those of tiles by what numbers the tiles."""
+        places = self.program.places
+        return tuple(places[a].outer if a in places else a for a in self.axes)
+
+    def adjacent(self, count: int) -> int:
+        """How many of `count` entries side by side a load brings, at every place; 1 where some tiles are cut."""
+        places = [self.program.places[a] for a in self.axes if a in self.program.places]
+        others = [s for a, s in self.strides.items() if a not in self.program.places and self.sizes.get(a, 1) > 1]
+        if not (self.held and all(p.exact for p in places)):
+            return 1
+        common, widest = gcd(count, *others), min(VECTOR_BYTES, self.view.align) // self.size
+        return next(w for w in WIDTHS if common % w == 0 and w <= max(1, widest))
 
     def _widest(self, length: int, others: list[str]) -> int:
         packed = self.pattern == "apart"  # entries of one element lie side by side (`Program.places`)

@@ -298,7 +298,8 @@ class Layout:
     stride 1 that start anywhere. ``turned``: results of a column schedule whose rows lie in memory one after another,
     unlike those of the operands. ``staged``: arrays that pass through shared memory, all rows of a block at once
     (`Schedule.staged`). ``packed``: operands of which a vector of elements is as many vectors of memory as an element
-    has entries there, with the axes of these entries, in their order.
+    has entries there, with the axes of these entries, in their order. ``adjacent``: operands of which a load brings so
+    many entries of an element, with the axes of all of them.
     """
 
     unit: frozenset[str] = field(default_factory=frozenset)
@@ -311,3 +312,4 @@ class Layout:
     staged: frozenset[str] = field(default_factory=frozenset)
     astride: frozenset[str] = field(default_factory=frozenset)
     packed: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
+    adjacent: tuple[tuple[str, int, tuple[tuple[str, ...], ...]], ...] = ()

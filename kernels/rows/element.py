@@ -406,8 +406,22 @@ class Elements:
             return
         spread = [leaf.attr.axes for leaf in leaves if not self.access.walks_flat(leaf.attr.axes)]
         with self._beyond(leaves), self.each(True, {a for axes in spread for a in axes}):
-            for leaf in leaves:
+            for leaf in self._load_adjacent(leaves):
                 self.kernel.out(f"{self.tiles_of[leaf]}[k] = {self.read(leaf, 'at')}")
+
+    def _load_adjacent(self, leaves: list[Node]) -> list[Node]:
+        """The entries of an element that lie side by side, several to a load; what is left."""
+        for name, width, entries in self.kernel.layout.adjacent:
+            own = {n.attr.axes: n for n in leaves if n.attr.name == name and n.attr.axes in entries}
+            if len(own) < len(entries):  # some were loaded before
+                continue
+            for first in range(0, len(entries), width):
+                some = entries[first : first + width]
+                targets = [f"{self.tiles_of[own[axes]]}[k]" for axes in some]
+                at = self.index_of(name, some[0], "at")
+                self.kernel.out(f"{', '.join(targets)} = {self.access.load(self.access.operands[name], at, width)}")
+            leaves = [n for n in leaves if n not in own.values()]
+        return leaves
 
     def clamps(self, leaves: Sequence[Node]) -> bool:
         """Whether places beyond the row are those of its last vector when a tile is loaded, instead of being left out.

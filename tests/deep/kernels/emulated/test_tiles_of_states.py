@@ -12,6 +12,7 @@ import redalg as ra
 from redalg.explore import kernel
 from redalg.kernels.ir.program import Program
 from redalg.kernels.programs import ROW_PROGRAM, program_of, tiled_programs, usual_dtypes
+from redalg.kernels.rows import plan
 from redalg.kernels.schedule.target import H200
 from tests.support.simulated import agree, run
 
@@ -113,6 +114,25 @@ def test_lengths_that_are_no_multiple_of_a_vector(
     arrays = drawn(form, sizes, 3)
     found, planned, _ = run(form, arrays, {"threads": threads, "vector": vector, "split": split, "peel": True}, 1)
     assert planned.choice.layout.packed and f"x{vector}(" in planned.module.source
+    agree(form.spec, found, own(form, arrays), 1e-5)
+
+
+@pytest.mark.parametrize("name, operand", [("covariance", "X"), ("product", "R")])
+@pytest.mark.parametrize("width, shift, vector", [(8, 0, 4), (12, 2, 2), (8, 1, 1), (10, 0, 1)])
+def test_neighbouring_entries_of_a_tile_come_in_one_load(
+    name: str, operand: str, width: int, shift: int, vector: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the widest vectors that begin at all of their places; one by one where some tiles are cut."""
+    fastest = plan._fastest
+    monkeypatch.setattr(plan, "_fastest", lambda draft, ways: fastest(draft, ways[1:2]))
+    form, rng = form_of(name), np.random.default_rng(width)
+    arrays = drawn(form, {**SIZES, "j": 5, "a": width, "b": width, "k": width, "i": width}, 7)
+    rows = len(arrays[operand])
+    memory = rng.uniform(0.5, 2, shift + rows * width).astype(np.float32)
+    arrays |= {n: memory[shift:].reshape(rows, width) for n in arrays if n.startswith(operand)}
+    found, planned, _ = run(form, arrays, {"threads": 2}, 2)
+    assert {w for n, w, _ in planned.choice.layout.adjacent if n == operand} == ({vector} if vector > 1 else set())
+    assert (f"load_float32x{vector}({operand}" in planned.module.source) == (vector > 1)
     agree(form.spec, found, own(form, arrays), 1e-5)
 
 
