@@ -37,6 +37,8 @@ from redalg.source.builder import Builder, said
 from redalg.source.names import axis_name, local, result_name
 from redalg.source.statements import Block, Function, parameters, reads
 
+MANY = 4  # values that a tile divides by its count, from which on they are multiplied by its reciprocal
+
 
 def emit(program: Program, schedule: Schedule, layout: Layout, neighbours: Neighbours = ALONE) -> Module:
     """The kernel's source, its entry and its arguments. `neighbours`: what is launched before and behind it.
@@ -369,6 +371,7 @@ class Kernel:
         self.elements.whole_tile(p.lift, bodies)
         if last:
             self._one_hots()
+        self.group.reciprocals(p.lift, self.row, MANY)
         StepPrinter(self, self.row).steps(p.lift, whole=True)
         return names
 
@@ -401,6 +404,7 @@ class Kernel:
             count = self.elements.count()
             out(f"n_b = {count if self.schedule.exact else f'max(0, {count})'}")
         printer.scope = self.row.child()
+        self.group.reciprocals(p.lift, printer.scope, MANY)
         printer.steps(p.lift)
         names = [part.name for part in p.parts]
         out(*(f"{local(n)} = {local(n + '_b')}" for n in names), *(["n = n_b"] if counted else []))
@@ -421,6 +425,7 @@ class Kernel:
                     printer.steps([s for s in steps if getattr(s, "name", "") != "n_new"])
                     out(*self._commit(p, counted))
                 else:
+                    self.group.reciprocals(p.lift, printer.scope, MANY)
                     printer.steps(p.lift)
                     self.flush(printer.scope)
                     self.group.absorb(p, counted)
