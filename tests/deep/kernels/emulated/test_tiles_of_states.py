@@ -136,6 +136,22 @@ def test_neighbouring_entries_of_a_tile_come_in_one_load(
     agree(form.spec, found, own(form, arrays), 1e-5)
 
 
+@pytest.mark.parametrize("name, sizes", [("inertia", {"j": 67, "d": 3}), ("weighted", {"t": 45, "p": 2, "q": 2})])
+def test_merges_divide_once_by_a_count(name: str, sizes: dict[str, int]) -> None:
+    """And agree with the definition for counts whose reciprocals are rounded, also of small and large weights."""
+    form = form_of(name)
+    for scale in (1.0, 2.0**-122, 2.0**40):
+        arrays = drawn(form, sizes, 11)
+        masses = "m" if name == "inertia" else "h"
+        arrays[masses] = arrays[masses] * np.float32(scale)
+        found, planned, _ = run(form, arrays, {"threads": 4, "split": 3, "tile": 2}, 1)
+        body = planned.module.source.partition("def combine(")[2].partition("@cuda.jit")[0]
+        assert all(body.count(f"/ f32({count})") <= 1 for count in ("n", "n_b", "n_new")), body
+        true = ra.reference(form.spec, **{n: a.astype(float) for n, a in own(form, arrays).items()})
+        for output, value in (true if isinstance(true, dict) else {"W": true}).items():
+            assert abs(found[output] - value).max() <= 1e-5 * abs(value).max(), output
+
+
 def test_alike_entries_are_held_once() -> None:
     for name, axis, parts in (("covariance", "ab", 12), ("weighted", "pq", 10)):
         form = form_of(name)
