@@ -52,7 +52,7 @@ def _cells() -> Iterator[tuple[str, str, dict[str, int]]]:
         (1 << 20, 30),
         (1 << 18, 64),
         (1 << 17, 128),
-        (1000, 64),
+        *((n, 64) for n in (64, 128, 500, 1000, 4096)),
     ):
         yield "covariance", COVARIANCE, {"j": length, "a": width, "b": width}
     yield "cross covariance", CROSS, {"j": 1 << 19, "a": 32, "b": 16}
@@ -60,7 +60,7 @@ def _cells() -> Iterator[tuple[str, str, dict[str, int]]]:
         yield "weighted covariance", WEIGHTED, {"j": length, "a": width, "b": width}
     for rows, length in ((4096, 1024), (333, 7777)):
         yield "covariance of rows", BATCHES, {"i": rows, "j": length, "a": 3, "b": 3}
-    for length, width in ((1 << 24, 4), (1 << 22, 8), (1 << 18, 64)):
+    for length, width in ((1 << 24, 4), (1 << 22, 8), (1 << 18, 64), (1000, 64)):
         yield "gram", GRAM, {"j": length, "a": width, "b": width}
     for groups, width in ((8, 3), (100, 16)):
         yield "sums of groups", GROUPS, {"j": 1 << 20, "k": groups, "d": width}
