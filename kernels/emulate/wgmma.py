@@ -383,6 +383,14 @@ def _copy_vector(pointer: Any, index: int, address: int) -> None:
     pointer.write_numbers(index, values)
 
 
+def _bulk_store(pointer: Any, index: int, address: int, size: int) -> None:
+    """Bytes of one row go at once: what is written to it later, before `tma_store_wait`, is not noticed."""
+    each = pointer.size
+    if address % 16 or int(index) * each % 16 or size % 16:
+        raise ValueError(f"{size} bytes from address {address} to element {index}")
+    pointer.write_numbers(index, here().read(np.arange(int(address), int(address) + int(size), each), each))
+
+
 def _tensor_store(dimensions: int) -> Callable[..., None]:
     """A box goes the other way at once: what is written to it later, before `tma_store_wait`, is not noticed."""
 
@@ -451,6 +459,7 @@ EMULATED: dict[str, Callable[..., Any]] = {
     "shared_base": lambda array: here() and BASE,
     "descriptor": _descriptor,
     "copy_vector": _copy_vector,
+    "bulk_store": _bulk_store,
     "shared_load_pair": partial(_load_numbers, 2),
     "shared_load_quad": partial(_load_numbers, 4),
     "tma_store_wait": _no_effect,

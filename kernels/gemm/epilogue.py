@@ -37,11 +37,13 @@ class Epilogue:
             results = self.made.program.results
             if p.staged:
                 self._finished(results[0])
-                self._staged(results[0])
+                (self._bulk if p.bulk else self._staged)(results[0])
             else:
                 self._direct()
 
     def _how(self) -> str:
+        if self.plan.bulk:
+            return "to shared memory, and from there to memory while the next tile is multiplied"
         return "to memory by way of shared memory" if self.plan.staged else "straight to memory"
 
     # --- expressions -------------------------------------------------------------------------------------------------
@@ -160,6 +162,25 @@ class Epilogue:
                     self._rows("own", False)
                     where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
                     out(f"copy_vector({name}, {where}, staged + {PITCH} * across + 16 * (lane & 7))")
+
+    def _bulk(self, result: Result) -> None:
+        """Whole rows, each a copy of its own: every warp has a part of shared memory for its 16."""
+        out, p, made = self.out, self.plan, self.made
+        pack, name, column = f"pack_{result.dtype}", self.access.result_names[result.name], made.column
+        out(f"staged = left_tile + {p.barriers + 256} + (4 * warpgroup + warp) * {16 * p.pitch}")
+        out(f"place = staged + ((lane & 7) + ((lane >> 3) & 1) * 8) * {p.pitch} + (lane >> 4) * 16")
+        out.comment("The rows of the tile before have left shared memory.")
+        out("tma_store_wait()", "syncwarp()")
+        for k in range(0, p.own_columns // 8, 2):
+            words = [f"{pack}({self.sums}[{4 * k + 2 * j}], {self.sums}[{4 * k + 2 * j + 1}])" for j in range(4)]
+            out(f"stmatrix_x4(place + {16 * k}, {', '.join(words)})")
+        size = self.access.size(column)
+        out("fence_proxy_async()", "syncwarp()", "own = own_first + lane", f"i_{axis_name(column)} = column_first")
+        with out.block(f"if lane < 16 and own < {self.kernel.all_rows()} and column_first < {size}:"):
+            self._rows("own", False)
+            where = " + ".join(self.access.offset(result.name, result.axes, result.axes, True))
+            length = f"2 * min({p.own_columns}, {size} - column_first)"
+            out(f"bulk_store({name}, {where}, staged + {p.pitch} * lane, {length})")
 
     # --- straight from registers -------------------------------------------------------------------------------------
 

@@ -535,6 +535,9 @@ class GemmKernel(Lowering):
         with self._tiles():
             self._places()
             self.consume(body[len(waits) :])
+        if p.bulk:
+            out.comment("Shared memory has to outlive the copies of the last tile.")
+            out("tma_store_wait()")
 
     @property
     def sums(self) -> list[str]:

@@ -14,6 +14,8 @@ from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.plan import MOST_SHARED
 
+SHORT = 20  # chunks of a tile, at most, under which the tile before it is written
+LEAST = 3  # stages that are left where whole tiles are staged
 PITCH = 144  # bytes from one staged row of 64 results to the next: neighbours start in other banks
 SIDES = (Tile.LEFT, Tile.RIGHT)
 
@@ -42,7 +44,8 @@ class GemmPlan:
     ``early``: it begins while the kernel before it ends, and brings right operands before it waits for that;
     ``followed``: a kernel behind it may begin so.
     ``group``: rows of blocks that are computed before the next columns. ``staged``: results are written by way of
-    shared memory, 16 bytes at a time; ``vector``: pairs of neighbours, else single numbers. ``most_shared``:
+    shared memory, 16 bytes at a time, or, ``bulk``, by the copy engine, row by row, while the block multiplies its next
+    tile; ``vector``: pairs of neighbours, else single numbers. ``most_shared``:
     bytes of shared memory that a block may have.
     """
 
@@ -56,6 +59,7 @@ class GemmPlan:
     sharing: Sharing = Sharing()
     group: int = 8
     staged: bool = False
+    bulk: bool = False
     vector: bool = False
     most_shared: int = MOST_SHARED
     products: int = 1
@@ -134,7 +138,12 @@ class GemmPlan:
     @property
     def staging(self) -> int:
         """Bytes for results on their way."""
-        return 4 * self.consumers * 16 * PITCH if self.staged or self.neighbour[0] else 0
+        return 4 * self.consumers * 16 * self.pitch if self.staged or self.neighbour[0] else 0
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one staged row to the next."""
+        return 2 * self.own_columns + 16 if self.bulk else PITCH
 
     @property
     def stages(self) -> int:
@@ -259,7 +268,14 @@ class _Rounds:
         tall = plan.rows * (size if shared is Tile.RIGHT else 1)
         broad = wide * (size if shared is Tile.LEFT else 1)
         group = max(1, round(side * (broad / tall) ** 0.5))
-        return replace(plan, sharing=Sharing(size, shared), group=group)
+        plan = replace(plan, sharing=Sharing(size, shared), group=group)
+        bulk = replace(plan, bulk=True)
+        return bulk if bulk.stages >= LEAST and self._overlaps(plan) else plan
+
+    def _overlaps(self, plan: GemmPlan) -> bool:
+        """Whether a block has several tiles, whose terms are so few that it pays to write one under the next."""
+        count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
+        return plan.chunks <= SHORT and count > self.target.multiprocessors // plan.cluster
 
     def _pairs(self, plan: GemmPlan, shared: Tile) -> bool:
         """Whether there are neighbours that share an operand, of large tiles, and enough for every multiprocessor."""

@@ -321,6 +321,24 @@ def _copy_vector() -> Any:
     return function("copy_vector", "pointer index address", typed)
 
 
+def _bulk_store() -> Any:
+    """``bulk_store(pointer, index, address, size)``: so many bytes from shared memory to element `index` and those
+    after it, in multiples of 16 from a multiple of 16 on.
+
+    They belong to the copy engine until the same thread has passed ``tma_store_wait``.
+    """
+    text = "cp.async.bulk.global.shared::cta.bulk_group [$0], [$1], $2; cp.async.bulk.commit_group;"
+
+    def typed(pointer: Any, index: Any, address: Any, size: Any) -> tuple[Any, Body]:
+        def body(context: Any, b: Any, sig: Any, args: Any) -> None:
+            place = b.ptrtoint(b.gep(args[0], [args[1]]), I64)
+            inline(b, text, f"l,r,r,{MEMORY}", VOID, [place, args[2], args[3]], effects=True)
+
+        return types.void(pointer, types.int64, types.int32, types.int32), body
+
+    return function("bulk_store", "pointer index address size", typed)
+
+
 def _load_numbers(name: str, count: int) -> Any:
     """``name(numbers, k, address)``: numbers[k] and those after it, from a multiple of as many bytes on."""
 
@@ -409,6 +427,7 @@ MAKERS: dict[str, Callable[[], Any]] = {
     "ldmatrix_x4": _load_matrices,
     "stmatrix_x4": _store_matrices,
     "copy_vector": _copy_vector,
+    "bulk_store": _bulk_store,
     "shared_load_pair": partial(_load_numbers, "shared_load_pair", 2),
     "shared_load_quad": partial(_load_numbers, "shared_load_quad", 4),
     "tma_store_wait": _do("tma_store_wait", "cp.async.bulk.wait_group.read 0;", MEMORY),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from redalg.kernels.gemm import passes
 from redalg.kernels.gemm.narrow import Narrow
 from redalg.kernels.gemm.tiles import GemmPlan
+from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.match import Outside
+from tests.support import window_cases
 from tests.support.window_cases import CASES, CONVOLUTION, case, drawn, emulated, form_of, planned, read, truth
 
 
@@ -38,6 +42,19 @@ def test_blocks_that_share_pixels(blocks: tuple[int, int], monkeypatch: pytest.M
     cells = read(form, arrays, "bfloat16", padding=False)
     made = planned(form, cells, "bfloat16")
     assert made.geometry.cluster == blocks[0] * blocks[1] and made.maps[0].pixels is not None
+    true, size = truth(form, arrays)
+    bound = 2.0**-8 * abs(true["y"]) + 2.0**-20 * size["y"]
+    assert (abs(emulated(made, cells, arrays)["y"] - true["y"]) <= bound).all()
+
+
+def test_tiles_that_are_written_while_the_next_one_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two blocks compute all tiles: rows and columns of the last ones are not there, and every row goes by itself."""
+    monkeypatch.setattr(window_cases, "H200", replace(H200, multiprocessors=2))
+    form = form_of("return y = relu(sum[r,c](x[b,h+r-1,c]*U[n,r,c]))*a[n]")
+    arrays = drawn({"x": (2, 131, 8), "U": (136, 3, 8), "a": (136,)}, "float16")
+    cells = read(form, arrays, "float16", padding=False)
+    made = planned(form, cells, "float16")
+    assert made.fixed["tiles"] > made.geometry.blocks == 2 and "bulk_store" in made.module.source
     true, size = truth(form, arrays)
     bound = 2.0**-8 * abs(true["y"]) + 2.0**-20 * size["y"]
     assert (abs(emulated(made, cells, arrays)["y"] - true["y"]) <= bound).all()
