@@ -205,6 +205,7 @@ GEMM = (
     Pass("prepare", "kernels that prepare operands: ROWS", _prepared),
     Pass("join", "such a kernel inside the product's own, where that is faster", _joined),
     Pass("predict", "the time of all launches, and the reasons", gemm.explained),
+    Pass("library", "products of chains left to cuBLAS or cuDNN, where these are faster", gemm.left_to_library),
     Pass("compare", "left to ROWS, where they are predicted to be faster", _compared),
     Pass("operations", "chunks that come and are multiplied, waits, arrivals, a producer and consumers", gemm.operated),
     Pass("print", "the kernel's source and its launch", gemm.sourced),
@@ -237,16 +238,18 @@ def plan(
     schedule: Override = None,
     launches: int | None = None,
     dump_after: str | None = None,
+    library: str = "",
 ) -> Planned:
     """The kernel for arrays of these dtypes, shapes and strides. Needs no GPU.
 
     `launches`: 1 or 2 for a GEMM and what prepares an operand of it, 0 for what the model finds faster; by
     default `redalg.kernels.gemm.launches.LAUNCHES`. `dump_after`: the name of a pass, after which the draft is printed.
+    `library`: whose arrays they are, where products of a chain may be left to it (`redalg.kernels.gemm.library`).
 
     Raises: RedalgError for dtypes that kernels do not read and schedules that break a law; BrokenPass.
     """
     schedule = current(schedule)
-    call = Call(form, dtypes, views, target, deterministic, schedule, launches)
+    call = Call(form, dtypes, views, target, deterministic, schedule, launches, library if schedule is None else "")
     dump = named(dump_after, NAMES)
     words = {*tile.WORDS, *gemm.WORDS}
     if any(view.array for view in views.values()):
@@ -350,9 +353,10 @@ def plans(
     target: Target,
     deterministic: bool = False,
     schedule: Override = None,
+    library: str = "",
 ) -> Iterator[Planned]:
     """The plan of a call, then those to go on with where the device refuses to launch it; none for one by name."""
-    first = plan(form, dtypes, views, target, deterministic, schedule)
+    first = plan(form, dtypes, views, target, deterministic, schedule, library=library)
     yield first
     if schedule is not None:
         return

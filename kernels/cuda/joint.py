@@ -59,7 +59,12 @@ class JointRun(CudaRun):
         return found
 
     def _plan_of(
-        self, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+        self,
+        dtypes: Mapping[str, Any],
+        views: Mapping[str, View],
+        target: Target,
+        schedule: Override,
+        library: str,
     ) -> Planned:
         try:
             return self._planning.planned(self.joint, dtypes, views, target, schedule)
@@ -67,7 +72,13 @@ class JointRun(CudaRun):
             raise _Apart(self.joint, str(why)) from why
 
     def _plan_after(
-        self, number: int, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+        self,
+        number: int,
+        dtypes: Mapping[str, Any],
+        views: Mapping[str, View],
+        target: Target,
+        schedule: Override,
+        library: str,
     ) -> Planned | None:
         raise _Apart(self.joint, "the device refused to launch the one reading")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.kernels.cuda import library
 from redalg.kernels.cuda.admit import NUMBERS, admitted
 from redalg.kernels.cuda.counters import Counters
 from redalg.kernels.cuda.integers import looking
@@ -249,7 +250,8 @@ class CudaRun(Shown):
     @property
     def source(self) -> str:
         """The generated kernel: numba.cuda source of the last kind of call (before the first: of a typical one)."""
-        return self.planned.module.source
+        made = self.planned
+        return f"{library.said(made.vendor)}{made.module.source}"
 
     @property
     def schedule(self) -> Any:
@@ -266,16 +268,28 @@ class CudaRun(Shown):
         return "\n".join(lines) + "\n"
 
     def _plan_of(
-        self, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+        self,
+        dtypes: Mapping[str, Any],
+        views: Mapping[str, View],
+        target: Target,
+        schedule: Override,
+        library: str,
     ) -> Planned:
-        """The plan of a kind of call. Raises: RedalgError."""
-        return plan(self.form, dtypes, views, target, self.deterministic, schedule, dump_after=self.dump_after)
+        """The plan of a kind of call, for arrays of a library. Raises: RedalgError."""
+        asked = self.deterministic, schedule
+        return plan(self.form, dtypes, views, target, *asked, dump_after=self.dump_after, library=library)
 
     def _plan_after(
-        self, number: int, dtypes: Mapping[str, Any], views: Mapping[str, View], target: Target, schedule: Override
+        self,
+        number: int,
+        dtypes: Mapping[str, Any],
+        views: Mapping[str, View],
+        target: Target,
+        schedule: Override,
+        library: str,
     ) -> Planned | None:
         """The plan after so many that the device refused, if there is one."""
-        every = plans(self.form, dtypes, views, target, self.deterministic, schedule)
+        every = plans(self.form, dtypes, views, target, self.deterministic, schedule, library)
         return next(islice(every, number, None), None)
 
     def __repr__(self) -> str:
@@ -318,7 +332,7 @@ class Ready:
         target = driver.target_of(self.device)
         self.views = views = run._readings.viewed({n: _view(framework, a) for n, a in held.items()}, held)
         self.key: Any = None  # by which the run remembers it
-        self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule)
+        self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule, framework.kind)
         self.names, self._scratch = self._held(after)
         self.before = [Ready(run, framework, dtypes, given, None, made, after=self) for made in self.planned.before]
         p = self.planned.program
@@ -330,7 +344,8 @@ class Ready:
         self._order = self._arguments(rows)
         self.launch: Callable[..., Any] | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
-        self.maps = TensorMaps(self.planned, views) if self.planned.maps else None
+        vendor = self.planned.vendor is not None
+        self.maps = TensorMaps(self.planned, views) if self.planned.maps and not vendor else None
         self.looking = None
         if run.looks and planned is None and self.launch is not None:
             self.looking = looking(run.form, framework, self.device, dtypes, views)
@@ -359,10 +374,12 @@ class Ready:
         over = self.planned.over
         return Receiving(self.framework, self.device, self.outputs, self.views, each, places, over)
 
-    def _first_launch(self, target: Target) -> Launch | None:
+    def _first_launch(self, target: Target) -> Launch | library.Product | None:
         made = self.planned
         if self.no_rows:
             return None
+        if made.vendor is not None:
+            return library.Product(made.vendor, self.names, [o[:2] for o in self.outputs])
         return Launch(made.module, target.cc, made.choice.registers, made.geometry, self._fixed(self.views))
 
     def _second_launch(self, target: Target) -> Launch | None:
@@ -425,7 +442,7 @@ class Ready:
         for number in (apart := self.receiving.elsewhere(held, targets)):
             _, shape, dtype = self.outputs[number]
             made[number] = f.empty(shape, dtype, like)
-        self._go(held, made, like, stream)
+        self._go(held, made, like, stream, False)
         for number in apart:
             where = self._where(stream)
             driver.copy(f.pointer(targets[number]), f.pointer(made[number]), self.receiving.bytes[number], where)
@@ -441,13 +458,20 @@ class Ready:
         """Arrays for results that nobody sees."""
         return self._outputs(None, next((a for a in held if not _is_number(a)), None))
 
-    def _go(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> None:
+    def _go(self, held: list[Any], made: list[Any], like: Any, stream: Any, fresh: bool = True) -> None:
+        """Launches everything. `fresh`: results may be other arrays than those in `made`, which are replaced there."""
         f, pointer = self.framework, self.framework.pointer
         values: list[Any] = []
         where = self._where(stream)
         driver.activate(self.device)
-        kept = self._prepared(held, made, like, stream) if self.before or self.planned.scratch else []
+        kept = self._prepared(held, made, like, stream, fresh) if self.before or self.planned.scratch else []
         held = [*held, *kept] if kept else held
+        if isinstance(self.launch, library.Product):
+            self.launch.run(held, made, where if stream is not None else None, fresh)
+            if stream is not None:
+                for x in kept:
+                    f.used(x, where)
+            return
         for role, at in self._order:
             value = self._argument(role, at, held, made, where)
             if value is None:  # scratch of this call
@@ -480,16 +504,20 @@ class Ready:
             return self.counters.at(where)
         return None
 
-    def _prepared(self, held: list[Any], made: list[Any], like: Any, stream: Any) -> list[Any]:
+    def _prepared(self, held: list[Any], made: list[Any], like: Any, stream: Any, fresh: bool) -> list[Any]:
         """What kernels before this one leave for it, in scratch."""
         given = {name: x for (name, _, _), x in zip(self.outputs, made, strict=True)}
         for name, (operand, view) in self.planned.scratch.items():
             count = max(1, view.shape[0] * view.strides[0] if view.shape else 1)
             given[name] = self.framework.empty((count,), operand.dtype, like)
-        own = [given[name] for name in self.planned.scratch]
         for first in self.before:
-            first._go([*held, *own], [given[name] for name, _, _ in first.outputs], like, stream)
-        return own
+            names = [name for name, _, _ in first.outputs]
+            results, own = [given[name] for name in names], [given[name] for name in self.planned.scratch]
+            first._go([*held, *own], results, like, stream, fresh or all(n in self.planned.scratch for n in names))
+            given |= zip(names, results, strict=True)
+        scratch = self.planned.scratch
+        made[:] = [x if name in scratch else given[name] for x, (name, _, _) in zip(made, self.outputs, strict=True)]
+        return [given[name] for name in scratch]
 
     def _outputs(self, out: Any, like: Any) -> list[Any]:
         f = self.framework
@@ -549,11 +577,12 @@ def _plan_after(
     views: Mapping[str, View],
     target: Target,
     schedule: Override,
+    library: str,
 ) -> Planned:
     """The plan of a call, after those that the device refused. Raises: RedalgError after the last."""
     if not refused:
-        return run._plan_of(dtypes, views, target, schedule)
-    found = run._plan_after(len(refused), dtypes, views, target, schedule)
+        return run._plan_of(dtypes, views, target, schedule, library)
+    found = run._plan_after(len(refused), dtypes, views, target, schedule, library)
     if found is None:
         last = refused[-1]
         why = f"{last.why}, and so it did with all {len(refused)} plans for such a call"

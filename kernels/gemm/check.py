@@ -11,6 +11,7 @@ before anything is printed. The invariants, by the word each error begins with::
     boxes     a tile is copied by TMA boxes of at most 256 in each direction, of tensors of at most 5 axes
     views     scratch is filled by a kernel before the product, as large as its axes are long, rows apart
     grid      tiles cover the results, and blocks, in whole clusters, are no more than multiprocessors
+    library   what a library multiplies is what the kernel would read, and it writes a result of it
     operations  the tile program keeps its laws (`redalg.kernels.tile.level.check`)
     launches  every argument of the kernel is known, and so are the seconds it takes
 """
@@ -78,6 +79,7 @@ class _Checker:
                 self.boxes(m, right if k else left)
             self.views()
             self.grid()
+        self.vendor()
         for why in broken(self.draft.operations) if self.draft.operations is not None else ():
             self.fail(f"operations: {why}", "a tile program keeps its laws")
         self.launches()
@@ -229,6 +231,19 @@ class _Checker:
         self.require(
             made.blocks % plan.cluster == 0, f"grid: {made.blocks} blocks", f"they come in clusters of {plan.cluster}"
         )
+
+    def vendor(self) -> None:
+        draft = self.draft
+        if draft.vendor is None or draft.product is None or draft.operands is None:
+            return
+        read = {m.operand for m in draft.product.maps}
+        for lying in (draft.vendor.left, draft.vendor.right):
+            self.require(lying.name in read, f"library: reads {lying.name}", f"the kernel reads {', '.join(read)}")
+            least = len(lying.shape) == len(lying.strides) and min(lying.strides) > 0
+            self.require(least, f"library: {lying.name} has strides {lying.strides}", f"its shape is {lying.shape}")
+        written, size = {r.name for r in draft.operands.results}, draft.rows * draft.sizes[draft.product.gemm.column]
+        self.require(draft.vendor.result in written, f"library: writes {draft.vendor.result}", "it is no result")
+        self.require(prod(draft.vendor.shape) == size, f"library: writes {draft.vendor.shape}", f"{size} numbers are")
 
     def launches(self) -> None:
         draft = self.draft

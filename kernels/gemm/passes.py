@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple
 
+from redalg.kernels.gemm import library
 from redalg.kernels.gemm.chain import Chained, ChainKernel
 from redalg.kernels.gemm.chain_plan import Chain, best, cluster
 from redalg.kernels.gemm.chain_plan import told as told_chain
@@ -38,7 +39,7 @@ from redalg.kernels.gemm.tiles import GemmPlan, blocks_of, tiles_of
 from redalg.kernels.ir.program import STORAGE, Program, Result
 from redalg.kernels.ir.schedule import FUSED_PROLOGUE, TENSOR, Layout, Schedule
 from redalg.kernels.launch.driver import Geometry
-from redalg.kernels.launch.planned import Kernel, Planned
+from redalg.kernels.launch.planned import Kernel, Planned, Vendor
 from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.schedule.choose import Choice, micro
 from redalg.kernels.tile.level.grid import Writer
@@ -92,6 +93,7 @@ class GemmDraft:
     ``behind``: the product before this one, whose results it reads. ``narrow``: the model of few rows that chose its
     tiles.
     ``part``: it is a kernel before another product itself, so that the whole is compared with other ways.
+    ``vendor``: what a library computes instead of the kernel.
     """
 
     call: Call
@@ -108,6 +110,7 @@ class GemmDraft:
     behind: GemmDraft | None = None
     narrow: Narrow | None = None
     choice: Choice | None = None
+    vendor: Vendor | None = None
     operations: TileProgram | None = None
     planned: Planned | None = None
 
@@ -215,23 +218,32 @@ def tiled(draft: GemmDraft) -> None:
     target, few = draft.call.target, _few(draft)
     plan = None if few is None else narrow(few)
     draft.narrow = few if plan is not None else None
-    plan = plan or tiles_of(
-        operands.kinds,
-        operands.places[1].flat,
-        draft.rows,
-        sizes[made.column],
-        draft.terms,
-        draft.batches,
-        target,
-        broad=staged and not reads_columns(operands.results, made.column),
-        products=len(made.sides) - 1,
-    )
+    plan = plan or _tiles(draft, draft.rows)
     count = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)[0]
     alone, once = draft.narrow is not None, count <= target.multiprocessors // plan.cluster
     left, *rights = operands.places
     early = EARLY and once and alone and bool(left.why) and not any(p.why for p in rights)
     staged = staged and plan.own_columns % 16 == 0
-    draft.tiles = replace(plan, staged=staged, vector=width > 1, early=early, followed=alone and draft.part)
+    bulk = plan.bulk and staged
+    draft.tiles = replace(plan, staged=staged, bulk=bulk, vector=width > 1, early=early, followed=alone and draft.part)
+
+
+def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
+    """Tiles of so many rows, by the model of rounds."""
+    made, operands, sizes = draft.made, draft.operands, draft.sizes
+    assert made is not None and operands is not None
+    staged = staged_width(operands.results, made.column, sizes)[0]
+    return tiles_of(
+        operands.kinds,
+        operands.places[1].flat,
+        rows,
+        sizes[made.column],
+        draft.terms,
+        draft.batches,
+        draft.call.target,
+        broad=staged and not reads_columns(operands.results, made.column),
+        products=len(made.sides) - 1,
+    )
 
 
 def assembled(draft: GemmDraft) -> None:
@@ -378,6 +390,27 @@ def explained(draft: GemmDraft) -> None:
     draft.choice = Choice(schedule, Layout(), tuple(reasons), seconds, moved)
 
 
+def left_to_library(draft: GemmDraft) -> None:
+    """A product of a chain as a call of a library, where that keeps to the numbers and is predicted to be faster."""
+    made, operands, found, choice = draft.made, draft.operands, draft.product, draft.choice
+    assert made is not None and operands is not None and found is not None and choice is not None
+    if not (draft.part or made.chained[0]) or draft.joined and not isinstance(draft.joined, str):
+        return
+    whole = library.Shared(made, operands.kinds, operands.places, operands.results, draft.sizes)
+    each, column = STORAGE[operands.kinds[0]], draft.sizes[made.column]
+
+    def own_of(rows: int) -> float:
+        plan = _tiles(draft, rows)
+        moved = (rows + column) * draft.sizes[made.stream]
+        return seconds_of(plan, each, blocks_of(plan, rows, column, draft.batches)[0], moved, draft.call.target)
+
+    vendor, seconds, line = library.chosen(whole, draft.call, found.seconds, own_of)
+    draft.vendor, saved = vendor, found.seconds - seconds
+    draft.choice = replace(
+        choice, reasons=(*choice.reasons[:1], line, *choice.reasons[1:]), seconds=choice.seconds - saved
+    )
+
+
 def require_faster(draft: GemmDraft, usual: Choice) -> None:
     """Raises: Outside where kernels of rows are predicted to take less time than a product of matrices."""
     assert draft.choice is not None
@@ -422,7 +455,7 @@ def sourced(draft: GemmDraft) -> None:
     draft.planned = Planned(
         draft.program,
         choice,
-        Kernel(printed.module(), geometry),
+        Kernel(printed.module(), geometry, draft.vendor),
         found.sizes,
         found.maps,
         {**found.fixed, **printed.numbers()},

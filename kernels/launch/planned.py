@@ -102,11 +102,45 @@ class Map:
         return len(self.axes) if self.pixels is None else len(self.pixels.lengths)
 
 
+class Lying(NamedTuple):
+    """An array as a library is told of it: its name, lengths, and strides in elements."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class Window(NamedTuple):
+    """How windows of a convolution walk along a dimension: zeros around it, and elements from one to the next."""
+
+    padding: int = 0
+    step: int = 1
+    dilation: int = 1
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """A product that a vendor's library computes in the place of a kernel.
+
+    ``shape``: of the result as the library gives it. ``windows``: of a convolution, whose operands are images and
+    weights, their channels second; ``relu``: of its sums, before they are rounded. Without them it is a product of
+    two matrices.
+    """
+
+    left: Lying
+    right: Lying
+    result: str
+    shape: tuple[int, ...]
+    relu: bool = False
+    windows: tuple[Window, ...] = ()
+
+
 class Kernel(NamedTuple):
-    """What is launched, and by how many blocks and threads."""
+    """What is launched, and by how many blocks and threads; or, in its place, the product that a library computes."""
 
     module: Module
     geometry: Geometry
+    vendor: Vendor | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +163,10 @@ class Planned:
     @property
     def module(self) -> Module:
         return self.kernel.module
+
+    @property
+    def vendor(self) -> Vendor | None:
+        return self.kernel.vendor
 
     @property
     def geometry(self) -> Geometry:

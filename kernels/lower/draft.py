@@ -26,7 +26,8 @@ class Call:
     """A kind of call, as it is asked for: dtypes and strides of its arrays, the device, and what ``compile`` was told.
 
     ``launches``: 1 or 2 for a GEMM and what prepares an operand of it, 0 for what the model finds faster,
-    None for the default of `redalg.kernels.gemm.launches`.
+    None for the default of `redalg.kernels.gemm.launches`. ``library``: whose arrays they are, where a product may be
+    left to what that library multiplies by.
     """
 
     form: Form
@@ -36,6 +37,7 @@ class Call:
     deterministic: bool = False
     schedule: Override = None
     launches: int | None = None
+    library: str = ""
 
 
 @dataclass

@@ -12,6 +12,7 @@ from redalg.graph.node import Node, state
 from redalg.kernels import pipeline
 from redalg.kernels.gemm.passes import GemmDraft
 from redalg.kernels.gemm.tiles import Sharing
+from redalg.kernels.launch.planned import Lying, Vendor
 from redalg.kernels.programs import BrokenPass, Pass
 from redalg.kernels.tile.level.program import For, Op, Wait
 from tests.support.gemm_cases import BATCHED, BIASED, GEMMS, PLAIN, SCALED, planned
@@ -97,6 +98,19 @@ def module(**changes: Any) -> Break:
     return broken
 
 
+def vendor(**changes: Any) -> Break:
+    """What a library would multiply, and what of it is wrong."""
+
+    def broken(draft: GemmDraft) -> None:
+        assert draft.product is not None and draft.operands is not None and draft.made is not None
+        names = [m.operand for m in draft.product.maps]
+        lying = [Lying(name, (8, 8), (8, 1)) for name in names]
+        shape = draft.rows, draft.sizes[draft.made.column]
+        draft.vendor = replace(Vendor(*lying, draft.operands.results[0].name, shape), **changes)
+
+    return broken
+
+
 BROKEN: list[tuple[str, str, Break]] = [
     ("cut", "axes: i, i, j", part("made", column="i")),
     ("cut", "axes: v of length 0", part("made", column="v")),
@@ -136,6 +150,10 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("prepare", "launches: .* of no block", before),
     ("join", "launches: .* threads prepare rows", joined),
     ("predict", "launches: nan seconds", part("choice", seconds=float("nan"))),
+    ("library", "library: reads nobody", vendor(right=Lying("nobody", (8, 8), (8, 1)))),
+    ("library", "library: .* has strides", vendor(left=Lying("left", (8, 8), (0, 1)))),
+    ("library", "library: writes nothing", vendor(result="nothing")),
+    ("library", r"library: writes \(1, 1\)", vendor(shape=(1, 1))),
     ("compare", "launches: -1 seconds", part("choice", seconds=-1)),
     ("operations", "operations: .* is read before it is waited for", unwaited),
     ("print", "launches: .* 1048576 bytes", module(shared=1 << 20)),
