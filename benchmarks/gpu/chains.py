@@ -19,6 +19,7 @@ from typing import Any
 
 import redalg as ra
 from benchmarks.harness.processes import stamp
+from redalg.kernels.cuda.library import name as vendor
 
 RELU = "return E = sum[n](relu(sum[k](A[m,k]*B[n,k]))*D[l,n])"
 GATED = "g = sum[k](A[m,k]*B[n,k]); u = sum[k](A[m,k]*C[n,k]); return E = sum[n](silu(g)*u*D[l,n])"
@@ -68,6 +69,7 @@ def _line(name: str, rows: int, sizes: tuple[int, ...], compiled: bool) -> dict[
         for warmth, used in (("warm", sets[:1]), ("cold", sets)):
             line[warmth] = _raced({who: _captured(call, used) for who, call in calls.items()}, len(used))
         line["kernels"] = _count(run.planned)
+        line["left"] = [vendor(p.vendor) if p.vendor else "" for p in (*run.planned.before, run.planned)]
         line["predicted"] = round(run.planned.choice.seconds * 1e6, 2)
     except Exception as problem:
         line["failed"] = repr(problem)[:300]
