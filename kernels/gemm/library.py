@@ -29,6 +29,7 @@ from redalg.kernels.schedule.target import Target
 from redalg.text.nodes import short
 
 TORCH = "torch"  # whose arrays these libraries take
+FEW = 128  # rows up to which a product takes as long as its weights take to arrive
 MARGIN, WALKED = 1.03, 1.15  # how much longer than the library's a kernel of ours may take, and one of windows
 
 
@@ -83,6 +84,7 @@ def laws(made: Shared, call: Call) -> Iterator[tuple[bool, str]]:
     kind, result = made.kinds[0], made.results[0]
     yield call.library == TORCH, "the libraries are PyTorch's, and take its arrays"
     yield not call.deterministic, "the order of its additions follows from the number of rows"
+    yield made.rows > FEW, f"of {FEW} rows or fewer weights take the time, which a kernel of ours streams"
     yield made.kinds[1] == kind and kind in TYPES, f"it multiplies {' and '.join(dict.fromkeys(made.kinds))}"
     yield len(made.places) == 2, "it would read the left operand once for each product"
     yield not made.made.batch, "there is a batch"

@@ -47,6 +47,7 @@ from redalg.kernels.tile.level.program import TileProgram
 from redalg.kernels.tile.match import Outside
 
 EARLY = True  # whether products of few rows begin while the one before them ends; off to measure what that gives
+BEHIND = 1.0e-6  # seconds until a kernel begins behind another one, where it does not begin early
 WORDS = (None, TENSOR, FUSED_PROLOGUE)  # schedules under which such kernels are tried
 
 
@@ -286,6 +287,19 @@ def assembled(draft: GemmDraft) -> None:
         if draft.narrow is None
         else target.launch * (not plan.early) + draft.narrow.seconds(plan),
     )
+
+
+def begun(draft: GemmDraft) -> None:
+    """A kernel begins early where its blocks find room beside those of the product before it."""
+    found = draft.product
+    assert found is not None
+    if not found.plan.early or not draft.before[-1].maps:
+        return
+    if draft.before[-1].geometry.blocks + found.blocks <= draft.call.target.multiprocessors:
+        return
+    draft.tiles = plan = replace(found.plan, early=False)
+    seconds = found.seconds + BEHIND
+    draft.product = replace(found, plan=plan, gemm=replace(found.gemm, plan=plan), seconds=seconds)
 
 
 def within(draft: GemmDraft, prepared: Prepared) -> tuple[Inside, float, str]:

@@ -18,7 +18,7 @@ PIXELS = "return z = sum[n](relu(sum[c](x[b,h,w,c]*U[n,c]))*V[m,n])"
 WINDOWS = "return z = sum[n](relu(sum[r,s,c](x[b,{0}*h+r-1,w+{1}*s-{1},c]*U[n,r,s,c]))*V[m,n])"
 CASES: dict[str, tuple[str, dict[str, tuple[int, ...]]]] = {
     "rows": (ROWS, {"A": (1000, 136), "B": (264, 136), "D": (72, 264)}),
-    "one row": (ROWS, {"A": (1, 136), "B": (264, 136), "D": (72, 264)}),
+    "129 rows": (ROWS, {"A": (129, 136), "B": (264, 136), "D": (72, 264)}),
     "weights across": (PLAIN, {"A": (777, 520), "B": (520, 72), "D": (72, 200)}),
     "pixels": (PIXELS, {"x": (9, 14, 13, 64), "U": (520, 64), "V": (40, 520)}),
     "windows": (WINDOWS.format(1, 1), {"x": (5, 14, 9, 72), "U": (136, 3, 3, 72), "V": (24, 136)}),
