@@ -82,7 +82,6 @@ def _prepared(draft: GemmDraft) -> None:
         else run_passes(ROWS, _row_draft(draft, first), draft.dump).planned
         for first in draft.product.firsts
     )
-    gemm.begun(draft)
 
 
 def _product_before(draft: GemmDraft, first: First) -> Planned:

@@ -73,7 +73,8 @@ def seconds_of(plan: GemmPlan, width: int, tiles: int, moved: int, target: Targe
     """The time predicted for so many tiles of operands of this width, and so many elements that are read."""
     known = calibration_of(target.name).tensor_cores
     rounds = -(-tiles // max(1, target.multiprocessors // plan.cluster))
-    tile = 2 * plan.rows * plan.columns * (plan.chunks + 4) * plan.chunk  # four chunks for the pipeline to fill
+    filled = 3 if plan.bulk else 4  # chunks for the pipeline to fill, and to write results
+    tile = 2 * plan.rows * plan.columns * (plan.chunks + filled) * plan.chunk
     rate = known.rate * (known.float8 if width == 1 else 1)
     computing = rounds * tile * target.multiprocessors / rate
     return target.launch + max(computing, width * moved / target.reachable)

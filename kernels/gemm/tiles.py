@@ -14,7 +14,10 @@ from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.plan import MOST_SHARED
 
-SHORT = 20  # chunks of a tile, at most, under which the tile before it is written
+# Chunks of a tile, at most, whose rows are written by bulk copies, and of which no blocks share an operand. On an H100
+# (benchmarks/records/convolutions.md, "Tiles of many rows") products of 2 to 36 chunks took 0.73 to 0.97 of the time by
+# bulk copies, and 1.06 to 1.32 times as long by pairs of blocks, which wait for each other.
+SHORT = 40
 LEAST = 3  # stages that are left where whole tiles are staged
 PITCH = 144  # bytes from one staged row of 64 results to the next: neighbours start in other banks
 SIDES = (Tile.LEFT, Tile.RIGHT)
@@ -270,19 +273,15 @@ class _Rounds:
         group = max(1, round(side * (broad / tall) ** 0.5))
         plan = replace(plan, sharing=Sharing(size, shared), group=group)
         bulk = replace(plan, bulk=True)
-        return bulk if bulk.stages >= LEAST and self._overlaps(plan) else plan
-
-    def _overlaps(self, plan: GemmPlan) -> bool:
-        """Whether a block has several tiles, whose terms are so few that it pays to write one under the next."""
-        count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
-        return plan.chunks <= SHORT and count > self.target.multiprocessors // plan.cluster
+        return bulk if plan.chunks <= SHORT and bulk.stages >= LEAST else plan
 
     def _pairs(self, plan: GemmPlan, shared: Tile) -> bool:
         """Whether there are neighbours that share an operand, of large tiles, and enough for every multiprocessor."""
         down, over = -(-self.rows // plan.rows), -(-self.columns // plan.columns)
         neighbours = over if shared is Tile.LEFT else down
         large = plan.columns * plan.rows >= 128 * 128
-        return neighbours > 1 and large and self.batches * down * over > self.target.multiprocessors // 2
+        several = self.batches * down * over > 2 * self.target.multiprocessors
+        return neighbours > 1 and large and several and plan.chunks > SHORT
 
     def time(self, plan: GemmPlan) -> float:
         """Of all rounds, in a unit of its own."""
