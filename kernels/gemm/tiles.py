@@ -15,8 +15,8 @@ from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.plan import MOST_SHARED
 
 # Chunks of a tile, at most, whose rows are written by bulk copies, and of which no blocks share an operand. On an H100
-# (benchmarks/records/convolutions.md, "Tiles of many rows") products of 2 to 36 chunks took 0.73 to 0.97 of the time by
-# bulk copies, and 1.06 to 1.32 times as long by pairs of blocks, which wait for each other.
+# (benchmarks/records/convolutions.md, "Tiles of many rows") products of 2 to 36 chunks took 0.74 to 0.98 of the time by
+# bulk copies, and by tiles of 128 and 256 columns 1.04 to 1.33 times as long by pairs of blocks.
 SHORT = 40
 LEAST = 3  # stages that are left where whole tiles are staged
 PITCH = 144  # bytes from one staged row of 64 results to the next: neighbours start in other banks
