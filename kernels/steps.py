@@ -148,18 +148,18 @@ def _way(
 ) -> Planned:
     """The kernels of one way as the last of them, after the others; `seconds` are those of all."""
     scratch: Scratch = {}
-    beside = _beside(forms) if target.cc >= one_reading.DEPENDENT else [False] * len(forms)
+    concurrent = _concurrent(forms) if target.cc >= one_reading.DEPENDENT else [False] * len(forms)
     made = []
-    for form, *neighbours in zip(forms, beside, [*beside[1:], False], strict=True):
+    for form, *neighbours in zip(forms, concurrent, [*concurrent[1:], False], strict=True):
         made.append(_step(form, wanted, dtypes, views, target, scratch, Neighbours(*neighbours)))
     *before, last = made
-    seconds = sum(step.choice.seconds for step in made) - sum(beside) * target.launch
+    seconds = sum(step.choice.seconds for step in made) - sum(concurrent) * target.launch
     every = {a: n for step in made for a, n in step.sizes.items()}
     choice = replace(last.choice, seconds=seconds)
     return replace(last, choice=choice, sizes=every, before=tuple(before), scratch=scratch, over={})
 
 
-def _beside(forms: Sequence[Form]) -> list[bool]:
+def _concurrent(forms: Sequence[Form]) -> list[bool]:
     """Whether each step reads nothing of the one before it, nor of those that may run when that begins."""
     found, running = list[bool](), set[str]()
     for form in forms:

@@ -195,7 +195,7 @@ def sourced(draft: RowsDraft) -> None:
 
 def _early(draft: RowsDraft, geometry: Geometry) -> bool:
     """Whether the kernel begins while the one before it ends: alone on the stream behind it, without counters that are
-    cleared between both, and with no blocks that wait for each other."""
+    cleared between both, and without barriers across its blocks."""
     assert draft.module is not None
     cleared = any(p.role == "scratch" and p.dtype == "uint32" for p in draft.module.params)
     return draft.neighbours.before and draft.outer is None and geometry.waiting == 1 and not cleared
