@@ -157,7 +157,7 @@ def test_many_tiles_in_pairs_of_blocks() -> None:
         ("rms_norm_gemm", {}),
         (PLAIN, {"kind": E4M3, "major": "w"}),
     ):
-        sizes = {"i": 3000, "j": 1000, "k": 4104}
+        sizes = {"i": 3000, "j": 6000, "k": 4104}  # rows of more terms than what is written by bulk copies instead
         arrays = drawn(text, sizes, **options)
         run = run_of(text)
         out = torch.full((3000, 4104), float("nan"), device="cuda", dtype=run(**arrays).dtype)
