@@ -107,10 +107,10 @@ class Node:
 
     def __new__(cls, op: str, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
         key = (op, tuple(map(id, args)), attr)
-        known = cls._interned.data.get(key)  # type: ignore[attr-defined]  # without the call that `get` is
-        if known is not None and (found := known()) is not None:
+        found = cls._interned.get(key)
+        if found is not None:
             return found
-        node: Node = object.__new__(cls)
+        node = object.__new__(cls)
         node.op, node.args, node.attr = op, args, attr
         node.axes = _free_axes(op, args, attr)
         node.named = False
