@@ -57,18 +57,19 @@ def planned(
     apart = [alone(form, dtypes, views, target) for form in joint.forms]
     wanted = {r.name: r for p, _ in apart for r in p.results}
     results = tuple(wanted[n] for n in joint.spec.outputs)
+    call = Call(joint.rows, dtypes, views, target, schedule=schedule)
     if schedule is not None:
-        return _one_reading(joint, program, results, dtypes, views, target, schedule)
+        return _one_reading(joint, call, program, results)
     several = _seconds(joint, apart, views, target)
     try:
-        found = _one_reading(joint, program, results, dtypes, views, target, schedule)
+        found = _one_reading(joint, call, program, results)
         together = found.choice.seconds
         why = f"{micro(together)} are predicted in one reading"
     except Outside as refused:
         found, together, why = None, inf, str(refused)
     if found is None or several <= together:
         why = f"{why}, and {micro(several)} in several"
-        return _side_by_side(joint, results, dtypes, views, target, several, why)
+        return _side_by_side(joint, call, results, several, why)
     reasons = (*found.choice.reasons, f"{micro(together)} in all, {micro(several)} in several readings.")
     return replace(found, choice=replace(found.choice, reasons=reasons))
 
@@ -82,26 +83,17 @@ def _seconds(joint: Joint, apart: Sequence[tuple[Program, float]], views: Mappin
     return seconds * (NEAR if size <= target.l2 else FAR)
 
 
-def _one_reading(
-    joint: Joint,
-    program: Program,
-    results: tuple[Result, ...],
-    dtypes: Mapping[str, Any],
-    views: Mapping[str, View],
-    target: Target,
-    schedule: Override,
-) -> Planned:
+def _one_reading(joint: Joint, call: Call, program: Program, results: tuple[Result, ...]) -> Planned:
     """The kernels of one reading: of rows, and of the partial sums of these. Raises: Outside, RedalgError."""
     program = replace(program, results=tuple(_summed(r, program, joint.elements) for r in program.results))
     try:
-        call = Call(joint.rows, dtypes, views, target, schedule=schedule)
-        draft = RowsDraft(call, program, sizes_of(program, views))
+        draft = RowsDraft(call, program, sizes_of(program, call.views))
         own: Planned = run_passes(ROWS, draft).planned
     except RedalgError as why:
-        if schedule is not None:
+        if call.schedule is not None:
             raise
         raise Outside(f"{why.why}") from why
-    sums, scratch = _sums(joint, own, dtypes, views, target)
+    sums, scratch = _sums(joint, own, call.dtypes, call.views, call.target)
     names = ", ".join(sums.shapes)
     taken = sum(prod(view.shape) * STORAGE[operand.dtype] for operand, view in scratch.values())
     parts = next(iter(scratch.values()))[1].shape[0]
@@ -118,25 +110,17 @@ def _one_reading(
     return Planned(whole, choice, sums.kernel, every, before=(own,), scratch=scratch, over=own.over)
 
 
-def _side_by_side(
-    joint: Joint,
-    results: tuple[Result, ...],
-    dtypes: Mapping[str, Any],
-    views: Mapping[str, View],
-    target: Target,
-    seconds: float,
-    why: str,
-) -> Planned:
+def _side_by_side(joint: Joint, call: Call, results: tuple[Result, ...], seconds: float, why: str) -> Planned:
     """A kernel for each of the specs: none reads what another writes, so that they run at the same time, where one
     leaves room for the next."""
     made: list[Planned] = []
     last = len(joint.forms) - 1
     for number, form in enumerate(joint.forms):
-        program = _program(form, dtypes)
+        program = _program(form, call.dtypes)
         names = {o.name for o in program.operands}
-        call = Call(form, dtypes, {n: v for n, v in views.items() if n in names}, target)
-        neighbours = Neighbours(number > 0, number < last) if target.cc >= DEPENDENT else ALONE
-        draft = RowsDraft(call, program, sizes_of(program, call.views), neighbours=neighbours)
+        own = replace(call, form=form, views={n: v for n, v in call.views.items() if n in names})
+        neighbours = Neighbours(number > 0, number < last) if call.target.cc >= DEPENDENT else ALONE
+        draft = RowsDraft(own, program, sizes_of(program, own.views), neighbours=neighbours)
         made.append(run_passes(ROWS, draft).planned)
     told = (r for p in made for r in (f"{', '.join(p.shapes)}:", *(f"  {x}" for x in p.choice.reasons)))
     reasons = (f"{len(made)} kernels side by side, each with a reading of its own: {why}.", *told)

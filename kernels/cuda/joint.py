@@ -10,12 +10,11 @@ from redalg.errors import RedalgError
 from redalg.kernels import joint as one_reading
 from redalg.kernels import steps as in_steps
 from redalg.kernels.cuda.run import CudaRun, Ready
-from redalg.kernels.ir.layouts import View
 from redalg.kernels.launch import driver
 from redalg.kernels.launch.driver import NotLaunched
 from redalg.kernels.launch.planned import Planned
+from redalg.kernels.lower.draft import Call
 from redalg.kernels.schedule.choose import Override
-from redalg.kernels.schedule.target import Target
 from redalg.kernels.tile.match import Outside
 
 if TYPE_CHECKING:
@@ -58,28 +57,13 @@ class JointRun(CudaRun):
         self._told = ""
         return found
 
-    def _plan_of(
-        self,
-        dtypes: Mapping[str, Any],
-        views: Mapping[str, View],
-        target: Target,
-        schedule: Override,
-        library: str,
-    ) -> Planned:
+    def _plan_of(self, call: Call) -> Planned:
         try:
-            return self._planning.planned(self.joint, dtypes, views, target, schedule)
+            return self._planning.planned(self.joint, call.dtypes, call.views, call.target, call.schedule)
         except Outside as why:
             raise _Apart(self.joint, str(why)) from why
 
-    def _plan_after(
-        self,
-        number: int,
-        dtypes: Mapping[str, Any],
-        views: Mapping[str, View],
-        target: Target,
-        schedule: Override,
-        library: str,
-    ) -> Planned | None:
+    def _plan_after(self, number: int, call: Call) -> Planned | None:
         raise _Apart(self.joint, "the device refused to launch the one reading")
 
     def _with_next(self, ready: Ready, error: NotLaunched, out: Any, stream: Any, arrays: Mapping[str, Any]) -> Any:

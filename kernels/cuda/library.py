@@ -65,9 +65,6 @@ class Product:
             torch.cuda.current_stream(weights.device).synchronize()
         return self.bias
 
-    def __call__(self, values: list[Any], where: int) -> None:
-        raise AssertionError("a library is given arrays, not addresses")
-
 
 def said(made: Vendor | None) -> str:
     """A line above a source that is not launched."""

@@ -29,6 +29,7 @@ from redalg.kernels.launch.driver import Launch, NotLaunched
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.launch.store import Once
 from redalg.kernels.launch.zero_length import definition_of_zero_length
+from redalg.kernels.lower.draft import Call
 from redalg.kernels.pipeline import NAMES, plan, plans, typical
 from redalg.kernels.programs import named
 from redalg.kernels.schedule.choose import Override
@@ -267,29 +268,15 @@ class CudaRun(Shown):
             lines.append(f"  {self._last.looking}")
         return "\n".join(lines) + "\n"
 
-    def _plan_of(
-        self,
-        dtypes: Mapping[str, Any],
-        views: Mapping[str, View],
-        target: Target,
-        schedule: Override,
-        library: str,
-    ) -> Planned:
-        """The plan of a kind of call, for arrays of a library. Raises: RedalgError."""
-        asked = self.deterministic, schedule
-        return plan(self.form, dtypes, views, target, *asked, dump_after=self.dump_after, library=library)
+    def _plan_of(self, call: Call) -> Planned:
+        """The plan of a kind of call. Raises: RedalgError."""
+        asked = call.deterministic, call.schedule
+        arrays = call.dtypes, call.views, call.target
+        return plan(call.form, *arrays, *asked, dump_after=self.dump_after, library=call.library)
 
-    def _plan_after(
-        self,
-        number: int,
-        dtypes: Mapping[str, Any],
-        views: Mapping[str, View],
-        target: Target,
-        schedule: Override,
-        library: str,
-    ) -> Planned | None:
+    def _plan_after(self, number: int, call: Call) -> Planned | None:
         """The plan after so many that the device refused, if there is one."""
-        every = plans(self.form, dtypes, views, target, self.deterministic, schedule, library)
+        every = plans(call.form, call.dtypes, call.views, call.target, call.deterministic, call.schedule, call.library)
         return next(islice(every, number, None), None)
 
     def __repr__(self) -> str:
@@ -332,7 +319,8 @@ class Ready:
         target = driver.target_of(self.device)
         self.views = views = run._readings.viewed({n: _view(framework, a) for n, a in held.items()}, held)
         self.key: Any = None  # by which the run remembers it
-        self.planned = planned or _plan_after(refused, run, dtypes, views, target, schedule, framework.kind)
+        call = Call(run.form, dtypes, views, target, run.deterministic, schedule, library=framework.kind)
+        self.planned = planned or _plan_after(refused, run, call)
         self.names, self._scratch = self._held(after)
         self.before = [Ready(run, framework, dtypes, given, None, made, after=self) for made in self.planned.before]
         p = self.planned.program
@@ -342,7 +330,7 @@ class Ready:
         self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
         self._order = self._arguments(rows)
-        self.launch: Callable[..., Any] | None = self._first_launch(target)
+        self.launch: Launch | library.Product | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
         vendor = self.planned.vendor is not None
         self.maps = TensorMaps(self.planned, views) if self.planned.maps and not vendor else None
@@ -570,19 +558,11 @@ def _entered(framework: Framework, arrays: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plan_after(
-    refused: Sequence[NotLaunched],
-    run: CudaRun,
-    dtypes: Mapping[str, Any],
-    views: Mapping[str, View],
-    target: Target,
-    schedule: Override,
-    library: str,
-) -> Planned:
+def _plan_after(refused: Sequence[NotLaunched], run: CudaRun, call: Call) -> Planned:
     """The plan of a call, after those that the device refused. Raises: RedalgError after the last."""
     if not refused:
-        return run._plan_of(dtypes, views, target, schedule, library)
-    found = run._plan_after(len(refused), dtypes, views, target, schedule, library)
+        return run._plan_of(call)
+    found = run._plan_after(len(refused), call)
     if found is None:
         last = refused[-1]
         why = f"{last.why}, and so it did with all {len(refused)} plans for such a call"
