@@ -216,18 +216,31 @@ def tiled(draft: GemmDraft) -> None:
     made, operands, sizes = draft.made, draft.operands, draft.sizes
     assert made is not None and operands is not None
     staged, width = staged_width(operands.results, made.column, sizes)
-    target, few = draft.call.target, _few(draft)
+    few = _few(draft)
     plan = None if few is None else narrow(few)
     draft.narrow = few if plan is not None else None
     plan = plan or _tiles(draft, draft.rows)
-    count = blocks_of(plan, draft.rows, sizes[made.column], draft.batches)[0]
-    alone, once = draft.narrow is not None, count <= target.multiprocessors // plan.cluster
-    left, *rights = operands.places
-    pays = EARLY and (plan.split == 1 or plan.columns >= WIDE)
-    early = pays and once and alone and bool(left.why) and not any(p.why for p in rights)
     staged = staged and plan.own_columns % 16 == 0
-    bulk = plan.bulk and staged
-    draft.tiles = replace(plan, staged=staged, bulk=bulk, vector=width > 1, early=early, followed=alone and draft.part)
+    draft.tiles = replace(
+        plan,
+        staged=staged,
+        bulk=plan.bulk and staged,
+        vector=width > 1,
+        early=_begins_early(draft, plan),
+        followed=draft.narrow is not None and draft.part,
+    )
+
+
+def _begins_early(draft: GemmDraft, plan: GemmPlan) -> bool:
+    """Whether blocks bring the right operand while the kernel before them, which prepares the left one, ends."""
+    made, operands = draft.made, draft.operands
+    assert made is not None and operands is not None
+    if not EARLY or draft.narrow is None or plan.split > 1 and plan.columns < WIDE:
+        return False
+    count = blocks_of(plan, draft.rows, draft.sizes[made.column], draft.batches)[0]
+    left, *rights = operands.places
+    once = count <= draft.call.target.multiprocessors // plan.cluster
+    return once and bool(left.why) and not any(p.why for p in rights)
 
 
 def _tiles(draft: GemmDraft, rows: int) -> GemmPlan:
