@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from redalg.kernels.lower.unrolled import lists, unrolled, written_out
 from redalg.numeric.array_origin import BFLOAT16_BITS
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.streaming.masked import with_masked
-
-if TYPE_CHECKING:
-    pass
 
 COMPENSATED = "compensated"  # of `Form.accuracy`
 PYTHON = {bool: "bool", int: "int64", float: "float64"}

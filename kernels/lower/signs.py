@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from redalg.graph.node import Node
 
-COUNTS = ("n", "n_b", "n_new")  # elements that a state has seen, that of the other side, and both together
+SEEN = ("n", "n_b", "n_new")  # counts of elements: of a state, of the other side, and of both together
 
 
 def is_negation(node: Node) -> bool:
@@ -60,4 +60,4 @@ def is_inverse(node: Node) -> bool:
 def is_share(node: Node) -> bool:
     """Whether a node is one over the number of elements that a state has seen."""
     of_one = is_inverse(node) and node.args[0].op == "state" and node.args[1].attr == -1
-    return of_one and node.args[0].attr.name in COUNTS
+    return of_one and node.args[0].attr.name in SEEN

@@ -12,7 +12,7 @@ from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, joined, literal
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Let, Loop, Param, Part, Pass, Step, step_nodes
 from redalg.kernels.ir.schedule import by_network
-from redalg.kernels.lower.signs import is_share
+from redalg.kernels.lower.signs import SEEN, is_share
 from redalg.kernels.rows.column_reduction import ColumnReduction
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.merge import Merge
@@ -249,7 +249,7 @@ class Group:
             n for step in (*p.combine, *p.update) if isinstance(step, Let) and step.name == "n_new" for n in [step.node]
         }
         names = {leaf.attr.name for n in nodes if n not in skip for leaf in leaves(n, "state")}
-        return bool(names & {"n", "n_b", "n_new"})
+        return not names.isdisjoint(SEEN)
 
     def declare(self, p: Pass, counted: bool) -> None:
         """The state of no element."""

@@ -19,6 +19,7 @@ from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import NEG_INF, ZERO, Node, mul, substitute, walk
 from redalg.graph.operators import Extremum, NumberExtremum, Sum
 from redalg.kernels.ir.program import First, Fold, Join, Loop, Pass, Program, Step
+from redalg.kernels.lower.signs import SEEN
 from redalg.kernels.tile.contractions import (
     NARROW,
     TF32,
@@ -213,7 +214,7 @@ def _unreal(program: Program) -> bool:
 
 
 def _counted(program: Program) -> bool:
-    return any(n.op == "state" and n.attr.name in ("n", "n_b", "n_new") for n in walk(*_read(program.passes[0])))
+    return any(n.op == "state" and n.attr.name in SEEN for n in walk(*_read(program.passes[0])))
 
 
 def _unfolded(program: Program) -> list[Fold]:

@@ -48,7 +48,8 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 def _true(run: Any, arrays: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """The definition in float64, and of magnitudes."""
     wide = {n: a.double().cpu().numpy() for n, a in arrays.items()}
-    return tuple(np.asarray(ra.reference(run.spec, **x)) for x in (wide, {n: abs(a) for n, a in wide.items()}))  # type: ignore[return-value]
+    sizes = {n: abs(a) for n, a in wide.items()}
+    return np.asarray(ra.reference(run.spec, **wide)), np.asarray(ra.reference(run.spec, **sizes))
 
 
 @pytest.mark.usefixtures("eager")
