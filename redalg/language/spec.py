@@ -34,6 +34,7 @@ class Spec(Shown):
     """``Spec(O=O, lse=m + log(l))``: outputs by name, each an expression over declared tensors.
 
     * `tensors`: the tensors in order (default: order of declaration). Output axes follow first appearance there.
+      One that no output reads may be listed if it alone has an axis whose positions or length they ask for.
     * `order`: ``{"O": "i h e"}`` overrides the axes of an output.
     * `empty`: ``{"O": 0}`` is the value of an output where no element is valid (all masked, or none at all).
     * `dtypes`: ``{"lse": "float32"}``: of at least this format where it would have fewer bits (float32, float64), or
