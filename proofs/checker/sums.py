@@ -98,9 +98,6 @@ class Sums(Conditions):
         bound = set(axes)
         inside = tuple(x for x in m if self.gens[x[0]].axes & bound)
         total: Poly = {tuple(x for x in m if x not in inside): 1}
-        for a in axes:
-            if a not in self.mono_axes(inside):
-                total = self.mul(total, self._size(a))
         while True:
             powers = (g for g, e in inside if self.gens[g].kind == "sum" and e in range(1, COPIES + 1))
             inner = next(powers, None)
@@ -109,6 +106,8 @@ class Sums(Conditions):
             inside, names = self._joined(inside, inner, bound)
             bound |= names
         inside, bound = self._cancelled(self._implied(inside), bound)
+        for a in sorted(bound - self.mono_axes(inside)):  # also where what had the axis has cancelled
+            total = self.mul(total, self._size(a))
         for part, read in self._components(inside, bound):
             total = self.mul(total, self._sum_atom(tuple(sorted(read)), part))
         return total

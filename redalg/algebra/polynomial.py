@@ -122,7 +122,8 @@ def summed(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> N
 
 def total(bound: Mono, fresh: Iterable[str], selected: Node | None = None) -> Poly:
     """`summed` over those of the axes that its factors have, as a product of sums over axes that no factor links."""
-    axes, product = set(fresh) & {a for gen, _ in bound for a in gen.axes}, constant(1)
+    read = {a for gen, _ in bound for a in gen.axes} | (frozenset() if selected is None else selected.axes)
+    axes, product = set(fresh) & read, constant(1)
     if selected is not None:
         return generator(summed(bound, axes, selected))
     left = list(bound)
@@ -275,6 +276,14 @@ def constant(c: int | Fraction) -> Poly:
 
 def generator(node: Node, power: int | Fraction = 1) -> Poly:
     return Poly({((node, power if type(power) is Fraction else Fraction(power)),): _ONE})
+
+
+def sizes(axes: Iterable[str]) -> Poly:
+    """The product of the lengths of axes."""
+    out = constant(1)
+    for a in axes:
+        out = out * generator(g.size([a]))
+    return out
 
 
 def constant_power(c: Fraction, n: int) -> Fraction:

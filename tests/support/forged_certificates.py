@@ -384,3 +384,23 @@ def values_past_an_infinity() -> Iterator[Forged]:
             slots = [f.slot("s", "sum", "x[j]"), *([f.slot("w", "sum", "w[j]")] if part == "$w" else [])]
             value = ("where", ("eq", part, 0), 7, ("mul", "$s", of(part)))
             yield f"{name} {part}", f.document({"y": ("mul", ("sum:j", "x[j]"), of(d))}, slots, {"y": value})
+
+
+@forged
+def axes_that_cancel() -> Iterator[Forged]:
+    """A sum over d counts its positions where what it sums has d no more, for the sum over j of it is divided by."""
+    share: Expression = ("div", "+x[j,d]", ("sum:j", "+x[j,d]"))
+    open_share = ("+x[j,d~1]", ("pow", ("sum:j", "+x[j,d~1]"), -1))
+    whole, each = ("sum:j", ("sum:d", share)), ("sum:j", share)
+    weighted: Expression = ("sum:j", ("sum:d,c", ("mul", "w[c]", share)))
+    specs: dict[str, tuple[Expression, Expression, tuple[Expression, Expression], Expression]] = {
+        "shares": (whole, whole, open_share, 1),
+        "shares, d outside": (("sum:d", each), each, ("+x[j,d]", ("pow", ("sum:j", "+x[j,d]"), -1)), 1),
+        "weighted": (weighted, weighted, (open_share[0], ("mul", "w[c~1]", open_share[1])), ("sum:c", "w[c]")),
+        "squared": (("pow", whole, 2), whole, open_share, ("size", "d")),
+    }
+    for name, (definition, stage, pair, value) in specs.items():
+        f = Forge()
+        made = f.stage(stage, pair, name="u")
+        stages = [made if s.node is made.node else s for s in f._stages({"y": f(definition)})]
+        yield name, f.document({"y": definition}, [f.slot("s", "sum", "+x[j,d]", "d")], {"y": value}, *stages)

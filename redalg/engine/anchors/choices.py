@@ -130,14 +130,14 @@ class Choices:
         return list({id(c): c for c in found}.values())
 
     def without(self, gone: Choice) -> Choices:
-        """Everything but one anchor."""
+        """Everything but one anchor (ties are counted at theirs all the same)."""
 
         def kept(table: dict[Any, Kept]) -> dict[Any, Kept]:
             return {key: c for key, c in table.items() if c is not gone}
 
         left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
         first, rest = (kept(self.exponents), kept(self.deviations)), (kept(self.inside), kept(self.scales))
-        return Choices(*first, left, *rest, kept(self.ties), kept(self.casts), self.units, self.growths)
+        return Choices(*first, left, *rest, self.ties, kept(self.casts), self.units, self.growths)
 
 
 __all__ = ["BoundedChoice", "Choice", "Choices", "MeanChoice", "TargetChoice"]

@@ -7,6 +7,7 @@ splitting, pull-out, cancellation between stages) is the same for both.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -156,7 +157,7 @@ class Cascade:
         rows: dict[Mono, Poly] = {}
         for e, h in separator.rows(body).items():
             for centred, factor in self.backend.terms(e, separator, stage):
-                rows[centred] = rows.get(centred, Poly()) + h * factor
+                rows[centred] = rows.get(centred, Poly()) + _product(h, factor, e, _fresh_axes(centred) | stage.axes)
         total, guarded = Poly(), dict[Node, tuple[Poly, Poly]]()
         for e, h in sorted(((e, h) for e, h in rows.items() if h), key=lambda r: nf.mono_key(r[0])):
             mixed = [gen for gen, _ in e if separator.is_mixed(gen)]
@@ -167,13 +168,13 @@ class Cascade:
                 part = nf.generator(leaf)
             else:
                 part = self._accumulated(e, stage)
-            term = self._bind(h, part, stage.axes)
+            term = self._bind(h, part, stage.axes, e)
             total = total + term
             mask = self._mask(e)
             if mask is not None and not mixed and self._may_be_infinite(h):
                 plain_part, safe = guarded.get(mask, (Poly(), Poly()))
                 selected = self._slot("any", mask) if _opened(mask, stage) else None
-                guarded[mask] = plain_part + term, safe + self._bind(h, part, stage.axes, selected)
+                guarded[mask] = plain_part + term, safe + self._bind(h, part, stage.axes, e, selected)
         plain = self._reduced(total)
         blocked = self._blocked(stage, plain, trace)
         node = nf.poly_node(plain) if not guarded or blocked else self._guarded(stage, total, guarded)
@@ -219,14 +220,15 @@ class Cascade:
         return leaf
 
     @staticmethod
-    def _bind(h: Poly, leaf: Poly, free: frozenset[str], selected: Node | None = None) -> Poly:
+    def _bind(h: Poly, leaf: Poly, free: frozenset[str], element: Mono = nf.UNIT, selected: Node | None = None) -> Poly:
         """h·leaf, summed over the fresh axes of the contractions that were swapped here (not over the stage's own).
 
+        `element`: what the leaf sums; an axis of it that is in no factor any more counts its positions.
         `selected`: a condition on those axes, under which a term counts.
         """
-        total = Poly()
-        for m, c in (h * leaf).terms.items():
-            fresh = tuple(sorted({a for gen, _ in m for a in gen.axes if "~" in a and a not in free}))
+        total, seen = Poly(), nf.UNIT if selected is None else ((selected, Fraction(1)),)
+        for m, c in _product(h, leaf, element, _fresh_axes(seen) | free).terms.items():
+            fresh = tuple(sorted((_fresh_axes(m) | _fresh_axes(seen)) - free))
             bound = tuple((gen, p) for gen, p in m if gen.axes & set(fresh))
             rest = nf.from_mono(tuple(t for t in m if t not in bound), c)
             total = total + (rest * nf.total(bound, fresh, selected) if fresh else rest)
@@ -381,7 +383,28 @@ def _substituted(p: Poly, slot: Node, value: Poly) -> Poly | None:
 
 
 def _fresh(m: Mono) -> bool:
-    return any("~" in a for gen, _ in m for a in gen.axes)
+    return bool(_fresh_axes(m))
+
+
+def _fresh_axes(m: Mono) -> frozenset[str]:
+    return frozenset(a for gen, _ in m for a in gen.axes if "~" in a)
+
+
+def _product(a: Poly, b: Poly, element: Mono, kept: frozenset[str]) -> Poly:
+    """a·b of what multiplies an element: fresh axes that the factors lose count positions, but for those kept beside.
+
+    Σ_t s[t]⁻¹·s[t] is the length of t, though no factor has the axis any more.
+    """
+    total = a * b
+    if not any(_fresh(m) for m in (*a.terms, *b.terms, element)):
+        return total
+    for (m, c), (n, d) in itertools.product(a.terms.items(), b.terms.items()):
+        term = nf.from_mono(m, c) * nf.from_mono(n, d)
+        read = {axis for gen in term.generators() for axis in gen.axes}
+        lost = (_fresh_axes(m) | _fresh_axes(n) | _fresh_axes(element)) - kept - read
+        if lost:
+            total = total + term * (nf.sizes(axis.split("~")[0] for axis in sorted(lost)) - nf.constant(1))
+    return total
 
 
 def _budget(node: Node, trace: Trace) -> str:

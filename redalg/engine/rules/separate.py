@@ -328,16 +328,8 @@ def _everywhere(p: Poly, names: dict[str, str]) -> Poly:
     total = Poly()
     for m, c in p.terms.items():
         axes = {a for gen, _ in m for a in gen.axes}
-        missing = g.size(a for a, fresh in names.items() if fresh not in axes)
-        total = total + nf.from_mono(m, c) * (nf.constant(1) if missing is g.ONE else _sizes(missing))
+        total = total + nf.from_mono(m, c) * nf.sizes(a for a, fresh in names.items() if fresh not in axes)
     return total
-
-
-def _sizes(node: Node) -> Poly:
-    out = nf.constant(1)
-    for f in node.args if node.op == "mul" else (node,):
-        out = out * nf.generator(f)
-    return out
 
 
 __all__ = ["CLOSED", "EXPONENT", "OPEN", "Centring", "NoCentring", "Scope", "Separator", "Trace"]

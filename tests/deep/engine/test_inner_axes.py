@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.testing import running
+from tests.support.profiles import examples
 
 SIZES = {"i": 2, "j": 5, "a": 2, "b": 3, "c": 4}
 SPECS = (
@@ -34,3 +37,67 @@ def test_terms_that_lack_an_axis(text: str) -> None:
         for got in (form.compile("numpy")(**arrays), running.merged(form, arrays, [0, 2, 2, 5], [0, 0])["v"]):
             np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(cpu(**arrays), wanted, rtol=1e-9, atol=1e-9)
+
+
+STAGES = (
+    "sum[j](X[j,a])",
+    "mean[j](X[j,a])",
+    "max[j](X[j,a])",
+    "sum[j](exp(X[j,a]))",
+    "sum[j](exp(X[j,a] - max[j](X[j,a])))",
+)
+ELEMENTS = (
+    "X[j,a] / s",
+    "w[a] * X[j,a] / s",
+    "exp(X[j,a]) / s",
+    "exp(X[j,a] - max[j](X[j,a])) / s",
+    "(X[j,a] - s) / s",
+)
+READINGS = (
+    "sum[j](sum[a]({p}))",
+    "exp(mean[j](sum[a]({p})))",
+    "sum[j](sum[a]({p}))**2",
+    "sum[j]((sum[a]({p}) - mean[j](sum[a]({p})))**2)",
+    "sum[j](sum[a]({p}))*sum[j](z[j]*sum[a]({p}))",
+    "mean[j]((sum[a]({p}) - mean[j](sum[a]({p})))**2)/mean[j](sum[a]({p}))**2",
+)
+
+
+@examples(10)
+@given(
+    st.sampled_from(STAGES), st.sampled_from(ELEMENTS), st.sampled_from(READINGS), st.integers(1, 4), st.integers(0, 99)
+)
+def test_axes_that_cancel_count_their_positions(stage: str, element: str, reading: str, wide: int, seed: int) -> None:
+    """Sums over j of shares, s[a]/s[a], are 1 for every a: the axis is summed though nothing has it any more."""
+    spec = ra.parse(f"s = {stage}; return v = {reading.format(p=element)}")
+    form = ra.derive_incremental(spec, axis="j")
+    rng = np.random.default_rng(seed)
+    sizes = {"j": 5, "a": wide}
+    arrays = {d.name: rng.uniform(1, 3, [sizes[a] for a in d.axes]) for d in spec.tensors}
+    wanted = ra.reference(spec, **arrays)
+    for got in (form.compile("numpy")(**arrays), running.merged(form, arrays, [0, 2, 2, 5], [0, 0])["v"]):
+        np.testing.assert_allclose(got, wanted, rtol=1e-9, atol=1e-9)
+
+
+def test_shares_of_experts() -> None:
+    """How unevenly tokens are routed: the variance of what experts get of all, in units of its square."""
+    text = "z = exp(x[t,e] - max[e](x[t,e])); p = sum[t](z / sum[e](z)); u = mean[e](p)"
+    form = ra.derive_incremental(ra.parse(f"{text}; return y = mean[e]((p - u)**2) / u**2"))
+    x = np.random.default_rng(0).standard_normal((6, 5))
+    np.testing.assert_allclose(form.compile("numpy")(x=x), ra.reference(form.spec, x=x), rtol=1e-10)
+    assert form.certificate.verify().proved
+
+
+@pytest.mark.parametrize(
+    "event", ["where(eq(x[t,e], m), 1, 0)", "where(x[t,e] < m, w[e], 0)", "where(eq(x[t,e], m), 0, w[e])"]
+)
+def test_ties_beside_what_is_normalised(event: str) -> None:
+    """Tokens whose first choice an expert is, times its share of all: ties keep the anchor a share goes without."""
+    share = "mean[t](exp(x[t,e] - m) / sum[e](exp(x[t,e] - m)))"
+    spec = ra.parse(f"m = max[e](x[t,e]); return y = sum[e](mean[t]({event}) * {share}) * size[e]")
+    form, rng = ra.derive_incremental(spec, axis="e"), np.random.default_rng(1)
+    arrays = {"x": rng.integers(0, 3, (4, 5)).astype(float), "w": rng.standard_normal(5)}
+    arrays = {d.name: arrays[d.name] for d in spec.tensors}
+    wanted = ra.reference(spec, **arrays)
+    for got in (form.compile("numpy")(**arrays), running.merged(form, arrays, [0, 2, 2, 5], [0, 0])["y"]):
+        np.testing.assert_allclose(got, wanted, rtol=1e-10, atol=1e-12)
