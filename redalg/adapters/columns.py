@@ -19,6 +19,7 @@ from redalg.groups.grouped import Grouped
 from redalg.numeric.windows import refuse_windows
 from redalg.streaming import nulls as null
 from redalg.streaming.accumulator import Accumulator
+from redalg.streaming.checks import without_axis
 from redalg.streaming.snapshot import Layout
 
 Chunks = Iterable[Mapping[str, Any]]
@@ -48,7 +49,7 @@ class Columns:
     def __post_init__(self) -> None:
         layout = self.layout
         if not layout.axis:
-            why = "its outputs are maps without a reduction, so there is no axis to stream"
+            why = f"{without_axis(layout.plan)}, so there is no axis to stream"
             raise RedalgError("this form over columns", self.where, why, "run = form.compile(); run(...)")
         refuse_windows(self.form.spec.tensors, self.where)
         null.checked(layout, self.nulls, False, self.where)

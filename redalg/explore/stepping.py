@@ -18,6 +18,7 @@ from redalg.graph.node import Node, leaves
 from redalg.graph.plan import PassPlan, Slot
 from redalg.numeric.evaluate import evaluate
 from redalg.pictures.course import Course, lengths_of, run_row, truth
+from redalg.streaming.checks import without_axis
 from redalg.text import colour as paint
 from redalg.text.nodes import short
 from redalg.text.tables import table
@@ -244,7 +245,7 @@ def steps(
       result so far: l = 1.36788
     """
     if not form.passes.statistics:
-        why = "its outputs are maps without a reduction, so there is no state to walk through"
+        why = f"{without_axis(form.plan)}, so there is no state to walk through"
         raise RedalgError(f"form of {', '.join(form.spec.outputs)}", WHERE, why, "a form with a reduction")
     course = run_row(form, {k: _array(v) for k, v in tensors.items()}, row or {}, WHERE)
     words = [] if labels is None else list(map(str, labels))

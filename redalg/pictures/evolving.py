@@ -13,6 +13,7 @@ from redalg.graph.plan import PassPlan
 from redalg.pictures.course import Course, run_row, truth
 from redalg.pictures.style import BLACK, BODY, DASHES, GREY, MARKERS, PALETTE, SMALL, TITLE, axes, dress, panels
 from redalg.pictures.text import formula
+from redalg.streaming.checks import without_axis
 from redalg.text.tables import listed
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def evolution(form: Form, /, *, row: Mapping[str, int] | None = None, ax: Axes |
     array([0., 2., 2.])
     """
     if not form.passes.statistics:
-        why = "its outputs are maps without a reduction, so nothing evolves"
+        why = f"{without_axis(form.plan)}, so nothing evolves"
         raise RedalgError(f"form of {', '.join(form.spec.outputs)}", WHERE, why, "a form with a reduction")
     course = run_row(form, tensors, row or {}, WHERE)
     p = [q for q in form.plan.passes if q.order][-1]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.graph.node import Decl
+from redalg.graph.node import Decl, walk
+from redalg.graph.plan import Plan
 from redalg.numeric.array_origin import Origin
 from redalg.numeric.binding import Bound, bind_arrays, with_readings
 from redalg.streaming import ids, promote
@@ -22,10 +23,17 @@ if TYPE_CHECKING:
 CREATE, UPDATE, MERGE, APPLY = "form.accumulator", "Accumulator.update", "Accumulator.merge", "Accumulator.apply"
 
 
+def without_axis(plan: Plan) -> str:
+    """Why a plan streams along no axis."""
+    if any(n.op == "reduce" for n in walk(*(o.value for o in plan.outputs))):
+        return "its outputs read no tensor along the axes of their reductions"
+    return "its outputs are maps without a reduction"
+
+
 def bound(layout: Layout, arrays: Mapping[str, Any]) -> Bound:
     """The tensors without the axis, validated, as arrays of our own."""
     if not layout.axis:
-        why = "its outputs are maps without a reduction, so there is no axis to stream"
+        why = f"{without_axis(layout.plan)}, so there is no axis to stream"
         raise RedalgError("an accumulator for this form", CREATE, why, "run = form.compile(); run(...)")
     read = {d.array for d in layout.fixed}
     early = [d for d in layout.streamed if d.name in arrays and d.name not in read]

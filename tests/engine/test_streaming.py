@@ -328,3 +328,17 @@ def test_lean_plans_drop_what_vanishes_and_stay_right(name: str) -> None:
     assert_close(acc.result(), ra.reference(lean.spec, **arrays))
     assert_close(placed(lean, arrays, [0, 9, 10, 60], [2, 0, 1]).result(), ra.reference(lean.spec, **arrays))
     assert_close(fed(lean, arrays, [0, 9, 60], deterministic=True).result(), ra.reference(lean.spec, **arrays))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("tensors x[j]; return y = sum[j](index[j]**2)", "read no tensor along the axes of their reductions"),
+        ("tensors x[j]; return y = max[j](w[i] - index[j])", "read no tensor along the axes of their reductions"),
+        ("return y = w[i]**2", "maps without a reduction"),
+    ],
+)
+@pytest.mark.parametrize("way", ["accumulator", "grouped"])
+def test_forms_without_a_stream_say_why(way: str, text: str, why: str) -> None:
+    with pytest.raises(ra.RedalgError, match=why):
+        getattr(ra.derive_incremental(ra.parse(text)), way)()

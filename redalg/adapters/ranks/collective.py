@@ -22,6 +22,7 @@ from redalg.numeric.binding import with_readings
 from redalg.numeric.windows import refuse_windows
 from redalg.streaming import checks
 from redalg.streaming.accumulator import Accumulator
+from redalg.streaming.checks import without_axis
 from redalg.streaming.machine import Machine
 from redalg.streaming.pieces import Pieces, Single
 from redalg.streaming.run import run_numpy
@@ -59,7 +60,7 @@ class Collective:
         self.form = form
         self.layout = Layout.of(form.spec, form.plan)
         if not self.layout.axis:
-            why = "its outputs are maps without a reduction, so ranks have nothing to merge"
+            why = f"{without_axis(form.plan)}, so ranks have nothing to merge"
             raise RedalgError("a collective of this form", "form.collective", why, "form.compile() on every rank")
         _check_readings(self.layout)
         refuse_windows(form.spec.tensors, "form.collective")
