@@ -14,7 +14,7 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.kernels.cuda import library
 from redalg.kernels.cuda.admit import NUMBERS, admitted
-from redalg.kernels.cuda.counters import Counters
+from redalg.kernels.cuda.counters import WORDS, Counters
 from redalg.kernels.cuda.integers import looking
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
@@ -329,7 +329,7 @@ class Ready:
         rows = prod(self.planned.sizes[a] for a in p.rows)
         self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
-        self._order = self._arguments(rows)
+        self._order, counted = self._arguments(rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
         vendor = self.planned.vendor is not None
@@ -337,7 +337,7 @@ class Ready:
         self.looking = None
         if run.looks and planned is None and self.launch is not None:
             self.looking = looking(run.form, framework, self.device, dtypes, views)
-        self.counters = self._counters()
+        self.counters = Counters(counted) if counted else None
 
     def _held(self, after: Ready | None) -> tuple[tuple[str, ...], Scratch]:
         """Names of the arrays that kernels may read, as `_go` lines them up, and what is known of scratch.
@@ -346,10 +346,6 @@ class Ready:
         """
         names, scratch = (after.names, after._scratch) if after else (self.run._names, {})
         return (*names, *self.planned.scratch), {**scratch, **self.planned.scratch}
-
-    def _counters(self) -> Counters | None:
-        counts = next((p.size for p in self.planned.module.params if p.role == "counters"), 0)
-        return Counters(counts) if counts else None
 
     def _is_empty(self, axes: Iterable[str]) -> bool:
         """Whether one of the axes has length 0."""
@@ -390,20 +386,23 @@ class Ready:
             found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
         return found
 
-    def _arguments(self, rows: int) -> list[tuple[str, Any]]:
-        """Where each argument that changes comes from."""
+    def _arguments(self, rows: int) -> tuple[list[tuple[str, Any]], int]:
+        """Where each argument that changes comes from, and the words that are counted in from call to call."""
         found: list[tuple[str, Any]] = []
+        counted = 0
         results, inputs = ({x: i for i, x in enumerate(s)} for s in ([o[0] for o in self.outputs], self.names))
         for p in self.planned.module.params:
             if p.role in ("operand", "number", "result"):
                 found.append((p.role, (results if p.role == "result" else inputs)[p.name]))
+            elif p.role == "counters" or p.role == "scratch" and p.dtype == "uint32" and 0 < p.size * rows <= WORDS:
+                # Splits leave what they count in as they found it; words of a call's own would be cleared before.
+                counted = p.size if p.role == "counters" else p.size * rows
+                found.append(("counters", None))
             elif p.role == "scratch":
                 found.append((p.role, (p.size * rows or 1, p.dtype)))
-            elif p.role == "counters":
-                found.append((p.role, None))
             elif p.role == "maps":
                 found.append((p.role, places(self.planned.maps, inputs, results)))
-        return found
+        return found, counted
 
     def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
         f = self.framework

@@ -5,8 +5,9 @@ their memory. ``dsm_load_<t>(array, index, rank)`` reads an element of the array
 one declares `array`, ``dsm_store_<t>(array, index, rank, value)`` writes one; between writing and reading there must
 be a `cluster_sync`, and one before the block that is read ends (PTX ISA 9.0, "mapa", "barrier.cluster").
 
-``splits_sync(pointer, i, count)`` is a barrier of all threads of `count` blocks, which all call it once with the same
-uint32, 0 before: it orders their memory. All of them must be running, as those of a cooperative launch are.
+``splits_sync(pointer, i, count)`` is a barrier of all threads of `count` neighbouring blocks, the first of which has a
+number that `count` divides; it orders their memory. All of them must be running, as those of a cooperative launch are.
+The uint32 is 0 before the first barrier and serves for any number of them, in one launch after the other.
 ``atomic_inc_acq_rel(pointer, i)`` adds 1 to a uint32 and gives what it held; it orders memory on both sides.
 ``kernel_before_wait()`` of a kernel launched to begin while the one before it ends: until that has ended, and what it
 wrote is seen; ``kernel_behind_launch()``: from here on such a kernel may begin (PTX ISA 9.0, "griddepcontrol").
@@ -107,10 +108,14 @@ def _atomic_inc() -> Any:
     return function("atomic_inc_acq_rel", "pointer index", typed)
 
 
-MEET = (  # the first thread of a block counts it in and waits until all are there; the others wait for that thread
-    "{ .reg .pred p; .reg .u32 n; barrier.sync 0; mov.u32 n, %tid.x; setp.ne.u32 p, n, 0; @p bra DONE; "
-    "fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 n, [$0], 1; "
-    "WAIT: ld.acquire.gpu.global.u32 n, [$0]; setp.lt.u32 p, n, $1; @p bra WAIT; fence.acq_rel.gpu; "
+# The first thread of a block counts it in and waits until all are there; the others wait for that thread. The blocks of
+# one barrier are neighbours. The first of them adds what makes all of their numbers 2^31, so that the highest bit changes
+# once all are in and the others are 0 again: nothing has to clear the word before the next barrier.
+MEET = (
+    "{ .reg .pred p; .reg .u32 n, m; barrier.sync 0; mov.u32 n, %tid.x; setp.ne.u32 p, n, 0; @p bra DONE; "
+    "mov.u32 n, %ctaid.x; rem.u32 n, n, $1; setp.eq.u32 p, n, 0; sub.u32 m, 0x80000001, $1; selp.u32 m, m, 1, p; "
+    "fence.acq_rel.gpu; atom.acq_rel.gpu.global.add.u32 n, [$0], m; "
+    "WAIT: ld.acquire.gpu.global.u32 m, [$0]; xor.b32 m, m, n; setp.ge.s32 p, m, 0; @p bra WAIT; fence.acq_rel.gpu; "
     "DONE: barrier.sync 0; }"
 )
 
