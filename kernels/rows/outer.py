@@ -5,7 +5,11 @@ for each value that varies along one of the axes; a thread computes the same col
 anchors and sums along one axis are in its registers. Then each thread adds functions of two columns to a square tile of
 entries (register blocking, as in a matrix product), for a share of the chunk's elements, while the loads of the next
 chunk are under way. At the end sums go to scratch, and the blocks of the row, which meet at a grid barrier, share out
-the entries: a few threads to each of them merge the states of all splits, in their order, by the form's own merge.
+the entries: a few threads to each of them add up what all splits have, in their order.
+
+Anchors are those of the whole row, the same in all blocks, so that what splits have found is joined as what threads have
+found is: by the operations of the reductions, not by merging states. Every block finds them from the same few elements
+of the row, where these are not too few, else all blocks from what each has seen of its split.
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows import comments
 from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.kernel import Kernel
-from redalg.kernels.rows.merge import Merge
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.kernels.schedule.outer import Outer, Side
 from redalg.kernels.schedule.outer_cost import Shape
@@ -31,6 +34,7 @@ from redalg.source.statements import Block
 
 ALIGNED = 16  # bytes that tables start at a multiple of
 WORDS = ("left", "right")
+TOGETHER = 8  # loads of what splits have found that are under way at a time
 
 
 def emit(program: Program, schedule: Schedule, layout: Layout, found: Outer) -> Module:
@@ -129,13 +133,13 @@ class OuterKernel(Kernel):
         out, made = self.out, self.found.made
         for side in made:
             self._declare_tables(side)
-            self._declare_raw(side)
+            self._declare_raw(side, "next")
+        for side in made:
+            self._fetch(side, "low", "stop")
         for side in made:
             if side.guesses:
                 self._guess(side)
         self._start()
-        for side in made:
-            self._fetch(side, "low", "")
         out("buffer = 0", "base = low")
         self.comment("Double buffering: the loads of the next chunk are under way while this one is added up.")
         with out.block("while base < stop:"):
@@ -143,7 +147,7 @@ class OuterKernel(Kernel):
                 self._keep(side)
             out("cuda.syncthreads()", "count = min(stop - base, CHUNK)", "base += CHUNK")
             for side in made:
-                self._fetch(side, "base", "")
+                self._fetch(side, "base", "stop")
             self._add()
             out("buffer = 1 - buffer")
         self._leave()
@@ -168,15 +172,15 @@ class OuterKernel(Kernel):
     def columns(self) -> range:
         return range(self.schedule.vector)
 
-    def _raw(self, side: Side) -> dict[Node, str]:
+    def _raw(self, side: Side, when: str) -> dict[Node, str]:
         """The arrays of registers that hold elements on their way, by what is read."""
-        return {n: f"{self.word(side)}_{i}_next" for i, n in enumerate(self._read(side))}
+        return {n: f"{self.word(side)}_{i}_{when}" for i, n in enumerate(self._read(side))}
 
     def _read(self, side: Side) -> list[Node]:
         return [n for n in side.leaves if n.axes & self.elements.stream]
 
-    def _declare_raw(self, side: Side) -> None:
-        for n, name in self._raw(side).items():
+    def _declare_raw(self, side: Side, when: str) -> None:
+        for n, name in self._raw(side, when).items():
             size = "TILE" if self._common(side, n) else f"{self.schedule.vector * self.schedule.tile}"
             self.out(f"{name} = cuda.local.array({size}, {self._dtype(self.kinds.of(n))})")
 
@@ -184,7 +188,7 @@ class OuterKernel(Kernel):
         """Whether an element is one for all columns of a thread."""
         return self.schedule.vector == 1 or side.axis not in node.axes
 
-    def _fetch(self, side: Side, first: str, pace: str) -> None:
+    def _fetch(self, side: Side, first: str, end: str, when: str = "next", pace: str = "") -> None:
         """Start the loads of a chunk, or of elements `pace` apart."""
         out, word, vector = self.out, self.word(side), self.schedule.vector
         with self._bringing(side):
@@ -192,8 +196,8 @@ class OuterKernel(Kernel):
             with out.block("for k in range(TILE):"):
                 line = f"{word}_line + k * LINES"
                 out(f"at = {first} + ({line}) * {pace}" if pace else f"at = {first} + {line}")
-                with out.block("if at < stop:"):
-                    for node, name in self._raw(side).items():
+                with out.block(f"if at < {end}:"):
+                    for node, name in self._raw(side, when).items():
                         if self._common(side, node):
                             out(f"{name}[k] = {self.access.leaf(node, self._index)}")
                             continue
@@ -208,9 +212,9 @@ class OuterKernel(Kernel):
     def _index(self, axis: str) -> str:
         return "at" if axis in self.program.stream else self.access.index(axis)
 
-    def _scope(self, side: Side, nodes: Iterable[Node], number: int) -> Scalars:
+    def _scope(self, side: Side, nodes: Iterable[Node], number: int, when: str) -> Scalars:
         """The values of an element k on its way, in one of a thread's columns."""
-        raw = self._raw(side)
+        raw = self._raw(side, when)
         scope = self.row.child([side.axis, *self.program.stream])
         vector = self.schedule.vector
 
@@ -234,11 +238,16 @@ class OuterKernel(Kernel):
     # --- anchors -----------------------------------------------------------------------------------------------------
 
     def _guess(self, side: Side) -> None:
-        """Anchors of a split: its first element, moved by the mean of a few that lie evenly spaced in it."""
+        """Anchors of the row: its first element, moved by the mean of a few that lie evenly spaced in it."""
         out = self.out
-        self.comment("Anchors of this split: its first element, moved by the mean of a part of its elements.")
-        out("n_some = min(stop - low, CHUNK)", "pace = max(1, (stop - low) // CHUNK)")
-        out("n_b = stop - low")
+        self.comment("Anchors of the row, the same in all blocks: its first element, moved by the mean of some of them.")
+        self._declare_raw(side, "some")
+        if self.shape.seen:
+            out("n_some = min(length, CHUNK)", "n_here = n_some", "pace = max(1, length // CHUNK)")
+        else:
+            out("n_here = min(stop - low, CHUNK)", "pace = max(1, (stop - low) // CHUNK)")
+            out("n_some = length // chunk * min(chunk, CHUNK) + min(length % chunk, CHUNK)")
+        out("n_b = length")
         for step in side.guesses:
             if isinstance(step, Loop):
                 self._sample(side, step)
@@ -253,10 +262,11 @@ class OuterKernel(Kernel):
                     text = scope.converted(step.node, self.kinds.names[step.name])
                     self.flush(scope)
                     out(f"{self._own(step.name, q)} = {text}")
+        self._publish(side, self._kept(side))
 
     def _first(self, side: Side, step: First, number: int) -> None:
         out, name = self.out, self._own(step.name, number)
-        out("at = min(low, length - 1)")
+        out("at = 0")
         scope = self.row.child([side.axis, *self.program.stream])
         scope.leaf = lambda n: self.access.leaf(n, self._index) if n.op == "tensor" else self._name(side, n, number)
         text = scope.converted(step.node, "f")
@@ -265,37 +275,84 @@ class OuterKernel(Kernel):
 
     def _sample(self, side: Side, loop: Loop) -> None:
         out = self.out
+        first, end = ("0", "length") if self.shape.seen else ("low", "stop")
         for f in loop.folds:
             out(*(f"{self._own(f.names[0], q)} = {self.folding.identities(f)[0]}" for q in self.columns))
         if loop.part:
-            self._fetch(side, "low", "pace")
+            self._fetch(side, first, end, "some", "pace")
             self._walked(side, loop)
         else:
             out("base = low")
             with out.block("while base < stop:"):
-                self._fetch(side, "base", "")
+                self._fetch(side, "base", "stop", "some")
                 self._walked(side, loop)
                 out("base += CHUNK")
         self._over_lines(side, loop.folds)
+        if self.schedule.split > 1 and not (loop.part and self.shape.seen):
+            self._store_sums(side, loop.folds)
+            self._meet()
+            self._over_splits(side, loop.folds)
         for f in (f for f in loop.folds if self.schedule.vector > 1 and side.axis not in f.bodies[0].axes):
             out(f"{local(f.names[0])} = {self._own(f.names[0], 0)}  # the same in all columns")
 
     def _walked(self, side: Side, loop: Loop) -> None:
         """What has come, added to reductions."""
+        first = "0" if self.shape.seen else "low"
         with self._bringing(side), self.out.block("for k in range(TILE):"):
             line = f"{self.word(side)}_line + k * LINES"
-            self.out(f"at = low + ({line}) * pace" if loop.part else f"at = base + {line}")
-            with self.out.block(f"if {line} < n_some:" if loop.part else "if at < stop:"):
-                self._folded(side, loop.folds, ())
+            self.out(f"at = {first} + ({line}) * pace" if loop.part else f"at = base + {line}")
+            with self.out.block(f"if {line} < n_here:" if loop.part else "if at < stop:"):
+                self._folded(side, loop.folds, (), "some")
 
-    def _folded(self, side: Side, folds: Iterable[Fold], values: Iterable[Node]) -> None:
+    def _publish(self, side: Side, names: Iterable[str]) -> None:
+        """Values of all columns to tables of shared memory, for those who merge entries."""
+        out, vector = self.out, self.schedule.vector
+        for name in names:
+            out(f"{local(name)}_all = cuda.shared.array({side.width}, {self._dtype(self.kinds.names[name])})")
+        with out.block(f"if t < {side.width // vector}:"):
+            for name in names:
+                for q in self.columns:
+                    place = "t" + f" * {vector}" * (vector > 1) + f" + {q}" * (q > 0)
+                    out(f"{local(name)}_all[{place}] = {self._own(name, q)}")
+
+    def _over_splits(self, side: Side, folds: Iterable[Fold]) -> None:
+        """What all splits have found in a thread's columns, in one order: some splits to every line of threads."""
+        out, vector, folds = self.out, self.schedule.vector, list(folds)
+        line = f"{self.word(side)}_line"
+        for f in folds:
+            kind = self._number(f)
+            out(f"{local(f.names[0])}_some = cuda.local.array({TOGETHER * vector}, {self._dtype(kind)})")
+            out(*(f"{self._own(f.names[0], q)} = {self.folding.identities(f)[0]}" for q in self.columns))
+        with self._bringing(side), out.block(f"for first_split in range({line}, SPLIT, {TOGETHER} * LINES):"):
+            with out.block(f"for k in range({TOGETHER}):"):
+                out("other = min(first_split + k * LINES, SPLIT - 1)")
+                for f in folds:
+                    kind = self._number(f)
+                    table = self._table(f.names[0], kind, side.width)
+                    for q in self.columns:
+                        at = f"(row * SPLIT + other) * {side.width} + {self.word(side)}_column" + f" + {q}" * (q > 0)
+                        load = f"load_relaxed_{self._stored(kind)}({table}, {at})"
+                        out(f"{local(f.names[0])}_some[k * {vector} + {q}] = {load}")
+            with out.block(f"for k in range({TOGETHER}):"), out.block("if first_split + k * LINES < SPLIT:"):
+                for f in folds:
+                    for q in self.columns:
+                        name, other = self._own(f.names[0], q), f"{local(f.names[0])}_some[k * {vector} + {q}]"
+                        out(f"{name} = {joined(f.kind, self._number(f), self.real, name, other)}")
+        self._over_lines(side, folds)
+
+    def _meet(self) -> None:
+        """All blocks of the row meet; what they wrote is seen."""
+        counter = self.group.scratch("counter", "uint32", 1)
+        self.out(f"splits_sync({counter}, row, SPLIT)" if self.schedule.split > 1 else "cuda.syncthreads()")
+
+    def _folded(self, side: Side, folds: Iterable[Fold], values: Iterable[Node], when: str) -> None:
         """An element k in every column: what is kept of it to its tables, and what is reduced."""
         word, vector = self.word(side), self.schedule.vector
         nodes = [*values, *(b for f in folds for b in f.bodies)]
         kept: list[list[str]] = []
         for q in self.columns:
             self._column(side, q)
-            scope = self._scope(side, nodes, q)
+            scope = self._scope(side, nodes, q, when)
             kept.append([scope.atom(n) for n in values])
             self.flush(scope)
             for f in folds:
@@ -414,7 +471,7 @@ class OuterKernel(Kernel):
             with out.block("for k in range(TILE):"):
                 out(f"line = {word}_line + k * LINES", "at = base + line")
                 with out.block("if at < stop:"):
-                    self._folded(side, side.folds, side.values)
+                    self._folded(side, side.folds, side.values, "next")
 
     def _entry(self, side: Side, word: str, k: int) -> str:
         """The column of an entry of a tile: tiles of 8 are two vectors of 4, so that neighbouring tiles read
@@ -496,24 +553,27 @@ class OuterKernel(Kernel):
         for side in self.found.made:
             if side.folds:
                 self._over_lines(side, side.folds)
-            with out.block(f"if t < {side.width // self.schedule.vector}:"):
-                for f in side.folds:
-                    self._store(f.names[0], self._number(f), side)
-                for name in self._kept(side):
-                    self._store(name, self.kinds.names[name], side)
+                self._store_sums(side, side.folds)
         for f in self.found.cells:
             self._leave_cells(f)
 
     def _kept(self, side: Side) -> list[str]:
-        number = self.found.sides.index(side)
+        return self._kept_along(self.found.sides.index(side))
+
+    def _kept_along(self, number: int) -> list[str]:
         return [n for n in self.found.kept if self.found.side_of(n) == number]
 
-    def _store(self, name: str, kind: str, side: Side) -> None:
-        table, vector = self._table(name, kind, side.width), self.schedule.vector
+    def _store_sums(self, side: Side, folds: Iterable[Fold]) -> None:
+        """What this split has found along one axis."""
+        vector = self.schedule.vector
         at = f"(row * SPLIT + split) * {side.width} + t" + (f" * {vector}" if vector > 1 else "")
-        for q in self.columns:
-            more = f" + {q}" if q else ""
-            self.out(f"store_{self._stored(kind)}({table}, {at}{more}, {self._own(name, q)})")
+        with self.out.block(f"if t < {side.width // vector}:"):
+            for f in folds:
+                name, kind = f.names[0], self._number(f)
+                table = self._table(name, kind, side.width)
+                for q in self.columns:
+                    more = f" + {q}" if q else ""
+                    self.out(f"store_{self._stored(kind)}({table}, {at}{more}, {self._own(name, q)})")
 
     def _leave_cells(self, f: Fold) -> None:
         out, shape, number = self.out, self.shape, self._number(f)
@@ -528,106 +588,110 @@ class OuterKernel(Kernel):
         for first in range(0, len(names), each):
             some = names[first : first + each]
             out("cuda.syncthreads()")
-            out(*(f"{name}[{i} * THREADS + t] = {n}" for i, n in enumerate(some)))
+            # Neighbours read neighbouring entries of one tile: from different banks, as entries lie turned in them.
+            out(*(f"{name}[{i} * THREADS + (t ^ {i % 32})] = {n}" for i, n in enumerate(some)))
             out("cuda.syncthreads()")
             with out.block(f"for entry in range(t, {len(some)} * TILES, THREADS):"):
-                out("place = entry // TILES * THREADS + entry % TILES", f"total = {name}[place]")
+                out(f"tile = entry // {len(some)}", f"place = entry % {len(some)}")
+                at = f"{name}[place * THREADS + ({{}} ^ (place & 31))]"
+                out(f"total = {at.format('tile')}")
                 with out.block("for k in range(1, SHARES):"):
-                    other = f"{name}[place + k * TILES]"
+                    other = at.format("(tile + k * TILES)")
                     out(f"total = {joined(f.kind, number, self.real, 'total', other)}")
-                at = f"(row * SPLIT + split) * {shape.cells} + {first} * TILES + entry"
+                at = f"(row * SPLIT + split) * {shape.cells} + tile * {len(names)} + place" + f" + {first}" * (first > 0)
                 out(f"store_{self._stored(number)}({table}, {at}, total)")
 
     def _merge(self) -> None:
-        """Entry by entry: the states of all splits by the form's own merge, and results."""
+        """Entry by entry: what all splits have found, and results."""
         out, s, shape = self.out, self.schedule, self.shape
-        a, b = self.found.axes
-        width = self.found.sides[1].width
-        counter = self.group.scratch("counter", "uint32", 1)
-        out(f"splits_sync({counter}, row, SPLIT)" if s.split > 1 else "cuda.syncthreads()")
+        self._meet()
+        each = s.threads // shape.lanes
         self.comment(
-            f"Entries are shared out among the blocks, {shape.lanes} threads to each: they merge all splits, in order."
+            f"Entries of the state are shared out among the blocks, {shape.lanes} threads to each: they add up all splits."
         )
-        total, each = self.found.sides[0].width * width, s.threads // shape.lanes
-        out("lane = t % LANES", f"first_entry = split * {each}")
-        with out.block(f"while first_entry < {total}:"):
-            out("entry = first_entry + t // LANES", f"live = entry < {total}", f"entry = min(entry, {total - 1})")
-            out(f"i_{axis_name(a)} = entry // {width}", f"i_{axis_name(b)} = entry % {width}")
-            self.elements.offsets()
-            around, self.row = self.row, self.row.child()
-            counted = self.group.counts(self.state)
-            self.group.combine(self.state, counted)
-            self.flush(self.row)
+        for side in (side for side in self.found.made if side.folds):
+            self._over_splits(side, side.folds)
+            self._publish(side, [f.names[0] for f in side.folds])
+        out("cuda.syncthreads()")
+        out(f"lane = t // {each}", f"first_cell = split * {each}")
+        with out.block(f"while first_cell < {shape.cells}:"):
+            out(f"cell = min(first_cell + t % {each}, {shape.cells - 1})")
+            self._over_cells(each)
             self._place_of_entry()
-            self.group.declare(self.state, counted)
-            out("other = lane * SPLIT // LANES", "end = (lane + 1) * SPLIT // LANES")
-            self._load_split("other")
-            with out.block("while other < end:"):
-                out("n_b = max(0, min(chunk, length - other * chunk))")
-                names = [local(n) for n in self._parts()]
-                out(*(f"{n}_now = {n}_next" for n in names))
-                self._load_split("min(other + 1, end - 1)")
-                with out.block("if n_b > 0:"):
-                    out(*(f"{n} = {n}_now" for n in names))
-                    StepPrinter(self, self.row.child()).steps(self.found.ends)
-                    self.group.absorb(self.state, counted)
-                out("other += 1")
-            if shape.lanes > 1:
-                Merge(self.group, self.state, counted)._lanes(shape.lanes)
-            out("n = length")
-            self._write()
-            self.row = around
-            out(f"first_entry += SPLIT * {each}")
+            live = [f"first_cell + t % {each} < {shape.cells}", *(["lane == 0"] if shape.lanes > 1 else [])]
+            with out.block(conjunction(live)):
+                if self.found.symmetric:
+                    with out.block("for turn in range(1 if tile_a == tile_b else 2):  # and its mirror image"):
+                        self._entry_of_results(("entry_b if turn else entry_a", "entry_a if turn else entry_b"))
+                else:
+                    self._entry_of_results(("entry_a", "entry_b"))
+            out(f"first_cell += SPLIT * {each}")
+
+    def _over_cells(self, each: int) -> None:
+        """An entry's reductions over all splits: a range of them to each lane, several loads under way at a time."""
+        out, shape, cells = self.out, self.shape, self.found.cells
+        for f in cells:
+            name = local(f.names[0])
+            out(f"{name}_some = cuda.local.array({TOGETHER}, {self._dtype(self._number(f))})")
+            out(f"{name} = {self.folding.identities(f)[0]}")
+        if shape.lanes > 1:
+            out("end = (lane + 1) * SPLIT // LANES")
+        low, end = ("lane * SPLIT // LANES", "end") if shape.lanes > 1 else ("0", "SPLIT")
+        with out.block(f"for other in range({low}, {end}, {TOGETHER}):"):
+            with out.block(f"for k in range({TOGETHER}):"):
+                for f in cells:
+                    kind = self._number(f)
+                    table = self._table(f.names[0], kind, shape.cells)
+                    at = f"(row * SPLIT + min(other + k, {end} - 1)) * {shape.cells} + cell"
+                    out(f"{local(f.names[0])}_some[k] = load_relaxed_{self._stored(kind)}({table}, {at})")
+            with out.block(f"for k in range({TOGETHER}):"), out.block(f"if other + k < {end}:"):
+                for f in cells:
+                    name = local(f.names[0])
+                    out(f"{name} = {joined(f.kind, self._number(f), self.real, name, f'{name}_some[k]')}")
+        if shape.lanes > 1:
+            places = [(f, self._place_of(f, f"{local(f.names[0])}_lanes", i)) for i, f in enumerate(cells)]
+            out("cuda.syncthreads()", *(f"{place}t] = {local(f.names[0])}" for f, place in places))
+            out("cuda.syncthreads()", *(f"{local(f.names[0])} = {place}t % {each}]" for f, place in places))
+            with out.block("for k in range(1, LANES):"):
+                for f, place in places:
+                    name, other = local(f.names[0]), f"{place}k * {each} + t % {each}]"
+                    out(f"{name} = {joined(f.kind, self._number(f), self.real, name, other)}")
 
     def _place_of_entry(self) -> None:
-        """Where an entry lies among the tiles of a split."""
+        """Where an entry of a tile lies in the state."""
         out, T = self.out, self.schedule.entries
-        a, b = (f"i_{axis_name(x)}" for x in self.found.axes)
         count = self.shape.count(self.found.sides[1])
-        for x, side in ((a, self.found.sides[0]), (b, self.found.sides[1])):
-            half = self.shape.pad(side) // 2
-            tile, place = (
-                (f"{x} // {T}", f"{x} % {T}")
-                if T != 8
-                else (
-                    f"{x} % {half} // 4",
-                    f"{x} % 4 + {x} // {half} * 4",
-                )
-            )
-            out(f"{x}_tile = {tile}", f"{x}_in = {place}")
+        out(f"tile_b = cell // {T * T}", f"place = cell % {T * T}")
         if self.found.symmetric:
-            out(f"turned = {a}_tile > {b}_tile", f"tile_a = {b}_tile if turned else {a}_tile")
-            out(f"tile_b = {a}_tile if turned else {b}_tile")
-            out(f"in_tile = {b}_in * {T} + {a}_in if turned else {a}_in * {T} + {b}_in")
-            place = f"tile_a * {count} - tile_a * (tile_a + 1) // 2 + tile_b"
+            out("tile_a = 0")
+            with out.block(f"while tile_b >= {count} - tile_a:"):
+                out(f"tile_b -= {count} - tile_a", "tile_a += 1")
+            out("tile_b += tile_a")
         else:
-            out(f"in_tile = {a}_in * {T} + {b}_in")
-            place = f"{a}_tile * {count} + {b}_tile"
-        out(f"cell = in_tile * TILES + {place}")
+            out(f"tile_a = tile_b // {count}", f"tile_b = tile_b % {count}")
+        for word, side, k in zip("ab", self.found.sides, (f"place // {T}", f"place % {T}"), strict=True):
+            half = self.shape.pad(side) // 2
+            within = f"tile_{word} * 4 + {k} % 4 + {k} // 4 * {half}" if T == 8 else f"tile_{word} * {T} + {k}"
+            out(f"entry_{word} = {within}")
 
-    def _parts(self) -> list[str]:
-        """What is known of a split: anchors and sums."""
-        folds = [f for side in self.found.sides for f in side.folds]
-        return [*self.found.kept, *(f.names[0] for f in (*folds, *self.found.cells))]
-
-    def _load_split(self, number: str) -> None:
-        """Start to load what is known of a split, for one entry; the one before it is merged meanwhile."""
-        out = self.out
-        out(f"following = {number}")
-        cells = {f.names[0]: self._number(f) for f in self.found.cells}
-        kinds = {f.names[0]: self._number(f) for side in self.found.sides for f in side.folds}
-        for name in self._parts():
-            kind = cells.get(name) or kinds.get(name) or self.kinds.names[name]
-            if name in cells:
-                table, at = self._table(name, kind, self.shape.cells), f"{self.shape.cells} + cell"
-            else:
-                place = self.found.side_of(name)
-                assert place is not None
-                side = self.found.sides[place]
-                table = self._table(self.found.same.get(name, name), kind, side.width)
-                at = f"{side.width} + i_{axis_name(side.axis)}"
-            load = f"load_relaxed_{self._stored(kind)}({table}, (row * SPLIT + following) * {at})"
-            out(f"{local(name)}_next = {load}")
+    def _entry_of_results(self, places: tuple[str, str]) -> None:
+        """The state of the row at an entry, exports and results."""
+        out, sides = self.out, self.found.sides
+        for side, place in zip(sides, places, strict=True):
+            out(f"i_{axis_name(side.axis)} = {place}")
+        inside = [f"i_{axis_name(side.axis)} < {side.width}" for side in sides if self.shape.pad(side) > side.width]
+        with out.block(conjunction(inside)):
+            self.elements.offsets()
+            around, self.row = self.row, self.row.child()
+            for number, side in enumerate(sides):
+                for name in [*self._kept_along(number), *(f.names[0] for f in side.folds)]:
+                    of = self.found.same.get(name, name)
+                    out(f"{local(name)} = {local(of)}_all[i_{axis_name(side.axis)}]")
+            out("n_b = length")
+            StepPrinter(self, self.row.child()).steps(self.found.ends)
+            out(*(f"{local(part.name)} = {local(part.name)}_b" for part in self.state.parts), "n = length")
+            self._write()
+            self.row = around
 
     def _write(self) -> None:
         """Exports and results of an entry; a result that lacks an axis is written where its index is 0."""
@@ -636,8 +700,7 @@ class OuterKernel(Kernel):
         for let in p.exports:
             self.row.assign(local(let.name), let.node)
         self.flush(self.row)
-        with out.block("if lane == 0 and live:" if self.shape.lanes > 1 else "if live:"):
-            for result in self.program.results:
-                missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in result.axes]
-                with out.block(conjunction(missing)):
-                    self.results._total(result, {})
+        for result in self.program.results:
+            missing = [f"i_{axis_name(a)} == 0" for a in self.program.rows if a not in result.axes]
+            with out.block(conjunction(missing)):
+                self.results._total(result, {})

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import prod
 from typing import Any
 
 from redalg.graph.node import Node, leaves, substitute, walk
@@ -24,7 +25,7 @@ from redalg.kernels.schedule.sampling import ALL, SOME, means
 
 COMMUTE = frozenset({"add", "mul", "eq", "ne", "and", "or", "maximum", "minimum"})
 GROUPED = frozenset({"mul", "and"})  # operations of many whose operands along one axis are joined first
-COUNT = "n_b"
+COUNTS = frozenset({"n_b", SOME.attr.name})
 
 
 class Undivided(ValueError):
@@ -60,7 +61,7 @@ class Outer:
     """A pass of a program, divided. `cells`: reductions along both axes, over values of the sides; `ends`: what follows
     once they are known; `kept`: anchors that it reads; `same`: names along the second axis -> those of the first that
     they are, and `mirror` the same of values; `symmetric`: whether cells stay what they are where the axes change
-    places."""
+    places; `length`: elements of the stream."""
 
     sides: tuple[Side, Side]
     cells: tuple[Fold, ...]
@@ -69,6 +70,7 @@ class Outer:
     same: Mapping[str, str]
     mirror: Mapping[Node, Node]
     symmetric: bool
+    length: int
 
     @property
     def axes(self) -> tuple[str, str]:
@@ -136,7 +138,8 @@ class _Division:
         kept = tuple(n for s in guesses for n in _names(s) if n in read)
         same, mirror = self._alike(sides, kept)
         symmetric = bool(mirror) and self._symmetric(cells)
-        return Outer((sides[0], sides[1]), tuple(cells), tuple(ends), kept, same, mirror, symmetric)
+        length = prod(self.sizes[a] for a in self.program.stream)
+        return Outer((sides[0], sides[1]), tuple(cells), tuple(ends), kept, same, mirror, symmetric, length)
 
     def _symmetric(self, cells: Iterable[Fold]) -> bool:
         """Whether the axes may change places in all of these."""
@@ -165,7 +168,7 @@ class _Division:
                 known |= {n for f in (*some, *every) for n in f.names}
             elif isinstance(step, Join):
                 raise Undivided("a join of values")
-            elif isinstance(step, First) or (read := _read([step.node]) - {COUNT}) and read <= known:
+            elif isinstance(step, First) or (read := _read([step.node]) - COUNTS) and read <= known:
                 sampled = not sums.isdisjoint(_read([step.node]))
                 node = substitute(step.node, {ALL: SOME}, raw=True) if sampled else step.node
                 guesses.append(replace(step, node=node))

@@ -18,6 +18,9 @@ from redalg.kernels.schedule.outer import Outer, Side, outers
 from redalg.kernels.schedule.target import Target
 
 
+SEEN = 64  # moments about anchors that one in so many elements was looked at for are at most so much larger
+
+
 @dataclass(frozen=True)
 class Shape:
     """The sizes of a schedule's parts, which its kernel is printed for."""
@@ -85,21 +88,28 @@ class Shape:
 
     @property
     def lanes(self) -> int:
-        """Threads that merge the splits of an entry."""
-        a, b = self.found.sides
-        found = 1
+        """Threads that add up the splits of an entry; 32 of a warp have neighbouring entries."""
+        s, found = self.schedule, 1
         while (
-            found < 32
-            and 2 * found <= self.schedule.split
-            and 4 * found * a.width * b.width <= (self.schedule.split * self.schedule.threads * 2)
+            2 * found <= s.split
+            and 2 * found * self.cells <= s.split * s.threads
+            and s.threads % (64 * found) == 0
+            and s.threads // (64 * found) > 0
         ):
             found *= 2
         return found
 
     @property
+    def seen(self) -> bool:
+        """Whether a chunk of elements, evenly spaced in a whole row, is enough to find its anchors by."""
+        loops = [loop for side in self.found.made for loop in side.loops]
+        return all(loop.part for loop in loops) and self.found.length <= SEEN * self.chunk
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory, where every value has 32 bits."""
-        return 4 * sum(2 * self.chunk * self.pad(side) * len(side.values) for side in self.found.made)
+        tables = sum(2 * self.chunk * self.pad(side) * len(side.values) for side in self.found.made)
+        return 4 * (tables + sum(side.width * (len(side.folds) + len(self.found.kept)) for side in self.found.made))
 
 
 def choose_outer(
@@ -247,8 +257,8 @@ def _widest(found: Outer, program: Program, views: Mapping[str, View]) -> int:
         for d in own:
             steps = dict(zip(d.axes, views[d.name].strides, strict=True))
             apart = gcd(side.width, *(s for a, s in steps.items() if a != side.axis))
-            fit = steps[side.axis] == 1 and dtypes[d.name] == program.real
-            aligned = gcd(apart, views[d.name].align // STORAGE[program.real])
+            fit = steps[side.axis] == 1 and dtypes[d.name] in (program.real, "float16", "bfloat16")
+            aligned = gcd(apart, views[d.name].align // STORAGE[dtypes[d.name]])
             widest = gcd(widest, aligned) if fit else 1
     return widest
 

@@ -39,6 +39,9 @@ CASES = [
     ("covariance", {"j": 3, "a": 3, "b": 3}, shared(64, 4, 4)),  # a split has no element
     ("covariance", {"j": 23, "a": 12, "b": 12}, shared(64, 2, 8, 1, 4)),  # tiles of two vectors
     ("covariance", {"j": 75, "a": 4, "b": 4}, shared(64, 2, 4, 1, 4)),  # many lines
+    ("covariance", {"j": 301, "a": 5, "b": 5}, shared(32, 3, 4, 1)),  # too many elements for one look at all of them
+    ("covariance", {"j": 300, "a": 16, "b": 16}, shared(64, 4, 8, 1, 2)),
+    ("gram", {"j": 40, "a": 3, "b": 3}, shared(128, 9, 4)),  # lanes of several warps
     ("cross", {"j": 29, "a": 5, "b": 3}, shared(64, 2, 2)),
     ("cross", {"j": 29, "a": 6, "b": 4}, shared(64, 2, 4, 2, 2)),
     ("weighted", {"t": 21, "p": 4, "q": 4}, shared(32, 2, 2, 1, 2)),  # means with weights, of all elements
