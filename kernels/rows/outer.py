@@ -28,13 +28,12 @@ from redalg.kernels.rows.element import DTYPE
 from redalg.kernels.rows.kernel import Kernel
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.kernels.schedule.outer import Outer, Side
-from redalg.kernels.schedule.outer_cost import Shape
+from redalg.kernels.schedule.outer_cost import TOGETHER, Shape
 from redalg.source.names import axis_name, local
 from redalg.source.statements import Block
 
 ALIGNED = 16  # bytes that tables start at a multiple of
 WORDS = ("left", "right")
-TOGETHER = 8  # loads of what splits have found that are under way at a time
 
 
 def emit(program: Program, schedule: Schedule, layout: Layout, found: Outer) -> Module:
@@ -340,6 +339,16 @@ class OuterKernel(Kernel):
                         out(f"{name} = {joined(f.kind, self._number(f), self.real, name, other)}")
         self._over_lines(side, folds)
 
+    def _leave_alone(self, table: str, number: str, names: list[str]) -> None:
+        """The entries of a tile that one thread has."""
+        width = 4 if number == "f" and len(names) % 4 == 0 else 1
+        kind = self._stored(number) + f"x{width}" * (width > 1)
+        with self.out.block(f"if t < {self.shape.tiles}:"):
+            for i in range(0, len(names), width):
+                value = f"({', '.join(names[i : i + width])})" if width > 1 else names[i]
+                at = f"(row * SPLIT + split) * {self.shape.cells} + t * {len(names)} + {i}"
+                self.out(f"store_{kind}({table}, {at}, {value})")
+
     def _meet(self) -> None:
         """All blocks of the row meet; what they wrote is seen."""
         counter = self.group.scratch("counter", "uint32", 1)
@@ -365,36 +374,36 @@ class OuterKernel(Kernel):
                 self.out(*(f"{word}_{i}[{place} + {q}] = {text}" for q, text in enumerate(texts)))
 
     def _over_lines(self, side: Side, folds: Iterable[Fold]) -> None:
-        """What the threads of a column have found, in one order, for all of them: where there are many, by parts."""
-        out, lines, parts = self.out, self.shape.lines, self.shape.parts
-        across, first = f"{self.word(side).upper()}_THREADS", f"t % {self.word(side).upper()}_THREADS"
-        every = [(f, self._own(f.names[0], q)) for f in folds for q in self.columns]
-        places = [self._place_of(f, f"{n}_lines", i) for i, (f, n) in enumerate(every)]
-        out("cuda.syncthreads()", *(f"{place}t] = {n}" for place, (_, n) in zip(places, every, strict=True)))
+        """What the threads of a column have found, in one order, for all of them: a thread to each column adds up."""
+        out, lines, across = self.out, self.shape.lines, self.shape.across(side)
+        pad, first = self.shape.pad(side), f"t % {self.word(side).upper()}_THREADS"
+        every = [(f, i * self.schedule.vector) for i, f in enumerate(folds)]
+        places = [self._place_of(f, f"{local(f.names[0])}_lines", i, self.schedule.vector) for f, i in every]
+        out("cuda.syncthreads()")
+        for place, (f, _) in zip(places, every, strict=True):
+            out(*(f"{place}{q} * THREADS + t] = {self._own(f.names[0], q)}" for q in self.columns))
+        out("cuda.syncthreads()")
+        with out.block(f"for column in range(t, {pad}, THREADS):" if pad > self.schedule.threads else f"if t < {pad}:"):
+            column = "column" if pad > self.schedule.threads else "t"
+            out(f"line = {column} // {across} * THREADS + {column} % {across}")
+            for place, (f, _) in zip(places, every, strict=True):
+                out(f"total = {place}line]")
+                with out.block(f"for k in range(1, {lines}):"):
+                    other = f"{place}line + k * {across}]"
+                    out(f"total = {joined(f.kind, self._number(f), self.real, 'total', other)}")
+                out(f"{place}line] = total")
+        out("cuda.syncthreads()")
+        for place, (f, _) in zip(places, every, strict=True):
+            out(*(f"{self._own(f.names[0], q)} = {place}{q} * THREADS + {first}]" for q in self.columns))
         out("cuda.syncthreads()")
 
-        def add(line: str) -> None:
-            for place, (f, n) in zip(places, every, strict=True):
-                other = f"{place}{line} * {across} + {first}]"
-                out(f"{n} = {joined(f.kind, self._number(f), self.real, n, other)}")
-
-        if parts < lines:
-            with out.block(f"if t < {parts} * {across}:"):
-                with out.block(f"for k in range({self.word(side)}_line + {parts}, LINES, {parts}):"):
-                    add("k")
-                out(*(f"{place}t] = {n}" for place, (_, n) in zip(places, every, strict=True)))
-            out("cuda.syncthreads()")
-        out(*(f"{n} = {place}{first}]" for place, (_, n) in zip(places, every, strict=True)))
-        with out.block(f"for k in range(1, {min(parts, lines)}):"):
-            add("k")
-        out("cuda.syncthreads()")
-
-    def _place_of(self, f: Fold, name: str, number: int = 0) -> str:
-        """A table of a value of every thread: the first table of a side while that is free, else one of its own."""
+    def _place_of(self, f: Fold, name: str, number: int = 0, count: int = 1) -> str:
+        """A table of `count` values of every thread: in the first table of a side while that is free, behind `number`
+        others, else one of its own."""
         values = self.found.made[0].values
-        if self._number(f) == "f" and values and self.kinds.of(values[0]) == "f" and number < self.shape.slots:
+        if self._number(f) == "f" and values and self.kinds.of(values[0]) == "f" and number + count <= self.shape.slots:
             return f"{WORDS[0]}_0[{f'{number} * THREADS + ' if number else ''}"
-        self.out(f"{name} = cuda.shared.array({self.schedule.threads}, {self._dtype(self._number(f))})")
+        self.out(f"{name} = cuda.shared.array({count * self.schedule.threads}, {self._dtype(self._number(f))})")
         return f"{name}["
 
     # --- chunks ------------------------------------------------------------------------------------------------------
@@ -579,6 +588,9 @@ class OuterKernel(Kernel):
         out, shape, number = self.out, self.shape, self._number(f)
         names = [n for line in self._cells(f) for n in line]
         table = self._table(f.names[0], number, shape.cells)
+        if shape.shares == 1:
+            self._leave_alone(table, number, names)
+            return
         values = self.found.made[0].values
         if number == "f" and values and self.kinds.of(values[0]) == "f" and shape.slots:
             name, each = f"{WORDS[0]}_0", shape.together

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd, prod
 
@@ -18,6 +18,7 @@ from redalg.kernels.schedule.outer import Outer, Side, outers
 from redalg.kernels.schedule.target import Target
 
 
+TOGETHER = 8  # loads of what splits have found that a thread has under way at a time
 SEEN = 64  # moments about anchors that one in so many elements was looked at for are at most so much larger
 
 
@@ -44,11 +45,6 @@ class Shape:
     def lines(self) -> int:
         """Elements that the threads of a block bring at a time."""
         return self.schedule.threads // max(map(self.across, self.found.made))
-
-    @property
-    def parts(self) -> int:
-        """Threads of a column that add up what all lines have found, where there are many lines."""
-        return 8 if self.lines > 16 else self.lines
 
     @property
     def tiles(self) -> int:
@@ -142,13 +138,16 @@ def candidates(
         return
     rows = max(1, prod(sizes[a] for a in program.rows if a not in found.axes))
     length = prod(sizes[a] for a in program.stream)
-    for entries, threads, together in product((8, 4), (256, 384, 512), (1, 2)):
-        split = max(1, min(together * target.multiprocessors // rows, length // LEAST))
-        for elements in (16, 8):
-            yield Schedule(threads, 1, widest, elements // widest, split=split, persistent=True, entries=entries)
+    for entries, threads, together, elements in product((8, 4), (256, 384, 512), (1, 2), (16, 8)):
+        most = max(1, min(together * target.multiprocessors // rows, length // LEAST))
+        s = Schedule(threads, 1, widest, elements // widest, split=most, persistent=True, entries=entries)
+        shape = Shape(found, s)
+        whole = -(-length // shape.chunk) if shape.lines > 0 else most  # splits of a chunk each
+        for split in {most, min(most, whole)}:
+            yield replace(s, split=split)
 
 
-LEAST = 64  # elements of a split
+LEAST = 32  # elements of a split
 
 
 def fits(shape: Shape, target: Target) -> bool:
@@ -180,11 +179,12 @@ def _choice(
     issued = ISSUED * (CROWDED if crowded and not guessed else 1.0)
     issued *= SPILLED if _registers(found, s) > min(limit, MOST_REGISTERS) else 1.0
     walks = 2 if any(not loop.part for side in found.made for loop in side.loops) else 1
-    compute = rows * length * _instructions(shape, walks) / (blocks * 128 * target.clock * issued)
+    each = -(-length // s.split)
+    turns = each // shape.chunk * -(-shape.chunk // shape.shares) + -(-(each % shape.chunk) // shape.shares)
+    uneven = max(1.0, turns * shape.shares / max(1, each))
+    compute = rows * length * _instructions(shape, walks, uneven) / (blocks * 128 * target.clock * issued)
     memory = walks * moved * _scatter(found, views) / target.reachable
-    merging = s.split * found.sides[0].width * found.sides[1].width * rows * MERGED / (blocks * 128 * target.clock)
-    merging += s.entries**2 / shape.together * shape.shares * SHARE + FIXED
-    merging += ANCHORED if guessed else 0.0
+    merging = -(-rows * s.split // blocks) * _merging(shape, guessed)
     seconds = (memory**4 + compute**4) ** 0.25 + merging + target.launch
     reasons = (
         f"{rows} rows of {length} along {', '.join(program.stream)}, {program.real}, on {target.name}: "
@@ -200,17 +200,34 @@ def _choice(
 
 # Fitted to 66 schedules that were timed (H100, 2026-11-26, `benchmarks/records/gpu_states.md`), and judged by the same:
 # 34 of them are within 15 %, half within 14%, the worst is off by 58%.
-ISSUED, CROWDED, SPILLED = 0.56, 1.15, 0.75  # the part of issue slots that are used
+ISSUED, CROWDED, SPILLED = 0.75, 1.0, 0.7  # the part of issue slots that are used
 TILE, LINE, VALUE = (
     16,
     16,
     4,
 )  # instructions of an element, of a tile, of a thread that brings some columns, of a column
-MERGED = 60  # instructions of an entry of a split
-SHARE, FIXED, ANCHORED = 60e-9, 4e-6, 9e-6  # seconds: of a share, of all barriers and merges, of anchors
+# Seconds, of stamps that blocks wrote on their way through a covariance of 4096 x 64 (H100, 2026-11-26): the first loads,
+# anchors, a grid barrier, a round of loads of what all splits have found, and a round of entries on their way to scratch,
+# of which a thread adds up some for all shares.
+LOADED, ANCHORED, MET, READ = 1.2e-6, 0.9e-6, 1.7e-6, 0.6e-6
+LEFT, ENTRY, SHARE = 0.4e-6, 40e-9, 10e-9
 
 
-def _instructions(shape: Shape, walks: int) -> float:
+def _merging(shape: Shape, guessed: bool) -> float:
+    """Seconds of a row besides its loads and its instructions: anchors, what is left in scratch, and merging it."""
+    s, left = shape.schedule, LEFT
+    if shape.shares > 1:
+        rounds = -(-(s.entries**2) // shape.together)
+        left += rounds * (LEFT + shape.together * shape.tiles / s.threads * (ENTRY + SHARE * shape.shares))
+    seconds = LOADED + left + (ANCHORED if guessed else 0.0)
+    if s.split > 1:
+        entries = -(-shape.cells * shape.lanes // (s.split * s.threads))
+        seconds += MET + READ * (2 + entries * -(-s.split // shape.lanes // TOGETHER))
+        seconds += (MET + LEFT + READ) * (guessed and not shape.seen)
+    return seconds
+
+
+def _instructions(shape: Shape, walks: int, uneven: float) -> float:
     """Instructions of all threads of a block for an element of the stream."""
     found, entries = shape.found, shape.schedule.entries
     known = {n for side in found.sides for n in side.values}
@@ -220,7 +237,7 @@ def _instructions(shape: Shape, walks: int) -> float:
     brought = sum(
         shape.across(side) * (LINE + shape.schedule.vector * n) for side, n in zip(found.made, each, strict=True)
     )
-    return cells / shape.used + walks * brought
+    return cells * uneven / shape.used + walks * brought
 
 
 def _operations(body: Node, known: set[Node]) -> int:
@@ -234,7 +251,7 @@ def _registers(found: Outer, s: Schedule) -> int:
         s.entries**2 * len(found.cells)
         + 4 * s.entries * len(found.sides[0].values)
         + s.vector * brought
-        + (56 if brought > s.tile * len(found.made) else 24)
+        + (72 if brought > s.tile * len(found.made) else 24)
     )
 
 
