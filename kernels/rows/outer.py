@@ -7,9 +7,9 @@ entries (register blocking, as in a matrix product), for a share of the chunk's 
 chunk are under way. At the end sums go to scratch, and the blocks of the row, which meet at a grid barrier, share out
 the entries: a few threads to each of them add up what all splits have, in their order.
 
-Anchors are those of the whole row, the same in all blocks, so that what splits have found is joined as what threads have
-found is: by the operations of the reductions, not by merging states. Every block finds them from the same few elements
-of the row, where these are not too few, else all blocks from what each has seen of its split.
+Anchors are those of the whole row, the same in all blocks, so that what splits have found is joined as what threads
+have found is: by the operations of the reductions, not by merging states. Every block finds them from the same few
+elements of the row, where these are not too few, else all blocks from what each has seen of its split.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class OuterKernel(Kernel):
     def _guess(self, side: Side) -> None:
         """Anchors of the row: its first element, moved by the mean of a few that lie evenly spaced in it."""
         out = self.out
-        self.comment("Anchors of the row, the same in all blocks: its first element, moved by the mean of some of them.")
+        self.comment("Anchors of the row, the same in all blocks: its first element, moved by the mean of some.")
         self._declare_raw(side, "some")
         if self.shape.seen:
             out("n_some = min(length, CHUNK)", "n_here = n_some", "pace = max(1, length // CHUNK)")
@@ -557,7 +557,6 @@ class OuterKernel(Kernel):
 
     def _leave(self) -> None:
         """Sums of this split to scratch: those along one axis, then the entries, a few at a time."""
-        out = self.out
         self.comment("The state of this split to scratch, added up over lines and shares in their order.")
         for side in self.found.made:
             if side.folds:
@@ -610,7 +609,7 @@ class OuterKernel(Kernel):
                 with out.block("for k in range(1, SHARES):"):
                     other = at.format("(tile + k * TILES)")
                     out(f"total = {joined(f.kind, number, self.real, 'total', other)}")
-                at = f"(row * SPLIT + split) * {shape.cells} + tile * {len(names)} + place" + f" + {first}" * (first > 0)
+                at = f"(row * SPLIT + split) * {shape.cells} + tile * {len(names)} + place + {first}"
                 out(f"store_{self._stored(number)}({table}, {at}, total)")
 
     def _merge(self) -> None:
@@ -619,7 +618,7 @@ class OuterKernel(Kernel):
         self._meet()
         each = s.threads // shape.lanes
         self.comment(
-            f"Entries of the state are shared out among the blocks, {shape.lanes} threads to each: they add up all splits."
+            f"Entries of the state are shared out among the blocks, {shape.lanes} threads to each: they add up splits."
         )
         for side in (side for side in self.found.made if side.folds):
             self._over_splits(side, side.folds)

@@ -17,7 +17,6 @@ from redalg.kernels.schedule.cost_terms import work_of
 from redalg.kernels.schedule.outer import Outer, Side, outers
 from redalg.kernels.schedule.target import Target
 
-
 TOGETHER = 8  # loads of what splits have found that a thread has under way at a time
 SEEN = 64  # moments about anchors that one in so many elements was looked at for are at most so much larger
 
@@ -138,7 +137,9 @@ def candidates(
         return
     rows = max(1, prod(sizes[a] for a in program.rows if a not in found.axes))
     length = prod(sizes[a] for a in program.stream)
-    for entries, threads, together, elements in product((8, 4), (256, 384, 512), (1, 2), (16, 8)):
+    guessed = any(side.guesses for side in found.made)  # with anchors in registers, 512 threads have too few of them
+    several = (256, 384) if guessed else (256, 384, 512)
+    for entries, threads, together, elements in product((8, 4), several, (1, 2), (16, 8)):
         most = max(1, min(together * target.multiprocessors // rows, length // LEAST))
         s = Schedule(threads, 1, widest, elements // widest, split=most, persistent=True, entries=entries)
         shape = Shape(found, s)
@@ -153,7 +154,9 @@ LEAST = 32  # elements of a split
 def fits(shape: Shape, target: Target) -> bool:
     s = shape.schedule
     whole = s.rows == s.cluster == 1 and s.persistent and s.threads % 32 == 0
-    return whole and shape.tiles <= s.threads and shape.lines > 0 and shape.shared <= target.block.shared
+    widest = max(side.width for side in shape.found.made)
+    fit = max(shape.tiles, widest) <= s.threads and shape.lines > 0
+    return whole and fit and shape.shared <= target.block.shared
 
 
 def _choice(
@@ -206,9 +209,9 @@ TILE, LINE, VALUE = (
     16,
     4,
 )  # instructions of an element, of a tile, of a thread that brings some columns, of a column
-# Seconds, of stamps that blocks wrote on their way through a covariance of 4096 x 64 (H100, 2026-11-26): the first loads,
-# anchors, a grid barrier, a round of loads of what all splits have found, and a round of entries on their way to scratch,
-# of which a thread adds up some for all shares.
+# Seconds, of stamps that blocks wrote on their way through a covariance of 4096 x 64 (H100, 2026-11-26): the first
+# loads, anchors, a grid barrier, a round of loads of what all splits have found, and a round of entries on their way to
+# scratch, of which a thread adds up some for all shares.
 LOADED, ANCHORED, MET, READ = 1.2e-6, 0.9e-6, 1.7e-6, 0.6e-6
 LEFT, ENTRY, SHARE = 0.4e-6, 40e-9, 10e-9
 

@@ -109,8 +109,8 @@ def _atomic_inc() -> Any:
 
 
 # The first thread of a block counts it in and waits until all are there; the others wait for that thread. The blocks of
-# one barrier are neighbours. The first of them adds what makes all of their numbers 2^31, so that the highest bit changes
-# once all are in and the others are 0 again: nothing has to clear the word before the next barrier.
+# one barrier are neighbours. The first of them adds what makes all of their numbers 2^31, so that the highest bit
+# changes once all are in and the others are 0 again: nothing has to clear the word before the next barrier.
 MEET = (
     "{ .reg .pred p; .reg .u32 n, m; barrier.sync 0; mov.u32 n, %tid.x; setp.ne.u32 p, n, 0; @p bra DONE; "
     "mov.u32 n, %ctaid.x; rem.u32 n, n, $1; setp.eq.u32 p, n, 0; sub.u32 m, 0x80000001, $1; selp.u32 m, m, 1, p; "

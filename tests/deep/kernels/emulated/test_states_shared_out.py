@@ -64,6 +64,20 @@ def test_states_agree_with_the_definition(name: str, sizes: dict[str, int], sche
     agree(form.spec, found, own(form, arrays), 1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_elements_of_16_bits_come_as_vectors(dtype: str) -> None:
+    """Their anchors are looked for in a part of the elements before they are shared out."""
+    form = form_of("covariance")
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = np.dtype(np.float16 if dtype == "float16" else ml_dtypes.bfloat16)
+    x = np.random.default_rng(3).normal(size=(77, 8)).astype(kind)
+    found, planned, _ = run(form, {"X": x, "X_j_b": x}, shared(64, 3, 4, 1, 4), None)
+    assert f"load_{dtype}x4(" in planned.module.source
+    wide = x.astype(np.float64) - x.astype(np.float64).mean(0)
+    rounding = 2.0**-10 if dtype == "float16" else 2.0**-7
+    assert np.abs(np.asarray(found["C"], np.float64) - wide.T @ wide / 77).max() <= rounding * np.abs(wide).max() ** 2
+
+
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize("place", [0, 5])
 def test_values_that_are_no_numbers(value: float, place: int) -> None:
