@@ -315,29 +315,34 @@ class OuterKernel(Kernel):
                     out(f"{local(name)}_all[{place}] = {self._own(name, q)}")
 
     def _over_splits(self, side: Side, folds: Iterable[Fold]) -> None:
-        """What all splits have found in a thread's columns, in one order: some splits to every line of threads."""
-        out, vector, folds = self.out, self.schedule.vector, list(folds)
-        line = f"{self.word(side)}_line"
-        for f in folds:
-            kind = self._number(f)
-            out(f"{local(f.names[0])}_some = cuda.local.array({TOGETHER * vector}, {self._dtype(kind)})")
-            out(*(f"{self._own(f.names[0], q)} = {self.folding.identities(f)[0]}" for q in self.columns))
-        with self._bringing(side), out.block(f"for first_split in range({line}, SPLIT, {TOGETHER} * LINES):"):
+        """What all splits have found in a thread's columns, in one order: neighbours load neighbouring columns."""
+        out, width = self.out, side.width
+        lines = self.schedule.threads // width
+        every = [(f, f"total_{i}", self._place_of(f, f"{local(f.names[0])}_found", i)) for i, f in enumerate(folds)]
+        for f, name, _ in every:
+            out(f"{name}_some = cuda.local.array({TOGETHER}, {self._dtype(self._number(f))})")
+            out(f"{name} = {self.folding.identities(f)[0]}")
+        with out.block(f"for first_split in range(t // {width}, SPLIT, {TOGETHER * lines}):"):
             with out.block(f"for k in range({TOGETHER}):"):
-                out("other = min(first_split + k * LINES, SPLIT - 1)")
-                for f in folds:
-                    kind = self._number(f)
-                    table = self._table(f.names[0], kind, side.width)
-                    for q in self.columns:
-                        at = f"(row * SPLIT + other) * {side.width} + {self.word(side)}_column" + f" + {q}" * (q > 0)
-                        load = f"load_relaxed_{self._stored(kind)}({table}, {at})"
-                        out(f"{local(f.names[0])}_some[k * {vector} + {q}] = {load}")
-            with out.block(f"for k in range({TOGETHER}):"), out.block("if first_split + k * LINES < SPLIT:"):
-                for f in folds:
-                    for q in self.columns:
-                        name, other = self._own(f.names[0], q), f"{local(f.names[0])}_some[k * {vector} + {q}]"
-                        out(f"{name} = {joined(f.kind, self._number(f), self.real, name, other)}")
-        self._over_lines(side, folds)
+                out(f"other = min(first_split + k * {lines}, SPLIT - 1)")
+                for f, name, _ in every:
+                    table = self._table(f.names[0], self._number(f), width)
+                    load = f"load_relaxed_{self._stored(self._number(f))}"
+                    out(f"{name}_some[k] = {load}({table}, (row * SPLIT + other) * {width} + t % {width})")
+            with out.block(f"for k in range({TOGETHER}):"), out.block(f"if first_split + k * {lines} < SPLIT:"):
+                for f, name, _ in every:
+                    out(f"{name} = {joined(f.kind, self._number(f), self.real, name, f'{name}_some[k]')}")
+        out("cuda.syncthreads()", *(f"{place}t] = {name}" for _, name, place in every), "cuda.syncthreads()")
+        with out.block(f"if t < {width}:"):
+            for f, name, place in every:
+                with out.block(f"for k in range(1, {lines}):"):
+                    out(f"{name} = {joined(f.kind, self._number(f), self.real, name, f'{place}t + k * {width}]')}")
+                out(f"{place}t] = {name}")
+        out("cuda.syncthreads()")
+        column = f"{self.word(side)}_column"
+        for f, _, place in every:
+            out(*(f"{self._own(f.names[0], q)} = {place}{column}" + f" + {q}" * (q > 0) + "]" for q in self.columns))
+        out("cuda.syncthreads()")
 
     def _leave_alone(self, table: str, number: str, names: list[str]) -> None:
         """The entries of a tile that one thread has."""
