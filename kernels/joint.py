@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 # What the model predicts of kernels side by side counts so many times, where L2 keeps what the first has read for the
 # next, and where it does not: of 17 cells of norms that were measured both ways (H100, 2026-11-26), numbers from 1.02
-# to 1.07 and from 1.22 to 1.44 take none of the slower ways. Sums over thousands of rows by columns are predicted up to
-# five times too fast.
+# to 1.07 and from 1.22 to 1.44 take none of the slower ways.
 NEAR, FAR = 1.05, 1.35
 DEPENDENT = (9, 0)  # the compute capability from which on a kernel may be launched before the last one has ended
 
