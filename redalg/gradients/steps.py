@@ -190,15 +190,16 @@ class _Cut:
         """Wide outputs, too, over sums along the last axes, and over what is summed of these; one way or none."""
         every = {n: self._nested(node) for n, node in self.outputs.items()}
         firsts, rest = self._extracted(every, self._is_inner)
-        steps = [self._spec(firsts)] if firsts else []
+        steps, last = [self._spec(firsts)] if firsts else [], list[Spec]()
         while steps:
             done = {n: node for n, node in rest.items() if not self._wide(node)}
             rest = {n: node for n, node in rest.items() if n not in done}
+            last += self._grouped(done)  # nothing reads them: they run beside what is wide
             firsts, rest = self._extracted(rest, self._is_small)
-            steps += self._grouped({**done, **firsts})
+            steps += self._grouped(firsts)
             if not firsts:
                 break
-        return [(*steps, *self._grouped(rest))] if steps else []
+        return [(*steps, *self._grouped(rest), *last)] if steps else []
 
     def _wide(self, node: Node) -> bool:
         return not node.axes.isdisjoint(self.last)
