@@ -26,6 +26,7 @@ BARRIERS = {
     "cuda.syncwarp": "__syncwarp",
     "syncwarp": "__syncwarp",
     "cluster_sync": "barrier of the cluster",
+    "cluster_wait": "wait for the other blocks of the cluster",
     "splits_sync": "grid barrier of a row's blocks",
     "named_barrier_sync": "named barrier of the warpgroup",
 }

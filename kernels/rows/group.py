@@ -38,6 +38,7 @@ class Group:
         self.kernel, self.schedule = kernel, kernel.schedule
         self.tables = 0
         self.uses_cluster = False
+        self.to_meet = False  # whether the blocks of a cluster have not waited for each other's beginning yet
         self.shared_lists: dict[str, tuple[str, str]] = {}  # lists of keys in shared memory, and names of their lengths
 
     # --- reductions of a resident row --------------------------------------------------------------------------------
@@ -51,6 +52,9 @@ class Group:
             ColumnReduction(self, plain).print()
         elif plain:
             self._over_threads(plain)
+        if lists and s.cluster > 1:
+            self.uses_cluster = True
+            self.met()
         for fold in lists:
             if isinstance(fold.op, KeyTop) and by_network(s, fold.op.k):
                 Network(self, fold, fold.op.k, scope).print()
@@ -58,8 +62,6 @@ class Group:
                 Selection(self, fold, fold.op.k, scope).print()
             elif isinstance(fold.op, TopK):
                 self._select(fold, fold.op.k)
-        if s.cluster > 1:
-            self.uses_cluster = True
         out()
 
     def _over_threads(self, folds: list[Fold]) -> None:
@@ -151,25 +153,55 @@ class Group:
         self.kernel.out(f"{name} = cuda.shared.array({size}, {dtype})")
         return name
 
+    def begin(self) -> None:
+        """The blocks of a cluster write to each other: all of them must have begun, which is waited for later."""
+        s = self.schedule
+        if s.cluster > 1 and s.together and not (s.column or s.persistent) and self.kernel.program.passes:
+            self.to_meet = True
+            self.kernel.comment("This block has begun: the others of its cluster may write to its shared memory.")
+            self.kernel.out("cluster_arrive()")
+
+    def met(self) -> None:
+        """Wait until all blocks of the cluster have begun."""
+        if self.to_meet:
+            self.to_meet = False
+            self.kernel.out("cluster_wait()")
+
     def _across_cluster(self, folds: list[Fold]) -> None:
-        """Through distributed shared memory: every block reads the values of all blocks of its cluster."""
+        """Through distributed shared memory: every block has the values of all blocks of its cluster.
+
+        Blocks write their values to all others, one store for each, where a kernel has one group of rows; every warp
+        that reads asks for as many as there are blocks, and the last one may leave only when nobody reads any more.
+        Where a block goes on with further rows, what it would write may still be read: there they are read.
+        """
         out, s = self.kernel.out, self.schedule
-        self.kernel.comment(
-            f"Cluster reduction: every block reads the values of all {s.cluster} by distributed shared memory."
-        )
-        tables = [[self._table(fold, i, "blocks", 1) for i in range(len(fold.names))] for fold in folds]
-        with out.block("if t == 0:"):
-            for fold, names in zip(folds, tables, strict=True):
-                out(*(f"{table}[0] = {local(n)}" for table, n in zip(names, fold.names, strict=True)))
-        out("cluster_sync()")
-        for fold, names in zip(folds, tables, strict=True):
-            for i, (table, n) in enumerate(zip(names, fold.names, strict=True)):
-                kind = SHUFFLE.get(self.number(fold, i), self.kernel.real)
-                out(f"{local(n)} = dsm_load_{kind}({table}, 0, t % {s.cluster})")
+        pushed = not s.persistent
+        how = "every block writes its value to all" if pushed else "every block reads the values of all"
+        self.kernel.comment(f"Cluster reduction: {how} {s.cluster} by distributed shared memory.")
+        size = s.cluster if pushed else 1
+        tables = [[self._table(fold, i, "blocks", size) for i in range(len(fold.names))] for fold in folds]
+        values = [
+            (local(n), table, self.shuffled_kind(fold, i))
+            for fold, names in zip(folds, tables, strict=True)
+            for i, (table, n) in enumerate(zip(names, fold.names, strict=True))
+        ]
+        if pushed:
+            self.met()
+            with out.block(f"if t < {s.cluster}:"):
+                out(*(f"dsm_store_{kind}({table}, split, t, {n})" for n, table, kind in values))
+            out("cluster_sync()")
+            out(*(f"{n} = {table}[t % {s.cluster}]" for n, table, _ in values))
+        else:
+            self.uses_cluster = True
+            with out.block("if t == 0:"):
+                out(*(f"{table}[0] = {n}" for n, table, _ in values))
+            out("cluster_sync()")
+            out(*(f"{n} = dsm_load_{kind}({table}, 0, t % {s.cluster})" for n, table, kind in values))
         self._exchange(folds, s.cluster)
 
     def leave(self, restarts: bool = False) -> None:
         """A block stays until nobody reads its shared memory any more, nor its own threads if it `restarts`."""
+        self.met()
         if self.uses_cluster or restarts:
             self.kernel.comment("Shared memory stays as it is until nobody reads it any more.")
         if self.uses_cluster:

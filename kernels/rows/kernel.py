@@ -117,6 +117,7 @@ class Kernel:
     def one_group(self) -> None:
         """Everything from where a row lies to its results, for the rows that a block has at a time."""
         self._where_am_i()
+        self.group.begin()
         self.write()
         self.group.leave(self.schedule.persistent)
 
