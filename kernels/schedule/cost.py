@@ -428,7 +428,8 @@ class _Model:
     def issue(self, held: int) -> float:
         """Seconds until so many elements of every thread of a block have been computed."""
         s = self.s
-        return held * s.coarsen * self.element() * max(self.known.blocks.stalled, s.block / 128) / self.target.clock
+        least = self.known.blocks.stalled if s.resident else 1.0  # what is walked has the next tile on its way meanwhile
+        return held * s.coarsen * self.element() * max(least, s.block / 128) / self.target.clock
 
     def waits(self, held: int) -> float:
         """How often a thread waits for one tile: what it folds at once is loaded a few vectors ahead of the sums. So in
