@@ -49,8 +49,6 @@ class Blocks(NamedTuple):
     """What blocks cost beside their work."""
 
     start: float  # seconds to start one and to find its place
-    next: float  # seconds between two that start on a multiprocessor
-    stalled: float  # cycles between two instructions of a warp that has its scheduler for itself
     cluster_start: (
         float  # seconds more until all blocks of a cluster run, and until the last may leave; half if all run
     )
@@ -63,6 +61,13 @@ class Blocks(NamedTuple):
     asked: int  # bytes that the threads of a multiprocessor have to ask for at a time there
     crowd: int  # rows for every multiprocessor, from which on a block for each fills the device
     tail: float  # later end of rows whose blocks all begin at once
+
+
+class Issue(NamedTuple):
+    """How often blocks and instructions begin."""
+
+    block: float  # seconds between two blocks that start on a multiprocessor
+    stalled: float  # cycles between two instructions of a warp that has its scheduler for itself
 
 
 class Turned(NamedTuple):
@@ -93,6 +98,7 @@ class Calibration:
     first_level: FirstLevel
     exchange: Exchange
     blocks: Blocks
+    issue: Issue
     turned: Turned
     cooperative: Cooperative
     tensor_cores: TensorCores
@@ -121,10 +127,6 @@ H200 = Calibration(
     Exchange(shuffle=30, barrier=40, cluster_barrier=600, distributed=200, atomic=1.2e-6, column_split=4e-6),
     Blocks(
         start=0.3e-6,
-        # Variance of columns 4x36411993 float32: 345 us by blocks of 64 threads, 254 by 128 (H100, 2026-11-26).
-        next=75e-9,
-        # log_softmax of 74 rows of 942 float32: 3.1 us by 32 elements a thread, 2.4 by 4 (H100, 2026-11-26).
-        stalled=2.0,
         cluster_start=3e-6,
         reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
         alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256
@@ -138,6 +140,12 @@ H200 = Calibration(
         asked=32 << 10,
         crowd=4,
         tail=0.06,  # rows of 65536 whose blocks all begin at once end 4 to 15 % later than in four waves and more
+    ),
+    Issue(
+        # Variance of columns 4x36411993 float32: 345 us by blocks of 64 threads, 254 by 128 (H100, 2026-11-26).
+        block=75e-9,
+        # log_softmax of 74 rows of 942 float32: 3.1 us by 32 elements a thread, 2.4 by 4 (H100, 2026-11-26).
+        stalled=2.0,
     ),
     Turned(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,

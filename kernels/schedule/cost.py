@@ -428,7 +428,7 @@ class _Model:
     def issue(self, held: int) -> float:
         """Seconds until so many elements of every thread of a block have been computed."""
         s = self.s
-        least = self.known.blocks.stalled if s.resident else 1.0  # what is walked has the next tile on its way meanwhile
+        least = self.known.issue.stalled if s.resident else 1.0  # what is walked has the next tile on its way meanwhile
         return held * s.coarsen * self.element() * max(least, s.block / 128) / self.target.clock
 
     def waits(self, held: int) -> float:
@@ -511,7 +511,7 @@ class _Model:
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)
-        latency = max(self.waves() * self.block_seconds(), self.blocks / self.sms * self.known.blocks.next)
+        latency = max(self.waves() * self.block_seconds(), self.blocks / self.sms * self.known.issue.block)
         terms: tuple[float, ...] = (memory, compute, loads, latency)
         if s.prefetch:  # while a row is computed, the next one is on its way, but a block does one thing at a time
             memory, latency = self.prefetched()
