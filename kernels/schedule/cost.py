@@ -399,9 +399,10 @@ class _Model:
         """A block alone: waits for its tiles, computes them, meets the others."""
         s, target = self.s, self.target
         rounds = self.rounds()
-        held = s.tile if s.resident else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
-        whole = s.exact or s.peel and s.resident
-        in_flight = 1.0 if whole else self.known.memory.bounded * (0.75 if s.vector * s.neighbours == 1 else 1.0)
+        whole = s.resident or s.column  # the last tile of a column is walked as the others are, behind tests of bounds
+        held = s.tile if whole else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
+        unbounded = s.exact or s.peel and s.resident
+        in_flight = 1.0 if unbounded else self.known.memory.bounded * (0.75 if s.vector * s.neighbours == 1 else 1.0)
         together = self.known.blocks.cluster_start * (0.5 if self.waves() <= 1 else 1.0)
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
