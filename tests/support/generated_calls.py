@@ -50,7 +50,7 @@ class Call:
             value = np.asarray(value)
             narrow = value.dtype.name if value.dtype.name in FLOATS else "float64"
             held = Held(self.spec, print, narrow, real, None, False, self.form, tolerance)
-            outside = held._outside(name, value, limits, exact, tally)
+            outside = held._outside(name, value, limits, exact, tally, None)
             assert outside is None, f"{outside}\n{self.drawn}"
         return tally.compared - tally.open
 
