@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.errors import RedalgError
+from redalg.kernels.cuda.counters import Counters
 from redalg.kernels.cuda.out import Receiving
 from redalg.kernels.cuda.run import CudaRun
 from redalg.kernels.ir.layouts import View
@@ -200,6 +201,7 @@ def test_memory_taken_for_another_stream_is_kept_until_that_is_done(
     """PyTorch would give it on in the order of the current stream. Scratch, and what results are computed in."""
     monkeypatch.setattr(driver, "copy", lambda *given: None)
     monkeypatch.setattr(driver, "clear", lambda *given: None)
+    monkeypatch.setattr(Counters, "at", lambda *given: BASE)
     long = CudaRun(ROWS, schedule=Schedule(threads=256, rows=1, vector=4, tile=16, split=8))
     for run, x, out in (
         (CudaRun(ROWS), Tensor((3, 4)), Tensor((3,), at=BASE + 16)),

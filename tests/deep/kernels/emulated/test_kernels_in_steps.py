@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redalg.kernels import steps
 from redalg.kernels.cuda import run as cuda_run
 from redalg.kernels.cuda.joint import JointRun
 from redalg.kernels.ir.program import STORAGE
@@ -119,9 +120,10 @@ def test_one_reading_where_rows_are_held() -> None:
     assert "kernels in steps" in plan_of("channels", long, "float16").choice.reasons[0]
 
 
-def test_what_is_not_done_in_steps_says_why() -> None:
+def test_what_is_not_done_in_steps_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Outside, match="no elements"):
         plan_of("group norm", {"n": 0, "g": 2, "c": 2, "k": 4})
+    monkeypatch.setattr(steps, "EARLIER", 0.0)  # kernels that cost as much behind another one as alone
     with pytest.raises(Outside, match="one after the other"):
         plan_of("group norm", {"n": 2, "g": 2, "c": 2, "k": 8})
     with pytest.raises(Outside, match="other numbers"):
