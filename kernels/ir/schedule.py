@@ -144,7 +144,10 @@ class Schedule:
         return self.prefetch + self.prefetch_distance * self.threads * self.tile
 
     def asked(self, arrays: int) -> int:
-        """Vectors of each of so many arrays that a thread asks for before it goes on: 4, 2 or 1, a part of a tile."""
+        """Vectors of each of so many arrays that a thread asks for before it goes on: 4, 2 or 1, a part of a tile.
+        One where rows are short: they are many blocks, which fill each other's waits."""
+        if self.resident and self.blocks_per_row == 1 and self.tile < (48 if self.threads > 32 else 64):
+            return 1
         fit = (n for n in (4, 2) if n * self.vector * arrays <= AHEAD and self.tile // self.vector % n == 0)
         return next(fit, 1)
 

@@ -454,10 +454,8 @@ class Elements:
 
     def loaded_together(self, leaves: Sequence[Node]) -> int:
         """How many vectors of such leaves are asked for before results are written: no load may pass a store, since
-        what is written might be what it reads. Short rows are many blocks, which fill each other's waits."""
-        s = self.kernel.schedule
-        few = s.blocks_per_row > 1 or not s.resident or s.tile >= (48 if s.threads > 32 else 64)
-        return s.asked(len(leaves)) if leaves and few else 1
+        what is written might be what it reads."""
+        return self.kernel.schedule.asked(len(leaves)) if leaves else 1
 
     def name_parts(self, leaves: Sequence[Node], together: int) -> None:
         """Room for vectors of every leaf."""

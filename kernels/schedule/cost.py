@@ -420,8 +420,7 @@ class _Model:
         # LayerNorm of 44868 rows of 466 float32: 48 us by 32 threads with 16 elements, 68 by 16 with 32. RMSNorm of 312
         # rows of 2774 float32: 8.0 us by 12 vectors a thread, 5.2 by 6, 4.4 by 3 (H100, 2026-11-26).
         if s.resident:
-            vectors = s.tile / s.vector
-            return 0.0 if s.staged else 0.4 * (vectors if s.blocks_per_row == 1 else ceil(vectors / s.asked(common)))
+            return 0.0 if s.staged else 0.4 * ceil(s.tile / s.vector / s.asked(common))
         # LayerNorm of 331 rows of 50961 bfloat16: 56 us by blocks that walk rows twice, 44 by clusters that hold them.
         groups = ceil(s.tile // s.vector / s.asked(common)) * self.rounds() / self.work.walks
         return 2 * groups if self.shifted else 0.0

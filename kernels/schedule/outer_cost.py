@@ -85,12 +85,7 @@ class Shape:
     def lanes(self) -> int:
         """Threads that add up the splits of an entry; 32 of a warp have neighbouring entries."""
         s, found = self.schedule, 1
-        while (
-            2 * found <= s.split
-            and 2 * found * self.cells <= s.split * s.threads
-            and s.threads % (64 * found) == 0
-            and s.threads // (64 * found) > 0
-        ):
+        while 2 * found <= s.split and 2 * found * self.cells <= s.split * s.threads and s.threads % (64 * found) == 0:
             found *= 2
         return found
 
@@ -201,14 +196,10 @@ def _choice(
     )
 
 
-# Fitted to schedules that were timed (H100, 2026-11-26, `benchmarks/records/gpu_states.md`): of covariances with 64 to
-# 128 columns the best one is taken; times are off by up to a third.
+# Fitted to schedules that were timed (H100, 2026-11-26, `benchmarks/records/gpu_states.md`), and judged by the same:
+# times of 64 to 128 columns are off by up to a fifth, that of 2^22 x 8 is predicted a quarter too short.
 ISSUED, CROWDED, SPILLED = 0.75, 1.15, 0.85  # the part of issue slots that are used
-TILE, LINE, VALUE = (
-    16,
-    16,
-    4,
-)  # instructions of an element, of a tile, of a thread that brings some columns, of a column
+TILE, LINE, VALUE = 16, 16, 4  # instructions for an element: of a tile, of a thread that brings columns, of a column
 # Seconds, of stamps that blocks wrote on their way through a covariance of 4096 x 64 (H100, 2026-11-26): the first
 # loads, anchors, a grid barrier, a round of loads of what all splits have found, and a round of entries on their way to
 # scratch, of which a thread adds up some for all shares.

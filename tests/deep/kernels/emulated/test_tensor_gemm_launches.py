@@ -11,7 +11,7 @@ import pytest
 
 from redalg.errors import RedalgError
 from redalg.kernels.emulate.run import run
-from redalg.kernels.gemm.launches import LAUNCHES
+from redalg.kernels.gemm.launches import CLOSE, LAUNCHES
 from redalg.kernels.gemm.prologue import PARTS
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Param
@@ -30,6 +30,7 @@ FP8 = ("fp8_per_token_gemm", {"w": E4M3, "major": ("w",)})
 
 
 def test_the_model_takes_one_launch_where_it_is_no_slower() -> None:
+    """Times so close that a prediction does not tell are no slower."""
     for text, options in (FP8, ("layer_norm_gemm", {}), ("rms_norm_gemm", {}), (PLAIN, {"w": E4M3})):
         for sizes in (LARGE, {"i": 16, "j": 4096, "k": 4096}):
             found = planned(text, sizes, launches=0, **options)
@@ -37,7 +38,8 @@ def test_the_model_takes_one_launch_where_it_is_no_slower() -> None:
             assert [p.role for p in found.module.params].count("counters") == 1
             reasons = "\n".join(found.choice.reasons)
             assert "fused prologue: all warpgroups first prepare rows" in reasons and "before it" not in reasons
-            assert found.choice.seconds < planned(text, sizes, launches=2, **options).choice.seconds
+            two = planned(text, sizes, launches=2, **options)
+            assert found.choice.seconds - two.choice.seconds <= (CLOSE - 1) * two.before[0].choice.seconds
 
 
 def test_blocks_that_wait_for_each_other_are_launched_together() -> None:
