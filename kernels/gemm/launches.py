@@ -110,4 +110,4 @@ def _refitted(case: Case, s: Schedule) -> Schedule | None:
 
 def _fits(case: Case, s: Schedule) -> bool:
     alone = s.block == GROUP and s.blocks_per_row == s.coarsen == 1 and not s.persistent
-    return alone and registers(case.work, s) <= REGISTERS and next(refusals(case, s), None) is None
+    return alone and registers(case, s) <= REGISTERS and next(refusals(case, s), None) is None

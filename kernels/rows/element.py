@@ -35,7 +35,7 @@ class Elements:
         self.shared: set[Node] = set()
         self.stop = "length"
         self.part = False  # whether loops are over a part of the tile only
-        self.in_portion = False  # whether they are over the elements of one portion (`portion`)
+        self.in_portion: str | None = None  # the first element of those they are over, if these are a part (`portion`)
 
     @cached_property
     def rows(self) -> frozenset[str]:
@@ -530,7 +530,7 @@ class Elements:
         s, out, clamped = self.kernel.schedule, self.kernel.out, self.kernel.peel.clamped
         over = f"for k in range({some(s) if self.part else 'TILE'}):"
         with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
-            out(*([f"k = portion * {s.turned} + u"] if self.in_portion else []))
+            out(*([f"k = {self.in_portion} + u"] if self.in_portion else []))
             at = f"first + k * {self.stride}" if self.stride > 1 else "first + k"
             if position or not (s.exact or self._counts_left):
                 out(f"at = min({at}, {self._last})" if clamped else f"at = {at}")
@@ -545,11 +545,11 @@ class Elements:
         return "length - 1" if self.stop == self.kernel.staging.stop else f"{self.stop} - 1"
 
     @contextmanager
-    def portion(self) -> Iterator[None]:
-        """Loops over the elements of a thread's portion number `portion`, as many as are written at a time."""
-        self.in_portion = True
+    def portion(self, first: str) -> Iterator[None]:
+        """Loops over the elements of a thread that are written at a time, from this one on."""
+        self.in_portion = first
         yield
-        self.in_portion = False
+        self.in_portion = None
 
     @contextmanager
     def within(self, position: bool = False, axes: Iterable[str] = ()) -> Iterator[None]:

@@ -24,6 +24,8 @@ from redalg.source.statements import (
     with_names,
 )
 
+LOOPED = 48  # elements of a thread that a loop over portions of them writes, at most
+
 if TYPE_CHECKING:
     from redalg.kernels.code.scalars import Scalars
     from redalg.kernels.rows.kernel import Kernel
@@ -203,10 +205,17 @@ class Results:
             self._elements(results, nodes, names)
             kernel.turn.write(turned, low, kernel.elements.stop)
             return
-        with kernel.out.block(f"for portion in range({s.tile // s.turned}):"), kernel.elements.portion():
-            self._elements(results, nodes, names)
-            base = f"portion * {s.threads * s.turned}"
-            kernel.turn.write(turned, f"{low} + {base}" if low else base, kernel.elements.stop)
+        count = s.tile // s.turned
+        # A long loop around barriers is not unrolled, and what it indexes is put into memory: softmax of a transposed
+        # 6x198007 float32 in tiles of 28 for each of 2 rows has 224 bytes of stack, and none if its portions are printed
+        # one after the other (ptxas 13, sm_90).
+        printed = s.tile * s.coarsen > LOOPED
+        with kernel.out.block(None if printed else f"for portion in range({count}):"):
+            for number in range(count) if printed else ("portion",):
+                first, base = _times(number, s.turned), _times(number, s.threads * s.turned)
+                with kernel.elements.portion(first):
+                    self._elements(results, nodes, names)
+                kernel.turn.write(turned, f"{low} + {base}" if low else base, kernel.elements.stop)
 
     def _elements(self, results: list[Result], nodes: list[Node], names: dict[str, str]) -> None:
         """A walk over the tile, vector by vector: read what was not read before, compute, write."""
@@ -305,3 +314,8 @@ class Results:
 
     def _dtype(self, r: Result) -> str:
         return {"i": "np.int64", "b": "np.bool_"}.get(self._kind(r), self.kernel.elements.real)
+
+
+def _times(number: int | str, n: int) -> str:
+    """The text of a product with a number that is known, or that has a name."""
+    return f"{number} * {n}" if isinstance(number, str) else str(number * n)

@@ -23,6 +23,7 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     reread: float  # times L2, of what is read again from memory
+    again: float  # part of the sectors that blocks with neighbouring rows have in common, read once for each of them
     single: float  # more time where rows are read element by element, each behind a bound
 
 
@@ -119,6 +120,9 @@ H200 = Calibration(
         # RMSNorm of 4001 rows of 3003 float32 takes 54 us in single loads, argmax of 12345 of 6789 117: 1.5 to 1.6
         # times a copy of as many bytes (2026-11-22).
         single=1.45,
+        # Softmax of a transposed 36x1818081 bfloat16 takes 411 us by blocks of 8 rows and 565 of 64: 1720 and 406 of
+        # memory alone, if every block fetched the sectors of 4 rows for itself (H100, 2026-11-27).
+        again=0.2,
         reread=2.4,  # of 35 MB of rows in work, a third is read again past the 60 MiB of L2
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),

@@ -146,11 +146,12 @@ def exact(work: Work, s: Schedule) -> bool:
     return work.length == s.blocks_per_row * s.threads * s.tile
 
 
-def registers(work: Work, s: Schedule) -> int:
+def registers(case: Case, s: Schedule) -> int:
     """Estimated registers of a thread: addresses, states (the row's and the tile's), tiles, and room for a formula.
 
     Fitted to what ptxas 13 reports for sm_90; it is seldom more than 10 short and seldom more than 20 too many.
     """
+    work = case.work
     words = 2 if work.double else 1
     tile = s.tile + s.peel
     arrays, state = _addresses(work, s), work.held.state * s.coarsen
@@ -165,7 +166,20 @@ def registers(work: Work, s: Schedule) -> int:
         s.coarsen > 1 and not (work.rewalked or work.writes) and work.held.streamed == 1
     ):  # what is read once is not held
         tiles = min(tiles, PASSING)
-    return round(15 + arrays + merged * state + tiles)
+    return round(15 + arrays + merged * state + tiles + _ahead(work, s) + _scattered(case, s))
+
+
+def _scattered(case: Case, s: Schedule) -> int:
+    """Registers of addresses of elements that do not lie along the stream, of 64 bits each, where threads walk it."""
+    found = sum(1 for a in case.walk.arrays if a.pattern in ("rows", "apart") and not a.written)
+    return 0 if s.column or s.exact else 2 * found * s.tile
+
+
+def _ahead(work: Work, s: Schedule) -> int:
+    """Registers of what all rows share, where results are written: as many vectors as are asked for at a time, two loads
+    each where they begin elsewhere than the row's (RMSNorm of float32 by tiles of 16: 96 registers, 49 without these)."""
+    common = sum(1 for r in work.reads if r.held and not r.by_row) if work.writes and not s.column else 0
+    return common and s.asked(common) * s.vector * common * (1 + s.peel)
 
 
 def _early(work: Work, s: Schedule) -> int:
@@ -241,4 +255,4 @@ def spills(case: Case, s: Schedule) -> bool:
 
 def short_of(case: Case, s: Schedule) -> int:
     """How many registers more a thread is estimated to need than it can have; negative where it has enough."""
-    return registers(case.work, s) - min(MOST_REGISTERS, case.target.multiprocessor.registers // max(32, s.block))
+    return registers(case, s) - min(MOST_REGISTERS, case.target.multiprocessor.registers // max(32, s.block))

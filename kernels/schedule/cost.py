@@ -68,8 +68,8 @@ class _Model:
     def __init__(self, case: Case, s: Schedule) -> None:
         self.case, self.work, self.target, self.s = case, case.work, case.target, s
         self.known = calibration_of(case.target.name)
-        self.registers = min(registers(case.work, s), self._limit())
-        self.spilled = max(0, registers(case.work, s) - self._limit())
+        self.registers = min(registers(case, s), self._limit())
+        self.spilled = max(0, registers(case, s) - self._limit())
         self.blocks = -(-max(1, self.work.rows) // s.rows_per_block) * s.blocks_per_row
         self.per_sm = self._occupancy()
         self.all_sms = self.target.multiprocessors * self.known.blocks.reached[s.cluster]
@@ -120,18 +120,23 @@ class _Model:
         total, through = float(once), float(once)
         for name, size, n in work.writes:
             more = (self._scatter(name, size) - 1) * size * n
-            total, through = total + more, through + more
+            total, through = total + more * self._again(name), through + more
         every = work.rows * self.length
         for r in work.reads:
             times = 1 if s.resident or s.prefetch else r.times
             scatter = self._scatter(r.name, r.size)
             shared = min(1.0, self._shared(r))
             once += r.elements * r.size
-            lost = scatter if self.case.walk.pattern(r.name) != "stream" else 1.0
+            lost = 1 + (scatter - 1) * self._again(r.name) if self.case.walk.pattern(r.name) != "stream" else 1.0
             second = (times - 1) * self._missed()
             total += r.elements * r.size * lost * (1 + second * self._reread())
             through += max(r.elements, every * r.entries * shared) * r.size * (1 + second) * scatter
         return once, total, through
+
+    def _again(self, name: str) -> float:
+        """The part of what is read more of an array, because sectors hold other rows' elements, that comes from memory:
+        blocks with the rows beside run at the same time and find most of it in L2."""
+        return self.known.memory.again if self.case.walk.pattern(name) == "rows" else 1.0
 
     def partial_sums(self) -> int:
         """Bytes of sums over the rows of every block: written, and read by the kernel that adds them up."""
@@ -156,8 +161,7 @@ class _Model:
         if self._all_rows:
             return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
-            neighbours = s.column or s.staged or s.threads == 1
-            return 1 + self.known.memory.page / (size * (s.rows_per_block if neighbours else 1))
+            return 1 + self.known.memory.page / (size * s.rows_per_block)
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
@@ -185,13 +189,24 @@ class _Model:
             return size * together * min(32, s.threads * s.rows)
         return 32 * size if pattern == "same" else size * together
 
-    def _run_of_rows(self, name: str, size: int) -> int:
-        """The same, where neighbouring rows are neighbours in memory."""
+    def _run_of_rows(self, name: str, size: int, near: bool = False) -> int:
+        """The same, where neighbouring rows are neighbours in memory; `near`: of the warps of a block, for what one of
+        them reads lies in the first-level cache when the others do."""
         s, size = self.s, size * self._together(name)
+        if near and not s.column and self._near:
+            return size * s.rows_per_block
         if self._all_rows and self.work.rows <= 32:
             return size * 32
         rows = min(32, s.rows) if s.column or s.threads == 1 else max(1, min(32, s.block) // s.threads)
         return size * rows * self._rows_together(name)
+
+    @property
+    def _near(self) -> bool:
+        """Whether the first-level cache holds what the blocks of a multiprocessor read of neighbouring rows at a time."""
+        s = self.s
+        places = self.length if s.resident else min(self.length, s.threads * s.tile)
+        lines = places / s.blocks_per_row * 128 * self.per_sm * max(1, len(self.work.reads))
+        return lines <= self.known.first_level.kept * self.target.multiprocessor.shared
 
     def _together(self, name: str) -> int:
         """Neighbours in memory that a thread reads one after the other."""
@@ -256,7 +271,8 @@ class _Model:
         pattern = self.case.walk.pattern(name)
         if pattern == "same":
             return 1.0
-        scatter = max(1.0, SECTOR / self._run(name, size), self._cut(name, size))
+        run = self._run_of_rows(name, size, near=True) if pattern == "rows" else self._run(name, size)
+        scatter = max(1.0, SECTOR / run, self._cut(name, size))
         return min(scatter, max(1.0, self._span(size) / self._wanted(name, size))) if pattern == "stream" else scatter
 
     def _cut(self, name: str, size: int) -> float:

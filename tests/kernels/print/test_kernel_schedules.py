@@ -39,7 +39,7 @@ def check_legal(case: Case, s: Schedule) -> None:
     if s.resident:
         held = s.cluster * s.threads * s.tile * (s.split if s.persistent else 1)
         assert length - (length % s.vector if s.peel else 0) <= held
-        assert registers(work, s) * s.block <= case.target.multiprocessor.registers or s.block < 32
+        assert registers(case, s) * s.block <= case.target.multiprocessor.registers or s.block < 32
     if s.exact:
         whole = s.cluster * s.threads * s.tile * (1 if s.resident else s.split)
         assert length == whole if s.resident else length % whole == 0
