@@ -24,6 +24,7 @@ class Memory(NamedTuple):
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     reread: float  # times L2, of what is read again from memory
     again: float  # part of the sectors that blocks with neighbouring rows have in common, read once for each of them
+    astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
 
 
@@ -123,12 +124,17 @@ H200 = Calibration(
         # Softmax of a transposed 36x1818081 bfloat16 takes 411 us by blocks of 8 rows and 565 of 64: 1720 and 406 of
         # memory alone, if every block fetched the sectors of 4 rows for itself (H100, 2026-11-27).
         again=0.2,
+        # Variance of columns 695469x305 bfloat16: 321 us by pairs, 183 by single elements, of as many bytes on their way;
+        # of 6781x29081 and 184x581871 float16 by pairs 1.3 times what is said without (H100, 2026-11-27).
+        astride=1.35,
         reread=2.4,  # of 35 MB of rows in work, a third is read again past the 60 MiB of L2
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),
     # Measured 2026-11-20; splits of columns on an H100 (2026-11-25): variance of 6500x512 bfloat16 takes 14.6 us by 16
     # splits, 11.0 by none, where 9.6 and 9.8 were predicted.
-    Exchange(shuffle=30, barrier=40, cluster_barrier=600, distributed=200, atomic=1.2e-6, column_split=4e-6),
+    # An atomic takes 1.2 us by itself; of schedules swept for 60 cells, those that split were taken too often with that
+    # (H100, 2026-11-27).
+    Exchange(shuffle=30, barrier=40, cluster_barrier=600, distributed=200, atomic=1.8e-6, column_split=4e-6),
     Blocks(
         start=0.3e-6,
         cluster_start=3e-6,

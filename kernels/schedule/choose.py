@@ -247,12 +247,13 @@ def _long(case: Case, s: Schedule) -> float:
 
 
 def _slim(case: Case, s: Schedule) -> float:
-    """Whether the loads of a column schedule have less than 4 bytes, and could have more. On an H200, bfloat16 columns
+    """Whether loads across rows have less than 4 bytes, and could have more. On an H200, bfloat16 columns
     read one element at a time reach 54 to 68 % of the bandwidth that float32 ones reach nearly all of (2026-11-21).
     Less than 8 where results turn: softmax of a transposed 4000×8192 float32 takes 174 us with 8, 209 with 4."""
     sizes = [a.size for a in case.walk.arrays if a.pattern == "rows"]
     least, far = (8, 2.0) if case.turned else (4, 1.0)
-    return far * (s.column and bool(sizes) and s.coarsen < case.most_coarsening and s.coarsen * min(sizes) < least)
+    together = s.coarsen if s.column else 1
+    return far * (bool(sizes) and together < case.most_coarsening and together * min(sizes) < least)
 
 
 def _narrow(case: Case, s: Schedule) -> float:

@@ -119,8 +119,8 @@ class _Model:
         once = work.other + sum(size * n for _, size, n in work.writes) + self.partial_sums()
         total, through = float(once), float(once)
         for name, size, n in work.writes:
-            more = (self._scatter(name, size) - 1) * size * n
-            total, through = total + more * self._again(name), through + more
+            more = (self._scatter(name, size, near=False) - 1) * size * n
+            total, through = total + more, through + more
         every = work.rows * self.length
         for r in work.reads:
             times = 1 if s.resident or s.prefetch else r.times
@@ -216,6 +216,7 @@ class _Model:
         """How much longer memory takes for rows read element by element, and for results that turn."""
         s, blocks = self.s, self.known.blocks
         found = self.known.memory.single if self.single else 1.0
+        found *= self.known.memory.astride if s.column and self.walks == 1 and not s.resident and self.shifted else 1.0
         found *= self._turning() if s.column and self.case.turned else 1.0
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
             waiting = blocks.held_cluster if s.cluster > 1 else 1.0
@@ -267,21 +268,23 @@ class _Model:
         width = next((a.width for a in self.case.walk.arrays if a.name == name), 1)
         return self.s.vector if width >= self.s.vector else 1
 
-    def _scatter(self, name: str, size: int) -> float:
+    def _scatter(self, name: str, size: int, near: bool = True) -> float:
+        """How many times as much is moved as is wanted, in whole sectors; `near`: by the warps of a block together, as
+        the first-level cache does for what is read, but not for what is written."""
         pattern = self.case.walk.pattern(name)
         if pattern == "same":
             return 1.0
-        run = self._run_of_rows(name, size, near=True) if pattern == "rows" else self._run(name, size)
-        scatter = max(1.0, SECTOR / run, self._cut(name, size))
+        run = self._run_of_rows(name, size, near) if pattern == "rows" else self._run(name, size)
+        scatter = max(1.0, SECTOR / run, self._cut(name, size, near))
         return min(scatter, max(1.0, self._span(size) / self._wanted(name, size))) if pattern == "stream" else scatter
 
-    def _cut(self, name: str, size: int) -> float:
+    def _cut(self, name: str, size: int, near: bool) -> float:
         """How much more is read because pieces of neighbouring rows begin and end inside sectors."""
         array = next(a for a in self.case.walk.arrays if a.name == name)
         inside = SECTOR - min(SECTOR, array.width * size)
-        if array.pattern != "rows" or not self.s.column or self._all_rows:
+        if array.pattern != "rows" or self._all_rows:
             return 1.0
-        return 1 + inside / self._run(name, size)
+        return 1 + inside / self._run_of_rows(name, size, near)
 
     def _rows_together(self, name: str) -> int:
         """Neighbouring rows a thread loads together."""
@@ -422,7 +425,9 @@ class _Model:
         together = self.known.blocks.cluster_start * (0.5 if self.waves() <= 1 else 1.0)
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
-        waits = rounds * self.waits(held) / in_flight + self.common_waits()
+        # Of rows that are walked once, whole tiles are read without tests; where they are walked again, other things wait.
+        bounded = 1.0 if s.column and self.walks == 1 and not s.resident else rounds
+        waits = self.waits(held) * (rounds - bounded + bounded / in_flight) + self.common_waits()
         return waits * target.latency + rounds * self.issue(held) + self.exchange() + start
 
     def common_waits(self) -> float:
