@@ -421,13 +421,12 @@ class _Model:
         whole = s.resident or s.column  # the last tile of a column is walked as the others are, behind tests of bounds
         held = s.tile if whole else min(s.tile, max(1, -(-self.length // (s.blocks_per_row * s.threads))))
         unbounded = s.exact or s.peel and s.resident
-        in_flight = 1.0 if unbounded else self.known.memory.bounded * (0.75 if s.vector * s.neighbours == 1 else 1.0)
+        single = 0.75 if s.vector * s.neighbours == 1 else 1.0
+        in_flight = 1.0 if unbounded else self.known.memory.bounded * single
         together = self.known.blocks.cluster_start * (0.5 if self.waves() <= 1 else 1.0)
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
         start = self.known.blocks.start + (together if starts else 0.0)
-        # Of rows that are walked once, whole tiles are read without tests; where they are walked again, other things wait.
-        bounded = 1.0 if s.column and self.walks == 1 and not s.resident else rounds
-        waits = self.waits(held) * (rounds - bounded + bounded / in_flight) + self.common_waits()
+        waits = rounds * self.waits(held) / in_flight + self.common_waits()
         return waits * target.latency + rounds * self.issue(held) + self.exchange() + start
 
     def common_waits(self) -> float:
