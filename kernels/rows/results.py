@@ -207,8 +207,8 @@ class Results:
             return
         count = s.tile // s.turned
         # A long loop around barriers is not unrolled, and what it indexes is put into memory: softmax of a transposed
-        # 6x198007 float32 in tiles of 28 for each of 2 rows has 224 bytes of stack, and none if its portions are printed
-        # one after the other (ptxas 13, sm_90).
+        # 6x198007 float32 in tiles of 28 for each of 2 rows has 224 bytes of stack, and none if its portions are
+        # printed one after the other (ptxas 13, sm_90).
         printed = s.tile * s.coarsen > LOOPED
         with kernel.out.block(None if printed else f"for portion in range({count}):"):
             for number in range(count) if printed else ("portion",):

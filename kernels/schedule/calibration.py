@@ -44,6 +44,7 @@ class Exchange(NamedTuple):
     cluster_barrier: int  # cycles
     distributed: int  # cycles of a load from another block of a cluster
     atomic: float  # seconds: a fence, an atomic on one counter, and reading the states of the other splits
+    met: float  # seconds more where no copies are on their way meanwhile
     column_split: float  # seconds more until splits of columns are merged
 
 
@@ -124,17 +125,24 @@ H200 = Calibration(
         # Softmax of a transposed 36x1818081 bfloat16 takes 411 us by blocks of 8 rows and 565 of 64: 1720 and 406 of
         # memory alone, if every block fetched the sectors of 4 rows for itself (H100, 2026-11-27).
         again=0.2,
-        # Variance of columns 695469x305 bfloat16: 321 us by pairs, 183 by single elements, of as many bytes on their way;
-        # of 6781x29081 and 184x581871 float16 by pairs 1.3 times what is said without (H100, 2026-11-27).
+        # Variance of columns 695469x305 bfloat16: 321 us by pairs, 183 by single elements, as many bytes under way; of
+        # 6781x29081 and 184x581871 float16 by pairs 1.3 times what is said without (H100, 2026-11-27).
         astride=1.35,
         reread=2.4,  # of 35 MB of rows in work, a third is read again past the 60 MiB of L2
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),
     # Measured 2026-11-20; splits of columns on an H100 (2026-11-25): variance of 6500x512 bfloat16 takes 14.6 us by 16
     # splits, 11.0 by none, where 9.6 and 9.8 were predicted.
-    # An atomic takes 1.2 us by itself; of schedules swept for 60 cells, those that split were taken too often with that
-    # (H100, 2026-11-27).
-    Exchange(shuffle=30, barrier=40, cluster_barrier=600, distributed=200, atomic=1.8e-6, column_split=4e-6),
+    # `met`: of schedules swept for 60 cells, those that split were taken too often without (H100, 2026-11-27).
+    Exchange(
+        shuffle=30,
+        barrier=40,
+        cluster_barrier=600,
+        distributed=200,
+        atomic=1.2e-6,
+        met=0.6e-6,
+        column_split=4e-6,
+    ),
     Blocks(
         start=0.3e-6,
         cluster_start=3e-6,

@@ -176,10 +176,10 @@ def _scattered(case: Case, s: Schedule) -> int:
 
 
 def _ahead(work: Work, s: Schedule) -> int:
-    """Registers of what all rows share, where results are written: as many vectors as are asked for at a time, two loads
-    each where they begin elsewhere than the row's (RMSNorm of float32 by tiles of 16: 96 registers, 49 without these)."""
-    common = sum(1 for r in work.reads if r.held and not r.by_row) if work.writes and not s.column else 0
-    return common and s.asked(common) * s.vector * common * (1 + s.peel)
+    """Registers of what all rows share, where results are written and it begins elsewhere than the row: two loads for
+    each of the vectors that are asked for at a time (RMSNorm of float32 by tiles of 16: 96 registers, 49 without)."""
+    common = [r.size for r in work.reads if r.held and not r.by_row] if work.writes and s.peel else []
+    return 2 * s.asked(len(common)) * s.vector * sum(common) // 4 if common else 0
 
 
 def _early(work: Work, s: Schedule) -> int:

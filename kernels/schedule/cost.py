@@ -202,7 +202,7 @@ class _Model:
 
     @property
     def _near(self) -> bool:
-        """Whether the first-level cache holds what the blocks of a multiprocessor read of neighbouring rows at a time."""
+        """Whether the first-level cache holds what the blocks of a processor read of neighbouring rows at a time."""
         s = self.s
         places = self.length if s.resident else min(self.length, s.threads * s.tile)
         lines = places / s.blocks_per_row * 128 * self.per_sm * max(1, len(self.work.reads))
@@ -410,7 +410,8 @@ class _Model:
             seconds += waits.cluster_barrier * cycle
         if s.split > 1:
             per_thread = s.split if self.case.program.columns else -(-s.split // s.threads)
-            seconds += waits.atomic + (waits.column_split / 2 if s.column else 0.0)  # counted twice
+            met = 0.0 if s.prefetch else waits.met
+            seconds += waits.atomic + met + (waits.column_split / 2 if s.column else 0.0)  # counted twice
             seconds += per_thread * (self.target.latency + 2 * work.instructions.merge * cycle)
         return seconds
 

@@ -26,7 +26,7 @@ from tests.support.profiles import examples
 
 def check_legal(case: Case, s: Schedule) -> None:
     """The limits, written out once more."""
-    work, length = case.work, case.work.length
+    length = case.work.length
     assert s.threads * s.rows <= 1024 and s.threads & (s.threads - 1) == 0 and s.rows & (s.rows - 1) == 0
     assert s.tile % s.vector == 0 and s.tile <= 64 and (s.vector == 1 or s.peel or length % s.vector == 0)
     if s.peel:  # every element beside vectors has a thread, and no row is without a vector
