@@ -93,7 +93,10 @@ class Adjoint:
         if condition is g.FALSE:
             return Adjoint()
         more = frozenset() if condition is g.TRUE else frozenset({condition})
-        return Adjoint({conditions | more: value for conditions, value in self.parts.items()})
+        found = Adjoint()
+        for conditions, value in self.parts.items():  # parts that had the condition and parts that had not become one
+            found.add(Adjoint({conditions | more: value}))
+        return found
 
     def summed(self, axes: tuple[str, ...]) -> Adjoint:
         """Σ over the axes as one composite axis; conditions that lack them stay outside."""

@@ -382,3 +382,39 @@ def test_derivatives_of_whole_numbers_in_other_libraries() -> None:
         assert [found["y"].tolist(), found["z"].tolist(), found["y"].dtype] == [2 * 10009, 0, real]
         got = spec.vjp()(x=x, w=x, cotangents={"y": library.asarray(100, dtype=kind)}, target="numpy")
         assert [got["x"].tolist(), got["w"].tolist(), got["x"].dtype] == [[20000, -600], [0, 0], real]
+
+
+BETWEEN, ELEMENT, ROW = "s[i] <= t[j]", "0 < t[j]", "0 < s[i]"
+CONDITIONS = (  # of an element, and of the result that it is in
+    *((c, c) for c in (BETWEEN, ELEMENT, ROW)),
+    *((BETWEEN, "t[j] < s[i]"), (BETWEEN, "true"), ("true", BETWEEN), (ELEMENT, f"{BETWEEN} and {ELEMENT}")),
+)
+SHARES = {
+    "sum": "u**2/(1 + sum[j](u))",
+    "weights": "exp(u)/sum[j](exp(u))",
+    "mean": "(u - mean[j](u))**2",
+    "relu": "relu(u)*sum[j](relu(u)*t[j])",
+    "prod": "u*prod[j](u + 3)",
+}
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_elements_under_a_condition_that_comes_again_outside(share: str) -> None:
+    """u reaches the result under a condition, and through a reduction without it; where u selects by the same one,
+    both count (central differences of the definition, away from kinks)."""
+    rng = np.random.default_rng(len(share))
+    for within, outside in CONDITIONS:
+        u = f"where({within}, x[j], {rng.choice(['0', '1/3', 'x[j]/2'])})"
+        body = f"sum[i](where({outside}, ({SHARES[share]})*s[i]*t[j], 0))"
+        spec = ra.parse(f"tensors x[j] positive, t[j], s[i]; u = {u}; return y = {body}")
+        arrays = {d.name: rng.normal(size=3 if d.axes == ("i",) else 5) for d in spec.tensors}
+        arrays["x"] = np.abs(arrays["x"]) + 0.3
+        cotangents = {"y": rng.normal(size=5)}
+
+        def weighed(x: np.ndarray, spec: Any = spec, arrays: Any = arrays, cotangents: Any = cotangents) -> float:
+            return float(np.sum(ra.reference(spec, **{**arrays, "x": x}) * cotangents["y"]))
+
+        steps = 1e-5 * np.eye(5)
+        expected = [(weighed(arrays["x"] + h) - weighed(arrays["x"] - h)) / 2e-5 for h in steps]
+        got = spec.vjp(wrt="x", given=())(**arrays, cotangents=cotangents, target="numpy")["x"]
+        np.testing.assert_allclose(got, expected, 1e-6, 1e-7, err_msg=str(spec))
