@@ -14,6 +14,7 @@ from redalg.errors import RedalgError
 from redalg.graph.masked import is_statistic
 from redalg.graph.node import COMPARISONS, Node, rename_axes, walk
 from redalg.kernels.ir.compensated import FUNCTIONS
+from redalg.kernels.ir.compensated import SUM as EXACT_SUM
 from redalg.kernels.ir.kinds import Kinds, counted, widest
 from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.lower.signs import (
@@ -37,6 +38,18 @@ INT_LIMITS = {
     **{f"int{b}": (-(2 ** (b - 1)), 2 ** (b - 1) - 1) for b in (4, 8, 16, 32)},
     **{f"uint{b}": (0, 2**b - 1) for b in (4, 8, 16, 32)},
 }
+
+
+def _may_contract(term: Node, axes: frozenset[str]) -> bool:
+    """Whether a term ends in a sum or product of elements, with which a compiler might fuse or reorder another sum."""
+    if term.op == "add":
+        return _is_rounded_apart([t for t in term.args if not is_statistic(t, axes)], axes)
+    return (negated(term) if is_negation(term) else term).op in ("mul", "pow", "reduce", "where")
+
+
+def _is_rounded_apart(elements: list[Node], axes: frozenset[str]) -> bool:
+    """Whether these terms are to be added up and rounded before a statistic is added."""
+    return len(elements) > 1 or any(_may_contract(t, axes) for t in elements)
 
 
 def strength(kind: str) -> int:
@@ -219,16 +232,24 @@ class Scalars:
     # --- arithmetic --------------------------------------------------------------------------------------------------
 
     def _add(self, node: Node) -> tuple[int, str]:
-        """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max."""
+        """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max.
+
+        A sum, or a product, that a compiler might add a statistic to before it is rounded is added by `exact_sum`: x·w
+        contracted with - max(x·w) is what rounding left of x·w, not 0, and grows with it (e^88 at 2^30 in float32).
+        """
         kind = self.kinds.of(node)
         terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), is_minus(t), -len(t.axes)))
+        elements = [t for t in terms if not is_statistic(t, node.axes)]
+        apart = kind == "f" and len(elements) < len(terms) and _is_rounded_apart(elements, node.axes)
         text = self.converted(terms[0], kind, ADD)
-        for t in terms[1:]:
-            if is_minus(t):
+        for at, t in enumerate(terms[1:], start=1):
+            if apart and at >= len(elements):
+                text = f"{EXACT_SUM}_{self.real}({text}, {self.converted(t, kind)})"
+            elif is_minus(t):
                 text += f" - {self.converted(negated(t), kind, MUL)}"
             else:
                 text += f" + {self.converted(t, kind, MUL)}"
-        return ADD, text
+        return ATOM if apart else ADD, text
 
     def _mul(self, node: Node) -> tuple[int, str]:
         kind = self.kinds.of(node)

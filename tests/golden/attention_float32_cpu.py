@@ -4,7 +4,7 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu.math.functions import exp_f32, max_nan_f32
+from redalg.kernels.cpu.math.functions import exact_sum_f32, exp_f32, max_nan_f32
 from redalg.kernels.cpu.memory import (
     free, heap_float32, load_float32, missing, pointer_float32, prefetch, stack_float32, store_float32
 )
@@ -74,7 +74,7 @@ def O_rows(
             move_A_u = f32(0) if max_u == max_u_new else t2
             t3 = f32(0) if max_u_new == -INF else max_u_new
             for k in range(count):
-                value2_tile[k] = exp_f32(value1_tile[k] - t3)
+                value2_tile[k] = exp_f32(exact_sum_f32(value1_tile[k], -t3))
             for m in range(COLUMNS):
                 sum_V_exp_b[m] = f32(0)
             unrolled = count // 4 * 4

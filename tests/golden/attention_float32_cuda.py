@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import exp_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics.math import exact_sum_f32, exp_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import load_float32, shfl_idx_f32, shfl_xor_f32, store_float32
 
 f32, i64 = np.float32, np.int64
@@ -83,7 +83,7 @@ def O_kernel(
         for k in range(TILE):
             at = first + k * 32
             if at < length:
-                sum_exp_b = sum_exp_b + exp_f32(value1_tile[k] - t3)
+                sum_exp_b = sum_exp_b + exp_f32(exact_sum_f32(value1_tile[k], -t3))
         # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
         for step in range(5):
             sum_exp_b = sum_exp_b + shfl_xor_f32(sum_exp_b, 1 << step)
@@ -91,7 +91,7 @@ def O_kernel(
         for k in range(TILE):
             at = first + k * 32
             if at < length:
-                value2_tile[k] = exp_f32(value1_tile[k] - t3)
+                value2_tile[k] = exp_f32(exact_sum_f32(value1_tile[k], -t3))
         sum_V_exp_b = cuda.local.array(COLUMNS, np.float32)
         for m in range(COLUMNS):
             sum_V_exp_b[m] = f32(0)

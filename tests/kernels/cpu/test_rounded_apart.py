@@ -1,0 +1,72 @@
+"""What is subtracted from an element of its own kind is subtracted after the element was rounded: u - max u is 0 there.
+
+Compilers may contract x·w - m to one rounding. Where m is the largest rounded x·w, what is left then is the error of
+that product instead of 0: a comparison with 0 fails, and e^(u - max u) leaves [0, 1] for large u.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import redalg as ra
+from redalg.explore import kernel
+
+ELEMENTS = {
+    "product": "x[j]*w[j]",
+    "scaled": "-th*x[j]",
+    "sum of products": "x[j]*w[j] + th*x[j]",
+    "shifted": "x[j] + th*1000003",
+    "square": "-(x[j]*w[j])**2",
+    "contraction": "sum[d](q[d]*k[j,d])",
+    "masked": "where(eq(index[j], 0) or w[j] < 0, x[j]*th, -oo)",
+    "quotient": "x[j]*w[j]/th",
+}
+DTYPES = ("float32", "float64")
+
+
+def _spec(element: str, returned: str) -> ra.Spec:
+    declared = "tensors th positive; " if "th" in element else ""
+    return ra.parse(f"{declared}u = {element}; return {returned}")
+
+
+def _drawn(spec: ra.Spec, length: int, scale: float, dtype: str, seed: int) -> dict[str, np.ndarray]:
+    rng, sizes = np.random.default_rng(seed), {"j": length, "d": 5}
+    drawn = {d.name: rng.normal(size=[sizes[a] for a in d.axes]) * scale for d in spec.tensors}
+    return {n: np.asarray(np.abs(a) / scale + 0.5 if n == "th" else a).astype(dtype) for n, a in drawn.items()}
+
+
+def _calls(spec: ra.Spec, seed: int) -> list[dict[str, np.ndarray]]:
+    cases = [(n, s, d) for n in (1, 2, 3, 17, 40) for s in (1.0, 1e4, 1e8) for d in DTYPES]
+    return [_drawn(spec, n, s, d, seed + at) for at, (n, s, d) in enumerate(cases)]
+
+
+@pytest.mark.parametrize("element", ELEMENTS.values(), ids=ELEMENTS)
+def test_exponentials_of_differences_from_the_largest_element(element: str) -> None:
+    """0 <= log Σ e^(u - max u) <= log n, however large u is."""
+    spec = _spec(element, "y = log(sum[j](exp(u - max[j](u))))")
+    run = ra.derive_incremental(spec).compile("cpu")
+    for arrays in _calls(spec, 11):
+        count = len(next(a for n, a in arrays.items() if n in "xk"))
+        assert 0 <= run(**arrays) <= np.log(count) + 1e-6, arrays
+
+
+@pytest.mark.parametrize("element", ELEMENTS.values(), ids=ELEMENTS)
+def test_the_largest_element_less_itself_is_zero(element: str) -> None:
+    """As the definition says: one element is the largest, and its gap to that is 0, not the error of a product."""
+    equal = ra.derive_incremental(_spec(element, "y = any[j](eq(u - max[j](u), 0))"), axis="j", max_passes=2)
+    gap = ra.derive_incremental(_spec(element, "y = max[j](u) - u"), axis="j")
+    one, gaps = equal.compile("cpu"), gap.compile("cpu")
+    for arrays in _calls(gap.spec, 5):
+        assert one(**arrays), arrays
+        assert gaps(**arrays).min() == 0, arrays
+
+
+@pytest.mark.parametrize(("element", "expected"), [("x[i,j]*w[j]", True), ("x[i,j]", False)])
+def test_kernels_say_what_is_rounded_apart(element: str, expected: bool) -> None:
+    """The sum is one that no compiler contracts, where the element is a product; x - max x stays what it was."""
+    form = ra.derive_incremental(_spec(element, "y = sum[j](exp(u - max[j](u)))"))
+    run = form.compile("cpu")
+    run(**{d.name: np.ones([3] * len(d.axes), "float32") for d in form.spec.tensors})
+    for source in (kernel(form, {"i": 64, "j": 300}).source, run.source):
+        assert ("exact_sum_f32(" in source) is expected
