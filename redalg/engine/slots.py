@@ -38,7 +38,8 @@ class SlotBackend(Measured):
     others: dict[tuple[Any, ...], Slot] = field(default_factory=dict)
     counted: dict[str, tuple[AnchorSite, Node]] = field(default_factory=dict)  # product -> anchor, number of factors
     apart: dict[Node, None] = field(default_factory=dict)  # what products multiply for want of an anchor
-    growing: dict[Node, Fraction] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
+    paced: dict[Node, tuple[Node, Node]] = field(default_factory=dict)  # e^(k(v-A)) -> the exponent k·v, and k
+    growing: dict[Node, Node] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
     moved: int = 0  # terms in all moves
 
     @property
@@ -67,18 +68,24 @@ class SlotBackend(Measured):
             if found is None or found[1] != "exponent":
                 continue
             site, _, names = found
-            unit = self.choices.growths.get((stage, site.choice.generator, mask_of(nf.plain(varying), self)))
+            u, pace = self._pace(gen, site, names)
+            unit = self.choices.growths.get((stage, u, mask_of(nf.plain(varying), self)))
             if unit is not None and (p / unit).denominator == 1:
-                growth, k = g.rename_axes(self._growth(site, unit), names), int(p / unit)
+                growth, k = g.rename_axes(self._growth(site, g.mul(g.const(unit), pace)), names), int(p / unit)
                 rest = tuple(t for t in centred if t[0] is not gen)
                 powers = [nf.mono_mul(rest, ((growth, Fraction(i)),) if i else nf.UNIT) for i in range(k + 1)]
                 return [(m, factor.scale(Fraction(comb(k, i)))) for i, m in enumerate(powers) if m is not None]
         return [(centred, factor)]
 
-    def _growth(self, site: AnchorSite, unit: Fraction) -> Node:
+    def _pace(self, gen: Node, site: AnchorSite, names: dict[str, str]) -> tuple[Node, Node]:
+        """The exponent that an exponential is of, and what its deviation from the anchor is multiplied by."""
+        own = g.rename_axes(gen, {v: k for k, v in names.items()})
+        return self.paced.get(own, (site.choice.generator, g.ONE))
+
+    def _growth(self, site: AnchorSite, unit: Node) -> Node:
         """e^(u-A) - 1, also for an element that is -oo where the anchor is."""
         u = site.choice.generator
-        difference = g.fn("expm1", g.mul(g.const(unit), g.sub(u, site.leaf)))
+        difference = g.fn("expm1", g.mul(unit, g.sub(u, site.leaf)))
         growth = g.where(g.compare("eq", u, g.NEG_INF), g.MINUS_ONE, difference)
         self.centred[growth] = (site, "growth")
         self.growing[growth] = unit
@@ -107,24 +114,28 @@ class SlotBackend(Measured):
                 factor = factor * ratio * _power(self.separator_poly(scale.bound), p, scale.bound)
             else:
                 kept[gen] = kept.get(gen, Fraction(0)) + p
-        for choice, lam in rates:
-            site = self.site(choice)
-            new = g.fn("exp", g.sub(choice.generator, site.leaf))
+        for choice, u, pace, lam in rates:
+            site, value = self.site(choice), nf.constant(lam)
+            new = g.fn("exp", g.mul(pace, g.sub(choice.generator, site.leaf)))
             self.centred[new] = (site, "exponent")
+            if pace is not g.ONE:
+                self.paced[new] = u, pace
+                value = self.separator_poly(pace).scale(lam)
             kept[new] = lam
-            factor = factor * _exp_poly(self.value_at(site).scale(lam))
+            factor = factor * _exp_poly(self.value_at(site) * value)
         result = nf.mono(kept)
         assert result is not None
         return self.in_units(result, factor)
 
-    def _rates(self, rate: Poly, mask: Node) -> list[tuple[Choice, Fraction]]:
-        """The anchors of an exponent with their coefficients: of the whole, else of its terms."""
+    def _rates(self, rate: Poly, mask: Node) -> list[tuple[Choice, Node, Node, Fraction]]:
+        """The anchors of an exponent, of the whole or of its terms, with what they are of, paces and coefficients."""
         if not rate:
             return []
         whole = len(rate) == 1 or self.choices.exponent(nf.poly_node(normalised(rate)[0]), mask) is not None
         pieces = [rate] if whole else [nf.from_mono(m, c) for m, c in rate.ordered()]
-        found = [(self.choices.exponent(nf.poly_node(u), mask), lam) for u, lam in map(normalised, pieces)]
-        return [(c, lam) for c, lam in found if c is not None] if all(c for c, _ in found) else []
+        nodes = [(nf.poly_node(u), lam) for u, lam in map(normalised, pieces)]
+        found = [(self.choices.exponent(u, mask), u, self.choices.pace(u, mask), lam) for u, lam in nodes]
+        return [(c, *rest) for c, *rest in found if c is not None] if all(c for c, *_ in found) else []
 
     def leaf(self, varying: Mono, stage: Node) -> Poly:
         slot = self.sum_slot(varying, average=stage in self.averaged_stages)
@@ -258,13 +269,15 @@ class SlotBackend(Measured):
         h = g.rename_axes(shift(site.name, site.axes), names)
         one: Mono = ((gen, p),)
         if role == "exponent":
-            return [(one, g.fn("exp", g.mul(g.const(-p), h)))]
+            _, pace = self._pace(gen, site, names)
+            return [(one, g.fn("exp", g.mul(g.const(-p), g.rename_axes(pace, names), h)))]
         if role in BESIDE.values():
             return self._image_beside(gen, role, h, names)
         if role == "scale":
             return [(one, g.power(h, times(p, self.degree_of(gen))))]
         if role == "growth":  # e^(u-A') - 1 = e^-h·(e^(u-A) - 1) + (e^-h - 1)
-            rate = g.mul(g.const(-self.growing[g.rename_axes(gen, {v: k for k, v in names.items()})]), h)
+            pace = self.growing[g.rename_axes(gen, {v: k for k, v in names.items()})]
+            rate = g.mul(g.MINUS_ONE, g.rename_axes(pace, names), h)
             moved, apart = g.fn("exp", rate), g.fn("expm1", rate)
             return [
                 (

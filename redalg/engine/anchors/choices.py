@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono
 from redalg.engine.anchors.units import Units
-from redalg.graph.node import TRUE, Node, logical, negate, walk
+from redalg.graph.node import ONE, TRUE, Node, logical, negate, walk
 from redalg.graph.plan import ExtremumAnchor, MeanAnchor, ScaleAnchor, UnitAnchor
 
 
@@ -89,6 +89,7 @@ class Choices:
     casts: dict[tuple[Node, Node], BoundedChoice] = field(default_factory=dict)  # (G, H)
     units: Units = field(default_factory=Units)  # powers of 2 that elements are divided by
     growths: dict[tuple[Node, Node, Node], Fraction] = field(default_factory=dict)  # (stage, u, mask) -> unit of rates
+    paces: dict[tuple[Node, Node], Node] = field(default_factory=dict)  # (u, mask) -> k, where v of u = k·v is centred
     _shared: dict[Any, Any] = field(default_factory=dict)
 
     def shared(self, choice: Kept) -> Kept:
@@ -106,15 +107,21 @@ class Choices:
 
     def exponent(self, u: Node, mask: Node) -> TargetChoice | None:
         """The anchor of e^u under a mask: its own, else that under a condition which the mask implies."""
-        found = self.exponents.get((u, mask))
-        if found is None:
-            held = conditions(mask)
-            found = next((c for (v, m), c in self.exponents.items() if v is u and conditions(m) < held), None)
-        return found
+        return self.exponents.get(self._key(u, mask))
+
+    def pace(self, u: Node, mask: Node) -> Node:
+        """By what the anchor of e^u is multiplied: e^(k·(v - A)) for u = k·v."""
+        return self.paces.get(self._key(u, mask), ONE)
+
+    def _key(self, u: Node, mask: Node) -> tuple[Node, Node]:
+        if (u, mask) in self.exponents:
+            return u, mask
+        held = conditions(mask)
+        return next((key for key in self.exponents if key[0] is u and conditions(key[1]) < held), (u, mask))
 
     def with_exponent(self, u: Node) -> list[TargetChoice]:
-        """The anchors of e^u, under whatever masks."""
-        return [c for (v, _), c in self.exponents.items() if v is u]
+        """The anchors that u has as an exponent, or inside one as what is multiplied, under whatever masks."""
+        return [c for c in self.exponents.values() if c.generator is u]
 
     def element(self, x: Node, stage: Node | None) -> Choice | None:
         """The anchor of x where it stands alone in the body of a stage (None: in an output)."""
@@ -137,7 +144,7 @@ class Choices:
 
         left = {x: [c for c in cs if c is not gone] for x, cs in self.elements.items()}
         first, rest = (kept(self.exponents), kept(self.deviations)), (kept(self.inside), kept(self.scales))
-        return Choices(*first, left, *rest, self.ties, kept(self.casts), self.units, self.growths)
+        return Choices(*first, left, *rest, self.ties, kept(self.casts), self.units, self.growths, self.paces)
 
 
 __all__ = ["BoundedChoice", "Choice", "Choices", "MeanChoice", "TargetChoice"]

@@ -19,9 +19,9 @@ from fractions import Fraction
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
-from redalg.algebra.signs import NEG
+from redalg.algebra.signs import NEG, POS
 from redalg.engine.anchors import locations
-from redalg.engine.anchors.choices import BoundedChoice, Choices, TargetChoice
+from redalg.engine.anchors.choices import BoundedChoice, Choices, TargetChoice, conditions
 from redalg.engine.anchors.locations import is_extremum
 from redalg.engine.anchors.units import units
 from redalg.engine.rules.cascade import Cascade, RawBackend
@@ -100,18 +100,66 @@ def _exponents(raw: Cascade, body: Poly, choices: Choices, known: bool = False) 
         if known and (choices.exponent(node, mask) or not choices.with_exponent(node)):
             continue
         if (node, mask) not in choices.exponents and not _by_terms(raw, u, mask, choices):
-            target = _target(raw, node, mask, context.scale(-1 / rate))
-            choices.exponents[node, mask] = choices.shared(_exponent_choice(raw, node, target))
+            _centre(raw, u, mask, context.scale(-1 / rate), choices)
 
 
-def _target(raw: Cascade, node: Node, mask: Node, subtracted: Poly) -> Node:
+def _centre(raw: Cascade, u: Poly, mask: Node, subtracted: Poly, choices: Choices) -> None:
+    """An anchor for e^u under a mask: what it is a multiple of, or the whole."""
+    node = nf.poly_node(u)
+    located = Poly({k: c for k, c in subtracted.terms.items() if any(is_extremum(gen) for gen, _ in k)})
+    paced = None if _is_bound(raw, node, mask, located) else _paced(raw, u, mask, located)
+    if paced is None:
+        choice = _exponent_choice(raw, node, _target(raw, node, mask, located))
+    else:
+        choice, choices.paces[node, mask] = paced
+    choices.exponents[node, mask] = choices.shared(choice)
+
+
+def _target(raw: Cascade, node: Node, mask: Node, located: Poly) -> Node:
     """The extremum that the spec itself subtracts, if an order fact proves node <= T under the mask; else one of its
     own."""
-    located = Poly({k: c for k, c in subtracted.terms.items() if any(is_extremum(gen) for gen, _ in k)})
-    target = nf.poly_node(located)
-    if located and not raw.signs.of(g.sub(target, node), None if mask is g.TRUE else mask) & NEG:
-        return target
+    if _is_bound(raw, node, mask, located):
+        return nf.poly_node(located)
     return _bound_of(raw, node) or raw.value(g.reduction("max", raw.axis, _under(mask, node))).node
+
+
+def _is_bound(raw: Cascade, node: Node, mask: Node, located: Poly) -> bool:
+    """Whether an order fact proves that the node is at most what is subtracted from it."""
+    below = g.sub(nf.poly_node(located), node)
+    return bool(located) and not raw.signs.of(below, None if mask is g.TRUE else mask) & NEG
+
+
+def _paced(raw: Cascade, u: Poly, mask: Node, located: Poly) -> tuple[TargetChoice, Node] | None:
+    """An exponent u = k·v that is centred on v's extremum, k·(v - max v), and the pace k >= 0 (<= 0 at a minimum).
+
+    So the spec writes it: k·v and k·max v, each rounded by itself, would differ by as much as they are large, and so
+    would two ways to write v. The anchor is that of v, and 0 is what the largest element gives. Multiples of
+    contractions stay whole: tiles of scores are multiplied in one operation with the subtraction.
+    """
+    multiple = _multiple(raw, located)
+    if multiple is None:
+        return None
+    k, stage = multiple
+    pace = nf.poly_node(k)
+    sign, held = raw.signs.of(pace), conditions(mask)
+    for b in (b for b in raw.signs.bounds if b.extremum is stage and (b.mask is None or conditions(b.mask) <= held)):
+        element, wrong = (b.lesser, NEG) if b.greater is stage else (b.greater, POS)
+        whole = pace is not g.ONE and any(n.op == "reduce" for n in g.walk(element))
+        if not whole and not sign & wrong and raw.separator.poly(element, EXPONENT) * k == u:
+            why = "the exponent is centred on an extremum the spec takes: no exponential exceeds 1"
+            return TargetChoice(element, stage, why), pace
+    return None
+
+
+def _multiple(raw: Cascade, located: Poly) -> tuple[Poly, Node] | None:
+    """(k, E) of a multiple k·E of one extremum, k being the same for all elements."""
+    one = located.single()
+    if one is None:
+        return None
+    stages = [gen for gen, p in one[1] if p == 1 and is_extremum(gen) and gen not in raw.scope.known]
+    k = nf.from_mono(tuple(t for t in one[1] if t[0] not in stages), one[0])
+    fixed = not raw.scope.uses(nf.poly_node(k)) and nf.poly_node(k).axes.isdisjoint(raw.axis)
+    return (k, stages[0]) if len(stages) == 1 and fixed else None
 
 
 @dataclass(frozen=True)
