@@ -295,9 +295,9 @@ class Vjp(_Derivative):
         2 proved
         """
         seeds = {n: g.tensor(t, self.spec.output_axes[n]) for n, t in self.cotangents.items()}
-        found = {n: self.specs[n].outputs[f"grad_{n}"] if n in self.specs else None for n in self.wrt}
+        axes = {n: self.wrt[n].axes for n in _met(self.spec, self.wrt)}
+        found = {n: self.specs[n].outputs[f"grad_{n}"] if n in self.specs else None for n in axes}
         filled = [n for n, own in self.specs.items() if f"grad_{n}" in own.empty]
-        axes = {n: d.axes for n, d in self.wrt.items()}
         saved = [(s.leaf, s.node) for s in self._saved]
         reduced = self._stages.reduced
         return certified(Stated(REVERSE, self.spec, reduced, seeds, axes, found, filled, saved, self.assumed))
@@ -450,7 +450,7 @@ class Jvp(_Derivative):
     @cached_property
     def certificate(self) -> Derivative:
         """That the spec is the tangents of the outputs, rule by rule, as claims that are proved without the engine."""
-        seeds = {n: g.tensor(t, self.wrt[n].axes) for n, t in self.tangents.items()}
+        seeds = {n: g.tensor(self.tangents[n], self.wrt[n].axes) for n in _met(self.primal, self.wrt)}
         found = {
             n: self.spec.outputs[t] if self.spec and t in self.spec.outputs else None for n, t in self.results.items()
         }
@@ -516,6 +516,12 @@ def _wanted(spec: Spec, wrt: Names, where: str) -> dict[str, Decl]:
             why = f"{name} is declared {', '.join(sorted(own[name].domain & DISCRETE))}"
             raise RedalgError(f"wrt={name!r}", where, why, "name tensors of real numbers")
     return {n: own[n] for n in own if n in names}
+
+
+def _met(spec: Spec, names: Iterable[str]) -> list[str]:
+    """Those of the tensors that an output reads: of one that only says how long an axis is a certificate says nothing."""
+    read = {leaf.attr.array or leaf.attr.name for n in spec.outputs.values() for leaf in g.leaves(n)}
+    return [n for n in names if n in read]
 
 
 def _is_discrete(node: Node) -> bool:

@@ -494,6 +494,10 @@ def rename_axes(root: Node, mapping: dict[str, str], raw: bool = False) -> Node:
     """Rename free axes. A tensor under a renamed axis keeps its name and reads along the new one.
 
     `raw`: terms and factors stay in their order, and so are rounded as they were.
+
+    >>> inner = reduction("sum", "d", mul(tensor("q", ("i", "d")), tensor("k", "d")))
+    >>> rename_axes(inner, {"i": "h", "d": "e"}) is rename_axes(inner, {"i": "h"})
+    True
     """
     new: dict[Node, Node] = {}
     for node in walk(root, done=Without(mapping)):
@@ -502,6 +506,9 @@ def rename_axes(root: Node, mapping: dict[str, str], raw: bool = False) -> Node:
             new[node] = Node(node.op, (), replace(d, axes=tuple(mapping.get(a, a) for a in d.axes)))
             continue
         attr, args = node.attr, tuple(new.get(a, a) for a in node.args)
+        if node.op == "reduce" and not mapping.keys().isdisjoint(attr.axes):  # a name that is free outside is bound here
+            free = {a: b for a, b in mapping.items() if a not in attr.axes}
+            args = tuple(rename_axes(a, free, raw) for a in node.args)
         if node.op == "index":
             new[node] = Node("index", (), mapping.get(attr, attr))
         elif node.op == "reduce" and attr.kind.startswith("topk") and attr.extra[1] in mapping:
