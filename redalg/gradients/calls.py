@@ -519,7 +519,7 @@ def _wanted(spec: Spec, wrt: Names, where: str) -> dict[str, Decl]:
 
 
 def _met(spec: Spec, names: Iterable[str]) -> list[str]:
-    """Those of the tensors that an output reads: of one that only says how long an axis is a certificate says nothing."""
+    """The tensors that an output reads: of one that only says how long an axis is certificates say nothing."""
     read = {leaf.attr.array or leaf.attr.name for n in spec.outputs.values() for leaf in g.leaves(n)}
     return [n for n in names if n in read]
 

@@ -506,7 +506,7 @@ def rename_axes(root: Node, mapping: dict[str, str], raw: bool = False) -> Node:
             new[node] = Node(node.op, (), replace(d, axes=tuple(mapping.get(a, a) for a in d.axes)))
             continue
         attr, args = node.attr, tuple(new.get(a, a) for a in node.args)
-        if node.op == "reduce" and not mapping.keys().isdisjoint(attr.axes):  # a name that is free outside is bound here
+        if node.op == "reduce" and not mapping.keys().isdisjoint(attr.axes):  # free outside, bound here
             free = {a: b for a, b in mapping.items() if a not in attr.axes}
             args = tuple(rename_axes(a, free, raw) for a in node.args)
         if node.op == "index":

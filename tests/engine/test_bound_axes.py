@@ -1,4 +1,4 @@
-"""Names of axes that contractions bind: a contraction inside another one over an axis of the same name keeps its own."""
+"""Names of axes that contractions bind: one inside another, over an axis of the same name, keeps its own."""
 
 from __future__ import annotations
 
