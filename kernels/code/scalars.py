@@ -40,10 +40,19 @@ INT_LIMITS = {
 }
 
 
+def _is_stage(term: Node, axes: frozenset[str]) -> bool:
+    """Whether a term is a statistic, or one of statistics and constants that elements choose."""
+    body = negated(term) if is_negation(term) else term
+    if body.op == "where":
+        branches = [b for b in body.args[1:] if b.op not in ("const", "special")]
+        return bool(branches) and all(_is_stage(b, axes) for b in branches)
+    return is_statistic(term, axes)
+
+
 def _may_contract(term: Node, axes: frozenset[str]) -> bool:
     """Whether a term ends in a sum or product of elements, with which a compiler might fuse or reorder another sum."""
     if term.op == "add":
-        return _is_rounded_apart([t for t in term.args if not is_statistic(t, axes)], axes)
+        return _is_rounded_apart([t for t in term.args if not _is_stage(t, axes)], axes)
     return (negated(term) if is_negation(term) else term).op in ("mul", "pow", "reduce", "where")
 
 
@@ -238,8 +247,8 @@ class Scalars:
         contracted with - max(x·w) is what rounding left of x·w, not 0, and grows with it (e^88 at 2^30 in float32).
         """
         kind = self.kinds.of(node)
-        terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), is_minus(t), -len(t.axes)))
-        elements = [t for t in terms if not is_statistic(t, node.axes)]
+        terms = sorted(node.args, key=lambda t: (_is_stage(t, node.axes), is_minus(t), -len(t.axes)))
+        elements = [t for t in terms if not _is_stage(t, node.axes)]
         apart = kind == "f" and len(elements) < len(terms) and _is_rounded_apart(elements, node.axes)
         text = self.converted(terms[0], kind, ADD)
         for at, t in enumerate(terms[1:], start=1):

@@ -21,6 +21,7 @@ ELEMENTS = {
     "contraction": "sum[d](q[d]*k[j,d])",
     "masked": "where(eq(index[j], 0) or w[j] < 0, x[j]*th, -oo)",
     "quotient": "x[j]*w[j]/th",
+    "weighed": "th*relu(x[j] + w[j])*(x[j] - w[j])",
 }
 DTYPES = ("float32", "float64")
 
