@@ -17,7 +17,7 @@ from redalg.algebra.polynomial import Mono, Poly
 from redalg.algebra.work import MOVES, SLOTS, spend, within
 from redalg.engine.anchors import ratios
 from redalg.engine.anchors.centred import BESIDE, AnchorSite, label, unscaled
-from redalg.engine.anchors.choices import Choice, TargetChoice
+from redalg.engine.anchors.choices import TargetChoice
 from redalg.engine.anchors.measured import Measured
 from redalg.engine.anchors.policy import mask_of, normalised
 from redalg.engine.rules.separate import EXPONENT, Separator
@@ -127,7 +127,7 @@ class SlotBackend(Measured):
         assert result is not None
         return self.in_units(result, factor)
 
-    def _rates(self, rate: Poly, mask: Node) -> list[tuple[Choice, Node, Node, Fraction]]:
+    def _rates(self, rate: Poly, mask: Node) -> list[tuple[TargetChoice, Node, Node, Fraction]]:
         """The anchors of an exponent, of the whole or of its terms, with what they are of, paces and coefficients."""
         if not rate:
             return []
@@ -135,7 +135,8 @@ class SlotBackend(Measured):
         pieces = [rate] if whole else [nf.from_mono(m, c) for m, c in rate.ordered()]
         nodes = [(nf.poly_node(u), lam) for u, lam in map(normalised, pieces)]
         found = [(self.choices.exponent(u, mask), u, self.choices.pace(u, mask), lam) for u, lam in nodes]
-        return [(c, *rest) for c, *rest in found if c is not None] if all(c for c, *_ in found) else []
+        known = [(choice, u, pace, lam) for choice, u, pace, lam in found if choice is not None]
+        return known if len(known) == len(found) else []
 
     def leaf(self, varying: Mono, stage: Node) -> Poly:
         slot = self.sum_slot(varying, average=stage in self.averaged_stages)
