@@ -82,7 +82,7 @@ def _pass(p: PassPlan, read: _Read) -> PassPlan:
 
 def _anchor(a: Anchor, read: _Read) -> Anchor:
     if isinstance(a, MeanAnchor):
-        return ElementAnchor(a.name, a.axes, read.plain(a.generator), ZERO, a.why)
+        return ElementAnchor(a.name, a.axes, read.number(a.generator), ZERO, a.why)
     return a.map(read.value)
 
 
@@ -119,6 +119,7 @@ class _Read:
             name for p in plan.passes for name in (*(a.name for a in p.anchors), *(x for s in p.slots for x in s.parts))
         }
         self.whole = held | {COUNT.attr.name} | {name for name, kind in kinds.items() if kind in "bi"}
+        self.conditions = {name for name, kind in kinds.items() if kind == "b"}
         self.quotients: dict[Node, Quotient | None] = {}
         self.values: dict[Node, Node] = {}
         self.averaged: dict[Node, Node] = {}  # read as written, averages apart
@@ -126,6 +127,12 @@ class _Read:
     def plain(self, node: Node) -> Node:
         """An expression that reads no average: units are 1."""
         return substitute(node, {n: ONE for n in walk(node) if n.op == "state" and n.attr.name in self.ones})
+
+    def number(self, node: Node) -> Node:
+        """The same as 0 or 1 where it is a condition: an anchor is moved by differences, which truth values lack."""
+        node = self.plain(node)
+        held = node.is_boolean or (node.op == "tensor" and key(node) in self.conditions)
+        return where(node, ONE, ZERO) if held else node
 
     def value(self, root: Node) -> Node:
         """The expression with every rational part as one quotient of integers."""

@@ -1,0 +1,57 @@
+"""States of integers beside conditions: int64, uint64 and bool tensors in one form, whatever the chunks and the order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redalg as ra
+from tests.support.forms import form_of_text
+
+FORMS = {
+    "covariance": "return y = cov[j](x[j], w[j])",
+    "weighted mean": "return y = sum[j](w[j]*x[j]) / sum[j](w[j])",
+    "conditions": "u = mean[j](x[j] > 1); return y = mean[j]((where(x[j] > 1, 1, 0) - u)*w[j])",
+    "correlation": """u = mean[j](x[j]); v = mean[j](w[j])
+        return y = mean[j]((x[j] - u)*(w[j] - v)) / sqrt(mean[j]((x[j] - u)**2)*mean[j]((w[j] - v)**2) + 1)""",
+    "rows": "u = mean[j](x[i,j]); return y = mean[j]((x[i,j] - u)*w[j])",
+    "extrema": "m = max[j](x[j]); return y = sum[j]((m - x[j])*w[j])",
+}
+DTYPES = ("bool", "int64", "uint64", "int8", "float64")
+
+
+@pytest.mark.parametrize("name", FORMS)
+@given(st.data())
+def test_integers_beside_conditions_are_the_definition(name: str, data: Any) -> None:
+    form = form_of_text(FORMS[name])
+    n = data.draw(st.integers(1, 6))
+    shapes = {"i": 2, "j": n}
+    arrays = {}
+    for d in form.spec.tensors:
+        dtype = np.dtype(data.draw(st.sampled_from(DTYPES), label=f"dtype of {d.name}"))
+        low = 0 if dtype.kind in "bu" else -9
+        size = int(np.prod([shapes[a] for a in d.axes]))
+        values = data.draw(st.lists(st.integers(low, 1 if dtype == bool else 9), min_size=size, max_size=size))
+        arrays[d.name] = np.array(values, dtype).reshape([shapes[a] for a in d.axes])
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=3))), n]
+    deterministic = data.draw(st.booleans())
+    parts = []
+    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+        acc = form.accumulator(start=low, deterministic=deterministic)
+        acc.update(**{d.name: arrays[d.name][..., low:high] for d in form.spec.tensors})
+        parts.append(form.from_bytes(acc.to_bytes()) if data.draw(st.booleans()) else acc)
+    total = form.accumulator(start=0, deterministic=deterministic)
+    for part in data.draw(st.permutations(parts)):
+        total.merge(part)
+    one = form.accumulator()
+    for low, high in zip(cuts[:-1], cuts[1:], strict=True):
+        one.update(**{d.name: arrays[d.name][..., low:high] for d in form.spec.tensors})
+    with np.errstate(all="ignore"):
+        true = ra.reference(form.spec, **arrays)
+        for found in (total.result(), one.result()):
+            assert found.dtype == true.dtype
+            np.testing.assert_allclose(found, true, rtol=1e-12, atol=1e-12)
