@@ -192,6 +192,8 @@ def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
         return _exact_array(decl, array, where), np.dtype(np.float64)
     else:
         check_kind(decl, array.dtype.kind, name, where)
+        if not array.dtype.isnative:  # one dtype for each format, which everything that follows compares
+            array = array.astype(array.dtype.newbyteorder("="))
         dtype = array.dtype
     _check_width(decl, array, where)
     return np.asarray(array), dtype

@@ -312,3 +312,29 @@ def test_a_tensor_along_the_axis_of_a_topk_has_its_length() -> None:
     assert ra.derive_incremental(spec, axis="j").compile("numpy")(y=[1.0, 5.0, 2.0], w=[1.0, 10.0]) == 25.0
     with pytest.raises(ra.RedalgError, match="axis k has length 3 here and 2 in the topk along it"):
         ra.reference(spec, y=[1.0, 5.0, 2.0], w=[1.0, 10.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", ["i2", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"])
+def test_the_order_of_bytes_changes_nothing(dtype: str) -> None:
+    spec = ra.Spec(y=ra.sum(ra.tensors("z[j]", complex=True), "j"))
+    own = np.array([3, 0, 1], dtype)
+    plain = bind(spec, {"z": own})
+    for order in "<>":
+        swapped = bind(spec, {"z": own.astype(np.dtype(dtype).newbyteorder(order))})
+        assert swapped.dtypes == plain.dtypes and swapped.dtypes["z"].isnative
+        np.testing.assert_array_equal(swapped.arrays["z"], own)
+
+
+@pytest.mark.parametrize("way", ["reference", "numpy", "cpu", "accumulator", "grouped"])
+def test_integers_beyond_int64_are_refused_in_either_order_of_bytes(way: str) -> None:
+    form = ra.derive_incremental(ra.Spec(y=ra.max(ra.tensors("k[j]"), "j")))
+    calls = {
+        "reference": lambda k: ra.reference(form.spec, k=k),
+        "accumulator": lambda k: form.accumulator().update(k=k),
+        "grouped": lambda k: form.grouped().update(by=[0, 1], k=k),
+    }
+    call = calls.get(way) or (lambda k: form.compile(way)(k=k))
+    for order in "<>":
+        call(np.array([2**63 - 1, 1], f"{order}u8"))
+        with pytest.raises(ra.RedalgError, match="int64, and it holds 18446744073709551615"):
+            call(np.array([2**64 - 1, 1], f"{order}u8"))
