@@ -6,7 +6,8 @@ one key, also inside tuples; NaT is another.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -122,7 +123,7 @@ def canonical(key: Any) -> Any:
         key = key.item()
     if isinstance(key, float):
         return NAN if key != key else key + 0.0
-    return key
+    return NAN if isinstance(key, complex | Decimal) and key != key else key
 
 
 def _by_hand(keys: Sequence[Any], where: str) -> Codes:
@@ -163,6 +164,11 @@ class Keys:
         self.count = 0
         self._sorted, self._numbers = np.zeros(0, np.int64), np.zeros(0, np.int64)  # as long as all are integers
         self._of: dict[Hashable, int] | None = None
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self._of is not None:  # NaN is known by identity, which no pickle keeps
+            self._of = {canonical(key): number for key, number in self._of.items()}
 
     def extended(self, keys: Any, first: Array) -> tuple[Keys, Array]:
         """With these distinct keys, new ones in the order of `first`; and the number of each."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Iterable
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +20,7 @@ from redalg.groups.grouped import Grouped
 from redalg.groups.keys import factorised
 from redalg.streaming.lift import BLOCK_ELEMENTS
 from tests.engine.test_streaming import NAMES, sample
+from tests.support.forms import form_of_text
 from tests.support.profiles import examples
 from tests.support.streams import Arrays, assert_close, bound, hand
 
@@ -248,6 +251,37 @@ def test_nan_is_one_key_nat_another_and_both_come_last() -> None:
     dates.update(by=np.array(["NaT", "2020-01-01", "NaT"], "M8[s]"), x=[1.0, 2.0, 4.0])
     keys, s = dates.result(sort=True)
     assert s.tolist() == [2.0, 5.0] and np.isnat(keys[1])
+
+
+KEYS = st.one_of(
+    st.sampled_from(
+        [NAN, complex(NAN, 1), Decimal("NaN"), np.float32(NAN), np.datetime64("NaT"), 0.0, -0.0, None, "a"]
+    ),
+    st.integers(-1, 2),
+    st.tuples(st.sampled_from([NAN, 1, 1.0]), st.booleans()),
+)
+
+
+@given(st.lists(KEYS, min_size=1, max_size=8), st.data())
+def test_groups_that_travelled_are_merged_by_the_same_keys(keys: list[Any], data: st.DataObject) -> None:
+    form = form_of_text("return s = sum[j](x[j])")
+    values = np.arange(1.0, len(keys) + 1)
+    whole = form.grouped()
+    whole.update(by=keys, x=values)
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, len(keys)), max_size=3))), len(keys)]
+    parts = []
+    for low, high in pairwise(cuts):
+        part = form.grouped()
+        if data.draw(st.booleans()):
+            part = pickle.loads(pickle.dumps(part))
+        part.update(by=keys[low:high], x=values[low:high])
+        parts.append(
+            data.draw(st.sampled_from([lambda p: pickle.loads(pickle.dumps(p)), copy.deepcopy, copy.copy]))(part)
+        )
+    total = sum(parts[1:], parts[0])
+    assert len(total) == len(whole)
+    assert str(total.result()[0].tolist()) == str(whole.result()[0].tolist())
+    np.testing.assert_array_equal(total.result()[1], whole.result()[1])
 
 
 def test_integers_of_any_width_and_numbers_that_equal_them_are_one_key() -> None:

@@ -1,4 +1,4 @@
-"""States of integers beside conditions: int64, uint64 and bool tensors in one form, whatever the chunks and the order."""
+"""States of integers beside conditions: int64, uint64 and bool tensors in one form, in any chunks and order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_integers_beside_conditions_are_the_definition(name: str, data: Any) -> 
         dtype = np.dtype(data.draw(st.sampled_from(DTYPES), label=f"dtype of {d.name}"))
         low = 0 if dtype.kind in "bu" else -9
         size = int(np.prod([shapes[a] for a in d.axes]))
-        values = data.draw(st.lists(st.integers(low, 1 if dtype == bool else 9), min_size=size, max_size=size))
+        values = data.draw(st.lists(st.integers(low, 1 if dtype.kind == "b" else 9), min_size=size, max_size=size))
         arrays[d.name] = np.array(values, dtype).reshape([shapes[a] for a in d.axes])
     cuts = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=3))), n]
     deterministic = data.draw(st.booleans())
