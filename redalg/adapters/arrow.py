@@ -48,19 +48,27 @@ def folded(columns: Columns, read: Read, by: Any, sort: bool) -> Any:
     if by is None:
         found = columns.results(columns.accumulated(lambda: _chunks(columns, read)), lambda: _chunks(columns, read))
         return next(iter(found.values())) if len(found) == 1 else found
-    table = _Keys(pa, list(by) if isinstance(by, list | tuple) else [by])
+    table = _Keys(pa, list(by) if isinstance(by, list | tuple) else [by], columns.where)
+    columns.check_keys(table.names)
     keys, values = columns.grouped(lambda: _chunks(columns, read, table)).result()
     out = table.table(keys)
     for name, x in columns.named(values).items():
         out = out.append_column(name, pa.array(x if np.ndim(x) == 1 else [v.tolist() for v in x]))
-    return out.sort_by([(key, "ascending") for key in table.names]) if sort else out
+    return _sorted(pa, out, table.names, columns.where) if sort else out
+
+
+def _sorted(pa: Any, out: Any, names: Sequence[str], where: str) -> Any:
+    try:
+        return out.sort_by([(name, "ascending") for name in names])
+    except pa.lib.ArrowException as error:
+        raise RedalgError("sort=True", where, f"Arrow does not sort these keys: {error}", "sort=False") from error
 
 
 def _chunks(columns: Columns, read: Read, table: _Keys | None = None) -> Iterator[dict[str, Any]]:
     """A tensor for every streamed one in each batch, and keys."""
     wanted = [c for column in columns.streamed.values() for c in (column if isinstance(column, list) else [column])]
     wanted = list(dict.fromkeys([*wanted, *(table.names if table else ())]))
-    for batch in _batches(read(wanted)):
+    for batch in _batches(library("pyarrow", columns.where, "redalg[arrow]"), read(wanted)):
         _check(columns, batch, wanted)
         chunk = {tensor: _tensor(columns, tensor, batch) for tensor in columns.streamed}
         yield {**chunk, "by": table.codes(batch)} if table else chunk
@@ -70,9 +78,9 @@ def reading(source: Any, columns: Columns) -> Read:
     """How the batches of a source are read, with the columns that are wanted."""
     pa = library("pyarrow", columns.where, "redalg[arrow]")
     if hasattr(source, "scanner"):  # a dataset
-        return lambda names: source.to_batches(columns=_known(columns, source.schema.names, names))
+        return lambda names: source.scanner(columns=known(columns, source.schema.names, names)).to_reader()
     if isinstance(source, pa.Table):
-        return lambda names: source.select(_known(columns, source.schema.names, names)).to_batches()
+        return lambda names: source.select(known(columns, source.schema.names, names)).to_reader()
     if isinstance(source, pa.RecordBatch):
         return lambda names: [source]
     if isinstance(source, list | tuple):
@@ -86,17 +94,28 @@ def reading(source: Any, columns: Columns) -> Read:
     return lambda names: source
 
 
-def _batches(found: Iterable[Any]) -> Iterator[Any]:
-    """Record batches; those of a table, where tables are among them."""
+def _batches(pa: Any, found: Iterable[Any]) -> Iterator[Any]:
+    """Record batches; those of a table, where tables are among them. One without a row, where a schema is all there is:
+    it says of which dtypes the results are."""
+    none, schema = True, getattr(found, "schema", None)
     for batch in found:
-        yield from batch.to_batches() if hasattr(batch, "to_batches") else [batch]
+        for part in batch.to_batches() if hasattr(batch, "to_batches") else [batch]:
+            none = False
+            yield part
+        schema = getattr(batch, "schema", None)
+    if none and schema is not None:
+        yield pa.record_batch([x.combine_chunks() for x in schema.empty_table().columns], schema=schema)
 
 
-def _known(columns: Columns, there: Sequence[str], names: Sequence[str]) -> list[str]:
+def known(columns: Columns, there: Sequence[str], names: Sequence[str]) -> list[str]:
     missing = [name for name in names if name not in there]
     if missing:
         why = f"the columns are {', '.join(there[:12])}"
         raise RedalgError(f"a column {missing[0]!r}", columns.where, why, "name the columns: x='price'")
+    twice = [name for name in names if list(there).count(name) > 1]
+    if twice:
+        why = f"{list(there).count(twice[0])} columns are called so"
+        raise RedalgError(f"a column {twice[0]!r}", columns.where, why, "rename one of them")
     return list(names)
 
 
@@ -104,26 +123,24 @@ def _check(columns: Columns, batch: Any, names: Sequence[str]) -> None:
     if not hasattr(batch, "schema"):
         why = "it has no schema, as record batches have"
         raise RedalgError(f"a {type(batch).__name__}", columns.where, why, "pass a dataset, a table or batches")
-    _known(columns, batch.schema.names, names)
+    known(columns, batch.schema.names, names)
 
 
 def _tensor(columns: Columns, tensor: str, batch: Any) -> Any:
     column = columns.streamed[tensor]
     if not isinstance(column, list):
         return batch.column(column)
-    parts = [batch.column(c) for c in column]
-    values = np.stack([p.to_numpy(zero_copy_only=False) for p in parts], axis=-1)
-    if columns.nulls != "propagate":
-        mask = np.stack([p.is_null().to_numpy(zero_copy_only=False) for p in parts], axis=-1)
-        values = np.ma.MaskedArray(values, mask)
-    return columns.oriented(tensor, values)
+    return columns.side_by_side(tensor, [batch.column(c) for c in column])
 
 
 class _Keys:
-    """Codes of keys over batches: Arrow's dictionaries, so that Python sees distinct keys alone."""
+    """Codes of keys over batches: Arrow's dictionaries, so that Python sees distinct keys alone.
 
-    def __init__(self, pa: Any, names: Sequence[str]) -> None:
-        self.pa, self.names = pa, names
+    Dates and times are their numbers here: what Python has for them ends at microseconds.
+    """
+
+    def __init__(self, pa: Any, names: Sequence[str], where: str) -> None:
+        self.pa, self.names, self.where = pa, names, where
         self.of: dict[Any, int] = {}
         self.rows: list[Any] = []
         self.types: dict[str, Any] = {}
@@ -131,18 +148,28 @@ class _Keys:
     def codes(self, batch: Any) -> Any:
         columns = [batch.column(name) for name in self.names]
         for name, column in zip(self.names, columns, strict=True):
+            self._check(name, column.type)
             self.types[name] = column.type
         if len(columns) == 1 and self.pa.types.is_integer(columns[0].type):  # in every batch, so no numbers beside them
             return columns[0].to_pylist() if columns[0].null_count else np.asarray(columns[0])
         codes, parts = np.zeros(len(batch), np.int64), []
         for column in columns:
             found = column if self.pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
-            values = [*found.dictionary.to_pylist(), None]
+            values = [*self._numbers(found.dictionary).to_pylist(), None]
             indices = found.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False).astype(np.int64)
             parts.append((values, indices))
             _, first, codes = np.unique(codes * len(values) + indices, return_index=True, return_inverse=True)
         rows = zip(*([values[k] for k in indices[first].tolist()] for values, indices in parts), strict=True)
         return np.array([self._number(canonical(row)) for row in rows], np.int64)[codes]
+
+    def _check(self, name: str, kind: Any) -> None:
+        if self.pa.types.is_nested(_plain(self.pa, kind)):
+            why = f"it holds {kind}, and a key is one value"
+            raise RedalgError(f"the key {name!r}", self.where, why, "give the parts columns of their own: by=[...]")
+
+    def _numbers(self, values: Any) -> Any:
+        whole = _whole(self.pa, values.type)
+        return values if whole is None else values.cast(whole)
 
     def _number(self, row: Any) -> int:
         number = self.of.setdefault(row, len(self.rows))
@@ -156,8 +183,23 @@ class _Keys:
             kind = self.types.get(self.names[0])
             return self.pa.table({self.names[0]: self.pa.array(codes.tolist(), kind)})
         rows = [self.rows[k] for k in codes.tolist()]
-        kinds = {n: t.value_type if self.pa.types.is_dictionary(t) else t for n, t in self.types.items()}
-        return self.pa.table({n: self.pa.array([r[k] for r in rows], kinds.get(n)) for k, n in enumerate(self.names)})
+        return self.pa.table({n: self._column(n, [r[k] for r in rows]) for k, n in enumerate(self.names)})
+
+    def _column(self, name: str, values: list[Any]) -> Any:
+        kind = _plain(self.pa, self.types[name]) if name in self.types else None
+        whole = None if kind is None else _whole(self.pa, kind)
+        return self.pa.array(values, kind) if whole is None else self.pa.array(values, whole).cast(kind)
 
 
-__all__ = ["arrow", "folded", "reading"]
+def _plain(pa: Any, kind: Any) -> Any:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _whole(pa: Any, kind: Any) -> Any:
+    """The integers that dates and times are; None of other types."""
+    if not pa.types.is_temporal(kind) or pa.types.is_interval(kind):
+        return None
+    return pa.int32() if kind.bit_width == 32 else pa.int64()
+
+
+__all__ = ["arrow", "folded", "known", "reading"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import Decl
 from redalg.groups.grouped import Grouped
+from redalg.numeric.binding import check_digits
 from redalg.numeric.windows import refuse_windows
 from redalg.streaming import nulls as null
 from redalg.streaming.accumulator import Accumulator
@@ -30,6 +31,13 @@ def library(name: str, where: str, install: str) -> Any:
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         raise RedalgError("this call", where, f"{name} cannot be imported", f"pip install {install}")
     return importlib.import_module(name)
+
+
+def unique(frame: Any, column: Any, where: str) -> None:
+    """Raises: RedalgError where several columns have the name, of which one is meant (frames of pandas and Dask)."""
+    if frame.columns.nlevels == 1 and not isinstance(frame.columns.get_loc(column), int):
+        why = f"{int((frame.columns == column).sum())} columns are called so"
+        raise RedalgError(f"a column {column!r}", where, why, "rename one of them")
 
 
 @dataclass(frozen=True)
@@ -81,6 +89,32 @@ class Columns:
         if isinstance(column, list) and len(d.axes) != 2:
             why = f"a list of columns is a tensor of two axes, and {d} has {len(d.axes)}"
             raise RedalgError(f"{d.name}={column!r}", self.where, why, "name one column")
+        if isinstance(column, list) and not column:
+            raise RedalgError(
+                f"{d.name}=[]", self.where, "a list of no columns says no dtype", "name one column or more"
+            )
+
+    def side_by_side(self, name: str, parts: Sequence[Any]) -> Any:
+        """Columns as the matrix of a tensor, masked where one has nulls (by "propagate" these are NaN).
+
+        Raises: RedalgError for integers that the dtype which all columns have in common does not hold.
+        """
+        decl, masks = self.decls[name], [null.mask(x) for x in parts]
+        if self.nulls == "propagate":
+            found = [null.with_nan(x) for x in parts]
+        else:
+            found = [null.filled(x) for x in parts]
+        for given, x in zip(parts, found, strict=True):
+            check_digits(decl, given, x, self.where)
+        common = np.result_type(*(x.dtype for x in found)) if all(x.dtype.kind in "biuf" for x in found) else None
+        if common is not None and common.kind == "f":
+            for x in found:
+                _held_by_floats(decl, x, common, self.where)
+        values = np.stack(found, axis=-1)
+        if self.nulls != "propagate":
+            none = np.zeros(len(values), bool)
+            values = np.ma.MaskedArray(values, np.stack([none if m is None else m for m in masks], axis=-1))
+        return self.oriented(name, values)
 
     def oriented(self, name: str, x: Any) -> Any:
         """A matrix of rows by columns, with its axes as the tensor has them."""
@@ -120,6 +154,18 @@ class Columns:
                 groups.update(**chunk)
         return groups
 
+    def check_keys(self, keys: Sequence[str]) -> None:
+        """Raises: RedalgError for names of key columns that would not be those of a table of results."""
+        if not keys:
+            raise RedalgError("by=[]", self.where, "groups are by a column or several", 'by="shop", or leave it out')
+        twice = next((key for key in keys if list(keys).count(key) > 1), None)
+        if twice is not None:
+            raise RedalgError(f"by={list(keys)!r}", self.where, f"{twice!r} is there twice", "name each column once")
+        both = next((key for key in keys if key in self.form.spec.outputs), None)
+        if both is not None:
+            why = "an output of the form has this name, too, and the result has one column of a name"
+            raise RedalgError(f"the key {both!r}", self.where, why, "rename the key column, or the output in the spec")
+
     def check_groups(self) -> None:
         """Raises: RedalgError where no output is one value for a group."""
         if set(self.layout.keeps) == set(self.form.spec.outputs):
@@ -146,12 +192,24 @@ class Columns:
                 pieces.append(value if isinstance(value, dict) else {keeps[0]: value})
                 at += np.shape(next(iter(pieces[-1].values())))[self._place(keeps[0])]
             for name in keeps:
-                if pieces:
-                    found[name] = np.concatenate([p[name] for p in pieces], axis=self._place(name))
-        return {name: found[name] for name in self.form.spec.outputs if name in found}
+                if not pieces:
+                    why = f"{name} has an element for every row, and no batch says of which dtype"
+                    raise RedalgError("a source without a batch", self.where, why, "pass a table, or an empty batch")
+                found[name] = np.concatenate([p[name] for p in pieces], axis=self._place(name))
+        return {name: found[name] for name in self.form.spec.outputs}
 
     def _place(self, output: str) -> int:
         return self.form.spec.output_axes[output].index(self.layout.axis[0])
 
 
-__all__ = ["Chunks", "Columns", "library"]
+def _held_by_floats(decl: Decl, x: np.ndarray, common: np.dtype, where: str) -> None:
+    """Raises: RedalgError for integers of a column that are rounded beside columns of another dtype."""
+    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or not x.size:
+        return
+    largest = max(abs(int(x.max())), abs(int(x.min())))
+    if largest > 1 << 53:
+        why = f"beside the other columns it is converted to {common}, and {largest} is not below 2**53"
+        raise RedalgError(f"{decl} with a column of {x.dtype}", where, why, "convert the columns to one dtype first")
+
+
+__all__ = ["Chunks", "Columns", "library", "unique"]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from redalg.adapters import blocks
+from redalg.adapters.columns import unique
 from redalg.adapters.dask_groups import by_group
 from redalg.encoding.digest import form_digest, spec_digest
 from redalg.errors import RedalgError
@@ -80,6 +81,8 @@ def _columns(frame: Any, named: Mapping[str, Any]) -> dict[str, Any]:
         why = f"its columns are {', '.join(map(str, frame.columns))}"
         raise RedalgError(f"column {missing[0]!r}", WHERE, why, 'name one: form.dask(frame, x="price")')
     wanted = list(dict.fromkeys(c for c in named.values() if isinstance(c, str)))
+    for column in wanted:
+        unique(frame, column, WHERE)
     parts = frame[wanted].to_delayed()
     found: dict[str, Any] = {}
     for name, column in named.items():
@@ -97,8 +100,13 @@ class _Column:
 
     @property
     def dtype(self) -> np.dtype:
+        """Raises: RedalgError for a column of text, categories or dates with a zone: no numbers of NumPy's."""
         dtype = self.meta.dtype
-        return np.dtype(getattr(dtype, "numpy_dtype", dtype))
+        try:
+            return np.dtype(getattr(dtype, "numpy_dtype", dtype))
+        except TypeError:
+            why = f"it holds {dtype}, and no numbers"
+            raise RedalgError(f"column {self.name!r}", WHERE, why, "convert it to a numeric dtype") from None
 
     def array(self) -> Any:
         label = f"column-{tokenize(self.name, [p.key for p in self.parts])}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.columns import Columns, library
+from redalg.adapters.columns import Columns, library, unique
 from redalg.adapters.operands import own_tensors
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -66,6 +66,8 @@ def _of_frame(columns: Columns, frame: Any, by: Any, every: int, sort: bool) -> 
     if missing:
         why = f"its columns are {', '.join(map(str, frame.columns))}"
         raise RedalgError(f"column {missing[0]!r}", WHERE, why, 'name one: form.dask(frame, by="shop", x="price")')
+    for column in wanted:
+        unique(frame, column, WHERE)
     parts, shared = frame[wanted].to_delayed(), dask.delayed(columns)
     part = dask.delayed(frame_part, pure=True)
     partials = [part(shared, p, keys, k) for k, p in enumerate(parts)]
@@ -84,7 +86,8 @@ def frame_part(columns: Columns, frame: Any, keys: list[str], number: int) -> Pa
         frame, codes = frame[held], codes[held]
     chunk = {}
     for tensor, column in columns.streamed.items():
-        chunk[tensor] = columns.oriented(tensor, frame[column]) if isinstance(column, list) else frame[column]
+        listed = isinstance(column, list)
+        chunk[tensor] = columns.side_by_side(tensor, [frame[c] for c in column]) if listed else frame[column]
     found = columns.form.grouped(nulls=columns.nulls, **columns.bound)
     found.update(by=codes.astype(np.int64), **chunk)
     return frozenset([number]), found.relabelled(sizes.index.tolist())

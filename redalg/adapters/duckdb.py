@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from redalg.adapters.arrow import folded
+from redalg.adapters.arrow import folded, known
 from redalg.adapters.columns import Columns, library
 from redalg.errors import RedalgError
 from redalg.form import Form
@@ -36,15 +36,12 @@ def duckdb(
         why = "it is neither a relation nor a text of SQL"
         raise RedalgError(f"a {type(source).__name__}", WHERE, why, 'duckdb.sql("SELECT …")')
 
-    def read(names: Sequence[str]) -> Iterator[Any]:
-        missing = [name for name in names if name not in source.columns]
-        if missing:
-            why = f"the columns are {', '.join(source.columns[:12])}"
-            raise RedalgError(f"a column {missing[0]!r}", WHERE, why, "name the columns: x='price'")
+    def read(names: Sequence[str]) -> Iterable[Any]:
+        known(found, source.columns, names)
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
         projected = source.project(quoted)
         reader = getattr(projected, "to_arrow_reader", None) or projected.fetch_record_batch
-        yield from reader(ROWS)
+        return reader(ROWS)
 
     return folded(found, read, by, sort)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.columns import Chunks, Columns, library
+from redalg.adapters.columns import Chunks, Columns, library, unique
 from redalg.errors import RedalgError
 from redalg.form import Form
 
@@ -51,7 +51,12 @@ def pandas(
     if hasattr(frame, "ngroup"):
         return _by_group(pd, found, frame.obj, frame)
     if by is not None:
-        return _by_group(pd, found, frame, frame.groupby(by, sort=sort, observed=True))
+        try:
+            groups = frame.groupby(by, sort=sort, observed=True)
+        except (KeyError, TypeError, ValueError) as error:
+            why = f"pandas does not group by it: {error}"
+            raise RedalgError(f"by={by!r}", WHERE, why, 'by="shop", or a list of names') from error
+        return _by_group(pd, found, frame, groups)
     return _whole(pd, found, frame)
 
 
@@ -99,8 +104,9 @@ def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
     if missing:
         why = f"the columns are {', '.join(map(str, frame.columns[:12]))}"
         raise RedalgError(f"{tensor}={column!r}", WHERE, why, f"name the column of {tensor}: {tensor}=...")
-    found = frame[column]
-    return columns.oriented(tensor, found) if isinstance(column, list) else found
+    for c in wanted:
+        unique(frame, c, WHERE)
+    return columns.side_by_side(tensor, [frame[c] for c in column]) if isinstance(column, list) else frame[column]
 
 
 def _by_group(pd: Any, columns: Columns, frame: Any, groups: Any) -> Any:

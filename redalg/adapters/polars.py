@@ -65,7 +65,10 @@ class _Frame:
             found = columns.results(columns.accumulated(self.chunks), self.chunks)
             return _returned(self.pl, columns, found)
         keys = by if isinstance(by, list | tuple) else [by]
-        table = _Keys(self.pl, self.frame.lazy().select(*keys).collect_schema())
+        if not keys:
+            columns.check_keys([])
+        table = _Keys(self.pl, self._schema([_as_expr(self.pl, key) for key in keys]))
+        columns.check_keys(table.names)
         found_keys, values = columns.grouped(lambda: self.chunks(keys, table)).result()
         out = table.frame(found_keys)
         new = {n: self.pl.Series(n, x if np.ndim(x) == 1 else list(x)) for n, x in columns.named(values).items()}
@@ -82,61 +85,86 @@ class _Frame:
                 chunk["by"] = table.codes(batch.select(f"by:{k}" for k in range(len(keys))))
             yield chunk
 
+    def _schema(self, wanted: list[Any]) -> Any:
+        """Raises: RedalgError for expressions that the frame has no columns for."""
+        try:
+            return self.frame.lazy().select(wanted).collect_schema()
+        except self.pl.exceptions.PolarsError as error:
+            why = f"Polars refuses them: {str(error).splitlines()[0]}"
+            raise RedalgError("these columns", WHERE, why, "name columns of the frame, each once") from error
+
     def _batches(self, wanted: list[Any]) -> Iterator[Any]:
-        if hasattr(self.frame, "collect"):
-            lazy = self.frame.select(wanted)
-            if not hasattr(lazy, "collect_batches"):  # before Polars 1.34
-                yield lazy.collect(engine="streaming")
-                return
-            yield from lazy.collect_batches(chunk_size=BATCH, maintain_order=True)
-        else:
+        schema = self._schema(wanted)
+        if not hasattr(self.frame, "collect"):
             yield self.frame.select(wanted)
+            return
+        lazy, none = self.frame.select(wanted), True
+        if not hasattr(lazy, "collect_batches"):  # before Polars 1.34
+            yield lazy.collect(engine="streaming")
+            return
+        for batch in lazy.collect_batches(chunk_size=BATCH, maintain_order=True):
+            none = False
+            yield batch
+        if none:  # one without a row says of which dtypes the results are
+            yield self.pl.DataFrame(schema=schema)
 
     def _tensor(self, batch: Any, tensor: str, width: int) -> Any:
         if not isinstance(self.columns.streamed[tensor], list):
             return batch.get_column(f"{tensor}:0")
-        return _matrix(self.columns, tensor, [batch.get_column(f"{tensor}:{k}") for k in range(width)])
+        return self.columns.side_by_side(tensor, [batch.get_column(f"{tensor}:{k}") for k in range(width)])
 
 
 class _Keys:
-    """Codes of keys over batches: Polars factorises, and rows of Python are made for distinct keys alone."""
+    """Codes of keys over batches: Polars factorises, and rows of Python are made for distinct keys alone.
+
+    Dates and times are their numbers in these rows: what Python has for them ends at microseconds.
+    """
 
     def __init__(self, pl: Any, schema: Any) -> None:
         self.pl, self.schema, self.names = pl, schema, schema.names()
-        self.of, self.rows = dict[Any, int](), list[Any]()
+        self.of, self.rows = (
+            dict[Any, int](),
+            list[Any](),
+        )  # `rows`: frames of the keys that each batch was first to have
+        for name, dtype in schema.items():
+            if dtype.is_nested():
+                why = f"it holds {dtype}, and a key is one value"
+                raise RedalgError(f"the key {name!r}", WHERE, why, "give the parts columns of their own: by=[...]")
 
     def codes(self, keys: Any) -> Any:
-        keys = keys.rename(dict(zip(keys.columns, self.names, strict=True)))
+        """Of columns by:0, by:1, …"""
         if len(keys.columns) == 1 and keys.dtypes[0].is_integer():  # in every batch, so no numbers beside them
             return keys.to_series().to_list() if keys.to_series().null_count() else keys.to_series().to_numpy()
         distinct = keys.unique(maintain_order=True)
-        at = np.empty(len(distinct), np.int64)
-        for k, row in enumerate(distinct.iter_rows()):
-            at[k] = self.of.setdefault(canonical(row), len(self.rows))
-            if at[k] == len(self.rows):
-                self.rows.append(row)
-        numbered = distinct.with_columns(self.pl.Series("code", at))
-        joined = keys.join(numbered, on=self.names, how="left", nulls_equal=True, maintain_order="left")
+        whole = [self.pl.col(n).to_physical() if d.is_temporal() else n for n, d in distinct.schema.items()]
+        at, known = np.empty(len(distinct), np.int64), len(self.of)
+        for k, row in enumerate(distinct.select(whole).iter_rows()):
+            at[k] = self.of.setdefault(canonical(row), len(self.of))
+        _, first = np.unique(at, return_index=True)
+        self.rows.append(distinct[first[at[first] >= known].tolist()])
+        joined = keys.join(
+            distinct.with_columns(self.pl.Series("code", at)),
+            on=keys.columns,
+            how="left",
+            nulls_equal=True,
+            maintain_order="left",
+        )
         return joined.get_column("code").to_numpy()
 
     def frame(self, keys: Any) -> Any:
         """The key columns in the order of the groups."""
-        if not self.rows and len(self.names) == 1:
+        if not self.rows:
             values = keys.tolist() if keys.dtype == object else keys
             return self.pl.DataFrame({self.names[0]: values}, schema=self.schema)
-        return self.pl.DataFrame([self.rows[k] for k in keys], schema=self.schema, orient="row")
-
-
-def _matrix(columns: Columns, tensor: str, series: Sequence[Any]) -> Any:
-    """Columns side by side; masked where one has nulls."""
-    values = np.stack([s.to_numpy() for s in series], axis=-1)
-    if columns.nulls != "propagate":
-        mask = np.stack([s.is_null().to_numpy() for s in series], axis=-1)
-        values = np.ma.MaskedArray(values, mask)
-    return columns.oriented(tensor, values)
+        rows = self.pl.concat(self.rows)
+        rows.columns = self.names
+        return rows[np.asarray(keys, np.int64)]
 
 
 def _as_expr(pl: Any, column: Any) -> Any:
+    if not isinstance(column, str | pl.Expr | pl.Series):
+        why = "a column is a name or an expression"
+        raise RedalgError(f"the column {column!r}", WHERE, why, 'name one: x="price"')
     return pl.col(column) if isinstance(column, str) else column
 
 
@@ -168,7 +196,7 @@ def _expression(pl: Any, columns: Columns) -> Any:
         at, chunk = 0, {}
         for t, cs in parts.items():
             mine = series[at : at + len(cs)]
-            chunk[t] = _matrix(columns, t, mine) if isinstance(columns.streamed[t], list) else mine[0]
+            chunk[t] = columns.side_by_side(t, mine) if isinstance(columns.streamed[t], list) else mine[0]
             at += len(cs)
         found = columns.results(columns.accumulated(lambda: [chunk]), lambda: [chunk])
         plain = {name: x if np.ndim(x) else np.asarray(x).item() for name, x in found.items()}

@@ -215,12 +215,12 @@ def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
         found = to_numpy(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise _not_an_array(decl, given, where, str(error)) from error
-    _check_digits(decl, given, found, where)
+    check_digits(decl, given, found, where)
     return found
 
 
-def _check_digits(decl: Decl, given: Any, found: np.ndarray, where: str) -> None:
-    """Integers with nulls come from Polars and Arrow as float64, which holds 53 of their bits."""
+def check_digits(decl: Decl, given: Any, found: np.ndarray, where: str) -> None:
+    """Raises: RedalgError where nulls made floats of integers that float64, which Polars and Arrow give, rounds."""
     kind = getattr(given, "type" if type(given).__module__.startswith("pyarrow") else "dtype", None)
     if found.dtype.kind != "f" or not str(kind).lower().startswith(("int", "uint")):
         return

@@ -70,9 +70,9 @@ def _missing(chunks: Mapping[str, Any], at: Mapping[str, int]) -> dict[str, Arra
     """Tensor -> which of its elements along the streamed axis are null; of arrays that can have nulls."""
     found: dict[str, Array] = {}
     for name in [name for name in chunks if name in at]:
-        mask = _mask(chunks[name])
-        if mask is not None and at[name] < mask.ndim:  # else its number of dimensions is refused next
-            found[name] = mask.any(axis=tuple(d for d in range(mask.ndim) if d != at[name]))
+        null = mask(chunks[name])
+        if null is not None and at[name] < null.ndim:  # else its number of dimensions is refused next
+            found[name] = null.any(axis=tuple(d for d in range(null.ndim) if d != at[name]))
     return found
 
 
@@ -80,7 +80,7 @@ def _library(x: Any) -> str:
     return type(x).__module__.partition(".")[0]
 
 
-def _mask(x: Any) -> Array | None:
+def mask(x: Any) -> Array | None:
     """Where an array is null; None of a kind that has no nulls."""
     if isinstance(x, np.ma.MaskedArray):
         return np.ma.getmaskarray(x)
@@ -89,6 +89,37 @@ def _mask(x: Any) -> Array | None:
     if _library(x) in ("polars", "pyarrow") and hasattr(x, "is_null"):
         return np.asarray(x.is_null(), bool)
     return None
+
+
+def filled(x: Any) -> Array:
+    """A column in its own dtype, with 0 in the place of nulls."""
+    library, own = _library(x), _own_dtype(x)
+    if library == "pandas" and own is not None and x.isna().any():
+        return np.asarray(x.fillna(own.type(0)).to_numpy(dtype=own))
+    if library in ("polars", "pyarrow") and x.null_count:
+        return to_numpy(x.fill_null(False if str(_kind(x)).lower().startswith("bool") else 0))
+    return np.asarray(x.to_numpy(dtype=own)) if library == "pandas" and own is not None else to_numpy(x)
+
+
+def with_nan(x: Any) -> Array:
+    """A column as an array, with NaN in the place of nulls where that is how its library has them in arrays."""
+    own = _own_dtype(x)
+    if _library(x) != "pandas" or own is None:
+        return to_numpy(x)
+    if not x.isna().any():
+        return np.asarray(x.to_numpy(dtype=own))
+    floats = own if own.kind == "f" else np.dtype(np.float64)
+    return to_numpy(x) if own.kind == "b" else np.asarray(x.to_numpy(dtype=floats, na_value=np.nan))
+
+
+def _own_dtype(x: Any) -> np.dtype | None:
+    """NumPy's dtype of the numbers of an extension array."""
+    found = getattr(getattr(x, "dtype", None), "numpy_dtype", None)
+    return found if isinstance(found, np.dtype) and found.kind in "biuf" else None
+
+
+def _kind(x: Any) -> Any:
+    return getattr(x, "type", None) if _library(x) == "pyarrow" else x.dtype
 
 
 def _taken(x: Any, at: int | None, kept: Array | None, length: int) -> Any:
