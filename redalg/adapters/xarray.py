@@ -30,14 +30,27 @@ def over_xarray(form: Form, given: tuple[Any, ...], by: Any, axes: Mapping[str, 
     if by is None:
         values = call.run()
         return call.wrapped(values, (), {})
-    labels = given[0][by] if isinstance(by, str) and given else by
-    labels = labels if isinstance(labels, xr.DataArray) else xr.DataArray(np.asarray(labels), dims=[call.streamed])
+    labels = _labels(xr, call, given[0][by] if isinstance(by, str) and given else by)
+    try:
+        keys, codes = np.unique(np.asarray(labels), return_inverse=True)
+    except TypeError as error:
+        why = f"groups are sorted by their labels, and these have no order: {error}"
+        raise RedalgError("by with these labels", WHERE, why, "give labels of one type, without None") from error
+    name = labels.name if labels.name is not None else "group"
+    return call.wrapped(call.grouped(codes, len(keys)), (name,), {name: keys})
+
+
+def _labels(xr: Any, call: _Call, by: Any) -> Any:
+    """Raises: RedalgError for labels that are not those of the elements along the streamed dimension, in order."""
+    labels = by if isinstance(by, xr.DataArray) else xr.DataArray(np.asarray(by), dims=[call.streamed])
     if labels.dims != (call.streamed,):
         why, fix = f"groups are along {call.streamed!r}", "give one label for each of its elements"
         raise RedalgError(f"by with the dimensions {labels.dims}", WHERE, why, fix)
-    keys, codes = np.unique(np.asarray(labels), return_inverse=True)
-    name = str(labels.name) if labels.name is not None else "group"
-    return call.wrapped(call.grouped(codes, len(keys)), (name,), {name: keys})
+    dim, both = call.streamed, (labels.coords, call.coords)
+    if all(dim in coords for coords in both) and not labels.indexes[dim].equals(call.coords[dim].to_index()):
+        why = f"its coordinates along {dim!r} are not those of the arrays"
+        raise RedalgError("by with other coordinates", WHERE, why, "by.reindex_like(x), or by.data")
+    return labels
 
 
 def _arrays(xr: Any, form: Form, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,12 +87,12 @@ class _Call:
 
     xr: Any
     form: Form
-    dims: dict[str, str]  # axis -> dimension
+    dims: dict[str, Any]  # axis -> dimension
     arrays: dict[str, Any]
-    coords: dict[str, Any]
+    coords: dict[Any, Any]
 
     @property
-    def streamed(self) -> str:
+    def streamed(self) -> Any:
         return self.dims.get(self.form.plan.axis[0], self.form.plan.axis[0]) if self.form.plan.axis else ""
 
     @property
@@ -90,13 +103,26 @@ class _Call:
         found = self.form.dask(**self.arrays) if self.lazy else self.form.compile("numpy")(**self.arrays)
         return found if isinstance(found, dict) else {next(iter(self.form.spec.outputs)): found}
 
-    def wrapped(self, values: Mapping[str, Any], before: Sequence[str], labels: Mapping[str, Any]) -> Any:
+    def wrapped(self, values: Mapping[str, Any], before: Sequence[Any], labels: Mapping[Any, Any]) -> Any:
         found = {}
         for name, value in values.items():
             dims = [*before, *(self.dims.get(a, a) for a in self.form.spec.output_axes[name])]
+            twice = next((d for d in dims if dims.count(d) > 1), None)
+            if twice is not None:
+                why = f"{name} would have two dimensions called {twice!r}"
+                raise RedalgError(
+                    f"the dimensions {tuple(dims)}", WHERE, why, "rename one of the arrays, or of the labels"
+                )
             coords = {k: c for k, c in self.coords.items() if set(c.dims) <= set(dims)}
             found[name] = self.xr.DataArray(value, dims=dims, coords={**coords, **labels}, name=name)
-        return next(iter(found.values())) if len(found) == 1 else self.xr.Dataset(found)
+        if len(found) == 1:
+            return next(iter(found.values()))
+        try:
+            return self.xr.Dataset(found)
+        except (ValueError, self.xr.MergeError) as error:
+            why = f"they make no dataset: {str(error).splitlines()[0]}"
+            fix = "rename outputs of the spec, or coordinates"
+            raise RedalgError(f"the outputs {', '.join(found)}", WHERE, why, fix) from error
 
     # --- groups ---
 
@@ -157,8 +183,13 @@ def _in_blocks(da: Any, streamed: Mapping[str, Any], at: Mapping[str, int]) -> t
 # --- dimensions ------------------------------------------------------------------------------------------------------
 
 
-def _labelled(xr: Any, form: Form, arrays: dict[str, Any], dims: dict[str, str]) -> _Call:
+def _labelled(xr: Any, form: Form, arrays: dict[str, Any], dims: dict[str, Any]) -> _Call:
     labelled = {n: x for n, x in arrays.items() if isinstance(x, xr.DataArray)}
+    axes = dict.fromkeys(a for d in own_tensors(form.spec) for a in d.axes)
+    unknown = [a for a in dims if a not in axes]
+    if unknown:
+        why, fix = f"the axes are {', '.join(axes)}", 'axes={"j": "time"}: of an axis to a dimension'
+        raise RedalgError(f"axes={dims!r}", WHERE, why, fix)
     try:
         labelled = dict(zip(labelled, xr.align(*labelled.values(), join="exact", copy=False), strict=True))
     except ValueError as error:
@@ -169,20 +200,20 @@ def _labelled(xr: Any, form: Form, arrays: dict[str, Any], dims: dict[str, str])
         _check_dimensions(name, x, wanted[name])
     form, dims, wanted = _mapped(form, dims, wanted, labelled)
     data = {n: x.transpose(*wanted[n]).data for n, x in labelled.items()}
-    coords = {str(k): c for x in labelled.values() for k, c in x.coords.items()}
+    coords = {k: c for x in labelled.values() for k, c in x.coords.items()}
     return _Call(xr, form, dims, {**arrays, **data}, coords)
 
 
-def _check_dimensions(name: str, x: Any, wanted: Sequence[str]) -> None:
+def _check_dimensions(name: str, x: Any, wanted: Sequence[Any]) -> None:
     for dim in wanted:
         if dim not in x.dims:
             why, fix = f"its dimensions are {x.dims}", f'rename one, or axes={{"{dim}": "its name"}}'
             raise RedalgError(f"{name} without the dimension {dim!r}", WHERE, why, fix)
 
 
-def _mapped(form: Form, dims: dict[str, str], wanted: dict[str, list[str]], labelled: Mapping[str, Any]) -> Any:
+def _mapped(form: Form, dims: dict[str, Any], wanted: dict[str, list[Any]], labelled: Mapping[str, Any]) -> Any:
     """The form with an axis for every dimension that no axis is named like."""
-    extra = list(dict.fromkeys(str(d) for n, x in labelled.items() for d in x.dims if d not in wanted[n]))
+    extra = list(dict.fromkeys(d for n, x in labelled.items() for d in x.dims if d not in wanted[n]))
     for dim in reversed(extra):
         names = [n for n, x in labelled.items() if dim in x.dims and dim not in wanted[n]]
         form = mapped_form(form, names)

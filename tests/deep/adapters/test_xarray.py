@@ -103,3 +103,51 @@ def test_other_coordinates_are_refused() -> None:
     x = xr.DataArray([1.0, 2.0], dims="j", coords={"j": [0, 1]})
     with pytest.raises(ra.RedalgError, match="other coordinates"):
         form_of_text("return c = cov[j](x[j], w[j])").xarray(x=x, w=x.assign_coords(j=[1, 2]))
+
+
+@pytest.mark.parametrize("dask", [False, True])
+@examples(6)
+@given(st.data())
+def test_groups_are_by_label_and_not_by_place(dask: bool, data: st.DataObject) -> None:
+    """Labels in another order than the elements are refused; in their order they are each element's own."""
+    x, form = cube(dask).isel(lat=0, lon=0, drop=True), form_of_text(VARIANCE)
+    order = data.draw(st.permutations(range(12)))
+    labels = xr.DataArray(np.arange(12) % 3, dims="time", coords={"time": x.time}, name="third")
+    shuffled = labels.isel(time=list(order))
+    if list(order) != sorted(order):
+        with pytest.raises(ra.RedalgError, match="other coordinates"):
+            form.xarray(x, by=shuffled)
+    for by in (shuffled.reindex_like(labels), labels.data, labels.drop_vars("time")):
+        found = form.xarray(x, by=by)
+        for k in range(3):
+            np.testing.assert_allclose(found[k], x.isel(time=np.arange(12) % 3 == k).var("time"), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "arrays", "options", "words"),
+    [
+        (VARIANCE, {"x": ("time", "lat")}, {"by": ("time", "lat")}, "two dimensions called 'lat'"),
+        ("return y = w[k]*sum[j](x[j])", {"x": ("j", "k"), "w": ("k",)}, {}, "two dimensions called 'k'"),
+        (VARIANCE, {"x": ("time",)}, {"axes": {"zz": "time"}}, "the axes are time"),
+        ("return a = sum[time](x[time]), lat = sum[time](x[time])", {"x": ("time", "lat")}, {}, "no dataset"),
+    ],
+)
+def test_names_that_would_be_there_twice_are_refused(text: str, arrays: Any, options: Any, words: str) -> None:
+    lengths = {"time": 3, "lat": 2, "j": 3, "k": 2}
+    held = {n: xr.DataArray(np.ones([lengths[d] for d in dims]), dims=dims) for n, dims in arrays.items()}
+    held = {n: x.assign_coords({d: np.arange(lengths[d]) for d in x.dims}) for n, x in held.items()}
+    if "by" in options:
+        options = {"by": xr.DataArray([0, 1, 0], dims=options["by"][0], name=options["by"][1])}
+    with pytest.raises(ra.RedalgError, match=words):
+        form_of_text(text).xarray(**held, **options)
+
+
+def test_dimensions_and_labels_of_any_kind() -> None:
+    form = form_of_text(VARIANCE)
+    for name in (0, "a b; 1", ("t", 1), "sum", "x", "v"):
+        found = form.xarray(xr.DataArray(np.arange(6.0).reshape(2, 3), dims=(name, "time")))
+        assert found.dims == (name,) and np.allclose(found, 2 / 3)
+    x = xr.DataArray(np.arange(3.0), dims="time")
+    with pytest.raises(ra.RedalgError, match="no order"):
+        form.xarray(x, by=np.array(["a", None, "a"], object))
+    assert form.xarray(x, by=[1.0, np.nan, np.nan]).values.tolist() == [0.0, 0.25]
