@@ -109,7 +109,7 @@ class Columns:
         common = np.result_type(*(x.dtype for x in found)) if all(x.dtype.kind in "biuf" for x in found) else None
         if common is not None and common.kind == "f":
             for x in found:
-                _held_by_floats(decl, x, common, self.where)
+                held_by_floats(decl, x, common, self.where)
         values = np.stack(found, axis=-1)
         if self.nulls != "propagate":
             none = np.zeros(len(values), bool)
@@ -202,14 +202,14 @@ class Columns:
         return self.form.spec.output_axes[output].index(self.layout.axis[0])
 
 
-def _held_by_floats(decl: Decl, x: np.ndarray, common: np.dtype, where: str) -> None:
+def held_by_floats(what: object, x: np.ndarray, common: np.dtype, where: str) -> None:
     """Raises: RedalgError for integers of a column that are rounded beside columns of another dtype."""
     if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or not x.size:
         return
     largest = max(abs(int(x.max())), abs(int(x.min())))
     if largest > 1 << 53:
         why = f"beside the other columns it is converted to {common}, and {largest} is not below 2**53"
-        raise RedalgError(f"{decl} with a column of {x.dtype}", where, why, "convert the columns to one dtype first")
+        raise RedalgError(f"{what} with a column of {x.dtype}", where, why, "convert the columns to one dtype first")
 
 
-__all__ = ["Chunks", "Columns", "library", "unique"]
+__all__ = ["Chunks", "Columns", "held_by_floats", "library", "unique"]

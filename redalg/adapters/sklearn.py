@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from redalg.adapters.columns import Columns, library
+from redalg.adapters.columns import Columns, held_by_floats, library
 from redalg.errors import RedalgError
 from redalg.form import Form
 
@@ -69,17 +69,23 @@ class FormEstimator(base.TransformerMixin, base.BaseEstimator):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _columns(self) -> Columns:
+        """Raises: RedalgError for outputs whose attributes are scikit-learn's."""
         given = dict(self.columns or {})
-        columns = Columns(self.form, {n: c for n, c in given.items() if not isinstance(c, slice)}, WHERE)
-        return columns
+        taken = next((n for n in self.form.spec.outputs if f"{n}_" in _OWN), None)
+        if taken is not None:
+            why = f"estimators have an attribute {taken}_ of another meaning"
+            raise RedalgError(f"an output named {taken!r}", WHERE, why, "give the output another name")
+        return Columns(self.form, {n: c for n, c in given.items() if not isinstance(c, slice)}, WHERE)
 
     def _forget(self) -> None:
         for name in [n for n in vars(self) if n.endswith("_") and not n.endswith("__")] + ["_acc"]:
             self.__dict__.pop(name, None)
 
     def _chunk(self, X: Any, y: Any, reset: bool) -> dict[str, Any]:
-        names = list(getattr(X, "columns", ()))
-        X = checked.validate_data(self, X, reset=reset, dtype="numeric")
+        frame, names = X, list(getattr(X, "columns", ()))
+        X = checked.validate_data(self, frame, reset=reset, dtype="numeric")
+        for name in names if X.dtype.kind == "f" else ():
+            held_by_floats("X", np.asarray(frame[name]), X.dtype, WHERE)
         columns, given = self._columns(), dict(self.columns or {})
         found = {}
         for name, d in columns.decls.items():
@@ -89,9 +95,7 @@ class FormEstimator(base.TransformerMixin, base.BaseEstimator):
             if place is None:
                 found[name] = self._own(name, d, columns, X, y)
                 continue
-            if isinstance(place, str):
-                place = names.index(place)
-            part = X[:, place]
+            part = X[:, _places(d, place, names, X.shape[1])]
             found[name] = columns.oriented(name, part) if part.ndim == 2 else part
         return found
 
@@ -114,6 +118,28 @@ class FormEstimator(base.TransformerMixin, base.BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_samples_seen_")
+
+
+_OWN = frozenset({"n_samples_seen_", "n_features_in_", "feature_names_in_"})
+
+
+def _places(d: Any, given: Any, names: list[Any], width: int) -> Any:
+    """Columns by number, name or slice as NumPy takes them. Raises: RedalgError for what X does not have."""
+    if isinstance(given, slice):
+        return given
+    if isinstance(given, list):
+        return [_place(d, c, names, width) for c in given]
+    return _place(d, given, names, width)
+
+
+def _place(d: Any, given: Any, names: list[Any], width: int) -> int:
+    number = isinstance(given, int | np.integer) and not isinstance(given, bool)
+    if number and -width <= given < width:
+        return int(given)
+    if isinstance(given, str) and names.count(given) == 1:
+        return names.index(given)
+    told = f"X has {width} columns" + (f": {', '.join(map(str, names[:12]))}" if names else " without names")
+    raise RedalgError(f"{d.name}={given!r}", WHERE, told, f"form.estimator({d.name}=0), a name or a slice")
 
 
 def estimator(form: Form, columns: Mapping[str, Any]) -> FormEstimator:

@@ -62,3 +62,42 @@ def test_scikit_learns_own_checks() -> None:
     found = checks.check_estimator(form_of_text(STANDARD).estimator(), on_fail=None)
     failed = {r["check_name"]: str(r["exception"]) for r in found if r["status"] == "failed"}
     assert not failed and sum(r["status"] == "passed" for r in found) > 40
+
+
+WEIGHTED = "return m = sum[i](w[i]*x[i,f]) / sum[i](w[i])"
+
+
+@pytest.mark.parametrize("place", [7, -4, "zz", "a", ["a"], [0, 1], 1.0, True, None, np.ones(3), "twice"])
+def test_columns_that_are_not_there_are_refused(place: object) -> None:
+    pd = pytest.importorskip("pandas")
+    X = np.arange(9.0).reshape(3, 3)
+    frames = [X] if isinstance(place, str) else [X, pd.DataFrame(X, columns=["b", "twice", "c"])]
+    for held in frames:
+        with pytest.raises(ra.RedalgError) as caught:
+            form_of_text(WEIGHTED).estimator(w=place).fit(held)
+        assert caught.value.what and caught.value.why and caught.value.fix
+
+
+@pytest.mark.parametrize("place", [1, -2, np.int64(1), "b"])
+def test_columns_by_number_and_name_are_the_same(place: object) -> None:
+    pd = pytest.importorskip("pandas")
+    X = pd.DataFrame(np.arange(9.0).reshape(3, 3) + 1, columns=["a", "b", "c"])
+    true = np.average(X, axis=0, weights=X["b"])
+    np.testing.assert_allclose(form_of_text(WEIGHTED).estimator(w=place).fit(X).m_, true)
+    for x in (["c", "a"], [2, -3]):
+        np.testing.assert_allclose(form_of_text(WEIGHTED).estimator(w=place, x=x).fit(X).m_, true[[2, 0]])
+
+
+@pytest.mark.parametrize("name", ["n_features_in", "n_samples_seen", "feature_names_in"])
+def test_outputs_do_not_take_the_names_of_scikit_learns_own(name: str) -> None:
+    with pytest.raises(ra.RedalgError, match="another name"):
+        form_of_text(f"return {name} = mean[i](x[i,f])").estimator().fit(np.ones((2, 2)))
+
+
+def test_integers_that_a_frame_of_floats_would_round_are_refused() -> None:
+    pd = pytest.importorskip("pandas")
+    form = form_of_text("return m = max[i](x[i,f])")
+    large = 2**53 + 1
+    assert form.estimator().fit(pd.DataFrame({"a": [large], "b": [1]})).m_.tolist() == [large, 1]
+    with pytest.raises(ra.RedalgError, match="not below"):
+        form.estimator().fit(pd.DataFrame({"a": [large], "b": [0.5]}))
