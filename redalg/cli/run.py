@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -83,16 +82,17 @@ def _setting(text: str, arrays: Mapping[str, Any]) -> tuple[str, Any]:
     name, equals, value = (part.strip() for part in text.partition("="))
     if name and equals and value in arrays:
         return name, _scalar(arrays[value])
-    try:
-        number = float(value)
-    except ValueError:
-        raise RedalgError(
-            what=f"--set {text!r} is not understood",
-            where="python -m redalg run",
-            why=f"{value!r} is neither a number nor a key of the file ({', '.join(arrays)})",
-            fix="write --set TENSOR=NUMBER or --set TENSOR=KEY",
-        ) from None
-    return name, int(number) if math.isfinite(number) and number.is_integer() and "." not in value else number
+    for number in (int, float):  # in this order: a float has 53 bits
+        try:
+            return name, number(value)
+        except ValueError:
+            continue
+    raise RedalgError(
+        what=f"--set {text!r} is not understood",
+        where="python -m redalg run",
+        why=f"{value!r} is neither a number nor a key of the file ({', '.join(arrays)})",
+        fix="write --set TENSOR=NUMBER or --set TENSOR=KEY",
+    )
 
 
 def _scalar(array: Any) -> Any:

@@ -78,6 +78,20 @@ def test_run_reads_settings_from_the_file_or_as_numbers(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
+    "number", ["9007199254740993", "-9223372036854775807", "3", "0.5", "1e2", "-inf", "nan", " 7 "]
+)
+def test_numbers_are_those_that_python_reads(number: str, tmp_path: Path) -> None:
+    data, out = tmp_path / "data.npz", tmp_path / "out.npz"
+    np.savez(data, x=np.array([1, 0]))
+    with np.errstate(invalid="ignore"):
+        assert main(["run", "return y = c*max[j](x[j])", str(data), "--set", f"c={number}", "--out", str(out)]) == 0
+    value = eval(number, {"inf": np.inf, "nan": np.nan})
+    found = np.load(out)["y"]
+    assert found.dtype == (np.int64 if isinstance(value, int) else np.float64)
+    assert found.item() == value or value != value
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["derive", "atention"],
