@@ -168,6 +168,8 @@ def _domain(hint: Any, leaf: Scalar, dtype: str) -> Domain:
     if hint is None or hint == "finite":
         return Domain(frozenset({own, *([hint] if hint else [])}), name, most=_most(leaf, name))
     if isinstance(hint, range | set | frozenset):
+        if not hint:
+            raise BadHint(f"{hint!r} holds no number")
         return Domain(frozenset({own}), name, tuple(sorted(x if isinstance(x, bool) else Fraction(x) for x in hint)))
     if not isinstance(hint, str) or not hint.split() or set(hint.split()) - set(WORDS):
         raise BadHint(f"{hint!r} is none of the words {', '.join(WORDS)}, no set and no range")
@@ -195,6 +197,8 @@ def element_layout(hint: Any, cast: Any) -> Layout:
     words = set(hint.split()) if isinstance(hint, str) else set()
     kind = "bool" if "bool" in words else "int" if {"integer", "count"} & words else "float"
     if isinstance(hint, range | set | frozenset):
+        if not hint:
+            raise BadHint(f"{hint!r} holds no number")
         kind = "bool" if all(isinstance(x, bool) for x in hint) else kind
         kind = "int" if kind != "bool" and all(isinstance(x, int) for x in hint) else kind
     return Scalar(kind, cast if kind == "float" else None)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from fractions import Fraction
+from numbers import Integral, Real
 from random import Random
 from typing import Any
 
@@ -92,8 +93,9 @@ def audit(
     ('nan',)
     """
     label = name or _name(combine)
-    specials = tuple(specials)
-    _check(label, combine, identity, lift, definition, specials, samples, exact)
+    specials = (specials,) if isinstance(specials, str) else tuple(specials)
+    _check_strictness(label, rtol, samples, seed)
+    _check(label, combine, identity, lift, definition, specials, exact)
     hypothesis_of(f"redalg.proofs.audit of {label}")
     op = _operator(label, locals())
     with quiet():
@@ -144,22 +146,28 @@ def _refuse(what: str, label: str, why: str, fix: str) -> Exception:
     return RedalgError(what, f"redalg.proofs.audit of {label}", why, fix)
 
 
-def _check(
-    label: str, combine: Any, identity: Any, lift: Any, definition: Any, specials: Any, samples: int, exact: Any
-) -> None:
+def _check(label: str, combine: Any, identity: Any, lift: Any, definition: Any, specials: Any, exact: Any) -> None:
     if not callable(combine):
         raise _refuse(f"{combine!r}", label, "it is not a function", "pass a function of two states")
     if identity is None and lift is None:
         raise _refuse("identity=None", label, "nothing says what a state looks like", "pass lift=, or an identity")
     if definition is not None and lift is None:
         raise _refuse("definition= without lift=", label, "a definition reads stream elements", "pass lift= as well")
-    unknown = [s for s in specials if s not in KINDS] if not isinstance(specials, str) else [specials]
+    unknown = [s for s in specials if s not in KINDS]
     if unknown:
         raise _refuse(f"specials={specials!r}", label, f"the kinds are {', '.join(KINDS)}", 'write specials=("nan",)')
-    if not isinstance(samples, int) or samples < 1:
-        raise _refuse(f"samples={samples!r}", label, "a law is judged on one sample at least", "samples=200")
     if exact not in (None, True, False):
         raise _refuse(f"exact={exact!r}", label, "it is none of True, False, None", "leave it out")
+
+
+def _check_strictness(label: str, rtol: Any, samples: Any, seed: Any) -> None:
+    """A bound that is no number would let every operator pass."""
+    if not isinstance(samples, Integral) or samples < 1:
+        raise _refuse(f"samples={samples!r}", label, "a law is judged on one sample at least", "samples=200")
+    if rtol is not None and not (isinstance(rtol, Real) and 0 <= rtol < math.inf):
+        raise _refuse(f"rtol={rtol!r}", label, "a relative error is a number from 0 on", "rtol=1e-9, or leave it out")
+    if not isinstance(seed, Integral):
+        raise _refuse(f"seed={seed!r}", label, "it is no integer", "seed=0")
 
 
 def _operator(label: str, given: dict[str, Any]) -> Operator:

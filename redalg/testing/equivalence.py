@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -150,6 +152,7 @@ def check_equivalence(
     try:     correct naive, or leave kinds= to what it is meant for
     """
     hypothesis_of(WHERE)
+    _check_numbers(units, calls, seed)
     held, draw = _held(spec, implementation, dtype, arithmetic, convert, flush_subnormals, sample, units)
     wanted, ways = _kinds(kinds), _layouts(layouts, convert)
     lengths, longest = _lengths(held.spec, sizes or {}), _long(long, wanted, sizes or {})
@@ -207,7 +210,7 @@ class _Tried:
 def _held(
     spec: Any, implementation: Any, dtype: Any, arithmetic: Any, convert: Any, flush: bool, sample: Any, units: float
 ) -> tuple[Held, Any]:
-    form = spec if hasattr(spec, "plan") else None
+    form, own = spec if hasattr(spec, "plan") else None, sample
     if isinstance(spec, str):
         entry = catalog.entry(spec)
         spec = entry.spec
@@ -226,7 +229,40 @@ def _held(
         if given not in ("float64", "float32", "float16", "bfloat16"):
             why = "the bounds are known for float64, float32, float16 and bfloat16"
             raise RedalgError(f"{word}={given!r}", WHERE, why, f'{word}="float32"')
-    return Held(spec, implementation, name, computed, convert, flush, form, float(units)), sample
+    draw = sample if own is None else _checked_sample(spec, own)
+    return Held(spec, implementation, name, computed, convert, flush, form, float(units)), draw
+
+
+def _check_numbers(units: Any, calls: Any, seed: Any) -> None:
+    """A bound that is no number would let every callable pass."""
+    if not isinstance(units, Real) or not 0 < units < math.inf:
+        raise RedalgError(f"units={units!r}", WHERE, "an error may be a positive number of bounds", "units=1")
+    if not isinstance(calls, Integral) or calls < 0:
+        raise RedalgError(
+            f"calls={calls!r}", WHERE, "it says how often one call is repeated", "calls=300, or 0 for none"
+        )
+    if not isinstance(seed, Integral):
+        raise RedalgError(f"seed={seed!r}", WHERE, "it is no integer", "seed=0")
+
+
+def _checked_sample(spec: Any, sample: Any) -> Any:
+    """The caller's `sample`, whose arguments have to be those of the spec; what it leaves out is drawn."""
+
+    def draw(sizes: Mapping[str, int], seed: int) -> Mapping[str, Any]:
+        found = sample(sizes, seed)
+        fix = 'sample=lambda sizes, seed: {"x": …}, arrays of these lengths'
+        if not isinstance(found, Mapping):
+            raise RedalgError(f"a sample that is a {type(found).__name__}", WHERE, "arguments go by name", fix)
+        shapes = {d.name: tuple(sizes[a] for a in d.axes) for d in spec.tensors}
+        for name, x in found.items():
+            if name not in shapes:
+                raise RedalgError(f"a sample of {name!r}", WHERE, f"the spec reads {', '.join(shapes)}", fix)
+            if np.shape(x) != shapes[name]:
+                why = f"for {dict(sizes)} it has the shape {shapes[name]}"
+                raise RedalgError(f"a sample of {name} of shape {np.shape(x)}", WHERE, why, fix)
+        return found
+
+    return draw
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
@@ -273,7 +309,7 @@ def _lengths(spec: Any, sizes: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     axes = {a for d in spec.tensors for a in d.axes}
     found = {}
     for axis, given in sizes.items():
-        lengths = (given,) if isinstance(given, int) else tuple(given)
+        lengths = tuple(given) if isinstance(given, Iterable) else (given,)
         if axis not in axes or not lengths or any(not isinstance(n, int) or n < 0 for n in lengths):
             why = f"the axes are {', '.join(sorted(axes))}, and lengths are not negative"
             raise RedalgError(f"sizes={{{axis!r}: {given!r}}}", WHERE, why, 'sizes={"j": (0, 1, 17)}')

@@ -396,3 +396,36 @@ def test_math_functions_of_numbers_and_full_reductions() -> None:
     assert check_equivalence(total, lambda y: math.fsum(y), kinds=["ordinary", "ties", "offset"]).worst <= 1
     scaled = ra.Spec(s=ra.sum(y, "j") * ra.scalar("c"))
     assert check_equivalence(scaled, lambda y, c: c * y.sum(), long=(31,)).worst <= 1
+
+
+WRONG: dict[str, Any] = {
+    "units": [float("nan"), float("inf"), 0, -1.0, "2", None],
+    "calls": [-1, 2.5, "many"],
+    "seed": ["a", 0.5],
+    "sizes": [{"j": 2.5}, {"j": "ab"}, {"j": [-1]}],
+    "sample": [
+        lambda sizes, seed: None,
+        lambda sizes, seed: {"X": np.ones((3, 3))},
+        lambda sizes, seed: {"x": np.ones(sizes["j"] + 1)},
+    ],
+}
+
+
+@pytest.mark.parametrize(("word", "value"), [(w, v) for w, values in WRONG.items() for v in values], ids=str)
+def test_arguments_that_say_no_bound_or_no_input_let_no_callable_pass(word: str, value: Any) -> None:
+    for right in (True, False):
+        with pytest.raises(RedalgError) as refusal:
+            check_equivalence(VARIANCE, variance if right else lambda x: 2 * variance(x), **{word: value})
+        assert not isinstance(refusal.value, NotEquivalent) and refusal.value.fix
+
+
+def test_a_sample_may_leave_tensors_out() -> None:
+    drawn: list[int] = []
+
+    def sample(sizes: Any, seed: int) -> dict[str, Any]:
+        drawn.append(sizes["j"])
+        return {"w": np.full(sizes["j"], 3.0)}
+
+    weighted = ra.Spec(y=ra.sum(X * W, "j"))
+    assert check_equivalence(weighted, lambda x, w: x @ w, sample=sample, kinds=["ordinary"]).worst <= 1
+    assert 17 in drawn

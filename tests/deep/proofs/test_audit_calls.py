@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from redalg.errors import RedalgError
 from redalg.proofs import audit
 
 Operator = Callable[[Any, Any], Any]
@@ -156,3 +157,21 @@ def test_long_chunks_against_a_definition() -> None:
     options: dict[str, Any] = {"domain": "real", "lift": lambda xs: sum(xs), "specials": ()}
     assert "definition" in audit(lambda a, b: a + b, 0.0, definition=total, **options).broken
     assert audit(lambda a, b: a + b, 0.0, definition=sum, **options).ok
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rtol": float("nan")}, {"rtol": float("inf")}, {"rtol": -1.0}, {"rtol": "a"}, {"seed": "a"}, {"samples": 1.5}]
+    + [{"domain": set()}, {"domain": range(0)}, {"specials": "nothing"}],
+    ids=str,
+)
+def test_bounds_and_numbers_that_are_none_let_no_operator_pass(options: dict[str, Any]) -> None:
+    for operator in (lambda a, b: a + b, lambda a, b: a - b):
+        for exact in (None, False):
+            with pytest.raises(RedalgError) as caught:
+                audit(operator, 0.0, exact=exact, **options)
+            assert caught.value.what and caught.value.why and caught.value.fix
+
+
+def test_one_kind_of_special_numbers_may_be_a_word() -> None:
+    assert audit(max, -float("inf"), specials="zeros", samples=20).ok
