@@ -197,8 +197,6 @@ def element_layout(hint: Any, cast: Any) -> Layout:
     words = set(hint.split()) if isinstance(hint, str) else set()
     kind = "bool" if "bool" in words else "int" if {"integer", "count"} & words else "float"
     if isinstance(hint, range | set | frozenset):
-        if not hint:
-            raise BadHint(f"{hint!r} holds no number")
         kind = "bool" if all(isinstance(x, bool) for x in hint) else kind
         kind = "int" if kind != "bool" and all(isinstance(x, int) for x in hint) else kind
     return Scalar(kind, cast if kind == "float" else None)

@@ -164,7 +164,7 @@ def _check_strictness(label: str, rtol: Any, samples: Any, seed: Any) -> None:
     """A bound that is no number would let every operator pass."""
     if not isinstance(samples, Integral) or samples < 1:
         raise _refuse(f"samples={samples!r}", label, "a law is judged on one sample at least", "samples=200")
-    if rtol is not None and not (isinstance(rtol, Real) and 0 <= rtol < math.inf):
+    if rtol is not None and not (isinstance(rtol, Real) and 0 <= float(rtol) < math.inf):
         raise _refuse(f"rtol={rtol!r}", label, "a relative error is a number from 0 on", "rtol=1e-9, or leave it out")
     if not isinstance(seed, Integral):
         raise _refuse(f"seed={seed!r}", label, "it is no integer", "seed=0")

@@ -235,7 +235,7 @@ def _held(
 
 def _check_numbers(units: Any, calls: Any, seed: Any) -> None:
     """A bound that is no number would let every callable pass."""
-    if not isinstance(units, Real) or not 0 < units < math.inf:
+    if not isinstance(units, Real) or not 0 < float(units) < math.inf:
         raise RedalgError(f"units={units!r}", WHERE, "an error may be a positive number of bounds", "units=1")
     if not isinstance(calls, Integral) or calls < 0:
         raise RedalgError(
