@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.streaming.nulls import mask, taken
 from redalg.streaming.tapes.tape import Array
 
 NAN, NAT = float("nan"), np.datetime64("NaT")
@@ -89,6 +90,7 @@ def _column(by: Any, where: str) -> Any:
     """An array of int64, float64 or text that NumPy can sort, else the keys in a sequence."""
     if isinstance(by, str | bytes) or not hasattr(by, "__len__") or isinstance(by, dict | set | frozenset):
         raise RedalgError(f"by={by!r}", where, "it is not a column of keys", "by=[...], one key for every row")
+    by = _with_none(by)
     if not isinstance(by, Sequence):
         return _of_array(np.asarray(by), where)
     if len(by) and all(type(key) is int for key in by):
@@ -97,6 +99,23 @@ def _column(by: Any, where: str) -> Any:
         except OverflowError:
             pass
     return by
+
+
+def _with_none(by: Any) -> Any:
+    """A list with None for nulls beside integers, which NumPy would make floats, and for what a mask hides."""
+    missing = mask(by)
+    if missing is None or not missing.any():
+        return by
+    if isinstance(by, np.ma.MaskedArray):
+        return by.filled("NaT") if by.dtype.kind in "mM" else by.tolist() if by.ndim == 1 else by
+    kind = str(getattr(by, "type", None) or by.dtype).lower()
+    if not kind.startswith(("int", "uint")):
+        return by
+    kept = np.flatnonzero(~missing)
+    found: list[Any] = [None] * len(missing)
+    for row, key in zip(kept.tolist(), np.asarray(taken(by, kept)).tolist(), strict=True):
+        found[row] = key
+    return found
 
 
 def _of_array(by: Array, where: str) -> Any:

@@ -52,6 +52,9 @@ def origin_of(found: Bound) -> Origin | None:
     return found.origin if any(isinstance(x, np.ndarray) for x in found.arrays.values()) else None
 
 
+FARTHEST = 1 << 62  # no stream is long enough to leave int64 from there
+
+
 def start(value: Any) -> int | None:
     if value is None:
         return None
@@ -62,6 +65,9 @@ def start(value: Any) -> int | None:
     if isinstance(value, bool | np.bool_) or position < 0:
         why = "a position is a whole number, 0 for the first element of the stream"
         raise RedalgError(f"start={value!r}", CREATE, why, "start=0, or leave it out")
+    if position > FARTHEST:
+        why = f"positions are int64, and a piece may begin at {FARTHEST} at the latest"
+        raise RedalgError(f"start={value!r}", CREATE, why, "number the elements from a nearer one")
     return position
 
 

@@ -61,9 +61,10 @@ def without(
         return chunks
     rows = np.logical_or.reduce(list(missing.values()))
     kept = np.flatnonzero(~rows) if rows.any() else None
+    found = {name: _taken(x, at.get(name), kept, len(rows)) for name, x in chunks.items() if name != beside}
     if beside is not None:
-        at[beside] = 0
-    return {name: _taken(x, at.get(name), kept, len(rows)) for name, x in chunks.items()}
+        found[beside] = chunks[beside] if kept is None else _keys_taken(chunks[beside], kept, len(rows))
+    return found
 
 
 def _missing(chunks: Mapping[str, Any], at: Mapping[str, int]) -> dict[str, Array]:
@@ -143,6 +144,20 @@ def _taken(x: Any, at: int | None, kept: Array | None, length: int) -> Any:
     if library == "pyarrow":
         return x.take(kept)
     return x[(slice(None),) * at + (kept,)]
+
+
+def _keys_taken(keys: Any, kept: Array, length: int) -> Any:
+    """The keys of rows that are kept, with their own nulls."""
+    if _library(keys) == "pandas" and len(keys) == length:
+        return keys.iloc[kept] if hasattr(keys, "iloc") else keys.take(kept)
+    if isinstance(keys, np.ma.MaskedArray) and keys.shape == (length,):
+        return keys[kept]
+    return _taken(keys, 0, kept, length)
+
+
+def taken(column: Any, kept: Array) -> Any:
+    """The elements of a column that are kept, in the dtype that they have without nulls."""
+    return _taken(column, 0, kept, len(column))
 
 
 def _of_pandas(x: Any, at: int, kept: Array | None) -> Any:

@@ -284,6 +284,34 @@ def test_groups_that_travelled_are_merged_by_the_same_keys(keys: list[Any], data
     np.testing.assert_array_equal(total.result()[1], whole.result()[1])
 
 
+LARGE = 1 << 53
+
+
+@pytest.mark.parametrize("kind", ["masked", "pandas", "pandas of Arrow", "polars", "arrow", "chunked arrow"])
+@given(st.lists(st.sampled_from([None, LARGE, LARGE + 1, 3, -1]), min_size=1, max_size=6), st.booleans())
+def test_null_keys_leave_the_others_their_digits(kind: str, keys: list[Any], skip: bool) -> None:
+    if kind == "masked":
+        by: Any = np.ma.MaskedArray([0 if k is None else k for k in keys], [k is None for k in keys])
+    elif kind.startswith("pandas"):
+        pd = pytest.importorskip("pandas")
+        by = pd.Series(keys, dtype="Int64" if kind == "pandas" else "int64[pyarrow]")
+    elif kind == "polars":
+        by = pytest.importorskip("polars").Series(keys, dtype=pytest.importorskip("polars").Int64)
+    else:
+        pa = pytest.importorskip("pyarrow")
+        by = pa.array(keys, pa.int64())
+        by = pa.chunked_array([by[:1], by[1:]]) if kind == "chunked arrow" else by
+    values = np.ma.MaskedArray(np.arange(1.0, len(keys) + 1), [skip and k % 2 == 1 for k in range(len(keys))])
+    groups = form_of_text("return s = sum[j](x[j])").grouped(nulls="skip")
+    groups.update(by=by, x=values)
+    expected: dict[Any, float] = {}
+    for key, value, left_out in zip(keys, values.data.tolist(), np.ma.getmaskarray(values), strict=True):
+        if not left_out:
+            expected[key] = expected.get(key, 0.0) + value
+    found, sums = groups.result()
+    assert dict(zip(found.tolist(), sums.tolist(), strict=True)) == expected
+
+
 def test_integers_of_any_width_and_numbers_that_equal_them_are_one_key() -> None:
     groups = ra.derive_incremental(ra.parse("return s = sum[j](x[j])")).grouped()
     for k, kind in enumerate((np.int8, np.uint16, np.int64, np.float64, object, bool)):

@@ -19,6 +19,7 @@ from redalg.graph.plan import Output, PassPlan, Plan, Slot
 from redalg.language.spec import Spec
 from redalg.streaming import run_numpy
 from tests.engine.test_streaming import NAMES, sample
+from tests.support.forms import form_of_text
 from tests.support.profiles import examples
 from tests.support.streams import assert_close, bits, bound, chunk, fed, hand, placed
 
@@ -323,3 +324,23 @@ def test_sympy_functions_reach_the_runtime() -> None:
     x = ra.tensors("x[j]")
     form = ra.derive_incremental(ra.Spec(s=ra.sum(sympy.sin(x), "j")))
     assert_close(fed(form, {"x": np.arange(5.0)}, [0, 2, 5]).result(), np.sin(np.arange(5.0)).sum())
+
+
+@pytest.mark.parametrize("start", [-1, 1.5, True, "0", (1 << 62) + 1, (1 << 63) - 1, 1 << 63, 1 << 70])
+@pytest.mark.parametrize(
+    "text", ["return a = argmax[j](x[j])", "return y = sum[j](x[j])", "return y = max[j](index[j]*x[j])"]
+)
+def test_positions_that_int64_may_not_hold_are_refused(text: str, start: Any) -> None:
+    with pytest.raises(ra.RedalgError, match="position") as caught:
+        form_of_text(text).accumulator(start=start)
+    assert caught.value.fix
+
+
+@pytest.mark.parametrize("start", [1 << 53, (1 << 53) + 1, 1 << 62])
+def test_positions_far_from_the_beginning_are_exact(start: int) -> None:
+    form = form_of_text("return a = argmax[j](x[j]), b = argmin[j](x[j])")
+    late, early = form.accumulator(start=start), form.accumulator(start=start - 2)
+    late.update(x=np.array([1.0, 5.0]))
+    early.update(x=np.array([2.0, 0.0]))
+    found = form.from_bytes(late.merge(early).to_bytes()).result()
+    assert (int(found["a"]), int(found["b"])) == (start + 1, start - 1)
