@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ def datafusion(form: Form, name: str, nulls: str, dtypes: Mapping[str, Any], bou
         raise RedalgError(f"the outputs {', '.join(form.spec.outputs)}", WHERE, why, fix)
     if any(len(d.axes) != 1 for d in parts.layout.streamed):
         raise RedalgError("a tensor of several axes", WHERE, "a column of SQL has numbers", "bind what has other axes")
-    columns = {n: np.dtype(dtypes.get(n, np.float64)) for n in parts.names}
+    columns = _dtypes(parts.names, dtypes)
     stands = parts.empty()
     stands.update(**{n: np.ones(1, dtype) for n, dtype in columns.items()})
     result = pa.from_numpy_dtype(np.asarray(stands.result()).dtype)
@@ -55,6 +55,18 @@ def datafusion(form: Form, name: str, nulls: str, dtypes: Mapping[str, Any], bou
 
     inputs = [pa.from_numpy_dtype(dtype) for dtype in columns.values()]
     return engine.udaf(Accumulator, inputs, result, [pa.binary()], "immutable", name)
+
+
+def _dtypes(names: Sequence[str], given: Mapping[str, Any]) -> dict[str, np.dtype]:
+    """The dtype of every column. Raises: RedalgError for a name that is none of them, and for what is no dtype."""
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        why, fix = f"the columns are {', '.join(names)}", f"leave {unknown[0]!r} out"
+        raise RedalgError(f"dtypes={{{unknown[0]!r}: …}}", WHERE, why, fix)
+    try:
+        return {n: np.dtype(given.get(n, np.float64)) for n in names}
+    except TypeError as error:
+        raise RedalgError(f"dtypes={dict(given)!r}", WHERE, str(error), 'dtypes={"x": "int64"}') from error
 
 
 __all__ = ["datafusion"]

@@ -72,3 +72,10 @@ def test_groups_and_nulls() -> None:
 def test_what_is_no_aggregate_is_refused(text: str, match: str) -> None:
     with pytest.raises(ra.RedalgError, match=match):
         form_of_text(text).datafusion("f")
+
+
+@pytest.mark.parametrize("dtypes", [{"w": "int64"}, {"x": "zz"}, {"x": str}, {"x": "int64", "y": float}])
+def test_dtypes_that_are_none_of_the_columns_are_refused(dtypes: dict[str, Any]) -> None:
+    with pytest.raises(ra.RedalgError) as caught:
+        form_of_text("return s = sum[j](x[j])").datafusion("f", dtypes=dtypes)
+    assert caught.value.what and caught.value.why and caught.value.fix
