@@ -39,18 +39,19 @@ def pandas(
     >>> form.pandas(frame, x="price", w="volume", by="shop")                                    # doctest: +SKIP
     """
     pd = library("pandas", WHERE, "redalg[pandas]")
-    frame, names = (given[0], given[1:]) if given and not isinstance(given[0], str) else (None, given)
+    framed = bool(given) and not isinstance(given[0], str)
+    frame, names = (given[0], given[1:]) if framed else (None, given)
     if names:
         own = [n for n in Columns(form, columns, WHERE, nulls).streamed if n not in columns]
         columns = {**dict(zip(own, names, strict=False)), **columns}
-    if frame is None:
+    if not framed:
         if by is not None:
             raise RedalgError("by= without a frame", WHERE, "pandas gives the groups", "form.pandas(frame, by=...)")
         return PandasFunction(Columns(form, columns, WHERE, nulls))
     found = Columns(form, columns, WHERE, nulls)
     if hasattr(frame, "ngroup"):
         return _by_group(pd, found, frame.obj, frame)
-    if by is not None:
+    if by is not None and hasattr(frame, "groupby"):
         try:
             groups = frame.groupby(by, sort=sort, observed=True)
         except (KeyError, TypeError, ValueError) as error:
@@ -96,9 +97,12 @@ def _chunks(columns: Columns, frame: Any, more: Mapping[str, Any] | None = None)
 
 
 def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
-    if frame.ndim == 1:
+    if getattr(frame, "ndim", 0) == 1:
         columns.sole()
         return frame
+    if not hasattr(frame, "columns"):
+        why = "it is neither a frame nor a Series, nor groups of them"
+        raise RedalgError(f"a {type(frame).__name__}", WHERE, why, "form.pandas(frame, x=...)")
     wanted = column if isinstance(column, list) else [column]
     missing = [c for c in wanted if c not in frame.columns]
     if missing:

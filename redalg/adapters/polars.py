@@ -185,6 +185,7 @@ def _returned(pl: Any, columns: Columns, found: dict[str, Any]) -> Any:
 
 
 def _expression(pl: Any, columns: Columns) -> Any:
+    kinds = _kinds(columns)
     parts = {t: c if isinstance(c, list) else [c] for t, c in columns.streamed.items()}
     wanted = [_as_expr(pl, c) for cs in parts.values() for c in cs]
     keeps = bool(columns.layout.keeps)
@@ -199,24 +200,40 @@ def _expression(pl: Any, columns: Columns) -> Any:
             chunk[t] = columns.side_by_side(t, mine) if isinstance(columns.streamed[t], list) else mine[0]
             at += len(cs)
         found = columns.results(columns.accumulated(lambda: [chunk]), lambda: [chunk])
-        plain = {name: x if np.ndim(x) else np.asarray(x).item() for name, x in found.items()}
-        name, first = next(iter(plain.items()))
+        for name, x in found.items():
+            _held(name, np.asarray(x), kinds[name])
+        name, first = next(iter(found.items()))
         if keeps:
-            return pl.Series(name, first)
-        plain = {name: x.tolist() if np.ndim(x) else x for name, x in plain.items()}
+            return pl.Series(name, first, dtype=_dtype(pl, columns), strict=False)
+        plain = {name: np.asarray(x).tolist() for name, x in found.items()}
         return pl.Series([plain if len(plain) > 1 else plain[name]], dtype=_dtype(pl, columns))
 
     name = "_".join(columns.form.spec.outputs)
     return pl.map_batches(wanted, computed, _dtype(pl, columns), returns_scalar=not keeps).alias(name)
 
 
-def _dtype(pl: Any, columns: Columns) -> Any:
-    """Of the results, as for float64 columns."""
+def _held(name: str, x: np.ndarray, kind: str) -> None:
+    """Raises: RedalgError for integers that a column of floats would round: Polars wants to know its dtype before."""
+    if kind != "f" or x.dtype.kind not in "iu" or not x.size:
+        return
+    largest = max(abs(int(x.max())), abs(int(x.min())))
+    if largest > 1 << 53:
+        why = f"{name} is {largest}, and the expression is float64, which is asked for before columns are known"
+        raise RedalgError("an expression over these integers", WHERE, why, "form.polars(frame, ...), by=... for groups")
+
+
+def _kinds(columns: Columns) -> dict[str, str]:
+    """The kinds of the results, as for float64 columns."""
     kinds: dict[str, Any] = {}
     for d in columns.form.spec.tensors:
         kinds[d.name] = np.dtype(bool if "bool" in d.domain else np.int64 if "integer" in d.domain else np.float64)
+    return {n: f.dtype.kind for n, f in output_flows(columns.form.spec, kinds).items()}
+
+
+def _dtype(pl: Any, columns: Columns) -> Any:
+    """Of the results, as for float64 columns."""
     of = {"b": pl.Boolean, "i": pl.Int64}
-    found = {n: of.get(f.dtype.kind, pl.Float64) for n, f in output_flows(columns.form.spec, kinds).items()}
+    found = {n: of.get(kind, pl.Float64) for n, kind in _kinds(columns).items()}
     inner = {n: len(columns.form.spec.output_axes[n]) - (n in columns.layout.keeps) for n in found}
     found = {n: pl.List(d) if inner[n] else d for n, d in found.items()}
     return next(iter(found.values())) if len(found) == 1 else pl.Struct(found)

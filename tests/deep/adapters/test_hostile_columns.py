@@ -151,6 +151,35 @@ def test_groups_by_keys_of_any_type_and_name(engine: str, kind: str, data: st.Da
     assert len(rows) == len(expected)
 
 
+@examples(20)
+@given(st.data())
+def test_expressions_of_polars_are_the_frames_results_or_refused(data: st.DataObject) -> None:
+    pl = pytest.importorskip("polars")
+    kind = data.draw(st.sampled_from(["Int64", "UInt8", "Float32", "Float64", "Boolean"]))
+    numbers = {"Boolean": st.booleans(), "UInt8": st.integers(0, 255), "Int64": NUMBERS["int64"]}
+    values = data.draw(st.lists(numbers.get(kind, NUMBERS["float32"]), min_size=1, max_size=5))
+    frame = pl.DataFrame({"x": values}, schema={"x": getattr(pl, kind)})
+    for text in (
+        "return m = max[j](x[j])",
+        "return m = max[j](x[j]), n = sum[j](where(x[j] > 0, 1, 0))",
+        "return y = x[j] - max[j](x[j])",
+        "return y = x[j] > max[j](x[j])",
+    ):
+        form = form_of_text(text)
+        true = form.polars(frame, x="x")
+        true = true if isinstance(true, dict) else {next(iter(form.spec.outputs)): true}
+        try:
+            found = frame.select(form.polars(x="x")).to_series()
+        except Exception as error:
+            assert "which is asked for before" in str(error) and kind == "Int64"
+            assert any(abs(int(v)) > LARGE for x in true.values() for v in np.asarray(x).ravel())
+            continue
+        rows = found.to_list()
+        held = rows[0] if isinstance(rows[0], dict) else {next(iter(true)): rows if "y" in true else rows[0]}
+        for name, value in true.items():
+            assert held[name] == np.asarray(value).tolist()
+
+
 # --- no rows ---------------------------------------------------------------------------------------------------------
 
 
@@ -220,6 +249,16 @@ def test_a_name_of_two_columns_is_refused(engine: str) -> None:
     for form, options in ((SUM, {}), (ROWS, {"x": ["x"]}), (ROWS, {"x": "x"})):
         with pytest.raises(ra.RedalgError, match="2 columns are called so"):
             run(engine, form_of_text(form), table, **options)
+
+
+@pytest.mark.parametrize("source", [{"x": [1.0]}, None, 3, np.ones((2, 2)), "resampler"])
+def test_what_is_no_frame_of_pandas_is_refused(source: Any) -> None:
+    pd = pytest.importorskip("pandas")
+    if isinstance(source, str):
+        source = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.date_range("2026", periods=2)).resample("D")
+    with pytest.raises(ra.RedalgError) as caught:
+        form_of_text(SUM).pandas(source, x="x")
+    assert caught.value.why and caught.value.fix
 
 
 def test_columns_of_dask_are_refused_as_those_of_pandas() -> None:
