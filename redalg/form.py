@@ -479,7 +479,8 @@ class Form(Shown):
 
         Each block gives a state, and `split_every` neighbours are merged at a time; outputs that keep the axis, and
         further passes, read the blocks once more. With ``reread=True`` they are made anew for that, so that none waits
-        in memory. Blocks along axes that nothing reduces are independent. Tensors without the axis may be NumPy's.
+        in memory. Blocks along axes that nothing reduces are independent. Tensors without the axis may be NumPy's; one
+        that is not named is the column of its own name, where a frame comes first.
 
         ``form.dask(frame, by="shop", x="price")``: by group, a lazy Series or frame on the index of groups (`sort`:
         sorted, else as they appear; rows with a null key left out). ``form.dask(x=array, by=keys)``: the keys and the

@@ -33,6 +33,19 @@ def library(name: str, where: str, install: str) -> Any:
     return importlib.import_module(name)
 
 
+def by_place(form: Form, given: Sequence[Any], columns: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Columns by tensor, with those without a name for the tensors that have none, in the spec's order.
+
+    Raises: RedalgError for more of them than there are tensors.
+    """
+    streamed = set(Layout.of(form.spec, form.plan).names)
+    own = [d.name for d in own_tensors(form.spec) if d.name in streamed and d.name not in columns]
+    if len(given) > len(own):
+        why = f"the tensors without a column are {', '.join(own) or 'none'}"
+        raise RedalgError(f"{len(given)} columns without a name", where, why, "name a column for each: x='price'")
+    return {**dict(zip(own, given, strict=False)), **columns}
+
+
 def unique(frame: Any, column: Any, where: str) -> None:
     """Raises: RedalgError where several columns have the name, of which one is meant (frames of pandas and Dask)."""
     if frame.columns.nlevels == 1 and not isinstance(frame.columns.get_loc(column), int):
@@ -212,4 +225,4 @@ def held_by_floats(what: object, x: np.ndarray, common: np.dtype, where: str) ->
         raise RedalgError(f"{what} with a column of {x.dtype}", where, why, "convert the columns to one dtype first")
 
 
-__all__ = ["Chunks", "Columns", "held_by_floats", "library", "unique"]
+__all__ = ["Chunks", "Columns", "by_place", "held_by_floats", "library", "unique"]

@@ -53,9 +53,8 @@ def over_dask(form: Form, given: tuple[Any, ...], options: Mapping[str, Any], na
     if options["by"] is not None:
         return by_group(form, given, options, named)
     reread, options = options["reread"], {k: options[k] for k in ("deterministic", "nulls")}
-    arrays = (
-        _columns(given[0], named) if len(given) == 1 and hasattr(given[0], "divisions") else _named(form, given, named)
-    )
+    framed = len(given) == 1 and hasattr(given[0], "divisions")
+    arrays = _columns(form, given[0], named) if framed else _named(form, given, named)
     graph = _Graph(form, _laid_out(form, arrays), options, every, reread)
     found = {name: graph.output(name) for name in form.spec.outputs}
     return next(iter(found.values())) if len(found) == 1 else found
@@ -74,8 +73,11 @@ def _named(form: Form, given: tuple[Any, ...], named: Mapping[str, Any]) -> dict
     return {own[0]: given[0]}
 
 
-def _columns(frame: Any, named: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a frame as arrays, of which each partition is read once."""
+def _columns(form: Form, frame: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a frame as arrays, of which each partition is read once; a tensor that is not named has that of
+    its own name."""
+    streamed = Layout.of(form.spec, form.plan).names
+    named = {n: n for n in (d.name for d in form.spec.tensors if not d.array) if n in streamed} | dict(named)
     missing = [c for c in named.values() if isinstance(c, str) and c not in frame.columns]
     if missing:
         why = f"its columns are {', '.join(map(str, frame.columns))}"

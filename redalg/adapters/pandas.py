@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.columns import Chunks, Columns, library, unique
+from redalg.adapters.columns import Chunks, Columns, by_place, library, unique
 from redalg.errors import RedalgError
 from redalg.form import Form
 
@@ -40,10 +40,9 @@ def pandas(
     """
     pd = library("pandas", WHERE, "redalg[pandas]")
     framed = bool(given) and not isinstance(given[0], str)
-    frame, names = (given[0], given[1:]) if framed else (None, given)
-    if names:
-        own = [n for n in Columns(form, columns, WHERE, nulls).streamed if n not in columns]
-        columns = {**dict(zip(own, names, strict=False)), **columns}
+    frame: Any = given[0] if framed else None
+    names = given[1:] if framed else given
+    columns = by_place(form, names, columns, WHERE)
     if not framed:
         if by is not None:
             raise RedalgError("by= without a frame", WHERE, "pandas gives the groups", "form.pandas(frame, by=...)")
@@ -51,7 +50,9 @@ def pandas(
     found = Columns(form, columns, WHERE, nulls)
     if hasattr(frame, "ngroup"):
         return _by_group(pd, found, frame.obj, frame)
-    if by is not None and hasattr(frame, "groupby"):
+    if by is not None:
+        if not hasattr(frame, "groupby"):
+            raise _no_frame(frame)
         try:
             groups = frame.groupby(by, sort=sort, observed=True)
         except (KeyError, TypeError, ValueError) as error:
@@ -101,8 +102,7 @@ def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
         columns.sole()
         return frame
     if not hasattr(frame, "columns"):
-        why = "it is neither a frame nor a Series, nor groups of them"
-        raise RedalgError(f"a {type(frame).__name__}", WHERE, why, "form.pandas(frame, x=...)")
+        raise _no_frame(frame)
     wanted = column if isinstance(column, list) else [column]
     missing = [c for c in wanted if c not in frame.columns]
     if missing:
@@ -111,6 +111,11 @@ def _column(columns: Columns, frame: Any, tensor: str, column: Any) -> Any:
     for c in wanted:
         unique(frame, c, WHERE)
     return columns.side_by_side(tensor, [frame[c] for c in column]) if isinstance(column, list) else frame[column]
+
+
+def _no_frame(given: Any) -> RedalgError:
+    why = "it is neither a frame nor a Series, nor groups of them"
+    return RedalgError(f"a {type(given).__name__}", WHERE, why, "form.pandas(frame, x=...)")
 
 
 def _by_group(pd: Any, columns: Columns, frame: Any, groups: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.columns import Columns, library
+from redalg.adapters.columns import Columns, by_place, library
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.groups.keys import canonical
@@ -41,9 +41,7 @@ def polars(
     """
     pl = library("polars", WHERE, "redalg[polars]")
     frame, names = (given[0], given[1:]) if given and hasattr(given[0], "collect_schema") else (None, given)
-    if names:
-        own = [n for n in Columns(form, columns, WHERE, nulls).streamed if n not in columns]
-        columns = {**dict(zip(own, names, strict=False)), **columns}
+    columns = by_place(form, names, columns, WHERE)
     found = Columns(form, columns, WHERE, nulls)
     if frame is None:
         if by is not None:

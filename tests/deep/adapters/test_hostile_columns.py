@@ -251,13 +251,28 @@ def test_a_name_of_two_columns_is_refused(engine: str) -> None:
             run(engine, form_of_text(form), table, **options)
 
 
+@pytest.mark.parametrize("engine", ["pandas", "polars", "lazy"])
+def test_columns_by_place_are_those_of_the_spec_in_its_order_and_no_more(engine: str) -> None:
+    form = form_of_text("return y = sum[j](w[j]*x[j]) - max[j](x[j])")
+    method, made = ENGINES[engine]
+    frame = made(pa.table({"a": [1.0, 2.0], "b": [3.0, 5.0]}))
+    call = getattr(form, method)
+    assert call(frame, "a", "b") == call(frame, "b", w="a") == call(frame, w="a", x="b") == 8.0
+    for names, named in ((("a", "b", "a"), {}), (("a", "b"), {"x": "a"}), (("a",), {"w": "a", "x": "b"})):
+        with pytest.raises(ra.RedalgError, match="without a name"):
+            call(frame, *names, **named)
+        with pytest.raises(ra.RedalgError, match="without a name"):
+            call(*names, **named)
+
+
+@pytest.mark.parametrize("by", [None, "k"])
 @pytest.mark.parametrize("source", [{"x": [1.0]}, None, 3, np.ones((2, 2)), "resampler"])
-def test_what_is_no_frame_of_pandas_is_refused(source: Any) -> None:
+def test_what_is_no_frame_of_pandas_is_refused(source: Any, by: str | None) -> None:
     pd = pytest.importorskip("pandas")
     if isinstance(source, str):
         source = pd.DataFrame({"x": [1.0, 2.0]}, index=pd.date_range("2026", periods=2)).resample("D")
     with pytest.raises(ra.RedalgError) as caught:
-        form_of_text(SUM).pandas(source, x="x")
+        form_of_text(SUM).pandas(source, x="x", by=by)
     assert caught.value.why and caught.value.fix
 
 
@@ -272,3 +287,6 @@ def test_columns_of_dask_are_refused_as_those_of_pandas() -> None:
     for options in ({}, {"by": "c"}):
         with pytest.raises(ra.RedalgError, match="2 columns are called so"):
             form.dask(twice, x="x", **options)
+    assert float(form.dask(dd.from_pandas(frame, npartitions=2)).compute()) == 3.0
+    with pytest.raises(ra.RedalgError, match="column 'x'"):
+        form.dask(dd.from_pandas(frame[["k"]], npartitions=2))
