@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, state
-from redalg.graph.operators import Position, TopK
+from redalg.graph.operators import Extremum, Position, TopK
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, joined, literal
+from redalg.kernels.cpu.vectors import OPERATIONS as VECTORS
 from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import Fold, Loop
 from redalg.kernels.rows.access import tensor_leaves
@@ -79,6 +80,21 @@ class CpuElements(Elements):
         dtype = self.access.operands[name].dtype
         return name in self.kernel.layout.unit and (dtype == real or real == "float32" and dtype in QUICK)
 
+    def lies(self, node: Node, number: str, at: str) -> tuple[str, str, str] | None:
+        """The format of a value, the array in which it lies side by side with those of the elements that follow, and
+        its index for element `at` of the tile, where it does and is what is to be compared."""
+        kind = self.kernel.kinds.of(node)
+        if node in self.tiles_of:
+            dtype = {"f": self.program.real, "i": "int64"}.get(kind)
+            found = (dtype, self.tiles_of[node], at) if dtype and kind == number else None
+        elif self.in_place(node) and kind == number and self.access.walks_flat(node.attr.axes):
+            name, axes = node.attr.name, node.attr.axes
+            place = "first" if at == "0" else f"(first + {at})"
+            found = self.access.operands[name].dtype, self.access.array_names[name], self.index_of(name, axes, place)
+        else:
+            found = None
+        return found if found is not None and f"place_{found[0]}" in VECTORS else None
+
     def count(self) -> str:
         return "count"
 
@@ -114,7 +130,10 @@ class CpuFolding(Folding):
         return self.kernel.schedule.resident
 
     def _visit(self, loop: Loop, folds: Sequence[Fold], position: bool, axes: Iterable[str], scope: Scalars) -> None:
-        """Compensated sums run in LANES pairs side by side, which LLVM vectorises; what is left over goes on alone."""
+        """Extrema of what lies in memory are found by vectors (`redalg.kernels.cpu.vectors`); compensated sums run in
+        LANES pairs side by side, which LLVM vectorises, and what is left over goes on alone."""
+        if self._in_vectors(folds):
+            return self._by_vectors(folds)
         lanes = {f: self._lanes_of(f) for f in folds if f.op == COMPENSATED}
         if not lanes or any(isinstance(f.op, Position) for f in loop.folds):
             return super()._visit(loop, folds, position, axes, scope)
@@ -129,6 +148,40 @@ class CpuFolding(Folding):
         with elements.each(position, axes, "full, count"):
             self._elements(folds, bodies, scope, not loop.part)
         return None
+
+    def _in_vectors(self, folds: Sequence[Fold]) -> bool:
+        """Whether folds are extrema of what lies in memory, and nothing else is walked for."""
+        elements = self.kernel.elements
+        return not self._fresh([b for f in folds for b in f.bodies]) and all(
+            isinstance(f.op, Position | Extremum) and not f.axes and elements.lies(f.bodies[0], self._number(f), "0")
+            for f in folds
+        )
+
+    def _by_vectors(self, folds: Sequence[Fold]) -> None:
+        """Of the tile; with positions in a row that is one tile, strip by strip."""
+        args = [f for f in folds if isinstance(f.op, Position)]
+        if not (args and self._resident):
+            return self._ends(folds, "0", "count")
+        with self._strip_by_strip(args):
+            self._ends(folds, "strip", "edge - strip")
+
+    def _ends(self, folds: Sequence[Fold], at: str, count: str) -> None:
+        """The extrema of so many elements from `at` on; those of the same values are found once."""
+        known: dict[tuple[str, Node, str], str] = {}
+        for fold in sorted(folds, key=lambda f: not isinstance(f.op, Position)):
+            number, word = self._number(fold), "smallest" if fold.kind.endswith("min") else "largest"
+            position, key = isinstance(fold.op, Position), (word, fold.bodies[0], number)
+            name = self._running(fold) if position else local(fold.names[0])
+            if key not in known:
+                found = self.kernel.elements.lies(fold.bodies[0], number, at)
+                assert found is not None
+                dtype, array, index = found
+                known[key] = f"{word}_{dtype}({array}, {index}, {count})"
+            if not position and at != "0":
+                self.kernel.out(f"{name} = {joined(fold.kind, number, self.kernel.real, name, known[key])}")
+                continue
+            self.kernel.out(f"{name} = {known[key]}")
+            known[key] = name
 
     @contextmanager
     def _side_by_side(self, lanes: Mapping[Fold, Fold], scope: Scalars) -> Iterator[None]:
@@ -255,12 +308,19 @@ class CpuFolding(Folding):
     def _strips(self, args: list[Fold], position: bool, axes: Iterable[str]) -> Iterator[None]:
         """Strip by strip, noting the first one that holds the extremum or NaN."""
         out, elements = self.kernel.out, self.kernel.elements
-        with out.block("for strip in range(0, count, STRIP):"):
-            out("edge = min(strip + STRIP, count)")
+        with self._strip_by_strip(args):
             for fold in args:
                 out(f"{self._running(fold)} = {self.identity(fold.kind, self._number(fold))}")
             with elements.each(position, axes, "strip, edge"):
                 yield
+
+    @contextmanager
+    def _strip_by_strip(self, args: list[Fold]) -> Iterator[None]:
+        """A loop over strips, inside of which the extremum of each is found."""
+        out = self.kernel.out
+        with out.block("for strip in range(0, count, STRIP):"):
+            out("edge = min(strip + STRIP, count)")
+            yield
             for fold in args:
                 value, place = (local(n) for n in fold.names)
                 found, sign = self._running(fold), "<=" if fold.kind == "argmax" else ">="
@@ -284,7 +344,14 @@ class CpuFolding(Folding):
         elif not self.kernel.cpu.resident and known in self._held():
             relation = "<=" if fold.kind == "argmax" else ">="
             test = f"if not ({value} {relation} {best}) or {known} == MISSING:"
+        begin, count = (place, f"min(STRIP, count - {place})") if self._resident else ("0", "count")
+        found = elements.lies(fold.bodies[0], self._number(fold), begin)
         with out.block(test or None):
+            if found is not None:
+                dtype, array, index = found
+                nearest = f"place_{dtype}({array}, {index}, {count}, {value})"
+                out(f"{place} = {' + '.join(x for x in ('first', begin, nearest) if x != '0')}")
+                return
             out("nearest = np.int32(2147483647)")
             position, axes = elements.needs(list(fold.bodies))
             with elements.each(position, axes, where):

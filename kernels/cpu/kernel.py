@@ -185,7 +185,7 @@ class CpuKernel(Kernel):
             "E": f"{self.real}(np.e)",
             "TILE": self.cpu.whole if self.schedule.resident else ROWS if self.cpu.across else TILE,
             "BLOCK": BLOCK,
-            "STRIP": STRIP * (4 if self.cpu.whole > WHOLE else 1),
+            "STRIP": STRIP,
             "LANES": LANES,
             "STRIPE": STRIPE,
             "THREADS": 1,

@@ -15,7 +15,7 @@ from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.ir.program import STORAGE, Module, Program
 
 TILE = 1024  # elements of a tile where a row is walked in tiles
-STRIP = 512  # elements of a row among which a position is searched for; four times as many of long rows
+STRIP = 2048  # elements of a row among which a position is searched for
 LANES = 32  # compensated sums that run side by side in a row
 WHOLE = 8192  # the longest row that is one tile whose buffers lie on the stack
 LONG = 1 << 18  # bytes of the longest row that is one tile: it stays in the second-level cache, and so do its buffers

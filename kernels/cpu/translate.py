@@ -22,11 +22,12 @@ from redalg.graph.functions import FUNCTIONS
 from redalg.kernels.cpu.cells import OPERATIONS as CELLS
 from redalg.kernels.cpu.math.table import OPERATIONS as MATH
 from redalg.kernels.cpu.math.values import KINDS, Operation, type_of
+from redalg.kernels.cpu.vectors import OPERATIONS as VECTORS
 from redalg.parsing import parse
 
 I64 = ir.IntType(64)
 STATUS = ir.IntType(32)  # of an entry: 0, or 1 where there was no memory
-OPERATIONS = {**MATH, **CELLS}
+OPERATIONS = {**MATH, **CELLS, **VECTORS}
 CASTS = {
     np.float32: "f32",
     np.float64: "f64",
@@ -39,7 +40,7 @@ BUILTINS = {"min": min, "max": max, "abs": abs}
 FLOATS = {ast.Add: "fadd", ast.Sub: "fsub", ast.Mult: "fmul", ast.Div: "fdiv"}
 WORDS = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 BITS = {ast.BitAnd: "and_", ast.BitOr: "or_"}
-VECTORS = 64  # turns of a loop that whole vectors make up, several at a time, whatever its elements
+WHOLE = 64  # turns of a loop that whole vectors make up, several at a time, whatever its elements
 LONG = 256  # turns from which on a sum is worth adding up twice: over whole vectors, and over what they leave
 MASKED, TOGETHER, LOOP = "llvm.loop.vectorize.predicate.enable", "llvm.loop.interleave.count", "loop"
 RELATIONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
@@ -369,7 +370,7 @@ class _Translation:
             self.turned(s, start.v, step.v, turns)
             return
         b = self.b
-        whole = b.and_(turns, I64(-VECTORS))
+        whole = b.and_(turns, I64(-WHOLE))
         if _carries(s.body):
             whole = b.select(b.icmp_signed(">=", turns, I64(LONG)), whole, I64(0))
         self.turned(s, start.v, step.v, whole)

@@ -4,9 +4,9 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu.math.functions import max_nan_f32
 from redalg.kernels.cpu.memory import (
-    load_float32, load_int64, pointer_float32, pointer_int64, store_float32, store_int64
+    largest_float32, load_float32, load_int64, place_float32, pointer_float32, pointer_int64, store_float32,
+    store_int64
 )
 
 f32, i64 = np.float32, np.int64
@@ -59,23 +59,11 @@ def position_fold(
         stop = min(first + span, length)
         while first < stop:
             count = min(TILE, stop - first)
-            argmax_x_value_b = -INF
             argmax_x_b = MISSING
-            for k in range(count):
-                at = first + k
-                t1 = load_float32(x, x_row + at)
-                argmax_x_value_b = max_nan_f32(argmax_x_value_b, t1)
+            argmax_x_value_b = largest_float32(x, x_row + first, count)
             if not (argmax_x_value_b <= argmax_x_value) or argmax_x == MISSING:
-                nearest = np.int32(2147483647)
-                for k in range(count):
-                    at = first + k
-                    t2 = load_float32(x, x_row + at)
-                    nearest = min(
-                        nearest,
-                        np.int32(k) if (t2 == argmax_x_value_b) | (t2 != t2) else np.int32(2147483647)
-                    )
-                argmax_x_b = first + i64(nearest)
-            t3 = (
+                argmax_x_b = first + place_float32(x, x_row + first, count, argmax_x_value_b)
+            t1 = (
                 (argmax_x_value_b > argmax_x_value)
                 | ((argmax_x_value_b != argmax_x_value_b) & (argmax_x_value == argmax_x_value))
                 | (
@@ -86,8 +74,8 @@ def position_fold(
                     & (argmax_x_b < argmax_x)
                 )
             )
-            argmax_x_value_new = argmax_x_value_b if t3 else argmax_x_value
-            argmax_x_new = argmax_x_b if t3 else argmax_x
+            argmax_x_value_new = argmax_x_value_b if t1 else argmax_x_value
+            argmax_x_new = argmax_x_b if t1 else argmax_x
             argmax_x_value = argmax_x_value_new
             argmax_x = argmax_x_new
             first += TILE

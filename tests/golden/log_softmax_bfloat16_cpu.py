@@ -4,9 +4,10 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu.math.functions import exp_f32, log_f32, max_nan_f32
+from redalg.kernels.cpu.math.functions import exp_f32, log_f32
 from redalg.kernels.cpu.memory import (
-    drained, load_bfloat16, pointer_bfloat16, stack_bfloat16, store_bfloat16, stream_bfloat16
+    drained, largest_bfloat16, load_bfloat16, pointer_bfloat16, stack_bfloat16, store_bfloat16,
+    stream_bfloat16
 )
 
 f32 = np.float32
@@ -33,10 +34,7 @@ def y_rows(x, y, size_j, x_s0, y_s0, y_s1, low, high):
         y_row = i_i * y_s0
         count = length
         first = 0
-        max_x_b = -INF
-        for k in range(count):
-            at = first + k
-            max_x_b = max_nan_f32(max_x_b, load_bfloat16(x, x_row + at))
+        max_x_b = largest_bfloat16(x, x_row + first, count)
         t1 = f32(0) if max_x_b == -INF else max_x_b
         sum_exp_b = f32(0)
         for k in range(count):

@@ -5,7 +5,7 @@ import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu.math.functions import exp_f32, log_f32, max_nan_f32
-from redalg.kernels.cpu.memory import load_float32, pointer_float32, store_float32
+from redalg.kernels.cpu.memory import largest_float32, load_float32, pointer_float32, store_float32
 
 f32 = np.float32
 INF = f32(np.inf)
@@ -49,10 +49,7 @@ def y_fold(x, y, max_x_parts, sum_exp_parts, size_j, span, x_s0, y_s0, low, high
         stop = min(first + span, length)
         while first < stop:
             count = min(TILE, stop - first)
-            max_x_b = -INF
-            for k in range(count):
-                at = first + k
-                max_x_b = max_nan_f32(max_x_b, load_float32(x, x_row + at))
+            max_x_b = largest_float32(x, x_row + first, count)
             max_x_new = max_nan_f32(max_x, max_x_b)
             t1 = max_x_new - max_x
             move_A_x = f32(0) if max_x == max_x_new else t1

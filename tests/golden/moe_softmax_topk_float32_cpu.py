@@ -6,7 +6,8 @@ from numba import njit
 
 from redalg.kernels.cpu.math.functions import exp_f32, max_nan_f32
 from redalg.kernels.cpu.memory import (
-    load_float32, pointer_float32, pointer_int64, stack_float32, stack_int64, store_float32, store_int64
+    largest_float32, load_float32, pointer_float32, pointer_int64, stack_float32, stack_int64, store_float32,
+    store_int64
 )
 
 f32, i64 = np.float32, np.int64
@@ -64,10 +65,7 @@ def gates_experts_rows(
         n_b = length
         count = length
         first = 0
-        max_x_b = -INF
-        for k in range(count):
-            at = first + k
-            max_x_b = max_nan_f32(max_x_b, load_float32(x, x_row + at))
+        max_x_b = largest_float32(x, x_row + first, count)
         for i in range(2):
             topk_x_values_b[i] = -INF
             topk_x_indices_b[i] = MISSING

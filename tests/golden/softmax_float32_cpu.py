@@ -4,9 +4,9 @@
 import numpy as np
 from numba import njit
 
-from redalg.kernels.cpu.math.functions import exp_f32, max_nan_f32
+from redalg.kernels.cpu.math.functions import exp_f32
 from redalg.kernels.cpu.memory import (
-    drained, load_float32, pointer_float32, stack_float32, store_float32, stream_float32
+    drained, largest_float32, load_float32, pointer_float32, stack_float32, store_float32, stream_float32
 )
 
 f32 = np.float32
@@ -36,10 +36,7 @@ def y_rows(x, y, size_j, x_s0, y_s0, y_s1, low, high):
         y_row = i_i * y_s0
         count = length
         first = 0
-        max_x_b = -INF
-        for k in range(count):
-            at = first + k
-            max_x_b = max_nan_f32(max_x_b, load_float32(x, x_row + at))
+        max_x_b = largest_float32(x, x_row + first, count)
         t1 = f32(0) if max_x_b == -INF else max_x_b
         sum_exp_b = f32(0)
         for k in range(count):

@@ -36,6 +36,7 @@ _WRAPPERS = (
     lambda inner: lambda x: inner(x),
     lambda inner: lambda x, y: inner(x, y),
     lambda inner: lambda x, y, z: inner(x, y, z),
+    lambda inner: lambda x, y, z, v: inner(x, y, z, v),
 )
 
 
