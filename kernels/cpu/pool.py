@@ -18,6 +18,7 @@ import signal
 import struct
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 from redalg.kernels.cpu.build import loaded_text
@@ -341,6 +342,7 @@ _LOCK = threading.Lock()
 _POOLS: dict[int, Any] = {}
 
 
+@lru_cache(maxsize=1)
 def available() -> bool:
     """Whether this system has POSIX threads, and a processor whose word for a pause is known."""
     return os.name == "posix" and os.uname().machine.lower() in PAUSE

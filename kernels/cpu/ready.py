@@ -53,7 +53,8 @@ class Ready:
         self._fresh = [(r.key, *ordered(r, *self._wants[r.name], program, like)) for r in program.results]
         self._views = {n: view_of(x) for n, x in zip(self._names, held, strict=True) if isinstance(x, np.ndarray)}
         self._integers = None if integers.certain(sizes) else integers
-        self._wide = [n for n, d in bound.dtypes.items() if d == np.uint64]  # numbers beyond int64 are refused
+        wide = {n for n, d in bound.dtypes.items() if d == np.uint64}  # numbers beyond int64 are refused
+        self._wide = [number for number, name in enumerate(self._names) if name in wide]
         self._zero_length = bool(program.passes) and _is_empty(sizes, program.stream)
         self._walks = not self._zero_length and not _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
@@ -63,29 +64,28 @@ class Ready:
 
     def __call__(self, given: Sequence[Any], arrays: Mapping[str, Any], out: Any) -> Any:
         """The results for arrays of this kind, as kernels read them (`given`) and as the caller passed them."""
-        held = dict(zip(self._names, given, strict=True))
-        for name in self._wide:
-            if held[name].size and int(held[name].max()) > LARGEST:
+        for number in self._wide:
+            if given[number].size and int(given[number].max()) > LARGEST:
                 bind(self._form.spec, arrays, where=WHERE)  # which says so
         if out is not None:
-            return self._into(out, held, arrays)
-        made = {
-            key: np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)
-            for key, shape, dtype, turn in self._fresh
-        }
-        if not self._walks or not self._integers_fit(held):
-            self._elsewhere(held, arrays, dict(zip(self._wants, made.values(), strict=True)))
+            return self._into(out, dict(zip(self._names, given, strict=True)), arrays)
+        made = [
+            np.empty(shape, dtype) if turn is None else np.empty(shape, dtype).transpose(turn)
+            for _, shape, dtype, turn in self._fresh
+        ]
+        if not self._walks or not self._integers_fit(given):
+            self._elsewhere(given, arrays, dict(zip(self._wants, made, strict=True)))
         else:
-            held |= made
             prepared = self._usual
             if prepared is None:
-                prepared = self._usual = self._prepared(held, made)
-            prepared(held)
+                results = {key: x for (key, *_), x in zip(self._fresh, made, strict=True)}
+                prepared = self._usual = self._prepared(
+                    {**dict(zip(self._names, given, strict=True)), **results}, results
+                )
+            prepared([*given, *made])
         if self._restore is not None:
-            made = {key: self._restore(x) for key, x in made.items()}
-        if len(made) == 1:
-            return next(iter(made.values()))
-        return dict(zip(self._wants, made.values(), strict=True))
+            made = [self._restore(x) for x in made]
+        return made[0] if len(made) == 1 else dict(zip(self._wants, made, strict=True))
 
     @property
     def last(self) -> Compiled | None:
@@ -94,13 +94,15 @@ class Ready:
 
     # --- what kernels do not compute ---------------------------------------------------------------------------------
 
-    def _integers_fit(self, held: Mapping[str, Any]) -> bool:
+    def _integers_fit(self, given: Sequence[Any]) -> bool:
         """Whether int64 holds every integer of the call; else NumPy computes it, and raises where it has to."""
-        return self._integers is None or self._integers.fits(self._sizes, held)
+        if self._integers is None:
+            return True
+        return self._integers.fits(self._sizes, dict(zip(self._names, given, strict=True)))
 
-    def _elsewhere(self, held: Mapping[str, Any], arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> None:
+    def _elsewhere(self, given: Sequence[Any], arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> None:
         """A stream of length 0 by the definition, integers beyond int64 by NumPy; rows of nothing need nothing."""
-        if not self._zero_length and self._integers_fit(held):
+        if not self._zero_length and self._integers_fit(given):
             return
         own = bind(self._form.spec, arrays, where=WHERE).arrays
         found = reference(self._form.spec, **own) if self._zero_length else run_numpy(self._form, own)
@@ -110,9 +112,9 @@ class Ready:
     # --- results in the caller's arrays ------------------------------------------------------------------------------
 
     def _into(self, out: Any, held: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
-        targets = self._received(out)
-        if not self._walks or not self._integers_fit(held):
-            self._elsewhere(held, arrays, targets)
+        targets, given = self._received(out), list(held.values())
+        if not self._walks or not self._integers_fit(given):
+            self._elsewhere(given, arrays, targets)
         else:
             made = self._written(targets, held)
             walked = {result_key(name): x for name, x in made.items()}
@@ -122,12 +124,12 @@ class Ready:
             if prepared is None:
                 self._ways = dict([*self._ways.items()][1 - LAYOUTS :])
                 prepared = self._ways[way] = self._prepared(held, walked)
-            prepared(held)
+            prepared([*given, *walked.values()])
             for name, x in made.items():
                 if x is not targets[name]:
                     targets[name][...] = x
-        given = by_output(out, list(targets), WHERE)
-        return given[next(iter(targets))] if len(targets) == 1 else {name: given[name] for name in targets}
+        own = by_output(out, list(targets), WHERE)
+        return own[next(iter(targets))] if len(targets) == 1 else {name: own[name] for name in targets}
 
     def _received(self, out: Any) -> Mapping[str, np.ndarray]:
         """The arrays of `out` in the order of the results; what they are like is looked at once for each likeness."""
@@ -162,7 +164,7 @@ class Ready:
 
     def _prepared(self, arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> Prepared:
         views = {**self._views, **{key: view_of(x) for key, x in made.items()}}
-        return Prepared(self._compiled(views, arrays), self._sizes, views)
+        return Prepared(self._compiled(views, arrays), self._sizes, views, (*self._names, *made))
 
 
 Turned = tuple[tuple[int, ...], np.dtype, tuple[int, ...] | None]

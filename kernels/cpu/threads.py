@@ -11,11 +11,13 @@ from itertools import count
 from redalg.errors import RedalgError
 
 CHUNKS = 8  # per thread: a thread that is held up leaves the rest to the others
+_ENVIRON = getattr(os.environ, "_data", None)  # a dict, which says ten times as quickly that it lacks something
+_NAME = getattr(os.environ, "encodekey", str)("REDALG_THREADS")
 
 
 def threads() -> int:
     """How many threads share a call: ``REDALG_THREADS``, else as many as this process may run on."""
-    given = os.environ.get("REDALG_THREADS", "")
+    given = os.environ.get("REDALG_THREADS", "") if _ENVIRON is None or _NAME in _ENVIRON else ""
     if not given:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not given.isdigit() or not int(given):

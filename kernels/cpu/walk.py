@@ -21,6 +21,7 @@ from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program, result_key
 
 SHARE = 4e3  # nanoseconds of work that are worth telling another thread of
+MERGED = 10.0  # nanoseconds that merging an entry of a split's state takes, about
 ROWS_EACH = 2  # rows for every thread from which on a row is computed by one thread, whatever its length
 
 
@@ -33,9 +34,12 @@ class Compiled:
 
 
 class Prepared:
-    """Everything of a call that follows from shapes and strides: `views` by name, those of results by their keys."""
+    """Everything of a call that follows from shapes and strides: `views` by name, those of results by their keys;
+    `names`: the order in which calls give arrays and numbers."""
 
-    def __init__(self, compiled: Compiled, sizes: Mapping[str, int], views: Mapping[str, View]) -> None:
+    def __init__(
+        self, compiled: Compiled, sizes: Mapping[str, int], views: Mapping[str, View], names: Sequence[str]
+    ) -> None:
         self.compiled = compiled
         program, split = compiled.program, compiled.schedule.split
         axes = program.rows, program.columns, program.stream
@@ -51,16 +55,17 @@ class Prepared:
         blocks = blocks_of(program, sizes, views) if compiled.schedule.turned else None
         if blocks is not None:
             self._units, held = -(-columns // blocks.size), blocks.size
-            self._values, self._places = self._arguments(blocks.sizes(program, sizes), blocks.views, span, blocks.size)
+            seen, like = blocks.sizes(program, sizes), blocks.views
+            self._values, self._places = self._arguments(seen, like, span, blocks.size, names)
             self._turn(blocks, program, columns)
         else:
-            self._values, self._places = self._arguments(sizes, views, span, width)
+            self._values, self._places = self._arguments(sizes, views, span, width, names)
         self._tables = self._rooms(self._units * self._splits, held)
         self._whole = self._splits == 1  # rows are the work of one thread each
         native = [(f, per_row) for f, per_row in self._calls if isinstance(f, Native)]
         self._native = native if len(native) == len(self._calls) else []
         self._once = native[0][0] if len(self._native) == 1 else None
-        self._jobs: dict[bool, list[tuple[pool.Job, int]]] = {}
+        self._jobs: dict[bool, list[tuple[pool.Job, int, Native | None]]] = {}
 
     def _turn(self, blocks: Blocks, program: Program, rows: int) -> None:
         """Blocks are the units, and a kernel is called for each by what turns them."""
@@ -74,22 +79,24 @@ class Prepared:
             words = ["i64"] * len(head), kinds, ["i64"] * (len(records) + len(RANGE))
             self._calls = [(Native(walker(), [k for some in words for k in some]), 1)]
             self._values = [*head, *self._values, *records]
-            self._places = [(len(head) + at, name) for at, name in self._places]
+            self._places = [(len(head) + at, number) for at, number in self._places]
 
-    def __call__(self, arrays: Mapping[str, Any]) -> None:
+    def __call__(self, arrays: Sequence[Any]) -> None:
         """Fill the results from the other arrays and numbers."""
         values = self._values.copy()
-        for at, name in self._places:
-            x = arrays[name]
-            values[at] = address_of(x) if x.__class__ is np.ndarray else x
+        for at, number in self._places:
+            x = arrays[number]
+            values[at] = address_of(x) if x.__class__ is _ndarray else x
+        if self._shares < 2 and self._once is not None and not self._tables:
+            status = self._once.call(self._once.pack(*values), 0, self._units * self._calls[0][1])
+            if status:
+                require_memory(status)
+            return
         rooms = [(at, np.empty(size, dtype)) for at, size, dtype in self._tables]
         for at, buffer in rooms:
             values[at] = address_of(buffer)
         if self._shares < 2:
-            if self._once is not None:
-                require_memory(self._once.call(self._once.pack(*values), 0, self._units * self._calls[0][1]))
-            else:
-                self._rows(values, 0, self._units)
+            self._rows(values, 0, self._units)
             return
         there = threads()
         workers = min(there, self._shares)
@@ -115,15 +122,23 @@ class Prepared:
         jobs = self._jobs.get(whole)
         if jobs is None:
             jobs = self._jobs[whole] = self._jobs_of(whole)
-        for job, each in jobs:
-            require_memory(pool.pool_of(there).share(job, given, self._units * each, workers))
+        for job, each, alone in jobs:
+            if alone is None:
+                require_memory(pool.pool_of(there).share(job, given, self._units * each, workers))
+            else:
+                require_memory(alone.call(given, 0, self._units * each))
 
-    def _jobs_of(self, by_rows: bool) -> list[tuple[pool.Job, int]]:
-        """Jobs one after the other, and what they count of a row: one of rows, or one of each function's own."""
+    def _jobs_of(self, by_rows: bool) -> list[tuple[pool.Job, int, Native | None]]:
+        """Jobs one after the other, and what they count of a row: one of rows, or one of each function's own. With the
+        function where the caller had better do it alone: states of splits are soon merged."""
         if by_rows:
             stages = [(f.address, per_row) for f, per_row in self._native]
-            return [(pool.Job(stages, len(stages) > 1 and not self._whole), 1)]
-        return [(pool.Job([(f.address, 1)], False), per_row) for f, per_row in self._native]
+            return [(pool.Job(stages, len(stages) > 1 and not self._whole), 1, None)]
+        soon = MERGED * sum(size for _, size, _ in self._tables) < SHARE
+        return [
+            (pool.Job([(f.address, 1)], False), per_row, f if soon and per_row == 1 else None)
+            for f, per_row in self._native
+        ]
 
     def _shared(self, values: list[Any], workers: int) -> None:
         """The work by Python's threads."""
@@ -143,11 +158,12 @@ class Prepared:
         return [(at, splits * p.size * (width if p.dim else 1), p.dtype) for at, p in scratch]
 
     def _arguments(
-        self, sizes: Mapping[str, int], views: Mapping[str, View], span: int, width: int
-    ) -> tuple[list[Any], list[tuple[int, str]]]:
-        """The arguments of every function of the module, up to its range, and which of them a call fills in."""
+        self, sizes: Mapping[str, int], views: Mapping[str, View], span: int, width: int, names: Sequence[str]
+    ) -> tuple[list[Any], list[tuple[int, int]]]:
+        """The arguments of every function of the module, up to its range; which of them a call fills in, by what."""
         values: list[Any] = []
-        places: list[tuple[int, str]] = []
+        places: list[tuple[int, int]] = []
+        numbers = {name: number for number, name in enumerate(names)}
         for at, p in enumerate(self.compiled.module.params[: -len(RANGE)]):
             name = result_key(p.name) if p.role in ("result", "stride_out") else p.name
             if p.role == "size":
@@ -160,7 +176,7 @@ class Prepared:
                 values.append(views[name].strides[p.dim])
             else:
                 values.append(0)
-                places += [(at, name)] if p.role != "scratch" else []
+                places += [(at, numbers[name])] if p.role != "scratch" else []
         return values, places
 
 
@@ -212,6 +228,7 @@ def _data_offset() -> int:
     return offset if sys.implementation.name == "cpython" and found == x.__array_interface__["data"][0] else 0
 
 
+_ndarray = np.ndarray
 _OFFSET = _data_offset()
 _WORD = ctypes.c_int64.from_address
 
