@@ -22,14 +22,16 @@ from typing import NamedTuple
 
 from redalg.graph.operators import Position
 from redalg.kernels.cpu.build import loaded_text
+from redalg.kernels.cpu.math.processor import masks
 from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
 SHORT = 48  # elements of a row up to which rows are turned that are walked more than once
+LONGER = 64  # where nothing is turned back, of float32 in vectors of 256 bits
 ONCE = 8  # of those that are walked once, for which turning is the larger part
 LANES = 16  # rows of two vectors or more and nothing else need no turning
 BLOCK_ELEMENTS = 4096  # elements of a block, about
-N = 8  # rows and elements that are transposed at a time
+SQUARES = 8, 4  # rows and elements that are transposed at a time, of rows at least so long
 HEAD, RECORD = 8, 6  # words
 MOVED, IN, OUT = range(3)  # what is done with an array: nothing, turned before, turned after
 
@@ -72,7 +74,7 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
     if not (program.passes and _rows(program) and len(program.stream) == 1):
         return None
     length = sizes[program.stream[0]]
-    if not 0 < length <= (SHORT if _walks(program) > 1 else ONCE) or length > LANES and length % LANES == 0:
+    if not _short(program, length):
         return None
     ways, size = _read_along(program, views), size_of(length)
     if ways is None:
@@ -83,6 +85,15 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
         return None
     seen = {a.name: _seen(a, ways[a.name], program, length, size) for a in arrays}
     return Blocks(size, length, arrays, {**views, **seen})
+
+
+def _short(program: Program, length: int) -> bool:
+    """Whether rows of a length had better be turned. In vectors of 256 bits what a row costs beside its vectors (their
+    lanes joined, what they leave) is the larger part for longer, also where they leave nothing."""
+    several = _walks(program) > 1
+    if several and not masks() and not any(r.keeps for r in program.results):
+        return 0 < length <= (LONGER if program.real == "float32" else SHORT)
+    return 0 < length <= (SHORT if several else ONCE) and not (length > LANES and length % LANES == 0)
 
 
 def _read_along(program: Program, views: Mapping[str, View]) -> dict[str, tuple[str, ...]] | None:
@@ -172,30 +183,30 @@ def _is_array(p: Param) -> bool:
 # --- the function ----------------------------------------------------------------------------------------------------
 
 
-def _transposed(bits: int) -> Iterator[str]:
-    """A function that turns N × N elements: `from` and `to` with the bytes between their rows."""
-    kind = f"<{N} x i{bits}>"
-    yield f"define internal void @turn{bits}(ptr %from, i64 %a, ptr %to, i64 %b) alwaysinline {{"
+def _transposed(bits: int, n: int) -> Iterator[str]:
+    """A function that turns n × n elements: `from` and `to` with the bytes between their rows."""
+    kind = f"<{n} x i{bits}>"
+    yield f"define internal void @turn{bits}.{n}(ptr %from, i64 %a, ptr %to, i64 %b) alwaysinline {{"
     names = []
-    for r in range(N):
+    for r in range(n):
         yield f"  %fo{r} = mul i64 %a, {r}"
         yield f"  %fp{r} = getelementptr i8, ptr %from, i64 %fo{r}"
         yield f"  %in_{r} = load {kind}, ptr %fp{r}, align {bits // 8}"
         names.append(f"%in_{r}")
-    stage, width = 1, N // 2
+    stage, width = 1, n // 2
     while width:
         found = list(names)
-        for r in range(N):
+        for r in range(n):
             if not r & width:
-                low = [c if not c & width else N + (c ^ width) for c in range(N)]
-                high = [c | width if not c & width else N + c for c in range(N)]
+                low = [c if not c & width else n + (c ^ width) for c in range(n)]
+                high = [c | width if not c & width else n + c for c in range(n)]
                 for at, mask in ((r, low), (r | width, high)):
                     words = ", ".join(f"i32 {m}" for m in mask)
                     found[at] = f"%v{stage}_{at}"
                     pair = f"{kind} {names[r]}, {kind} {names[r | width]}"
-                    yield f"  {found[at]} = shufflevector {pair}, <{N} x i32> <{words}>"
+                    yield f"  {found[at]} = shufflevector {pair}, <{n} x i32> <{words}>"
         names, stage, width = found, stage + 1, width // 2
-    for r in range(N):
+    for r in range(n):
         yield f"  %to{r} = mul i64 %b, {r}"
         yield f"  %tp{r} = getelementptr i8, ptr %to, i64 %to{r}"
         yield f"  store {kind} {names[r]}, ptr %tp{r}, align {bits // 8}"
@@ -206,17 +217,17 @@ def _transposed(bits: int) -> Iterator[str]:
 _TURN = """
 ; element (r, k) at from + r*ar + k*ak goes to to + r*br + k*bk, in bytes; one of ak, br is the size of an element where
 ; squares can be turned: `forth` where they are read along k
-define internal void @turnBITS.all(
+define internal void @turnBITS.N.all(
     ptr %from, i64 %ar, i64 %ak, ptr %to, i64 %br, i64 %bk, i64 %rows, i64 %length, i1 %forth) {
 entry:
   %forth.unit = icmp eq i64 %ak, BYTES
   %back.unit = icmp eq i64 %bk, BYTES
   %unit = select i1 %forth, i1 %forth.unit, i1 %back.unit
-  %long = icmp sge i64 %length, 8
-  %many = icmp sge i64 %rows, 8
+  %long = icmp sge i64 %length, N
+  %many = icmp sge i64 %rows, N
   %some = and i1 %long, %many
   %square = and i1 %some, %unit
-  %full = and i64 %rows, -8
+  %full = and i64 %rows, -N
   br i1 %square, label %row, label %rest
 row:
   %r = phi i64 [ 0, %entry ], [ %r.next, %row.end ]
@@ -227,7 +238,7 @@ row:
   br label %block
 block:
   %k = phi i64 [ 0, %row ], [ %k.next, %turned ]
-  %k.last = sub i64 %length, 8
+  %k.last = sub i64 %length, N
   %over = icmp sgt i64 %k, %k.last
   %at = select i1 %over, i64 %k.last, i64 %k
   %from.k = mul i64 %at, %ak
@@ -236,17 +247,17 @@ block:
   %t = getelementptr i8, ptr %to.row, i64 %to.k
   br i1 %forth, label %in, label %out
 in:
-  call void @turnBITS(ptr %f, i64 %ar, ptr %t, i64 %bk)
+  call void @turnBITS.N(ptr %f, i64 %ar, ptr %t, i64 %bk)
   br label %turned
 out:
-  call void @turnBITS(ptr %f, i64 %ak, ptr %t, i64 %br)
+  call void @turnBITS.N(ptr %f, i64 %ak, ptr %t, i64 %br)
   br label %turned
 turned:
-  %k.next = add i64 %k, 8
+  %k.next = add i64 %k, N
   %k.more = icmp slt i64 %k.next, %length
   br i1 %k.more, label %block, label %row.end
 row.end:
-  %r.next = add i64 %r, 8
+  %r.next = add i64 %r, N
   %r.more = icmp slt i64 %r.next, %full
   br i1 %r.more, label %row, label %rest
 rest:
@@ -278,6 +289,15 @@ outer.end:
 done:
   ret void
 }
+"""
+
+_CASE = """wBITS.N:
+  %wBITS.N.fits = icmp sge i64 %length, N
+  br i1 %wBITS.N.fits, label %wBITS.N.turn, label %NEXT
+wBITS.N.turn:
+  call void @turnBITS.N.all(
+    ptr %from, i64 %ar, i64 %ak, ptr %target, i64 %br, i64 %bk, i64 %rows, i64 %length, i1 %forth)
+  br label %array.end
 """
 
 _BLOCKS = """
@@ -394,16 +414,23 @@ over:
 """
 
 
+def _spelled(text: str, words: Mapping[str, str]) -> str:
+    """A text with words for its capitals."""
+    return re.sub(rf"(?<![A-Z])({'|'.join(words)})(?![A-Z])", lambda found: words[found[0]], text)
+
+
 def _text() -> str:
     lines: list[str] = []
+    cases: list[str] = []
     for bits in (8, 16, 32, 64):
-        lines += [*_transposed(bits), _TURN.replace("BITS", str(bits)).replace("BYTES", str(bits // 8))]
-    cases = "\n".join(
-        f"w{bits}:\n  call void @turn{bits}.all(ptr %from, i64 %ar, i64 %ak, ptr %target, i64 %br, i64 %bk, i64 %rows,"
-        f" i64 %length, i1 %forth)\n  br label %array.end"
-        for bits in (8, 16, 32, 64)
-    )
-    text = _BLOCKS.replace("CASES", cases)
+        words = {"BITS": str(bits), "BYTES": str(bits // 8)}
+        for n in SQUARES:
+            lines += [*_transposed(bits, n), _spelled(_TURN, words | {"N": str(n)})]
+        cases.append(f"w{bits}:\n  br label %w{bits}.{SQUARES[0]}\n")
+        for n, smaller in zip(SQUARES, (*SQUARES[1:], None), strict=True):
+            following = f"w{bits}.{smaller or n}{'' if smaller else '.turn'}"  # which turns single elements, too
+            cases.append(_spelled(_CASE, words | {"N": str(n), "NEXT": following}))
+    text = _BLOCKS.replace("CASES", "".join(cases))
     for word, base in (("WORD", "table"), ("FIELD", "record")):
         spelled = rf"%\1.at = getelementptr i64, ptr %{base}, i64 \2\n  %\1 = load i64, ptr %\1.at"
         text = re.sub(rf"{word}\((\w+), (\d)\)", spelled, text)

@@ -171,5 +171,7 @@ def nanoseconds_of(program: Program, sizes: Mapping[str, int]) -> float:
     axes = program.rows, program.columns, program.stream
     rows, columns, length = (prod(sizes[a] for a in each) for each in axes)
     functions = functions_of(program)
-    element = (ELEMENT * (1 + len(program.results)) + FUNCTION * functions) * _inside(program, sizes)
+    arrays = 1 + sum(r.keeps for r in program.results)  # that are walked
+    width = STORAGE[program.real] / STORAGE["float32"]
+    element = (ELEMENT * arrays + FUNCTION * functions) * width * _inside(program, sizes)
     return rows * (ROW + columns * length * element)

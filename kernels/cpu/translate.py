@@ -501,7 +501,18 @@ class _Translation:
         return self.b.gep(pointer.v, [index.v]), pointer.kind[1:]
 
     def value_IfExp(self, e: ast.IfExp) -> Value:
-        return self.chosen(e.test, lambda: self.value(e.body), lambda: self.value(e.orelse))
+        return self.chosen(e.test, lambda: self.arm(e.body), lambda: self.arm(e.orelse))
+
+    def arm(self, e: ast.expr) -> Value:
+        """One of two values. An element of an array is not what was loaded for all that LLVM knows (`freeze`): where a
+        loop writes such a choice back to the same place, x86 would store under a mask, which takes AMD's
+        processors dozens of cycles."""
+        found = self.value(e)
+        if not isinstance(e, ast.Subscript):
+            return found
+        made = ir.instructions.Instruction(self.b.block, found.v.type, "freeze", [found.v])
+        self.b._insert(made)
+        return Value(found.kind, made)
 
     def value_BoolOp(self, e: ast.BoolOp) -> Value:
         return self.chosen(e, lambda: constant(True), lambda: constant(False))

@@ -88,22 +88,26 @@ class Prepared:
             x = arrays[number]
             values[at] = address_of(x) if x.__class__ is _ndarray else x
         if self._shares < 2 and self._once is not None and not self._tables:
-            status = self._once.call(self._once.pack(*values), 0, self._units * self._calls[0][1])
-            if status:
-                require_memory(status)
+            self._alone(values)
             return
         rooms = [(at, np.empty(size, dtype)) for at, size, dtype in self._tables]
         for at, buffer in rooms:
             values[at] = address_of(buffer)
-        if self._shares < 2:
-            self._rows(values, 0, self._units)
-            return
-        there = threads()
-        workers = min(there, self._shares)
-        if self._native and workers > 1 and pool.available():
-            self._pooled(values, workers, there)
+        there = threads() if self._shares > 1 else 1
+        workers = min(there, self._shares) or 1
+        if workers == 1 and self._once is not None:
+            self._alone(values)
+        elif self._native and pool.available():
+            self._pooled(values, workers, there if workers > 1 else 1)
         else:
             self._shared(values, workers)
+
+    def _alone(self, values: list[Any]) -> None:
+        """The only function, by the caller."""
+        assert self._once is not None
+        status = self._once.call(self._once.pack(*values), 0, self._units * self._calls[0][1])
+        if status:
+            require_memory(status)
 
     def _rows(self, values: list[Any], low: int, high: int) -> None:
         """Row by row, so that what is read again is still in the caches."""
@@ -114,7 +118,7 @@ class Prepared:
 
     def _by_rows(self, workers: int) -> bool:
         """Whether every row is computed by one thread."""
-        return self._whole or self._units >= ROWS_EACH * workers
+        return self._whole or workers == 1 or self._units >= ROWS_EACH * workers
 
     def _pooled(self, values: list[Any], workers: int, there: int) -> None:
         """The work by some of the threads of native code."""
@@ -142,7 +146,7 @@ class Prepared:
 
     def _shared(self, values: list[Any], workers: int) -> None:
         """The work by Python's threads."""
-        if workers == 1 or self._by_rows(workers):
+        if self._by_rows(workers):
             share(self._units, workers, lambda low, high: self._rows(values, low, high))
             return
         for function, per_row in self._calls:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.kernels.cpu import run as cpu_run
 from redalg.kernels.cpu import walk as cpu_walk
-from redalg.kernels.cpu.blocks import LANES, SHORT, size_of
+from redalg.kernels.cpu.blocks import LANES, LONGER, SHORT, SQUARES, size_of
 from tests.support.forms import form_of_text
 from tests.support.numba_kernels import functions_by_numba
 from tests.support.profiles import examples
@@ -24,6 +24,7 @@ TEXTS = {  # exact in integers of moderate size, whatever the order
     "return y = where(index[j] <= index[i], x[i,j] - m, 0), s = m + size[i] - index[i]",
     "numbers of two axes": "m = max[j](x[h,i,j]);"
     "return y = where(index[j] == index[i] + index[h], m, x[h,i,j]), s = m + size[h]*index[i]",
+    "totals": "m = max[j](x[i,j]); return s = sum[j]((x[i,j] - m)*w[j]), at = argmax[j](x[i,j]), low = min[j](x[i,j])",
     "by row": "m = max[j](x[i,j]); return y = (x[i,j] - m)*t[i] + w[j], s = sum[j](x[i,j]*t[i])",
 }
 RUNS: dict[str, Any] = {}
@@ -38,7 +39,9 @@ def run_of(name: str) -> Any:
 @st.composite
 def calls(draw: st.DrawFn) -> tuple[str, dict[str, np.ndarray]]:
     name = draw(st.sampled_from(sorted(TEXTS)))
-    length = draw(st.one_of(st.integers(1, SHORT + 2), st.sampled_from([1, 2, 7, 8, 9, LANES, LANES + 1, SHORT])))
+    length = draw(
+        st.one_of(st.integers(1, LONGER + 2), st.sampled_from([1, 2, 3, *SQUARES, 7, 9, LANES, LANES + 1, SHORT]))
+    )
     size = size_of(length)
     rows = draw(st.sampled_from([1, 2, 7, 8, 9, size - 1, size, size + 1, 2 * size + 3]))
     rng = np.random.default_rng(draw(st.integers(0, 1000)))

@@ -61,12 +61,21 @@ def drawn(rng: np.random.Generator, rows: int, length: int, word: str) -> np.nda
 
 
 def views(x: np.ndarray) -> dict[str, np.ndarray]:
-    """The same numbers: as they are, at an odd element, with gaps between rows, from the last to the first."""
+    """The same numbers: at an odd element, with gaps between rows or elements, from the last to the first, rows side by
+    side."""
     rows, length = x.shape
     shifted = np.zeros(rows * length + 1, x.dtype)[1:].reshape(rows, length)
     gaps, back, apart = (np.zeros(shape, x.dtype) for shape in ((rows, length + 3), x.shape, (rows, 2 * length)))
     shifted[...] = gaps[:, 1:-2] = back[:, ::-1] = apart[:, ::2] = x
-    return {"whole": x, "shifted": shifted, "gaps": gaps[:, 1:-2], "backwards": back[:, ::-1], "apart": apart[:, ::2]}
+    return {
+        "whole": x,
+        "shifted": shifted,
+        "gaps": gaps[:, 1:-2],
+        "backwards": back[:, ::-1],
+        "apart": apart[:, ::2],
+        "columns": np.asfortranarray(x),
+        "some columns": np.asfortranarray(np.concatenate([x, x, x]))[3 : rows + 3],
+    }
 
 
 def compared(name: str, x: np.ndarray, seed: int) -> None:
