@@ -27,7 +27,7 @@ from redalg.kernels.ir.layouts import View, program_nodes, readings
 from redalg.kernels.ir.program import STORAGE, Loop, Param, Program, result_key
 
 SHORT = 48  # elements of a row up to which rows are turned that are walked more than once
-LONGER = 64  # where nothing is turned back, of float32 in vectors of 256 bits
+LONGER, LONGER_ONCE = 64, 24  # where nothing is turned back, of float32 in vectors of 256 bits
 ONCE = 8  # of those that are walked once, for which turning is the larger part
 LANES = 16  # rows of two vectors or more and nothing else need no turning
 BLOCK_ELEMENTS = 4096  # elements of a block, about
@@ -90,9 +90,9 @@ def blocks_of(program: Program, sizes: Mapping[str, int], views: Mapping[str, Vi
 def _short(program: Program, length: int) -> bool:
     """Whether rows of a length had better be turned. In vectors of 256 bits what a row costs beside its vectors (their
     lanes joined, what they leave) is the larger part for longer, also where they leave nothing."""
-    several = _walks(program) > 1
-    if several and not masks() and not any(r.keeps for r in program.results):
-        return 0 < length <= (LONGER if program.real == "float32" else SHORT)
+    several, single = _walks(program) > 1, program.real == "float32"
+    if not masks() and (several or single) and not any(r.keeps for r in program.results):
+        return 0 < length <= (SHORT if not single else LONGER if several else LONGER_ONCE)
     return 0 < length <= (SHORT if several else ONCE) and not (length > LANES and length % LANES == 0)
 
 
