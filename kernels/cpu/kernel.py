@@ -198,7 +198,12 @@ class CpuKernel(Kernel):
             self.access.used["span"] = Param("span", "span", "int64")
         unit = "unit" if self.cpu.across else "row"
         if self.stage.counts == "splits":
-            out(f"{unit} = job // splits", "split = job % splits")
+            if self.cpu.interleaved:
+                out(
+                    f"rows = {' * '.join(self.access.size(a) for a in rows)}", "row = job % rows", "split = job // rows"
+                )
+            else:
+                out(f"{unit} = job // splits", "split = job % splits")
         if self.cpu.across:
             total = " * ".join(self.access.size(a) for a in self.program.columns)
             self.access.used["width"] = Param("width", "width", "int64")

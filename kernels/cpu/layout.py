@@ -52,6 +52,21 @@ def across_of(program: Program, views: Mapping[str, View]) -> tuple[str, ...]:
     return ()
 
 
+def interleaved(program: Program, views: Mapping[str, View]) -> bool:
+    """Whether rows lie side by side, and nothing that differs from row to row lies along the stream.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["variance"]), {"x": "float32"})
+    >>> interleaved(program, {"x": View((3, 9), (1, 3))}), interleaved(program, {"x": View.contiguous((3, 9))})
+    (True, False)
+    """
+    if program.columns or not program.passes or not program.rows:
+        return False
+    found = _patterns(program, views).values()
+    return "rows" in found and "stream" not in found
+
+
 def _patterns(program: Program, views: Mapping[str, View]) -> dict[str, str]:
     """How arrays lie that differ from row to row and along the stream; one element lies wherever rows do."""
     sizes, rows, found = lengths_of(program, views), program.rows, walk_of(program, views)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.kernels.cpu.blocks import blocks_of
 from redalg.kernels.cpu.kernel import emit_cpu
-from redalg.kernels.cpu.layout import across_of, layout_of
+from redalg.kernels.cpu.layout import across_of, interleaved, layout_of
 from redalg.kernels.cpu.schedule import LONG, ROWS, WHOLE, CpuModule, CpuSchedule, Family, past_caches, span_of
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import STORAGE, Program
@@ -89,15 +89,17 @@ def scheduled(draft: CpuDraft) -> None:
     program, asked = draft.program, draft.asked
     length = prod(draft.sizes[a] for a in program.stream)
     cut = asked == Family.SPLIT or not program.passes or length >= 2 * span_of(program, draft.sizes)
+    inside = not draft.across and interleaved(program, draft.views)
     if cut and asked != Family.ROWS:
-        draft.schedule = CpuSchedule(split=True, across=draft.across)
+        draft.schedule = CpuSchedule(split=True, across=draft.across, interleaved=inside)
         return
     if draft.across and length <= ROWS:
         draft.schedule = CpuSchedule(True, across=draft.across, whole=ROWS, turned=draft.turned)
         return
     whole = WHOLE if length <= WHOLE else LONG // STORAGE[program.real]
     resident = bool(program.passes) and length <= whole and not program.columns
-    draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole if resident else WHOLE)
+    whole = whole if resident else WHOLE
+    draft.schedule = CpuSchedule(resident=resident, across=draft.across, whole=whole, interleaved=inside)
 
 
 def streamed_out(draft: CpuDraft) -> None:

@@ -1,4 +1,5 @@
-"""Results of CPU kernels: large ones go to memory past the caches, by way of a buffer in the first of them."""
+"""Results of CPU kernels: large ones go to memory past the caches, by way of a buffer in the first of them, and so do
+those of rows that lie in one another, element by element."""
 
 from __future__ import annotations
 
@@ -49,8 +50,10 @@ class CpuResults(Results):
         return None
 
     def _streams(self, r: Result) -> bool:
+        """Those past the caches; and those with gaps between elements, which would keep their loop from vectors."""
         everywhere = {*self.program.rows, *self.program.stream} == set(r.axes)  # one number each
-        return self.kernel.cpu.past and everywhere and self.access.walks_flat(r.axes)
+        gathered = self.kernel.cpu.past or self.kernel.cpu.interleaved
+        return gathered and everywhere and self.access.walks_flat(r.axes)
 
     def _stripe(self, r: Result) -> str:
         return f"{self.access.result_names[r.name]}_stripe"

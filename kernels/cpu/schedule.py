@@ -56,7 +56,9 @@ class CpuSchedule:
     by side in memory while the stream does not; blocks of them are walked together, one element of the stream after the
     other. ``past``: results with an element for each of the stream go to memory past the caches, which spares reading
     the lines they are written to. ``turned``: blocks of short rows are transposed first, and then walked like rows that
-    lie side by side (`redalg.kernels.cpu.blocks`).
+    lie side by side (`redalg.kernels.cpu.blocks`). ``interleaved``: few rows lie side by side, so that the same lines
+    of memory hold elements of all: the splits of all rows at one place follow each other and find them in the caches,
+    and results with gaps between their elements are gathered first, so that their loop is one of vectors.
     """
 
     resident: bool = False
@@ -65,6 +67,7 @@ class CpuSchedule:
     past: bool = False
     whole: int = WHOLE
     turned: bool = False
+    interleaved: bool = False
 
     @property
     def family(self) -> Family:
@@ -73,6 +76,7 @@ class CpuSchedule:
     def __str__(self) -> str:
         what = f"blocks of {BLOCK} rows side by side along {','.join(self.across)}" if self.across else "rows"
         what = "blocks of short rows, turned so that they lie side by side," if self.turned else what
+        what += " that lie in one another," if self.interleaved else ""
         end = "; results go past the caches" if self.past else ""
         if self.split:
             return (

@@ -31,7 +31,7 @@ def fold(p: Pass) -> Prints:
             kernel.column_rows().walk(p)
         else:
             kernel._streamed(p, False)
-        tables.write_state(p, "job")
+        tables.write_state(p, "(home + split)" if kernel.cpu.interleaved else "job")
 
     return prints
 

@@ -118,6 +118,8 @@ class Prepared:
 
     def _by_rows(self, workers: int) -> bool:
         """Whether every row is computed by one thread."""
+        if self.compiled.schedule.interleaved and not self._whole:
+            return False
         return self._whole or workers == 1 or self._units >= ROWS_EACH * workers
 
     def _pooled(self, values: list[Any], workers: int, there: int) -> None:
