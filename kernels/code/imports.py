@@ -22,7 +22,7 @@ CPU: Modules = {
 
 
 def imports(names: Collection[str], modules: Modules = CUDA) -> Block:
-    """Imports of what is called by these names, NumPy and the target first.
+    """Imports of what is called by these names, the target first, and NumPy, which only CPU kernels may do without.
 
     >>> from redalg.source.render import render
     >>> print(render(imports({"exp_f32", "lane_id", "load_float32", "total"})), end="")
@@ -35,7 +35,7 @@ def imports(names: Collection[str], modules: Modules = CUDA) -> Block:
     found = {module: sorted(functions.intersection(names)) for module, functions in modules.items()}
     target = "njit" if modules is CPU else "cuda"
     return (
-        Import(module="numpy", names=("np",), whole=True),
+        *([Import(module="numpy", names=("np",), whole=True)] if modules is not CPU or "np" in names else []),
         Import(module="numba", names=(target,)),
         *(brought(f"redalg.kernels.{module}", used) for module, used in found.items() if used),
     )

@@ -75,7 +75,8 @@ def emit_cpu(program: Program, layout: Layout, schedule: CpuSchedule) -> CpuModu
     functions = called({name: f for kernel in printed for name, f in kernel.functions.items()}, used)
     inner = [replace(f, decorators=(INNER,)) for f in functions.values()]
     used = reads([*inner, *made])
-    block = (*imports(used, CPU), *definitions(used, first.numbers()), *inner, *entries)
+    body = (*definitions(used, first.numbers()), *inner, *entries)
+    block = (*imports(used | reads(body), CPU), *body)
     stages = tuple(kernel.stage for kernel in printed)
     return finished(CpuModule("", stages[0].name, (*params.values(), *RANGE), stages=stages), block)
 

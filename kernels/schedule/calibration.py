@@ -23,7 +23,7 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     reread: float  # times L2, of what is read again from memory
-    again: float  # part of the sectors that blocks with neighbouring rows have in common, read once for each of them
+    refetched: float  # part of the sectors that blocks with neighbouring rows have in common, read once for each of them
     astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
 
@@ -124,7 +124,7 @@ H200 = Calibration(
         single=1.45,
         # Softmax of a transposed 36x1818081 bfloat16 takes 411 us by blocks of 8 rows and 565 of 64: 1720 and 406 of
         # memory alone, if every block fetched the sectors of 4 rows for itself (H100, 2026-11-27).
-        again=0.2,
+        refetched=0.2,
         # Variance of columns 695469x305 bfloat16: 321 us by pairs, 183 by single elements, as many bytes under way; of
         # 6781x29081 and 184x581871 float16 by pairs 1.3 times what is said without (H100, 2026-11-27).
         astride=1.35,

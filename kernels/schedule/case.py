@@ -166,7 +166,7 @@ def registers(case: Case, s: Schedule) -> int:
         s.coarsen > 1 and not (work.rewalked or work.writes) and work.held.streamed == 1
     ):  # what is read once is not held
         tiles = min(tiles, PASSING)
-    return round(15 + arrays + merged * state + tiles + _ahead(work, s) + _scattered(case, s))
+    return round(15 + arrays + merged * state + tiles + _asked(work, s) + _scattered(case, s))
 
 
 def _scattered(case: Case, s: Schedule) -> int:
@@ -175,7 +175,7 @@ def _scattered(case: Case, s: Schedule) -> int:
     return 0 if s.column or s.exact else 2 * found * s.tile
 
 
-def _ahead(work: Work, s: Schedule) -> int:
+def _asked(work: Work, s: Schedule) -> int:
     """Registers of what all rows share, where results are written and it begins elsewhere than the row: two loads for
     each of the vectors that are asked for at a time (RMSNorm of float32 by tiles of 16: 96 registers, 49 without)."""
     common = [r.size for r in work.reads if r.held and not r.by_row] if work.writes and s.peel else []

@@ -127,16 +127,16 @@ class _Model:
             scatter = self._scatter(r.name, r.size)
             shared = min(1.0, self._shared(r))
             once += r.elements * r.size
-            lost = 1 + (scatter - 1) * self._again(r.name) if self.case.walk.pattern(r.name) != "stream" else 1.0
+            lost = 1 + (scatter - 1) * self._refetched(r.name) if self.case.walk.pattern(r.name) != "stream" else 1.0
             second = (times - 1) * self._missed()
             total += r.elements * r.size * lost * (1 + second * self._reread())
             through += max(r.elements, every * r.entries * shared) * r.size * (1 + second) * scatter
         return once, total, through
 
-    def _again(self, name: str) -> float:
+    def _refetched(self, name: str) -> float:
         """The part of what is read more of an array, because sectors hold other rows' elements, that comes from memory:
         blocks with the rows beside run at the same time and find most of it in L2."""
-        return self.known.memory.again if self.case.walk.pattern(name) == "rows" else 1.0
+        return self.known.memory.refetched if self.case.walk.pattern(name) == "rows" else 1.0
 
     def partial_sums(self) -> int:
         """Bytes of sums over the rows of every block: written, and read by the kernel that adds them up."""
