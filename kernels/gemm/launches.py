@@ -109,5 +109,6 @@ def _refitted(case: Case, s: Schedule) -> Schedule | None:
 
 
 def _fits(case: Case, s: Schedule) -> bool:
-    alone = s.block == GROUP and s.blocks_per_row == s.coarsen == 1 and not s.persistent
+    """Whether a warpgroup runs it, one group of rows after another, which come from where they lie in memory."""
+    alone = s.block == GROUP and s.blocks_per_row == s.coarsen == 1 and not (s.persistent or s.staged)
     return alone and registers(case, s) <= REGISTERS and next(refusals(case, s), None) is None

@@ -23,7 +23,9 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     reread: float  # times L2, of what is read again from memory
-    refetched: float  # part of the sectors that blocks with neighbouring rows have in common, read once for each of them
+    refetched: (
+        float  # part of the sectors that blocks with neighbouring rows have in common, read once for each of them
+    )
     astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
 
@@ -140,7 +142,7 @@ H200 = Calibration(
         cluster_barrier=600,
         distributed=200,
         atomic=1.2e-6,
-        met=0.6e-6,
+        met=0.25e-6,
         column_split=4e-6,
     ),
     Blocks(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from redalg.errors import RedalgError
-from redalg.kernels.gemm import passes
+from redalg.kernels.gemm import passes, tiles
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.schedule.target import H200
 from tests.support.gemm_cases import BATCHED, BIASED, PLAIN, SCALED, example, planned
@@ -18,13 +18,13 @@ from tests.support.gemm_emulated import Product, numbers, product_of
 E4M3 = "float8_e4m3fn"
 FEW, PAIR = replace(H200, multiprocessors=4), replace(H200, multiprocessors=2)
 RUNS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
-    "pairs": (PLAIN, (500, 136, 504), {}),
-    "pairs, major": (PLAIN, (500, 72, 512), {"major": ("w",)}),
-    "pairs, float8": ("fp8_per_token_gemm", (500, 272, 512), {"w": E4M3, "major": ("w",)}),
+    "pairs": (PLAIN, (600, 136, 504), {}),
+    "pairs, major": (PLAIN, (600, 72, 512), {"major": ("w",)}),
+    "pairs, float8": ("fp8_per_token_gemm", (600, 272, 512), {"w": E4M3, "major": ("w",)}),
     "float8": (PLAIN, (130, 272, 66), {"kind": E4M3, "major": ("w",)}),
     "few": (PLAIN, (40, 72, 64), {"kind": "float16"}),
     "odd": (PLAIN, (65, 64, 63), {}),
-    "pairs, batched": (BATCHED, (130, 64, 72), {}),
+    "pairs, batched": (BATCHED, (600, 64, 72), {}),
     "two results": (BIASED, (70, 64, 130), {}),
     "several rows": (SCALED, (33, 72, 64), {}),
     "fp8 per token": ("fp8_per_token_gemm", (70, 130, 66), {"w": E4M3}),
@@ -42,8 +42,9 @@ RUNS: dict[str, tuple[str, tuple[int, int, int], dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def wide_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles and pairs as for many rows: those of few are in `test_narrow`."""
+    """Tiles and pairs as for many rows and chunks: those of few rows are in `test_narrow`."""
     monkeypatch.setattr(passes, "narrow", lambda made: None)
+    monkeypatch.setattr(tiles, "SHORT", 0)
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -105,7 +106,7 @@ def damaged(old: str, new: str, found: Planned, text: str, sizes: dict[str, int]
 
 
 def test_a_broken_protocol_is_seen() -> None:
-    sizes = {"i": 200, "j": 328, "k": 256}
+    sizes = {"i": 600, "j": 328, "k": 256}
     found = planned(PLAIN, sizes, target=PAIR)
     assert found.geometry.cluster == 2
 
