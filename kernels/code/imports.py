@@ -8,6 +8,7 @@ from redalg.kernels.emulate import intrinsics, math
 from redalg.kernels.ir.program import STORAGE
 from redalg.source.statements import Block, Import
 
+SEARCHED = ("float64", "float32", "float16", "bfloat16", "int64")  # formats whose extrema CPU kernels find by vectors
 Modules = Mapping[str, frozenset[str]]  # the functions of every module
 CUDA: Modules = {  # every function has an emulation of its name
     "cuda.intrinsics.math": frozenset(math.EMULATED),
@@ -17,7 +18,7 @@ CPU: Modules = {
     "cpu.math.functions": CUDA["cuda.intrinsics.math"],
     "cpu.memory": frozenset({"drained", "free", "missing", "prefetch"})
     | {f"{way}_{d}" for way in ("pointer", "load", "store", "store_stream", "stream", "stack", "heap") for d in STORAGE}
-    | {f"{word}_{d}" for word in ("largest", "smallest", "place") for d in STORAGE},
+    | {f"{word}_{d}" for word in ("largest", "smallest", "place") for d in SEARCHED},
 }
 
 

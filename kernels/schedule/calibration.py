@@ -23,9 +23,7 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     reread: float  # times L2, of what is read again from memory
-    refetched: (
-        float  # part of the sectors that blocks with neighbouring rows have in common, read once for each of them
-    )
+    refetched: float  # part of the sectors shared by blocks of neighbouring rows that each reads from memory
     astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
 
