@@ -411,7 +411,10 @@ WRONG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("word", "value"), [(w, v) for w, values in WRONG.items() for v in values], ids=str)
+CASES = [(word, value) for word, values in WRONG.items() for value in values]
+
+
+@pytest.mark.parametrize(("word", "value"), CASES, ids=[f"{word} {number}" for number, (word, _) in enumerate(CASES)])
 def test_arguments_that_say_no_bound_or_no_input_let_no_callable_pass(word: str, value: Any) -> None:
     for right in (True, False):
         with pytest.raises(RedalgError) as refusal:
