@@ -215,14 +215,24 @@ class Columns:
         return self.form.spec.output_axes[output].index(self.layout.axis[0])
 
 
+def beyond_float64(x: np.ndarray) -> int | None:
+    """The largest magnitude of integers, where float64 may round it: beyond 2^53.
+
+    >>> beyond_float64(np.array([1, -(2**53) - 1])), beyond_float64(np.array([2**53])), beyond_float64(np.ones(2))
+    (9007199254740993, None, None)
+    """
+    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or not x.size:
+        return None
+    largest = max(abs(int(x.max())), abs(int(x.min())))
+    return largest if largest > 1 << 53 else None
+
+
 def held_by_floats(what: object, x: np.ndarray, common: np.dtype, where: str) -> None:
     """Raises: RedalgError for integers of a column that are rounded beside columns of another dtype."""
-    if x.dtype.kind not in "iu" or x.dtype.itemsize < 8 or not x.size:
-        return
-    largest = max(abs(int(x.max())), abs(int(x.min())))
-    if largest > 1 << 53:
-        why = f"beside the other columns it is converted to {common}, and {largest} is not below 2**53"
+    largest = beyond_float64(x)
+    if largest is not None:
+        why = f"beside the other columns it is converted to {common}, and {largest} is beyond 2**53"
         raise RedalgError(f"{what} with a column of {x.dtype}", where, why, "convert the columns to one dtype first")
 
 
-__all__ = ["Chunks", "Columns", "by_place", "held_by_floats", "library", "unique"]
+__all__ = ["Chunks", "Columns", "beyond_float64", "by_place", "held_by_floats", "library", "unique"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.columns import Columns, by_place, library
+from redalg.adapters.columns import Columns, beyond_float64, by_place, library
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.groups.keys import canonical
@@ -120,10 +120,8 @@ class _Keys:
 
     def __init__(self, pl: Any, schema: Any) -> None:
         self.pl, self.schema, self.names = pl, schema, schema.names()
-        self.of, self.rows = (
-            dict[Any, int](),
-            list[Any](),
-        )  # `rows`: frames of the keys that each batch was first to have
+        self.of = dict[Any, int]()
+        self.rows = list[Any]()  # frames of the keys that each batch was first to have
         for name, dtype in schema.items():
             if dtype.is_nested():
                 why = f"it holds {dtype}, and a key is one value"
@@ -212,10 +210,8 @@ def _expression(pl: Any, columns: Columns) -> Any:
 
 def _held(name: str, x: np.ndarray, kind: str) -> None:
     """Raises: RedalgError for integers that a column of floats would round: Polars wants to know its dtype before."""
-    if kind != "f" or x.dtype.kind not in "iu" or not x.size:
-        return
-    largest = max(abs(int(x.max())), abs(int(x.min())))
-    if largest > 1 << 53:
+    largest = beyond_float64(x) if kind == "f" else None
+    if largest is not None:
         why = f"{name} is {largest}, and the expression is float64, which is asked for before columns are known"
         raise RedalgError("an expression over these integers", WHERE, why, "form.polars(frame, ...), by=... for groups")
 
