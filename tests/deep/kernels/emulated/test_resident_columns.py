@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.rows.results import LOOPED
 from tests.support.forms import Forms
 from tests.support.profiles import examples
 from tests.support.simulated import agree, run
@@ -139,6 +141,38 @@ def test_columns_whose_splits_meet(
         assert coarsen > 1 and refused.where == "schedule=", refused
         return
     assert "splits_sync" in planned.module.source
+    agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
+
+
+@examples(24)
+@given(
+    st.sampled_from(["softmax", "layer_norm", "log_softmax"]),
+    st.sampled_from(list(BOUND)),
+    st.sampled_from([16, 20, 24, 28]),
+    st.sampled_from([2, 4]),
+    st.sampled_from([(1, 1), (2, 1), (1, 3)]),
+    st.sampled_from(["normal", "ties", "special"]),
+    st.integers(1, 20),
+    st.integers(0, 12),
+    st.integers(0, 5),
+)
+def test_results_that_turn_in_several_portions(
+    name: str, dtype: Any, tile: int, coarsen: int, shared: tuple[int, int], draw: str, count: int, less: int, seed: int
+) -> None:
+    """Long tiles are written one portion after another, by a loop or, where it would not be unrolled, without one."""
+    form, (cluster, split) = FORMS[name], shared
+    rng = np.random.default_rng(seed)
+    count = -(-count // coarsen) * coarsen
+    length = max(1, cluster * split * 16 * tile - less)
+    arrays = drawn(form.spec, count, length, 0, dtype, draw, rng, False)
+    schedule = Schedule(16, 4, 1, tile, resident=True, column=True, coarsen=coarsen, cluster=cluster, split=split)
+    schedule = replace(schedule, persistent=split > 1)
+    try:
+        found, planned, _ = run(form, arrays, schedule, seed)
+    except RedalgError as refused:
+        assert refused.where == "schedule=", refused
+        return
+    assert ("for portion in" in planned.module.source) == (tile * coarsen <= LOOPED)
     agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
 
 
