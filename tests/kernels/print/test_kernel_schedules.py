@@ -14,7 +14,8 @@ from redalg.kernels.ir.layouts import View, Walk, walk_of
 from redalg.kernels.ir.schedule import FAMILIES, Layout, Schedule
 from redalg.kernels.programs import lower
 from redalg.kernels.schedule.case import Case, exact, registers
-from redalg.kernels.schedule.choose import choose
+from redalg.kernels.schedule.choose import Choice, choose
+from redalg.kernels.schedule.cost import estimate
 from redalg.kernels.schedule.families import candidates_of
 from redalg.kernels.schedule.legality import refusals
 from redalg.kernels.schedule.target import H200, TABLE, Target
@@ -73,6 +74,19 @@ def test_every_choice_is_legal(
     assert choice.seconds > 0 and choice.schedule.deterministic == fixed
     assert choice.schedule.exact == (exact(case.work, choice.schedule) and not p.columns)
     assert choice.layout.unit <= {a.name for a in walk.arrays if a.pattern == "stream"}
+    check_limit(case, choice)
+
+
+def check_limit(case: Case, choice: Choice) -> None:
+    """A compiler that keeps to the limit leaves room for the blocks that are to run at once, or for 64 registers."""
+    limit, threads, own = choice.registers, max(32, choice.schedule.block), case.target.multiprocessor
+    if limit is None:
+        assert own.registers // threads >= 255  # any kernel can be launched
+        return
+    cost = estimate(case, choice.schedule)
+    wanted = min(cost.resident_blocks, -(-cost.blocks // case.target.multiprocessors))
+    assert limit % 8 == 0 and limit * threads <= own.registers
+    assert limit == 64 or limit * threads * wanted <= own.registers
 
 
 @pytest.mark.parametrize("name", NAMES)
