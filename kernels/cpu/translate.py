@@ -92,6 +92,7 @@ class Scope:
     variables: dict[str, Value] = field(default_factory=dict)
     places: dict[tuple[str, str], Any] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
+    multiplies: bool = False  # inside a statement ``p = p * …`` of a loop, whose order does not matter
 
 
 class Text:
@@ -292,7 +293,9 @@ class _Translation:
             for target, value in zip(s.targets[0].elts, self.several(s.value), strict=True):
                 self.put(target, value)
             return
+        self.scope.multiplies = bool(self.scope.loops) and _multiplies(s)
         value = self.value(s.value)
+        self.scope.multiplies = False
         for target in s.targets:
             self.put(target, value)
 
@@ -554,12 +557,20 @@ class _Translation:
             kind = "f64" if op is ast.Div else "i64"
         x, y = self.cast(a, kind).v, self.cast(c, kind).v
         if kind in FLOAT and op in FLOATS:
-            return Value(kind, getattr(self.b, FLOATS[op])(x, y, flags=self.scope.flags))
+            return Value(kind, getattr(self.b, FLOATS[op])(x, y, flags=self.leave(op)))
         if kind in FLOAT or op not in (*WORDS, *BITS, ast.FloorDiv, ast.Mod):
             raise Untranslated(f"{op.__name__} of {a.kind} and {c.kind}")
         if op in (ast.FloorDiv, ast.Mod):
             return Value(kind, self.divided(x, y)[op is ast.Mod])
         return Value(kind, getattr(self.b, WORDS.get(op) or BITS[op])(x, y))
+
+    def leave(self, op: type) -> list[str]:
+        """The fast-math flags of an operation: products and quotients keep their order, but what a loop multiplies up.
+
+        LLVM makes (a/b)·a of what it may reorder (a·a)/b, which leaves the range where a/b does not.
+        """
+        ordered = op in (ast.Mult, ast.Div) and not self.scope.multiplies
+        return [f for f in self.scope.flags if not (ordered and f == "reassoc")]
 
     def divided(self, x: Any, y: Any) -> tuple[Any, Any]:
         """The floor of a quotient and what remains; 0 and 0 of divisors for which processors have none."""
@@ -644,6 +655,14 @@ class _Translation:
         if kind == "b1":
             return self.compared("!=", x, Value(x.kind, ir.Constant(x.v.type, 0)))
         return Value(kind, getattr(self.b, _instruction(x.kind, kind))(x.v, KINDS[kind]))
+
+
+def _multiplies(s: ast.Assign) -> bool:
+    """Whether a statement multiplies a variable up: ``p = p * x``."""
+    left = s.value
+    while isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mult):
+        left = left.left
+    return left is not s.value and [ast.unparse(t) for t in s.targets] == [ast.unparse(left)]
 
 
 def _carries(body: Sequence[ast.stmt]) -> bool:
