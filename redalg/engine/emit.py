@@ -105,18 +105,21 @@ def in_order(root: Node, pairs: Mapping[Node, Node]) -> Node:
 
     Sums that hold both an element and minus its anchor (`pairs`) take that difference first; products divide as they
     multiply, ``a·b/c²`` as ``((a/c)·b)/c``, so that no partial product leaves the range its factors and its result are
-    in.
+    in. Products of elements alone stay as they are written: x·w/h - max(x·w/h) is 0 only where both round alike.
     """
     done: dict[Node, Node] = {}
     elements: set[Node] = set()  # what reads a tensor
+    values: set[Node] = set()  # what reads a statistic
     for node in g.walk(root):
         if node.op == "tensor" or not elements.isdisjoint(node.args):
             elements.add(node)
+        if node.op == "state" or not values.isdisjoint(node.args):
+            values.add(node)
         args = tuple(done[a] for a in node.args)
         new = node if args == node.args else Node(node.op, args, node.attr)
         if node.op == "add":
             new = _difference_first(new, node, pairs)
-        if node.op == "mul":
+        if node.op == "mul" and not (node in elements and node not in values):
             new = _alternating(new, node in elements)
         done[node] = new
     return done[root]

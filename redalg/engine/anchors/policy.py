@@ -107,7 +107,8 @@ def _centre(raw: Cascade, u: Poly, mask: Node, subtracted: Poly, choices: Choice
     """An anchor for e^u under a mask: what it is a multiple of, or the whole."""
     node = nf.poly_node(u)
     located = Poly({k: c for k, c in subtracted.terms.items() if any(is_extremum(gen) for gen, _ in k)})
-    paced = None if _is_bound(raw, node, mask, located) else _paced(raw, u, mask, located)
+    bare = located.single() is not None and _is_bound(raw, node, mask, located) and is_extremum(nf.poly_node(located))
+    paced = None if bare else _paced(raw, u, mask, located)
     if paced is None:
         choice = _exponent_choice(raw, node, _target(raw, node, mask, located))
     else:

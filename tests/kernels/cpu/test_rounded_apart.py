@@ -21,6 +21,9 @@ ELEMENTS = {
     "contraction": "sum[d](q[d]*k[j,d])",
     "masked": "where(eq(index[j], 0) or w[j] < 0, x[j]*th, -oo)",
     "quotient": "x[j]*w[j]/th",
+    "quotients": "x[j]/w[j]/th**2",
+    "temperature": "x[j]*3/th",
+    "fraction": "x[j]*w[j]/(3*th)",
     "weighed": "th*relu(x[j] + w[j])*(x[j] - w[j])",
 }
 DTYPES = ("float32", "float64")
@@ -46,10 +49,11 @@ def _calls(spec: ra.Spec, seed: int) -> list[dict[str, np.ndarray]]:
 def test_exponentials_of_differences_from_the_largest_element(element: str) -> None:
     """0 <= log Σ e^(u - max u) <= log n, however large u is."""
     spec = _spec(element, "y = log(sum[j](exp(u - max[j](u))))")
-    run = ra.derive_incremental(spec).compile("cpu")
+    runs = [ra.derive_incremental(spec).compile(target) for target in ("cpu", "numpy")]
     for arrays in _calls(spec, 11):
         count = len(next(a for n, a in arrays.items() if n in "xk"))
-        assert 0 <= run(**arrays) <= np.log(count) + 1e-6, arrays
+        for run in runs:
+            assert 0 <= run(**arrays) <= np.log(count) + 1e-6, arrays
 
 
 @pytest.mark.parametrize("element", ELEMENTS.values(), ids=ELEMENTS)
@@ -57,10 +61,12 @@ def test_the_largest_element_less_itself_is_zero(element: str) -> None:
     """As the definition says: one element is the largest, and its gap to that is 0, not the error of a product."""
     equal = ra.derive_incremental(_spec(element, "y = any[j](eq(u - max[j](u), 0))"), axis="j", max_passes=2)
     gap = ra.derive_incremental(_spec(element, "y = max[j](u) - u"), axis="j")
-    one, gaps = equal.compile("cpu"), gap.compile("cpu")
-    for arrays in _calls(gap.spec, 5):
-        assert one(**arrays), arrays
-        assert gaps(**arrays).min() == 0, arrays
+    rise = ra.derive_incremental(_spec(element, "y = u - max[j](u)"), axis="j")
+    for target in ("cpu", "numpy"):
+        one, gaps, rises = (form.compile(target) for form in (equal, gap, rise))
+        for arrays in _calls(gap.spec, 5):
+            assert one(**arrays), arrays
+            assert gaps(**arrays).min() == rises(**arrays).max() == 0, arrays
 
 
 @pytest.mark.parametrize(("element", "expected"), [("x[i,j]*w[j]", True), ("x[i,j]", False)])
