@@ -26,6 +26,7 @@ from redalg.numeric.reductions import contract, fold, reduce_last, top_k
 
 Array = Any
 _SPECIAL = {"oo": np.inf, "-oo": -np.inf, "nan": np.nan, "pi": np.pi, "e": np.e, "i": 1j}
+_SMALL = 1 << 10  # elements of values that are kept until the end
 _WRITTEN_OUT = 1 << 14  # sums of at most this many products in all are summed pairwise, not contracted
 
 
@@ -114,7 +115,12 @@ class Evaluator:
             for operand in operands[node]:
                 uses[operand] -= 1
                 if not uses[operand] and operand not in self.roots and operand not in wanted:
-                    self.values.pop(operand, None)
+                    self._drop(operand)
+
+    def _drop(self, node: Node) -> None:
+        """Give up a value; small ones stay, or what masked exponents read once more would be computed anew below each."""
+        if np.size(self.values.get(node)) > _SMALL:
+            del self.values[node]
 
     def _schedule(self, wanted: Sequence[Node]) -> list[Node]:
         order: list[Node] = []
@@ -140,6 +146,8 @@ class Evaluator:
         factors: Iterable[Node] = node.args
         if node.op == "reduce" and (groups := self._contraction(node)):
             factors = [f for group in groups for f in group]
+        elif node.op == "add":
+            factors = [f for t, negative in _terms(node) for f in (t.args[1:] if negative else [t])]
         elif node.op != "mul":
             return node.args
         return tuple(_divisor(f) or f for f in factors)
@@ -177,11 +185,9 @@ class Evaluator:
         return self._spread(np.arange(start, start + self.sizes[node.attr], dtype=np.int64), (node.attr,))
 
     def _sum(self, node: Node) -> Any:
-        """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max."""
-        terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), -len(t.axes)))
-        negative = [i > 0 and t.op == "mul" and is_const(t.args[0], -1) for i, t in enumerate(terms)]
-        values = [self._product(t.args[1:]) if n else self.value(t) for t, n in zip(terms, negative, strict=True)]
-        return self.numbers.total(values, negative)
+        terms = _terms(node)
+        values = [self._product(t.args[1:]) if negative else self.value(t) for t, negative in terms]
+        return self.numbers.total(values, [negative for _, negative in terms])
 
     def _product(self, factors: Sequence[Node]) -> Any:
         above, below = [], []
@@ -329,6 +335,13 @@ def _axes_of(node: Node) -> Sequence[str]:
     if node.op != "reduce":
         return ()
     return (*node.attr.axes, node.attr.extra[1]) if node.attr.kind.startswith("topk") else node.attr.axes
+
+
+def _terms(node: Node) -> list[tuple[Node, bool]]:
+    """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max; with them,
+    which are subtracted."""
+    terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), -len(t.axes)))
+    return [(t, i > 0 and t.op == "mul" and is_const(t.args[0], -1)) for i, t in enumerate(terms)]
 
 
 def _divisor(factor: Node) -> Node | None:
