@@ -85,7 +85,8 @@ def centred(read: Read, around: Around) -> None:
     slots.names |= around.taken
     hidden = [c.target for c in choices.exponents.values()]
     hidden += [u.target for u in choices.units.found]
-    final = Cascade([*read.stages, *_extrema(hidden)], raw.axis, raw.scope.known, slots, raw.commute)
+    facts = _extrema([*read.stages, *hidden])  # what holds of them, also of those that have no value here
+    final = Cascade([*dict.fromkeys([*read.stages, *facts])], raw.axis, raw.scope.known, slots, raw.commute)
     slots.separator_poly = final.separator.poly
     for s in read.stages:
         if final.value(s).blocked:

@@ -118,8 +118,8 @@ class Evaluator:
                     self._drop(operand)
 
     def _drop(self, node: Node) -> None:
-        """Give up a value; small ones stay, or what masked exponents read once more would be computed anew below each."""
-        if np.size(self.values.get(node)) > _SMALL:
+        """Give up a value; small ones stay, or what masked exponents read once more would be computed below each."""
+        if np.size(self.values.get(node, 0)) > _SMALL:
             del self.values[node]
 
     def _schedule(self, wanted: Sequence[Node]) -> list[Node]:
@@ -338,8 +338,8 @@ def _axes_of(node: Node) -> Sequence[str]:
 
 
 def _terms(node: Node) -> list[tuple[Node, bool]]:
-    """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max; with them,
-    which are subtracted."""
+    """Terms that vary most first and statistics last, so that u in u - max u rounds as it does below the max, and which
+    of them are subtracted."""
     terms = sorted(node.args, key=lambda t: (is_statistic(t, node.axes), -len(t.axes)))
     return [(t, i > 0 and t.op == "mul" and is_const(t.args[0], -1)) for i, t in enumerate(terms)]
 

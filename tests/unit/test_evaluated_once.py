@@ -1,4 +1,4 @@
-"""The definition of statistics of statistics takes as many operations as it has nodes, not twice as many for each stage."""
+"""The definition of statistics of statistics takes as many operations as it has nodes, not twice as many a stage."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from redalg.algebra import polynomial as nf
 from redalg.algebra.signs import NEG, POS
 from redalg.engine.rules.quantifiers import CannotPull, Quantifiers
 from redalg.graph import node as g
@@ -127,7 +128,13 @@ class Ends(Quantifiers):
             place = g.where(g.compare("eq", found.whole(t), worst), self.slot("argmax", g.ZERO), place)
         return found.value(t), place
 
+    def ordered(self, body: Node) -> None:
+        """Complex values have no order that anything could be pulled out of: |z - u| is no valley of z."""
+        if nf.may_be_complex(body):
+            raise CannotPull(body, "complex values have no order")
+
     def _run_of(self, body: Node) -> Course:
+        self.ordered(body)
         if not self.scope.varies(body):
             raise CannotPull(body, "no element in it")
         op = body.op

@@ -47,6 +47,7 @@ class Puller(Ranked):
             if mask is None:
                 return body
             return g.where(self.slot("any", mask), body, IDENTITY[kind])
+        self.ordered(body)
         if not self.scope.uses(body) and not self._worth_pulling(body):
             lift = body if mask is None else g.where(mask, body, IDENTITY[kind])
             found = self.slot(kind, lift, ignore_nan=ignore_nan)
@@ -222,6 +223,7 @@ class Puller(Ranked):
 
     def chain(self, body: Node, strict: bool, top: bool = False) -> Chain:
         """(g, direction, φ) with body = φ(g), φ (strictly) increasing (+1) or decreasing (-1) and g element-only."""
+        self.ordered(body)
         fact = FUNCTIONS.get(body.op)
         if not self.scope.uses(body) and self.scope.varies(body):
             if top or fact is None or not fact.direction or not fact.strict:

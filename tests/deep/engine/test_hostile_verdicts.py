@@ -170,6 +170,51 @@ def test_branches_of_complex_functions_do_not_split(body: Callable[[Any, Any], A
     assert isinstance(ra.verdict(ra.Spec(v=ra.sum(body(z, ra.sum(z, "j")), "j"))), ra.Undecided)
 
 
+MODULI: dict[str, Callable[[Any, Any], Any]] = {
+    "deviation": lambda z, u: ra.abs(z - u),
+    "square": lambda z, u: ra.abs(z - u) ** 2,
+    "product": lambda z, u: ra.abs(z * u),
+    "logarithm": lambda z, u: ra.log(ra.abs(z + u)),
+    "masked": lambda z, u: ra.where(sympy.re(z) > 0, ra.abs(z - u), -ra.oo),
+    "root": lambda z, u: 3 - ra.sqrt(ra.abs(z - 2 * u)),
+    "part": lambda z, u: sympy.re(z - u),
+}
+EXTREMA: dict[str, Callable[[Any], Any]] = {
+    "max": lambda v: ra.max(v, "j"),
+    "min": lambda v: ra.min(v, "j"),
+    "argmax": lambda v: ra.argmax(v, "j"),
+    "argmin": lambda v: ra.argmin(v, "j"),
+    "topk": lambda v: ra.topk(v, 2, "j").values,
+    "places": lambda v: ra.topk(v, 2, "j").indices,
+    "any": lambda v: ra.any(v > 1, "j"),
+    "count": lambda v: ra.sum(ra.where(v > ra.max(v, "j"), 1, 0), "j"),
+}
+
+
+@pytest.mark.parametrize("extremum", EXTREMA)
+@pytest.mark.parametrize("modulus", MODULI)
+def test_complex_numbers_have_no_order_to_pull_anything_out_of(modulus: str, extremum: str) -> None:
+    """|z - u| is no valley of z: what depends on that is undecided, and what has a form is the definition."""
+    z, rng = ra.tensors("z[j]", complex=True), np.random.default_rng(7)
+    spec = ra.Spec(v=EXTREMA[extremum](MODULI[modulus](z, ra.mean(z, "j"))))
+    found = ra.verdict(spec)
+    if isinstance(found, Form):
+        compare(spec, z=rng.normal(size=7) + 1j * rng.normal(size=7) + 2)
+
+
+@pytest.mark.parametrize(
+    "body", ["(x[j] - u)*(w[j] - u)", "abs(x[j] - u)*w[j]", "sin(x[j] - u)", "tanh(x[j] - u)*w[j]"]
+)
+@pytest.mark.parametrize("counted", ["1", "x[j]*u", "(x[j] - u)**2"])
+@pytest.mark.parametrize("condition", ["v > max[j](v)", "v < min[j](v)", "v >= max[j](v)", "not v <= max[j](v)"])
+def test_conditions_on_extrema_that_have_no_form(body: str, counted: str, condition: str) -> None:
+    """What an order fact settles has a form, though the extremum in it has none; the rest is no internal error."""
+    spec = ra.parse(f"u = mean[j](x[j]); v = {body}; return y = sum[j](where({condition}, {counted}, 0))")
+    if isinstance(ra.verdict(spec), Form):
+        rng = np.random.default_rng(3)
+        compare(spec, **{t.name: rng.normal(size=6) for t in spec.tensors})
+
+
 # --- long chains ---------------------------------------------------------------------------------------------------
 
 LINKS = {
@@ -177,6 +222,7 @@ LINKS = {
     "maxima": lambda x, m: ra.max(x - m, "j"),
     "products": lambda x, m: ra.sum(x * m, "j") / 4,
     "exponentials": lambda x, m: ra.mean(ra.exp(x - m), "j"),
+    "logsumexps": lambda x, m: ra.logsumexp(x - m, "j"),
     "maps between": lambda x, m: ra.sum(x * ra.tanh(m), "j"),
 }
 
