@@ -27,12 +27,14 @@ OTHERS = -1  # every element of the other tensors is 0
 ZEROS = (1, 2, OTHERS)
 SIMPLE, THIRD = -2, -3  # elements are small multiples of 1/4, so that sums of products are exact; every third one is 0
 ONES = -6  # every element of the other tensors is 1, whose powers are 1 whatever the exponent is
+ROWS_OF = {-7: 0, -8: 1}  # every element at some places of the stream is that: 0 and log 1 under an infinite factor
 PAIRED = (-4, -5)  # such multiples, of which some sums and differences of two tensors are 0; which of these is larger
 BESIDE = (
     *NUMBERS,
     *((which, sign, zeros) for which in (0, -1) for zeros in ZEROS for sign in (1, -1)),
     *((0, sign, pairs) for pairs in PAIRED for sign in (1, -1)),
     (0, 1, ONES),
+    *((-rows, sign, place) for place, rows in ROWS_OF.items() for sign in (1, -1)),
 )  # oo·0 is NaN wherever it stands
 DYADIC: tuple[Beside, ...] = ((0, 1, SIMPLE), (0, -1, SIMPLE), (5, 1, THIRD), (5, -1, THIRD))
 ALL = (*BESIDE, *DYADIC)
@@ -105,12 +107,12 @@ def data(tensors: tuple[Tensor, ...], batches: Batches) -> tuple[np.ndarray, ...
     >>> x = Tensor((4,), frozenset(), 0)
     >>> (found,) = data((x,), ((0,),))
     >>> found.shape, int(np.isinf(found).any(axis=1).sum())
-    ((199, 4), 187)
+    ((223, 4), 211)
     """
     cases, number = _listed(tensors, batches), {beside: k for k, beside in enumerate(ALL)}
     found = []
     for k, t in enumerate(tensors):
-        kinds = _kinds(t.shape, t.domain, k)
+        kinds = _kinds(t, k)
         own = [number[0, beside[1], 0] if beside[2] in (OTHERS, ONES) else n for n, beside in enumerate(ALL)]
         chosen = [own[number[beside]] if k in places else number[beside] for beside, places in cases]
         array = kinds[chosen]
@@ -175,9 +177,24 @@ def _vanishing(tensors: Sequence[Tensor]) -> Iterator[dict[int, _Place]]:
 
 
 @lru_cache(maxsize=4 * KEPT)
-def _kinds(shape: tuple[int, ...], domain: frozenset[str], number: int) -> np.ndarray:
+def _kinds(tensor: Tensor, number: int) -> np.ndarray:
     """The finite elements of the tensor of this number, in the order of `ALL`."""
-    return np.stack([_numbers(shape, domain, number, beside) for beside in ALL])
+    found = []
+    for beside in ALL:
+        which, sign, place = beside
+        if place in ROWS_OF:
+            numbers = _numbers(tensor.shape, tensor.domain, number, (which, sign, 0))
+            found.append(_with_rows(tensor, numbers, ROWS_OF[place]))
+        else:
+            found.append(_numbers(tensor.shape, tensor.domain, number, beside))
+    return np.stack(found)
+
+
+def _with_rows(tensor: Tensor, numbers: np.ndarray, value: int) -> np.ndarray:
+    """Numbers with a value at every third place of the stream, in every tensor at the same ones: so are their products,
+    contractions and extrema."""
+    has_value = tensor.drawn and tensor.admitted(value) and (value or "positive" not in tensor.domain)
+    return np.where(tensor._along() % 3 == 1, value, numbers) if has_value and tensor.along is not None else numbers
 
 
 def _numbers(shape: tuple[int, ...], domain: frozenset[str], number: int, beside: Beside) -> np.ndarray:

@@ -269,6 +269,10 @@ FACTORS = (
     "x[j]/(1 + {})",
     "relu(x[j]*{})",
     "where(x[j] > 0, x[j]*{}, -oo)",
+    "x[j]*w[j]*{}",
+    "log(1 + abs(x[j]))*{}",
+    "sum[d](q[j,d]*k[j,d])*{}",
+    "sum[d](q[d]*k[j,d])*w[j]*{}",
 )
 STAGES = ("relu(u)", "u", "abs(v)", "u**2", "exp(u)", "mean[j](x[j])", "relu(min[j](x[j]))")
 NUMBERS = (0.0, 0.0, -0.0, 1.5, -2.0, 3.25, np.inf, -np.inf)
@@ -286,7 +290,9 @@ def test_an_infinity_that_meets_a_zero(kind: str, factor: str) -> None:
         if not isinstance(form, Form):
             continue
         for length in (1, 2, 3, 3, 5, 5, 5, 5):
-            arrays = {name: rng.choice(NUMBERS, length) for name in ("x", "y")}
+            numbers = (NUMBERS, (0.0, 1.0, 1.0, -1.0))[rng.integers(2)]  # often infinities in y alone
+            arrays = {t.name: rng.choice(numbers, [{"j": length}.get(a, 2) for a in t.axes]) for t in form.spec.tensors}
+            arrays["y"] = rng.choice(NUMBERS, length)
             arrays["y"][:] = rng.choice([arrays["y"][0], *arrays["y"]], length)  # often the same, often nothing but 0
             for results in run(form, arrays, Random(length)):
                 agree(form, results, arrays)
