@@ -44,7 +44,7 @@ def choose_axis(outputs: list[Node], axis: Any, sizes: set[str]) -> tuple[str, .
                 f"a spec whose outermost reductions run over {names}",
                 "ra.derive_incremental(spec)",
                 "one derivation streams over one axis",
-                f"pass axis={_spelled(candidates[0])}",
+                f"pass {' or '.join(f'axis={_spelled(c)}' for c in candidates)}",
             )
         return candidates[0] if candidates else ()
     wanted = tuple(axis.split()) if isinstance(axis, str) else tuple(axis)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -34,3 +35,20 @@ def test_refused_with_evidence_or_with_what_is_missing(name: str) -> None:
 def test_most_refusals_have_a_witness() -> None:
     verdicts = [ra.verdict(ra.parse(text)) for text in REFUSED.values()]
     assert sum(getattr(v, "witness", None) is not None for v in verdicts) >= 0.8 * len(verdicts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return rows = sum[j](x[i,j]), columns = sum[i](x[i,j])",
+        "return a = max[k](x[i,j,k]), b = mean[i](x[i,j,k]), c = sum[j](x[i,j,k])",
+        "return y = sum[k](sum[n](R[n,k])), z = sum[n](R[n,k])",
+    ],
+)
+def test_every_axis_that_could_be_streamed_is_suggested(text: str) -> None:
+    with pytest.raises(ra.RedalgError) as refused:
+        ra.derive_incremental(ra.parse(text))
+    suggested = re.findall(r"axis='(\w+)'", str(refused.value).rpartition("try:")[2])
+    assert len(suggested) > 1
+    for axis in suggested:
+        assert ra.derive_incremental(ra.parse(text), axis=axis).plan.axis == (axis,)
