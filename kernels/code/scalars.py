@@ -264,8 +264,6 @@ class Scalars:
         kind = self.kinds.of(node)
         if is_negation(node):
             return SIGN, f"-{self.converted(negated(node), kind, SIGN)}"
-        if (turned := self._turned(node)) is not None:
-            return SIGN, f"-{self.converted(turned, kind, SIGN)}"
         above, below, roots = [], [], []
         for f in node.args:
             if times := self._roots(f):
@@ -282,13 +280,6 @@ class Scalars:
             above = above[-1:] + sorted(above[:-1], key=lambda f: not is_inverse(f))
         text = " * ".join(self.converted(f, kind, MUL if i == 0 else SIGN) for i, f in enumerate(above))
         return MUL, " * ".join([self._over(text or self.number(Fraction(1)), below, node), *roots])
-
-    def _turned(self, node: Node) -> Node | None:
-        """A product with a factor -1/h as minus one with 1/h: divided in the order of the product without the sign."""
-        for at, f in enumerate(node.args):
-            if f not in self.known and is_negation(f) and is_inverse(negated(f)):
-                return Node("mul", (*node.args[:at], negated(f), *node.args[at + 1 :]))
-        return None
 
     def _roots(self, f: Node) -> list[str]:
         """The names of factors that make up a power of a root which has a name, or stand for a division by a count."""
