@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from redalg.proofs.checker import inequalities as signs
+from redalg.proofs.checker import lemmas
 from redalg.proofs.checker import polynomial as po
 from redalg.proofs.checker.cases import Cases
 from redalg.proofs.checker.coverage import BEARING, check_coverage
@@ -238,7 +239,8 @@ class Judge:
         """Empty for a proved obligation, else why it is not."""
         try:
             with share():
-                return "" if self._proved(o) else "the normal forms of its sides differ"
+                proved = lemmas.holds(o, frozenset(self.doc.assumptions), self.finite) or self._proved(o)
+                return "" if proved else "the normal forms of its sides differ"
         except (Exhausted, Unknown, OverflowError, RecursionError) as e:
             return str(e)[:200] or type(e).__name__
 
