@@ -81,8 +81,8 @@ class Conditions(Maps):
         whole = {((-1, i), *m): c for i, p in enumerate(kept, 1) for m, c in p.items()}
         m = tuple((g, e) for g, e in po.common(whole) if g >= 0 and self.gens[g].sign == signs.POS)
         c = po.content(whole)
-        outer: Poly = {m: po.number(c)}
-        kept = [{k: po.number(x / c) for k, x in self.mul(p, {po.inverse(m): 1}).items()} for p in kept]
+        outer: Poly = {m: c}
+        kept = [po.quotients(self.mul(p, {po.inverse(m): 1}), c) for p in kept]
         kept.sort(key=lambda p: sorted(p.items()))
         sign = _sign_of_maximum([self.decide(p) for p in kept])
         key = frozenset(frozen(p) for p in kept)
@@ -119,8 +119,7 @@ class Conditions(Maps):
             return po.const(int(s == signs.POS))
         if not s & signs.NEG:  # strictly inside an extremum is not at it
             return self.negated(self._null(p))
-        c = po.content(p)
-        p = {m: po.number(x / c) for m, x in p.items()}
+        p = po.quotients(p, po.content(p))
         return po.gen(self.keyed("pos", p, None, (p,), self.axes(p), signs.NONNEG))
 
     def _factors(self, v: Poly) -> tuple[int, list[Value], list[Poly]]:

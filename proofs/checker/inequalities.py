@@ -5,9 +5,9 @@ Source: Motzkin 1936. A constraint is (polynomial, strict): the polynomial, line
 
 from __future__ import annotations
 
-from fractions import Fraction
+from math import gcd, lcm
 
-from redalg.proofs.checker.polynomial import UNIT, Mono, Number, Poly, bounded, magnitude, number
+from redalg.proofs.checker.polynomial import UNIT, WORD, Mono, Number, Poly, bounded
 from redalg.proofs.document.work import spend
 
 NEG, ZERO, POS = 1, 2, 4
@@ -43,7 +43,7 @@ def total(signs: list[int]) -> int:
 
 def solvable(constraints: list[Constraint]) -> bool:
     """False when no values of the monomials satisfy all constraints; True when they may."""
-    system = [(dict(p), strict) for p, strict in constraints]
+    system = constraints
     while True:
         system = _simplified(system)
         if any(not p for p, _ in system):
@@ -63,22 +63,34 @@ def solvable(constraints: list[Constraint]) -> bool:
 
 
 def _simplified(system: list[Constraint]) -> list[Constraint]:
+    """Each constraint once, over whole numbers without a common factor; one without variables is decided."""
     found: dict[frozenset[tuple[Mono, Number]], Constraint] = {}
     for p, strict in system:
         spend(1 + len(p))
-        rest = [c for m, c in p.items() if m != UNIT]
-        if not rest:
+        if not p or (len(p) == 1 and UNIT in p):
             value = p.get(UNIT, 0)
             if value < 0 or (strict and value == 0):
                 return [({}, True)]
             continue
-        lead = magnitude(min((m, c) for m, c in p.items() if m != UNIT)[1])
-        bounded(*p.values())
-        items = sorted(p.items())
-        q = dict(items) if lead == 1 else {m: number(Fraction(c) / lead) for m, c in items}
+        q = _whole(p)
         key = frozenset(q.items())
         found[key] = (q, strict or (key in found and found[key][1]))
     return list(found.values())
+
+
+def _whole(p: Poly) -> Poly:
+    """A positive multiple of p."""
+    values = p.values()
+    if not all(type(c) is int and -WORD < c < WORD for c in values):
+        bounded(*values)
+        below = 1
+        for c in values:
+            below = lcm(below, c.denominator)
+            bounded(below)
+        p = {m: int(c * below) for m, c in p.items()}
+        values = p.values()
+    shared = gcd(*values)
+    return p if shared == 1 else {m: c // shared for m, c in p.items()}
 
 
 def _eliminated(system: list[Constraint], m: Mono) -> list[Constraint]:

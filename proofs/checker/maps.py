@@ -65,12 +65,11 @@ class Maps(Signed):
 
     def primitive(self, p: Poly, whole: bool) -> tuple[Number, Mono, Poly]:
         """p = c·m·q with q primitive; `whole`: every common factor leaves, else only those that are not negative."""
-        c: Number = po.number(po.content(p))
+        c = po.content(p)
         m = tuple((g, e) for g, e in po.common(p) if whole or not self.gens[g].sign & signs.NEG)
         if whole and self.leading_negative(p):
             c = -c
-        q = {k: po.number(Fraction(x) / c) for k, x in self.mul(p, {po.inverse(m): 1}).items()}
-        return c, m, q
+        return c, m, po.quotients(self.mul(p, {po.inverse(m): 1}), c)
 
     def _power_of_mono(self, m: Mono, c: Number, e: Number) -> Value:
         if e.denominator == 1:
@@ -142,8 +141,8 @@ class Maps(Signed):
         if not self.decide(base) & signs.NEG or self.may(POSITIVE_LOGS):
             return self.exp(self.by(e, self.log(base)))
         m = tuple((g, x) for g, x in po.common(base) if self.gens[g].sign == signs.POS)
-        outer: Poly = {m: po.number(po.content(base))}
-        rest = {k: po.number(Fraction(x) / outer[m]) for k, x in self.mul(base, {po.inverse(m): 1}).items()}
+        outer: Poly = {m: po.content(base)}
+        rest = po.quotients(self.mul(base, {po.inverse(m): 1}), outer[m])
         return self.by(self.exp(self.by(e, self.log(outer))), *(self._power_atom(rest, {k: c}) for k, c in e.items()))
 
     def _power_atom(self, base: Poly, e: Poly) -> Value:

@@ -103,7 +103,7 @@ class Orders(Lists):
         if not body:
             return (), 1
         m = tuple((g, e) for g, e in po.common(body) if not self.gens[g].axes & set(axes))
-        return m, po.number(po.content(body))
+        return m, po.content(body)
 
     def any(self, axes: tuple[str, ...], v: Value) -> Value:
         """any[t > 0] = [max t > 0]; other conditions stay whole."""
@@ -287,8 +287,8 @@ class Orders(Lists):
             rest = self.mul(element, self.power_of(factor, -1))  # type: ignore[arg-type]
         else:
             rest = {k: r for k, r in ratios.items() if r is not None}
-        c = po.number(po.content(rest) * (-1 if self.leading_negative(rest) else 1))
-        return context, po.scaled(factor, c), {k: po.number(Fraction(x) / c) for k, x in rest.items()}
+        c = po.content(rest) * (-1 if self.leading_negative(rest) else 1)
+        return context, po.scaled(factor, c), po.quotients(rest, c)
 
     def _grouped(self, p: Poly, bound: set[str]) -> dict[Mono, Poly]:
         """Σ m·p_m with m of what varies along the axes: every m with its p_m."""

@@ -74,7 +74,7 @@ def as_constant(p: Poly) -> Number | None:
     return p[UNIT] if len(p) == 1 and UNIT in p else None
 
 
-def content(p: Poly) -> Fraction:
+def content(p: Poly) -> Number:
     """The positive rational c for which p/c has coprime integer coefficients."""
     values, below = list(p.values()), 1
     spend(len(p))
@@ -82,7 +82,16 @@ def content(p: Poly) -> Fraction:
         if v.denominator != 1:
             below = lcm(below, v.denominator)
             bounded(below)
-    return Fraction(gcd(*(int(v * below) for v in values)), below)
+    if below == 1:
+        return gcd(*map(int, values))
+    return number(Fraction(gcd(*(int(v * below) for v in values)), below))
+
+
+def quotients(p: Poly, c: Number) -> Poly:
+    """p/c, for c that is not 0."""
+    if c in (1, -1):
+        return p if c == 1 else {m: -x for m, x in p.items()}
+    return {m: number(Fraction(x) / c) for m, x in p.items()}
 
 
 def common(p: Poly) -> Mono:
@@ -138,30 +147,52 @@ class Arithmetic:
     def times(self, a: Mono, b: Mono) -> Mono:
         if not a or not b:
             return a or b
+        if len(a) == 1 and a[0][0] not in self.idempotent:
+            return self._by_power(b, *a[0])
+        if len(b) == 1:
+            return self._by_power(a, *b[0])
         if (a[-1][0] < b[0][0] or b[-1][0] < a[0][0]) and self.idempotent.isdisjoint(dict(b)):
             return a + b if a[0][0] < b[0][0] else b + a
         exponents = dict(a)
         for g, e in b:
-            s = exponents.get(g, 0) + e
-            if g in self.idempotent:
-                s = 1
+            s = self._bounded_exponent(g, exponents[g] + e) if g in exponents else self._bounded_exponent(g, e)
             if s:
-                exponents[g] = s if type(s) is int and -SHORT < s < SHORT else exponent(s)
+                exponents[g] = s
             else:
                 del exponents[g]
         return tuple(sorted(exponents.items()))
+
+    def _by_power(self, m: Mono, g: int, e: Number) -> Mono:
+        """m·g^e."""
+        for at, (h, f) in enumerate(m):
+            if h == g:
+                s = self._bounded_exponent(g, f + e)
+                return (*m[:at], (g, s), *m[at + 1 :]) if s else m[:at] + m[at + 1 :]
+            if h > g:
+                return (*m[:at], (g, self._bounded_exponent(g, e)), *m[at:])
+        return (*m, (g, self._bounded_exponent(g, e)))
+
+    def _bounded_exponent(self, g: int, e: Number) -> Number:
+        if g in self.idempotent:
+            return 1
+        return e if type(e) is int and -SHORT < e < SHORT else exponent(e)
 
     def mul(self, a: Poly, b: Poly) -> Poly:
         if len(a) > len(b):
             a, b = b, a
         if not a:
             return {}
-        pairs = len(a) * len(b)
-        spend(pairs * (1 + (max(map(len, a)) + max(map(len, b))) // 4))
+        if len(b) == 1:
+            ((m, c),), ((n, d),) = a.items(), b.items()
+            spend(1 + (len(m) + len(n)) // 4)
+            if type(c) is int and type(d) is int and -WORD < c < WORD and -WORD < d < WORD:
+                return {self.times(m, n): c * d}
+        else:
+            spend(len(a) * len(b) * (1 + (max(map(len, a)) + max(map(len, b))) // 4))
         for p in (a, b):
             for v in p.values():
                 if type(v) is not int or not -WORD < v < WORD:
-                    _long(p, pairs)
+                    _long(p, len(a) * len(b))
                     break
         if len(a) == 1 and UNIT in a:
             c = a[UNIT]
