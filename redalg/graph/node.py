@@ -27,6 +27,7 @@ import weakref
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from threading import RLock
 from typing import Any
 
 from redalg.graph.functions import UNARY
@@ -103,18 +104,18 @@ class Node:
     digest: bytes
     order: bytes  # the digest without the numbers of copies of axes: ``g~1`` is ordered, and so rounded, as ``g`` is
 
-    _interned: weakref.WeakValueDictionary[tuple[Any, ...], Node] = weakref.WeakValueDictionary()
-
     def __new__(cls, op: str, args: tuple[Node, ...] = (), attr: Any = None) -> Node:
         key = (op, tuple(map(id, args)), attr)
-        found = cls._interned.get(key)
-        if found is not None:
-            return found
+        kept = _TABLE.get(key)
+        if kept is not None:
+            found = kept()
+            if found is not None:
+                return found
         node = object.__new__(cls)
         node.op, node.args, node.attr = op, args, attr
         node.axes = _free_axes(op, args, attr)
         node.named = False
-        return cls._interned.setdefault(key, node)
+        return _interned(key, node)
 
     def __getattr__(self, name: str) -> Any:
         """Digests are made when they are first asked for: few nodes of what is written as it stands are ever sorted."""
@@ -158,6 +159,30 @@ class Node:
         if self.op == "reduce":
             return self.attr.kind in ("any", "all")
         return self.op in ("tensor", "state") and "bool" in self.attr.domain
+
+
+# Nodes by operation, arguments and attribute. References have no callbacks, since most nodes live for one derivation:
+# entries of those that are gone stay until there are many; their keys, which name arguments by number, find nothing.
+_TABLE: dict[tuple[Any, ...], weakref.ref[Node]] = {}
+_ENTRIES = [1 << 14]  # from which on the table is cleared of these
+_LOCK = RLock()  # of whoever writes into the table; a collection of garbage inside may build nodes
+
+
+def _interned(key: tuple[Any, ...], node: Node) -> Node:
+    """The node of a key: this one, if no other thread was faster."""
+    with _LOCK:
+        kept = _TABLE.get(key)
+        found = None if kept is None else kept()
+        if found is not None:
+            return found
+        if len(_TABLE) >= _ENTRIES[0]:
+            for k in [k for k, entry in _TABLE.copy().items() if entry() is None]:
+                entry = _TABLE.pop(k)
+                if entry() is not None:  # one that was built in the meantime
+                    _TABLE[k] = entry
+            _ENTRIES[0] = max(1 << 14, 2 * len(_TABLE))
+        _TABLE[key] = weakref.ref(node)
+        return node
 
 
 def _free_axes(op: str, args: tuple[Node, ...], attr: Any) -> frozenset[str]:
