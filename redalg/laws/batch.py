@@ -54,7 +54,7 @@ def over(spec: Spec, axis: str, names: Collection[str]) -> Spec:
 
 def _longer(decl: Decl, axis: str) -> Decl:
     before = (Dimension(((axis, 1, 0),)),) if decl.dimensions else ()
-    return replace(decl, axes=(axis, *decl.axes), dimensions=before + decl.dimensions)
+    return Decl(decl.name, (axis, *decl.axes), decl.domain, decl.array, before + decl.dimensions)
 
 
 def _reader(axis: str, dependent: set[str]) -> Read:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -87,6 +88,12 @@ def to_numpy(array: Any) -> np.ndarray:
 
 
 NARROW_ONLY = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2"})  # formats NumPy has no dtype for
+
+
+@lru_cache(maxsize=256)
+def dtype_name(dtype: np.dtype) -> str:
+    """The name of a dtype, which NumPy makes anew each time it is asked for."""
+    return dtype.name
 
 
 def declared_dtype(array: Any) -> str:

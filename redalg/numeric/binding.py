@@ -23,7 +23,15 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.graph.masked import new_axes
 from redalg.graph.node import Decl
-from redalg.numeric.array_origin import BFLOAT16_BITS, NARROW_ONLY, Origin, declared_dtype, origin_of, to_numpy
+from redalg.numeric.array_origin import (
+    BFLOAT16_BITS,
+    NARROW_ONLY,
+    Origin,
+    declared_dtype,
+    dtype_name,
+    origin_of,
+    to_numpy,
+)
 from redalg.numeric.dtypes import Flow, accumulation_dtype, output_flows
 from redalg.numeric.windows import windows
 
@@ -106,7 +114,7 @@ def bind_arrays(
     arrays = with_readings(decls, arrays, sizes, where)
     _check_names(decls, arrays, where)
     common = _common_origin(decls, arrays, origin, where)
-    known: dict[str, tuple[int, str]] = {a: (n, whose) for a, n in (sizes or {}).items()}
+    known: dict[str, tuple[int, str | Decl]] = {a: (n, whose) for a, n in (sizes or {}).items()}
     values: dict[str, Any] = {}
     dtypes: dict[str, Any] = {}
     for decl in decls:
@@ -135,9 +143,9 @@ def compute_dtype(spec: Spec, bound: Bound) -> np.dtype:
 
 def _check_names(decls: Sequence[Decl], arrays: Mapping[str, Any], where: str) -> None:
     names = [d.name for d in decls]
-    expected = ", ".join(map(str, decls)) or "none"
     for name in arrays:
         if name not in names:
+            expected = ", ".join(map(str, decls)) or "none"
             close = difflib.get_close_matches(name, [n for n in names if n not in arrays], n=1)
             fix = f"did you mean {close[0]!r}?" if close else f"leave {name!r} out"
             raise RedalgError(f"an array named {name!r}", where, f"the tensors read here are: {expected}", fix)
@@ -185,7 +193,7 @@ def _admit(decl: Decl, given: Any, where: str, exact: bool) -> tuple[Any, Any]:
     if exact and isinstance(given, numbers.Rational):
         return Fraction(int(given.numerator), int(given.denominator)), float
     array = _dense(decl, given, where)
-    name = declared_dtype(given) if hasattr(given, "dtype") else array.dtype.name
+    name = declared_dtype(given) if hasattr(given, "dtype") and array is not given else dtype_name(array.dtype)
     if name in NARROW_ONLY:
         dtype, array = _narrow_dtype(array, name), array.astype(np.float32)
     elif exact and array.dtype.hasobject:
@@ -221,6 +229,8 @@ def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
 
 def check_digits(decl: Decl, given: Any, found: np.ndarray, where: str) -> None:
     """Raises: RedalgError where nulls made floats of integers that float64, which Polars and Arrow give, rounds."""
+    if found is given:  # NumPy's own
+        return
     kind = getattr(given, "type" if type(given).__module__.startswith("pyarrow") else "dtype", None)
     if found.dtype.kind != "f" or not str(kind).lower().startswith(("int", "uint")):
         return
@@ -283,15 +293,15 @@ def _check_width(decl: Decl, array: np.ndarray, where: str) -> None:
         raise RedalgError(f"{decl} with dtype uint64", where, why, "convert it to float64")
 
 
-def _check_shape(decl: Decl, shape: tuple[int, ...], known: dict[str, tuple[int, str]], where: str) -> None:
-    what = f"{decl} of shape {shape}"
+def _check_shape(decl: Decl, shape: tuple[int, ...], known: dict[str, tuple[int, str | Decl]], where: str) -> None:
     if len(shape) != len(decl.axes):
         why = f"it has {len(shape)} dimensions, and {decl} has {decl.rank}"
         fix = f"pass an array with the axes ({', '.join(decl.axes)})"
-        raise RedalgError(what, where, why, f"pass the array, or its windows, {fix[5:]}" if decl.dimensions else fix)
+        fix = f"pass the array, or its windows, {fix[5:]}" if decl.dimensions else fix
+        raise RedalgError(f"{decl} of shape {shape}", where, why, fix)
     for axis, length in zip(decl.axes, shape, strict=True):
-        expected, source = known.setdefault(axis, (length, str(decl)))
+        expected, source = known.setdefault(axis, (length, decl))
         if length != expected:
             why = f"axis {axis} has length {length} here and {expected} in {source}"
             fix = f"make the lengths along {axis} equal (an axis of length 1 is not stretched)"
-            raise RedalgError(what, where, why, fix)
+            raise RedalgError(f"{decl} of shape {shape}", where, why, fix)

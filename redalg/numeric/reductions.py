@@ -7,6 +7,7 @@ the least integer.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -62,11 +63,32 @@ def identity(kind: str, dtype: np.dtype) -> Any:
     return -np.inf if kind == "max" else np.inf
 
 
+SHORT, MANY = 8, 128  # elements of a row, and rows, of which one element after the other is taken from all rows
+
+
+def reduced(ufunc: np.ufunc, x: Array, axes: Sequence[int]) -> Array:
+    """x along dimensions, which are kept with length 1, reduced by an operation that rounds nothing, in any order.
+
+    Of many short rows one column after the other is taken: NumPy takes longer to begin a row than to compare some
+    elements.
+
+    >>> reduced(np.maximum, np.array([[1.0, 3.0], [2.0, 0.0]]), (1,)).tolist()
+    [[3.0], [2.0]]
+    """
+    length = prod(x.shape[p] for p in axes)
+    if not 1 < length <= SHORT or x.size < MANY * length or x.dtype == object:
+        return np.asarray(ufunc.reduce(x, axis=tuple(axes), keepdims=True))
+    for p in axes:
+        columns = [x[(*(slice(None),) * p, slice(k, k + 1))] for k in range(x.shape[p])]
+        x = functools.reduce(ufunc, columns)
+    return x
+
+
 def extremum(kind: str, x: Array) -> Array:
     if x.shape[-1] == 0:
         dtype = np.dtype(np.float64) if x.dtype.kind in "iub" else x.dtype
         return np.full(x.shape[:-1], identity(kind, dtype), dtype=dtype)
-    return _held((np.maximum if kind == "max" else np.minimum).reduce(x, axis=-1))
+    return _held(reduced(np.maximum if kind == "max" else np.minimum, x, (x.ndim - 1,))[..., 0])
 
 
 def position(kind: str, x: Array) -> Array:
@@ -99,7 +121,8 @@ def reduce_last(kind: str, x: Array) -> Array:
     if kind == "prod":
         return product(x)
     if kind in ("any", "all"):
-        return (np.any if kind == "any" else np.all)(x != 0 if x.dtype == object else x, axis=-1)
+        ufunc = np.logical_or if kind == "any" else np.logical_and
+        return reduced(ufunc, x != 0 if x.dtype == object else x, (x.ndim - 1,))[..., 0]
     return extremum(kind, x) if kind in ("max", "min") else position(kind, x)
 
 

@@ -44,6 +44,9 @@ class Builder:
     def __call__(self, *lines: str | Statement) -> None:
         """Statements, or lines that say some; lines of a block follow the line that opens it."""
         here, said = self._open[-1], []
+        if len(lines) == 1 and isinstance(lines[0], str):
+            here += statements(lines[0])
+            return
         for line in lines:
             if isinstance(line, str):
                 said.append(line)

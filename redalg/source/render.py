@@ -13,7 +13,7 @@ if a > b and not c:
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -207,7 +207,10 @@ _RULES: dict[type, Callable[[Any, Names], tuple[int, str]]] = {
 
 def render(block: Iterable[Statement], width: int = WIDTH, names: Names = NONE) -> str:
     """The text of a module, or of statements alone, with identifiers as they are spelled."""
-    return "\n".join([*_lines(tuple(block), _Page(width, names), 0), ""])
+    lines: list[str] = []
+    _write(lines, tuple(block), _Page(width, names), 0)
+    lines.append("")
+    return "\n".join(lines)
 
 
 class _Page(NamedTuple):
@@ -223,19 +226,17 @@ class _Page(NamedTuple):
         return broken(whole, self.width)
 
 
-def _lines(block: Block, page: _Page, depth: int) -> Iterator[str]:
+def _write(lines: list[str], block: Block, page: _Page, depth: int) -> None:
     """The lines of statements; functions, and what is of another kind than what stands above, after blank lines."""
     before: Statement | None = None
     for s in block:
-        if before is not None:
-            yield from [""] * _blank(before, s, depth)
-        yield from _statement(s, page, depth)
+        if before is not None and not depth:
+            lines += [""] * _blank(before, s)
+        _statement(lines, s, page, depth)
         before = s
 
 
-def _blank(above: Statement, s: Statement, depth: int) -> int:
-    if depth:
-        return 0
+def _blank(above: Statement, s: Statement) -> int:
     if isinstance(above, ALONE) or isinstance(s, ALONE):
         return 2
     if isinstance(above, Import) and isinstance(s, Import):
@@ -243,16 +244,16 @@ def _blank(above: Statement, s: Statement, depth: int) -> int:
     return isinstance(above, Import) != isinstance(s, Import)
 
 
-def _statement(s: Statement, page: _Page, depth: int) -> Iterator[str]:
+def _statement(lines: list[str], s: Statement, page: _Page, depth: int) -> None:
     if isinstance(s, Function):
-        yield from _function(s, page, depth)
+        _function(lines, s, page, depth)
         return
-    yield from page.line(_HEADS[type(s)](s, page.names) if page.names else _head(s), s.comment, depth)
+    lines += page.line(_HEADS[type(s)](s, page.names) if page.names else _head(s), s.comment, depth)
     if isinstance(s, For | While | If):
-        yield from _lines(s.body, page, depth + 1)
+        _write(lines, s.body, page, depth + 1)
     if isinstance(s, If) and s.orelse:
-        yield from page.line("else:", "", depth)
-        yield from _lines(s.orelse, page, depth + 1)
+        lines += page.line("else:", "", depth)
+        _write(lines, s.orelse, page, depth + 1)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -261,16 +262,16 @@ def _head(s: Statement) -> str:
     return _HEADS[type(s)](s, NONE)
 
 
-def _function(s: Function, page: _Page, depth: int) -> Iterator[str]:
+def _function(lines: list[str], s: Function, page: _Page, depth: int) -> None:
     names = page.names
     for decorator in s.decorators:
-        yield from page.line(f"@{text(decorator, TUPLE, names)}", "", depth)
+        lines += page.line(f"@{text(decorator, TUPLE, names)}", "", depth)
     given = ", ".join(_parameter(p, names) for p in s.parameters)
-    yield from page.line(f"def {names.get(s.name, s.name)}({given}):", s.comment, depth)
+    lines += page.line(f"def {names.get(s.name, s.name)}({given}):", s.comment, depth)
     if s.doc:
         margin, doc = " " * INDENT * depth, [page.prose(part) for part in s.doc]
-        yield from (margin + line if line else "" for line in documented(doc[0], doc[1:], page.width))
-    yield from _lines(s.body, page, depth + 1)
+        lines += [margin + line if line else "" for line in documented(doc[0], doc[1:], page.width)]
+    _write(lines, s.body, page, depth + 1)
 
 
 def _parameter(p: Parameter, names: Names) -> str:

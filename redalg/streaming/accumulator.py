@@ -177,7 +177,7 @@ class Accumulator:
         length = found.sizes[axis[0]]
         if not length:
             nothing = _joint(now.nothing, found.dtypes)
-            return replace(now, sizes=sizes, origin=now.origin or checks.origin_of(found), nothing=nothing)
+            return now.after(sizes=sizes, origin=now.origin or checks.origin_of(found), nothing=nothing)
         inner = self._layout.inner(sizes)
         checks.aligned(now.span, inner)
         machine = self._machine(found.dtypes)
@@ -188,7 +188,7 @@ class Accumulator:
         span = now.span.extended(length * inner)
         dtypes, origin = _same(now.dtypes, found.dtypes), _same(now.origin, checks.origin_of(found))
         noted = promote.beyond(now.beyond, found.arrays)
-        return replace(now, pieces=after, sizes=sizes, span=span, dtypes=dtypes, origin=origin, beyond=noted)
+        return now.after(pieces=after, sizes=sizes, span=span, dtypes=dtypes, origin=origin, beyond=noted)
 
     def _promoted(self, now: Snapshot, dtypes: Mapping[str, Any], where: str) -> Pieces:
         """What a snapshot holds, for tensors of these dtypes."""
@@ -202,7 +202,7 @@ class Accumulator:
         """Go on with tensors of these dtypes, promoted ones of those before."""
         now = self._now
         if now.dtypes is not None:
-            self._now = replace(now, pieces=self._promoted(now, dtypes, where), dtypes=dtypes)
+            self._now = now.after(pieces=self._promoted(now, dtypes, where), dtypes=dtypes)
 
     def merge(self, other: Accumulator) -> Self:
         """Take in another accumulator's elements, in place; `other` is left untouched (an unplaced one may be self).
@@ -223,9 +223,9 @@ class Accumulator:
             with np.errstate(all="ignore"):
                 pieces = one.joined(engine, two, mine.span, theirs.span)
         origin, noted = mine.origin or theirs.origin, promote.farthest(mine.beyond, theirs.beyond)
-        after = replace(mine, pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin, beyond=noted)
-        after = replace(after, ids=ids.joined(mine.ids, theirs.ids), nothing=_joint(mine.nothing, theirs.nothing))
-        self._now = self._readable(after)
+        names, nothing = ids.joined(mine.ids, theirs.ids), _joint(mine.nothing, theirs.nothing)
+        whole = mine.after(pieces=pieces, span=span, sizes=sizes, dtypes=dtypes, origin=origin, beyond=noted)
+        self._now = self._readable(whole.after(ids=names, nothing=nothing))
         return self
 
     def __add__(self, other: object) -> Accumulator:
@@ -285,8 +285,7 @@ class Accumulator:
         with np.errstate(all="ignore"):
             exports = results.exports(self._machine(now.dtypes), self._state(), self)
         placed = now.span.start if start is None and now.span.placed else checks.start(start)
-        self._now = replace(
-            now,
+        self._now = now.after(
             number=now.number + 1,
             exports={**now.exports, **exports},
             expected=now.expected or self.count,

@@ -12,6 +12,7 @@ import numpy as np
 
 from redalg.graph.plan import COUNT
 from redalg.numeric.integers import magnitude
+from redalg.numeric.reductions import reduced
 from redalg.streaming.machine import Machine
 from redalg.streaming.program import start_name
 from redalg.streaming.state import State, narrow, widen
@@ -228,7 +229,7 @@ def _sound(
         x = np.asarray(block.arrays[name])
         rest = tuple(d for d, axis in enumerate(axes) if axis not in target)
         if (name, rest) not in known:
-            known[name, rest] = np.isfinite(x).all(axis=rest) if x.dtype.kind in "fc" else np.ones((), dtype=bool)
+            known[name, rest] = _finite(x, rest)
         finite = known[name, rest]
         if finite.ndim:
             kept = [axis for axis in axes if axis in target]
@@ -237,6 +238,13 @@ def _sound(
         sound = sound & finite
     known[whole] = sound
     return sound
+
+
+def _finite(x: Array, along: tuple[int, ...]) -> Array:
+    """Whether all numbers along these dimensions are finite."""
+    if x.dtype.kind not in "fc":
+        return np.ones((), dtype=bool)
+    return np.squeeze(reduced(np.logical_and, np.isfinite(x), along), axis=along) if along else np.isfinite(x)
 
 
 def moved(indices: Array, by: int) -> Array:

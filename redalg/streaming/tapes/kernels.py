@@ -9,7 +9,7 @@ import numpy as np
 
 from redalg.numeric.casts import cast_array
 from redalg.numeric.integers import LARGEST, as_array, as_float, multiply, quotient
-from redalg.numeric.reductions import contract, pairwise_sum, position, product, top_k
+from redalg.numeric.reductions import contract, pairwise_sum, position, product, reduced, top_k
 
 Array = Any
 
@@ -148,21 +148,21 @@ def prod_over(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def max_over(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.maximum.reduce(x, axis=axes, keepdims=True)
+    return reduced(np.maximum, x, axes)
 
 
 def min_over(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.minimum.reduce(x, axis=axes, keepdims=True)
+    return reduced(np.minimum, x, axes)
 
 
 def number_max_over(x: Array, axes: tuple[int, ...]) -> Array:
     """The largest, NaN apart; of nothing but NaN -inf."""
-    return _number(np.fmax.reduce(x, axis=axes, keepdims=True), -np.inf)
+    return _number(reduced(np.fmax, x, axes), -np.inf)
 
 
 def number_min_over(x: Array, axes: tuple[int, ...]) -> Array:
     """The least, NaN apart; of nothing but NaN inf."""
-    return _number(np.fmin.reduce(x, axis=axes, keepdims=True), np.inf)
+    return _number(reduced(np.fmin, x, axes), np.inf)
 
 
 def _number(best: Array, otherwise: float) -> Array:
@@ -170,11 +170,11 @@ def _number(best: Array, otherwise: float) -> Array:
 
 
 def any_over(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.logical_or.reduce(x, axis=axes, keepdims=True)
+    return reduced(np.logical_or, x, axes)
 
 
 def all_over(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.logical_and.reduce(x, axis=axes, keepdims=True)
+    return reduced(np.logical_and, x, axes)
 
 
 def argmax_over(x: Array, axes: tuple[int, ...]) -> Array:
