@@ -14,7 +14,7 @@ from redalg.proofs.checker.cases import Cases
 from redalg.proofs.checker.normalform import Normal
 from redalg.proofs.checker.polynomial import Unknown
 from redalg.proofs.document.document import Obligation
-from redalg.proofs.document.terms import walk
+from redalg.proofs.document.terms import Term
 from redalg.proofs.document.work import SHARE, Exhausted, metered, share, spend, spent, text
 
 LAWS = frozenset({"O3", "O4", "O5", "O6"})  # of a transport and a combination: the others are about elements
@@ -55,10 +55,19 @@ def holds(o: Obligation, assumed: frozenset[str], finite: bool) -> bool:
 
 def _written(o: Obligation) -> Any:
     """Both sides as data, with numbers for names; None where they are no law over variables alone, or a large one."""
-    numbers: dict[Any, int] = {}
+    numbers: dict[Term, int] = {}
     names: dict[str, int] = {}
     found: list[tuple[Any, ...]] = []
-    for t in walk(o.left, o.right):
+    stack = [o.right, o.left]
+    while stack:
+        t = stack[-1]
+        if t in numbers:
+            stack.pop()
+            continue
+        missing = [a for a in t.args if a not in numbers]
+        if missing:
+            stack += missing[::-1]
+            continue
         if t.op in BOUND or len(found) >= LARGEST:
             return None
         attr = t.attr
@@ -66,6 +75,8 @@ def _written(o: Obligation) -> Any:
             attr = names.setdefault(attr.name, len(names)), attr.axes, attr.domain
         elif t.op == "const":
             attr = text(attr)  # numbers can be made to have one hash
+        stack.pop()
         numbers[t] = len(found)
         found.append((t.op, attr, *[numbers[a] for a in t.args]))
+    spend(len(found))
     return numbers[o.left], numbers[o.right], tuple(found)

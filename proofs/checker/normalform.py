@@ -15,7 +15,8 @@ from redalg.proofs.checker.generators import Value, frozen
 from redalg.proofs.checker.orders import Orders
 from redalg.proofs.checker.polynomial import Unknown
 from redalg.proofs.document.intervals import ends
-from redalg.proofs.document.terms import Term, base, walk
+from redalg.proofs.document.terms import COUNTED, Term, base
+from redalg.proofs.document.work import spend
 
 CASTS = ("cast_commutes", "cast_left_out")
 
@@ -40,11 +41,23 @@ class Normal(Orders):
         self.done: dict[Term, Value] = {}
 
     def __call__(self, root: Term) -> Value:
-        done = self.done
-        if root not in done:
-            for t in walk(root, until=done.__contains__):
-                if t not in done:
-                    done[t] = self._value(t)
+        done, stack, steps = self.done, [root], 0
+        while stack:
+            t = stack[-1]
+            if t in done:
+                stack.pop()
+                continue
+            missing = [a for a in t.args if a not in done]
+            if missing:
+                stack += missing[::-1]
+                continue
+            stack.pop()
+            steps += 1 + len(t.args)
+            if steps > COUNTED:
+                spend(steps)
+                steps = 0
+            done[t] = self._value(t)
+        spend(steps)
         return done[root]
 
     def _value(self, t: Term) -> Value:

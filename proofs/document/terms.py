@@ -67,7 +67,7 @@ class Terms:
         self.limit = limit
 
     def __call__(self, op: str, *args: Term, attr: Any = None) -> Term:
-        spend(1 + len(args) // 8)
+        spend(1 + (len(args) >> 3))
         key = (op, args, text(attr) if op == "const" else attr)
         found = self.table.get(key)
         if found is None:
@@ -79,7 +79,7 @@ class Terms:
             found = object.__new__(Term)
             found.op, found.args, found.attr, found.number = op, args, attr, len(self.table)
             found.axes, found.is_boolean = self.kept.setdefault(axes, axes), _is_boolean(op, args, attr)
-            found.reads_state = op == "state" or any(a.reads_state for a in args)
+            found.reads_state = op == "state" or True in [a.reads_state for a in args]
             self.table[key] = found
         return found
 

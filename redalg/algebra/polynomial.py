@@ -165,12 +165,7 @@ class Poly:
         spend(1 + len(other) // 8)
         terms = dict(self.terms)
         for m, c in other.terms.items():
-            before = terms.get(m)
-            s = c if before is None else before + c
-            if s:
-                terms[m] = s
-            else:
-                terms.pop(m, None)
+            _put(terms, m, c)
         return Poly(terms)
 
     def __neg__(self) -> Poly:
@@ -203,14 +198,8 @@ class Poly:
         for ma, ca in self.terms.items():
             for mb, cb in other.terms.items():
                 m = mono_mul(ma, mb)
-                if m is None:
-                    continue
-                before, product = terms.get(m), ca if cb is _ONE else cb if ca is _ONE else ca * cb
-                s = product if before is None else before + product
-                if s:
-                    terms[m] = s
-                else:
-                    terms.pop(m, None)
+                if m is not None:
+                    _put(terms, m, ca if cb is _ONE else cb if ca is _ONE else ca * cb)
         return Poly(terms)
 
     def __pow__(self, n: int) -> Poly:
@@ -259,6 +248,19 @@ class Poly:
     def ordered(self) -> list[tuple[Mono, Fraction]]:
         """Terms in canonical order (independent of how they were produced)."""
         return sorted(self.terms.items(), key=lambda t: mono_key(t[0]))
+
+
+def _put(terms: dict[Mono, Fraction], m: Mono, c: Fraction) -> None:
+    """Add a term, whose coefficient is not 0; to hash a monomial takes longer than all else."""
+    there = len(terms)
+    before = terms.setdefault(m, c)
+    if len(terms) > there:
+        return
+    s = before + c
+    if s:
+        terms[m] = s
+    else:
+        del terms[m]
 
 
 def _length(p: Poly) -> int:

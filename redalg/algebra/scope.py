@@ -101,6 +101,8 @@ class Scope:
 
     def is_known(self, node: Node) -> bool:
         """A function of earlier passes' stage values (and of parameters), of nothing in this pass."""
+        if node in self._earlier:
+            return self._earlier[node]
         for n in walk(node, done=self._earlier):
             if n in self.known or n is COUNT and bool(self.known):
                 self._earlier[n] = True
@@ -116,6 +118,8 @@ class Scope:
         return node.op == "reduce" and node.attr.axes == self.axis and node not in self.known
 
     def uses(self, node: Node) -> bool:
+        if node in self._uses:
+            return self._uses[node]
         for n in walk(node, done=self._uses):
             if n in self.known:
                 self._uses[n] = False

@@ -10,12 +10,14 @@ theorems, by factoring their argument (a rank-1 argument G·H), or by the order 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import ClassVar
 
 from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly, TooLarge
 from redalg.algebra.scope import CLOSED, EXPONENT, MAX_CONTEXT, OPEN, Centring, NoCentring, Scope, Trace
 from redalg.algebra.signs import Signs
+from redalg.algebra.work import spend
 from redalg.engine.rules.conditions import Conditions
 from redalg.engine.rules.opening import Openings
 from redalg.graph import node as g
@@ -70,11 +72,12 @@ class Separator(Openings, Conditions):
 
     def rows(self, p: Poly) -> dict[Mono, Poly]:
         """Coefficients of the varying monomials: F = Σ_e e·rows[e]."""
-        out: dict[Mono, Poly] = {}
+        spend(len(p))
+        out: dict[Mono, dict[Mono, Fraction]] = {}
         for m, c in p.terms.items():
             e, h = self.split(m)
-            out[e] = out.get(e, Poly()) + nf.from_mono(h, c)
-        return {e: h for e, h in out.items() if h}
+            out.setdefault(e, {})[h] = c  # of one e no two are alike
+        return {e: Poly(h) for e, h in out.items()}
 
     def mixed_generators(self, p: Poly) -> list[Node]:
         return [gen for gen in p.generators() if self.is_mixed(gen)]
