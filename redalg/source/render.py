@@ -248,7 +248,11 @@ def _statement(lines: list[str], s: Statement, page: _Page, depth: int) -> None:
     if isinstance(s, Function):
         _function(lines, s, page, depth)
         return
-    lines += page.line(_HEADS[type(s)](s, page.names) if page.names else _head(s), s.comment, depth)
+    said = _HEADS[type(s)](s, page.names) if page.names else _head(s)
+    if said and not s.comment:
+        lines += broken(f"{' ' * INDENT * depth}{said}", page.width)
+    else:
+        lines += page.line(said, s.comment, depth)
     if isinstance(s, For | While | If):
         _write(lines, s.body, page, depth + 1)
     if isinstance(s, If) and s.orelse:

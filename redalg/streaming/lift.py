@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -226,18 +226,22 @@ def _sound(
         return known[whole]
     sound = np.ones(shape, dtype=bool)
     for name, axes in read.items():
-        x = np.asarray(block.arrays[name])
-        rest = tuple(d for d, axis in enumerate(axes) if axis not in target)
+        rest, order, index = _turned(axes, target)
         if (name, rest) not in known:
-            known[name, rest] = _finite(x, rest)
+            known[name, rest] = _finite(np.asarray(block.arrays[name]), rest)
         finite = known[name, rest]
-        if finite.ndim:
-            kept = [axis for axis in axes if axis in target]
-            order = sorted(range(len(kept)), key=lambda d: target.index(kept[d]))
-            finite = finite.transpose(order)[tuple(slice(None) if a in kept else None for a in target)]
-        sound = sound & finite
+        sound = sound & (finite.transpose(order)[index] if finite.ndim else finite)
     known[whole] = sound
     return sound
+
+
+@lru_cache(maxsize=4096)
+def _turned(axes: tuple[str, ...], target: tuple[str, ...]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...]]:
+    """The dimensions of an array along `axes` that a target lacks, and how the others are turned and placed in it."""
+    kept = [axis for axis in axes if axis in target]
+    order = sorted(range(len(kept)), key=lambda d: target.index(kept[d]))
+    rest = (d for d, axis in enumerate(axes) if axis not in target)
+    return tuple(rest), tuple(order), tuple(slice(None) if a in kept else None for a in target)
 
 
 def _finite(x: Array, along: tuple[int, ...]) -> Array:

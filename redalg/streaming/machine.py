@@ -47,7 +47,7 @@ class Machine:
             dict.fromkeys([*first, *(axis for node in walk(*plan_nodes(plan)) for axis in named_axes(node))])
         )
         self._programs: list[Program] = []
-        self._exports: list[Tape] = []
+        self._exports: dict[int, Tape] = {}  # of passes that hand something on
 
     @cached_property
     def whole(self) -> Machine | None:
@@ -68,20 +68,24 @@ class Machine:
         """The program of pass `number`; the kinds of exports are those the passes before it produce."""
         if number < len(self._programs):
             return self._programs[number]
-        programs, tapes, kinds = [], [], dict(self.kinds)
+        programs, tapes, kinds = list[Program](), dict[int, Tape](), dict(self.kinds)
         for k, p in enumerate(self.plan.passes, 1):
             suffix = f"_{k}" if len(self.plan.passes) > 1 else ""
             program = Program(p, self.plan.axis, kinds, self.real, self.layout, self.numbers, suffix)
+            programs.append(program)
+            if not p.exports:
+                continue
             orders = [export_axes(self.plan, name) for name, _ in p.exports]
             names = [name for name, _ in p.exports]
-            tape, found = program.builder().tape(f"exports{suffix}", [node for _, node in p.exports], orders, names)
-            programs.append(program)
-            tapes.append(tape)
+            tapes[k - 1], found = program.builder().tape(
+                f"exports{suffix}", [node for _, node in p.exports], orders, names
+            )
             kinds |= dict(zip(names, found, strict=True))
         self._exports, self._programs = tapes, programs
         return self._programs[number]
 
     def export_tape(self, number: int) -> Tape:
+        """What a pass hands to later ones, if anything."""
         self.program(number)
         return self._exports[number]
 

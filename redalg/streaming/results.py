@@ -52,6 +52,8 @@ def exports(machine: Machine, state: State | None, a: Accumulator) -> dict[str, 
     source = machine.wide if state.wide else machine
     assert source is not None
     names = [name for name, _ in machine.plan.passes[number].exports]
+    if not names:
+        return {}
     env = {**given(a._bound.arrays), **a._now.exports}
     found = exported(source.export_tape(number), names, env, state, a._now.sizes)
     return {name: np.array(x, dtype=machine.real if x.dtype.kind == "f" else x.dtype) for name, x in found.items()}
