@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import pytest
@@ -17,6 +18,25 @@ def test_equal_structures_are_one_object():
     assert g.tensor("x", ("i", "j")) is x and g.tensor("x", ("i", "j"), ("positive",)) is not x
     assert pickle.loads(pickle.dumps(g.fn("exp", x))) is g.fn("exp", x)
     assert copy.deepcopy(x) is x and copy.copy(x) is x
+
+
+def test_equal_structures_stay_one_object_while_others_come_and_go():
+    """Arguments that are gone may leave their addresses to others; what is still held is found."""
+    held = [g.add(x, g.const(Fraction(k, 7))) for k in range(1, 50)]
+    for start in range(1, 40_000, 10_000):
+        for k in range(start, start + 9_999):
+            node = g.fn("exp", g.mul(g.const(Fraction(k, 40_009)), y))
+            assert node.op == "exp" and y in node.args[0].args
+    assert all(g.add(x, g.const(Fraction(k, 7))) is node for k, node in enumerate(held, 1))
+
+
+def test_threads_build_one_object():
+    def build(_: int) -> list[g.Node]:
+        return [g.fn("exp", g.add(x, g.mul(g.const(Fraction(k, 13)), y))) for k in range(400)]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(build, range(8)))
+    assert all(len({id(nodes[k]) for nodes in found}) == 1 for k in range(400))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from redalg.graph.node import (
     walk,
     where,
 )
+from redalg.numeric import reductions
 from redalg.numeric.evaluate import evaluate
 from redalg.numeric.exact import Exact
 from tests.support.profiles import examples
@@ -369,3 +370,25 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
         one(add(X, Y), {"x": np.ones((1, 2)), "y": np.ones(3)})
     with pytest.raises(ValueError, match="dimensions"):
         one(X, {"x": np.ones(2)})
+
+
+@pytest.mark.parametrize("ufunc", [np.maximum, np.minimum, np.fmax, np.fmin, np.logical_and, np.logical_or])
+@pytest.mark.parametrize(
+    "shape", [(300, 1), (300, 2), (300, 7), (129, 8), (127, 8), (200, 9), (2, 3, 200), (1, 1), (400,)]
+)
+def test_short_rows_are_reduced_as_numpy_reduces_them(ufunc: np.ufunc, shape: tuple[int, ...]) -> None:
+    """With infinities, NaN and zeros of either sign, in any memory layout; never the array that was given."""
+    rng = np.random.default_rng(len(shape) * 1000 + shape[-1])
+    data = rng.choice([inf, -inf, nan, 0.0, -0.0, 1.5, -2.5], shape)
+    for x in (
+        data,
+        np.asfortranarray(data),
+        data.astype(np.float32),
+        data > 0,
+        np.nan_to_num(data, posinf=3, neginf=-3).astype(int),
+    ):
+        for axes in [(p,) for p in range(x.ndim)] + [tuple(range(x.ndim)), tuple(range(1, x.ndim))]:
+            found, wanted = reductions.reduced(ufunc, x, axes), ufunc.reduce(x, axis=axes, keepdims=True)
+            assert found.dtype == wanted.dtype and found.shape == wanted.shape
+            np.testing.assert_array_equal(found, wanted)
+            assert not np.shares_memory(found, x)
