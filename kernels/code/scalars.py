@@ -12,7 +12,7 @@ from itertools import count
 
 from redalg.errors import RedalgError
 from redalg.graph.masked import is_statistic
-from redalg.graph.node import COMPARISONS, Node, rename_axes, walk
+from redalg.graph.node import COMPARISONS, Node, is_inverse, rename_axes, walk
 from redalg.kernels.ir.compensated import FUNCTIONS
 from redalg.kernels.ir.compensated import SUM as EXACT_SUM
 from redalg.kernels.ir.kinds import Kinds, counted, widest
@@ -20,7 +20,6 @@ from redalg.kernels.ir.one_hot import one_hot_of
 from redalg.kernels.lower.signs import (
     inverse,
     inverse_root,
-    is_inverse,
     is_minus,
     is_negation,
     is_safe,

@@ -26,7 +26,7 @@ from redalg.kernels.launch.store import Once
 from redalg.kernels.programs import CPU_NAMES, cpu_program, named, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.schedule.tuning import MEASURE
 from redalg.numeric.array_origin import format_name
-from redalg.numeric.binding import Bound, bind, result_flows, with_readings
+from redalg.numeric.binding import Bound, bind, result_dtypes, with_readings
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
 from redalg.numeric.integer_bounds import Integers
 from redalg.shown import Shown
@@ -129,7 +129,7 @@ class CpuRun(Shown):
 
     def _made_ready(self, kind: Kind, bound: Bound, held: Sequence[Any]) -> Ready:
         program = cast(Program, self._once(kind, lambda: cpu_program(self.form, kind, dump_after=self.dump_after)))
-        dtypes = self._once(("results", *bound.dtypes.items()), lambda: _result_dtypes(self.form, bound))
+        dtypes = self._once(("results", *bound.dtypes.items()), lambda: result_dtypes(self.form.spec, bound))
         _require_alike(program, dtypes)
         nodes, known = list(self.form.spec.outputs.values()), tuple(bound.dtypes.items())
         integers = self._once(("integers", *known), lambda: Integers(nodes, bound.dtypes, self.form.plan))
@@ -222,10 +222,6 @@ def _raw(given: Any, array: Any) -> Any:
     if isinstance(given, np.ndarray) and given.dtype.name in BITS:
         return plain(given)
     return plain(array)
-
-
-def _result_dtypes(form: Form, bound: Bound) -> dict[str, np.dtype]:
-    return {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
 
 
 def _require_alike(program: Program, dtypes: Mapping[str, np.dtype]) -> None:

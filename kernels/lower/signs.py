@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from fractions import Fraction
 
-from redalg.graph.node import Node
+from redalg.graph.node import Node, is_inverse
 
 SEEN = ("n", "n_b", "n_new")  # counts of elements: of a state, of the other side, and of both together
 
@@ -50,11 +50,6 @@ def inverse_root(node: Node) -> tuple[Node, int] | None:
     base, exponent = node.args
     times = -2 * exponent.attr
     return (Node("pow", (base, Node("const", (), Fraction(-1, 2)))), int(times)) if times in (3, 5) else None
-
-
-def is_inverse(node: Node) -> bool:
-    """Whether a node is a power with a negative constant as its exponent."""
-    return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)
 
 
 def is_share(node: Node) -> bool:

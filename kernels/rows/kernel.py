@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from redalg.graph.node import COMPARISONS, leaves, walk
+from redalg.graph.node import COMPARISONS, is_inverse, leaves, walk
 from redalg.graph.operators import Position, TopK
 from redalg.kernels.code.coarsen import SIDE, coarsened
 from redalg.kernels.code.dead_code import called, eliminated
@@ -483,4 +483,4 @@ def _judged(program: Program) -> bool:
     judged = [a for n in walk(*nodes) if n.op in DISCRETE | {"where"} for a in n.args[: 1 if n.op == "where" else None]]
     loops = [s for p in program.passes for s in (*p.lift, *p.update) if isinstance(s, Loop)]
     judged += [b for s in loops for f in s.folds if isinstance(f.op, Position | TopK) for b in f.bodies]
-    return any(n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0 for n in walk(*judged))
+    return any(is_inverse(n) for n in walk(*judged))

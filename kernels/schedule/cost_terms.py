@@ -9,7 +9,7 @@ from math import prod
 from typing import NamedTuple
 
 from redalg.graph.functions import FUNCTIONS
-from redalg.graph.node import Node, leaves, state, substitute, walk
+from redalg.graph.node import Node, is_inverse, leaves, state, substitute, walk
 from redalg.graph.operators import Position, TopK
 from redalg.kernels.ir.layouts import program_nodes, steps_nodes
 from redalg.kernels.ir.one_hot import gathered_axes
@@ -192,7 +192,7 @@ class _Counter:
         base = n.args[0] if n.op == "pow" else n
         if base.op == "state" and base.attr.name.removesuffix("_b") in self.program.attained:
             return False  # multiplied by its reciprocal
-        return n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0 and not n.axes & self.stream
+        return is_inverse(n) and not n.axes & self.stream
 
     def per_row(self, nodes: Iterable[Node]) -> float:
         """Instructions of nodes that are evaluated once per row or tile, columns shared by 32 threads."""

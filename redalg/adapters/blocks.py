@@ -16,7 +16,7 @@ import numpy as np
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import walk
-from redalg.numeric.binding import Bound, bind, result_flows
+from redalg.numeric.binding import Bound, bind
 from redalg.streaming import Accumulator, ids
 from redalg.streaming.snapshot import Layout, Snapshot
 from redalg.streaming.span import Span
@@ -53,10 +53,6 @@ def described(form: Form, shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping
         for name, dtype in dtypes.items()
     }
     return bind(form.spec, stands, where=where)
-
-
-def result_dtypes(form: Form, bound: Bound) -> dict[str, np.dtype]:
-    return {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
 
 
 # --- states ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from redalg.encoding.digest import form_digest, spec_digest
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.graph.node import Decl
-from redalg.numeric.binding import Bound, with_readings
+from redalg.numeric.binding import Bound, result_dtypes, with_readings
 from redalg.numeric.windows import refuse_windows
 from redalg.streaming import nulls as null
 from redalg.streaming.snapshot import Layout
@@ -149,7 +149,7 @@ def _laid_out(form: Form, given: Mapping[str, Any]) -> _Layout:
         fix = "give the arrays the same blocks, or x = x.compute_chunk_sizes()"
         raise RedalgError("blocks that do not fit", WHERE, str(error).splitlines()[0], fix) from error
     arrays |= dict(zip(long, unified, strict=True))
-    dtypes, streamed = blocks.result_dtypes(form, bound), {n: bound.dtypes[n] for n in layout.names}
+    dtypes, streamed = result_dtypes(form.spec, bound), {n: bound.dtypes[n] for n in layout.names}
     return _Layout(arrays, dict(chunks), bound.sizes, dtypes, streamed, cut[len(form.plan.axis[:1]) :])
 
 

@@ -34,6 +34,7 @@ from redalg.graph.node import (
     div,
     extend,
     is_const,
+    is_inverse,
     leaves,
     logical,
     mul,
@@ -385,7 +386,7 @@ def finalized(plan: Plan, values: Mapping[str, Node], number: int) -> State:
 
 def divisors(node: Node) -> list[Node]:
     """Everything the node divides by, each once."""
-    negative = (n for n in walk(node) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0)
+    negative = (n for n in walk(node) if is_inverse(n))
     return list(dict.fromkeys(n.args[0] for n in negative))
 
 

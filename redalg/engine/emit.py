@@ -56,7 +56,7 @@ class Emitter:
 
     def _is_quotient_of_values(self, node: Node) -> bool:
         """(ρ + S·A)/S is emitted as A + ρ/S: the anchor leaves the quotient exactly."""
-        below = [f.args[0] for f in node.args if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0]
+        below = [f.args[0] for f in node.args if g.is_inverse(f)]
         scope, value = self.cascade.scope, self.cascade.value
         return any(f is COUNT or scope.is_stage(f) and len(value(f).poly) == 1 for f in below)
 

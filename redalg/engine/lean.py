@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from redalg.algebra.state import divisors, nonzero, positive_names, resolve
-from redalg.graph.node import ZERO, Node, leaves
+from redalg.graph.node import ZERO, Node, is_inverse, leaves
 from redalg.graph.operators import Additive
 from redalg.graph.plan import COUNT, MeanAnchor, PassPlan, Plan
 
@@ -62,6 +62,6 @@ def vanishing(anchor: MeanAnchor, p: PassPlan) -> str | None:
 
 def _slot_free(factor: Node) -> bool:
     """No state leaf outside a divisor (the count is no slot)."""
-    if factor.op == "pow" and factor.args[1].op == "const" and factor.args[1].attr < 0:
+    if is_inverse(factor):
         return True
     return all(leaf is COUNT for leaf in leaves(factor, "state"))

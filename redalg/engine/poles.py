@@ -10,7 +10,7 @@ from redalg.algebra.signs import linear
 from redalg.engine.emit import Emitter
 from redalg.engine.rules.cascade import Cascade
 from redalg.graph import node as g
-from redalg.graph.node import Node
+from redalg.graph.node import Node, is_inverse
 from redalg.graph.plan import COUNT, Slot
 
 
@@ -31,11 +31,11 @@ def _zero_over_zero(node: Node, value: Node, cascade: Cascade, emit: Emitter) ->
     terms, found = [node], dict[Node, None]()
     while terms:
         n = terms.pop()
-        if _is_division(n):
+        if is_inverse(n):
             found[n.args[0]] = None
         elif n.op in ("add", "mul") and not cascade.scope.is_stage(n):
             terms += n.args
-    divides = {leaf for n in g.walk(value) if _is_division(n) for leaf in g.leaves(n.args[0], "state")}
+    divides = {leaf for n in g.walk(value) if is_inverse(n) for leaf in g.leaves(n.args[0], "state")}
     for divisor in found:
         if cascade.scope.uses(divisor) and not cascade.scope.varies(divisor) and not cascade.signs.positive(divisor):
             base = emit(divisor)
@@ -104,7 +104,7 @@ def calculated(*roots: Node, done: Container[object] = ()) -> list[Node]:
 def _orders(value: Node, base: Node) -> set[Fraction]:
     """The orders of the poles at base = 0 that an expression shows."""
     nodes, target = list(g.walk(value)), _primitive(base)
-    poles = {n for n in nodes if _is_division(n) and _primitive(n.args[0]) == target}
+    poles = {n for n in nodes if is_inverse(n) and _primitive(n.args[0]) == target}
     holders = set(poles)
     for n in nodes:  # arguments come first
         if not holders.isdisjoint(n.args):
@@ -142,14 +142,10 @@ def _divisors(node: Node, cascade: Cascade) -> dict[Node, set[Fraction]]:
     bodies = [n.args[0] for n in g.walk(node) if cascade.scope.is_stage(n) and not cascade.value(n).selective]
     found: dict[Node, set[Fraction]] = {}
     for n in g.walk(*bodies):
-        d = n.args[0] if _is_division(n) else COUNT
+        d = n.args[0] if is_inverse(n) else COUNT
         if d is not COUNT and cascade.scope.uses(d) and not cascade.scope.varies(d) and not cascade.signs.positive(d):
             found.setdefault(d, set()).add(n.args[1].attr)
     return found
-
-
-def _is_division(node: Node) -> bool:
-    return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)
 
 
 def _primitive(node: Node) -> frozenset[tuple[Node, Fraction]]:

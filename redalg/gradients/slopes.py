@@ -45,7 +45,7 @@ def slopes(n: Node, read: Read = as_written) -> Iterator[tuple[Node, Node]]:
 def _of_product(n: Node, read: Read) -> Iterator[tuple[Node, Node]]:
     """Of a quotient by its divisor -n/divisor, so that a result that was saved is read and not computed anew."""
     for k, a in enumerate(n.args):
-        if a.op == "pow" and a.args[1].op == "const" and a.args[1].attr < 0:
+        if g.is_inverse(a):
             yield a.args[0], g.mul(a.args[1], read(n), g.power(read(a.args[0]), -1))
         else:
             yield a, g.mul(*(read(b) for i, b in enumerate(n.args) if i != k))

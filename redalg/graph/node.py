@@ -246,6 +246,11 @@ def is_const(node: Node, value: int | Fraction | None = None) -> bool:
     return node.op == "const" and (value is None or node.attr == value)
 
 
+def is_inverse(node: Node) -> bool:
+    """Whether a node is a power with a negative constant as its exponent: it divides by its base."""
+    return node.op == "pow" and node.args[1].op == "const" and bool(node.args[1].attr < 0)
+
+
 def _sorted(nodes: Iterable[Node]) -> tuple[Node, ...]:
     return tuple(sorted(nodes, key=lambda n: (n.order, n.digest)))
 

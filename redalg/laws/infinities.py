@@ -88,7 +88,7 @@ def _divisors(node: Node, axis: tuple[str, ...], level: int, held: set[Node]) ->
     """The stage values that something is divided by, as far as a level asks for them."""
     if level < LEVELS - 1:
         return []
-    inverses = [n for n in g.walk(node) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0]
+    inverses = [n for n in g.walk(node) if g.is_inverse(n)]
     found = []
     for u in dict.fromkeys(n.args[0] for n in inverses if not n.axes & set(axis)):
         inside = {n for n in g.walk(u) if n.op == "reduce"}

@@ -27,7 +27,20 @@ from redalg.algebra.components import components
 from redalg.algebra.work import LAWS as LAWS_TESTED
 from redalg.algebra.work import allowance
 from redalg.errors import RedalgError
-from redalg.graph.node import MINUS_ONE, ONE, TRUE, ZERO, Node, Reduce, leaves, size, state, substitute, walk
+from redalg.graph.node import (
+    MINUS_ONE,
+    ONE,
+    TRUE,
+    ZERO,
+    Node,
+    Reduce,
+    is_inverse,
+    leaves,
+    size,
+    state,
+    substitute,
+    walk,
+)
 from redalg.graph.operators import Additive, Custom, Extremum, Product
 from redalg.graph.plan import (
     COUNT,
@@ -315,7 +328,7 @@ def _conditions(n: Node) -> Iterator[Node]:
     """What a node's arguments must satisfy; powers of one base ask for the same, whatever their size."""
     if n.op == "log":
         yield Node("lt", (ZERO, n.args[0]))
-    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
+    if is_inverse(n):
         yield Node("ne", (n.args[0], ZERO))
     if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr.denominator % 2 == 0:
         yield Node("le", (ZERO, n.args[0]))

@@ -15,7 +15,7 @@ from redalg.algebra import state as symbolic
 from redalg.algebra.components import components
 from redalg.algebra.state import State
 from redalg.graph.functions import POLES
-from redalg.graph.node import FALSE, ZERO, Node, const, reduction, substitute_all, walk
+from redalg.graph.node import FALSE, ZERO, Node, const, is_inverse, reduction, substitute_all, walk
 from redalg.graph.node import leaves as all_leaves
 from redalg.graph.operators import TopK, reductions
 from redalg.graph.plan import Obligation, PassPlan, Plan
@@ -48,7 +48,7 @@ def _defined(plan: Plan) -> Iterator[Node]:
             if not symbolic.state_leaves(g) and any(n.op == "pow" or n.op in POLES for n in walk(g)):
                 yield Node("eq", (g, g))
                 for n in walk(g):  # an element over 0 is an infinite element, which the runtime treats as masked
-                    if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0:
+                    if is_inverse(n):
                         yield Node("ne", (n.args[0], ZERO))
 
 

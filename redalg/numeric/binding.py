@@ -128,9 +128,9 @@ def result_flows(spec: Spec, bound: Bound) -> dict[str, Flow]:
     return output_flows(spec, bound.dtypes)
 
 
-def result_dtype(spec: Spec, arrays: Mapping[str, Any]) -> dict[str, np.dtype]:
-    """The dtype of each output for these arrays (validated first)."""
-    return {name: flow.dtype for name, flow in result_flows(spec, bind(spec, arrays)).items()}
+def result_dtypes(spec: Spec, bound: Bound) -> dict[str, np.dtype]:
+    """The dtype of each output for these arrays."""
+    return {name: flow.dtype for name, flow in result_flows(spec, bound).items()}
 
 
 def compute_dtype(spec: Spec, bound: Bound) -> np.dtype:

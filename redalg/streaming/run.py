@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.graph.plan import COUNT, given
-from redalg.numeric.binding import bind, result_flows, with_readings
+from redalg.numeric.binding import bind, result_dtypes, result_flows, with_readings
 from redalg.numeric.definition import reference
 from redalg.numeric.out import by_output, received
 from redalg.streaming.accumulator import Accumulator
@@ -84,7 +84,7 @@ def _maps(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     numbers = frozenset(given({name: dtype for name, dtype in bound.dtypes.items() if isinstance(dtype, type)}))
     machine = machine_for(form.plan, (), kinds, numbers, real_dtype(form.spec, bound.dtypes), form.spec.axes)
     sizes = {**bound.sizes, **dict(new_axes(form.plan))}
-    dtypes = {name: flow.dtype for name, flow in result_flows(form.spec, bound).items()}
+    dtypes = result_dtypes(form.spec, bound)
     with np.errstate(all="ignore"):
         found = machine.maps.tape.run({**given(bound.arrays), COUNT.attr.name: 0}, sizes)
         values = machine.maps.finished(found, dtypes)

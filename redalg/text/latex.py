@@ -88,9 +88,7 @@ def _mul(w: LatexWriter, n: Node) -> tuple[int, str]:
     sign = n.args[0].op == "const" and n.args[0].attr < 0
     n = g.neg(n) if sign else n
     factors = n.args if n.op == "mul" else (n,)
-    below = [
-        a for a in factors if a not in w.names and a.op == "pow" and a.args[1].op == "const" and a.args[1].attr < 0
-    ]
+    below = [a for a in factors if a not in w.names and g.is_inverse(a)]
     top = w.product([a for a in factors if a not in below]) or "1"
     if below:
         bottom = w.product([g.power(a.args[0], -a.args[1].attr) for a in below])

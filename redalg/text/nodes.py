@@ -122,7 +122,7 @@ def _fraction(w: Writer, n: Node) -> tuple[list[Node], list[Node]]:
     """The factors above and below the line of a product."""
     above, below = [], []
     for a in n.args:
-        if a not in w.names and a.op == "pow" and a.args[1].op == "const" and a.args[1].attr < 0:
+        if a not in w.names and g.is_inverse(a):
             below.append(g.power(a.args[0], -a.args[1].attr))
         else:
             above.append(a)

@@ -10,7 +10,7 @@ import pytest
 import redalg as ra
 from redalg.graph.node import Decl
 from redalg.numeric.array_origin import BFLOAT16_BITS, Origin, origin_of
-from redalg.numeric.binding import Bound, bind, bind_arrays, compute_dtype, result_dtype
+from redalg.numeric.binding import Bound, bind, bind_arrays, compute_dtype, result_dtypes
 
 X, W = ra.tensors("x[i,j] w[j]")
 PRODUCT = ra.Spec(y=X * W)
@@ -247,7 +247,7 @@ def test_what_dlpack_says_of_a_device_and_does_not_say(device: int | None) -> No
 
 
 def dtypes(spec: ra.Spec, **arrays: object) -> list[str]:
-    return [str(d) for d in result_dtype(spec, arrays).values()]
+    return [str(d) for d in result_dtypes(spec, bind(spec, arrays)).values()]
 
 
 @pytest.mark.parametrize("name", ["float16", "float32", "float64", "int8", "int32", "uint8", "int64", "bool"])

@@ -49,7 +49,7 @@ def _inverse(node: Node) -> Node:
 
 def _where_usable(divisor: Node, then: Node, other: Node, undefined: Node) -> Node:
     """`then` where the divisor is a number other than 0, `undefined` where one of its own divisors is 0."""
-    inner = [n.args[0] for n in g.walk(divisor) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0]
+    inner = [n.args[0] for n in g.walk(divisor) if g.is_inverse(n)]
     defined = [g.compare("ne", d, g.ZERO) for d in dict.fromkeys(inner) if d is not COUNT]
     return g.where(g.logical("and", *defined), g.where(_usable(divisor), then, other), undefined)
 

@@ -230,7 +230,7 @@ class Quantifiers:
             raise CannotPull(body, "a power of complex numbers has more than one branch")
         if not self.signs.positive(base):
             self.trace.assume("positive_log_arguments", "b^e = exp(e·log b) holds for a positive base b")
-        divisors = [n.args[0] for n in g.walk(e) if n.op == "pow" and n.args[1].op == "const" and n.args[1].attr < 0]
+        divisors = [n.args[0] for n in g.walk(e) if g.is_inverse(n)]
         if not all(map(self.signs.positive, divisors)):
             self.trace.assume("finite_exponents", "b^e = exp(e·log b) holds for a finite exponent e")
         return g.fn("exp", g.mul(e, g.fn("log", base)))

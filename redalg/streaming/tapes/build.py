@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from redalg.graph.masked import is_statistic, masked_exponent, split_exponent
-from redalg.graph.node import COMPARISONS, Node, rename_axes, state, walk
+from redalg.graph.node import COMPARISONS, Node, is_inverse, rename_axes, state, walk
 from redalg.graph.plan import key
 from redalg.numeric import integers
 from redalg.numeric.maps import EXACT_MAPS, FLOAT_MAPS, of_integers
@@ -176,7 +176,7 @@ class Builder(Registers):
         """Factors above and below the line; a rational number is divided by its denominator, exactly."""
         above, below = [], []
         for f in factors:
-            if f.op == "pow" and f.args[1].op == "const" and f.args[1].attr < 0:
+            if is_inverse(f):
                 below.append(self._power(self.value(f.args[0]), -f.args[1].attr))
             elif f.op == "const" and f.attr.denominator > 1 and abs(f.attr.numerator) < 2**53 > f.attr.denominator:
                 above += [self.number(f.attr.numerator)] if f.attr.numerator != 1 else []
