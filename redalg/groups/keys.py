@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from redalg.errors import RedalgError
+from redalg.numeric.array_origin import is_masked_array
 from redalg.streaming.nulls import mask, taken
 from redalg.streaming.tapes.tape import Array
 
@@ -106,7 +107,7 @@ def _with_none(by: Any) -> Any:
     missing = mask(by)
     if missing is None or not missing.any():
         return by
-    if isinstance(by, np.ma.MaskedArray):
+    if is_masked_array(by):
         return by.filled("NaT") if by.dtype.kind in "mM" else by.tolist() if by.ndim == 1 else by
     kind = str(getattr(by, "type", None) or by.dtype).lower()
     if not kind.startswith(("int", "uint")):

@@ -61,6 +61,12 @@ def origin_of(array: Any) -> Origin | None:
     return Origin()
 
 
+def is_masked_array(array: Any) -> bool:
+    """Whether an array is one of `numpy.ma`, which is not imported to ask: without it there is none."""
+    module = sys.modules.get("numpy.ma")
+    return isinstance(array, getattr(module, "MaskedArray", ()))
+
+
 def _is_elsewhere(array: Any) -> bool:
     """Whether an array says that it lies on another device; one that DLPack does not take (Arrow's, with nulls) says
     nothing."""

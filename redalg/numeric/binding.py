@@ -29,6 +29,7 @@ from redalg.numeric.array_origin import (
     Origin,
     declared_dtype,
     dtype_name,
+    is_masked_array,
     origin_of,
     to_numpy,
 )
@@ -217,7 +218,7 @@ def _python_number(decl: Decl, given: Any, where: str, exact: bool) -> Any:
 
 def _dense(decl: Decl, given: Any, where: str) -> np.ndarray:
     """A plain dense array that holds what is given."""
-    if getattr(given, "is_sparse", False) is True or isinstance(given, np.ma.MaskedArray):
+    if getattr(given, "is_sparse", False) is True or is_masked_array(given):
         raise RedalgError(f"{decl} given as {type(given).__name__}", where, "it is not a plain dense array", "fill it")
     try:
         found = to_numpy(given)

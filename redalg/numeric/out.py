@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from redalg.errors import RedalgError
-from redalg.numeric.array_origin import BFLOAT16_BITS, Origin, declared_dtype, format_name, origin_of
+from redalg.numeric.array_origin import BFLOAT16_BITS, Origin, declared_dtype, format_name, is_masked_array, origin_of
 
 WORK: Any = 10_000  # candidates that are tried to tell whether two arrays share an element
 FRESH = "pass an array of its own, or leave out away"
@@ -113,7 +113,7 @@ def _memory(name: str, x: Any, shape: tuple[int, ...], dtype: np.dtype, origin: 
     if origin.kind == "jax":
         raise RedalgError(f"out for {name}", where, "arrays of JAX do not change", "leave out away")
     kind = "torch" if origin.kind == "torch" else "numpy"
-    plain = isinstance(x, np.ndarray) and not isinstance(x, np.ma.MaskedArray)  # whose mask would hide results
+    plain = isinstance(x, np.ndarray) and not is_masked_array(x)  # whose mask would hide results
     fits = plain if kind == "numpy" else origin_of(x) == origin
     if not fits:
         what, why = f"out for {name} of type {type(x).__name__}", f"the result is an array of {kind} on the CPU"

@@ -12,6 +12,7 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.graph.node import Decl, Dimension
+from redalg.numeric.array_origin import is_masked_array
 
 
 def refuse_windows(decls: Sequence[Decl], where: str) -> None:
@@ -88,7 +89,7 @@ def _array(x: Any) -> Any:
 
 def _is_dense(x: Any) -> bool:
     """Others (masks, sparse tensors) are refused when the arrays are validated: a view would drop what they say."""
-    return not isinstance(x, np.ma.MaskedArray) and getattr(x, "is_sparse", False) is not True
+    return not is_masked_array(x) and getattr(x, "is_sparse", False) is not True
 
 
 def _open(d: Decl, known: Mapping[str, int]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from redalg.errors import RedalgError
 from redalg.graph.operators import Position, TopK
-from redalg.numeric.array_origin import to_numpy
+from redalg.numeric.array_origin import is_masked_array, to_numpy
 from redalg.streaming.snapshot import Layout
 from redalg.streaming.tapes.tape import Array
 
@@ -83,7 +83,7 @@ def _library(x: Any) -> str:
 
 def mask(x: Any) -> Array | None:
     """Where an array is null; None of a kind that has no nulls."""
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked_array(x):
         return np.ma.getmaskarray(x)
     if _library(x) == "pandas" and hasattr(x, "isna"):
         return np.asarray(x.isna(), bool)
@@ -127,7 +127,7 @@ def _taken(x: Any, at: int | None, kept: Array | None, length: int) -> Any:
     """The elements that are kept (None: all), in the dtype that they have without nulls."""
     if at is None:
         return x
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked_array(x):
         x = np.ma.getdata(x)
     if isinstance(x, list | tuple):
         x = np.asarray(x)
@@ -150,7 +150,7 @@ def _keys_taken(keys: Any, kept: Array, length: int) -> Any:
     """The keys of rows that are kept, with their own nulls."""
     if _library(keys) == "pandas" and len(keys) == length:
         return keys.iloc[kept] if hasattr(keys, "iloc") else keys.take(kept)
-    if isinstance(keys, np.ma.MaskedArray) and keys.shape == (length,):
+    if is_masked_array(keys) and keys.shape == (length,):
         return keys[kept]
     return _taken(keys, 0, kept, length)
 
