@@ -80,15 +80,15 @@ def _simplified(system: list[Constraint]) -> list[Constraint]:
 
 def _whole(p: Poly) -> Poly:
     """A positive multiple of p."""
-    values = p.values()
-    if not all(type(c) is int and -WORD < c < WORD for c in values):
-        bounded(*values)
+    values = [c for c in p.values() if type(c) is int and -WORD < c < WORD]
+    if len(values) < len(p):
+        bounded(*p.values())
         below = 1
-        for c in values:
-            below = lcm(below, c.denominator)
+        for x in p.values():
+            below = lcm(below, x.denominator)
             bounded(below)
-        p = {m: int(c * below) for m, c in p.items()}
-        values = p.values()
+        values = [int(x * below) for x in p.values()]
+        p = dict(zip(p, values, strict=True))
     shared = gcd(*values)
     return p if shared == 1 else {m: c // shared for m, c in p.items()}
 
