@@ -8,7 +8,7 @@ generators. Work is counted in monomial products, weighted by the length of what
 from __future__ import annotations
 
 from fractions import Fraction
-from math import gcd, lcm
+from math import gcd, lcm, prod
 
 from redalg.proofs.document.work import Exhausted, arithmetic, bits, spend
 
@@ -111,13 +111,16 @@ def inverse(m: Mono) -> Mono:
     return tuple((g, -e) for g, e in m)
 
 
-def _long(p: Poly, pairs: int) -> None:
-    """Count products with numbers that may be longer than a word."""
-    most = max(map(bits, p.values()))
-    if most > BITS:
-        raise Exhausted(f"a number of more than {BITS} bits")
-    if most > 64:
-        spend(pairs * (most * most >> 17 or most >> 6))
+def _long(*polys: Poly) -> None:
+    """Count products of numbers that may be longer than a word."""
+    for p in polys:
+        if all(type(v) is int and -WORD < v < WORD for v in p.values()):
+            continue
+        most = max(map(bits, p.values()))
+        if most > BITS:
+            raise Exhausted(f"a number of more than {BITS} bits")
+        if most > 64:
+            spend(prod(map(len, polys)) * (most * most >> 17 or most >> 6))
 
 
 class Arithmetic:
@@ -189,11 +192,7 @@ class Arithmetic:
                 return {self.times(m, n): c * d}
         else:
             spend(len(a) * len(b) * (1 + (max(map(len, a)) + max(map(len, b))) // 4))
-        for p in (a, b):
-            for v in p.values():
-                if type(v) is not int or not -WORD < v < WORD:
-                    _long(p, len(a) * len(b))
-                    break
+        _long(a, b)
         if len(a) == 1 and UNIT in a:
             c = a[UNIT]
             return {n: c * d for n, d in b.items()}
