@@ -298,7 +298,8 @@ class Elements:
         if parts > 1:
             share = "PREFETCH" if s.prefetch else "chunk"
             if not s.prefetch:
-                out(f"chunk = (length + {parts * span - 1}) // {parts * span} * {span}  # per split, in whole tiles")
+                unit, of = (span, "tiles") if s.column else (s.threads * s.vector, "vectors of all threads")
+                out(f"chunk = (length + {parts * unit - 1}) // {parts * unit} * {unit}  # per split, in whole {of}")
             head = "head + " if self.kernel.layout.leader else ""
             out(f"low = {head}split * {share}", f"stop = min(low + {share}, {end})")
         self.stop = "stop" if parts > 1 else end

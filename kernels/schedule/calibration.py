@@ -52,6 +52,7 @@ class Blocks(NamedTuple):
     """What blocks cost beside their work."""
 
     start: float  # seconds to start one and to find its place
+    warp_start: float  # seconds more for each of its warps
     cluster_start: (
         float  # seconds more until all blocks of a cluster run, and until the last may leave; half if all run
     )
@@ -145,6 +146,9 @@ H200 = Calibration(
     ),
     Blocks(
         start=0.3e-6,
+        # The largest element of a row of 88881 float16 by clusters of 16: 3.4 us by blocks of 128 threads, 3.9 of 256,
+        # 4.2 of 512 and 1024 (H100, 2026-11-27).
+        warp_start=20e-9,
         cluster_start=3e-6,
         reached={1: 1.0, 2: 1.0, 4: 0.97, 8: 0.94, 16: 0.7},  # they lie in groups of up to 18, some of 16 or fewer
         alone=0.5,  # softmax of 65536 float32 takes 236 us with one block of 512 a processor, 157 with three of 256

@@ -397,7 +397,7 @@ class _Model:
         if not self.case.reduces:
             return 0.0
         work, s, cycle, waits = self.work, self.s, 1 / self.target.clock, self.known.exchange
-        joins = 2 * work.instructions.merge * s.coarsen if not s.resident else 8
+        joins = 3 * work.instructions.merge * s.coarsen if not s.resident else 8
         steps = log2(s.threads) if s.threads <= 32 else 5 + log2(s.threads / 32)
         once = steps * (waits.shuffle * (1 if s.resident else max(1, work.held.state)) + joins)
         once += 2 * waits.barrier if s.threads > 32 else 0
@@ -426,7 +426,7 @@ class _Model:
         in_flight = 1.0 if unbounded else self.known.memory.bounded * single
         together = self.known.blocks.cluster_start * (0.5 if self.waves() <= 1 else 1.0)
         starts = s.cluster > 1 and not self.work.held.summed  # where sums are added, clusters go on with further rows
-        start = self.known.blocks.start + (together if starts else 0.0)
+        start = self.known.blocks.start + (together if starts else 0.0) + self.known.blocks.warp_start * s.block / 32
         waits = rounds * self.waits(held) / in_flight + self.common_waits()
         return waits * target.latency + rounds * self.issue(held) + self.exchange() + start
 
@@ -444,7 +444,7 @@ class _Model:
             return 0.0 if s.staged else 0.4 * ceil(s.tile / s.vector / s.asked(common))
         # LayerNorm of 331 rows of 50961 bfloat16: 56 us by blocks that walk rows twice, 44 by clusters that hold them.
         groups = ceil(s.tile // s.vector / s.asked(common)) * self.rounds() / self.work.walks
-        return 2 * groups if self.shifted else 0.0
+        return (2 if self.shifted else 1) * groups
 
     def issue(self, held: int) -> float:
         """Seconds until so many elements of every thread of a block have been computed."""
@@ -522,6 +522,15 @@ class _Model:
             return 1.0
         return known.memory.unbuffered + known.blocks.tail / max(1.0, self.waves()) * crowded
 
+    def _met_last(self) -> float:
+        """Seconds in which the last blocks meet while no others fill their waits; those of a single wave of clusters are
+        in their latency."""
+        # Softmax of 3x62380 bfloat16: 4.5 us by clusters of 16 for 9 predicted with it, by one block for each row 11.4
+        # for 8.6 (H100, 2026-11-27).
+        if self.s.blocks_per_row == 1 or self.s.cluster > 1 and self.waves() <= 1:
+            return 0.0
+        return self.exchange()
+
     def estimate(self) -> Estimate:
         target, s = self.target, self.s
         once, total, through = self.moved()
@@ -537,6 +546,8 @@ class _Model:
         if s.prefetch:  # while a row is computed, the next one is on its way, but a block does one thing at a time
             memory, latency = self.prefetched()
             terms = (hypot(memory, latency), compute, loads)
+            if self.waves() <= 1:  # no row is on its way while a block computes the only one it has
+                terms = (hypot(memory + max(compute, loads), latency),)
         if s.staged and s.persistent:
             latency = self.waves() * self.staged_seconds()
             terms = (hypot(memory, latency), compute, loads)
@@ -546,7 +557,7 @@ class _Model:
         terms = (terms[0] * (1 + alone) / self.known.blocks.reached[s.cluster], *terms[1:])
         if self.work.held.summed:
             terms = tuple(x * self.summing() for x in terms)
-        seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + (self.exchange() if s.blocks_per_row > 1 else 0)
+        seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + self._met_last()
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.multiprocessor.threads)
         return Estimate(
             seconds,

@@ -48,7 +48,7 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     position_row = i_i * position_s0
     # The state of no element; each thread folds its own elements into a state of its own.
     argmax_x_key = NONE
-    chunk = (length + 16383) // 16384 * 4096  # per split, in whole tiles
+    chunk = (length + 4095) // 4096 * 1024  # per split, in whole vectors of all threads
     low = split * chunk
     stop = min(low + chunk, length)
     first = low + t * VECTOR

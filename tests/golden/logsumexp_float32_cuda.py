@@ -58,7 +58,7 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     # The state of no element; each thread folds its own elements into a state of its own.
     max_x = -INF
     sum_exp = f32(0)
-    chunk = (length + 180223) // 180224 * 4096  # per split, in whole tiles
+    chunk = (length + 45055) // 45056 * 1024  # per split, in whole vectors of all threads
     low = split * chunk
     stop = min(low + chunk, length)
     first = low + t * VECTOR
