@@ -160,6 +160,12 @@ class Schedule:
         return self.together and 0 < arrays * self.tile <= (EARLY if self.column else EARLY // 2)
 
     @property
+    def merges_at_once(self) -> bool:
+        """Whether states of threads are merged by all-reduce where the program allows it: few threads of different
+        warps meet as often in a tree, and threads that have several rows have one count for all."""
+        return self.coarsen == 1 and not (self.column and self.threads <= 8)
+
+    @property
     def together(self) -> bool:
         """Whether all threads of a row reduce its elements together, one reduction after the other."""
         return self.resident and self.split == 1

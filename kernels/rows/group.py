@@ -10,6 +10,7 @@ from redalg.graph.node import Node, leaves, state, walk
 from redalg.graph.operators import Custom, NumberExtremum, Position, TopK, UserMonoid
 from redalg.kernels.code.scalars import Scalars
 from redalg.kernels.code.text import better, joined, literal
+from redalg.kernels.ir.all_reduce import AllReduce, all_reduced
 from redalg.kernels.ir.program import Fold, KeyMax, KeyTop, Let, Loop, Param, Part, Pass, Step, step_nodes
 from redalg.kernels.ir.schedule import by_network
 from redalg.kernels.lower.signs import SEEN, is_share
@@ -156,7 +157,9 @@ class Group:
     def begin(self) -> None:
         """The blocks of a cluster write to each other: all of them must have begun, which is waited for later."""
         s = self.schedule
-        if s.cluster > 1 and s.together and not (s.column or s.persistent) and self.kernel.program.passes:
+        passes = self.kernel.program.passes
+        reduces = s.together or any(self.all_reduce(p, self.counts(p)) for p in passes)
+        if s.cluster > 1 and reduces and not (s.column or s.persistent) and passes:
             self.to_meet = True
             self.kernel.comment("This block has begun: the others of its cluster may write to its shared memory.")
             self.kernel.out("cluster_arrive()")
@@ -395,6 +398,10 @@ class Group:
         return any(let.name == n.attr.name for p in self.kernel.program.passes for let in p.exports)
 
     # --- merges ------------------------------------------------------------------------------------------------------
+
+    def all_reduce(self, p: Pass, counted: bool) -> AllReduce | None:
+        """The steps that merge the states of threads at once."""
+        return all_reduced(p, counted) if self.schedule.merges_at_once else None
 
     def merge(self, p: Pass, counted: bool) -> None:
         """All threads of the row end up with the state of the whole row."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg.kernels.ir.program import Part, Pass
+from redalg.kernels.ir.program import Let, Part, Pass, step_nodes
+from redalg.kernels.ir.all_reduce import AllReduce
 from redalg.source.names import local
 
 if TYPE_CHECKING:
@@ -21,9 +22,15 @@ class Merge:
         self.parts: list[tuple[str, str, int | None]] = [(local(x.name), x.kind, x.top) for x in p.parts]
         if counted:
             self.parts.insert(0, ("n", "i", None))
+        self.at_once = group.all_reduce(p, counted)
 
     def whole_row(self) -> None:
         s = self.schedule
+        if self.at_once:
+            self._all_reduce(self.at_once, s.cluster)
+            if s.split > 1:
+                self._split()
+            return
         if s.column:
             self._column()
         elif s.threads > 1:
@@ -37,6 +44,31 @@ class Merge:
             return
         if s.threads > 1 and not s.column:
             self._broadcast()
+
+    # --- all at once --------------------------------------------------------------------------------------------------
+
+    def _all_reduce(self, steps: AllReduce, blocks: int = 1) -> None:
+        """All states to common anchors, then slot by slot; all threads of the row have the state of all."""
+        if self.schedule.threads * blocks == 1:
+            return
+        kernel, kinds = self.kernel, self.kernel.kinds.names
+        kernel.comment("States of all threads of the row at once: to anchors that all know, then slot by slot.")
+        scope = kernel.row.child()
+        scope.announce([n for step in steps for n in step_nodes(step)])
+        for step in steps:
+            if isinstance(step, Let):
+                kinds.setdefault(step.name, "f")
+                scope.assign(local(step.name), step.node, kinds[step.name])
+                continue
+            for fold in step.folds:
+                for name, body in zip(fold.names, fold.bodies, strict=True):
+                    kinds.setdefault(name, "i" if name == "n_new" else "f")
+                    scope.assign(local(name), body, kinds[name])
+                    scope.known.pop(body, None)  # the name soon holds the value of all threads
+            kernel.flush(scope)
+            self.group.reduce(step, scope)
+        kernel.flush(scope)
+        self.out(*(f"{name} = {name}_new" for name, _, _ in self.parts))
 
     # --- one warp ----------------------------------------------------------------------------------------------------
 
@@ -213,7 +245,9 @@ class Merge:
             self._load_split(tables)
             self._combine([f"{name}_b" for name, _, _ in self.parts])
             out("low += 1")
-        if s.column:
+        if self.at_once:
+            self._all_reduce(self.at_once)
+        elif s.column:
             out("cuda.syncthreads()")
             self._column()
         elif s.threads > 1:

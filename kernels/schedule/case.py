@@ -235,9 +235,14 @@ def states_bytes(work: Work, s: Schedule) -> int:
     times = 2 if s.split > 1 else 1  # the threads of a block, then the splits
     if s.column and s.together:
         return 4 * table_entries(s) * s.coarsen * (work.held.state + (1 + work.double) * work.reductions)
+    words = 4 * work.all_reduces.words if s.merges_at_once else 0
+    if s.column and words:
+        return times * table_entries(s) * words
     if s.column:
         return times * s.block * s.coarsen * state if s.threads > 1 else 0
     warps = s.block // 32 if s.threads > 32 else 0
+    if words:
+        return times * (warps + (s.cluster if s.cluster > 1 else 0)) * words + added
     return times * (warps + (1 if s.cluster > 1 else 0)) * state + added
 
 

@@ -237,6 +237,11 @@ class _Model:
         return (1 + turned.walked / self.live) * few  # tile after tile: other blocks fill the gaps
 
     @property
+    def all_reduces(self) -> int:
+        """Reductions in which states of threads are merged at once; 0 where by trees."""
+        return self.work.all_reduces.levels if self.s.merges_at_once else 0
+
+    @property
     def live(self) -> float:
         """Blocks on a multiprocessor, where there are not more of them than fit."""
         return max(1.0, min(self.per_sm, self.blocks / self.target.multiprocessors))
@@ -349,6 +354,9 @@ class _Model:
         if s.resident:
             return once + work.reductions * (6 * steps + (20 if s.threads > 32 else 0))
         merge = work.instructions.merge
+        if self.all_reduces:
+            once += merge + self.all_reduces * (6 * steps + (20 if s.threads > 32 else 0))
+            return once + (2 * merge * s.split / s.threads if s.split > 1 else 0)
         return once + steps * (merge + 3 * work.held.state) + (merge * s.split / s.threads if s.split > 1 else 0)
 
     def instructions(self) -> float:
@@ -397,15 +405,16 @@ class _Model:
         if not self.case.reduces:
             return 0.0
         work, s, cycle, waits = self.work, self.s, 1 / self.target.clock, self.known.exchange
-        joins = 3 * work.instructions.merge * s.coarsen if not s.resident else 8
+        at_once = s.resident or self.all_reduces > 0
+        joins = 8 if at_once else 3 * work.instructions.merge * s.coarsen
         steps = log2(s.threads) if s.threads <= 32 else 5 + log2(s.threads / 32)
-        once = steps * (waits.shuffle * (1 if s.resident else max(1, work.held.state)) + joins)
+        once = steps * (waits.shuffle * (1 if at_once else max(1, work.held.state)) + joins)
         once += 2 * waits.barrier if s.threads > 32 else 0
         if s.column and s.threads > 1:
             once += 2 * waits.barrier * log2(s.threads)
         if s.cluster > 1:
             once += waits.cluster_barrier + waits.distributed + log2(s.cluster) * (waits.shuffle + joins)
-        seconds = once * cycle * (work.reductions if s.resident else 1)
+        seconds = once * cycle * (work.reductions if s.resident else max(1, self.all_reduces))
         if s.cluster > 1:
             seconds += waits.cluster_barrier * cycle
         if s.split > 1:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from redalg.graph.functions import FUNCTIONS
 from redalg.graph.node import Node, is_inverse, leaves, state, substitute, walk
 from redalg.graph.operators import Position, TopK
+from redalg.kernels.ir.all_reduce import all_reduced
 from redalg.kernels.ir.layouts import program_nodes, steps_nodes
 from redalg.kernels.ir.one_hot import gathered_axes
 from redalg.kernels.ir.program import STORAGE, KeyMax, Loop, Part, Pass, Program, Step
@@ -85,6 +86,13 @@ class Held(NamedTuple):
     summed: int
 
 
+class AllReduces(NamedTuple):
+    """States of threads that are merged at once; none where by trees."""
+
+    levels: int  # reductions, one after the other
+    words: int  # of 4 bytes, that they reduce
+
+
 @dataclass(frozen=True)
 class Work:
     """A program at given sizes."""
@@ -98,6 +106,7 @@ class Work:
     instructions: Instructions
     held: Held
     reductions: int  # reductions over the group, one after the other, where the row is resident
+    all_reduces: AllReduces
     walks: int  # walks over the row where it is streamed
     double: bool
     rewalked: bool  # whether a tile that is streamed is walked more than once
@@ -301,6 +310,7 @@ class _Counter:
                 summed=len(program.summed),
             ),
             reductions=sum(map(self._reductions, passes)),
+            all_reduces=self._all_reduces(passes),
             walks=max(1, len(walks)),
             double=program.real == "float64",
             rewalked=max(map(len, walks), default=0) > 1 or self._searched(),
@@ -336,6 +346,13 @@ class _Counter:
     def _reductions(p: Pass) -> int:
         """Reductions of a resident row over its threads, one after the other."""
         return sum(isinstance(s, Loop) for s in p.lift) + sum((x.top or 0) // 2 for x in p.parts)
+
+    def _all_reduces(self, passes: Sequence[Pass]) -> AllReduces:
+        found = [all_reduced(p) for p in passes]
+        loops = [s for steps in found for s in steps or () if isinstance(s, Loop)] if all(found) else []
+        names = [name for loop in loops for fold in loop.folds for name in fold.names]
+        whole = {f"{part.name}_new" for p in passes for part in p.parts if part.kind == "i"} | {"n_new"}
+        return AllReduces(len(loops), sum(2 if name in whole else self.words for name in names))
 
     def _searched(self) -> bool:
         """Whether the place of an extremum is looked for in the tile once its value is known."""

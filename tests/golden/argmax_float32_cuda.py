@@ -6,7 +6,8 @@ from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    cluster_sync, dsm_load_u64, key_of, key_place, load_float32x4, shfl_down_u64, shfl_idx_u64, store_int64
+    cluster_arrive, cluster_sync, cluster_wait, dsm_store_u64, key_of, key_place, load_float32x4,
+    shfl_xor_u64, store_int64
 )
 
 f32, i32, i64, u64 = np.float32, np.int32, np.int64, np.uint64
@@ -15,13 +16,6 @@ THREADS = 256
 TILE = 16
 VECTOR = 4
 NONE = u64(0)
-
-
-@cuda.jit(device=True)
-def combine(argmax_x_key, argmax_x_key_b):
-    """The state of a stream, followed by another's."""
-    argmax_x_key_new = max(argmax_x_key, argmax_x_key_b)
-    return argmax_x_key_new
 
 
 @cuda.jit
@@ -36,8 +30,9 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     # Block: 256 threads; 256 threads share a row.
     # Loop nest: for tiles of 4096 elements, 16 of a thread, in loads of 4: fold into the thread's state
     #   (argmax_x_key); then the states are merged.
-    # Shared memory: 72 bytes (argmax_x_key_warps 64, argmax_x_key_blocks 8).
-    # Barriers: __syncthreads once, barrier of the cluster at 2 places.
+    # Shared memory: 96 bytes (argmax_x_key_new_warps 64, argmax_x_key_new_blocks 32).
+    # Barriers: __syncthreads once, wait for the other blocks of the cluster once, barrier of the cluster
+    #   once.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     split = cuda.blockIdx.x % 4
@@ -46,6 +41,8 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
     length = size_j
     x_row = i_i * x_s0
     position_row = i_i * position_s0
+    # This block has begun: the others of its cluster may write to its shared memory.
+    cluster_arrive()
     # The state of no element; each thread folds its own elements into a state of its own.
     argmax_x_key = NONE
     chunk = (length + 4095) // 4096 * 1024  # per split, in whole vectors of all threads
@@ -91,44 +88,32 @@ def position_kernel(x, position, position_s0, size_j, x_s0):
         argmax_x_key_new = max(argmax_x_key, argmax_x_key_b)
         argmax_x_key = argmax_x_key_new
         first += THREADS * TILE
-    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 32:
-        argmax_x_key = combine(argmax_x_key, shfl_down_u64(argmax_x_key, step))
-        step *= 2
-    # Block merge: the states of a row's 8 warps by shared memory; every warp merges all of them.
-    argmax_x_key_warps = cuda.shared.array(8, np.uint64)
+    # States of all threads of the row at once: to anchors that all know, then slot by slot.
+    argmax_x_key_new = argmax_x_key
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        argmax_x_key_new = max(argmax_x_key_new, shfl_xor_u64(argmax_x_key_new, 1 << step))
+    argmax_x_key_new_warps = cuda.shared.array(8, np.uint64)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
-        argmax_x_key_warps[t // 32] = argmax_x_key
+        argmax_x_key_new_warps[t // 32] = argmax_x_key_new
     cuda.syncthreads()
-    if t % 32 < 8:
-        argmax_x_key = argmax_x_key_warps[t % 32]
-    else:
-        argmax_x_key = NONE
-    # Warp merge: a tree over 8 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 8:
-        argmax_x_key = combine(argmax_x_key, shfl_down_u64(argmax_x_key, step))
-        step *= 2
-    # Cluster merge: every block reads the states of all 4 by distributed shared memory.
-    argmax_x_key_blocks = cuda.shared.array(1, np.uint64)
-    if t == 0:
-        argmax_x_key_blocks[0] = argmax_x_key
+    argmax_x_key_new = argmax_x_key_new_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
+    for step in range(3):
+        argmax_x_key_new = max(argmax_x_key_new, shfl_xor_u64(argmax_x_key_new, 1 << step))
+    # Cluster reduction: every block writes its value to all 4 by distributed shared memory.
+    argmax_x_key_new_blocks = cuda.shared.array(4, np.uint64)
+    cluster_wait()
+    if t < 4:
+        dsm_store_u64(argmax_x_key_new_blocks, split, t, argmax_x_key_new)
     cluster_sync()
-    if t % 32 < 4:
-        argmax_x_key = dsm_load_u64(argmax_x_key_blocks, 0, t % 32)
-    else:
-        argmax_x_key = NONE
-    # Warp merge: a tree over 4 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 4:
-        argmax_x_key = combine(argmax_x_key, shfl_down_u64(argmax_x_key, step))
-        step *= 2
-    # The row's state to all of its lanes.
-    argmax_x_key = shfl_idx_u64(argmax_x_key, 0)
+    argmax_x_key_new = argmax_x_key_new_blocks[t % 4]
+    # Warp reduction: 2 steps of shuffles over 4 lanes; all of them have the result.
+    for step in range(2):
+        argmax_x_key_new = max(argmax_x_key_new, shfl_xor_u64(argmax_x_key_new, 1 << step))
+    argmax_x_key = argmax_x_key_new
     # Results of the row.
     if t == 0 and split == 0:
         t1 = key_place(argmax_x_key)
         store_int64(position, position_row, t1)
-    # Shared memory stays as it is until nobody reads it any more.
-    cluster_sync()

@@ -5,26 +5,12 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import exp_f32, log_f32, max_nan_f32
-from redalg.kernels.cuda.intrinsics import (
-    load_float32, load_int64, shfl_down_f32, shfl_idx_f32, store_float32
-)
+from redalg.kernels.cuda.intrinsics import load_float32, load_int64, shfl_xor_f32, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
 THREADS = 512
 TILE = 8
-
-
-@cuda.jit(device=True)
-def combine(max_x, sum_exp, max_x_b, sum_exp_b):
-    """The state of a stream, followed by another's."""
-    max_x_new = max_nan_f32(max_x, max_x_b)
-    t1 = max_x_new - max_x
-    move_A_x = f32(0) if max_x == max_x_new else t1
-    t2 = max_x_new - max_x_b
-    move_A_x_b = f32(0) if max_x_b == max_x_new else t2
-    sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b * exp_f32(-move_A_x_b)
-    return max_x_new, sum_exp_new
 
 
 @cuda.jit
@@ -42,8 +28,8 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
     # Block: 512 threads; 512 threads share a row.
     # Loop nest: for tiles of 4096 elements, 8 of a thread: fold into the thread's state (max_x, sum_exp);
     #   then the states are merged.
-    # Shared memory: 128 bytes (max_x_warps 64, sum_exp_warps 64).
-    # Barriers: __syncthreads once.
+    # Shared memory: 128 bytes (max_x_new_warps 64, sum_exp_new_warps 64).
+    # Barriers: __syncthreads at 2 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
@@ -81,37 +67,42 @@ def loss_kernel(x, t_, loss, loss_s0, size_j, t__s0, x_s0, x_s1):
         max_x = max_x_new
         sum_exp = sum_exp_new
         first += THREADS * TILE
-    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 32:
-        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-        step *= 2
-    # Block merge: the states of a row's 16 warps by shared memory; every warp merges all of them.
-    max_x_warps = cuda.shared.array(16, np.float32)
-    sum_exp_warps = cuda.shared.array(16, np.float32)
+    # States of all threads of the row at once: to anchors that all know, then slot by slot.
+    max_x_new = max_x
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+    max_x_new_warps = cuda.shared.array(16, np.float32)
+    # Block reduction: lane 0 of each of a row's 16 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
-        max_x_warps[t // 32] = max_x
-        sum_exp_warps[t // 32] = sum_exp
+        max_x_new_warps[t // 32] = max_x_new
     cuda.syncthreads()
-    if t % 32 < 16:
-        max_x = max_x_warps[t % 32]
-        sum_exp = sum_exp_warps[t % 32]
-    else:
-        max_x = -INF
-        sum_exp = f32(0)
-    # Warp merge: a tree over 16 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 16:
-        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-        step *= 2
-    # The row's state to all of its lanes.
-    max_x = shfl_idx_f32(max_x, 0)
-    sum_exp = shfl_idx_f32(sum_exp, 0)
+    max_x_new = max_x_new_warps[t % 16]
+    # Warp reduction: 4 steps of shuffles over 16 lanes; all of them have the result.
+    for step in range(4):
+        max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+    t3 = max_x_new - max_x
+    move_A_x_b = f32(0) if max_x == max_x_new else t3
+    sum_exp_new = sum_exp * exp_f32(-move_A_x_b)
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+    sum_exp_new_warps = cuda.shared.array(16, np.float32)
+    # Block reduction: lane 0 of each of a row's 16 warps to shared memory, then every warp reads all.
+    if t % 32 == 0:
+        sum_exp_new_warps[t // 32] = sum_exp_new
+    cuda.syncthreads()
+    sum_exp_new = sum_exp_new_warps[t % 16]
+    # Warp reduction: 4 steps of shuffles over 16 lanes; all of them have the result.
+    for step in range(4):
+        sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+    max_x = max_x_new
+    sum_exp = sum_exp_new
     # Results of the row.
     if t == 0:
         i_j_at = load_int64(t_, t__row)
-        t3 = f32(0)
+        t4 = f32(0)
         if 0 <= i_j_at and i_j_at < size_j:
-            t3 = load_float32(x, x_row + i_j_at * x_s1)
-        t4 = log_f32(sum_exp) + max_x - t3
-        store_float32(loss, loss_row, t4)
+            t4 = load_float32(x, x_row + i_j_at * x_s1)
+        t5 = log_f32(sum_exp) + max_x - t4
+        store_float32(loss, loss_row, t5)

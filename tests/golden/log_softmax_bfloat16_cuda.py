@@ -4,9 +4,9 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import exp_f32, fast_exp_f32, fast_log_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics.math import fast_exp_f32, fast_log_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    copy_bfloat16x8, cp_async_commit, cp_async_wait_3, load_shared_bfloat16x8, shfl_down_f32, shfl_idx_f32,
+    copy_bfloat16x8, cp_async_commit, cp_async_wait_3, load_shared_bfloat16x8, shfl_xor_f32,
     store_stream_bfloat16x8
 )
 
@@ -27,18 +27,6 @@ def prefetch_tile(row, first, smem_index, x, x_shared, x_s0):
         copy_bfloat16x8(x_shared, smem_index + v * 4096, x, x_row + j)
 
 
-@cuda.jit(device=True)
-def combine(max_x, sum_exp, max_x_b, sum_exp_b):
-    """The state of a stream, followed by another's."""
-    max_x_new = max_nan_f32(max_x, max_x_b)
-    t1 = max_x_new - max_x
-    move_A_x = f32(0) if max_x == max_x_new else t1
-    t2 = max_x_new - max_x_b
-    move_A_x_b = f32(0) if max_x_b == max_x_new else t2
-    sum_exp_new = sum_exp * exp_f32(-move_A_x) + sum_exp_b * exp_f32(-move_A_x_b)
-    return max_x_new, sum_exp_new
-
-
 @cuda.jit
 def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
     """y along j; 512 threads per row, prefetched to shared memory and walked in tiles.
@@ -54,8 +42,8 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
     #   (max_x, sum_exp); then the states are merged; then for tiles of 16384 elements, 32 of a thread, in
     #   loads of 8: results of every element; meanwhile cp.async brings the next row and 3 tiles beyond it
     #   to shared memory.
-    # Shared memory: 229504 bytes (229376 of prefetched rows, max_x_warps 64, sum_exp_warps 64).
-    # Barriers: __syncthreads at 2 places.
+    # Shared memory: 229504 bytes (229376 of prefetched rows, max_x_new_warps 64, sum_exp_new_warps 64).
+    # Barriers: __syncthreads at 3 places.
     group = i64(cuda.blockIdx.x)
     group_stride = i64(cuda.gridDim.x)
     groups = size_i
@@ -112,33 +100,38 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
             sum_exp = sum_exp_new
             ring_tile = ring_tile + 16384 if ring_tile + 16384 < 114688 else ring_tile - 98304
             first += THREADS * TILE
-        # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
-        step = 1
-        while step < 32:
-            max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-            step *= 2
-        # Block merge: the states of a row's 16 warps by shared memory; every warp merges all of them.
-        max_x_warps = cuda.shared.array(16, np.float32)
-        sum_exp_warps = cuda.shared.array(16, np.float32)
+        # States of all threads of the row at once: to anchors that all know, then slot by slot.
+        max_x_new = max_x
+        # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+        for step in range(5):
+            max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+        max_x_new_warps = cuda.shared.array(16, np.float32)
+        # Block reduction: lane 0 of each of a row's 16 warps to shared memory, then every warp reads all.
         if t % 32 == 0:
-            max_x_warps[t // 32] = max_x
-            sum_exp_warps[t // 32] = sum_exp
+            max_x_new_warps[t // 32] = max_x_new
         cuda.syncthreads()
-        if t % 32 < 16:
-            max_x = max_x_warps[t % 32]
-            sum_exp = sum_exp_warps[t % 32]
-        else:
-            max_x = -INF
-            sum_exp = f32(0)
-        # Warp merge: a tree over 16 lanes by shuffles; lane 0 has the state of all, in order.
-        step = 1
-        while step < 16:
-            max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-            step *= 2
-        # The row's state to all of its lanes.
-        max_x = shfl_idx_f32(max_x, 0)
-        sum_exp = shfl_idx_f32(sum_exp, 0)
-        t3 = fast_log_f32(sum_exp)
+        max_x_new = max_x_new_warps[t % 16]
+        # Warp reduction: 4 steps of shuffles over 16 lanes; all of them have the result.
+        for step in range(4):
+            max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+        t3 = max_x_new - max_x
+        move_A_x_b = f32(0) if max_x == max_x_new else t3
+        sum_exp_new = sum_exp * fast_exp_f32(-move_A_x_b)
+        # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+        for step in range(5):
+            sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+        sum_exp_new_warps = cuda.shared.array(16, np.float32)
+        # Block reduction: lane 0 of each of a row's 16 warps to shared memory, then every warp reads all.
+        if t % 32 == 0:
+            sum_exp_new_warps[t // 32] = sum_exp_new
+        cuda.syncthreads()
+        sum_exp_new = sum_exp_new_warps[t % 16]
+        # Warp reduction: 4 steps of shuffles over 16 lanes; all of them have the result.
+        for step in range(4):
+            sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+        max_x = max_x_new
+        sum_exp = sum_exp_new
+        t4 = fast_log_f32(sum_exp)
         # Results of every element.
         first = t * VECTOR
         ring_tile = ring_row
@@ -165,7 +158,7 @@ def y_kernel(x, y, size_i, size_j, x_s0, y_s0):
                 j = first + v * 4096
                 for c in range(VECTOR):
                     k = v * VECTOR + c
-                    y_part[c] = x_tile[k] - max_x - t3
+                    y_part[c] = x_tile[k] - max_x - t4
                 store_stream_bfloat16x8(
                     y, y_row + j,
                     (y_part[0], y_part[1], y_part[2], y_part[3], y_part[4], y_part[5], y_part[6], y_part[7])

@@ -6,8 +6,8 @@ from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import exp_f32, log_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    atomic_inc_acq_rel, fence_gpu, load_float32x4, load_relaxed_float32, shfl_down_f32, shfl_idx_f32,
-    store_float32, store_uint32
+    atomic_inc_acq_rel, fence_gpu, load_float32x4, load_relaxed_float32, shfl_xor_f32, store_float32,
+    store_uint32
 )
 
 f32, i64 = np.float32, np.int64
@@ -44,9 +44,9 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
     # Block: 256 threads; 256 threads share a row.
     # Loop nest: for tiles of 4096 elements, 16 of a thread, in loads of 4: fold into the thread's state
     #   (max_x, sum_exp); then the states are merged.
-    # Shared memory: 136 bytes (max_x_warps 32, sum_exp_warps 32, arrived 8, max_x_warps 32,
-    #   sum_exp_warps 32).
-    # Barriers: __syncthreads at 5 places.
+    # Shared memory: 136 bytes (max_x_new_warps 32, sum_exp_new_warps 32, arrived 8, max_x_new_warps
+    #   32, sum_exp_new_warps 32).
+    # Barriers: __syncthreads at 6 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     split = cuda.blockIdx.x % 44
@@ -91,29 +91,37 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         max_x = max_x_new
         sum_exp = sum_exp_new
         first += THREADS * TILE
-    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 32:
-        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-        step *= 2
-    # Block merge: the states of a row's 8 warps by shared memory; every warp merges all of them.
-    max_x_warps = cuda.shared.array(8, np.float32)
-    sum_exp_warps = cuda.shared.array(8, np.float32)
+    # States of all threads of the row at once: to anchors that all know, then slot by slot.
+    max_x_new = max_x
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+    max_x_new_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
-        max_x_warps[t // 32] = max_x
-        sum_exp_warps[t // 32] = sum_exp
+        max_x_new_warps[t // 32] = max_x_new
     cuda.syncthreads()
-    if t % 32 < 8:
-        max_x = max_x_warps[t % 32]
-        sum_exp = sum_exp_warps[t % 32]
-    else:
-        max_x = -INF
-        sum_exp = f32(0)
-    # Warp merge: a tree over 8 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 8:
-        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-        step *= 2
+    max_x_new = max_x_new_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
+    for step in range(3):
+        max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+    t3 = max_x_new - max_x
+    move_A_x_b = f32(0) if max_x == max_x_new else t3
+    sum_exp_new = sum_exp * exp_f32(-move_A_x_b)
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+    sum_exp_new_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    if t % 32 == 0:
+        sum_exp_new_warps[t // 32] = sum_exp_new
+    cuda.syncthreads()
+    sum_exp_new = sum_exp_new_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
+    for step in range(3):
+        sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+    max_x = max_x_new
+    sum_exp = sum_exp_new
     # The state of this split to scratch, one of 44 of the row.
     if t == 0:
         store_float32(max_x_parts, row * SPLIT + split, max_x)
@@ -140,34 +148,38 @@ def y_kernel(x, y, counter, max_x_parts, sum_exp_parts, size_j, x_s0, y_s0):
         sum_exp_b = load_relaxed_float32(sum_exp_parts, row * SPLIT + low)
         max_x, sum_exp = combine(max_x, sum_exp, max_x_b, sum_exp_b)
         low += 1
-    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 32:
-        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-        step *= 2
-    cuda.syncthreads()
-    # Block merge: the states of a row's 8 warps by shared memory; every warp merges all of them.
-    max_x_warps = cuda.shared.array(8, np.float32)
-    sum_exp_warps = cuda.shared.array(8, np.float32)
+    # States of all threads of the row at once: to anchors that all know, then slot by slot.
+    max_x_new = max_x
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+    max_x_new_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
     if t % 32 == 0:
-        max_x_warps[t // 32] = max_x
-        sum_exp_warps[t // 32] = sum_exp
+        max_x_new_warps[t // 32] = max_x_new
     cuda.syncthreads()
-    if t % 32 < 8:
-        max_x = max_x_warps[t % 32]
-        sum_exp = sum_exp_warps[t % 32]
-    else:
-        max_x = -INF
-        sum_exp = f32(0)
-    # Warp merge: a tree over 8 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 8:
-        max_x, sum_exp = combine(max_x, sum_exp, shfl_down_f32(max_x, step), shfl_down_f32(sum_exp, step))
-        step *= 2
-    # The row's state to all of its lanes.
-    max_x = shfl_idx_f32(max_x, 0)
-    sum_exp = shfl_idx_f32(sum_exp, 0)
+    max_x_new = max_x_new_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
+    for step in range(3):
+        max_x_new = max_nan_f32(max_x_new, shfl_xor_f32(max_x_new, 1 << step))
+    t4 = max_x_new - max_x
+    move_A_x_b = f32(0) if max_x == max_x_new else t4
+    sum_exp_new = sum_exp * exp_f32(-move_A_x_b)
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+    sum_exp_new_warps = cuda.shared.array(8, np.float32)
+    # Block reduction: lane 0 of each of a row's 8 warps to shared memory, then every warp reads all.
+    if t % 32 == 0:
+        sum_exp_new_warps[t // 32] = sum_exp_new
+    cuda.syncthreads()
+    sum_exp_new = sum_exp_new_warps[t % 8]
+    # Warp reduction: 3 steps of shuffles over 8 lanes; all of them have the result.
+    for step in range(3):
+        sum_exp_new = sum_exp_new + shfl_xor_f32(sum_exp_new, 1 << step)
+    max_x = max_x_new
+    sum_exp = sum_exp_new
     # Results of the row.
     if t == 0:
-        t3 = log_f32(sum_exp) + max_x
-        store_float32(y, y_row, t3)
+        t5 = log_f32(sum_exp) + max_x
+        store_float32(y, y_row, t5)

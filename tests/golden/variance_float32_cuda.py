@@ -4,10 +4,8 @@
 import numpy as np
 from numba import cuda
 
-from redalg.kernels.cuda.intrinsics.math import is_finite_f32
-from redalg.kernels.cuda.intrinsics import (
-    load_float32x4, shfl_down_f32, shfl_down_i64, shfl_idx_f32, store_float32
-)
+from redalg.kernels.cuda.intrinsics.math import is_finite_f32, max_nan_f32
+from redalg.kernels.cuda.intrinsics import load_float32x4, shfl_xor_f32, shfl_xor_i64, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -113,18 +111,40 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
         avg_x2_b = avg_x2_b_sum / f32(n_b)
         n, A_x, avg_x, avg_x2 = combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b)
         first += THREADS * TILE
-    # Warp merge: a tree over 32 lanes by shuffles; lane 0 has the state of all, in order.
-    step = 1
-    while step < 32:
-        n, A_x, avg_x, avg_x2 = combine(
-            n, A_x, avg_x, avg_x2, shfl_down_i64(n, step), shfl_down_f32(A_x, step),
-            shfl_down_f32(avg_x, step), shfl_down_f32(avg_x2, step)
-        )
-        step *= 2
-    # The row's state to all of its lanes.
-    avg_x = shfl_idx_f32(avg_x, 0)
-    avg_x2 = shfl_idx_f32(avg_x2, 0)
+    # States of all threads of the row at once: to anchors that all know, then slot by slot.
+    n_new = n
+    t2 = 0 == n
+    A_x_largest = -INF if t2 else A_x
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        n_new = n_new + shfl_xor_i64(n_new, 1 << step)
+        A_x_largest = max_nan_f32(A_x_largest, shfl_xor_f32(A_x_largest, 1 << step))
+    t3 = 0 == n_new
+    A_x_home = f32(0) if t3 else A_x_largest
+    t4 = f32(n) / f32(n_new)
+    share = f32(0) if t3 else t4
+    t5 = A_x_home - A_x
+    t6 = share * (avg_x - (f32(0) if A_x_home == A_x else t5))
+    avg_x_seen = f32(0) if t2 else t6
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        avg_x_seen = avg_x_seen + shfl_xor_f32(avg_x_seen, 1 << step)
+    A_x_seen = A_x_home + avg_x_seen
+    A_x_new = A_x_seen if (A_x_seen < INF) & (-INF < A_x_seen) else A_x_home
+    t7 = A_x_new - A_x
+    move_A_x_b = f32(0) if A_x_new == A_x else t7
+    t8 = share * (avg_x - move_A_x_b)
+    avg_x_new = f32(0) if t2 else t8
+    t9 = -move_A_x_b
+    t10 = share * (t9 * t9 + avg_x2 - f32(2) * avg_x * move_A_x_b)
+    avg_x2_new = f32(0) if t2 else t10
+    # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
+    for step in range(5):
+        avg_x_new = avg_x_new + shfl_xor_f32(avg_x_new, 1 << step)
+        avg_x2_new = avg_x2_new + shfl_xor_f32(avg_x2_new, 1 << step)
+    avg_x = avg_x_new
+    avg_x2 = avg_x2_new
     # Results of the row.
     if t == 0 and live:
-        t2 = avg_x2 - avg_x * avg_x
-        store_float32(var, var_row, t2)
+        t11 = avg_x2 - avg_x * avg_x
+        store_float32(var, var_row, t11)
