@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg.kernels.ir.program import Let, Part, Pass, step_nodes
 from redalg.kernels.ir.all_reduce import AllReduce
+from redalg.kernels.ir.program import Let, Part, Pass, step_nodes
 from redalg.source.names import local
 
 if TYPE_CHECKING:

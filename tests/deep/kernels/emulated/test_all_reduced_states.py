@@ -20,12 +20,15 @@ FORMS = Forms(
     {
         "variance": "u = mean[j](x[i,j]); return v = mean[j]((x[i,j] - u)**2), u = u",
         "third moment": "u = mean[j](x[i,j]); return v = mean[j]((x[i,j] - u)**3)",
-        "weighted variance": "w = abs(y[i,j]) + 1; s = sum[j](w); u = sum[j](w*x[i,j])/s; return v = sum[j](w*(x[i,j] - u)**2)/s",
+        "weighted variance": "w = abs(y[i,j]) + 1; s = sum[j](w); u = sum[j](w*x[i,j])/s; "
+        "return v = sum[j](w*(x[i,j] - u)**2)/s",
         "covariance": "u = mean[j](x[i,j]); t = mean[j](y[i,j]); return v = mean[j]((x[i,j] - u)*(y[i,j] - t))",
+        "products": "w = exp(y[i,j]/8); s = sum[j](w); u = sum[j](w*x[i,j])/s; t = sum[j](w*y[i,j])/s; "
+        "return v = sum[j](w*(x[i,j] - u)*(y[i,j] - t))/s, q = sum[j](w*(x[i,j] - u)**2)/s",
         "logsumexp": "m = max[j](x[i,j]); return l = m + log(sum[j](exp(x[i,j] - m)))",
         "weighted mean": "m = max[j](x[i,j]); p = exp(x[i,j] - m); return e = sum[j](p*y[i,j])/sum[j](p)",
         "extremes": "return a = max[j](x[i,j]), b = min[j](x[i,j]), c = sum[j](x[i,j]), p = argmax[j](abs(x[i,j]))",
-        "product": "return p = prod[j](1 + x[i,j]/1024), n = sum[j](where(x[i,j] > 0, 1, 0))",
+        "product": "return p = prod[j](1 + x[i,j]/2**20), n = sum[j](where(x[i,j] > 0, 1, 0))",
         "where": "return a = sum[j](where(x[i,j] > 0, x[i,j], 0)), b = max[j](where(x[i,j] < 0, y[i,j], -oo))",
     }
 )
