@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redalg.errors import RedalgError
+from redalg.numeric.binding import with_unnamed
 from redalg.shown import Shown
 from redalg.streaming import run_numpy
 from redalg.streaming.lift import BLOCK_ELEMENTS
@@ -56,7 +57,9 @@ class Run(Shown):
             )
         self.form, self.deterministic = form, deterministic
 
-    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *unnamed: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        if unnamed:
+            arrays = with_unnamed(self.form.spec.tensors, unnamed, arrays)
         if stream is not None:
             raise RedalgError(f"stream={stream!r}", "the call", "the NumPy target has no streams", "leave it out")
         return run_numpy(self.form, arrays, out=out, deterministic=self.deterministic)

@@ -26,7 +26,7 @@ from redalg.kernels.launch.store import Once
 from redalg.kernels.programs import CPU_NAMES, cpu_program, named, plan_cpu, print_cpu, typical_cpu
 from redalg.kernels.schedule.tuning import MEASURE
 from redalg.numeric.array_origin import format_name
-from redalg.numeric.binding import Bound, bind, result_dtypes, with_readings
+from redalg.numeric.binding import Bound, bind, result_dtypes, with_readings, with_unnamed
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
 from redalg.numeric.integer_bounds import Integers
 from redalg.shown import Shown
@@ -88,7 +88,9 @@ class CpuRun(Shown):
     def __reduce__(self) -> Any:
         return CpuRun, (self.form, self._asked, self.deterministic, self.dump_after)
 
-    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *unnamed: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        if unnamed:
+            arrays = with_unnamed(self.form.spec.tensors, unnamed, arrays, WHERE)
         if stream is not None:
             raise RedalgError(f"stream={stream!r}", WHERE, "the CPU target has no streams", "leave it out")
         if self._aliased:

@@ -48,9 +48,9 @@ class JointRun(CudaRun):
     def spec(self) -> Spec:
         return self.joint.spec
 
-    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *unnamed: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
         try:
-            found = super().__call__(out=out, stream=stream, **arrays)
+            found = super().__call__(*unnamed, out=out, stream=stream, **arrays)
         except _Apart as apart:
             self._told = apart.why
             return self._one_by_one(out, stream, arrays)

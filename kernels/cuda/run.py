@@ -37,6 +37,7 @@ from redalg.kernels.schedule.target import Target
 from redalg.kernels.schedule.tuning import MEASURE
 from redalg.kernels.tile.match import Outside
 from redalg.kernels.tile.tensor_maps import TensorMaps, places
+from redalg.numeric.binding import with_unnamed
 from redalg.shown import Shown
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ class CudaRun(Shown):
     def __reduce__(self) -> Any:
         return CudaRun, (self.form, self.requested, self.deterministic, self.dump_after)
 
-    def __call__(self, /, *, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+    def __call__(self, /, *unnamed: Any, out: Any = None, stream: Any = None, **arrays: Any) -> Any:
+        if unnamed:
+            arrays = with_unnamed(self.form.spec.tensors, unnamed, arrays, WHERE)
         if out is None and stream is None:
             try:
                 found = self._quickly.call(arrays)

@@ -12,7 +12,7 @@ from redalg.errors import RedalgError
 from redalg.groups.keys import Keys, as_array, coded, in_order
 from redalg.groups.singly import Singly
 from redalg.groups.vectorised import Vectorised
-from redalg.numeric.binding import Bound
+from redalg.numeric.binding import Bound, with_unnamed
 from redalg.streaming import checks, promote, results
 from redalg.streaming import nulls as null
 from redalg.streaming.accumulator import Accumulator
@@ -62,9 +62,14 @@ class Grouped:
         self._why = _not_vectorised(self._like)
         self._states: Vectorised | Singly = Singly(form, arrays) if self._why else Vectorised()
 
-    def update(self, /, *, by: Any, **chunks: Any) -> None:
-        """Take in rows: a key for each in `by`, and one array for every tensor with the streamed axis."""
+    def update(self, /, *unnamed: Any, by: Any, **chunks: Any) -> None:
+        """Take in rows: a key for each in `by`, and one array for every tensor with the streamed axis.
+
+        Where one tensor has it, its array may come without a name.
+        """
         like = self._like.copy()
+        if unnamed:
+            chunks = with_unnamed(like._streamed, unnamed, chunks, UPDATE)
         if like._now.nulls != "propagate":
             kept = dict(null.without(like._layout, {**chunks, "by": by}, like._now.nulls, UPDATE, beside="by"))
             by, chunks = kept.pop("by"), kept

@@ -70,6 +70,24 @@ def bind(spec: Spec, arrays: Mapping[str, Any], *, where: str = "the call", exac
     return bind_arrays(spec.tensors, arrays, sizes=lists, whose="the topk along it", where=where, exact=exact)
 
 
+def with_unnamed(
+    decls: Sequence[Decl], given: Sequence[Any], named: Mapping[str, Any], where: str = "the call"
+) -> dict[str, Any]:
+    """The arrays of a call by name, of which one may come without: where there is one tensor, it can only be that.
+
+    Raises: RedalgError for several arrays without a name, several tensors, and one that is named as well.
+    """
+    names = [d.name for d in decls if d.axes and not d.array]
+    if len(names) == len(given) == 1 and names[0] not in named:
+        return {names[0]: given[0], **named}
+    what = "an array" if len(given) == 1 else f"{len(given)} arrays"
+    why = f"it takes {', '.join(names) or 'no array'}, and one array goes without a name where there is one tensor"
+    if len(names) == 1 and names[0] in named:
+        why = f"{names[0]} is given by name as well"
+    fix = f"pass {', '.join(f'{n}=…' for n in names)}" if names else "leave it out"
+    raise RedalgError(f"{what} without a name", where, why, fix)
+
+
 def with_readings(
     decls: Sequence[Decl],
     arrays: Mapping[str, Any],

@@ -16,7 +16,7 @@ from redalg.errors import RedalgError
 from redalg.graph.masked import masked_row, new_axes
 from redalg.graph.node import Node, walk
 from redalg.numeric.array_origin import format_name, narrowed
-from redalg.numeric.binding import Bound, bind, result_flows
+from redalg.numeric.binding import Bound, bind, result_flows, with_unnamed
 from redalg.numeric.casts import cast_array
 from redalg.numeric.evaluate import evaluate
 from redalg.numeric.exact import Exact
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from redalg.language.spec import Spec
 
 
-def reference(spec: Spec, /, *, exact: bool = False, **arrays: Any) -> Any:
+def reference(spec: Spec, /, *unnamed: Any, exact: bool = False, **arrays: Any) -> Any:
     """The outputs of a spec by definition: multi-pass, in float64 (integers in int64).
 
     One output gives its array, several a dict of arrays by name; a full reduction is a 0-d array. Dimensions are in the
@@ -45,6 +45,8 @@ def reference(spec: Spec, /, *, exact: bool = False, **arrays: Any) -> Any:
     Rows without a valid element (`redalg.graph.masked.masked_row`: everything masked out, or an axis of length 0) get
     the spec's ``empty=`` value where there is one.
 
+    Where the spec has one tensor, its array may come without a name.
+
     Raises: RedalgError for arrays that do not fit the spec (see `redalg.numeric.binding`).
 
     >>> from redalg.language.leaves import tensors
@@ -53,12 +55,14 @@ def reference(spec: Spec, /, *, exact: bool = False, **arrays: Any) -> Any:
     >>> x = tensors("x[j]")
     >>> reference(Spec(v=mean((x - mean(x, "j")) ** 2, "j")), x=[1.0, 2.0, 4.0])
     array(1.55555556)
-    >>> reference(Spec(v=mean((x - mean(x, "j")) ** 2, "j")), x=[1.0, 2.0, 4.0], exact=True)
+    >>> reference(Spec(v=mean((x - mean(x, "j")) ** 2, "j")), [1.0, 2.0, 4.0], exact=True)
     array(Fraction(14, 9), dtype=object)
     """
     if not hasattr(spec, "output_axes"):
         why, fix = "the definition of a spec is computed", "ra.reference(ra.Spec(y=expression), ...), or form.spec"
         raise RedalgError(f"a {type(spec).__name__}", "ra.reference", why, fix)
+    if unnamed:
+        arrays = with_unnamed(spec.tensors, unnamed, arrays, "ra.reference")
     bound = bind(spec, arrays, where="ra.reference", exact=exact)
     values = _exact_outputs(spec, bound) if exact else _float_outputs(spec, bound)
     return next(iter(values.values())) if len(values) == 1 else values

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from redalg import _hooks
+from redalg.graph.node import Decl
 from redalg.graph.plan import given
-from redalg.numeric.binding import Bound
+from redalg.numeric.binding import Bound, with_unnamed
 from redalg.numeric.call_kinds import Unkeyed, kind_of_call
 from redalg.streaming import checks, ids, promote, results
 from redalg.streaming import nulls as null
@@ -114,8 +115,19 @@ class Accumulator:
 
     # --- the stream ----------------------------------------------------------------------------------------------
 
-    def update(self, /, **chunks: Any) -> None:
-        """Append a chunk: one array for every tensor with the streamed axis, of any common length, 0 included."""
+    def update(self, /, *unnamed: Any, **chunks: Any) -> None:
+        """Append a chunk: one array for every tensor with the streamed axis, of any common length, 0 included.
+
+        Where one tensor has it, its array may come without a name.
+
+        >>> import redalg as ra
+        >>> acc = ra.derive_incremental(ra.parse("return y = mean[j](x[j])")).accumulator()
+        >>> acc.update([1.0, 2.0]); acc.update(x=[]); acc.update([6.0])
+        >>> acc.result()
+        array(3.)
+        """
+        if unnamed:
+            chunks = with_unnamed(self._streamed, unnamed, chunks, checks.UPDATE)
         if self._now.nulls != "propagate":
             chunks = dict(null.without(self._layout, chunks, self._now.nulls, checks.UPDATE))
         try:
@@ -133,6 +145,11 @@ class Accumulator:
             checks.aligned(self._now.span, feed.inner)
         after = feed.advanced(self._now, arrays)
         self._now = self._readable(after) if feed.whole_numbers else after
+
+    @property
+    def _streamed(self) -> list[Decl]:
+        """The tensors with the streamed axis, of which chunks are."""
+        return [d for d in self.form.spec.tensors if d.name in self._layout.names]
 
     def _update_once(self, chunks: Mapping[str, Any]) -> None:
         """An update that prepares for no further one."""
@@ -305,7 +322,7 @@ class Accumulator:
         with np.errstate(all="ignore"):
             return results.totals(self)
 
-    def apply(self, /, start: int | None = None, **chunks: Any) -> Any:
+    def apply(self, /, *unnamed: Any, start: int | None = None, **chunks: Any) -> Any:
         """The outputs that keep the axis, for a chunk, from everything seen so far; `start` is the chunk's position.
 
         >>> import redalg as ra
@@ -315,6 +332,8 @@ class Accumulator:
         array([[ 0.25, -1.  ]])
         """
         checks.readable(self)
+        if unnamed:
+            chunks = with_unnamed(self._streamed, unnamed, chunks, checks.APPLY)
         if self._now.nulls == "error":
             chunks = dict(null.without(self._layout, chunks, "error", checks.APPLY))
         found = checks.chunk(self._layout, self._now, chunks, checks.APPLY)
