@@ -77,6 +77,8 @@ def with_unnamed(
 
     Raises: RedalgError for several arrays without a name, several tensors, and one that is named as well.
     """
+    if len(decls) == len(given) == 1 and not named and decls[0].axes:
+        return {decls[0].name: given[0]}
     names = [d.name for d in decls if d.axes and not d.array]
     if len(names) == len(given) == 1 and names[0] not in named:
         return {names[0]: given[0], **named}
