@@ -139,8 +139,26 @@ def explain_command(args: argparse.Namespace) -> int:
 
 
 def source_command(args: argparse.Namespace) -> int:
-    print(_form(args).compile(args.target).source)
+    form = _form(args)
+    try:
+        source = form.compile(args.target).source
+    except RedalgError:
+        if args.target != "cuda":
+            raise
+        source = _kernel_without_gpu(form)
+    print(source)
     return DONE
+
+
+def _kernel_without_gpu(form: Form) -> str:
+    """What would be printed for float32 arrays of moderate size, on a machine with one."""
+    from redalg.explore import kernel
+
+    sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
+    made = kernel(form, sizes)
+    lengths = ", ".join(f"{axis}={n}" for axis, n in sizes.items())
+    print(f"no GPU can be used here: the kernel for an {made.device}, float32, {lengths}", file=sys.stderr)
+    return made.source
 
 
 def run_command(args: argparse.Namespace) -> int:

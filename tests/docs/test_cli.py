@@ -110,7 +110,6 @@ def test_numbers_are_those_that_python_reads(number: str, tmp_path: Path) -> Non
         ["run", "softmax", DATA, "--set", "x=scale"],
         ["run", "softmax", DATA, "--set", "x=embedding", "--set", "z=1"],
         ["run", "softmax", DATA, "--set", "x=embedding", "--out", "/nowhere/out.npz"],
-        ["source", "softmax", "--target", "cuda"],
         ["source", "softmax", "--target", "abacus"],
         ["verify", "certificate.json"],
         ["catalog", "atention"],
@@ -142,6 +141,14 @@ def test_catalog_lists_and_shows(capsys: pytest.CaptureFixture[str]) -> None:
 def test_source_prints_code_that_compiles(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["source", "variance"]) == 0
     compile(capsys.readouterr().out, "<generated>", "exec")
+
+
+def test_source_of_a_gpu_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["source", "softmax", "--target", "cuda"]) == 0
+    said = capsys.readouterr()
+    compile(said.out, "<generated>", "exec")
+    assert "@cuda.jit" in said.out
+    assert "no GPU can be used here" in said.err or not said.err
 
 
 def test_progress_speaks_only_after_a_second(capsys: pytest.CaptureFixture[str]) -> None:
