@@ -11,6 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from redalg.adapters.heads.batches import BatchedHead
     from redalg.adapters.heads.operator import TorchHead
     from redalg.adapters.jax_op import JaxOp
@@ -58,6 +60,13 @@ def latex(form: Form) -> str:
     from redalg.display.forms import form_latex
 
     return form_latex(form)
+
+
+def kernel(form: Form, sizes: Mapping[str, int]) -> Any:
+    """A kernel for a GPU, printed without one."""
+    from redalg.explore import kernel
+
+    return kernel(form, sizes)
 
 
 # --- states as data --------------------------------------------------------------------------------------------------

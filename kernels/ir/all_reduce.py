@@ -73,16 +73,19 @@ class _Reducing:
     def _sound(self, kept: list[Let | Join], read: set[str], homes: list[str]) -> bool:
         """Whether a reduction says the same: every operation is one of numbers, and anchors that all threads have to
         know are numbers that are kept finite."""
-        joins = [s for s in kept if isinstance(s, Join)]
-        if any(isinstance(s.op, Custom | TopK | KeyTop) or s.axes for s in joins) or COUNT.attr.name in read:
+        if not all(self._reducible(s) for s in kept if isinstance(s, Join)):
             return False
-        if not self.own.keys().isdisjoint(self.parts) or homes and not self.counted:
-            return False
-        if not all(isinstance(s.op, Sum | Average) or all(map(self._part, s.names)) for s in joins):
+        if COUNT.attr.name in read or not self.own.keys().isdisjoint(self.parts) or homes and not self.counted:
             return False
         lets = {s.name: s.node for s in kept if isinstance(s, Let)}
         centred = (lets.get(f"{name}_new") for name in homes)
         return all(self.parts[h].kind == "f" for h in homes) and all(n is not None and n.op == "where" for n in centred)
+
+    def _reducible(self, step: Join) -> bool:
+        """Whether a join of two is an operation of numbers, of which a state of nothing has one that changes none."""
+        if isinstance(step.op, Custom | TopK | KeyTop) or step.axes:
+            return False
+        return isinstance(step.op, Sum | Average) or all(map(self._part, step.names))
 
     def _begin(self, homes: list[str]) -> None:
         """How many elements there are, and anchors that all threads know: the largest of those that have elements."""

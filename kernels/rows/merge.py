@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redalg.kernels.ir.all_reduce import AllReduce
-from redalg.kernels.ir.program import Let, Part, Pass, step_nodes
+from redalg.kernels.ir.all_reduce import TOTAL, AllReduce
+from redalg.kernels.ir.program import Let, Loop, Part, Pass, step_nodes
 from redalg.source.names import local
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Merge:
     def whole_row(self) -> None:
         s = self.schedule
         if self.at_once:
-            self._all_reduce(self.at_once, s.cluster)
+            self._all_reduce(self.at_once, s.cluster, whole=s.split == 1)
             if s.split > 1:
                 self._split()
             return
@@ -47,8 +47,9 @@ class Merge:
 
     # --- all at once --------------------------------------------------------------------------------------------------
 
-    def _all_reduce(self, steps: AllReduce, blocks: int = 1) -> None:
-        """All states to common anchors, then slot by slot; all threads of the row have the state of all."""
+    def _all_reduce(self, steps: AllReduce, blocks: int = 1, whole: bool = True) -> None:
+        """All states to common anchors, then slot by slot; all threads of the row have the state of all. `whole`: they
+        have all elements of the row, as many as it is long."""
         if self.schedule.threads * blocks == 1:
             return
         kernel, kinds = self.kernel, self.kernel.kinds.names
@@ -60,13 +61,17 @@ class Merge:
                 kinds.setdefault(step.name, "f")
                 scope.assign(local(step.name), step.node, kinds[step.name])
                 continue
-            for fold in step.folds:
+            folds = [f for f in step.folds if not (whole and f.names == (TOTAL.attr.name,))]
+            if len(folds) < len(step.folds):
+                self.out("n_new = length")
+            for fold in folds:
                 for name, body in zip(fold.names, fold.bodies, strict=True):
-                    kinds.setdefault(name, "i" if name == "n_new" else "f")
+                    kinds.setdefault(name, "i" if name == TOTAL.attr.name else "f")
                     scope.assign(local(name), body, kinds[name])
                     scope.known.pop(body, None)  # the name soon holds the value of all threads
             kernel.flush(scope)
-            self.group.reduce(step, scope)
+            if folds:
+                self.group.reduce(Loop(tuple(folds)), scope)
         kernel.flush(scope)
         self.out(*(f"{name} = {name}_new" for name, _, _ in self.parts))
 

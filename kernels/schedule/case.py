@@ -234,8 +234,8 @@ def states_bytes(work: Work, s: Schedule) -> int:
     state = 4 * work.held.state + 8
     times = 2 if s.split > 1 else 1  # the threads of a block, then the splits
     if s.column and s.together:
-        return 4 * table_entries(s) * s.coarsen * (work.held.state + (1 + work.double) * work.reductions)
-    words = 4 * work.all_reduces.words if s.merges_at_once else 0
+        return 4 * table_entries(s) * s.coarsen * (work.held.state + (1 + work.double) * work.reductions.resident)
+    words = 4 * work.reductions.words if s.merges_at_once else 0
     if s.column and words:
         return times * table_entries(s) * words
     if s.column:

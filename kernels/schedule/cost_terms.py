@@ -86,11 +86,12 @@ class Held(NamedTuple):
     summed: int
 
 
-class AllReduces(NamedTuple):
-    """States of threads that are merged at once; none where by trees."""
+class Reductions(NamedTuple):
+    """Reductions over the threads of a row, one after the other."""
 
-    levels: int  # reductions, one after the other
-    words: int  # of 4 bytes, that they reduce
+    resident: int  # where they hold the row
+    states: int  # where their states are merged at once; 0 where by trees
+    words: int  # of 4 bytes, that the latter reduce
 
 
 @dataclass(frozen=True)
@@ -105,8 +106,7 @@ class Work:
     writes: tuple[tuple[str, int, int], ...]  # results that keep the stream: key, bytes of an element, elements
     instructions: Instructions
     held: Held
-    reductions: int  # reductions over the group, one after the other, where the row is resident
-    all_reduces: AllReduces
+    reductions: Reductions
     walks: int  # walks over the row where it is streamed
     double: bool
     rewalked: bool  # whether a tile that is streamed is walked more than once
@@ -133,7 +133,7 @@ def work_of(program: Program, sizes: Mapping[str, int]) -> Work:
     >>> import redalg as ra
     >>> from redalg.kernels.programs import lower
     >>> w = work_of(lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"}), {"i": 8, "j": 64})
-    >>> w.rows, w.length, w.reductions, w.walks, [(r.name, r.times) for r in w.reads], w.held.resident
+    >>> w.rows, w.length, w.reductions.resident, w.walks, [(r.name, r.times) for r in w.reads], w.held.resident
     (8, 64, 2, 2, [('x', 2)], 1)
     """
     return _Counter(program, {**sizes, **program.lengths}).work()
@@ -309,8 +309,7 @@ class _Counter:
                 streamed=self.streamed_alive(walks),
                 summed=len(program.summed),
             ),
-            reductions=sum(map(self._reductions, passes)),
-            all_reduces=self._all_reduces(passes),
+            reductions=self._reductions(passes),
             walks=max(1, len(walks)),
             double=program.real == "float64",
             rewalked=max(map(len, walks), default=0) > 1 or self._searched(),
@@ -342,17 +341,19 @@ class _Counter:
         columns = max(1, -(-self.size(self.program.columns) // 32)) if part.axes else 1
         return (part.top or 1) * (2 if part.kind == "i" else self.words) * columns
 
-    @staticmethod
-    def _reductions(p: Pass) -> int:
-        """Reductions of a resident row over its threads, one after the other."""
-        return sum(isinstance(s, Loop) for s in p.lift) + sum((x.top or 0) // 2 for x in p.parts)
-
-    def _all_reduces(self, passes: Sequence[Pass]) -> AllReduces:
+    def _reductions(self, passes: Sequence[Pass]) -> Reductions:
         found = [all_reduced(p) for p in passes]
         loops = [s for steps in found for s in steps or () if isinstance(s, Loop)] if all(found) else []
         names = [name for loop in loops for fold in loop.folds for name in fold.names]
         whole = {f"{part.name}_new" for p in passes for part in p.parts if part.kind == "i"} | {"n_new"}
-        return AllReduces(len(loops), sum(2 if name in whole else self.words for name in names))
+        words = sum(2 if name in whole else self.words for name in names)
+        counts = [loop for loop in loops if all(fold.names == ("n_new",) for fold in loop.folds)]  # of splits alone
+        return Reductions(sum(map(self._resident, passes)), len(loops) - len(counts), words)
+
+    @staticmethod
+    def _resident(p: Pass) -> int:
+        """Reductions of a row that threads hold."""
+        return sum(isinstance(s, Loop) for s in p.lift) + sum((x.top or 0) // 2 for x in p.parts)
 
     def _searched(self) -> bool:
         """Whether the place of an extremum is looked for in the tile once its value is known."""

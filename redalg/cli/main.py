@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from redalg import _hooks
 from redalg.cli.certificate import verify_file, write_certificate
 from redalg.cli.demo import demo
 from redalg.cli.run import run_on_file
@@ -152,10 +153,8 @@ def source_command(args: argparse.Namespace) -> int:
 
 def _kernel_without_gpu(form: Form) -> str:
     """What would be printed for float32 arrays of moderate size, on a machine with one."""
-    from redalg.explore import kernel
-
     sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
-    made = kernel(form, sizes)
+    made = _hooks.kernel(form, sizes)
     lengths = ", ".join(f"{axis}={n}" for axis, n in sizes.items())
     print(f"no GPU can be used here: the kernel for an {made.device}, float32, {lengths}", file=sys.stderr)
     return made.source

@@ -5,7 +5,7 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32, max_nan_f32
-from redalg.kernels.cuda.intrinsics import load_float32x4, shfl_xor_f32, shfl_xor_i64, store_float32
+from redalg.kernels.cuda.intrinsics import load_float32x4, shfl_xor_f32, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -112,12 +112,11 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
         n, A_x, avg_x, avg_x2 = combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b)
         first += THREADS * TILE
     # States of all threads of the row at once: to anchors that all know, then slot by slot.
-    n_new = n
+    n_new = length
     t2 = 0 == n
     A_x_largest = -INF if t2 else A_x
     # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
-        n_new = n_new + shfl_xor_i64(n_new, 1 << step)
         A_x_largest = max_nan_f32(A_x_largest, shfl_xor_f32(A_x_largest, 1 << step))
     t3 = 0 == n_new
     A_x_home = f32(0) if t3 else A_x_largest
