@@ -16,6 +16,7 @@ from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.certificate import FORWARD, REVERSE, Stated, certified
 from redalg.gradients.choice import Weighed, left_out
+from redalg.gradients.empty import vanishes
 from redalg.gradients.invariance import detached, restored
 from redalg.gradients.readings import along, readings
 from redalg.gradients.refusals import ASSUMPTIONS
@@ -180,7 +181,7 @@ class Vjp(_Derivative):
         cotangents: dict[Node, Adjoint] = {}
         for name, tensor in self.cotangents.items():
             node = spec.outputs[name]
-            part = Adjoint({frozenset(): g.tensor(tensor, spec.output_axes[name])})
+            part = Adjoint.of(g.tensor(tensor, spec.output_axes[name]))
             if name in spec.empty:
                 part = part.where(g.negate(masked_row(node)))
             cotangents.setdefault(written[node], Adjoint()).add(part)
@@ -265,7 +266,8 @@ class Vjp(_Derivative):
         for names in self._alike(nodes):
             group = {n: nodes[n] for n in names}
             order = {f"grad_{n}": [a for a in self.wrt[n].axes if a in node.axes] for n, node in group.items()}
-            empty = dict.fromkeys(order, Fraction(0)) if set(self.cotangents) <= set(self.spec.empty) else {}
+            filled = set(self.cotangents) <= set(self.spec.empty)
+            empty = {f"grad_{n}": Fraction(0) for n, node in group.items() if filled and vanishes(node)}
             outputs = {f"grad_{n}": node for n, node in group.items()}
             tensors = _in_order(self.spec, outputs.values())
             formats = {f"grad_{n}": self._format(n, node) for n, node in group.items()}

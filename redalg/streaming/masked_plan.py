@@ -12,9 +12,9 @@ from itertools import count
 
 from redalg import _hooks
 from redalg.errors import NotDecomposable, RedalgError, Undecided
-from redalg.graph.node import Node, leaves, state, substitute
+from redalg.graph.node import Decl, Node, leaves, state, substitute
 from redalg.graph.plan import PassPlan, Plan, Slot
-from redalg.language.spec import Spec
+from redalg.language.spec import Spec, lengths_beside
 
 
 def beside(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> tuple[Plan, dict[str, Node]]:
@@ -32,7 +32,8 @@ def beside(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> tuple[Plan
 def _derived(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> Plan:
     assumed = {name for name, _ in plan.assumptions} & {"cast_commutes"}
     try:
-        return _hooks.derive(Spec.from_nodes(conditions), plan.axis, len(plan.passes), assumed).plan
+        own = Spec.from_nodes(conditions, tensors=_read_by(spec, conditions))
+        return _hooks.derive(own, plan.axis, len(plan.passes), assumed).plan
     except (NotDecomposable, Undecided) as error:
         name = next(iter(conditions))
         raise RedalgError(
@@ -41,6 +42,15 @@ def _derived(spec: Spec, plan: Plan, conditions: Mapping[str, Node]) -> Plan:
             f"which rows have no valid element is not known then: {error.why}",
             "derive with more passes (max_passes=...), or leave empty out",
         ) from error
+
+
+def _read_by(spec: Spec, conditions: Mapping[str, Node]) -> list[Decl]:
+    """The tensors of the conditions, and the first of the spec that says how long an axis is which none of them has."""
+    read = {leaf.attr for node in conditions.values() for leaf in leaves(node)}
+    whole = [d for d in spec.tensors if not (d.array or d.dimensions)]
+    lengths = sorted(lengths_beside(conditions.values(), read))
+    read |= {next(d for d in whole if a in d.axes) for a in lengths if any(a in d.axes for d in whole)}
+    return [d for d in spec.tensors if d in read]
 
 
 def _free_prefix(spec: Spec, plan: Plan) -> str:

@@ -139,6 +139,38 @@ def test_rows_without_a_valid_element_pass_nothing_on() -> None:
     assert np.isfinite(tangent).all() and not tangent[1].any()
 
 
+def test_second_derivatives_pass_nothing_on_in_rows_without_a_valid_element() -> None:
+    """Nor do these rows spoil what is summed over all rows."""
+    rng = np.random.default_rng(5)
+    spec = ra.parse(
+        "tensors s[i,j], v[j], ok[i,j] bool; t = where(ok[i,j], s[i,j], -oo); m = max[j](t); p = exp(t - m);"
+        "empty y = 0; return y = sum[j](p*v[j])/sum[j](p)"
+    )
+    s, v, c, d = rng.normal(size=(3, 4)), rng.normal(size=4), rng.normal(size=3), rng.normal(size=(3, 4))
+    ok = np.array([[True, False, True, True], [False] * 4, [False, True, True, False]])
+    first = spec.vjp(wrt="s", given=()).specs["s"]
+    for given in ((), "all"):
+        second = first.vjp(given=given)
+        got, some = (
+            second(s=s[at], v=v, ok=ok[at], grad_y=c[at], cotangents={"grad_s": d[at]}, target="numpy")
+            for at in ([0, 1, 2], [0, 2])
+        )
+        assert not got["s"][1].any() and not got["grad_y"][1]
+        np.testing.assert_allclose(got["v"], some["v"], 1e-12)
+        np.testing.assert_allclose(got["s"][[0, 2]], some["s"], 1e-12)
+
+
+def test_a_row_whose_other_factor_is_masked_has_a_gradient() -> None:
+    spec = ra.parse(
+        "tensors x[i,j], ok[i,j] bool, q[i,d], on[i,d] bool; t = where(ok[i,j], x[i,j], -oo); empty y = 0;"
+        "return y = max[j](t)*exp(sum[d](where(on[i,d], q[i,d], 0)))"
+    )
+    x, ok, q, on = np.array([[1.0, 2.0]]), np.ones((1, 2), bool), np.ones((1, 3)), np.zeros((1, 3), bool)
+    for given in ((), "all", *spec.vjp(given="all").saved_tensors.values()):
+        got = spec.vjp(given=given)(x=x, ok=ok, q=q, on=on, cotangents={"y": np.ones(1)}, target="numpy")
+        assert got["x"].tolist() == [[0.0, 1.0]], given
+
+
 def test_a_maximum_that_only_anchors_is_not_differentiated() -> None:
     """No position is looked for, and one reading of the data does for the sums."""
     softmax = ra.parse("m = max[j](x[i,j]); p = exp(x[i,j] - m); return y = p/sum[j](p)")

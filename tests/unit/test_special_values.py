@@ -323,3 +323,15 @@ def test_empty_where_the_mask_depends_on_another_reduction(limit: str, body: str
     expected = ra.reference(form.spec, **arrays)
     np.testing.assert_allclose(form.compile("numpy", deterministic=deterministic)(**arrays), expected, rtol=1e-12)
     assert 5 in expected and expected[1] != 5
+
+
+def test_an_empty_row_whose_condition_asks_for_the_length_of_another_axis() -> None:
+    spec = ra.parse(
+        "tensors x[i,j], v[i,e]; u = mean[j](x[i,j]); empty y = 7;"
+        "return y = sum[e](v[i,e]) + sum[j](where(x[i,j] > u, x[i,j], 0))"
+    )
+    run = ra.derive_incremental(spec, axis="j", max_passes=2).compile("numpy")
+    for length in (0, 1, 2):
+        arrays = {"x": np.array([[1.0, 1, 1], [1, 2, 3]]), "v": np.ones((2, length))}
+        np.testing.assert_array_equal(run(**arrays), ra.reference(spec, **arrays))
+        assert ra.reference(spec, **arrays).tolist() == [length or 7, length + 3]
