@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
@@ -22,6 +23,8 @@ _ASKED = (
     "_C._dispatch_tls_is_dispatch_key_included",
     "_C.DispatchKey.Functionalize",
     "_C.DispatchKey.PreDispatch",
+    "_C._parse_dispatch_key",
+    "_C._functorch.is_legacy_batchedtensor",
     "_C._len_torch_function_stack",
     "autograd._profiler_enabled",
     "autograd.forward_ad._current_level",
@@ -43,10 +46,11 @@ if _KNOWN:  # asked at every call: bound once
         torch._C._are_functorch_transforms_active,
         torch._C._get_tracing_state,
     )
-    _included, _FUNCTIONS, _BEFORE = (
+    _included, _FUNCTIONS, _BEFORE, _GRADIENTS = (
         torch._C._dispatch_tls_is_dispatch_key_included,
         torch._C.DispatchKey.Functionalize,
         torch._C.DispatchKey.PreDispatch,
+        torch._C._parse_dispatch_key("VmapMode"),  # of the vmap in `autograd.grad(is_grads_batched=True)`
     )
     _functions, _profiled = torch._C._len_torch_function_stack, torch.autograd._profiler_enabled
     _levels, _compiling, _recording = torch.autograd.forward_ad, torch.compiler.is_compiling, torch.is_grad_enabled
@@ -56,7 +60,7 @@ def _looked_on() -> Any:
     """Whether a mode, a transform, a tracer, a profiler or a forward-mode level is there."""
     if _modes() or _transforms() or _functions() or _profiled() or _levels._current_level >= 0:
         return True
-    return _included(_FUNCTIONS) or _included(_BEFORE) or _tracing()
+    return _included(_FUNCTIONS) or _included(_BEFORE) or _included(_GRADIENTS) or _tracing()
 
 
 WATCHED, QUIET, LEAVES, RECORDED, ON_GPU = 0, 1, 2, 4, 8  # what a glance finds
@@ -97,4 +101,55 @@ def carry_tangents(arrays: Iterable[Any]) -> bool:
     return any(torch.autograd.forward_ad.unpack_dual(a).tangent is not None for a in arrays)
 
 
-__all__ = ["LEAVES", "ON_GPU", "QUIET", "RECORDED", "WATCHED", "carry_tangents", "glance", "undisturbed"]
+def maps_gradients() -> bool:
+    """Whether the vmap that autograd has of its own is active: a Python function's graph would hold what it maps over
+    behind its end, an operator's does not."""
+    return _KNOWN and _included(_GRADIENTS)
+
+
+def over_gradients(operator: Callable[..., Any], rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule of `torch.library.register_vmap` as the operator's kernel in the vmap that autograd has of its own.
+
+    It maps over cotangents: `autograd.grad(is_grads_batched=True)`, Jacobians and Hessians of `autograd.functional`
+    with ``vectorize=True``, batched checks of `gradcheck`. Of its levels the innermost that an operand has is mapped.
+    """
+
+    def run(*given: Any) -> Any:
+        tensors = [a for a in given if isinstance(a, torch.Tensor)]
+        deepest = torch._C._vmapmode_increment_nesting() - 1
+        torch._C._vmapmode_decrement_nesting()
+        for level in range(deepest, 0, -1):
+            moved = [_without(a, level) for a in tensors]
+            size = next((len(m) for m in moved if m is not None), None)
+            if size is None:
+                continue
+            places = [None if m is None else 0 for m in moved]
+            values = [a if m is None else m for a, m in zip(tensors, moved, strict=True)]
+            found, at = rule(SimpleNamespace(batch_size=size), places, *values, *given[len(tensors) :])
+            return [f if p is None else torch._add_batch_dim(f, p, level) for f, p in zip(found, at, strict=True)]
+        return operator(*given)
+
+    return run
+
+
+def _without(array: Any, level: int) -> Any:
+    """The tensor with the dimension of a level of that vmap first, or None where it has none: it is repeated then, as
+    often as it is asked to be."""
+    if not torch._C._functorch.is_legacy_batchedtensor(array):
+        return None
+    twice, found = (torch._remove_batch_dim(array, level, times, 0) for times in (2, 3))
+    return found if len(twice) == len(found) else None
+
+
+__all__ = [
+    "LEAVES",
+    "ON_GPU",
+    "QUIET",
+    "RECORDED",
+    "WATCHED",
+    "carry_tangents",
+    "glance",
+    "maps_gradients",
+    "over_gradients",
+    "undisturbed",
+]

@@ -18,7 +18,17 @@ import numpy as np
 
 from redalg.adapters.operands import OnHost, by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
-from redalg.adapters.torch_modes import LEAVES, ON_GPU, RECORDED, WATCHED, carry_tangents, glance, undisturbed
+from redalg.adapters.torch_modes import (
+    LEAVES,
+    ON_GPU,
+    RECORDED,
+    WATCHED,
+    carry_tangents,
+    glance,
+    maps_gradients,
+    over_gradients,
+    undisturbed,
+)
 from redalg.errors import RedalgError
 from redalg.form import Form
 from redalg.gradients.calls import Vjp
@@ -150,7 +160,7 @@ class TorchOp:
     def _differentiable_results(self, arrays: Sequence[Any]) -> Any:
         if isinstance(self.derivative, RedalgError):
             raise self.derivative
-        differentiable = self.with_saved if torch.compiler.is_compiling() else self._function.apply
+        differentiable = self.with_saved if torch.compiler.is_compiling() or maps_gradients() else self._function.apply
         return differentiable(*arrays)
 
     def __repr__(self) -> str:
@@ -241,7 +251,9 @@ class TorchOp:
             library.impl(short, run, key)
         torch.library.register_fake(f"{namespace}::{short}", fake, lib=library)
         torch.library.register_vmap(f"{namespace}::{short}", batched, lib=library)
-        return getattr(getattr(torch.ops, namespace), short).default
+        operator = getattr(getattr(torch.ops, namespace), short).default
+        library.impl(short, over_gradients(operator, batched), "Batched")
+        return operator
 
     def _ordered(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         arrays = by_name(self.tensors, given, named, self.name)

@@ -44,7 +44,8 @@ class Stages:
         for name, node in self.spec.outputs.items():
             if not node.is_boolean and any(n.op == "reduce" for n in g.walk(node)):
                 leaf = self.fresh(name) if name in self.tensors else name
-                found[node] = self.saved.setdefault(node, Saved(name, node, g.tensor(leaf, self._axes(node))))
+                made = Saved(name, node, g.tensor(leaf, self.spec.output_axes[name]))  # as the forward pass orders them
+                found[node] = self.saved.setdefault(node, made)
         return found
 
     def averaged(self, root: Node, given: Set[Node]) -> Node:

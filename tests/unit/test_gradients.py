@@ -160,6 +160,21 @@ def test_second_derivatives_pass_nothing_on_in_rows_without_a_valid_element() ->
         np.testing.assert_allclose(got["s"][[0, 2]], some["s"], 1e-12)
 
 
+@pytest.mark.parametrize("order", ["", "order y = j i;", "order y = i j;"])
+@pytest.mark.parametrize("body", ["p/l", "tanh(x[i,j]/l)", "x[i,j] - m + log(l)*0 + (x[i,j] - m)**2/l"])
+def test_outputs_in_another_order_are_read_as_they_lie(order: str, body: str) -> None:
+    """A square, whose axes nothing else tells apart."""
+    rng = np.random.default_rng(6)
+    x, c = rng.normal(size=(3, 3)), rng.normal(size=(3, 3))
+    text = "tensors x[i,j]; m = max[j](x[i,j]); p = exp(x[i,j] - m); l = sum[j](p);"
+    want = ra.parse(f"{text} return y = {body}").vjp(given=())(x=x, cotangents={"y": c}, target="numpy")["x"]
+    spec = ra.parse(f"{text} {order} return y = {body}")
+    for given in ("all", (), None):
+        own = c.T if order == "order y = j i;" else c
+        got = spec.vjp(given=given)(x=x, cotangents={"y": own}, target="numpy")["x"]
+        np.testing.assert_allclose(got, want, 1e-12, 1e-14)
+
+
 def test_a_row_whose_other_factor_is_masked_has_a_gradient() -> None:
     spec = ra.parse(
         "tensors x[i,j], ok[i,j] bool, q[i,d], on[i,d] bool; t = where(ok[i,j], x[i,j], -oo); empty y = 0;"

@@ -206,3 +206,60 @@ def test_shortened_calls_are_the_operators_own() -> None:
             others = [a.detach().clone().requires_grad_() for a in (q, base, base)]
             (attend(*others) ** 2).sum().backward()
         assert all(torch.equal(a.grad, b.grad) for a, b in zip(leaves, others, strict=True))
+
+
+BATCHED = {
+    "softmax": SOFTMAX,
+    "attention": ATTENTION,
+    "neighbours": "tensors s[i,j], v[j,e], ok[i,j] bool; z = where(ok[i,j], s[i,j], -oo); m = max[j](z);"
+    "p = exp(z - m); empty y = 0; return y = sum[j](p*v[j,e])/sum[j](p)",
+    "two outputs": "tensors x[i,j], k[i] integer;"
+    "return a = sum[j](x[i,j]**3), b = max[j](x[i,j])*k[i], c = argmax[j](x[i,j])",
+    "a number": "tensors x[j], w; return y = mean[j](log(1 + exp(w*x[j])))",
+}
+
+
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("name", BATCHED)
+def test_batched_cotangents_are_those_one_by_one(name: str, length: int) -> None:
+    """Jacobians and Hessians of `torch.autograd.functional`, whose vmap is another one than that of `torch.func`."""
+    spec = ra.parse(BATCHED[name])
+    op, rng = op_of(BATCHED[name], f"batched{name.replace(' ', '')}"), torch.Generator().manual_seed(len(name))
+    sizes = {"i": 2, "j": 3, "d": 2, "e": 2, "v": 3}
+    given: list[Any] = []
+    for d in spec.tensors:
+        shape = [sizes[a] for a in d.axes]
+        x = torch.rand(shape, generator=rng, dtype=torch.float64)
+        given.append(x > 0.7 if "bool" in d.domain else (x * 5).long() if "integer" in d.domain else x.requires_grad_())
+    leaves = [a for a in given if a.is_floating_point()]
+    found = op(*given)
+    outputs = [o for o in (found if isinstance(found, tuple) else (found,)) if o.requires_grad]
+    cotangents = [torch.rand(length, *o.shape, generator=rng, dtype=torch.float64) for o in outputs]
+    options = {"retain_graph": True, "create_graph": True, "allow_unused": True}
+    batched = torch.autograd.grad(outputs, leaves, cotangents, is_grads_batched=True, **options)
+    for k in range(length):
+        alone = torch.autograd.grad(outputs, leaves, [c[k] for c in cotangents], **options)
+        for many, one in zip(batched, alone, strict=True):
+            torch.testing.assert_close(many[k], one, rtol=1e-12, atol=1e-14)
+    assert all(len(many) == length for many in batched)
+
+    def loss(*own: Any) -> Any:
+        pairs = iter(own)
+        made = op(*(next(pairs) if a.is_floating_point() else a for a in given))
+        return sum((o**2).sum() for o in (made if isinstance(made, tuple) else (made,)) if o.is_floating_point())
+
+    fast, slow = (torch.autograd.functional.hessian(loss, tuple(leaves), vectorize=v) for v in (True, False))
+    for rows in zip(fast, slow, strict=True):
+        for one, other in zip(*rows, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
+def test_batched_cotangents_nest() -> None:
+    op, x = op_of(SOFTMAX, "y"), torch.rand(2, 3, dtype=torch.float64)
+
+    def jacobian(rows: Any, vectorize: bool) -> Any:
+        inner = lambda a: torch.autograd.functional.jacobian(op, a, create_graph=True, vectorize=vectorize)  # noqa: E731
+        return torch.autograd.functional.jacobian(inner, rows, vectorize=vectorize)
+
+    torch.testing.assert_close(jacobian(x, True), jacobian(x, False), rtol=1e-12, atol=1e-14)
+    assert torch.autograd.gradgradcheck(op, (x.requires_grad_(),), check_batched_grad=True)
