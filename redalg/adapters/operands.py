@@ -3,7 +3,7 @@ mapped forms."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from redalg.api import derive_incremental
@@ -57,6 +57,24 @@ class OnHost:
         return self._numpy(**arrays)
 
 
+class Registered:
+    """What is registered under a name: copies are the same object, and a pickle is what it was made by.
+
+    So modules that hold one are copied (`copy.deepcopy`) and saved as they are.
+    """
+
+    made_by: tuple[Callable[..., Any], tuple[Any, ...]]
+
+    def __copy__(self) -> Registered:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Registered:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return self.made_by
+
+
 def _dtypes(arrays: Mapping[str, Any]) -> frozenset[Any]:
     return frozenset((name, getattr(x, "dtype", x.__class__)) for name, x in arrays.items() if name != "out")
 
@@ -87,4 +105,13 @@ def longer_outputs(mapped: Spec, spec: Spec) -> list[bool]:
     return [len(new) > len(old) for new, old in pairs]
 
 
-__all__ = ["OnHost", "by_name", "derivative", "in_windows", "longer_outputs", "mapped_form", "own_tensors"]
+__all__ = [
+    "OnHost",
+    "Registered",
+    "by_name",
+    "derivative",
+    "in_windows",
+    "longer_outputs",
+    "mapped_form",
+    "own_tensors",
+]

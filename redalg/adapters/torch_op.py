@@ -16,7 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from redalg.adapters.operands import OnHost, by_name, derivative, in_windows, longer_outputs, mapped_form, own_tensors
+from redalg.adapters.operands import (
+    OnHost,
+    Registered,
+    by_name,
+    derivative,
+    in_windows,
+    longer_outputs,
+    mapped_form,
+    own_tensors,
+)
 from redalg.adapters.precision import multiplies_matrices, reduces, wide_outputs
 from redalg.adapters.torch_modes import (
     LEAVES,
@@ -47,7 +56,7 @@ NARROW = {"bfloat16": BFLOAT16_BITS}
 Gradients = tuple[Form | Joint | Steps, list[tuple[str, int]], list[tuple[str, str, bool]]]
 
 
-class TorchOp:
+class TorchOp(Registered):
     """``op(Q, K, V)`` or ``op(Q=…, …)``: tensors in the spec's order; a tensor, or a tuple in the order of outputs.
 
     Scalars are 0-d tensors or numbers. CPU tensors run the CPU target, CUDA tensors the CUDA target. Results are
@@ -495,6 +504,7 @@ def torch_op(form: Form, name: str) -> TorchOp:
     if made is None:
         kind = WindowedOp if any(d.dimensions for d in own_tensors(form.spec)) else TorchOp
         made = _MADE[name] = kind(form, name)
+        made.made_by = torch_op, (form, name)
     elif (made.form.spec, made.form.plan) != (form.spec, form.plan):
         why = f"it is the operator of {made.form.spec}"
         raise RedalgError(f"the name {name!r}", "form.torch_op", why, "take another name for another form")

@@ -33,7 +33,7 @@ from redalg.adapters.heads.parts import (
     wide,
 )
 from redalg.adapters.heads.slabs import Arrays
-from redalg.adapters.operands import own_tensors
+from redalg.adapters.operands import Registered, own_tensors
 from redalg.adapters.torch_op import torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import derived
@@ -162,7 +162,7 @@ def flat_axes(axes: tuple[str, ...], batch: list[str], rows: list[str], row: str
     return others if set(rows).isdisjoint(axes) else (row, *others)
 
 
-class BatchedHead:
+class BatchedHead(Registered):
     """``op(H, W, …)`` or ``op(H=…, …)``: a `TorchHead` whose rows have several axes, or whose operands share some.
 
     With ``Z[c,r,v] = Σ_d H[r,c,d]·W[c,v,d]``: r stands for all axes of rows, along which one operand varies, c for

@@ -15,7 +15,7 @@ from redalg.adapters.heads.extrema import Pooled
 from redalg.adapters.heads.gathers import Gathers
 from redalg.adapters.heads.parts import WHERE, Head
 from redalg.adapters.heads.slabs import Arrays, Gradients, Slabs
-from redalg.adapters.operands import by_name, own_tensors
+from redalg.adapters.operands import Registered, by_name, own_tensors
 from redalg.adapters.torch_op import cast_under_autocast, numpy_dtype, torch_dtype, torch_op
 from redalg.errors import RedalgError
 from redalg.gradients.calls import Vjp, derived
@@ -29,7 +29,7 @@ torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch
 LATER, NOW = "later", "now"
 
 
-class TorchHead:
+class TorchHead(Registered):
     """``op(H, W, …)`` or ``op(H=…, …)``: the outputs of a head, with gradients, and no products in memory.
 
     With Z = H·Wᵀ of T rows and V columns, of T×d and V×d operands, a call makes Z in slabs of rows: one product. The
@@ -216,7 +216,8 @@ class TorchHead:
             @staticmethod
             @torch.autograd.function.once_differentiable
             def backward(ctx: Any, *gradients: Any) -> Any:
-                own, kept = ctx.saved_tensors[: len(op.tensors)], ctx.saved_tensors[len(op.tensors) :]
+                saved = ctx.saved_tensors  # asked for once: a checkpoint makes them anew, and gives them once
+                own, kept = saved[: len(op.tensors)], saved[len(op.tensors) :]
                 pulled = [
                     torch.zeros_like(value) if gradient is None else gradient
                     for name, value, gradient in zip(op.outputs, kept, gradients, strict=False)

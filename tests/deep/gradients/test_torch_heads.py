@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ from redalg.errors import RedalgError
 from redalg.graph.node import walk
 from tests.support.profiles import examples
 
-torch = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch")
 
 SIZES = ((37, 53, 8), (1, 1, 3), (5, 300, 4), (2, 7, 1))
 SMALL, LARGE = 4000, 1 << 29  # bytes of products: some slabs, and one
@@ -328,3 +331,48 @@ def test_operands_may_be_called_as_saved_values_are(operand: str, name: str) -> 
     torch.testing.assert_close(found, true)
     for a, other in zip(given.values(), arrays.values(), strict=True):
         torch.testing.assert_close(a.grad, other.grad)
+
+
+class _Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(4, 3, dtype=torch.float64))
+        self.softmax, self.loss = ra.torch.compile(ra.catalog["softmax"]), ra.torch.head(ra.parse(COPIED))
+
+    def forward(self, rows: Any, labels: Any) -> Any:
+        return self.loss(self.softmax(rows), self.weight, labels)
+
+
+COPIED = (
+    "tensors H[t,d], W[v,d], y[t] integer; z = sum[d](H[t,d]*W[v,d]); pick = sum[v](where(index[v] == y[t], z, 0));"
+    "return loss = mean[t](logsumexp[v](z) - pick)"
+)
+
+
+def test_modules_with_operators_are_copied_and_pickled() -> None:
+    model, rows, labels = _Model(), torch.rand(2, 3, dtype=torch.float64), torch.tensor([0, 3])
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert other.loss is model.loss and other.softmax is model.softmax and other.weight is not model.weight
+        torch.testing.assert_close(other(rows, labels), model(rows, labels), rtol=0, atol=0)
+    batched = ra.torch.head(ra.parse("tensors H[b,c,d], W[c,v,d]; return y = logsumexp[v](sum[d](H[b,c,d]*W[c,v,d]))"))
+    assert copy.deepcopy(batched) is pickle.loads(pickle.dumps(batched)) is batched
+
+
+@pytest.mark.parametrize("gradients", ["later", "now"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_heads_under_a_checkpoint(gradients: str, reentrant: bool) -> None:
+    """What a checkpoint makes anew is given once."""
+    operator, generator = ra.torch.head(ra.parse(COPIED), gradients=gradients), torch.Generator().manual_seed(1)
+    rows, weights = (torch.rand(n, 3, dtype=torch.float64, generator=generator) for n in (2, 4))
+    labels, found = torch.tensor([0, 3]), []
+    for kept in (True, False):
+        own = [a.clone().requires_grad_() for a in (rows, weights)]
+
+        def loss(h: Any, w: Any) -> Any:
+            return operator(h, w, labels)
+
+        made = loss(*own) if kept else torch.utils.checkpoint.checkpoint(loss, *own, use_reentrant=reentrant)
+        made.backward()
+        found.append([a.grad for a in own])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
