@@ -3,6 +3,7 @@ mapped forms."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -57,13 +58,20 @@ class OnHost:
         return self._numpy(**arrays)
 
 
+_MADE_BY: weakref.WeakKeyDictionary[Registered, tuple[Callable[..., Any], tuple[Any, ...]]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
 class Registered:
     """What is registered under a name: copies are the same object, and a pickle is what it was made by.
 
     So modules that hold one are copied (`copy.deepcopy`) and saved as they are.
     """
 
-    made_by: tuple[Callable[..., Any], tuple[Any, ...]]
+    def registered(self, make: Callable[..., Any], *given: Any) -> None:
+        """Says what makes it: the function, and its arguments."""
+        _MADE_BY[self] = make, given
 
     def __copy__(self) -> Registered:
         return self
@@ -72,7 +80,7 @@ class Registered:
         return self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return self.made_by
+        return _MADE_BY[self]
 
 
 def _dtypes(arrays: Mapping[str, Any]) -> frozenset[Any]:

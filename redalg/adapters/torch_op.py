@@ -504,7 +504,7 @@ def torch_op(form: Form, name: str) -> TorchOp:
     if made is None:
         kind = WindowedOp if any(d.dimensions for d in own_tensors(form.spec)) else TorchOp
         made = _MADE[name] = kind(form, name)
-        made.made_by = torch_op, (form, name)
+        made.registered(torch_op, form, name)
     elif (made.form.spec, made.form.plan) != (form.spec, form.plan):
         why = f"it is the operator of {made.form.spec}"
         raise RedalgError(f"the name {name!r}", "form.torch_op", why, "take another name for another form")

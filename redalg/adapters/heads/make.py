@@ -40,7 +40,7 @@ def torch_head(
         parts = _taken_apart(spec)
         kind: Any = BatchedHead if isinstance(parts, Batched) else TorchHead
         made = _MADE[named] = options, kind(parts, named, gradients, logits, workspace)
-        made[1].made_by = torch_head, (spec, name, gradients, logits, workspace)
+        made[1].registered(torch_head, spec, name, gradients, logits, workspace)
     elif made[0] != options:
         why = f"it is the head of {made[0][0]}, {', '.join(map(str, made[0][1:]))}"
         raise RedalgError(f"the name {name!r}", WHERE, why, "take another name for another head")
