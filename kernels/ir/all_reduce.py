@@ -36,7 +36,8 @@ class _Reducing:
     def __init__(self, p: Pass, counted: bool) -> None:
         self.parts, self.counted = {part.name: part for part in p.parts}, counted
         self.guarded = counted and not p.absorbs
-        self.combine = [s for s in p.combine if getattr(s, "name", "") != TOTAL.attr.name]
+        steps = [s for s in p.combine if isinstance(s, Let | Join)]
+        self.combine = [s for s in steps if isinstance(s, Join) or s.name != TOTAL.attr.name]
         self.own = {f"{name}_b": name for name in self.parts} | {"n_b": COUNT.attr.name}
         self.found: list[Let | Loop] = []
         self.pending: list[Fold] = []
@@ -60,7 +61,8 @@ class _Reducing:
 
     def _needed(self) -> list[Let | Join]:
         """The steps that the new state is made of, of whose joins only the second side counts."""
-        wanted, kept = {f"{name}_new" for name in self.parts}, []
+        kept: list[Let | Join] = []
+        wanted = {f"{name}_new" for name in self.parts}
         for step in reversed(self.combine):
             names = step.names if isinstance(step, Join) else (step.name,)
             if wanted.isdisjoint(names):
