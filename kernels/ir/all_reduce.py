@@ -46,11 +46,11 @@ class _Reducing:
         kept = self._needed()
         nodes = [n for step in kept for n in (step.b if isinstance(step, Join) else step_nodes(step))]
         read = {leaf.attr.name for n in nodes for leaf in leaves(n, "state")}
-        homes = [name for name in self.parts if name in read]
-        if not self._sound(kept, read, homes):
+        anchors = [name for name in self.parts if name in read]
+        if not self._sound(kept, read, anchors):
             return None
-        names = self.own | {name: f"{name}~home" for name in homes}
-        self._begin(homes)
+        names = self.own | {name: f"{name}~common" for name in anchors}
+        self._begin(anchors)
         for step in kept:
             if isinstance(step, Let):
                 self._let(Let(step.name, renamed(step.node, names)))
@@ -72,16 +72,18 @@ class _Reducing:
             kept.append(step)
         return kept[::-1]
 
-    def _sound(self, kept: list[Let | Join], read: set[str], homes: list[str]) -> bool:
+    def _sound(self, kept: list[Let | Join], read: set[str], anchors: list[str]) -> bool:
         """Whether a reduction says the same: every operation is one of numbers, and anchors that all threads have to
         know are numbers that are kept finite."""
         if not all(self._reducible(s) for s in kept if isinstance(s, Join)):
             return False
-        if COUNT.attr.name in read or not self.own.keys().isdisjoint(self.parts) or homes and not self.counted:
+        if COUNT.attr.name in read or not self.own.keys().isdisjoint(self.parts) or anchors and not self.counted:
             return False
         lets = {s.name: s.node for s in kept if isinstance(s, Let)}
-        centred = (lets.get(f"{name}_new") for name in homes)
-        return all(self.parts[h].kind == "f" for h in homes) and all(n is not None and n.op == "where" for n in centred)
+        centred = (lets.get(f"{name}_new") for name in anchors)
+        return all(self.parts[a].kind == "f" for a in anchors) and all(
+            n is not None and n.op == "where" for n in centred
+        )
 
     def _reducible(self, step: Join) -> bool:
         """Whether a join of two is an operation of numbers, of which a state of nothing has one that changes none."""
@@ -89,18 +91,18 @@ class _Reducing:
             return False
         return isinstance(step.op, Sum | Average) or all(map(self._part, step.names))
 
-    def _begin(self, homes: list[str]) -> None:
+    def _begin(self, anchors: list[str]) -> None:
         """How many elements there are, and anchors that all threads know: the largest of those that have elements."""
         if not self.counted:
             return
         self.pending.append(Fold((TOTAL.attr.name,), Sum(), (COUNT,)))
-        for name in homes:
+        for name in anchors:
             self.pending.append(Fold((f"{name}~largest",), Extremum("max"), (where(EMPTY, NEG_INF, state(name)),)))
         self._flush()
-        nothing = compare("eq", TOTAL, ZERO)
-        self.found += [Let(f"{h}~home", where(nothing, ZERO, state(f"{h}~largest"))) for h in homes]
+        empty = compare("eq", TOTAL, ZERO)
+        self.found += [Let(f"{a}~common", where(empty, ZERO, state(f"{a}~largest"))) for a in anchors]
         if any(isinstance(s, Join) and isinstance(s.op, Average) for s in self.combine):
-            self.found.append(Let(SHARE.attr.name, where(nothing, ZERO, div(COUNT, TOTAL))))
+            self.found.append(Let(SHARE.attr.name, where(empty, ZERO, div(COUNT, TOTAL))))
 
     def _fold(self, step: Join, values: tuple[Node, ...]) -> None:
         """A join of two as a reduction; a state of nothing adds nothing, wherever it would move."""

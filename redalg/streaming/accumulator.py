@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from redalg import _hooks
+from redalg._moved import deprecated
 from redalg.graph.node import Decl
 from redalg.graph.plan import given
 from redalg.numeric.binding import Bound, with_unnamed
@@ -332,7 +333,10 @@ class Accumulator:
         array([[ 0.25, -1.  ]])
         """
         checks.readable(self)
-        if unnamed:
+        if len(unnamed) == 1 and chunks and (unnamed[0] is None or isinstance(unnamed[0], int)):
+            deprecated("acc.apply(start, …)", "start=")
+            start = unnamed[0]
+        elif unnamed:
             chunks = with_unnamed(self._streamed, unnamed, chunks, checks.APPLY)
         if self._now.nulls == "error":
             chunks = dict(null.without(self._layout, chunks, "error", checks.APPLY))

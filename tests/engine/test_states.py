@@ -119,7 +119,7 @@ def test_a_state_saved_at_every_step_has_the_bits_of_one_that_never_was(name: st
     if any(not out.keeps_axis for out in form.plan.outputs):
         assert same(total.result(), expected.result())
     if any(out.keeps_axis for out in form.plan.outputs):
-        assert same(total.apply(0, **arrays), expected.apply(0, **arrays))
+        assert same(total.apply(start=0, **arrays), expected.apply(start=0, **arrays))
 
 
 @pytest.mark.parametrize("trip", TRIPS)

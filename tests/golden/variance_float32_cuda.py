@@ -119,17 +119,17 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
     for step in range(5):
         A_x_largest = max_nan_f32(A_x_largest, shfl_xor_f32(A_x_largest, 1 << step))
     t3 = 0 == n_new
-    A_x_home = f32(0) if t3 else A_x_largest
+    A_x_common = f32(0) if t3 else A_x_largest
     t4 = f32(n) / f32(n_new)
     share = f32(0) if t3 else t4
-    t5 = A_x_home - A_x
-    t6 = share * (avg_x - (f32(0) if A_x_home == A_x else t5))
+    t5 = A_x_common - A_x
+    t6 = share * (avg_x - (f32(0) if A_x_common == A_x else t5))
     avg_x_seen = f32(0) if t2 else t6
     # Warp reduction: 5 steps of shuffles over 32 lanes; all of them have the result.
     for step in range(5):
         avg_x_seen = avg_x_seen + shfl_xor_f32(avg_x_seen, 1 << step)
-    A_x_seen = A_x_home + avg_x_seen
-    A_x_new = A_x_seen if (A_x_seen < INF) & (-INF < A_x_seen) else A_x_home
+    A_x_seen = A_x_common + avg_x_seen
+    A_x_new = A_x_seen if (A_x_seen < INF) & (-INF < A_x_seen) else A_x_common
     t7 = A_x_new - A_x
     move_A_x_b = f32(0) if A_x_new == A_x else t7
     t8 = share * (avg_x - move_A_x_b)

@@ -89,3 +89,5 @@ def test_rows_of_a_chunk_without_a_name() -> None:
     acc.update([])
     np.testing.assert_array_equal(acc.apply([1.0, 2.0]), [-4.0, -3.0])
     np.testing.assert_array_equal(acc.apply(x=[1.0, 2.0]), acc.apply([1.0, 2.0], start=0))
+    with pytest.warns(DeprecationWarning, match="start="):
+        np.testing.assert_array_equal(acc.apply(0, x=[1.0, 2.0]), [-4.0, -3.0])
