@@ -29,6 +29,7 @@ FORMS = Forms(
         "weighted mean": "m = max[j](x[i,j]); p = exp(x[i,j] - m); return e = sum[j](p*y[i,j])/sum[j](p)",
         "extremes": "return a = max[j](x[i,j]), b = min[j](x[i,j]), c = sum[j](x[i,j]), p = argmax[j](abs(x[i,j]))",
         "product": "return p = prod[j](1 + x[i,j]/2**20), n = sum[j](where(x[i,j] > 0, 1, 0))",
+        "conditions": "return a = any[j](x[i,j] > 2), b = all[j](x[i,j] < y[i,j] + 3), c = mean[j](y[i,j])",
         "where": "return a = sum[j](where(x[i,j] > 0, x[i,j], 0)), b = max[j](where(x[i,j] < 0, y[i,j], -oo))",
     }
 )
