@@ -22,6 +22,7 @@ Operations (the whole language; `attr` in brackets)::
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import weakref
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
@@ -183,6 +184,16 @@ def _interned(key: tuple[Any, ...], node: Node) -> Node:
             _ENTRIES[0] = max(1 << 14, 2 * len(_TABLE))
         _TABLE[key] = weakref.ref(node)
         return node
+
+
+def _unlocked() -> None:
+    """A process begun by a fork has none of the threads that may have held the lock."""
+    global _LOCK
+    _LOCK = RLock()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_unlocked)
 
 
 def _free_axes(op: str, args: tuple[Node, ...], attr: Any) -> frozenset[str]:

@@ -1,7 +1,11 @@
 """The shared graph: interning, canonical form, walks and renaming."""
 
 import copy
+import os
 import pickle
+import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
@@ -106,3 +110,32 @@ def test_substitute_and_rename():
     assert g.rename_axes(g.reduction("topk_values", ["j"], y, extra=(2, "t")), {"t": "u"}).axes == {"u"}
     raw = g.substitute(g.add(x, y), {y: x}, raw=True)
     assert raw.op == "add" and raw.args == (x, x)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of this system are not forked")
+def test_a_fork_waits_for_no_thread_that_it_has_not() -> None:
+    """A data loader's worker begins while another thread builds nodes."""
+    held, done = threading.Event(), threading.Event()
+
+    def build() -> None:
+        with g._LOCK:
+            held.set()
+            done.wait()
+
+    builder = threading.Thread(target=build)
+    builder.start()
+    held.wait()
+    child = os.fork()
+    if not child:
+        g.tensor("made in a fork", ("j",))
+        os._exit(0)
+    deadline, status = time.monotonic() + 60, (0, 0)
+    while not status[0] and time.monotonic() < deadline:
+        time.sleep(0.01)
+        status = os.waitpid(child, os.WNOHANG)
+    done.set()
+    builder.join()
+    if not status[0]:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert status == (child, 0)
