@@ -129,6 +129,10 @@ class CudaRun(Shown):
                     return found
             except (NotLaunched, *ELSEWHERE):  # which the general way handles
                 pass
+        return self._generally(arrays, out, stream)
+
+    def _generally(self, arrays: Mapping[str, Any], out: Any, stream: Any) -> Any:
+        """A call of any kind, which is prepared if it is the first of its kind."""
         if self._readings.padded:
             found = self._without_zeros(arrays, out, stream)
             if found is not MISS:
