@@ -14,7 +14,7 @@ from redalg.proofs.checker.cases import Cases
 from redalg.proofs.checker.normalform import Normal
 from redalg.proofs.checker.polynomial import Unknown
 from redalg.proofs.document.document import Obligation
-from redalg.proofs.document.terms import Term
+from redalg.proofs.document.terms import Term, walk
 from redalg.proofs.document.work import SHARE, Exhausted, metered, share, spend, spent, text
 
 LAWS = frozenset({"O3", "O4", "O5", "O6"})  # of a transport and a combination: the others are about elements
@@ -58,16 +58,7 @@ def _written(o: Obligation) -> Any:
     numbers: dict[Term, int] = {}
     names: dict[str, int] = {}
     found: list[tuple[Any, ...]] = []
-    stack = [o.right, o.left]
-    while stack:
-        t = stack[-1]
-        if t in numbers:
-            stack.pop()
-            continue
-        missing = [a for a in t.args if a not in numbers]
-        if missing:
-            stack += missing[::-1]
-            continue
+    for t in walk(o.left, o.right):
         if t.op in BOUND or len(found) >= LARGEST:
             return None
         attr = t.attr
@@ -75,8 +66,6 @@ def _written(o: Obligation) -> Any:
             attr = names.setdefault(attr.name, len(names)), attr.axes, attr.domain
         elif t.op == "const":
             attr = text(attr)  # numbers can be made to have one hash
-        stack.pop()
         numbers[t] = len(found)
         found.append((t.op, attr, *[numbers[a] for a in t.args]))
-    spend(len(found))
     return numbers[o.left], numbers[o.right], tuple(found)
