@@ -12,8 +12,9 @@ import pytest
 
 import redalg as ra
 from redalg.cli.demo import load_data, numpy_attention, numpy_layer_norm, pieces, stream
-from redalg.cli.main import main
+from redalg.cli.main import _kernel_without_gpu, main
 from redalg.text.terminal import difference, progress, table
+from tests.support.forms import form_of
 from tests.support.places import ROOT
 
 DATA = str(ROOT / "redalg" / "data" / "minilm_layer0.npz")
@@ -148,7 +149,8 @@ def test_source_of_a_gpu_needs_none(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr()
     compile(said.out, "<generated>", "exec")
     assert "@cuda.jit" in said.out
-    assert "no GPU can be used here" in said.err or not said.err
+    assert "@cuda.jit" in _kernel_without_gpu(form_of("softmax"))
+    assert "no GPU can be used here: the kernel for an H200, float32, i=64, j=4096" in capsys.readouterr().err
 
 
 def test_progress_speaks_only_after_a_second(capsys: pytest.CaptureFixture[str]) -> None:

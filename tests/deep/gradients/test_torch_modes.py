@@ -258,7 +258,9 @@ def test_batched_cotangents_nest() -> None:
     op, x = op_of(SOFTMAX, "y"), torch.rand(2, 3, dtype=torch.float64)
 
     def jacobian(rows: Any, vectorize: bool) -> Any:
-        inner = lambda a: torch.autograd.functional.jacobian(op, a, create_graph=True, vectorize=vectorize)  # noqa: E731
+        def inner(a: Any) -> Any:
+            return torch.autograd.functional.jacobian(op, a, create_graph=True, vectorize=vectorize)
+
         return torch.autograd.functional.jacobian(inner, rows, vectorize=vectorize)
 
     torch.testing.assert_close(jacobian(x, True), jacobian(x, False), rtol=1e-12, atol=1e-14)
