@@ -436,9 +436,14 @@ def situation(form: Form, dtypes: Mapping[str, Any], views: Mapping[str, View]) 
 
 def typical(form: Form, schedule: Override, deterministic: bool) -> Planned:
     """A plan for contiguous float32 arrays of moderate size on the first device."""
-    sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
+    sizes = typical_sizes(form)
     views = {t.name: View.usual(t, sizes) for t in form.spec.tensors if t.axes}
     return plan(form, usual_dtypes(form, "float32"), views, driver.target_of(0), deterministic, schedule)
+
+
+def typical_sizes(form: Form) -> dict[str, int]:
+    """Moderate lengths of all axes, longer ones of those that are streamed."""
+    return dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
 
 
 def wgmma_tiles(

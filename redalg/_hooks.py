@@ -11,8 +11,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from redalg.adapters.heads.batches import BatchedHead
     from redalg.adapters.heads.operator import TorchHead
     from redalg.adapters.jax_op import JaxOp
@@ -62,11 +60,13 @@ def latex(form: Form) -> str:
     return form_latex(form)
 
 
-def kernel(form: Form, sizes: Mapping[str, int]) -> Any:
-    """A kernel for a GPU, printed without one."""
+def kernel(form: Form) -> tuple[Any, dict[str, int]]:
+    """A kernel for a GPU, printed without one, and the typical lengths that it is for."""
     from redalg.explore import kernel
+    from redalg.kernels.pipeline import typical_sizes
 
-    return kernel(form, sizes)
+    sizes = typical_sizes(form)
+    return kernel(form, sizes), sizes
 
 
 # --- states as data --------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ class Run(Shown):
     >>> import redalg as ra
     >>> x = ra.tensors("x[j]")
     >>> run = ra.derive_incremental(ra.Spec(m=ra.max(x, "j"), at=ra.argmax(x, "j"))).compile("numpy")
-    >>> run(x=[1.0, 3.0, 2.0])
+    >>> run([1.0, 3.0, 2.0])  # as run(x=[1.0, 3.0, 2.0]): there is one tensor
     {'m': array(3.), 'at': array(1)}
     >>> run.target, run.schedule[:22]
     ('numpy', 'blocks in stream order')

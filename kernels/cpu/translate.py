@@ -557,14 +557,14 @@ class _Translation:
             kind = "f64" if op is ast.Div else "i64"
         x, y = self.cast(a, kind).v, self.cast(c, kind).v
         if kind in FLOAT and op in FLOATS:
-            return Value(kind, getattr(self.b, FLOATS[op])(x, y, flags=self.leave(op)))
+            return Value(kind, getattr(self.b, FLOATS[op])(x, y, flags=self.flags_of(op)))
         if kind in FLOAT or op not in (*WORDS, *BITS, ast.FloorDiv, ast.Mod):
             raise Untranslated(f"{op.__name__} of {a.kind} and {c.kind}")
         if op in (ast.FloorDiv, ast.Mod):
             return Value(kind, self.divided(x, y)[op is ast.Mod])
         return Value(kind, getattr(self.b, WORDS.get(op) or BITS[op])(x, y))
 
-    def leave(self, op: type) -> list[str]:
+    def flags_of(self, op: type) -> list[str]:
         """The fast-math flags of an operation: products and quotients keep their order, but what a loop multiplies up.
 
         LLVM makes (a/b)·a of what it may reorder (a·a)/b, which leaves the range where a/b does not.

@@ -351,11 +351,12 @@ class _Model:
         steps = log2(s.threads)
         once = 40 + work.instructions.merge / 2
         once += self.network()[1] * steps
+        each = 6 * steps + (20 if s.threads > 32 else 0)
         if s.resident:
-            return once + work.reductions.resident * (6 * steps + (20 if s.threads > 32 else 0))
+            return once + work.reductions.resident * each
         merge = work.instructions.merge
         if self.all_reduces:
-            once += merge + self.all_reduces * (6 * steps + (20 if s.threads > 32 else 0))
+            once += merge + self.all_reduces * each
             return once + (2 * merge * s.split / s.threads if s.split > 1 else 0)
         return once + steps * (merge + 3 * work.held.state) + (merge * s.split / s.threads if s.split > 1 else 0)
 

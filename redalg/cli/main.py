@@ -153,8 +153,7 @@ def source_command(args: argparse.Namespace) -> int:
 
 def _kernel_without_gpu(form: Form) -> str:
     """What would be printed for float32 arrays of moderate size, on a machine with one."""
-    sizes = dict.fromkeys(form.spec.axes, 64) | dict.fromkeys(form.plan.axis, 4096)
-    made = _hooks.kernel(form, sizes)
+    made, sizes = _hooks.kernel(form)
     lengths = ", ".join(f"{axis}={n}" for axis, n in sizes.items())
     print(f"no GPU can be used here: the kernel for an {made.device}, float32, {lengths}", file=sys.stderr)
     return made.source

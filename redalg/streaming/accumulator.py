@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -119,7 +120,8 @@ class Accumulator:
     def update(self, /, *unnamed: Any, **chunks: Any) -> None:
         """Append a chunk: one array for every tensor with the streamed axis, of any common length, 0 included.
 
-        Where one tensor has it, its array may come without a name.
+        Where one tensor has it, its array may come without a name. Raises: RedalgError for a chunk that does not fit,
+        and everything stays as it was.
 
         >>> import redalg as ra
         >>> acc = ra.derive_incremental(ra.parse("return y = mean[j](x[j])")).accumulator()
@@ -326,6 +328,8 @@ class Accumulator:
     def apply(self, /, *unnamed: Any, start: int | None = None, **chunks: Any) -> Any:
         """The outputs that keep the axis, for a chunk, from everything seen so far; `start` is the chunk's position.
 
+        Where one tensor has the axis, its array may come without a name. Raises: RedalgError for several of them.
+
         >>> import redalg as ra
         >>> acc = ra.derive_incremental(ra.catalog["max_abs_scaling"]).accumulator()
         >>> acc.update(x=[[1.0, -4.0]]); acc.update(x=[[2.0]])
@@ -333,9 +337,9 @@ class Accumulator:
         array([[ 0.25, -1.  ]])
         """
         checks.readable(self)
-        if len(unnamed) == 1 and chunks and (unnamed[0] is None or isinstance(unnamed[0], int)):
+        if len(unnamed) == 1 and chunks and (unnamed[0] is None or isinstance(unnamed[0], Integral)):
             deprecated("acc.apply(start, …)", "start=")
-            start = unnamed[0]
+            start = None if unnamed[0] is None else int(unnamed[0])
         elif unnamed:
             chunks = with_unnamed(self._streamed, unnamed, chunks, checks.APPLY)
         if self._now.nulls == "error":
