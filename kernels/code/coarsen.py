@@ -197,7 +197,8 @@ class _Copies:
     def _shifted(self, call: ast.Call) -> str:
         """The name of a load, of what starts anywhere."""
         start = isinstance(call.args[0], ast.Name) and call.args[0].id in self.astride
-        return text(call.func).replace("load_", "load_shifted_", 1) if start else text(call.func)
+        way = "load_early_" if text(call.func).startswith("load_early_") else "load_"
+        return text(call.func).replace(way, f"{way}shifted_", 1) if start else text(call.func)
 
     def _called(self, call: ast.Call, args: list[Expression]) -> Expression:
         return ast.Call(ast.Name(f"{self._shifted(call)}x{self.count}", ast.Load()), args, [])

@@ -19,7 +19,7 @@ from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.ir.schedule import COPIED, MOST_DISTANCE
 
 WIDTHS = (1, 2, 4, 8, 16)
-WAYS = ("", "stream_", "shared_")
+WAYS = ("", "stream_", "shared_", "early_")
 ORDERS = ("load_relaxed", "load_acquire", "store_relaxed", "store_release")
 CELL = {d: np.dtype(NARROW.get(d, "uint8" if d == "bool" else d)) for d in STORAGE}
 
@@ -274,7 +274,8 @@ def _makers() -> Iterator[tuple[str, Callable[..., Any]]]:
 def _anywhere() -> Iterator[tuple[str, Callable[..., Any]]]:
     for dtype, width in ((d, w) for d, size in STORAGE.items() for w in WIDTHS if 1 < w and w * size <= 16):
         if width * STORAGE[dtype] >= 4:
-            yield f"load_shifted_{dtype}x{width}", partial(_shifted, dtype=dtype, width=width)
+            for way in ("", "early_"):
+                yield f"load_{way}shifted_{dtype}x{width}", partial(_shifted, dtype=dtype, width=width)
         yield f"unaligned_{dtype}x{width}", partial(_unaligned, width=width)
 
 

@@ -279,6 +279,7 @@ def _group_mask(width: Any) -> Any:
 EMULATED: dict[str, Callable[..., Any]] = {
     "lane_id": lambda: now.thread.lane,
     "group_mask": _group_mask,
+    "and_i32": lambda a, b: int(a) & int(b),
     "cluster_rank": lambda: now.thread.block.rank,
     "cluster_size": lambda: len(now.thread.block.cluster.blocks),
     "cluster_arrive": lambda: None,

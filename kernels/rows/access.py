@@ -108,9 +108,9 @@ class Access:
         step = self.step(array, axes, result)
         return position if step is None else f"{position} * {step}"
 
-    def load(self, operand: Operand, index: str, width: int = 1) -> str:
+    def load(self, operand: Operand, index: str, width: int = 1, way: str = "") -> str:
         shifted = "shifted_" if width > 1 and operand.name in self.layout.shifted else ""
-        name = f"load_{shifted}{operand.dtype}" + (f"x{width}" if width > 1 else "")
+        name = f"load_{way}{shifted}{operand.dtype}" + (f"x{width}" if width > 1 else "")
         text = f"{name}({self.array_names[operand.name]}, {index})"
         return text if width > 1 else self.as_real(operand.dtype, text)
 

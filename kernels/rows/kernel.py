@@ -242,9 +242,9 @@ class Kernel:
         elif s.threads == 1:
             out("t = 0", "r = cuda.threadIdx.x")
         elif s.column:
-            out("t = cuda.threadIdx.x // ROWS", "r = cuda.threadIdx.x % ROWS")
+            out(f"t = cuda.threadIdx.x >> {s.rows.bit_length() - 1}", "r = and_i32(cuda.threadIdx.x, ROWS - 1)")
         else:
-            out("t = cuda.threadIdx.x % THREADS", "r = cuda.threadIdx.x // THREADS")
+            out("t = and_i32(cuda.threadIdx.x, THREADS - 1)", f"r = cuda.threadIdx.x >> {s.threads.bit_length() - 1}")
         if s.blocks_per_row > 1:
             out(f"split = cuda.blockIdx.x % {s.blocks_per_row}")
 

@@ -5,7 +5,7 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import exact_sum_f32, exp_f32, max_nan_f32
-from redalg.kernels.cuda.intrinsics import load_float32, shfl_idx_f32, shfl_xor_f32, store_float32
+from redalg.kernels.cuda.intrinsics import and_i32, load_float32, shfl_idx_f32, shfl_xor_f32, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -37,8 +37,8 @@ def O_kernel(
     #   sum_exp); then the states are merged.
     # Shared memory: none.
     # Which row, which of its threads, and where the row begins in memory.
-    t = cuda.threadIdx.x % THREADS
-    r = cuda.threadIdx.x // THREADS
+    t = and_i32(cuda.threadIdx.x, THREADS - 1)
+    r = cuda.threadIdx.x >> 5
     row = i64(cuda.blockIdx.x) * ROWS + r
     live = row < size_h * size_i
     row = row if live else size_h * size_i - 1  # threads beyond the last row repeat it and write nothing

@@ -5,7 +5,7 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import log_f32, max_nan_f32
-from redalg.kernels.cuda.intrinsics import load_float32x4, store_float32x4
+from redalg.kernels.cuda.intrinsics import and_i32, load_float32x4, store_float32x4
 
 f32, i64 = np.float32, np.int64
 THREADS = 32
@@ -26,8 +26,8 @@ def y_kernel(x, b, y, size_i, size_j, x_s0, y_s0):
     # Loop nest: for tiles of 128 elements, 4 of a thread, in loads of 4: every element by itself.
     # Shared memory: none.
     # Which row, which of its threads, and where the row begins in memory.
-    t = cuda.threadIdx.x % THREADS
-    r = cuda.threadIdx.x // THREADS
+    t = and_i32(cuda.threadIdx.x, THREADS - 1)
+    r = cuda.threadIdx.x >> 5
     row = i64(cuda.blockIdx.x) * ROWS + r
     live = row < size_i
     row = row if live else size_i - 1  # threads beyond the last row repeat it and write nothing

@@ -5,7 +5,7 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32
-from redalg.kernels.cuda.intrinsics import load_float32, store_float32
+from redalg.kernels.cuda.intrinsics import and_i32, load_float32, store_float32
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -56,8 +56,8 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
     # Shared memory: 4096 bytes (n_threads 2048, A_x_threads 1024, avg_x_threads 1024).
     # Barriers: __syncthreads at 2 places.
     # Which row, which of its threads, and where the row begins in memory.
-    t = cuda.threadIdx.x // ROWS
-    r = cuda.threadIdx.x % ROWS
+    t = cuda.threadIdx.x >> 5
+    r = and_i32(cuda.threadIdx.x, ROWS - 1)
     row = i64(cuda.blockIdx.x) * ROWS + r
     live = row < size_j
     row = row if live else size_j - 1  # threads beyond the last row repeat it and write nothing

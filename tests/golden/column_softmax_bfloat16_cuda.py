@@ -5,7 +5,7 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import exp_f32, fast_exp_f32, max_nan_f32
-from redalg.kernels.cuda.intrinsics import load_bfloat16x2, store_stream_bfloat16x2
+from redalg.kernels.cuda.intrinsics import and_i32, load_bfloat16x2, store_stream_bfloat16x2
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -47,8 +47,8 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
     #   1024, sum_exp_threads_c1 1024).
     # Barriers: __syncthreads at 2 places.
     # Which row, which of its threads, and where the row begins in memory.
-    t = cuda.threadIdx.x // ROWS
-    r = cuda.threadIdx.x % ROWS
+    t = cuda.threadIdx.x >> 5
+    r = and_i32(cuda.threadIdx.x, ROWS - 1)
     first_row = (i64(cuda.blockIdx.x) * ROWS + r) * COARSEN
     live = first_row < size_j
     # threads beyond the last rows repeat them and write nothing

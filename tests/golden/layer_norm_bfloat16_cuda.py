@@ -5,7 +5,9 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32, sqrt_f32
-from redalg.kernels.cuda.intrinsics import load_bfloat16, load_bfloat16x8, shfl_xor_f32, store_bfloat16x8
+from redalg.kernels.cuda.intrinsics import (
+    load_bfloat16, load_bfloat16x8, load_early_bfloat16x8, shfl_xor_f32, store_bfloat16x8
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -49,7 +51,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
             (
                 x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],
                 x_tile[k + 6], x_tile[k + 7]
-            ) = load_bfloat16x8(x, x_row + j)
+            ) = load_early_bfloat16x8(x, x_row + j)
     A_x_first = load_bfloat16(x, x_row)
     A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
     n_some = min(length, 2048)

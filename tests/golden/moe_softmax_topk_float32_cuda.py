@@ -6,7 +6,8 @@ from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import exp_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import (
-    key_of, key_place, key_value, load_float32x4, shfl_xor_f32, shfl_xor_u64, store_float32, store_int64
+    and_i32, key_of, key_place, key_value, load_float32x4, shfl_xor_f32, shfl_xor_u64, store_float32,
+    store_int64
 )
 
 f32, i64, u64 = np.float32, np.int64, np.uint64
@@ -56,8 +57,8 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
     # Shared memory: 64 bytes (topk_x_key_b_top 64).
     # Barriers: __syncwarp once.
     # Which row, which of its threads, and where the row begins in memory.
-    t = cuda.threadIdx.x % THREADS
-    r = cuda.threadIdx.x // THREADS
+    t = and_i32(cuda.threadIdx.x, THREADS - 1)
+    r = cuda.threadIdx.x >> 5
     row = i64(cuda.blockIdx.x) * ROWS + r
     live = row < size_i
     row = row if live else size_i - 1  # threads beyond the last row repeat it and write nothing

@@ -5,7 +5,7 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import fast_exp_f32, max_nan_f32
-from redalg.kernels.cuda.intrinsics import load_bfloat16x8, shfl_xor_f32, store_bfloat16x8
+from redalg.kernels.cuda.intrinsics import load_early_bfloat16x8, shfl_xor_f32, store_bfloat16x8
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -46,7 +46,7 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
             (
                 x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],
                 x_tile[k + 6], x_tile[k + 7]
-            ) = load_bfloat16x8(x, x_row + j)
+            ) = load_early_bfloat16x8(x, x_row + j)
     max_x_b = -INF
     for v in range(4):
         j = first + v * 1024

@@ -1,10 +1,10 @@
 """Typed loads and stores: one element, or up to 16 bytes at once, with the cache behaviour in the name.
 
 ``load_<dtype>(pointer, i)``, ``load_<dtype>x<V>``, ``store_<dtype>(pointer, i, value)``, ``store_<dtype>x<V>``; after
-``load_`` and ``store_`` may stand a way (`WAYS`): ``load_stream_float32x4``. Pointers are `types.CPointer` of the
-storage type (`POINTEE`), with the way ``shared`` they are arrays in shared memory of that type; indices count
-elements. The address of V elements must be a multiple of their size (16 bytes where they are more: they are moved in
-parts of 16). A load widens narrow floats to float32, integers to int64 (``load32_``: those of 32 bits and less to
+``load_`` and ``store_`` may stand a way (`WAYS`): ``load_stream_float32x4``, ``load_early_shifted_float16x8``. Pointers
+are `types.CPointer` of the storage type (`POINTEE`), with the way ``shared`` they are arrays in shared memory of that
+type; indices count elements. The address of V elements must be a multiple of their size (16 bytes where they are more:
+they are moved in parts of 16). A load widens narrow floats to float32, integers to int64 (``load32_``: those of 32 bits and less to
 int32), bool to Boolean; a store rounds once, to nearest even (float8_e4m3fn saturates), and integers wrap.
 
 ``load_shifted_<dtype>x<V>``: V elements of at most 16 bytes in all, wherever they begin: from the two aligned vectors
@@ -71,6 +71,7 @@ class Way:
     load: str = ""
     store: str = ""
     space: int = GLOBAL
+    stays: bool = False  # a load is where it is written, also where a branch alone takes what it loads
 
 
 WAYS = {
@@ -78,6 +79,7 @@ WAYS = {
     # Read or written once: no place in L1, first to leave L2. Nothing may write what is loaded while the kernel runs.
     "stream": Way("ld.global.nc.L1::no_allocate", "st.global.cs"),
     "shared": Way(space=SHARED),
+    "early": Way("ld.global", stays=True),
 }
 ORDERED = {
     "relaxed": ("ld.relaxed.gpu.global", "st.relaxed.gpu.global"),
@@ -144,7 +146,8 @@ def _read(b: Any, place: Any, shape: Shape, way: Way) -> list[Any]:
     found: list[Any] = []
     for count in shape.parts:
         at = _part(b, place, shape.word, count, len(found))
-        found += _read_by_ptx(b, at, shape.word, count, way.load) if way.load else _read_plain(b, at, count)
+        by_ptx = partial(_read_by_ptx, text=way.load, effects=way.stays, memory=False)
+        found += by_ptx(b, at, shape.word, count) if way.load else _read_plain(b, at, count)
     return found
 
 
@@ -156,14 +159,16 @@ def _read_plain(b: Any, at: Any, count: int) -> list[Any]:
     return [b.extract_element(value, I32(k)) for k in range(count)]
 
 
-def _read_by_ptx(b: Any, at: Any, word: Any, count: int, text: str, effects: bool = False) -> list[Any]:
+def _read_by_ptx(
+    b: Any, at: Any, word: Any, count: int, text: str, effects: bool = False, memory: bool = True
+) -> list[Any]:
     letter, address = LETTER[word], b.ptrtoint(at, I64)
     register = I16 if word == I8 else word  # there are no registers of 8 bits
     registers = ", ".join(f"${k}" for k in range(count))
     text = f"{text}{_suffix(word, count)} {f'{{{registers}}}' if count > 1 else '$0'}, [${count}];"
     result = ir.LiteralStructType([register] * count) if count > 1 else register
-    memory = ",~{memory}" if effects else ""
-    found = inline(b, text, ",".join([f"={letter}"] * count) + ",l" + memory, result, [address], effects)
+    clobbers = ",~{memory}" if effects and memory else ""
+    found = inline(b, text, ",".join([f"={letter}"] * count) + ",l" + clobbers, result, [address], effects)
     values = [b.extract_value(found, k) for k in range(count)] if count > 1 else [found]
     return [b.trunc(v, word) if word == I8 else v for v in values]
 
@@ -280,7 +285,7 @@ def _unaligned(name: str, shape: Shape) -> Any:
     return function(name, "pointer index", typed)
 
 
-def _shifted(name: str, shape: Shape) -> Any:
+def _shifted(name: str, shape: Shape, way: Way) -> Any:
     """A load of a vector that need not be aligned: two that are, and the words between."""
 
     def typed(pointer: Any, index: Any) -> Any:
@@ -288,7 +293,7 @@ def _shifted(name: str, shape: Shape) -> Any:
             place, at = _place_of(context, b, sig, args)
             each, mask = STORAGE[shape.dtype], I64(-shape.bytes)
             low, high = b.and_(at, mask), b.and_(b.add(at, I64(shape.bytes - each)), mask)
-            words = [w for a in (low, high) for w in _read(b, b.inttoptr(a, place.type), shape, Way())]
+            words = [w for a in (low, high) for w in _read(b, b.inttoptr(a, place.type), shape, way)]
             found = _values(b, shape, _between(b, words, b.trunc(b.sub(at, low), I32), each))
             return context.make_tuple(b, sig.return_type, found)
 
@@ -382,7 +387,9 @@ def _anywhere() -> Iterator[tuple[str, Callable[[], Any]]]:
     for dtype, width in ((d, w) for d, size in STORAGE.items() for w in WIDTHS if 1 < w and w * size <= 16):
         shape, end = Shape(dtype, width), f"{dtype}x{width}"
         if shape.bytes >= 4:
-            yield f"load_shifted_{end}", partial(_shifted, f"load_shifted_{end}", shape)
+            for word in ("", "early_"):
+                name = f"load_{word}shifted_{end}"
+                yield name, partial(_shifted, name, shape, WAYS[word.rstrip("_")])
         yield f"unaligned_{end}", partial(_unaligned, f"unaligned_{end}", shape)
 
 
