@@ -27,6 +27,7 @@ from redalg.kernels.lower.draft import ProgramDraft
 from redalg.kernels.lower.program import COMPENSATED
 from redalg.kernels.lower.tilings import MOST_PARTS, tilings
 from redalg.kernels.lower.unrolled import Tile, Whole, cut_sizes
+from redalg.kernels.lower.watched import watched
 from redalg.kernels.schedule.sampling import sampled
 
 if TYPE_CHECKING:
@@ -69,6 +70,11 @@ def _columns_of_rows(draft: CpuDraft) -> None:
         draft.across, draft.turned = (), False
 
 
+def _watch(draft: ProgramDraft) -> None:
+    assert draft.program is not None
+    draft.program = watched(draft.program, draft.across)
+
+
 # --- the lists ------------------------------------------------------------------------------------------------------
 
 LOWER = (
@@ -86,8 +92,9 @@ SAMPLE = Pass("sample", "anchors that only centre sums, from a part of a tile", 
 TILE_PROGRAM = (*LOWER, SAMPLE)
 ROW_PROGRAM = (*LOWER, UNROLL, GATHER, SAMPLE, COMPENSATE)
 STORED = Pass("stored", "operands in the dtypes they are kept in", lowering.stored)
-CPU_COLUMN_PROGRAM = (*LOWER, STORED)
-CPU_PROGRAM = (*LOWER, GATHER, STORED, COMPENSATE)
+WATCH = Pass("watch", "sums and products that tell whether a row left the range of the reals", _watch)
+CPU_COLUMN_PROGRAM = (*LOWER, STORED, WATCH)
+CPU_PROGRAM = (*LOWER, GATHER, STORED, COMPENSATE, WATCH)
 
 CPU = (
     Pass("side by side", "rows that are walked together, where the stream is not contiguous", cpu.side_by_side),

@@ -168,7 +168,8 @@ def words_of(blocks: Blocks, program: Program, params: tuple[Param, ...]) -> tup
     size = next((at for at, p in enumerate(params) if p.role == "size" and p.name == _rows(program)[0]), -1)
     records: list[int] = []
     scratch = 0
-    for a in blocks.arrays:
+    marks = [Array("marks", MOVED, 1, 0, 1)] if program.watched else []
+    for a in (*blocks.arrays, *marks):
         if a.name in known:
             records += [known[a.name], a.does, a.itemsize, a.row, a.step, scratch]
             scratch += -(-(blocks.size * blocks.length * a.itemsize + 64) // 64) * 64 if a.does else 0
@@ -177,7 +178,7 @@ def words_of(blocks: Blocks, program: Program, params: tuple[Param, ...]) -> tup
 
 
 def _is_array(p: Param) -> bool:
-    return p.role in ("operand", "result")
+    return p.role in ("operand", "result", "marks")
 
 
 # --- the function ----------------------------------------------------------------------------------------------------

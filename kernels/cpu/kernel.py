@@ -20,7 +20,8 @@ from redalg.kernels.cpu.columns import CpuColumnRows
 from redalg.kernels.cpu.elements import CpuElements, CpuFolding
 from redalg.kernels.cpu.results import CpuResults
 from redalg.kernels.cpu.schedule import BLOCK, LANES, ROWS, STRIP, STRIPE, TILE, WHOLE, CpuModule, CpuSchedule, Stage
-from redalg.kernels.ir.program import Param, Program, result_key
+from redalg.kernels.cpu.watch import Watching
+from redalg.kernels.ir.program import Param, Pass, Program, result_key
 from redalg.kernels.ir.schedule import Layout, Schedule
 from redalg.kernels.rows.access import Access
 from redalg.kernels.rows.element import Elements
@@ -47,6 +48,7 @@ from redalg.source.statements import (
 
 ENTRY = expression('njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})')
 INNER = expression('njit(error_model="numpy", fastmath={"reassoc", "contract"})')  # called by an entry
+LEAST = {"f32": "2.0**-126", "f64": "2.0**-1022"}  # normal numbers
 RANGE = (Param("low", "low", "int64"), Param("high", "high", "int64"))
 Prints = Callable[["CpuKernel"], None]
 
@@ -122,6 +124,7 @@ class CpuKernel(Kernel):
         self.cpu, self.stage = schedule, stage
         resident = schedule.resident and not schedule.split and not program.columns
         super().__init__(program, Schedule(threads=1, rows=1, vector=1, tile=TILE, resident=resident), layout)
+        self.watching = Watching(self)
         self._where_am_i()
         prints(self)
         self.length = " * ".join(self.access.size(a) for a in program.stream) or "1"
@@ -144,11 +147,18 @@ class CpuKernel(Kernel):
     def parts(self) -> tuple[type[Elements], type[Folding]]:
         return CpuElements, CpuFolding
 
+    def look(self, p: Pass, names: dict[str, str]) -> None:
+        self.watching.state(p, names)
+
+    @property
+    def writes(self) -> str | None:
+        return self.watching.writes
+
     def function(self) -> Function:
         """The function without what it does not need; what it takes is still to be said."""
         out = Builder()
         for p in self.params():
-            if p.role in ("operand", "result", "scratch"):
+            if p.role in ("operand", "result", "scratch", "marks", "marked"):
                 out(f"{self.argument(p)} = pointer_{p.dtype}({self.argument(p)})")
         if self.columns and not self.cpu.across:
             out(f"COLUMNS = {self.columns}")
@@ -176,7 +186,7 @@ class CpuKernel(Kernel):
         return f"; {self.stage.does}"
 
     def argument(self, p: Param) -> str:
-        return p.name if p.role in ("span", "width") else super().argument(p)
+        return p.name if p.role in ("span", "width", "marks", "marked", "spare") else super().argument(p)
 
     def numbers(self) -> dict[str, object]:
         return {
@@ -191,6 +201,7 @@ class CpuKernel(Kernel):
             "STRIPE": STRIPE,
             "THREADS": 1,
             "MISSING": "i64(2**62)",
+            "LEAST": f"{self.real}({LEAST[self.real]})",
         }
 
     def _where_am_i(self) -> None:
@@ -219,6 +230,7 @@ class CpuKernel(Kernel):
         if rows:
             out(f"i_{axis_name(rows[0])} = {rest}")
         self.elements.offsets()
+        self.watching.begin()
 
 
 class _Hoisted:

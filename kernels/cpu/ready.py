@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from redalg.kernels.cpu.rescue import Rescue
 from redalg.kernels.cpu.walk import Compiled, Prepared, steps_of
 from redalg.kernels.ir.layouts import View
 from redalg.kernels.ir.program import Program, Result, result_key
@@ -45,6 +46,7 @@ class Ready:
         integers: Integers,
         over: Mapping[str, frozenset[str]],
         compiled: Builds,
+        again: Callable[..., Any],
     ) -> None:
         self._form, self._sizes, self._origin, self._compiled, self._over = form, sizes, bound.origin, compiled, over
         self._wants = {r.name: (tuple(sizes[a] for a in r.axes), dtypes[r.name]) for r in program.results}
@@ -58,6 +60,7 @@ class Ready:
         self._zero_length = bool(program.passes) and _is_empty(sizes, program.stream)
         self._walks = not self._zero_length and not _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
+        self._rescue = Rescue(form, program, sizes, bound.dtypes, again) if program.watched else None
         self._usual: Prepared | None = None  # for results in arrays of our own
         self._ways: dict[Any, Prepared] = {}  # by the strides of `out`
         self._fit: set[Any] = set()  # what `out` may be like
@@ -82,7 +85,9 @@ class Ready:
                 prepared = self._usual = self._prepared(
                     {**dict(zip(self._names, given, strict=True)), **results}, results
                 )
-            prepared([*given, *made])
+            marks = prepared([*given, *made])
+            if marks is not None:
+                self._rescued(prepared, marks, arrays, dict(zip(self._wants, made, strict=True)))
         if self._restore is not None:
             made = [self._restore(x) for x in made]
         return made[0] if len(made) == 1 else dict(zip(self._wants, made, strict=True))
@@ -92,6 +97,11 @@ class Ready:
         """What calls without `out` run, once there was one."""
         return self._usual.compiled if self._usual is not None else None
 
+    @property
+    def rescued(self) -> int:
+        """Rows that left the range of the reals and were computed in wider numbers, of all calls so far."""
+        return self._rescue.rows if self._rescue is not None else 0
+
     # --- what kernels do not compute ---------------------------------------------------------------------------------
 
     def _integers_fit(self, given: Sequence[Any]) -> bool:
@@ -99,6 +109,13 @@ class Ready:
         if self._integers is None:
             return True
         return self._integers.fits(self._sizes, dict(zip(self._names, given, strict=True)))
+
+    def _rescued(
+        self, prepared: Prepared, marks: np.ndarray, arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]
+    ) -> None:
+        """Rows that left the range of the reals, in wider numbers."""
+        assert self._rescue is not None
+        self._rescue(prepared.compiled.program, marks, arrays, made)
 
     def _elsewhere(self, given: Sequence[Any], arrays: Mapping[str, Any], made: Mapping[str, np.ndarray]) -> None:
         """A stream of length 0 by the definition, integers beyond int64 by NumPy; rows of nothing need nothing."""
@@ -124,7 +141,15 @@ class Ready:
             if prepared is None:
                 self._ways = dict([*self._ways.items()][1 - LAYOUTS :])
                 prepared = self._ways[way] = self._prepared(held, walked)
-            prepared([*given, *walked.values()])
+            spare = False
+            if prepared.watches:
+                over = {n: held[n] for n in self._views for x in made.values() if shared(held[n], x)}
+                spare = bool(over) and prepared.spares and self._rescue is not None and self._rescue.plain
+                if over and not spare:
+                    arrays = {**arrays, **{n: _copied(arrays[n]) for n in over}}
+            marks = prepared([*given, *walked.values()], spare)
+            if marks is not None:
+                self._rescued(prepared, marks, arrays, made)
             for name, x in made.items():
                 if x is not targets[name]:
                     targets[name][...] = x
@@ -185,6 +210,10 @@ def ordered(
                 break
             return tuple(shape[a] for a in memory), dtype, tuple(memory.index(a) for a in range(len(shape)))
     return shape, dtype, None
+
+
+def _copied(x: Any) -> Any:
+    return x.clone() if hasattr(x, "clone") else x.copy()
 
 
 def view_of(x: np.ndarray) -> View:

@@ -141,7 +141,7 @@ class CpuRun(Shown):
         def compiled(views: Mapping[str, View], arrays: Mapping[str, Any]) -> Compiled:
             return self._compiled(kind, program, sizes, views, arrays)
 
-        return Ready(self.form, program, bound, held, sizes, dtypes, integers, over, compiled)
+        return Ready(self.form, program, bound, held, sizes, dtypes, integers, over, compiled, self)
 
     def _compiled(
         self,
@@ -200,7 +200,19 @@ class CpuRun(Shown):
         """The form's explanation, and how this target runs it."""
         lines = [self.form.explain().rstrip(), "", "run", f"  target:   {self.target}", f"  schedule: {self.schedule}"]
         lines += ["  sums:     as pairs (accuracy='compensated')"] if self.form.accuracy else []
+        lines += self._range()
         return "\n".join([*lines, *(f"  {line}" for line in self._told)]) + "\n"
+
+    def _range(self) -> list[str]:
+        """What is done about rows that leave the range of the reals, of the last kind of call."""
+        program = self._last.program if self._last is not None else None
+        if program is None or not program.watched:
+            return []
+        names = ", ".join(w.part for w in program.watched)
+        wider = "float64" if program.real == "float32" else "longdouble"
+        rows = sum(ready.rescued for ready in {ready for ready, _ in self._ready.values()})
+        told = f"rows where one of {names} leaves the range of {program.real} are computed by NumPy in {wider}"
+        return [f"  range:    {told} ({rows} so far)"]
 
     def __repr__(self) -> str:
         return f"<Run of {', '.join(self.form.spec.outputs)} on {self.target}>"

@@ -43,6 +43,7 @@ def merge(p: Pass) -> Prints:
         tables, program = Tables(kernel), kernel.program
         tables.begin(before(kernel, p))
         tables.merge(p)
+        kernel.look(p, {})
         last = p is program.passes[-1]
         if last and program.keeps:
             tables.write_state(p, "home")
@@ -61,7 +62,9 @@ def write(kernel: CpuKernel) -> None:
     if passes:
         kernel.out("n = length")
         tables.read_state(passes[-1], "home")
-    kernel.results.some([r for r in kernel.program.results if r.keeps], {})
+    kernel.watching.known()
+    with kernel.out.block(kernel.writes):
+        kernel.results.some([r for r in kernel.program.results if r.keeps], {})
 
 
 def before(kernel: CpuKernel, p: Pass) -> Sequence[Pass]:

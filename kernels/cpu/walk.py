@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from redalg.kernels.ir.program import Program, result_key
 
 SHARE = 4e3  # nanoseconds of work that are worth telling another thread of
 MERGED = 10.0  # nanoseconds that merging an entry of a split's state takes, about
+ROOM = 1 << 12  # rows of a call whose marks have a place that others have had before
 ROWS_EACH = 2  # rows for every thread from which on a row is computed by one thread, whatever its length
 
 
@@ -45,6 +46,7 @@ class Prepared:
         axes = program.rows, program.columns, program.stream
         rows, columns, length = (prod([sizes[a] for a in each]) for each in axes)
         across = compiled.schedule.across
+        self._marks = None if not program.watched else Places(rows * columns if across else rows)
         width = width_of(columns, split)
         self._units, held = (rows * -(-columns // width), BLOCK) if across else (rows, columns)
         span = span_of(program, sizes) if split else length
@@ -61,7 +63,6 @@ class Prepared:
         else:
             self._values, self._places = self._arguments(sizes, views, span, width, names)
         self._tables = self._rooms(self._units * self._splits, held)
-        self._whole = self._splits == 1  # rows are the work of one thread each
         native = [(f, per_row) for f, per_row in self._calls if isinstance(f, Native)]
         self._native = native if len(native) == len(self._calls) else []
         self._once = native[0][0] if len(self._native) == 1 else None
@@ -80,13 +81,42 @@ class Prepared:
             self._calls = [(Native(walker(), [k for some in words for k in some]), 1)]
             self._values = [*head, *self._values, *records]
             self._places = [(len(head) + at, number) for at, number in self._places]
+            if self._marks is not None:
+                self._marks.behind(len(head))
 
-    def __call__(self, arrays: Sequence[Any]) -> None:
-        """Fill the results from the other arrays and numbers."""
+    def __call__(self, arrays: Sequence[Any], spare: bool = False) -> np.ndarray | None:
+        """Fill the results from the other arrays and numbers.
+
+        Returns: a mark for every row where some left the range of the reals (`redalg.kernels.cpu.watch`). `spare`: whether
+        results lie where operands do, so that nothing is written in rows with a mark.
+        """
         values = self._values.copy()
         for at, number in self._places:
             x = arrays[number]
             values[at] = address_of(x) if x.__class__ is _ndarray else x
+        if self._marks is None:
+            self._run(values)
+            return None
+        marks = self._marks.taken(values, spare)
+        self._run(values)
+        return marks.rows[: self._marks.rows] if marks.word.value else marks.back()
+
+    @property
+    def watches(self) -> bool:
+        """Whether calls tell of rows that leave the range of the reals."""
+        return self._marks is not None
+
+    @property
+    def spares(self) -> bool:
+        """Whether nothing can be written in such rows: blocks of rows that are turned are written as a whole."""
+        return not self.compiled.schedule.turned
+
+    @property
+    def _whole(self) -> bool:
+        """Whether rows are the work of one thread each."""
+        return self._splits == 1
+
+    def _run(self, values: list[Any]) -> None:
         if self._shares < 2 and self._once is not None and not self._tables:
             self._alone(values)
             return
@@ -176,6 +206,9 @@ class Prepared:
                 values.append(sizes[name])
             elif p.role == "span":
                 values.append(span)
+            elif self._marks is not None and p.role in self._marks.at:
+                self._marks.at[p.role] = at
+                values.append(0)
             elif p.role == "width":
                 values.append(width)
             elif p.role in ("stride", "stride_out"):
@@ -184,6 +217,44 @@ class Prepared:
                 values.append(0)
                 places += [(at, numbers[name])] if p.role != "scratch" else []
         return values, places
+
+
+class Marks:
+    """Room for the marks of a call's rows, and a word that says whether there is one. It is used by one call at a time,
+    and by others later if all of it has stayed 0."""
+
+    free: ClassVar[list[Marks]] = []  # appending to a list, and taking from it, is atomic
+
+    def __init__(self, rows: int) -> None:
+        self.rows, self.word = np.zeros(rows, np.uint8), ctypes.c_int64(0)
+        self.address, self.word_address = address_of(self.rows), ctypes.addressof(self.word)
+
+    def back(self) -> None:
+        """Leave room that has stayed 0 to others."""
+        if self.rows.size == ROOM:
+            Marks.free.append(self)
+
+
+class Places:
+    """Which arguments the marks of so many rows are."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.at = {"marks": -1, "marked": -1, "spare": -1}
+
+    def behind(self, words: int) -> None:
+        """Behind so many arguments more."""
+        self.at = {role: at + words for role, at in self.at.items()}
+
+    def taken(self, values: list[Any], spare: bool) -> Marks:
+        """Room for the marks of a call, among its arguments."""
+        try:
+            marks = Marks.free.pop() if self.rows <= ROOM else Marks(self.rows)
+        except IndexError:
+            marks = Marks(ROOM)
+        at = self.at
+        values[at["marks"]], values[at["marked"]], values[at["spare"]] = marks.address, marks.word_address, spare
+        return marks
 
 
 class ByNumpy:

@@ -217,6 +217,29 @@ class Pass:
     exports: tuple[Let, ...] = ()  # read by later passes and results
 
 
+class Factor(NamedTuple):
+    """A power of a tensor, or of a tensor less something of its row (`centred`), that an element is multiplied by."""
+
+    tensor: str
+    centred: bool
+    degree: float
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A sum or product whose state says whether a row left the range of the reals (`redalg.kernels.lower.watched`).
+
+    `reads`: the tensors it is of; `positive`: those of them that are no numbers for it at 0 or below; `average`: of its
+    terms. With `factors`, those of its terms, it is to be no smaller than normal numbers are, too, and not only finite.
+    """
+
+    part: str
+    reads: frozenset[str]
+    positive: tuple[str, ...] = ()
+    average: bool = False
+    factors: tuple[Factor, ...] = ()
+
+
 @dataclass(frozen=True)
 class Program:
     """Everything a backend prints, before any decision about threads."""
@@ -236,6 +259,7 @@ class Program:
     title: str = ""  # what is computed, in the words of the spec
     inner: dict[str, str] = field(default_factory=dict, hash=False)  # a contraction's axis -> the one it is as long as
     places: dict[str, Place] = field(default_factory=dict, hash=False)  # axes that are one index (`lower.unrolled`)
+    watched: tuple[Watch, ...] = ()  # what tells of rows that left the range of the reals
 
     @property
     def keeps(self) -> bool:
@@ -265,6 +289,8 @@ class Param:
     entries for every row, one in all if that is 0; counters start at 0; on a CPU `size` entries for every split),
     "counters" (`size` words that are 0 when a launch starts, and that it leaves at 0), "span" (elements of a split,
     CPU), "width" (rows side by side that are walked together, CPU), "low" or "high" (a range of rows or splits, CPU),
+    "marks" (a byte for every row), "marked" (a word: whether one is not 0) and "spare" (a number: whether rows with a
+    mark are left as they are) of rows that left the range of the reals, CPU,
     "maps" (the tensors' maps in device memory, 128 bytes each), "fixed"
     (a number that is the same for all calls of one kind).
     """

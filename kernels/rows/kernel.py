@@ -353,6 +353,7 @@ class Kernel:
         else:
             self._streamed(p, last)
             names = {}
+        self.look(p, names)
         if self.program.columns:
             self.column_rows().exports(p)
         else:
@@ -361,7 +362,16 @@ class Kernel:
                 self.row.assign(local(let.name), renamed(let.node, names))
         self.flush(self.row)
         if last:
-            self.results.write(names, p)
+            with self.out.block(self.writes):
+                self.results.write(names, p)
+
+    def look(self, p: Pass, names: dict[str, str]) -> None:
+        """Look at a row's state, once it is known: a matter of targets that compute some rows otherwise."""
+
+    @property
+    def writes(self) -> str | None:
+        """The condition under which results of a row are written."""
+        return None
 
     def _resident(self, p: Pass, last: bool) -> dict[str, str]:
         """The whole row in registers: lift it as one tile, every reduction over the whole group."""

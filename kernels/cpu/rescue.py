@@ -1,0 +1,162 @@
+"""Rows that left the range of the reals inside a kernel, computed in wider numbers and put among its results.
+
+A mark says that a sum of a row is not finite, or below normal numbers (`redalg.kernels.cpu.watch`). That is what the
+definition has where an element is an infinity or NaN, and where a row is 0 or constant: such rows stay as they are. For
+all others NumPy computes the row anew, in float64 for float32 and in `numpy.longdouble` for float64.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from redalg.graph.node import walk
+from redalg.kernels.cpu.watch import BELOW, HELD, bits
+from redalg.kernels.ir.program import Factor, Program, Watch
+from redalg.numeric.array_origin import narrowed, to_numpy
+from redalg.numeric.binding import bind
+from redalg.streaming import run_wide
+
+if TYPE_CHECKING:
+    from redalg.form import Form
+
+LOG = logging.getLogger("redalg")
+WHERE = "the call"
+FLOATS = "efd"  # what NumPy has by itself
+MORE = 24  # bits by which terms are larger than what is lost of them
+Arrays = Mapping[str, np.ndarray]
+Call = Callable[..., Any]
+
+
+class Rescue:
+    """What is done about the marks of calls of one form. `again`: a call of the form like the one that was made."""
+
+    def __init__(
+        self, form: Form, program: Program, sizes: Mapping[str, int], dtypes: Mapping[str, Any], again: Call
+    ) -> None:
+        self.form, self.program, self.sizes, self.again = form, program, sizes, again
+        nodes = walk(*form.spec.outputs.values())
+        counted = any(n.op in ("size", "index") and n.attr in program.rows for n in nodes)
+        self.apart = not counted and not any(t.dimensions for t in form.spec.tensors)  # rows may be taken from a call
+        self.plain = all(isinstance(d, type) or d.char in FLOATS or d.kind in "iub" for d in dtypes.values())
+        self.rows = 0  # that were computed anew
+
+    def __call__(self, watched: Program, marks: np.ndarray, arrays: Mapping[str, Any], results: Arrays) -> None:
+        """Correct the results. `watched`: the program whose kernel left the marks; `arrays`: as the caller gave them."""
+        bound = bind(self.form.spec, arrays, where=WHERE)
+        grid = marks.reshape([self.sizes[a] for a in self.program.rows])
+        chosen = self._chosen(grid)
+        given = {n: self._taken(n, x, chosen) for n, x in bound.arrays.items()}
+        part = grid[np.ix_(*chosen)] if grid.ndim else grid
+        wrong = _Rows(self.program, given).wrong(watched, part)
+        if wrong.any():
+            count = int(wrong.sum())
+            self.rows += count
+            LOG.info("%s on cpu: %d rows left the range of %s", ", ".join(results), count, watched.real)
+            self._put(run_wide(self.form, given if self.plain else arrays), wrong, chosen, results)
+        held = (part & HELD != 0) & ~wrong
+        if held.any():
+            self._put(self.again(**given), held, chosen, results)
+
+    def _chosen(self, grid: np.ndarray) -> list[np.ndarray]:
+        """The indices along every axis of rows among which all marks are."""
+        if not (self.apart and self.plain):
+            return [np.arange(n) for n in grid.shape]
+        others = [tuple(b for b in range(grid.ndim) if b != a) for a in range(grid.ndim)]
+        return [np.flatnonzero(grid.any(axis=along)) for along in others]
+
+    def _taken(self, name: str, x: Any, chosen: Sequence[np.ndarray]) -> Any:
+        """The part of an array that these rows read."""
+        if not isinstance(x, np.ndarray):
+            return x
+        axes = next(t.axes for t in self.form.spec.tensors if t.name == name)
+        for axis, at in zip(self.program.rows, chosen, strict=True):
+            if axis in axes and len(at) < x.shape[axes.index(axis)]:
+                x = np.take(x, at, axes.index(axis))
+        return x
+
+    def _put(self, found: Any, rows: np.ndarray, chosen: Sequence[np.ndarray], results: Arrays) -> None:
+        """Write the results of these rows."""
+        values = found if isinstance(found, dict) else {next(iter(results)): found}
+        places = dict(zip(self.program.rows, chosen, strict=True))
+        for r in self.program.results:
+            target = results[r.name]
+            lacking = tuple(at for at, a in enumerate(self.program.rows) if a not in r.axes)
+            kept = [a for a in self.program.rows if a in r.axes]
+            own = rows.any(axis=lacking).transpose([kept.index(a) for a in r.axes if a in kept])
+            own = own.reshape([len(places[a]) if a in kept else 1 for a in r.axes])
+            value = to_numpy(values[r.name])
+            value = value if value.dtype == target.dtype else narrowed(value, target.dtype)
+            index = np.ix_(*(places.get(a, np.arange(n)) for a, n in zip(r.axes, target.shape, strict=True)))
+            target[index] = np.where(own, value, target[index])
+
+
+class _Rows:
+    """What rows are made of."""
+
+    def __init__(self, program: Program, arrays: Mapping[str, Any]) -> None:
+        self.program, self.arrays = program, arrays
+        self.axes = {o.name: o.axes for o in program.operands}
+        self.known: dict[Any, np.ndarray] = {}
+
+    def wrong(self, watched: Program, marks: np.ndarray) -> np.ndarray:
+        """The rows that are not what the definition has."""
+        found, kinds = np.zeros(marks.shape, bool), bits(watched)
+        for w in watched.watched:
+            found |= (marks & kinds[w.reads] != 0) & self._sound(w)
+            if w.factors:
+                found |= (marks & BELOW != 0) & self._sound(w) & self._lost(w, watched.real)
+        return found
+
+    def _sound(self, w: Watch) -> np.ndarray:
+        """Rows whose elements are numbers, and such as the sum has a value for."""
+        found = np.ones((), bool)
+        for name in sorted(w.reads):
+            found = found & self._all(name, "finite", np.isfinite)
+        for name in w.positive:
+            found = found & self._all(name, "positive", lambda x: x > 0)
+        return found
+
+    def _lost(self, w: Watch, real: str) -> np.ndarray:
+        """Rows of terms that are not 0 and so small that they are no normal numbers, as far as the largest show."""
+        info = np.finfo(real)
+        length = prod(x for n in w.reads for x in np.shape(self.arrays[n])) or 1
+        size = np.zeros(())
+        for f in w.factors:
+            with np.errstate(divide="ignore"):
+                size = size + f.degree * np.log2(self._largest(f))
+        return (size > -np.inf) & (size < info.minexp + MORE + np.log2(length))
+
+    def _all(self, name: str, word: str, test: Callable[[Any], Any]) -> np.ndarray:
+        key = name, word
+        if key not in self.known:
+            x = np.asarray(self.arrays[name])
+            held = test(x) if x.dtype.kind == "f" else np.ones((), bool)
+            self.known[key] = self._by_row(name, held, np.logical_and)
+        return self.known[key]
+
+    def _largest(self, f: Factor) -> np.ndarray:
+        """The largest magnitude in a row, of differences from the first element if the factor is centred."""
+        if f[:2] not in self.known:
+            x = np.asarray(self.arrays[f.tensor]).astype(np.longdouble)
+            if f.centred:
+                along = [a in self.program.rows for a in self.axes[f.tensor]]
+                x = x - x[tuple(slice(None) if a else slice(0, 1) for a in along)]
+            self.known[f[:2]] = self._by_row(f.tensor, np.abs(x), np.maximum)
+        return self.known[f[:2]]
+
+    def _by_row(self, name: str, x: np.ndarray, reduce: np.ufunc) -> np.ndarray:
+        """What an array has for every row, along the axes of rows."""
+        if not x.ndim:
+            return x
+        axes, rows = self.axes[name], self.program.rows
+        x = reduce.reduce(x, axis=tuple(at for at, a in enumerate(axes) if a not in rows), keepdims=False)
+        left = [a for a in axes if a in rows]
+        x = x.transpose([left.index(a) for a in rows if a in left])
+        return x[tuple(slice(None) if a in left else None for a in rows)]
+
+

@@ -1,0 +1,204 @@
+"""Which sums and products of a program may leave the range of its reals while the definition does not.
+
+A float32 sum of squares is infinite from elements of 1e19 on, and 0 below 1e-23; a variance of either gives a LayerNorm
+that is off by any factor, and finite. A kernel tells rows whose state shows that (`redalg.kernels.cpu.watch`); nothing
+is asked where the bodies show that it cannot be: exponentials less their maximum, ratios to a unit, 16-bit elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import inf, log2
+
+from redalg.graph.node import COMPARISONS, UNARY, Node, is_const, is_inverse, leaves, walk
+from redalg.graph.operators import Product, Sum
+from redalg.kernels.ir.compensated import COMPENSATED
+from redalg.kernels.ir.program import Factor, Fold, Loop, Part, Pass, Program, Watch
+from redalg.kernels.lower.signs import SEEN
+
+REACH = {"float16": 16.0, "float8_e4m3fn": 9.0, "float8_e5m2": 16.0, "bool": 0.0}  # log2 of the largest number
+REACH |= {f"{sign}int{bits}": float(bits) for sign in ("", "u") for bits in (8, 16, 32, 64)}
+FLOOR = {"float16": -24.0, "float8_e4m3fn": -9.0, "float8_e5m2": -16.0}  # of the smallest one but 0
+RANGE = {"float32": (-126.0, 127.0), "float64": (-1022.0, 1023.0)}
+LENGTH = 40.0  # log2 of more elements than a stream has
+FRACTION = 24.0  # bits by which a difference from a mean is smaller than its smallest term
+ONE = frozenset({"tanh", "sigmoid", "erf", "erfc", "sin", "cos", "sign"})  # functions that are at most 1, or 2
+SAME = frozenset({"abs", "relu", "floor", "ceil"})  # whose values are no larger than their arguments, by 1 at most
+SQUARE = 2
+
+
+def watched(program: Program, across: Container[str] = ()) -> Program:
+    """The program with what is to be looked at once the state of a row is known. `across`: rows that are columns.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> form = ra.derive_incremental(ra.catalog["rms_norm"])
+    >>> (watch,) = watched(lower(form, {"x": "float32", "weight": "float32", "eps": float})).watched
+    >>> watch.part, sorted(watch.reads), watch.factors
+    ('avg_x2', ['x'], (Factor(tensor='x', centred=False, degree=2.0),))
+    >>> watched(lower(form, {"x": "float16", "weight": "float16", "eps": float})).watched
+    ()
+    >>> watched(lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})).watched
+    ()
+    """
+    found = tuple(w for p in program.passes for w in _Watching(program, p, across).found())
+    return replace(program, watched=found) if found else program
+
+
+class _Watching:
+    """The sums and products of one pass."""
+
+    def __init__(self, program: Program, p: Pass, across: Container[str]) -> None:
+        self.across = {a for a in program.columns if a in across}
+        self.program, self.real, self.parts = program, program.real, {part.name: part for part in p.parts}
+        self.folds = [f for step in p.lift if isinstance(step, Loop) for f in step.folds]
+        self.dtypes = {o.name: o.dtype for o in program.operands}
+        attained = {name + "_b" for name in program.attained}
+        self.least_one = {f.bodies[0] for f in self.folds if f.names[0] in attained}  # exp(u - max u), at most 1
+
+    def found(self) -> Iterator[Watch]:
+        for fold in self.folds:
+            part = self._part(fold)
+            if part is not None and part.kind == "f" and not part.top:
+                watch = self._watch(fold, part)
+                if watch is not None:
+                    yield watch
+
+    def _part(self, fold: Fold) -> Part | None:
+        """What of the state a sum or a product is."""
+        if not isinstance(fold.op, Sum | Product) and fold.op != COMPENSATED:
+            return None
+        name = fold.names[0].removesuffix("~sum")
+        return self.parts.get(name.removesuffix("_b")) if name.endswith("_b") else None
+
+    def _watch(self, fold: Fold, part: Part) -> Watch | None:
+        body, product = fold.bodies[0], isinstance(fold.op, Product)
+        read = leaves(body, "tensor")
+        anchor = max([self._leaf(n) for n in read], default=0.0)
+        above = product or self._reach(body, anchor) + LENGTH > RANGE[self.real][1]
+        factors = () if product else _factored(body)
+        below = self._vanishes(factors) and self._divides(part.name, not {*part.axes} - self.across)
+        if not (above or below):
+            return None
+        average = fold.names[0].endswith("~sum")
+        reads = frozenset(n.attr.name for n in read)
+        return Watch(part.name, reads, tuple(_positive(body)), average, factors if below else ())
+
+    # --- how large ---------------------------------------------------------------------------------------------------
+
+    def _leaf(self, leaf: Node) -> float:
+        return REACH.get(self.dtypes[leaf.attr.name], inf)
+
+    def _reach(self, node: Node, anchor: float) -> float:
+        """The log2 of a bound of a node's magnitude; `anchor`: of what elements are centred on."""
+        if node in self.least_one or node.op in ONE or node.is_boolean:
+            return 1.0
+        match node.op:
+            case "const":
+                return log2(abs(node.attr)) if node.attr else 0.0
+            case "tensor":
+                return self._leaf(node)
+            case "state":
+                return anchor if node.attr.name.removesuffix("_b") in self.parts else inf
+            case "index" | "size":
+                return LENGTH
+            case "add" | "maximum" | "minimum":
+                return max(self._reach(n, anchor) for n in node.args) + log2(len(node.args))
+            case "mul":
+                return self._product(node.args, anchor)
+            case "where":
+                return max(self._reach(n, anchor) for n in node.args[1:])
+            case "pow":
+                base, exponent = node.args
+                known = is_const(exponent) and exponent.attr > 0
+                return float(exponent.attr) * max(0.0, self._reach(base, anchor)) if known else inf
+            case op if op in SAME:
+                return self._reach(node.args[0], anchor) + 1.0
+            case "cast":
+                return REACH.get(node.attr, inf)
+            case _:
+                return inf
+
+    def _product(self, factors: Iterable[Node], anchor: float) -> float:
+        """An element over its unit is at most 2; a difference may leave the range before it is divided."""
+        units = [n for n in factors if n.op == "pow" and n.args[0].op == "pow2"]
+        others = [n for n in factors if n not in units]
+        if len(units) == 1 and len(others) == 1 and _factored(others[0]):
+            held = _plain(others[0]).op == "tensor" or self._reach(others[0], anchor) < RANGE[self.real][1]
+            return 2.0 if held else inf
+        return sum(self._reach(n, anchor) for n in factors)
+
+    # --- how small ---------------------------------------------------------------------------------------------------
+
+    def _vanishes(self, factors: Iterable[Factor]) -> bool:
+        """Whether a product of several numbers may be no normal number, although none of them is 0."""
+        least = 0.0
+        for f in factors:
+            floor = FLOOR.get(self.dtypes[f.tensor], 0.0 if "int" in self.dtypes[f.tensor] else -inf)
+            least += f.degree * (floor - FRACTION * f.centred)
+        return sum(f.degree for f in factors) >= SQUARE and least < RANGE[self.real][0]
+
+    def _divides(self, name: str, single: bool) -> bool:
+        """Whether results take a root or a logarithm of the sum, divide by it, or choose by it; or divide it (a
+        `single` one, not an array of a row's state) by another part of the state."""
+        names, program = {name}, self.program
+        exports = [let for p in program.passes for let in p.exports]
+        for let in exports:
+            if _reads(let.node, names):
+                names.add(let.name)
+        nodes = [let.node for let in exports] + [r.node for r in program.results]
+        nodes += [b for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds for b in f.bodies]
+        return any((_magnifies(n) or single and _is_quotient(n)) and _reads(n, names) for n in walk(*nodes))
+
+
+def _reads(node: Node, names: Iterable[str]) -> bool:
+    return any(leaf.attr.name in names for leaf in leaves(node, "state"))
+
+
+def _magnifies(node: Node) -> bool:
+    if node.op == "pow":
+        exponent = node.args[1]
+        return not (is_const(exponent) and exponent.attr > 0 and Fraction(exponent.attr).denominator == 1)
+    return node.op in UNARY or node.op in COMPARISONS
+
+
+def _is_quotient(node: Node) -> bool:
+    """Whether something is divided by what the data say."""
+    below = [n for n in node.args if is_inverse(n)] if node.op == "mul" else []
+    return any(leaf.attr.name not in SEEN for n in below for leaf in leaves(n, "state"))
+
+
+def _plain(node: Node) -> Node:
+    """What a magnitude is of."""
+    return _plain(node.args[0]) if node.op in SAME else node
+
+
+def _factored(body: Node) -> tuple[Factor, ...]:
+    """A body as a product of powers of tensors and of tensors less something of the row; none where it is no such."""
+    found = []
+    for n in body.args if body.op == "mul" else (body,):
+        base, degree = (n.args[0], n.args[1]) if n.op == "pow" else (n, None)
+        if n.op in ("const", "size"):
+            continue
+        if degree is not None and not (is_const(degree) and degree.attr >= 1):
+            return ()
+        base = _plain(base)
+        read = leaves(base, "tensor")
+        alone = base.op == "tensor" or base.op == "add" and len(read) == 1 and read[0] in base.args
+        if not alone:
+            return ()
+        found.append(Factor(read[0].attr.name, base.op == "add", float(degree.attr) if degree is not None else 1.0))
+    return tuple(found)
+
+
+def _positive(body: Node) -> Iterator[str]:
+    """Tensors that have to be positive for a body to be a number: of a logarithm, of a power below 0 or of a root."""
+    seen: Mapping[str, None] = {
+        base.attr.name: None
+        for n in walk(body)
+        for base in ([n.args[0]] if n.op == "log" or n.op == "pow" and _magnifies(n) else [])
+        if base.op == "tensor"
+    }
+    yield from seen
