@@ -70,11 +70,6 @@ def _columns_of_rows(draft: CpuDraft) -> None:
         draft.across, draft.turned = (), False
 
 
-def _watch(draft: ProgramDraft) -> None:
-    assert draft.program is not None
-    draft.program = watched(draft.program, draft.across)
-
-
 # --- the lists ------------------------------------------------------------------------------------------------------
 
 LOWER = (
@@ -92,7 +87,7 @@ SAMPLE = Pass("sample", "anchors that only centre sums, from a part of a tile", 
 TILE_PROGRAM = (*LOWER, SAMPLE)
 ROW_PROGRAM = (*LOWER, UNROLL, GATHER, SAMPLE, COMPENSATE)
 STORED = Pass("stored", "operands in the dtypes they are kept in", lowering.stored)
-WATCH = Pass("watch", "sums and products that tell whether a row left the range of the reals", _watch)
+WATCH = Pass("watch", "sums and products that tell whether a row left the range of the reals", rewriting(watched))
 CPU_COLUMN_PROGRAM = (*LOWER, STORED, WATCH)
 CPU_PROGRAM = (*LOWER, GATHER, STORED, COMPENSATE, WATCH)
 

@@ -48,7 +48,6 @@ from redalg.source.statements import (
 
 ENTRY = expression('njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})')
 INNER = expression('njit(error_model="numpy", fastmath={"reassoc", "contract"})')  # called by an entry
-LEAST = {"f32": "2.0**-126", "f64": "2.0**-1022"}  # normal numbers
 RANGE = (Param("low", "low", "int64"), Param("high", "high", "int64"))
 Prints = Callable[["CpuKernel"], None]
 
@@ -201,7 +200,7 @@ class CpuKernel(Kernel):
             "STRIPE": STRIPE,
             "THREADS": 1,
             "MISSING": "i64(2**62)",
-            "LEAST": f"{self.real}({LEAST[self.real]})",
+            **self.watching.numbers(),
         }
 
     def _where_am_i(self) -> None:

@@ -47,20 +47,19 @@ class Rescue:
 
     def __call__(self, watched: Program, marks: np.ndarray, arrays: Mapping[str, Any], results: Arrays) -> None:
         """Correct the results. `watched`: the program whose kernel left the marks; `arrays`: as the caller gave them."""
-        bound = bind(self.form.spec, arrays, where=WHERE)
+        own = bind(self.form.spec, arrays, where=WHERE).arrays
         grid = marks.reshape([self.sizes[a] for a in self.program.rows])
         chosen = self._chosen(grid)
-        given = {n: self._taken(n, x, chosen) for n, x in bound.arrays.items()}
-        part = grid[np.ix_(*chosen)] if grid.ndim else grid
-        wrong = _Rows(self.program, given).wrong(watched, part)
+        wrong = np.zeros(grid.shape, bool)
+        wrong[_box(chosen)] = _Rows(self.program, self._taken(own, chosen)).wrong(watched, grid[_box(chosen)])
         if wrong.any():
             count = int(wrong.sum())
             self.rows += count
             LOG.info("%s on cpu: %d rows left the range of %s", ", ".join(results), count, watched.real)
-            self._put(run_wide(self.form, given if self.plain else arrays), wrong, chosen, results)
-        held = (part & HELD != 0) & ~wrong
+            self._put(lambda taken: run_wide(self.form, taken if self.plain else arrays), own, wrong, results)
+        held = (grid & HELD != 0) & ~wrong
         if held.any():
-            self._put(self.again(**given), held, chosen, results)
+            self._put(lambda taken: self.again(**taken), own, held, results)
 
     def _chosen(self, grid: np.ndarray) -> list[np.ndarray]:
         """The indices along every axis of rows among which all marks are."""
@@ -69,18 +68,19 @@ class Rescue:
         others = [tuple(b for b in range(grid.ndim) if b != a) for a in range(grid.ndim)]
         return [np.flatnonzero(grid.any(axis=along)) for along in others]
 
-    def _taken(self, name: str, x: Any, chosen: Sequence[np.ndarray]) -> Any:
-        """The part of an array that these rows read."""
-        if not isinstance(x, np.ndarray):
-            return x
-        axes = next(t.axes for t in self.form.spec.tensors if t.name == name)
-        for axis, at in zip(self.program.rows, chosen, strict=True):
-            if axis in axes and len(at) < x.shape[axes.index(axis)]:
-                x = np.take(x, at, axes.index(axis))
-        return x
+    def _taken(self, arrays: Mapping[str, Any], chosen: Sequence[np.ndarray]) -> dict[str, Any]:
+        """The parts of arrays that these rows read."""
+        found = dict(arrays)
+        for t in self.form.spec.tensors:
+            for axis, at in zip(self.program.rows, chosen, strict=True):
+                if axis in t.axes and len(at) < self.sizes[axis]:
+                    found[t.name] = np.take(found[t.name], at, t.axes.index(axis))
+        return found
 
-    def _put(self, found: Any, rows: np.ndarray, chosen: Sequence[np.ndarray], results: Arrays) -> None:
-        """Write the results of these rows."""
+    def _put(self, call: Call, arrays: Mapping[str, Any], rows: np.ndarray, results: Arrays) -> None:
+        """Write what a call gives for these rows."""
+        chosen = self._chosen(rows)
+        found, rows = call(self._taken(arrays, chosen)), rows[_box(chosen)]
         values = found if isinstance(found, dict) else {next(iter(results)): found}
         places = dict(zip(self.program.rows, chosen, strict=True))
         for r in self.program.results:
@@ -93,6 +93,11 @@ class Rescue:
             value = value if value.dtype == target.dtype else narrowed(value, target.dtype)
             index = np.ix_(*(places.get(a, np.arange(n)) for a, n in zip(r.axes, target.shape, strict=True)))
             target[index] = np.where(own, value, target[index])
+
+
+def _box(chosen: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The index of these indices along every axis."""
+    return np.ix_(*chosen) if chosen else ()
 
 
 class _Rows:
@@ -129,7 +134,7 @@ class _Rows:
         for f in w.factors:
             with np.errstate(divide="ignore"):
                 size = size + f.degree * np.log2(self._largest(f))
-        return (size > -np.inf) & (size < info.minexp + MORE + np.log2(length))
+        return (size > -np.inf) & (size < info.minexp / w.least + MORE + np.log2(length))
 
     def _all(self, name: str, word: str, test: Callable[[Any], Any]) -> np.ndarray:
         key = name, word

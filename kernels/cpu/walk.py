@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from redalg.kernels.ir.program import Program, result_key
 
 SHARE = 4e3  # nanoseconds of work that are worth telling another thread of
 MERGED = 10.0  # nanoseconds that merging an entry of a split's state takes, about
-ROOM = 1 << 12  # rows of a call whose marks have a place that others have had before
 ROWS_EACH = 2  # rows for every thread from which on a row is computed by one thread, whatever its length
 
 
@@ -46,7 +45,7 @@ class Prepared:
         axes = program.rows, program.columns, program.stream
         rows, columns, length = (prod([sizes[a] for a in each]) for each in axes)
         across = compiled.schedule.across
-        self._marks = None if not program.watched else Places(rows * columns if across else rows)
+        self._watching = Watching(rows * columns if across else rows) if program.watched else None
         width = width_of(columns, split)
         self._units, held = (rows * -(-columns // width), BLOCK) if across else (rows, columns)
         span = span_of(program, sizes) if split else length
@@ -81,8 +80,8 @@ class Prepared:
             self._calls = [(Native(walker(), [k for some in words for k in some]), 1)]
             self._values = [*head, *self._values, *records]
             self._places = [(len(head) + at, number) for at, number in self._places]
-            if self._marks is not None:
-                self._marks.behind(len(head))
+            if self._watching is not None:
+                self._watching.at = {role: at + len(head) for role, at in self._watching.at.items()}
 
     def __call__(self, arrays: Sequence[Any], spare: bool = False) -> np.ndarray | None:
         """Fill the results from the other arrays and numbers.
@@ -94,17 +93,23 @@ class Prepared:
         for at, number in self._places:
             x = arrays[number]
             values[at] = address_of(x) if x.__class__ is _ndarray else x
-        if self._marks is None:
+        watching = self._watching
+        if watching is None:
             self._run(values)
             return None
-        marks = self._marks.taken(values, spare)
+        marks = watching.taken(values)
+        if spare:
+            values[watching.at["spare"]] = True
         self._run(values)
-        return marks.rows[: self._marks.rows] if marks.word.value else marks.back()
+        if marks.word.value:
+            return marks.rows
+        watching.idle.append(marks)
+        return None
 
     @property
     def watches(self) -> bool:
         """Whether calls tell of rows that leave the range of the reals."""
-        return self._marks is not None
+        return self._watching is not None
 
     @property
     def spares(self) -> bool:
@@ -206,8 +211,8 @@ class Prepared:
                 values.append(sizes[name])
             elif p.role == "span":
                 values.append(span)
-            elif self._marks is not None and p.role in self._marks.at:
-                self._marks.at[p.role] = at
+            elif self._watching is not None and p.role in self._watching.at:
+                self._watching.at[p.role] = at
                 values.append(0)
             elif p.role == "width":
                 values.append(width)
@@ -220,40 +225,28 @@ class Prepared:
 
 
 class Marks:
-    """Room for the marks of a call's rows, and a word that says whether there is one. It is used by one call at a time,
-    and by others later if all of it has stayed 0."""
-
-    free: ClassVar[list[Marks]] = []  # appending to a list, and taking from it, is atomic
+    """Room for the marks of a call's rows, and a word that says whether there is one."""
 
     def __init__(self, rows: int) -> None:
         self.rows, self.word = np.zeros(rows, np.uint8), ctypes.c_int64(0)
-        self.address, self.word_address = address_of(self.rows), ctypes.addressof(self.word)
-
-    def back(self) -> None:
-        """Leave room that has stayed 0 to others."""
-        if self.rows.size == ROOM:
-            Marks.free.append(self)
+        self.addresses = address_of(self.rows), ctypes.addressof(self.word)
 
 
-class Places:
-    """Which arguments the marks of so many rows are."""
+class Watching:
+    """Which arguments the marks of so many rows are, and room for them that no call uses now: all of it is 0."""
 
     def __init__(self, rows: int) -> None:
-        self.rows = rows
-        self.at = {"marks": -1, "marked": -1, "spare": -1}
+        self.rows, self.at = rows, {"marks": -1, "marked": -1, "spare": -1}
+        self.idle: list[Marks] = []  # appending to a list, and taking from it, is atomic
 
-    def behind(self, words: int) -> None:
-        """Behind so many arguments more."""
-        self.at = {role: at + words for role, at in self.at.items()}
-
-    def taken(self, values: list[Any], spare: bool) -> Marks:
+    def taken(self, values: list[Any]) -> Marks:
         """Room for the marks of a call, among its arguments."""
         try:
-            marks = Marks.free.pop() if self.rows <= ROOM else Marks(self.rows)
+            marks = self.idle.pop()
         except IndexError:
-            marks = Marks(ROOM)
+            marks = Marks(self.rows)
         at = self.at
-        values[at["marks"]], values[at["marked"]], values[at["spare"]] = marks.address, marks.word_address, spare
+        values[at["marks"]], values[at["marked"]] = marks.addresses
         return marks
 
 

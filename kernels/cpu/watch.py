@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KINDS = 5  # bits for what sums read: the last one stands for all others
 BELOW, HELD = 1 << 6, 1 << 7
+ENDS = {"float32": (-126, 128), "float64": (-1022, 1024)}  # powers of 2: the least normal number, the first beyond
 PARAMS = (
     Param("marks", "marks", "uint8"),
     Param("marked", "marked", "int64"),
@@ -87,7 +88,7 @@ class Watching:
         for w, part in seen:
             inner = part.axes and not self.kernel.cpu.across
             with out.block("for m in range(COLUMNS):" if inner else None):
-                with out.block(f"if not {self._finite(part, names)}:"):
+                with out.block(f"if not {self._finite(w, part, names)}:"):
                     out(f"mark = mark | {kinds[w.reads]}")
                 if w.factors:
                     with out.block(f"if abs({self._value(part, names)}) < {self._least(w)}:"):
@@ -95,15 +96,28 @@ class Watching:
         out(f"store_uint8(marks, {at}, mark)")
 
     def _inside(self, w: Watch, part: Part, names: dict[str, str]) -> str:
-        finite, value = self._finite(part, names), self._value(part, names)
+        finite, value = self._finite(w, part, names), self._value(part, names)
         return f"({self._least(w)} <= abs({value})) & {finite}" if w.factors else finite
 
-    def _finite(self, part: Part, names: dict[str, str]) -> str:
-        return f"(abs({self._value(part, names)}) < INF)"
+    def _finite(self, w: Watch, part: Part, names: dict[str, str]) -> str:
+        most = "INF" if w.power == 1 else _named("MOST", w.power)
+        return f"(abs({self._value(part, names)}) < {most})"
 
     def _least(self, w: Watch) -> str:
-        """What terms that are normal numbers add up to at least."""
-        return "LEAST" if w.average else f"LEAST * {self.kernel.real}(length)"
+        """What terms that are normal numbers, as are powers of them, add up to at least."""
+        least = _named("LEAST", w.least)
+        return least if w.average else f"{least} * {self.kernel.real}(length)"
+
+    def numbers(self) -> dict[str, str]:
+        """The ends of ranges, by name: of numbers whose powers are normal ones."""
+        real, (low, high) = self.kernel.real, ENDS[self.program.real]
+        found = {_named("LEAST", w.least): f"{real}(2.0**{-int(-low / w.least)})" for w in self.program.watched}
+        return found | {_named("MOST", w.power): f"{real}(2.0**{int(high / w.power)})" for w in self.program.watched}
 
     def _value(self, part: Part, names: dict[str, str]) -> str:
         return local(names.get(part.name, part.name)) + ("[m]" if part.axes else "")
+
+
+def _named(end: str, power: float) -> str:
+    """The name of an end of the range, of numbers that are raised to a power."""
+    return end if power == 1 else f"{end}_{power:g}".replace(".", "_")

@@ -231,6 +231,7 @@ class Watch:
 
     `reads`: the tensors it is of; `positive`: those of them that are no numbers for it at 0 or below; `average`: of its
     terms. With `factors`, those of its terms, it is to be no smaller than normal numbers are, too, and not only finite.
+    Results take a `power` of it, which is to be in the range as well.
     """
 
     part: str
@@ -238,6 +239,12 @@ class Watch:
     positive: tuple[str, ...] = ()
     average: bool = False
     factors: tuple[Factor, ...] = ()
+    power: float = 1.0
+
+    @property
+    def least(self) -> float:
+        """The power of it that is to be a normal number: sums of terms of both signs are small by themselves."""
+        return self.power if all(f.degree % 2 == 0 for f in self.factors) else 1.0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ is asked where the bodies show that it cannot be: exponentials less their maximu
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from math import inf, log2
@@ -29,8 +29,8 @@ SAME = frozenset({"abs", "relu", "floor", "ceil"})  # whose values are no larger
 SQUARE = 2
 
 
-def watched(program: Program, across: Container[str] = ()) -> Program:
-    """The program with what is to be looked at once the state of a row is known. `across`: rows that are columns.
+def watched(program: Program) -> Program:
+    """The program with what is to be looked at once the state of a row is known.
 
     >>> import redalg as ra
     >>> from redalg.kernels.programs import lower
@@ -43,15 +43,14 @@ def watched(program: Program, across: Container[str] = ()) -> Program:
     >>> watched(lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})).watched
     ()
     """
-    found = tuple(w for p in program.passes for w in _Watching(program, p, across).found())
+    found = tuple(w for p in program.passes for w in _Watching(program, p).found())
     return replace(program, watched=found) if found else program
 
 
 class _Watching:
     """The sums and products of one pass."""
 
-    def __init__(self, program: Program, p: Pass, across: Container[str]) -> None:
-        self.across = {a for a in program.columns if a in across}
+    def __init__(self, program: Program, p: Pass) -> None:
         self.program, self.real, self.parts = program, program.real, {part.name: part for part in p.parts}
         self.folds = [f for step in p.lift if isinstance(step, Loop) for f in step.folds]
         self.dtypes = {o.name: o.dtype for o in program.operands}
@@ -77,14 +76,17 @@ class _Watching:
         body, product = fold.bodies[0], isinstance(fold.op, Product)
         read = leaves(body, "tensor")
         anchor = max([self._leaf(n) for n in read], default=0.0)
-        above = product or self._reach(body, anchor) + LENGTH > RANGE[self.real][1]
+        least, most = RANGE[self.real]
+        readers = self._readers(part.name)
+        power = max([1.0, *map(_degree, readers)])
+        average, reach = fold.names[0].endswith("~sum"), self._reach(body, anchor)
+        above = product or reach + LENGTH > most or (reach + LENGTH * (not average)) * power > most
         factors = () if product else _factored(body)
-        below = self._vanishes(factors) and self._divides(part.name, not {*part.axes} - self.across)
+        below = self._smallest(factors) * power < least and any(_magnifies(n) or _is_quotient(n) for n in readers)
         if not (above or below):
             return None
-        average = fold.names[0].endswith("~sum")
         reads = frozenset(n.attr.name for n in read)
-        return Watch(part.name, reads, tuple(_positive(body)), average, factors if below else ())
+        return Watch(part.name, reads, tuple(_positive(body)), average, factors if below else (), power)
 
     # --- how large ---------------------------------------------------------------------------------------------------
 
@@ -132,17 +134,16 @@ class _Watching:
 
     # --- how small ---------------------------------------------------------------------------------------------------
 
-    def _vanishes(self, factors: Iterable[Factor]) -> bool:
-        """Whether a product of several numbers may be no normal number, although none of them is 0."""
+    def _smallest(self, factors: Iterable[Factor]) -> float:
+        """The log2 of the smallest product of several numbers of which none is 0; 0 of one number, which is as it is."""
         least = 0.0
         for f in factors:
             floor = FLOOR.get(self.dtypes[f.tensor], 0.0 if "int" in self.dtypes[f.tensor] else -inf)
             least += f.degree * (floor - FRACTION * f.centred)
-        return sum(f.degree for f in factors) >= SQUARE and least < RANGE[self.real][0]
+        return least if sum(f.degree for f in factors) >= SQUARE else 0.0
 
-    def _divides(self, name: str, single: bool) -> bool:
-        """Whether results take a root or a logarithm of the sum, divide by it, or choose by it; or divide it (a
-        `single` one, not an array of a row's state) by another part of the state."""
+    def _readers(self, name: str) -> list[Node]:
+        """What exports, results and later passes compute of a part of the state."""
         names, program = {name}, self.program
         exports = [let for p in program.passes for let in p.exports]
         for let in exports:
@@ -150,7 +151,7 @@ class _Watching:
                 names.add(let.name)
         nodes = [let.node for let in exports] + [r.node for r in program.results]
         nodes += [b for p in program.passes for s in p.lift if isinstance(s, Loop) for f in s.folds for b in f.bodies]
-        return any((_magnifies(n) or single and _is_quotient(n)) and _reads(n, names) for n in walk(*nodes))
+        return [n for n in walk(*nodes) if _reads(n, names)]
 
 
 def _reads(node: Node, names: Iterable[str]) -> bool:
@@ -162,6 +163,11 @@ def _magnifies(node: Node) -> bool:
         exponent = node.args[1]
         return not (is_const(exponent) and exponent.attr > 0 and Fraction(exponent.attr).denominator == 1)
     return node.op in UNARY or node.op in COMPARISONS
+
+
+def _degree(node: Node) -> float:
+    """The degree of a power, whichever its sign."""
+    return abs(float(node.args[1].attr)) if node.op == "pow" and is_const(node.args[1]) else 1.0
 
 
 def _is_quotient(node: Node) -> bool:

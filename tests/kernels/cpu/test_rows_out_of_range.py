@@ -1,0 +1,118 @@
+"""A row that leaves the range of its numbers on the way gives what the definition has, and never another number.
+
+float32 elements near 1e25 have squares that are infinite, and those near 1e-25 squares that are 0: a LayerNorm of them
+was its bias. Kernels mark such rows, which are computed anew in wider numbers (`redalg.kernels.cpu.rescue`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redalg as ra
+from redalg.kernels.cpu import rescue
+from tests.support.range_cases import KEEPS, LEAST, MOST, TEXTS, agree, definition, drawn, form, named
+
+SHAPES = ((1, 1), (3, 2), (5, 7), (20, 9), (4, 130))
+WAYS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "rows": np.ascontiguousarray,
+    "columns": np.asfortranarray,
+    "gaps": lambda x: np.repeat(x, 2, axis=1)[:, ::2],
+}
+_RUNS: dict[str, Any] = {}
+
+
+def run(name: str) -> Any:
+    return _RUNS.setdefault(name, form(name).compile("cpu"))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ("layer norm", "several", "weighted mean"))
+@given(data=st.data())
+def test_rows_of_any_size(name: str, data: st.DataObject) -> None:
+    """Rows, columns and gaps; ordinary rows beside those out of range, which alone are computed otherwise."""
+    dtype = data.draw(st.sampled_from(("float32", "float32", "float64")))
+    powers = data.draw(st.lists(st.floats(LEAST[dtype] + 8, MOST[dtype] + 0.4), min_size=1, max_size=4))
+    shape = data.draw(st.sampled_from(SHAPES))
+    arrays = drawn(name, shape, dtype, powers, data.draw(st.integers(0, 99)))
+    arrays["x"] = WAYS[data.draw(st.sampled_from(list(WAYS)))](arrays["x"])
+    true = definition(name, arrays)
+    for output, value in named(name, run(name)(**arrays)).items():
+        agree(value, true[output])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", KEEPS)
+@pytest.mark.parametrize("shape", ((6, 5), (6, 130)))
+def test_results_in_the_place_of_operands(name: str, shape: tuple[int, int]) -> None:
+    """What is computed anew is read before it is written over, also where rows hold infinities, NaN or zeros."""
+    arrays = drawn(name, shape, "float32", [0, 25, -25, 38.4, 1, 0], 3)
+    arrays["x"][4, 1] = np.inf
+    arrays["x"][5] = 0
+    plain = run(name)(**arrays)
+    true = definition(name, arrays)[next(iter(form(name).spec.outputs))]
+    agree(plain[:4], true[:4])
+    for way in (np.ascontiguousarray, np.asfortranarray):
+        x = way(arrays["x"].copy())
+        assert run(name)(**{**arrays, "x": x}, out=x) is x
+        np.testing.assert_allclose(x, plain, rtol=1e-5, equal_nan=True)
+    out = np.empty_like(plain)
+    np.testing.assert_array_equal(run(name)(**arrays, out=out), plain)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("threads", ("1", "3"))
+def test_long_rows_in_splits(threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splits are merged before the row is looked at, and rows side by side have marks of their own."""
+    monkeypatch.setenv("REDALG_THREADS", threads)
+    for name in ("layer norm", "variance"):
+        arrays = drawn(name, (3, 50000), "float32", [25, 0, -26], 5)
+        (true,) = definition(name, arrays).values()
+        for way in (np.ascontiguousarray, np.asfortranarray):
+            found = run(name)(**{**arrays, "x": way(arrays["x"])})
+            np.testing.assert_allclose(found, true, rtol=3e-3, atol=1e-5)
+
+
+def test_only_such_rows_are_computed_anew(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Infinities, NaN, zeros and equal elements are what they are; a row out of range changes no bit of another."""
+    shapes: list[Any] = []
+    wide = rescue.run_wide
+
+    def counted(form: Any, arrays: Any) -> Any:
+        shapes.append(arrays["x"].shape)
+        return wide(form, arrays)
+
+    monkeypatch.setattr(rescue, "run_wide", counted)
+    for name in ("layer norm", "rms norm"):
+        for shape in ((8, 6), (8, 150)):
+            arrays = drawn(name, shape, "float32", [0], 7)
+            ordinary = run(name)(**arrays)
+            x = arrays["x"]
+            x[1, 2], x[2, 1], x[3], x[4] = np.inf, np.nan, 0, 3 if name == "layer norm" else 0
+            run(name)(**arrays)
+            assert not shapes
+            x[6] *= np.float32(1e25)
+            with caplog.at_level(logging.INFO, "redalg"):
+                found = run(name)(**arrays)
+            assert shapes == [(1, shape[1])] and "1 rows left the range of float32" in caplog.text
+            np.testing.assert_array_equal(found[[0, 5, 7]], ordinary[[0, 5, 7]])
+            np.testing.assert_allclose(found[6], ordinary[6], rtol=1e-5)
+            assert np.isnan(found[[2, 3]]).all()
+            assert "leaves the range of float32 are computed by NumPy in float64" in run(name).explain()
+            shapes.clear()
+
+
+@pytest.mark.parametrize("name", ("softmax", "logsumexp", "argmax", "max_abs_scaling", "l2_normalise", "crest_factor"))
+def test_nothing_is_asked_of_sums_that_are_bounded(name: str) -> None:
+    source = ra.derive_incremental(ra.catalog[name]).compile("cpu").source
+    assert "marks" not in source
+    halves = ra.derive_incremental(ra.catalog["layer_norm"]).compile("cpu")
+    x = np.ones((3, 4), np.float16)
+    halves(x=x, weight=x[0], bias=x[0], eps=1e-5)
+    assert "marks" not in halves.source and "range:" not in halves.explain()
