@@ -53,7 +53,7 @@ from redalg.source.statements import (
 )
 
 QUIET = re.compile(  # calls that do nothing but give a value
-    r"(unaligned|load(?!_acquire)|dsm_load|shfl|key|pointer|stack|heap)_\w+|missing|(?!.*store)\w+_f(32|64)|[fi](32|64)|u64|min|max|abs|range"
+    r"(unaligned|load(?!_acquire)|dsm_load|shfl|key|pointer|stack|heap)_\w+|missing|unlikely|(?!.*store)\w+_f(32|64)|[fi](32|64)|u64|min|max|abs|range"
     r"|np\.\w+|cuda\.(local|shared)\.array"
 )
 Names = frozenset[str]

@@ -16,7 +16,7 @@ CUDA: Modules = {  # every function has an emulation of its name
 }
 CPU: Modules = {
     "cpu.math.functions": CUDA["cuda.intrinsics.math"],
-    "cpu.memory": frozenset({"drained", "free", "missing", "prefetch"})
+    "cpu.memory": frozenset({"drained", "free", "missing", "prefetch", "unlikely"})
     | {f"{way}_{d}" for way in ("pointer", "load", "store", "store_stream", "stream", "stack", "heap") for d in STORAGE}
     | {f"{word}_{d}" for word in ("largest", "smallest", "place") for d in SEARCHED},
 }

@@ -88,6 +88,12 @@ def _prefetch(b: Any, pointer: Any, index: Any) -> None:
     b.call(callee, [b.bitcast(b.gep(pointer, [index]), BYTE), I32(0), I32(2), I32(1)])
 
 
+def _unlikely(b: Any, condition: Any) -> Any:
+    """A condition that hardly ever holds: what it guards lies apart, and takes no registers from what does not."""
+    bit = ir.IntType(1)
+    return b.call(_declared(b, "llvm.expect.i1", bit, bit, bit), [condition, bit(0)])
+
+
 def _drained(b: Any) -> None:
     """What went past the caches is seen by other threads from here on."""
     b.fence("seq_cst")
@@ -180,6 +186,7 @@ def _operations() -> dict[str, Operation]:
         "missing": Operation(("*",), "b1", _missing),
         "prefetch": Operation(("*", "i64"), "", _prefetch),
         "drained": Operation((), "", _drained),
+        "unlikely": Operation(("b1",), "b1", _unlikely),
     }
     ways: dict[str, Callable[[str], Operation]] = {"load": _load, "store": _store, "store_stream": _store}
     for dtype in STORAGE:

@@ -141,20 +141,32 @@ class Ready:
             if prepared is None:
                 self._ways = dict([*self._ways.items()][1 - LAYOUTS :])
                 prepared = self._ways[way] = self._prepared(held, walked)
-            spare = False
-            if prepared.watches:
-                over = {n: held[n] for n in self._views for x in made.values() if shared(held[n], x)}
-                spare = bool(over) and prepared.spares and self._rescue is not None and self._rescue.plain
-                if over and not spare:
-                    arrays = {**arrays, **{n: _copied(arrays[n]) for n in over}}
-            marks = prepared([*given, *walked.values()], spare)
-            if marks is not None:
-                self._rescued(prepared, marks, arrays, made)
+            self._run_into(prepared, [*given, *walked.values()], held, arrays, made)
             for name, x in made.items():
                 if x is not targets[name]:
                     targets[name][...] = x
         own = by_output(out, list(targets), WHERE)
         return own[next(iter(targets))] if len(targets) == 1 else {name: own[name] for name in targets}
+
+    def _run_into(
+        self,
+        prepared: Prepared,
+        given: list[Any],
+        held: Mapping[str, Any],
+        arrays: Mapping[str, Any],
+        made: Mapping[str, np.ndarray],
+    ) -> None:
+        """Run the kernels. Operands that results lie over are needed once more for rows that leave the range: of those
+        that cannot be spared, there is a copy."""
+        spare = False
+        if self._rescue is not None and prepared.watches:
+            over = [n for n in self._views for x in made.values() if shared(held[n], x)]
+            spare = bool(over) and prepared.spares and self._rescue.plain
+            if over and not spare:
+                arrays = {**arrays, **{n: _copied(arrays[n]) for n in over}}
+        marks = prepared(given, spare)
+        if marks is not None:
+            self._rescued(prepared, marks, arrays, made)
 
     def _received(self, out: Any) -> Mapping[str, np.ndarray]:
         """The arrays of `out` in the order of the results; what they are like is looked at once for each likeness."""

@@ -46,7 +46,7 @@ class Rescue:
         self.rows = 0  # that were computed anew
 
     def __call__(self, watched: Program, marks: np.ndarray, arrays: Mapping[str, Any], results: Arrays) -> None:
-        """Correct the results. `watched`: the program whose kernel left the marks; `arrays`: as the caller gave them."""
+        """Correct the results. `watched`: the program whose kernel left marks; `arrays`: as the caller gave them."""
         own = bind(self.form.spec, arrays, where=WHERE).arrays
         grid = marks.reshape([self.sizes[a] for a in self.program.rows])
         chosen = self._chosen(grid)
@@ -87,7 +87,7 @@ class Rescue:
             target = results[r.name]
             lacking = tuple(at for at, a in enumerate(self.program.rows) if a not in r.axes)
             kept = [a for a in self.program.rows if a in r.axes]
-            own = rows.any(axis=lacking).transpose([kept.index(a) for a in r.axes if a in kept])
+            own = np.asarray(rows.any(axis=lacking)).transpose([kept.index(a) for a in r.axes if a in kept])
             own = own.reshape([len(places[a]) if a in kept else 1 for a in r.axes])
             value = to_numpy(values[r.name])
             value = value if value.dtype == target.dtype else narrowed(value, target.dtype)
@@ -163,5 +163,3 @@ class _Rows:
         left = [a for a in axes if a in rows]
         x = x.transpose([left.index(a) for a in rows if a in left])
         return x[tuple(slice(None) if a in left else None for a in rows)]
-
-

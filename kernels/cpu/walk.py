@@ -86,8 +86,8 @@ class Prepared:
     def __call__(self, arrays: Sequence[Any], spare: bool = False) -> np.ndarray | None:
         """Fill the results from the other arrays and numbers.
 
-        Returns: a mark for every row where some left the range of the reals (`redalg.kernels.cpu.watch`). `spare`: whether
-        results lie where operands do, so that nothing is written in rows with a mark.
+        Returns: a mark for every row where some left the range of the reals (`redalg.kernels.cpu.watch`). `spare`:
+        whether results lie where operands do, so that nothing is written in rows with a mark.
         """
         values = self._values.copy()
         for at, number in self._places:

@@ -1,9 +1,9 @@
 """Rows that leave the range of the reals: a kernel marks them, and what called it computes them in wider numbers.
 
 Once the state of a row is known, what the program watches is compared with the ends of the range, a few instructions
-for a row. A row that is outside, or that holds infinities or NaN, gets a mark: which sums are not finite (a bit for what
-these read), whether one is below normal numbers (`BELOW`). `spare` asks for results that lie where operands do not to
-be written in such rows (`HELD`), so that their elements are still there.
+for a row. A row that is outside, or that holds infinities or NaN, gets a mark: which sums are not finite (a bit for
+what these read), whether one is below normal numbers (`BELOW`). `spare` asks for results that lie where operands do not
+to be written in such rows (`HELD`), so that their elements are still there.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Watching:
         if along:
             with self.out.block("for m in range(COLUMNS):"):
                 self.out(f"inside = inside & {' & '.join(along)}")
-        with self.out.block("if not inside:"):
+        with self.out.block("if unlikely(not inside):"):
             if self.kernel.cpu.across:
                 with self.out.block("for m in range(COLUMNS):"):
                     self._mark(seen, names, f"{self._row} + origin + m")

@@ -26,6 +26,8 @@ LENGTH = 40.0  # log2 of more elements than a stream has
 FRACTION = 24.0  # bits by which a difference from a mean is smaller than its smallest term
 ONE = frozenset({"tanh", "sigmoid", "erf", "erfc", "sin", "cos", "sign"})  # functions that are at most 1, or 2
 SAME = frozenset({"abs", "relu", "floor", "ceil"})  # whose values are no larger than their arguments, by 1 at most
+LEAVES = frozenset({"const", "tensor", "state", "cast", "index", "size"})
+LARGEST = frozenset({"add", "maximum", "minimum", "where"})  # whose values are at most the largest argument, or a sum
 SQUARE = 2
 
 
@@ -97,6 +99,21 @@ class _Watching:
         """The log2 of a bound of a node's magnitude; `anchor`: of what elements are centred on."""
         if node in self.least_one or node.op in ONE or node.is_boolean:
             return 1.0
+        if node.op in LEAVES:
+            return self._reach_of_leaf(node, anchor)
+        if node.op == "mul":
+            return self._product(node.args, anchor)
+        if node.op == "pow":
+            base, exponent = node.args
+            known = is_const(exponent) and exponent.attr > 0
+            return float(exponent.attr) * max(0.0, self._reach(base, anchor)) if known else inf
+        if node.op in LARGEST:
+            choices = node.args[1:] if node.op == "where" else node.args
+            more = log2(len(node.args)) if node.op == "add" else 0.0
+            return max(self._reach(n, anchor) for n in choices) + more
+        return self._reach(node.args[0], anchor) + 1.0 if node.op in SAME else inf
+
+    def _reach_of_leaf(self, node: Node, anchor: float) -> float:
         match node.op:
             case "const":
                 return log2(abs(node.attr)) if node.attr else 0.0
@@ -104,24 +121,10 @@ class _Watching:
                 return self._leaf(node)
             case "state":
                 return anchor if node.attr.name.removesuffix("_b") in self.parts else inf
-            case "index" | "size":
-                return LENGTH
-            case "add" | "maximum" | "minimum":
-                return max(self._reach(n, anchor) for n in node.args) + log2(len(node.args))
-            case "mul":
-                return self._product(node.args, anchor)
-            case "where":
-                return max(self._reach(n, anchor) for n in node.args[1:])
-            case "pow":
-                base, exponent = node.args
-                known = is_const(exponent) and exponent.attr > 0
-                return float(exponent.attr) * max(0.0, self._reach(base, anchor)) if known else inf
-            case op if op in SAME:
-                return self._reach(node.args[0], anchor) + 1.0
             case "cast":
                 return REACH.get(node.attr, inf)
             case _:
-                return inf
+                return LENGTH
 
     def _product(self, factors: Iterable[Node], anchor: float) -> float:
         """An element over its unit is at most 2; a difference may leave the range before it is divided."""
@@ -135,7 +138,7 @@ class _Watching:
     # --- how small ---------------------------------------------------------------------------------------------------
 
     def _smallest(self, factors: Iterable[Factor]) -> float:
-        """The log2 of the smallest product of several numbers of which none is 0; 0 of one number, which is as it is."""
+        """The log2 of the smallest product of several numbers, none of which is 0; 0 of one number, which is exact."""
         least = 0.0
         for f in factors:
             floor = FLOOR.get(self.dtypes[f.tensor], 0.0 if "int" in self.dtypes[f.tensor] else -inf)

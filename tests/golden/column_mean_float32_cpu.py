@@ -5,7 +5,10 @@ import numpy as np
 from numba import njit
 
 from redalg.kernels.cpu.math.functions import is_finite_f32
-from redalg.kernels.cpu.memory import load_float32, pointer_float32, prefetch, stack_float32, store_float32
+from redalg.kernels.cpu.memory import (
+    load_float32, load_uint8, pointer_float32, pointer_int64, pointer_uint8, prefetch, stack_float32,
+    store_float32, store_int64, store_uint8, unlikely
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -14,7 +17,9 @@ BLOCK = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x_s0, low, high):
+def m_out_fold(
+    x, m_out, marked, marks, A_x_parts, avg_x_parts, size_i, size_j, span, spare, width, x_s0, low, high
+):
     """m along i; the state of every split of a row.
 
     sum1 = sum[i](x[i,j])
@@ -190,7 +195,9 @@ def m_out_fold(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x_
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x_s0, low, high):
+def m_out_merge(
+    x, m_out, marked, marks, A_x_parts, avg_x_parts, size_i, size_j, span, spare, width, x_s0, low, high
+):
     """m along i; the states of a row's splits, merged.
 
     sum1 = sum[i](x[i,j])
@@ -198,6 +205,8 @@ def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x
     return m
     """
     m_out = pointer_float32(m_out)
+    marked = pointer_int64(marked)
+    marks = pointer_uint8(marks)
     A_x_parts = pointer_float32(A_x_parts)
     avg_x_parts = pointer_float32(avg_x_parts)
     length = size_i
@@ -215,6 +224,7 @@ def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x
     for unit in range(low, high):
         columns = size_j
         blocks = (columns + width - 1) // width
+        row = unit // blocks
         origin = unit % blocks * width
         COLUMNS = min(width, columns - origin)
         home = unit * splits
@@ -276,6 +286,16 @@ def m_out_merge(x, m_out, A_x_parts, avg_x_parts, size_i, size_j, span, width, x
                 for m in range(COLUMNS):
                     avg_x[m] = avg_x_new[m]
             n = n + n_b
+        inside = True
+        for m in range(COLUMNS):
+            inside = inside & (abs(avg_x[m]) < INF)
+        if unlikely(not inside):
+            for m in range(COLUMNS):
+                mark = load_uint8(marks, row * columns + origin + m)
+                if not (abs(avg_x[m]) < INF):
+                    mark = mark | 1
+                store_uint8(marks, row * columns + origin + m, mark)
+            store_int64(marked, 0, 1)
         for m in range(COLUMNS):
             column = origin + m
             store_float32(m_out, column, A_x[m] + avg_x[m])

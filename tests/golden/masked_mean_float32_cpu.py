@@ -6,7 +6,8 @@ from numba import njit
 
 from redalg.kernels.cpu.math.functions import is_finite_f32
 from redalg.kernels.cpu.memory import (
-    load_bool, load_float32, pointer_bool, pointer_float32, stack_float32, stack_int64, store_float32
+    load_bool, load_float32, load_uint8, pointer_bool, pointer_float32, pointer_int64, pointer_uint8,
+    stack_float32, stack_int64, store_float32, store_int64, store_uint8, unlikely
 )
 
 f32, i64 = np.float32, np.int64
@@ -15,7 +16,7 @@ BLOCK = 1024
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def m_out_rows(x, k_, m_out, k__s1, size_i, size_j, width, x_s1, low, high):
+def m_out_rows(x, k_, m_out, k__s1, marked, marks, size_i, size_j, spare, width, x_s1, low, high):
     """m along j; rows side by side, walked together.
 
     tensors x[i,j], k[i,j] bool
@@ -27,6 +28,8 @@ def m_out_rows(x, k_, m_out, k__s1, size_i, size_j, width, x_s1, low, high):
     x = pointer_float32(x)
     k_ = pointer_bool(k_)
     m_out = pointer_float32(m_out)
+    marked = pointer_int64(marked)
+    marks = pointer_uint8(marks)
     length = size_j
     A_x_first = stack_float32(BLOCK)
     avg_k_x_first_sum = stack_float32(BLOCK)
@@ -40,6 +43,7 @@ def m_out_rows(x, k_, m_out, k__s1, size_i, size_j, width, x_s1, low, high):
     for unit in range(low, high):
         columns = size_i
         blocks = (columns + width - 1) // width
+        row = unit // blocks
         origin = unit % blocks * width
         COLUMNS = min(width, columns - origin)
         first = i64(0)
@@ -152,6 +156,16 @@ def m_out_rows(x, k_, m_out, k__s1, size_i, size_j, width, x_s1, low, high):
         avg_k_x = avg_k_x_b
         sum_k = sum_k_b
         n = length
+        inside = True
+        for m in range(COLUMNS):
+            inside = inside & (abs(avg_k_x[m]) < INF)
+        if unlikely(not inside):
+            for m in range(COLUMNS):
+                mark = load_uint8(marks, row * columns + origin + m)
+                if not (abs(avg_k_x[m]) < INF):
+                    mark = mark | 1
+                store_uint8(marks, row * columns + origin + m, mark)
+            store_int64(marked, 0, 1)
         for m in range(COLUMNS):
             column = origin + m
             store_float32(m_out, column, A_x[m] + f32(n) * (avg_k_x[m] / f32(sum_k[m])))

@@ -26,8 +26,8 @@ TEXTS = {
     "above the mean": f"{VARIANCE}; y = any[j](x[i,j] > 2*m); return y",
     "inverse": f"{MEAN_SQUARE}; y = 1/(q*sqrt(q)); return y",
     "product": "y = prod[j](x[i,j]); return y",
-    "of both axes": "m = sum[i,j](x[i,j])/size[i]/size[j]; v = sum[i,j]((x[i,j] - m)**2); y = (x[i,j] - m)/sqrt(v + 1); return y",
-    "two passes": f"{MEAN_SQUARE}; u = x[i,j]/sqrt(q); y = sum[j](relu(u - sum[k](x[i,k])/size[k]/sqrt(q))); return y",
+    "of both axes": "m = sum[i,j](x[i,j])/size[i]/size[j]; y = sum[i,j]((x[i,j] - m)**2); return y",
+    "two passes": f"{VARIANCE}; y = sum[j](relu((x[i,j] - m)/sqrt(v))); return y",
 }
 KEEPS = ("layer norm", "rms norm", "share")  # whose result may take the place of x
 LEAST, MOST = {"float32": -44, "float64": -322}, {"float32": 38, "float64": 308}

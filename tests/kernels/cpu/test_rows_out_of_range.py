@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.kernels.cpu import rescue
-from tests.support.range_cases import KEEPS, LEAST, MOST, TEXTS, agree, definition, drawn, form, named
+from tests.support.range_cases import KEEPS, LEAST, MOST, agree, definition, drawn, form, named
 
 SHAPES = ((1, 1), (3, 2), (5, 7), (20, 9), (4, 130))
 WAYS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
