@@ -149,6 +149,7 @@ class _Rows:
         if f[:2] not in self.known:
             x = np.asarray(self.arrays[f.tensor]).astype(np.longdouble)
             if f.centred:
+                x = np.where(np.isfinite(x), x, 0)  # rows with others are none of those that are lost
                 along = [a in self.program.rows for a in self.axes[f.tensor]]
                 x = x - x[tuple(slice(None) if a else slice(0, 1) for a in along)]
             self.known[f[:2]] = self._by_row(f.tensor, np.abs(x), np.maximum)
