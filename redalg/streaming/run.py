@@ -40,7 +40,7 @@ def run_wide(form: Form, arrays: Mapping[str, Any]) -> dict[str, Any]:
     >>> import redalg as ra
     >>> form = ra.derive_incremental(ra.parse("y = sum[j](x[j]**2) / sum[j](x[j]); return y"))
     >>> run_wide(form, {"x": np.float32([3e-30, 4e-30])})
-    {'y': array(3.5714286e-30, dtype=float32)}
+    {'y': array(3.5714287e-30, dtype=float32)}
     """
     return _streamed(form, with_readings(form.spec.tensors, arrays), False, Wide)
 
