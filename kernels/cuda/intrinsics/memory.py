@@ -4,8 +4,8 @@
 ``load_`` and ``store_`` may stand a way (`WAYS`): ``load_stream_float32x4``, ``load_early_shifted_float16x8``. Pointers
 are `types.CPointer` of the storage type (`POINTEE`), with the way ``shared`` they are arrays in shared memory of that
 type; indices count elements. The address of V elements must be a multiple of their size (16 bytes where they are more:
-they are moved in parts of 16). A load widens narrow floats to float32, integers to int64 (``load32_``: those of 32 bits and less to
-int32), bool to Boolean; a store rounds once, to nearest even (float8_e4m3fn saturates), and integers wrap.
+they are moved in parts of 16). A load widens narrow floats to float32, integers to int64 (``load32_``: those of 32 bits
+and less to int32), bool to Boolean; a store rounds once, to nearest even (float8_e4m3fn saturates), and integers wrap.
 
 ``load_shifted_<dtype>x<V>``: V elements of at most 16 bytes in all, wherever they begin: from the two aligned vectors
 that hold them, so that nothing is touched but vectors of which an element is asked for.
