@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import reduce
 from math import comb
+from operator import or_
 from typing import Any
 
 from redalg.algebra import polynomial as nf
@@ -27,6 +29,8 @@ from redalg.graph.node import Node
 from redalg.graph.operators import Additive, Average, Custom, Operator, Position, Quantifier, Sum, TopK, operator
 from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, Slot, shift
 
+DATA, SPREAD = 1, 2  # what parts of a state are as large as: bits, for a value may read several
+
 
 @dataclass
 class SlotBackend(Measured):
@@ -41,6 +45,7 @@ class SlotBackend(Measured):
     paced: dict[Node, tuple[Node, Node]] = field(default_factory=dict)  # e^(k(v-A)) -> the exponent k·v, and k
     growing: dict[Node, Node] = field(default_factory=dict)  # e^(k(u-A)) - 1 -> k
     moved: int = 0  # terms in all moves
+    sized: dict[Node, int] = field(default_factory=dict)  # what `_size_below` found
 
     @property
     def centring(self) -> SlotBackend:
@@ -51,8 +56,26 @@ class SlotBackend(Measured):
 
         Terms with a centred slot in them (residuals, central moments) are of the size of the spread, or less.
         """
-        leaves = [{x for gen, _ in m for x in _largest(gen, self._is_centred)} for m in p.terms]
-        return any(held and not any(map(self._is_centred, held)) for held in leaves)
+        return any(self._sizes(m) == {DATA} for m in p.terms)
+
+    def _sizes(self, m: Mono) -> set[int]:
+        """What the parts of a state in a monomial are as large as; of a difference (A + residual - D) those of a term as
+        large as the data."""
+        found: set[int] = set()
+        for gen, _ in m:
+            terms = [self._size_below(t) for t in (gen.args if gen.op == "add" else (gen,))]
+            found |= {DATA} if DATA in terms else {size for held in terms for size in (DATA, SPREAD) if held & size}
+        return found
+
+    def _size_below(self, root: Node) -> int:
+        """What the parts of a state below a node are as large as, bits; each node is looked at once."""
+        held = self.sized
+        for n in g.walk(root, done=held):
+            if n.op == "state":
+                held[n] = 0 if n is COUNT else SPREAD if self._is_centred(n) else DATA
+            else:
+                held[n] = reduce(or_, (held[a] for a in n.args), 0)
+        return held[root]
 
     def _is_centred(self, part: Node) -> bool:
         slot = self.sums.get(self.monos[part.attr.name]) if part.attr.name in self.monos else None
@@ -353,12 +376,6 @@ class SlotBackend(Measured):
         bottom = self.sum_slot(weights)
         n = {(True, False): COUNT, (False, True): g.power(COUNT, -1)}.get((top.average, bottom.average), g.ONE)
         return g.mul(n, g.div(top.leaf(), bottom.leaf()))
-
-
-def _largest(gen: Node, centred: Callable[[Node], bool]) -> set[Node]:
-    """The parts of a state in a generator; of a difference (A + residual - D) those of a term as large as the data."""
-    terms = [set(g.leaves(t, "state")) - {COUNT} for t in (gen.args if gen.op == "add" else (gen,))]
-    return next((held for held in terms if held and not any(map(centred, held))), set().union(*terms))
 
 
 def _parts(name: str, op: Operator, width: int) -> tuple[str, ...]:
