@@ -236,13 +236,16 @@ _COPY = re.compile(r"~\d+")
 # --- constructors: flatten, fold constants, collect; they never use a law that fails for infinities or NaN ---------
 
 TRUE, FALSE = Node("true"), Node("false")
-_WHOLE = {k: Node("const", (), Fraction(k)) for k in range(-16, 17)}
+_SMALL = 16
+_WHOLE = {k: Node("const", (), Fraction(k)) for k in range(-_SMALL, _SMALL + 1)}
 _UNIT = Fraction(1)
 
 
 def const(value: int | Fraction) -> Node:
-    found = _WHOLE.get(value) if type(value) is int else None
-    return found or Node("const", (), value if type(value) is Fraction else Fraction(value))
+    value = value if type(value) in (int, Fraction) else Fraction(value)
+    if value.denominator == 1 and -_SMALL <= value.numerator <= _SMALL:  # a fraction takes long to hash
+        return _WHOLE[value.numerator]
+    return Node("const", (), value if type(value) is Fraction else Fraction(value))
 
 
 def special(name: str) -> Node:
@@ -286,10 +289,20 @@ def add(*terms: Node) -> Node:
             continue
         c, body = _split_coefficient(term)
         total[body] = total[body] + c if body in total else c
-    parts = [mul(const(c), body) for body, c in total.items() if c]
+    parts = [_multiple(c, body) for body, c in total.items() if c]
     if not parts:
         return ZERO
     return parts[0] if len(parts) == 1 else Node("add", _sorted(parts))
+
+
+def _multiple(c: Fraction, body: Node) -> Node:
+    """``mul(c, body)``: of what is neither a constant, a product, a power nor a sum there is nothing to fold."""
+    if body.op in _FOLDED:
+        return mul(const(c), body)
+    return body if c == 1 else Node("mul", (const(c), body))
+
+
+_FOLDED = frozenset({"const", "mul", "pow", "add"})
 
 
 def mul(*factors: Node) -> Node:
@@ -302,7 +315,7 @@ def mul(*factors: Node) -> Node:
         if f.op == "mul":
             stack.extend(reversed(f.args))
         elif f.op == "const":
-            c *= f.attr
+            c = f.attr if c is _UNIT else c * f.attr
         else:
             base, e = (f.args[0], f.args[1]) if f.op == "pow" and f.args[1].op == "const" else (f, ONE)
             powers[base] = add(powers[base], e) if base in powers else e
