@@ -157,11 +157,12 @@ def _cases(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
             for step in range(max(map(len, places))):
                 at = {k: found[step] for k, found in zip(batch, places, strict=True) if step < len(found)}
                 yield from ((numbers, at) for numbers in beside)
-    drawn = [(k, t) for k, t in enumerate(tensors) if t.drawn]
+    places = {k: t.places() for k, t in enumerate(tensors) if t.drawn}
+    admitted = {value: [k for k in places if tensors[k].admitted(value)] for value in INFINITE}
+    others = {(v, last): {k: (places[k][last], v) for k in admitted[v]} for v in INFINITE for last in (0, -1)}
     for batch in batches:
         for value, other, last in product(INFINITE, INFINITE, (0, -1)):
-            at = {k: (t.places()[last], other) for k, t in drawn if t.admitted(other)}
-            at |= {k: ((...,), value) for k in batch if tensors[k].admitted(value)}
+            at = others[other, last] | {k: ((...,), value) for k in batch if tensors[k].admitted(value)}
             yield from ((numbers, at) for numbers in NUMBERS[:2])
     yield from ((numbers, at) for numbers in DYADIC for at in _vanishing(tensors))
 
