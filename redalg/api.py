@@ -15,6 +15,7 @@ from redalg.algebra.work import INFINITIES, Exhausted, allowance
 from redalg.certify.export import unstated
 from redalg.certify.refusal import unneeded
 from redalg.engine.draft import Obstacle
+from redalg.engine.parts import Part, Parts
 from redalg.engine.passes import derive_plan
 from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.form import Form
@@ -38,6 +39,7 @@ from redalg.laws.laws import InternalError, verify_plan
 from redalg.proofs.checker.check import proves
 from redalg.proofs.document.errors import CertificateError
 from redalg.proofs.document.work import Exhausted as TooLong
+from redalg.proofs.document.work import metered
 from redalg.verdicts.refute import refuse
 
 
@@ -95,22 +97,43 @@ def _needed(refusal: NotDecomposable) -> RedalgError:
 
 def _guarded(spec: Spec, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
     """The form with as much of a guard at each output as runs with infinities ask for."""
-    plan = _verified(spec, planned({}))
+    parts = Parts(spec)
+    plan = _verified(parts, planned({}))
     try:
         with allowance(INFINITIES, WORK):
-            return _at_infinities(spec, plan, planned)
+            return _at_infinities(Compared(parts), plan, planned)
     except Exhausted:  # unchecked, so no element may be infinite
         whole = replace(planned(dict.fromkeys(spec.outputs, LEVELS)), assumptions=plan.assumptions)
         return Form(spec, assuming(whole, UNCHECKED))
 
 
-def _at_infinities(spec: Spec, plan: Plan, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
+class Compared:
+    """What differs at infinities between plans and the definition: once for parts that are alike."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.spec, self.parts = parts.spec, parts
+        self.found: dict[object, list[str]] = {}  # shape of a part -> what its outputs differ in
+
+    def __call__(self, plan: Plan) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for alike in self.parts.alike(plan):
+            one = alike[0]
+            if one.shape not in self.found:
+                kinds = differences(Form(one.spec, one.plan))
+                self.found[one.shape] = [kinds.get(o.name, "") for o in one.plan.outputs]
+            for part in alike:
+                found |= {o.name: kind for o, kind in zip(part.plan.outputs, self.found[one.shape], strict=True) if kind}
+        return {name: found[name] for name in self.spec.outputs if name in found}
+
+
+def _at_infinities(compared: Compared, plan: Plan, planned: Callable[[Mapping[str, Level]], Plan]) -> Form:
+    spec = compared.spec
     level: dict[str, int] = {}
     while True:
-        found = differences(Form(spec, plan))
+        found = compared(plan)
         more = {name: level.get(name, 0) + 1 for name, kind in found.items() if kind == "number"}
         if not more and LEVELS in level.values():
-            plan, found = _eased(spec, plan, found, planned, level)
+            plan, found = _eased(compared, plan, found, planned, level)
         if not more or max(more.values()) > LEVELS:
             assumed = UNGUARDED if more else EXACT if "exact" in found.values() else FINITE
             return Form(spec, assuming(plan, assumed) if found or level else plan)
@@ -119,25 +142,26 @@ def _at_infinities(spec: Spec, plan: Plan, planned: Callable[[Mapping[str, Level
 
 
 def _eased(
-    spec: Spec,
+    compared: Compared,
     plan: Plan,
     found: dict[str, str],
     planned: Callable[[Mapping[str, Level]], Plan],
     levels: Mapping[str, int],
 ) -> tuple[Plan, dict[str, str]]:
     """Guards of the last level without what need not be asked: of one tensor after the other, and then of divisors."""
+    spec = compared.spec
     asked = {name: everything(spec.outputs[name]) for name, level in levels.items() if level == LEVELS}
     for one in (*(d.name for d in spec.tensors), DIVISORS):
         fewer = {name: names - {one} for name, names in asked.items() if one in names}
         if not fewer:
             continue
         trial = replace(planned({**levels, **asked, **fewer}), assumptions=plan.assumptions)
-        differs = differences(Form(spec, trial))
+        differs = compared(trial)
         enough = {name: names for name, names in fewer.items() if differs.get(name) != "number"}
         asked |= enough
         if 0 < len(enough) < len(fewer):
             trial = replace(planned({**levels, **asked}), assumptions=plan.assumptions)
-            differs = differences(Form(spec, trial))
+            differs = compared(trial)
         plan, found = (trial, differs) if enough else (plan, found)
     return plan, found
 
@@ -199,34 +223,40 @@ def _proved(spec: Spec, plan: Plan) -> bool:
         return False
 
 
-def _verified(spec: Spec, plan: Plan) -> Plan:
-    """The plan, its obligations proved by the checker, or else tested at exact points.
+def _verified(parts: Parts, plan: Plan) -> Plan:
+    """The plan, its obligations proved by the checker, or else tested at exact points: of one of the parts that are alike.
 
     Where only infinities and NaN tell it from the definition, it says so: a form that is NaN there gets a named
     assumption; one that is a number there is not given out.
     """
-    if _proved(spec, plan):
-        return plan
+    ones = [alike[0] for alike in parts.alike(plan)]
+    with metered():
+        open_ones = [one for one in ones if not _proved(one.spec, one.plan)]
     try:
-        verify_plan(spec, plan)
+        _tested(open_ones)
         return plan
     except InternalError as found:
         wrong = found
-    assumed = assuming(plan, EXACT if any(map(is_exact, spec.outputs.values())) else FINITE)
+    kind = EXACT if any(map(is_exact, parts.spec.outputs.values())) else FINITE
     try:
-        verify_plan(spec, assumed)
-        return assumed
+        _tested([replace(one, plan=assuming(one.plan, kind)) for one in open_ones])
+        return assuming(plan, kind)
     except InternalError as failure:
         sides = {str(side).removeprefix("+") for side in (failure.left, failure.right)}
         if sides.isdisjoint({"inf", "-inf", "nan", "-1"}):  # -1: no position
             raise wrong from None
         raise Undecided(
             f"output {failure.what.split(' of ')[-1].split(' ')[0]}",
-            f"form of {', '.join(spec.outputs)}",
+            f"form of {', '.join(parts.spec.outputs)}",
             f"where a stage value is infinite or empty the form would not be the definition: {failure.why}",
             "bound the stage values in the spec, by where or maximum",
             missing="the values of the stages on empty, masked or vanishing data",
         ) from None
+
+
+def _tested(parts: Iterable[Part]) -> None:
+    for part in parts:
+        verify_plan(part.spec, part.plan)
 
 
 __all__ = ["derive_incremental", "verdict"]
