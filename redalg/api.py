@@ -119,10 +119,11 @@ class Compared:
         for alike in self.parts.alike(plan):
             one = alike[0]
             if one.shape not in self.found:
-                kinds = differences(Form(one.spec, one.plan))
-                self.found[one.shape] = [kinds.get(o.name, "") for o in one.plan.outputs]
+                differ = differences(Form(one.spec, one.plan))
+                self.found[one.shape] = [differ.get(o.name, "") for o in one.plan.outputs]
+            kinds = self.found[one.shape]
             for part in alike:
-                found |= {o.name: kind for o, kind in zip(part.plan.outputs, self.found[one.shape], strict=True) if kind}
+                found |= {o.name: kind for o, kind in zip(part.plan.outputs, kinds, strict=True) if kind}
         return {name: found[name] for name in self.spec.outputs if name in found}
 
 
@@ -224,7 +225,7 @@ def _proved(spec: Spec, plan: Plan) -> bool:
 
 
 def _verified(parts: Parts, plan: Plan) -> Plan:
-    """The plan, its obligations proved by the checker, or else tested at exact points: of one of the parts that are alike.
+    """The plan, its obligations proved by the checker, or else tested at exact points: once for parts that are alike.
 
     Where only infinities and NaN tell it from the definition, it says so: a form that is NaN there gets a named
     assumption; one that is a number there is not given out.

@@ -38,8 +38,11 @@ class Parts:
 
     def alike(self, plan: Plan) -> list[list[Part]]:
         """The parts of a plan, those that are alike together."""
+        separate = _separate(self.spec, plan)
+        if len(separate) == 1:
+            return [[Part(self.spec, plan, object())]]
         found: dict[object, list[Part]] = {}
-        for spec, part in _separate(self.spec, plan):
+        for spec, part in separate:
             shape = self.shapes(spec, part)
             found.setdefault(shape, []).append(Part(spec, part, shape))
         return list(found.values())
@@ -104,9 +107,7 @@ def _groups(plan: Plan, stages: Mapping[str, set[Node]]) -> Iterator[tuple[set[s
         yield outputs.get(root, set()), PassPlan(*own, order)
 
 
-def _part(
-    spec: Spec, plan: Plan, names: set[str], p: PassPlan, stages: Mapping[str, set[Node]]
-) -> tuple[Spec, Plan]:
+def _part(spec: Spec, plan: Plan, names: set[str], p: PassPlan, stages: Mapping[str, set[Node]]) -> tuple[Spec, Plan]:
     outputs = {name: node for name, node in spec.outputs.items() if name in names}
     read = {n.attr for node in outputs.values() for n in leaves(node)}
     smaller = Spec.from_nodes(

@@ -59,8 +59,8 @@ class SlotBackend(Measured):
         return any(self._sizes(m) == {DATA} for m in p.terms)
 
     def _sizes(self, m: Mono) -> set[int]:
-        """What the parts of a state in a monomial are as large as; of a difference (A + residual - D) those of a term as
-        large as the data."""
+        """What the parts of a state in a monomial are as large as: of a difference (A + residual - D) those of a term
+        as large as the data, if it has one."""
         found: set[int] = set()
         for gen, _ in m:
             terms = [self._size_below(t) for t in (gen.args if gen.op == "add" else (gen,))]
