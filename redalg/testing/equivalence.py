@@ -14,8 +14,8 @@ from redalg.errors import RedalgError
 from redalg.numeric.windows import refuse_windows
 from redalg.proofs.audits.drawing import hypothesis_of
 from redalg.specs.collection import catalog
-from redalg.testing.adversarial import KINDS, LONG, USUAL, Arrays, Case, cases, long_cases, make, taken
-from redalg.testing.calling import LAYOUTS
+from redalg.testing.adversarial import KINDS, LONG, USUAL, Arrays, Case, cases, long_cases, make, nearly, taken
+from redalg.testing.calling import LAYOUTS, alike
 from redalg.testing.holding import Difference, Held, Tally
 from redalg.testing.reducing import reduced
 from redalg.testing.repeating import Repeats
@@ -112,9 +112,12 @@ def check_equivalence(
     * `convert` makes an array of another library from a NumPy one, such as ``torch.from_numpy``.
     * ``sample(sizes, seed)`` draws ordinary arguments where the declared domains do not say enough.
     * `flush_subnormals`: the arithmetic may replace subnormal numbers by zero.
-    * `calls`: how often the largest ordinary case is called again: the bits may not change, nor a result of before.
+    * `calls`: how often the largest ordinary case is called again: the bits may not change, nor a result or an argument
+      of before; nor may it matter that others went before that differ in the middle of one argument, or that the same
+      arrays held other numbers.
     * `layouts` in which the ordinary cases are handed over as well, of contiguous, fortran, strided, reversed,
-      unaligned; default all, with `convert` contiguous alone.
+      unaligned, sliced (columns of a wider array), turned (its transpose), read-only, broadcast (rows, then columns,
+      that are all equal, with strides of 0); default all, with `convert` contiguous alone.
     * `long`: lengths of the first reduced axis that are tried with one row; default powers of two from 32 to 2048 or
       their neighbours, and 4097, 32769 and 65537, where neither `sizes` nor other `kinds` than ordinary ones are
       chosen. With them go 5, 33, 130 and 65537 short rows. What is longer than 2049 has sixteen different elements, in
@@ -128,8 +131,8 @@ def check_equivalence(
     Hypothesis draws the input and makes smaller what fails (``pip install 'redalg[testing]'``): a function of the
     arguments, as long as the callable is one. A difference that is not there when the callable is called again says so.
 
-    No call may write to its arguments. A compiled form that lists the assumption `finite_stage_values` may give NaN
-    in places whose definition meets a reduction that is not finite, or a divisor 0.
+    No call may write to its arguments, nor return their memory. A compiled form that lists the assumption
+    `finite_stage_values` may give NaN in places whose definition meets a reduction that is not finite, or a divisor 0.
 
     Returns: a report with the number of cases and the largest error in units of its bound.
     Raises: `NotEquivalent` (a RedalgError and an AssertionError) with the smallest failing input found; RedalgError for
@@ -163,9 +166,7 @@ def check_equivalence(
         tried.hold(case)
     if tried.last is not None and calls > 1:
         others = make(held.spec, tried.last.sizes, number, "ordinary", seed + 1, draw)
-        tried.refuse(replace(tried.last, arrays=others), held.difference(others))
-        tried.refuse(tried.last, held.unsteady(tried.last.arrays, others, calls))
-        tried.calls += calls
+        tried.again(tried.last, others, calls, sample is None)
     return tried.report()
 
 
@@ -195,6 +196,19 @@ class _Tried:
             for way in self.ways:
                 self.refuse(case, self.held.compared(case.arrays, limits, Tally(), way), way)
                 self.calls += 1
+
+    def again(self, case: Case, others: Arrays, calls: int, free: bool) -> None:
+        """A case again and again, beside others; `free`: elements may change places, equal ones stand side by side."""
+        for arrays in (others, *(nearly(case.arrays, others) if free else ())):
+            self.refuse(replace(case, arrays=arrays), self.held.difference(arrays))
+            self.calls += 1
+        for axis in (0, -1) if free and "broadcast" in self.ways else ():
+            equal = {k: alike(v, axis) if isinstance(v, np.ndarray) and v.size else v for k, v in case.arrays.items()}
+            for way in ("contiguous", "broadcast"):
+                self.refuse(replace(case, arrays=equal), self.held.difference(equal, way), way)
+                self.calls += 1
+        self.refuse(case, self.held.unsteady(case.arrays, others, calls))
+        self.calls += calls
 
     def refuse(self, case: Case, found: Difference | None, way: str = "contiguous") -> None:
         if found is not None:

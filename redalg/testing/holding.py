@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +16,11 @@ from redalg.api import verdict
 from redalg.errors import NotDecomposable, RedalgError, Undecided
 from redalg.testing.adversarial import Arrays, taken
 from redalg.testing.arithmetic import NARROW
-from redalg.testing.calling import Misbehaved, call, repeated
+from redalg.testing.calling import Misbehaved, call, handed, refilled, repeated, written_to
 from redalg.testing.limits import Limits, definition_limits, form_bounds, unbounded_stages
 from redalg.testing.repeating import Repeats, repeated_limits
 
+KEPT = 4  # calls whose arguments are looked at again after the next ones
 ENDS = 128  # elements of either end of a long stream that stand for it where a form's error is analysed
 
 
@@ -84,12 +86,12 @@ class Held:
         free = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         return free or {d.name for d in self.spec.tensors} <= named
 
-    def call(self, arrays: Arrays, layout: str = "contiguous") -> dict[str, np.ndarray]:
-        """The outputs by name, as NumPy arrays on the host."""
+    def call(self, arrays: Arrays, layout: str = "contiguous", given: Arrays | None = None) -> dict[str, np.ndarray]:
+        """The outputs by name, as NumPy arrays on the host; `given`: what is handed over."""
         names = list(self.spec.outputs)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return call(self.implementation, arrays, names, self.by_name, self.convert, layout)
+            return call(self.implementation, arrays, names, self.by_name, self.convert, layout, given)
 
     def limits(self, arrays: Arrays, repeats: Repeats | None = None) -> Limits | None:
         """None where the spec has no value for these lengths."""
@@ -126,9 +128,30 @@ class Held:
         return next((found for found in outside if found is not None), None)
 
     def unsteady(self, arrays: Arrays, others: Arrays, calls: int) -> Difference | None:
-        """What earlier calls change in later ones with the same arguments."""
-        found = repeated([lambda: self.call(arrays), lambda: self.call(others)], calls)
+        """What earlier calls change in later ones with the same arguments, or later calls in earlier ones."""
+        kept = deque[tuple[Arrays, Arrays]](maxlen=KEPT)
+
+        def once(numbers: Arrays) -> dict[str, np.ndarray]:
+            given = handed(numbers, self.convert)
+            results = self.call(numbers, given=given)
+            for name in (written_to(*before) for before in kept):
+                if name:
+                    raise Misbehaved(f"it wrote to the argument {name} of an earlier call")
+            kept.append((given, numbers))
+            return results
+
+        found = repeated([lambda: once(arrays), lambda: once(others)], calls)
+        if not found and self.convert is None:  # arrays of other libraries may be copies, or constant
+            found = self._refilled(arrays, others)
         return Difference(next(iter(self.spec.outputs)), reason=found, repeats=False) if found else None
+
+    def _refilled(self, arrays: Arrays, others: Arrays) -> str:
+        try:
+            return refilled(lambda numbers, given: self.call(numbers, given=given), arrays, others)
+        except Misbehaved as found:
+            return f"with arrays that it took before {found}"
+        except Exception as error:
+            return f"a call with arrays that it took before raised {type(error).__name__}: {error}"
 
     def _outside(
         self, name: str, result: Any, limits: Limits, arrays: Arrays, tally: Tally, repeats: Repeats | None
