@@ -41,6 +41,9 @@ from redalg.language.sympy_bridge import settle, to_node
 from redalg.text.words import REDUCTION_WORDS, RESERVED
 
 
+OPTIONS = frozenset({"tensors", "order", "empty", "dtypes"})  # of ra.Spec
+
+
 def parse(text: str) -> Spec:
     """The spec a text describes; ``parse(str(spec)) == spec``.
 
@@ -106,6 +109,9 @@ class _Parser(Expressions):
             name = self.kind("name", "the name of an output")
             if name in self.outputs:
                 raise self.error(at, f"the output {name!r}", "it is returned twice", "name each output once")
+            if name in OPTIONS:
+                why = "it is an argument of ra.Spec, not a name for an output"
+                raise self.error(at, f"the output {name!r}", why, f"call it {name}_")
             self.outputs[name] = self.expression() if self.take("=") else self.named(name, at)
             if not self.take(","):
                 return
