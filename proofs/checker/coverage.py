@@ -49,11 +49,20 @@ def check_coverage(doc: Document, normal: Normal) -> None:
             continue
         if not _is_sum(t, doc) or separates(t, doc, normal):
             raise _refused(f"a {t.attr.kind} of the spec", "stages", "it is no stage; of a sum the O1 is missing")
+    known = [f for _, f in forms] + [form_of(t, normal) for t in _parts_of_extrema(doc, terms)]
     for s, form in zip(doc.stages, stated, strict=True):
-        spend(len(forms))
-        if not _is_sum(s.node, doc) and form not in [f for _, f in forms]:
+        spend(len(known))
+        if not _is_sum(s.node, doc) and form not in known:
             raise _refused(f"stage {s.name}", "stages", "the spec has no such reduction")
     _check_assumptions(doc, terms)
+
+
+def _parts_of_extrema(doc: Document, terms: list[Term]) -> Iterator[Term]:
+    """The extrema along the stream that extrema over further axes are made of."""
+    own = set(doc.axis)
+    for t in terms:
+        if t.op == "reduce" and t.attr.kind in ("max", "min") and own < set(t.attr.axes):
+            yield doc.terms.reduce(t.attr.kind, doc.axis, *t.args)
 
 
 def _check_stage(s: Stage, doc: Document, normal: Normal) -> None:

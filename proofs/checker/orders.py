@@ -163,6 +163,7 @@ class Orders(Lists):
         """max min argmax argmin topk_values topk_indices, with all that is monotone pulled out."""
         if isinstance(v, str):
             return v
+        axes = tuple(sorted(axes)) if kind in ("max", "min") else axes
         if not self.axes(v) & set(axes) and kind in ("max", "min", *FIRST):
             return {} if kind in FIRST else v  # all are tied
         if isinstance(v, Case):
@@ -441,6 +442,8 @@ class Orders(Lists):
         gen = self.gens[m[0][0]]
         if gen.kind == "fun" and gen.data[0] == "abs":
             return self._of_size(kind, axes, gen.data[1], extra)
+        if gen.kind == "reduce" and gen.data[0] == kind in ("max", "min"):
+            return self._of_extremum(kind, axes, gen.data[1], gen.data[2])
         return self._of_maximum(kind, axes, gen.data, extra) if gen.kind == "max" else None
 
     def _of_size(self, kind: str, axes: tuple[str, ...], p: Poly, extra: object) -> Value | None:
@@ -451,6 +454,12 @@ class Orders(Lists):
             sizes = [self.fun("abs", self.order(end, axes, p, None)) for end in ("max", "min")]
             return self._first_at_the_ends(kind, axes, p, sizes, po.const(0))
         return None
+
+    def _of_extremum(self, kind: str, axes: tuple[str, ...], inner: tuple[str, ...], v: Value) -> Value | None:
+        """max_i max_j t is the maximum over i and j, in whatever order."""
+        if not isinstance(v, dict) or set(axes) & set(inner):
+            return None
+        return self.order(kind, (*axes, *inner), v, None)
 
     def _of_maximum(self, kind: str, axes: tuple[str, ...], args: tuple[Poly, ...], extra: object) -> Value | None:
         """max max(t, u) = max(max t, max u), min max(t, c) = max(min t, c)."""

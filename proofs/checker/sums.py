@@ -12,6 +12,7 @@ from redalg.proofs.checker import polynomial as po
 from redalg.proofs.checker.conditions import Conditions
 from redalg.proofs.checker.generators import Case, Gen, Value, frozen
 from redalg.proofs.checker.polynomial import Mono, Number, Poly, Unknown
+from redalg.proofs.checker.signed import as_mono
 from redalg.proofs.document.terms import Leaf, base, fresh
 from redalg.proofs.document.work import spend
 
@@ -247,6 +248,10 @@ class Sums(Conditions):
             return self._relabelled_sum(gen.data[0], gen.data[1], axes)
         if gen.kind == "reduce" and gen.data[0] in ORDERED:
             return self._relabelled_order(gen, axes, free)
+        if gen.kind == "reduce" and gen.data[0] == "prod":
+            return self._relabelled_product(gen, axes, free)
+        if gen.kind == "max":
+            return self._relabelled_maximum(gen, axes)
         raise Unknown(f"an axis renamed inside a {gen.kind}")
 
     def _relabelled_leaf(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
@@ -275,6 +280,19 @@ class Sums(Conditions):
         if isinstance(v, dict):
             return self.keyed("reduce", v, (kind, bound, extra), data, free, gen.sign)
         return self.new("reduce", (kind, bound, frozen(v), extra), data, free, gen.sign)
+
+    def _relabelled_product(self, gen: Gen, axes: dict[str, str], free: frozenset[str]) -> int:
+        _, bound, v, _ = gen.data
+        self._uncaptured(bound, axes)
+        v = self.relabelled(v, axes)
+        return self.new("reduce", ("prod", bound, frozen(v)), ("prod", bound, v, None), free, gen.sign)
+
+    def _relabelled_maximum(self, gen: Gen, axes: dict[str, str]) -> int:
+        """The largest of the arguments under the new names, written as it would be there."""
+        single = as_mono(self.maximum([self.relabelled(p, axes) for p in gen.data]))
+        if single is None or single[1] != 1 or len(single[0]) != 1 or single[0][0][1] != 1:
+            raise Unknown("an axis renamed to one with which arguments of a maximum are alike")
+        return single[0][0][0]
 
     def _relabelled_sum(self, bound: tuple[str, ...], m: Mono, axes: dict[str, str]) -> int:
         """A sum with free axes renamed: what it binds steps aside where an axis is renamed to it."""

@@ -68,6 +68,25 @@ ONE_PASS = {
     "return y = sum[j](where(g[j]>=0, w[j]*(x[j]-u)**2, 0))/n",
 }
 
+RENAMED = {  # what is pulled out of a sum over a is read along a copy of a
+    "largest size": "m = max[j](abs(x[j,a])); return y = sum[j](sum[a](x[j,a]/m*sum[b](x[j,b]*u[a,b])))",
+    "smallest size": "m = min[j](abs(x[j,a])); return y = sum[j](sum[a](w[a]*x[j,a]*m*sum[b](x[j,b])))",
+    "larger of two": "m = max[j](maximum(x[j,a], z[j,a])); return y = sum[j](sum[a](x[j,a]*m*sum[b](x[j,b]*u[a,b])))",
+    "larger of two extrema": "m = maximum(max[j](x[j,a]), max[j](z[j,a])); "
+    "return y = sum[j](sum[a](x[j,a]*m*sum[b](z[j,b]*u[a,b])))",
+    "product": "m = prod[j](1 + x[j,a]**2); return y = sum[j](sum[a](x[j,a]*m*sum[b](x[j,b]*u[a,b])))",
+    "place": "m = argmax[j](abs(x[j,a])); return y = sum[j](sum[a](x[j,a]*m*sum[b](x[j,b]*u[a,b])))",
+    "scaled twice": "m = max[j](abs(x[j,a])); "
+    "return y = sum[j](sum[a](x[j,a]/m*sum[b](x[j,b]/max[j](abs(x[j,b]))*u[a,b])))",
+}
+SEVERAL_AXES = {  # an extremum over further axes than the stream's
+    "softmax": "s = sum[d](q[i,d]*k[j,d]); m = max[i,j](s); return y = sum[j](sum[i](exp(s - m)))",
+    "other order": "s = sum[d](q[i,d]*k[j,d]); m = max[j,i](s); n = max[i](max[j](s)); "
+    "return y = sum[j](sum[i](exp(s - m))), z = m - n",
+    "size": "m = max[i,j](abs(x[i,j])); return y = sum[j](x[i,j]/m)",
+    "nested": "m = max[i](max[h](max[j](x[h,i,j]))); return y = sum[j](sum[h,i](exp(x[h,i,j] - m)))",
+}
+
 
 def _form(text: str, passes: int = 3) -> ra.Form:
     found = ra.verdict(ra.parse(text), max_passes=passes)
@@ -106,6 +125,16 @@ def test_forms_of_several_passes_are_certified_and_no_name_means_two_things(name
 @pytest.mark.parametrize("name", ONE_PASS)
 def test_bound_names_and_masks_are_certified(name: str) -> None:
     _verified(_form(ONE_PASS[name], 1))
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_axes_that_are_renamed_inside_extrema_are_certified(name: str) -> None:
+    _verified(_form(RENAMED[name], 1))
+
+
+@pytest.mark.parametrize("name", SEVERAL_AXES)
+def test_extrema_over_several_axes_are_certified(name: str) -> None:
+    _verified(ra.derive_incremental(ra.parse(SEVERAL_AXES[name]), axis="j"))
 
 
 def test_what_the_catalog_needs_two_passes_for_is_certified() -> None:
@@ -198,6 +227,53 @@ def test_sums_are_told_apart_by_what_they_bind_alone() -> None:
     inner = t.mul(r["a"], r["a'"], t("pow", r["a~1"], t.const(2)))
     assert _proved(t, both, t.reduce("sum", ("j", "a'", "a~1"), inner))
     assert not _proved(t, both, t.reduce("sum", ("j", "a'", "a~1"), t.mul(r["a"], r["a'"], r["a~1"])))
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "prod"])
+def test_what_is_renamed_inside_an_extremum_is_not_captured(kind: str) -> None:
+    """Σ_a m_a·m_b is m_b·Σ_a m_a, m being made of sizes, of larger ones of two, or of both; never Σ_a m_a²."""
+    t = Terms()
+
+    def size(a: str) -> Term:
+        r, s = _tensor(t, "r", "j", a), _tensor(t, "s", "j", a)
+        return t.reduce(kind, ("j",), t("maximum", t("abs", r), s) if kind != "prod" else t.add(r, t("abs", s)))
+
+    outer = t.mul(size("a"), t.reduce("sum", ("a",), size("a")))
+    assert _proved(t, outer, t.reduce("sum", ("a'",), t.mul(size("a"), size("a'"))))
+    assert _proved(t, outer, t.mul(t.reduce("sum", ("a~1",), size("a~1")), size("a")))
+    assert not _proved(t, outer, t.reduce("sum", ("a",), t("pow", size("a"), t.const(2))))
+    assert not _proved(t, outer, t.mul(size("b"), t.reduce("sum", ("a",), size("a"))))
+    two = t("maximum", _tensor(t, "r", "a"), _tensor(t, "r", "b"))  # alike where a and b are one place
+    both = t.reduce("sum", ("a",), two)
+    assert _proved(t, t.renamed(both, {"b": "c"}), t.reduce("sum", ("a'",), t.renamed(two, {"a": "a'", "b": "c"})))
+    assert not _proved(t, t.renamed(both, {"b": "a"}), t.reduce("sum", ("a",), _tensor(t, "r", "a")))
+
+
+def test_extrema_over_several_axes_are_one_and_no_others() -> None:
+    t = Terms()
+    r = _tensor(t, "r", "i", "j")
+
+    def over(*kinds: str) -> Term:
+        found = r
+        for k in reversed(kinds):
+            found = t.reduce(k.split(":")[0], tuple(k.split(":")[1].split(",")), found)
+        return found
+
+    for kind, other in (("max", "min"), ("min", "max")):
+        ways = [
+            over(f"{kind}:i,j"),
+            over(f"{kind}:j,i"),
+            over(f"{kind}:i", f"{kind}:j"),
+            over(f"{kind}:j", f"{kind}:i"),
+        ]
+        assert all(_proved(t, ways[0], w) for w in ways)
+        assert not _proved(t, over(f"{kind}:i", f"{other}:j"), over(f"{other}:j", f"{kind}:i"))
+        assert not any(_proved(t, ways[0], over(f"{kind}:{a}")) for a in "ij")
+        assert not _proved(t, over(f"{kind}:i", f"{other}:j"), ways[0])
+    squared = t.mul(r, over("max:i"))  # along j
+    assert not _proved(
+        t, t.reduce("max", ("i", "j"), squared), t.reduce("max", ("i",), t.reduce("min", ("j",), squared))
+    )
 
 
 # --- where the definition has no value -------------------------------------------------------------------------------
