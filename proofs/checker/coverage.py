@@ -50,11 +50,16 @@ def check_coverage(doc: Document, normal: Normal) -> None:
         if not _is_sum(t, doc) or separates(t, doc, normal):
             raise _refused(f"a {t.attr.kind} of the spec", "stages", "it is no stage; of a sum the O1 is missing")
     known = [f for _, f in forms] + [form_of(t, normal) for t in _parts_of_extrema(doc, terms)]
+    _check_known(doc, stated, known)
+    _check_assumptions(doc, terms)
+
+
+def _check_known(doc: Document, stated: list[object], known: list[object]) -> None:
+    """Every stage that is no sum is a reduction of the spec."""
     for s, form in zip(doc.stages, stated, strict=True):
         spend(len(known))
         if not _is_sum(s.node, doc) and form not in known:
             raise _refused(f"stage {s.name}", "stages", "the spec has no such reduction")
-    _check_assumptions(doc, terms)
 
 
 def _parts_of_extrema(doc: Document, terms: list[Term]) -> Iterator[Term]:

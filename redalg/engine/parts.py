@@ -54,10 +54,7 @@ class Parts:
 def _separate(spec: Spec, plan: Plan) -> list[tuple[Spec, Plan]]:
     """The specs and plans of outputs that share nothing; one where that is not plain to see."""
     whole = [(spec, plan)]
-    if len(plan.outputs) < 2 or len(plan.passes) != 1 or plan.passes[0].exports or spec.dtypes:
-        return whole
-    read = {name: {n.attr for n in leaves(node)} for name, node in spec.outputs.items()}
-    if any(d.array for d in spec.tensors) or set(spec.tensors) != set().union(*read.values()):
+    if not _is_plain(spec, plan):
         return whole
     stages = _stages(spec, plan)
     groups = list(_groups(plan, stages))
@@ -68,6 +65,14 @@ def _separate(spec: Spec, plan: Plan) -> list[tuple[Spec, Plan]]:
         return [_part(spec, plan, names, p, stages) for names, p in groups]
     except RedalgError:  # an axis whose length another part's tensor says
         return whole
+
+
+def _is_plain(spec: Spec, plan: Plan) -> bool:
+    """Whether there are several outputs of one pass, which read every tensor, and each as it is."""
+    if len(plan.outputs) < 2 or len(plan.passes) != 1 or plan.passes[0].exports or spec.dtypes:
+        return False
+    read = {n.attr for node in spec.outputs.values() for n in leaves(node)}
+    return not any(d.array for d in spec.tensors) and set(spec.tensors) == read
 
 
 def _stages(spec: Spec, plan: Plan) -> dict[str, set[Node]]:
@@ -82,29 +87,43 @@ def _groups(plan: Plan, stages: Mapping[str, set[Node]]) -> Iterator[tuple[set[s
     tied = components(p)
     owner = {part: k for k, c in enumerate(tied) for s in c.slots for part in s.parts}
     owner |= {a.name: k for k, c in enumerate(tied) for a in c.anchors}
-    leader: dict[object, object] = {}
-
-    def find(x: object) -> object:
-        while leader.setdefault(x, x) != x:
-            leader[x] = x = leader[leader[x]]
-        return x
-
+    joined = _Joined()
     for o in plan.outputs:
         held = {owner[x.attr.name] for x in leaves(o.guarded, "state") if x.attr.name in owner}
         for x in (*(held or {0}), *stages[o.name]):
-            leader[find(x)] = find(f"output {o.name}")
+            joined.join(x, f"output {o.name}")
     outputs: dict[object, set[str]] = {}
     names: dict[object, list[str]] = {}
     for o in plan.outputs:
-        outputs.setdefault(find(f"output {o.name}"), set()).add(o.name)
+        outputs.setdefault(joined.leader(f"output {o.name}"), set()).add(o.name)
     for k, c in enumerate(tied):
-        names.setdefault(find(k), []).extend(c.order)
+        names.setdefault(joined.leader(k), []).extend(c.order)
+    for root, some in names.items():
+        yield outputs.get(root, set()), _part_of_pass(p, some)
+
+
+def _part_of_pass(p: PassPlan, names: Iterable[str]) -> PassPlan:
     place = {name: k for k, name in enumerate(p.order)}
     anchors, slots = {a.name: a for a in p.anchors}, {s.name: s for s in p.slots}
-    for root, held in names.items():
-        order = tuple(sorted(held, key=place.__getitem__))
-        own = tuple(anchors[n] for n in order if n in anchors), tuple(slots[n] for n in order if n in slots)
-        yield outputs.get(root, set()), PassPlan(*own, order)
+    order = tuple(sorted(names, key=place.__getitem__))
+    own = tuple(anchors[n] for n in order if n in anchors), tuple(slots[n] for n in order if n in slots)
+    return PassPlan(*own, order)
+
+
+class _Joined:
+    """What belongs together (union-find)."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[object, object] = {}
+
+    def leader(self, x: object) -> object:
+        leaders = self.leaders
+        while leaders.setdefault(x, x) != x:
+            leaders[x] = x = leaders[leaders[x]]
+        return x
+
+    def join(self, x: object, y: object) -> None:
+        self.leaders[self.leader(x)] = self.leader(y)
 
 
 def _part(spec: Spec, plan: Plan, names: set[str], p: PassPlan, stages: Mapping[str, set[Node]]) -> tuple[Spec, Plan]:

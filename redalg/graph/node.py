@@ -307,18 +307,7 @@ _FOLDED = frozenset({"const", "mul", "pow", "add"})
 
 def mul(*factors: Node) -> Node:
     """Product with constants folded and powers of one base merged, constant first."""
-    c = _UNIT
-    powers: dict[Node, Node] = {}
-    stack = list(reversed(factors))
-    while stack:
-        f = stack.pop()
-        if f.op == "mul":
-            stack.extend(reversed(f.args))
-        elif f.op == "const":
-            c = f.attr if c is _UNIT else c * f.attr
-        else:
-            base, e = (f.args[0], f.args[1]) if f.op == "pow" and f.args[1].op == "const" else (f, ONE)
-            powers[base] = add(powers[base], e) if base in powers else e
+    c, powers = _collected(factors)
     if not c:
         return ZERO
     parts = [power(b, e) for b, e in powers.items() if e is not ZERO]
@@ -329,6 +318,23 @@ def mul(*factors: Node) -> Node:
             return add(*(mul(const(c), t) for t in parts[0].args))
         return Node("mul", (const(c), *_sorted(parts)))
     return parts[0] if len(parts) == 1 else Node("mul", _sorted(parts))
+
+
+def _collected(factors: Iterable[Node]) -> tuple[Fraction, dict[Node, Node]]:
+    """The constant of a product, and every base with its exponent."""
+    c = _UNIT
+    powers: dict[Node, Node] = {}
+    stack = list(reversed(tuple(factors)))
+    while stack:
+        f = stack.pop()
+        if f.op == "mul":
+            stack.extend(reversed(f.args))
+        elif f.op == "const":
+            c = f.attr if c is _UNIT else c * f.attr
+        else:
+            base, e = (f.args[0], f.args[1]) if f.op == "pow" and f.args[1].op == "const" else (f, ONE)
+            powers[base] = add(powers[base], e) if base in powers else e
+    return c, powers
 
 
 def power(base: Node, exponent: Node | int | Fraction) -> Node:

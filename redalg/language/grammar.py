@@ -40,7 +40,6 @@ from redalg.language.spec import Spec
 from redalg.language.sympy_bridge import settle, to_node
 from redalg.text.words import REDUCTION_WORDS, RESERVED
 
-
 OPTIONS = frozenset({"tensors", "order", "empty", "dtypes"})  # of ra.Spec
 
 

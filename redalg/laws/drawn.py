@@ -151,12 +151,23 @@ def _cases(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
     """One infinity or NaN, at every place along the stream of every tensor, and nothing else in one of them:
     infinities of either sign, of both, and NaN. What is beside an infinity has either sign, or is 0, or (at a place of
     the other tensors) infinite."""
+    yield from _single(tensors, batches)
+    yield from _in_pairs(tensors, batches)
+    yield from ((numbers, at) for numbers in DYADIC for at in _vanishing(tensors))
+
+
+def _single(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
+    """One infinity or NaN."""
     for which, beside in ((Tensor.infinite, BESIDE), (Tensor.broken, NUMBERS[:2])):
         for batch in batches:
             places = [list(which(tensors[k])) for k in batch]
             for step in range(max(map(len, places))):
                 at = {k: found[step] for k, found in zip(batch, places, strict=True) if step < len(found)}
                 yield from ((numbers, at) for numbers in beside)
+
+
+def _in_pairs(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
+    """Whole tensors of infinities, and one in the others."""
     places = {k: t.places() for k, t in enumerate(tensors) if t.drawn}
     admitted = {value: [k for k in places if tensors[k].admitted(value)] for value in INFINITE}
     others = {(v, last): {k: (places[k][last], v) for k in admitted[v]} for v in INFINITE for last in (0, -1)}
@@ -164,7 +175,6 @@ def _cases(tensors: Sequence[Tensor], batches: Batches) -> Iterator[_Case]:
         for value, other, last in product(INFINITE, INFINITE, (0, -1)):
             at = others[other, last] | {k: ((...,), value) for k in batch if tensors[k].admitted(value)}
             yield from ((numbers, at) for numbers in NUMBERS[:2])
-    yield from ((numbers, at) for numbers in DYADIC for at in _vanishing(tensors))
 
 
 def _vanishing(tensors: Sequence[Tensor]) -> Iterator[dict[int, _Place]]:
