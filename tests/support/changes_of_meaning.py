@@ -2,8 +2,8 @@
 
 Each kind says what is claimed falsely: another piece's anchor, an axis in place of another, a domain that nothing
 proves, a guard that is gone. A change is made at one use (`_at_one_use`), or in every term of the document at once, the
-spec included (`everywhere`: the claim is then about another spec, and may be true of that). The obligations are those of what
-it has become, as in `tests.support.mutations`; what is accepted is folded by `contradicted` there.
+spec included (`everywhere`: the claim is then about another spec, and may be true of that). The obligations are those
+of what it has become, as in `tests.support.mutations`; what is accepted is folded by `contradicted` there.
 """
 
 from __future__ import annotations
