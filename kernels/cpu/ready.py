@@ -46,7 +46,7 @@ class Ready:
         integers: Integers,
         over: Mapping[str, frozenset[str]],
         compiled: Builds,
-        again: Callable[..., Any],
+        repeat: Callable[..., Any],
     ) -> None:
         self._form, self._sizes, self._origin, self._compiled, self._over = form, sizes, bound.origin, compiled, over
         self._wants = {r.name: (tuple(sizes[a] for a in r.axes), dtypes[r.name]) for r in program.results}
@@ -60,7 +60,7 @@ class Ready:
         self._zero_length = bool(program.passes) and _is_empty(sizes, program.stream)
         self._walks = not self._zero_length and not _is_empty(sizes, (*program.rows, *program.stream, *program.columns))
         self._restore = None if bound.origin.kind == "numpy" else bound.origin.restore
-        self._rescue = Rescue(form, program, sizes, bound.dtypes, again) if program.watched else None
+        self._rescue = Rescue(form, program, sizes, bound.dtypes, repeat) if program.watched else None
         self._usual: Prepared | None = None  # for results in arrays of our own
         self._ways: dict[Any, Prepared] = {}  # by the strides of `out`
         self._fit: set[Any] = set()  # what `out` may be like

@@ -33,12 +33,12 @@ Call = Callable[..., Any]
 
 
 class Rescue:
-    """What is done about the marks of calls of one form. `again`: a call of the form like the one that was made."""
+    """What is done about the marks of calls of one form. `repeat`: a call of the form like the one that was made."""
 
     def __init__(
-        self, form: Form, program: Program, sizes: Mapping[str, int], dtypes: Mapping[str, Any], again: Call
+        self, form: Form, program: Program, sizes: Mapping[str, int], dtypes: Mapping[str, Any], repeat: Call
     ) -> None:
-        self.form, self.program, self.sizes, self.again = form, program, sizes, again
+        self.form, self.program, self.sizes, self.repeat = form, program, sizes, repeat
         nodes = walk(*form.spec.outputs.values())
         counted = any(n.op in ("size", "index") and n.attr in program.rows for n in nodes)
         self.apart = not counted and not any(t.dimensions for t in form.spec.tensors)  # rows may be taken from a call
@@ -59,7 +59,7 @@ class Rescue:
             self._put(lambda taken: run_wide(self.form, taken if self.plain else arrays), own, wrong, results)
         held = (grid & HELD != 0) & ~wrong
         if held.any():
-            self._put(lambda taken: self.again(**taken), own, held, results)
+            self._put(lambda taken: self.repeat(**taken), own, held, results)
 
     def _chosen(self, grid: np.ndarray) -> list[np.ndarray]:
         """The indices along every axis of rows among which all marks are."""
