@@ -41,8 +41,8 @@ class Peel:
         """How elements of a tile are loaded: where it is held and has no branches, LLVM may not move a load into the
         branch that takes it, where the other loads would have been waited for.
 
-        The largest element of 59 rows of 2174 float16: 3.2 us by 5 loads of a thread of which one was moved, where 20
-        shorter ones take 2.2 (H100, 2026-11-27).
+        Softmax of 700 rows of 30001 bfloat16 takes 37 us, 48 without; of 50 of 1253 float16 2.6 and 3.0 (H100,
+        2026-11-27).
         """
         return "early_" if self.clamped and self.kernel.schedule.resident else ""
 
