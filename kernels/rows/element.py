@@ -430,7 +430,7 @@ class Elements:
         What is widened after it was loaded is waited for before a branch ends, and every load would wait for the one
         before: variance of 801 rows of 2110 columns float16 takes an H100 24 us where memory takes 3 (2026-11-25). A
         load of float32 is waited for where it is used, or where LLVM computes the only thing that is made of it and of
-        constants, which is at once: the largest of 511 absolute values by 64 of a thread takes 7.2 us, 2.1 by 8.
+        constants, which is at once: the largest absolute values of a transposed 917x539 take 6.2 us, 3.3 without.
         """
         s = self.kernel.schedule
         waited = any(self.access.operands[n.attr.name].dtype not in AS_LOADED or n in self._mapped for n in leaves)
