@@ -350,7 +350,10 @@ def test_the_order_of_kept_axes() -> None:
 
 def test_a_difference_that_does_not_come_back_is_told_as_that() -> None:
     count = itertools.count(1)
-    once = lambda x: spread(x) + (next(count) == 13)  # noqa: E731
+
+    def once(x: Any) -> Any:
+        return spread(x) + (next(count) == 13)
+
     assert why(SPREAD, once).endswith(", but not when it was called again")
     assert "again" not in why(SPREAD, lambda x: spread(x) + 1)
 
