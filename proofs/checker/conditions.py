@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 
 from redalg.proofs.checker import inequalities as signs
@@ -54,13 +55,16 @@ class Conditions(Maps):
 
     def _arguments(self, p: Poly) -> list[Poly]:
         """p = c·max(args) + rest with a positive factor: the arguments, scaled and with the rest added."""
+        return next(self._opened(p), [p])
+
+    def _opened(self, p: Poly) -> Iterator[list[Poly]]:
+        """The arguments, for every maximum that the polynomial has so."""
         for m, c in p.items():
             tops = [g for g, e in m if e == 1 and self.gens[g].kind == "max"]
             others = tuple(x for x in m if x[0] not in tops)
             if len(tops) == 1 and c > 0 and self.sign_of_mono(others) == signs.POS:
                 rest = {k: x for k, x in p.items() if k != m}
-                return [self.add(self.mul({others: c}, q), rest) for q in self.gens[tops[0]].data]
-        return [p]
+                yield [self.add(self.mul({others: c}, q), rest) for q in self.gens[tops[0]].data]
 
     def maximum(self, polys: list[Poly]) -> Poly:
         kept: list[Poly] = []
@@ -156,7 +160,9 @@ class Conditions(Maps):
             return po.const(1)
         if not self.decide(v) & signs.ZERO:
             return po.const(0)
-        split = self._of_two_facts(v)
+        split = self._of_a_largest(v)
+        if split is None:
+            split = self._of_two_facts(v)
         if split is None:
             split = self._of_a_number(v)
         if split is not None:
@@ -166,6 +172,21 @@ class Conditions(Maps):
         factors += [p] if len(p) > 1 and self.decide(p) & signs.ZERO else []
         zeros = [po.gen(self.keyed("zero", f, None, (f,), self.axes(f), signs.NONNEG)) for f in factors]
         return self.negated(self.by(*(self.negated(z) for z in zeros)))
+
+    def _of_a_largest(self, v: Poly) -> Value | None:
+        """[max(0, s, t) = 0] is that neither s > 0 nor t > 0: where one of several numbers is the largest of them."""
+        for each in (*self._opened(v), *self._opened(po.scaled(v, -1))):
+            if any(self.is_zero(q) for q in each):
+                return self.by(*(self._not_above(q) for q in each))
+        return None
+
+    def _not_above(self, p: Poly) -> Value:
+        """[p <= 0], of max(s, t) - c for s - c and t - c, of c - max(s, t) for one of c - s and c - t."""
+        above = next(self._opened(p), None)
+        if above is not None:
+            return self.by(*map(self._not_above, above))
+        below = self._arguments(po.scaled(p, -1))
+        return self.negated(self.by(*(self.positive(po.scaled(q, -1)) for q in below)))
 
     def _of_two_facts(self, v: Poly) -> Value | None:
         """[s + t = 0] = [s = 0]·[t = 0] where s >= 0 and t >= 0 are known: a tie along a chain of extrema."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from redalg.proofs.checker import inequalities as signs
 from redalg.proofs.checker import polynomial as po
-from redalg.proofs.checker.generators import Case, Generators, Value
+from redalg.proofs.checker.generators import Case, Generators, Value, frozen
 from redalg.proofs.checker.polynomial import UNIT, Mono, Number, Poly
 from redalg.proofs.document.intervals import facts as ends
 from redalg.proofs.document.terms import base
@@ -41,7 +41,19 @@ class Signed(Generators):
         g = self.first_indicator(v)
         if g is None:
             return v if v == "?" else f(v)
-        return self.case(g, self.on_each(f, self.cofactor(v, g, 1)), self.on_each(f, self.cofactor(v, g, 0)))
+        return self.case(g, self.on_each(f, self._held(v, g)), self.on_each(f, self.cofactor(v, g, 0)))
+
+    def _held(self, v: Value, g: int) -> Value:
+        """The value where an indicator is 1, and those that it excludes 0: of t > 0, t = 0 and -t > 0 one holds."""
+        found, gen = self.cofactor(v, g, 1), self.gens[g]
+        if gen.kind not in ("pos", "zero") or not isinstance(found, dict):
+            return found
+        p, minus = gen.data[0], po.scaled(gen.data[0], -1)
+        others = [("pos", minus), ("zero", p), ("zero", minus)] if gen.kind == "pos" else [("pos", p), ("pos", minus)]
+        for kind, q in others:
+            other = self.numbers.get((kind, frozen(q)))
+            found = found if other is None else self.cofactor(found, other, 0)
+        return found
 
     def on_both(self, f: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
         """f of two values, split only where one of them is not a polynomial."""
