@@ -14,6 +14,7 @@ from redalg.proofs.checker.check import Judge, check
 from redalg.proofs.document.document import Document
 from redalg.proofs.document.errors import CertificateError
 from redalg.proofs.document.work import metered
+from tests.support.changes_of_meaning import changes
 from tests.support.false_lemmas import lemma
 from tests.support.forms import form_of
 from tests.support.mutations import contradicted, judged, mutants
@@ -51,6 +52,18 @@ def test_consistent_mutants_fail_in_a_proof_or_fold_to_their_definition(name: st
         if found.by == "accepted" and found.document is not None:
             assert not contradicted(found.document, 12, name), m[:2]
     assert by["proof"] >= 2
+
+
+@pytest.mark.parametrize("name", ["softmax", "weighted_variance", "soft_minimum", "covariance", "welch_t", "argmax"])
+def test_changes_of_meaning_are_refused_or_fold_to_their_definition(name: str) -> None:
+    """Of axes, guards, anchors, domains, ties, positions, passes: `tests.support.changes_of_meaning` has the kinds."""
+    refused = 0
+    for m in changes(certificate(name).to_json(), 30, ("meaning", name)):
+        found = judged(m)
+        refused += found.by != "accepted"
+        if found.by == "accepted" and found.document is not None:
+            assert not contradicted(found.document, 12, name), m[:2]
+    assert refused > 15
 
 
 def _empty(terms: object) -> Document:
