@@ -189,10 +189,10 @@ def _arrives(block: Block, address: int, barrier: int, box: Any, size: int) -> N
 
 @dataclass(eq=False)
 class Group:
-    """A product of one thread that is under way: what its tile will hold; the words that it reads, as they were."""
+    """A product of one thread that is under way: what its tiles will hold; the words that it reads, as they were."""
 
-    tile: Any
-    values: Any
+    tiles: list[Any]
+    values: list[Any]
     words: Any
     before: list[Any]
     reading: Reading
@@ -232,13 +232,15 @@ class _Shape:
     transposed: bool = False
     first: int = 0
     a_rows: int = 64
+    tiles: int = 1
 
     @property
     def sizes(self) -> list[int]:
         return [STORAGE[d] for d in (self.dtype.split("/") * 2)[:2]]
 
-    def __call__(self, tile: Any, left: Any, right: Any) -> Request:
-        value = now.thread, tile, left, right
+    def __call__(self, *given: Any) -> Request:
+        tiles, (left, right) = given[: self.tiles], given[self.tiles :]
+        value = now.thread, tiles, left, right
         return Request("tile_product", "group", 128, value, 0, self._multiply, product=True)
 
     def _multiply(self, lanes: Lanes) -> list[Any]:
@@ -282,16 +284,23 @@ class _Shape:
         return found, []
 
     def _start(self, value: Any, made: Any, quads: list[int], reading: Reading) -> None:
-        thread, tile, left, _ = value
-        if len(tile) != self.columns // 2:
-            raise TypeError(f"a tile of {len(tile)} registers for {self.columns} columns")
-        before = next((g.values for g in reversed(thread.products) if g.tile is tile), tile)
+        thread, tiles, left, _ = value
+        if any(len(tile) * self.tiles != self.columns // 2 for tile in tiles):
+            raise TypeError(f"tiles of {[*map(len, tiles)]} registers for {self.columns} columns")
         first = 2 * quads.index(thread.number % 128 // 4)
-        part = made[first + rows_of(self.columns, 1), score_columns(self.columns, 1, thread.number % 4)]
-        values = part if self.fresh else before + part
+        whole = made[first + rows_of(self.columns, 1), score_columns(self.columns, 1, thread.number % 4)]
+        parts = np.split(whole, self.tiles)
+        values = [p if self.fresh else _before(thread, t) + p for t, p in zip(tiles, parts, strict=True)]
         words = left if self.a == "registers" else ()
-        thread.products.append(Group(tile, values, words, list(words), reading))
-        tile[:] = np.nan
+        thread.products.append(Group([*tiles], values, words, list(words), reading))
+        for tile in tiles:
+            tile[:] = np.nan
+
+
+def _before(thread: Thread, tile: Any) -> Any:
+    """What a tile will hold after the products that are under way."""
+    held = ((t, v) for g in reversed(thread.products) for t, v in zip(g.tiles, g.values, strict=True))
+    return next((v for t, v in held if t is tile), tile)
 
 
 def _tile_wait(groups: int, count: int, held: int = 0) -> Callable[..., Request]:
@@ -313,12 +322,13 @@ def finish(thread: Thread, groups: int) -> None:
     """Products but for the last `groups` have ended: their tiles hold their numbers."""
     done = thread.products[: len(thread.products) - groups]
     del thread.products[: len(done)]
-    open_tiles = [g.tile for g in thread.products]
+    open_tiles = [tile for g in thread.products for tile in g.tiles]
     for group in done:
         if any(a is not b for a, b in zip(group.words, group.before, strict=True)):
             raise RuntimeError(f"{thread} writes words that a product still reads")
-        if not any(group.tile is tile for tile in open_tiles):
-            group.tile[:] = group.values
+        for tile, values in zip(group.tiles, group.values, strict=True):
+            if not any(tile is other for other in open_tiles):
+                tile[:] = values
         group.reading.left -= 1
         if group.reading.left == 0:
             tiles_of(thread.block).reading.remove(group.reading)

@@ -196,14 +196,16 @@ class GemmKernel(Lowering):
         """Lines that make the functions of these names, by the shapes of tiles."""
         p = self.plan
         waits = self.prologue is not None
-        shape = f'{p.columns}, {CHUNK * p.deep}, "{p.dtype}", "shared", rows={p.left_rows}, b_rows={p.columns}'
+        wide = p.columns * p.products
+        shape = f'{wide}, {CHUNK * p.deep}, "{p.dtype}", "shared", rows={p.left_rows}, b_rows={wide}'
         shape += f", transposed={p.flat}" if p.flat else ""
         shape += f", a_rows={p.brought}" if p.brought else ""
+        shape += f", tiles={p.products}" if p.products > 1 else ""
         lines = {
             "multiply": f"tile_product({shape})",
             "multiply_add": f"tile_product({shape}, fresh=False)",
             "sums_wait_0": f"wgmma_wait(0, {p.columns // 2})",
-            "sums_wait_1": f"wgmma_wait({p.products}, {p.columns // 2})",
+            "sums_wait_1": f"wgmma_wait(1, {p.columns // 2})",
             "setmaxnreg_dec": f"setmaxnreg({PRODUCER + 2 * WAITING * waits}, False)",
             "setmaxnreg_inc": f"setmaxnreg({CONSUMER - WAITING * waits}, True)",
         }
@@ -484,7 +486,7 @@ class GemmKernel(Lowering):
             to = [] if p.paired else [f"{(1 << blocks) - 1} << ({blocks} * piece)"]
         nth = number + self.first_map
         address = f"maps + {128 * nth}" if nth else "maps"
-        step = 8192 if flat else 128 * (p.columns if number else p.left_rows)
+        step = 8192 if flat else 128 * (p.columns * p.products if number else p.left_rows)
         for d, k in product(range(p.deep), range(count)):
             at = self._place(m, d, f"{first} + {64 * k}" if k else first, flat)
             offset = step * d + 8192 * p.deep * k
@@ -545,15 +547,15 @@ class GemmKernel(Lowering):
         return sums_named(self.plan.products)
 
     def _parallel(self, number: int) -> str:
-        """From one right operand of a stage to another one."""
-        return f" + {128 * self.plan.deep * self.plan.columns * number}" if number else ""
+        """From one right operand of a stage to another one: their rows of 128 bytes lie one behind the other."""
+        return f" + {128 * self.plan.columns * number}" if number else ""
 
-    def _operands(self, half: int = 0, number: int = 0) -> str:
+    def _operands(self, half: int = 0) -> str:
         p = self.plan
         first = f" + {8192 * half}" if half else ""
         leading = 8192 * p.deep if p.flat else 16
         left = f"descriptor(left_tile + {p.steps[0]} * stage + {8192 * p.halves} * warpgroup{first}, 16)"
-        return f"{left}, descriptor(right_tile + {p.steps[1]} * stage{self._parallel(number)}, {leading})"
+        return f"{left}, descriptor(right_tile + {p.steps[1]} * stage, {leading})"
 
     # --- operations --------------------------------------------------------------------------------------------------
 
@@ -596,12 +598,15 @@ class GemmKernel(Lowering):
             self.out("mbarrier_wait(full + 8 * stage, phase)")
             return
         under = f", {op.under_way} under way" if op.under_way else ""
-        self.out.comment(f"wgmma.wait_group {op.under_way}: {', '.join(op.tiles)} complete{under}.")
+        groups = op.under_way // self.plan.products
+        self.out.comment(f"wgmma.wait_group {groups}: {', '.join(op.tiles)} complete{under}.")
         self.out(*(f"sums_wait_{int(op.under_way > 0)}({s})" for s in op.tiles))
 
     def multiply(self, op: Mma) -> None:
-        operands = self._operands(self.half, self.sums.index(op.tile))
-        self.out(f"{'multiply' if op.fresh else 'multiply_add'}({op.tile}, {operands})")
+        """Products of one chunk are one instruction, with the first of them."""
+        if op.tile == self.sums[0]:
+            how, sums = "multiply" if op.fresh else "multiply_add", ", ".join(self.sums)
+            self.out(f"{how}({sums}, {self._operands(self.half)})")
 
     def map(self, op: Map) -> None:
         total = self.totals[self.half]

@@ -22,14 +22,14 @@ from itertools import product
 from typing import NamedTuple
 
 from redalg.kernels.gemm.match import FLOAT8
-from redalg.kernels.gemm.tiles import GemmPlan, Sharing, blocks_of
+from redalg.kernels.gemm.tiles import SUMS, GemmPlan, Sharing, blocks_of
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch.planned import Tile
+from redalg.kernels.schedule.calibration import calibration_of
 from redalg.kernels.schedule.choose import micro
 from redalg.kernels.schedule.target import Target
 
 ROWS = 256  # at most: more rows are bound by tensor cores or nearly
-SUMS = 256  # columns of all products of a tile: sums of two warpgroups that fit registers
 # Blocks of a cluster that every device of compute capability 9.0 takes. Each brings 8 rows of a shared tile at least, a
 # whole pattern of the swizzle.
 CLUSTER = 8
@@ -136,11 +136,14 @@ class Narrow:
         reached = self.target.reachable / (1 + RATES.row / run) * under_way / (under_way + RATES.gap)
         full = 3 * once > self.target.l2 and self.rows <= 128  # more rows keep memory from its full rate
         cache = RATES.filled if full else RATES.cache
+        multiplied = 2 * plan.rows * plan.columns * self.products * plan.own_chunks * plan.chunk
+        known = calibration_of(self.target.name)
         moved = max(
             once / reached,
             blocks * plan.own_chunks * brought / cache,
             rounds * taken / min(RATES.each, in_flight * (left + plan.right_bytes) / RATES.late),
             rounds * plan.own_chunks * plan.deep * RATES.chunk * plan.products * max(1, plan.columns / 64),
+            rounds * multiplied * self.target.multiprocessors / known.tensor_cores.rate,
         )
         meeting = RATES.meet + plan.exchanged / RATES.peers if plan.split > 1 else 0.0
         return moved + rounds * RATES.fill + meeting + RATES.couple * (plan.sharing.blocks > 1)

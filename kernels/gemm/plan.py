@@ -74,7 +74,7 @@ def seconds_of(plan: GemmPlan, width: int, tiles: int, moved: int, target: Targe
     known = calibration_of(target.name).tensor_cores
     rounds = -(-tiles // max(1, target.multiprocessors // plan.cluster))
     filled = 3 if plan.bulk else 4  # chunks for the pipeline to fill, and to write results
-    tile = 2 * plan.rows * plan.columns * (plan.chunks + filled) * plan.chunk
+    tile = 2 * plan.rows * plan.columns * plan.products * (plan.chunks + filled) * plan.chunk
     rate = known.rate * (known.float8 if width == 1 else 1)
     computing = rounds * tile * target.multiprocessors / rate
     return target.launch + max(computing, width * moved / target.reachable)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import log2
 from typing import NamedTuple
 
 from redalg.kernels.cuda.intrinsics.wgmma import TYPE
@@ -182,21 +184,38 @@ class GemmPlan:
 # --- tiles -----------------------------------------------------------------------------------------------------------
 
 Shape = tuple[int, int, int]  # warpgroups, halves, columns
+SUMS = 256  # columns of all products of a tile: sums of two warpgroups that fit registers
 
 
-def shapes(promoted: bool, broad: bool = True) -> Iterator[Shape]:
-    """Tiles whose sums fit registers, the largest first: these where the epilogue takes few, `broad`."""
-    if broad and promoted:
-        yield 2, 2, 128
-    elif broad:
-        yield 2, 1, 256
-    for columns in (128, 64):
+def shapes(promoted: bool, broad: bool = True, products: int = 1, flat: bool = False) -> Iterator[Shape]:
+    """Tiles whose sums fit registers, the largest first: these where the epilogue takes few, `broad`.
+
+    Of several `products`, which have no tiles of more columns than 256 for all, those between that make the last round
+    of multiprocessors a fuller one; a `flat` operand comes in boxes of 64 columns.
+    """
+    if products == 1 and broad:
+        yield (2, 2, 128) if promoted else (2, 1, 256)
+    step = 64 if products == 1 or flat else 16
+    for columns in range(min(128, SUMS // products // step * step), 63 if products == 1 else 31, -step):
         for consumers in (2, 1):
             yield consumers, 1, columns
 
 
-# How much longer an element of a tile takes, by the elements of a tile.
-SLOW, SLOWEST = ((128 * 256, 1.0), (128 * 128, 1.15), (64 * 128, 1.4)), 1.8
+# How much longer an element of a tile takes, by the elements of a tile; between these, by their logarithms.
+SLOW = ((128 * 256, 1.0), (128 * 128, 1.15), (64 * 128, 1.4), (64 * 64, 1.8))
+
+
+def slowed(area: int) -> float:
+    """How much longer an element of a tile of so many takes.
+
+    >>> slowed(128 * 256), slowed(128 * 128), round(slowed(128 * 192), 2), slowed(64 * 32)
+    (1.0, 1.15, 1.06, 1.8)
+    """
+    for (above, least), (below, most) in pairwise(SLOW):
+        if area > below:
+            part = log2(min(area, above) / below) / log2(above / below)
+            return most + part * (least - most)
+    return SLOW[-1][1]
 
 
 def tiles_of(
@@ -228,8 +247,7 @@ def tiles_of(
     case = _Rounds(
         kinds, flat, rows, columns, terms, batches, target, promoted and kinds[0] in FLOAT8, cluster, products
     )
-    fitting = (shape for shape in shapes(case.promoted, broad) if shape[2] * products <= 256)
-    found = [plan for plan in map(case.plan, fitting) if plan.stages >= 2]
+    found = [plan for plan in map(case.plan, shapes(case.promoted, broad, products, flat)) if plan.stages >= 2]
     if not found:
         raise Outside(f"no tile fits {target.most_shared} bytes of shared memory")
     return min(found, key=case.time)
@@ -279,7 +297,7 @@ class _Rounds:
         """Whether there are neighbours that share an operand, of large tiles, and enough for every multiprocessor."""
         down, over = -(-self.rows // plan.rows), -(-self.columns // plan.columns)
         neighbours = over if shared is Tile.LEFT else down
-        large = plan.columns * plan.rows >= 128 * 128
+        large = plan.columns * plan.rows * plan.products >= 128 * 128
         several = self.batches * down * over > 2 * self.target.multiprocessors
         return neighbours > 1 and large and several and plan.chunks > SHORT
 
@@ -288,8 +306,7 @@ class _Rounds:
         count = blocks_of(plan, self.rows, self.columns, self.batches)[0]
         rounds = -(-count // (self.target.multiprocessors // plan.cluster))
         area = plan.rows * plan.columns * self.products
-        slow = next((factor for least, factor in SLOW if area >= least), SLOWEST)
-        return rounds * (area * slow * (plan.chunks + 4))
+        return rounds * area * slowed(area) * (plan.chunks + 4)
 
 
 def blocks_of(plan: GemmPlan, rows: int, columns: int, batches: int) -> tuple[int, int, int]:

@@ -106,8 +106,12 @@ def tile_product(
     transposed: bool = False,
     first: int = 0,
     a_rows: int = 64,
+    tiles: int = 1,
 ) -> Any:
     """``product(tile, a, b)``: tile[64, columns] (+)= A[64, terms]·B, started and committed as one group.
+
+    ``tiles``: so many are given, each with its part of the columns: right operands of one A that lie one behind the
+    other are one instruction, which reads A once.
 
     ``a``: "registers" (a local array of 4 words for every 16 terms) or "shared" (a descriptor; its chunks have `rows`
     rows). B lies in shared memory (a descriptor): as [columns, terms], or, ``transposed``, as [terms, columns]; its
@@ -116,27 +120,30 @@ def tile_product(
     as [columns, terms]. ``a_rows``: rows of A that are there; what is multiplied for the others is whatever lies there.
     """
     count, steps = columns // 2, -(-terms // STEP)
-    tied = 0 if fresh else count
+    tied, each = 0 if fresh else count, columns // 2 // tiles
     given = 4 * steps if a == "registers" else 1
     text = _product_text(columns, steps, dtype, a == "registers", (rows, b_rows), fresh, transposed, first)
     letters = ["=f"] * count + [str(k) for k in range(tied)] + (["r"] * given if a == "registers" else ["l"])
     constraints = ",".join([*letters, "l", MEMORY])
 
-    def typed(acc: Any, left: Any, right: Any) -> tuple[Any, Body]:
+    def typed(*kinds: Any) -> tuple[Any, Body]:
         def body(context: Any, b: Any, sig: Any, args: Any) -> None:
-            data = _data(context, b, sig.args[0], args[0])
-            values = _read(b, data, count) if tied else []
+            data = [_data(context, b, kind, tile) for kind, tile in zip(sig.args[:tiles], args[:tiles], strict=True)]
+            values = [x for one in data for x in _read(b, one, each)] if tied else []
             if a == "registers":
-                values += _read(b, _data(context, b, sig.args[1], args[1]), given)
+                values += _read(b, _data(context, b, sig.args[tiles], args[tiles]), given)
             else:
-                values.append(args[1])
+                values.append(args[tiles])
             shape = ir.LiteralStructType([F32] * count)
-            made = inline(b, text, constraints, shape, [*values, args[2]], effects=True)
-            _write(b, data, [b.extract_value(made, k) for k in range(count)])
+            made = inline(b, text, constraints, shape, [*values, args[-1]], effects=True)
+            for number, one in enumerate(data):
+                _write(b, one, [b.extract_value(made, k + each * number) for k in range(each)])
 
-        return types.void(acc, left if a == "registers" else types.uint64, types.uint64), body
+        left = kinds[tiles] if a == "registers" else types.uint64
+        return types.void(*kinds[:tiles], left, types.uint64), body
 
-    return function("tile_product", "tile left right", typed)
+    names = "".join(f"tile{k} " for k in range(tiles))
+    return function("tile_product", f"{names}left right", typed)
 
 
 def wgmma_wait(groups: int, count: int, held: int = 0) -> Any:
