@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from redalg.graph.node import Node, walk
 from redalg.kernels.gemm.match import SUMS, sums_of
 from redalg.kernels.gemm.tiles import PITCH
 from redalg.kernels.ir.program import STORAGE, Result
+from redalg.kernels.rows.kernel import DISCRETE
 from redalg.kernels.tile.scalars import TileScalars
 from redalg.source.names import axis_name
 
@@ -17,6 +18,21 @@ if TYPE_CHECKING:
     from redalg.kernels.gemm.kernel import GemmKernel
 
 LIGHT = 12  # nodes of an epilogue whose loops are unrolled
+QUICK = {name: f"fast_{name}" for name in ("exp", "log", "tanh", "sigmoid")}  # where all results are of 16 bits
+
+
+def quick_names(results: Sequence[Result], column: str) -> dict[str, str]:
+    """Functions and quotients whose errors in float32 are far below a unit of the results, where all of these are of
+    16 bits: of e^x as if x were wrong by a unit or two in the last place, and sums are by more. Not where something
+    discrete follows: a tie that is rounded, a comparison; nor where more is read of columns, whose addresses would then
+    all be found first, and take registers (416 bytes of spills; the exact quotient branches, and nothing moves across).
+    """
+    if any(STORAGE[r.dtype] > 2 or "float" not in r.dtype for r in results):
+        return {}
+    nodes = list(walk(*(r.node for r in results)))
+    if any(n.op in DISCRETE or n.op in ("tensor", "index") and column in n.axes for n in nodes):
+        return {}
+    return {**QUICK, f"/{column}": "fast_div"}
 
 
 class Epilogue:
@@ -25,6 +41,7 @@ class Epilogue:
         self.access, self.counter = kernel.access, count(1)
         self.sums = "S"
         self.parallel = {sums_of(k): name for k, name in enumerate(kernel.sums)}
+        self.quick = quick_names(self.made.program.results, self.made.column)
 
     def write(self, tiles: list[str]) -> None:
         """Results of each warpgroup's tiles of 64 rows, which lie below each other."""
@@ -62,7 +79,7 @@ class Epilogue:
 
     def _scope(self) -> TileScalars:
         kernel = self.kernel
-        return TileScalars(kernel.real, kernel.kinds, self._leaf, self.access.size, self.counter)
+        return TileScalars(kernel.real, kernel.kinds, self._leaf, self.access.size, self.counter, names=self.quick)
 
     def _flush(self, scope: TileScalars) -> None:
         self.out(*scope.lines)

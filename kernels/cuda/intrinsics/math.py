@@ -75,6 +75,16 @@ FAST_TANH = (
     "selp.f32 $0, p, e, near;",
 )
 TANH_BEND = 0.55
+FAST_SIGMOID = (  # z/(1 + z) for x < 0, 1/(1 + z) else, z = e^-|x|, subnormals included
+    "abs.f32 z, $1;",
+    "mul.rn.f32 z, z, 0fBFB8AA3B;",  # -log2 e
+    "ex2.approx.f32 z, z;",
+    "add.rn.f32 s, z, 0f3F800000;",
+    "rcp.approx.ftz.f32 s, s;",
+    "setp.lt.f32 low, $1, 0f00000000;",
+    "selp.f32 z, z, 0f3F800000, low;",
+    "mul.rn.f32 $0, z, s;",
+)
 MAX_NAN = (8, 0)  # compute capability from which max.NaN is there
 EXPONENT = {"f32": 0x7F800000, "f64": 0x7FF0000000000000}  # the bits of infinity
 LEAST = {"f32": 2.0**-126, "f64": 2.0**-1022}
@@ -210,6 +220,12 @@ def _fast_tanh(b: Any, x: Any) -> Any:
     return inline(b, f"{{ .reg .f32 a, e, s, p; .reg .pred near; {text} }}", "=f,f", F32, [x])
 
 
+def _fast_sigmoid(b: Any, x: Any) -> Any:
+    """As `_sigmoid`, of the approximate e^-|x| and a reciprocal of one instruction."""
+    text = " ".join(FAST_SIGMOID)
+    return inline(b, f"{{ .reg .f32 z, s; .reg .pred low; {text} }}", "=f,f", F32, [x])
+
+
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +255,7 @@ def _makers() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield _real("exp_nonpositive", "f32", 1, _exp_nonpositive)
     yield _real("fast_exp", "f32", 1, _fast_exp)
     yield _real("fast_log", "f32", 1, _fast_log)
+    yield _real("fast_sigmoid", "f32", 1, _fast_sigmoid)
     yield _real("fast_tanh", "f32", 1, _fast_tanh)
     yield _real("exp2_ftz", "f32", 1, partial(_instruction, text="ex2.approx.ftz.f32", end="f32"))
     yield _real("fast_rcp", "f32", 1, partial(_instruction, text="rcp.approx.ftz.f32", end="f32"))

@@ -45,6 +45,8 @@ ERROR_ULP: dict[str, Accuracy] = {
     "fast_exp": Accuracy(2.5 + 1.23 * 88, 0, "derived"),
     # lg2.approx is within 2^-22 on (1/2, 2): 22.2 units of log 1.125, the least it is used for; a product and ln 2: 1
     "fast_log": Accuracy(23.5, 0, "derived"),
+    # the error of z = e^-|x| as of fast_exp, less than as much by the sum's, a sum, a reciprocal, a product
+    "fast_sigmoid": Accuracy(5 + 1.23 * 88, 0, "derived"),
     # below 0.55 a fit to 2^-24.7, two roundings; above q = 2/(1 + e), e = e^2|x| off by (3|x| + 4)/2^24 of itself, and
     # so tanh by q·(e/(1 + e)·(3|x| + 4) + 3) + 1/2 units of 2^-24: most at 0.55, where that is 4.1
     "fast_tanh": Accuracy(4.5, 0, "derived"),

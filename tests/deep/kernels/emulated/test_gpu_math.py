@@ -236,6 +236,7 @@ DOMAIN = {
 DOMAIN |= dict.fromkeys(("asin", "acos", "atanh"), (-0.99, 0.99)) | {"exp_nonpositive": (-80, 0)}
 EXACT: dict[str, Callable[..., Any]] = {
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
+    "fast_sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)),
     "rsqrt": lambda x: 1 / mpmath.sqrt(x),
     "rcp": lambda x: 1 / x,
     "div": lambda x, y: x / y,

@@ -54,6 +54,7 @@ REFERENCE: dict[str, Callable[..., Any]] = {
     "asinh": np.arcsinh,
     "acosh": np.arccosh,
     "atanh": np.arctanh,
+    "fast_sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "fast_tanh": np.tanh,
     **{
         n: getattr(np, n)
