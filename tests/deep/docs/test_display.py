@@ -304,7 +304,7 @@ def test_colour_adds_nothing_but_colour(kind: str) -> None:
 def test_the_coloured_part_is_the_correction() -> None:
     coloured = plain(FORMS["anchored"], colour=True)
     found = re.findall(re.escape(colour.CORRECTION) + r"(.*?)" + re.escape(colour.RESET), coloured)
-    assert sorted(found) == ["exp(3 * A_x_a - 3 * A_x)", "exp(3 * A_x_b - 3 * A_x)"]
+    assert sorted(found) == ["exp(max_x_a - max_x)", "exp(max_x_b - max_x)"]
     assert colour.CORRECTION not in plain(FORMS["plain sum"], colour=True)
 
 

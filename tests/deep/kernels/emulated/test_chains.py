@@ -7,9 +7,12 @@ import pytest
 
 import redalg as ra
 from redalg.errors import RedalgError
-from redalg.kernels.gemm import passes
+from redalg.kernels.gemm import passes, tiles
 from redalg.kernels.gemm.chain_plan import Chain, Pair
+from redalg.kernels.gemm.narrow import Narrow
+from redalg.kernels.gemm.tiles import GemmPlan
 from redalg.kernels.ir.layouts import View
+from redalg.kernels.launch.planned import Planned
 from redalg.kernels.launch.ptx import assemble, ptxas
 from redalg.kernels.pipeline import plan
 from redalg.kernels.schedule.target import H200
@@ -102,3 +105,53 @@ def test_a_chain_in_one_kernel_gives_the_definition(
     for n, expected in truth(name, given).items():
         bound = 2**-9 * np.abs(expected) + 2**-9 * 4 * np.sqrt(np.mean(expected**2)) * np.sqrt(sizes["n"])
         assert (np.abs(found[n] - expected) <= bound).all()
+
+
+# --- products of one left operand, multiplied by one instruction ------------------------------------------------------
+
+
+def assert_defined(name: str, made: Planned, sizes: dict[str, int], seed: int = 0) -> None:
+    given = drawn(name, sizes)
+    found = emulated(made, given, seed=seed)
+    for n, expected in truth(name, given).items():
+        bound = 2**-9 * np.abs(expected) + 2**-9 * 4 * np.sqrt(np.mean(expected**2)) * np.sqrt(sizes["n"])
+        assert (np.abs(found[n] - expected) <= bound).all(), n
+
+
+GATES = {"glu": (2, False), "gate": (2, True), "glus": (3, True)}  # products, whether columns lie contiguous
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("paired", [False, True])
+def test_gates_by_every_tile_give_the_definition(name: str, paired: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right operands that lie one behind the other in a stage, of every width, alone and in pairs of blocks."""
+    products, flat = GATES[name]
+    sizes, seen = {"m": 210, "k": 72, "n": 152}, []
+    monkeypatch.setattr(passes, "narrow", lambda made: None)
+    monkeypatch.setattr(tiles._Rounds, "_pairs", lambda case, plan, shared: paired)
+    for shape in tiles.shapes(False, True, products, flat):
+        if paired and flat and shape[2] // 64 % 2:
+            continue  # a box of 64 columns is not halved
+        monkeypatch.setattr(tiles, "shapes", lambda *how, shape=shape: iter([shape]))
+        made = planned(name, sizes)
+        text = made.module.source
+        assert f"tile_product({shape[2] * products}, 64" in text and f"tiles={products}" in text
+        assert (made.geometry.cluster == 2) is paired
+        assert_defined(name, made, sizes, seed=shape[2])
+        seen.append(shape)
+    assert len(seen) >= (0 if paired and name == "glus" else 2)
+
+
+@pytest.mark.parametrize(("deep", "split"), [(2, 1), (4, 1), (2, 2), (1, 4)])
+def test_gates_of_few_rows_give_the_definition(deep: int, split: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages of several pieces of 128 bytes of every row, of all right operands; sums of pieces of the terms."""
+
+    def pick(made: Narrow) -> GemmPlan:
+        found = (p for p in made.plans() if (p.deep, p.split, p.sharing.blocks) == (deep, split, 1))
+        return min(found, key=made.seconds)
+
+    monkeypatch.setattr(passes, "narrow", pick)
+    sizes = {"m": 5, "k": 584, "n": 88}
+    made = planned("glu", sizes)
+    assert f"CHUNKS = {-(-584 // (64 * deep))}\n" in made.module.source
+    assert_defined("glu", made, sizes)
