@@ -28,6 +28,7 @@ class Combining:
         self.found: list[Step] = []
         self.seen: dict[str, list[tuple[tuple[str, ...], tuple[tuple[Node, ...], ...]]]] = {}
         self.pending: list[Fold] = []
+        self.quotients: dict[Node, Node] = {}  # that coefficients multiply -> what holds them
 
     def steps(self) -> list[Step]:
         low = self.low
@@ -175,11 +176,27 @@ class Combining:
                 value = div(value, count) if slot.average else mul(value, count)
         units = {a.name: self.new.get(a.name, self.sides[0][a.name]) for a in self.plan.units}
         counts = values if isinstance(slot.op, Product) else {COUNT.attr.name: count}
-        factor = resolve(coefficient, counts | self.moves[k] | units, self.axes)
+        factor = self._factor(coefficient, counts | self.moves[k] | units, slot.axes)
         term = mul(factor, value)
         if value.op == "state" and isinstance(slot.op, Additive | Product) and self._may_overflow(coefficient):
             return where(compare("eq", value, ZERO), ZERO, term)
         return term
+
+    def _factor(self, coefficient: Node, known: dict[str, Node], axes: tuple[str, ...]) -> Node:
+        """A coefficient over the values of now. Quotients that it takes before it multiplies are steps of their own:
+        h_x·h_z/(S_x·S_z) may leave the range where each h/S is far from its ends."""
+        if coefficient.op == "add":
+            return add(*(self._factor(a, known, axes) for a in coefficient.args))
+        if coefficient.op != "mul" or all(a.op != "mul" for a in coefficient.args):
+            return resolve(coefficient, known, self.axes)
+        factors = [resolve(a, known, self.axes) for a in coefficient.args]
+        return mul(*(self._quotient(f, axes) if f.op == "mul" and f.axes <= set(axes) else f for f in factors))
+
+    def _quotient(self, node: Node, axes: tuple[str, ...]) -> Node:
+        if node not in self.quotients:
+            along = tuple(a for a in axes if a in node.axes)
+            self.quotients[node] = self._let(f"way~{len(self.quotients)}", node, along)
+        return self.quotients[node]
 
     def _may_overflow(self, coefficient: Node) -> bool:
         """Whether a slot that is 0 could be carried by an infinite factor: 0 stays 0 whatever it is."""

@@ -68,6 +68,8 @@ class Emitter:
             return None
         if not scope.varies(body) or not held and not backend.holds_anchor(self.cascade.value(stage).poly):
             return None
+        if not held and backend.is_raised(body):
+            return None  # what is computed from it is in units of its factors: it may leave the range that they are in
         slot = backend.sum_slot(((body, Fraction(1)),))
         return g.mul(COUNT, slot.leaf()) if slot.average else slot.leaf()
 

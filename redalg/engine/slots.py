@@ -24,10 +24,10 @@ from redalg.engine.anchors.measured import Measured
 from redalg.engine.anchors.policy import mask_of, normalised
 from redalg.engine.rules.separate import EXPONENT, Separator
 from redalg.graph import node as g
-from redalg.graph.degrees import times
+from redalg.graph.degrees import as_node, times
 from redalg.graph.node import Node
 from redalg.graph.operators import Additive, Average, Custom, Operator, Position, Quantifier, Sum, TopK, operator
-from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, Slot, shift
+from redalg.graph.plan import COUNT, Anchor, MeanAnchor, Move, Slot, UnitAnchor, shift
 
 DATA, SPREAD = 1, 2  # what parts of a state are as large as: bits, for a value may read several
 
@@ -272,7 +272,7 @@ class SlotBackend(Measured):
                 for extra, c in powers:
                     product = nf.mono_mul(base, extra)
                     assert product is not None
-                    grown.setdefault(product, []).extend(g.mul(k, c) for k in coefficients)
+                    grown.setdefault(product, []).extend(_times(k, c) for k in coefficients)
             images = grown
         self.moved += len(images)
         within(self.moved, MOVES, "terms in the moves of one pass")
@@ -282,7 +282,7 @@ class SlotBackend(Measured):
                 reached = slot
             elif image:
                 reached = self.sum_slot(image)
-            moves.append(Move(g.add(*coefficients), reached.name if image else "n"))
+            moves.append(Move(_total(coefficients), reached.name if image else "n"))
         return tuple(moves)
 
     def _image(self, gen: Node, p: Fraction) -> list[tuple[Mono, Node]]:
@@ -311,9 +311,9 @@ class SlotBackend(Measured):
                 for i in range(int(p) + 1)
             ]
         k, ratio = int(p), g.ONE
-        for of in self.units_in(one):  # (x - A')/S' = (S/S')·(x - A)/S - h/S'
-            unit_leaf, ratio = (g.rename_axes(x, names) for x in (of.leaf, shift(of.name, of.axes)))
-            h = g.div(h, unit_leaf)
+        for of, d in self.powers_of(gen):  # (u - A')/S'^d = (S/S')^d·(u - A)/S^d - h/S'^d
+            unit_leaf, moved = (g.rename_axes(x, names) for x in (of.leaf, shift(of.name, of.axes)))
+            h, ratio = g.div(h, g.power(unit_leaf, as_node(d))), g.mul(ratio, g.power(moved, as_node(d)))
         out: list[tuple[Mono, Node]] = []
         for i in range(k + 1):
             power: Mono = ((gen, Fraction(i)),) if i else ()
@@ -346,6 +346,7 @@ class SlotBackend(Measured):
             c = site.choice
             if isinstance(c, TargetChoice):
                 target = emit(c.target)
+                target = self.usable(site, target) if c.anchor is UnitAnchor else target
                 out.append(c.anchor(site.name, site.axes, emit(c.generator), target, c.why))
             else:
                 weights, _ = self.term(self._current(c.weights, separator), separator)
@@ -376,6 +377,26 @@ class SlotBackend(Measured):
         bottom = self.sum_slot(weights)
         n = {(True, False): COUNT, (False, True): g.power(COUNT, -1)}.get((top.average, bottom.average), g.ONE)
         return g.mul(n, g.div(top.leaf(), bottom.leaf()))
+
+
+def _times(a: Node, b: Node) -> Node:
+    """The product. Quotients by units are taken before they meet: of h_x·h_z/(S_x·S_z) what is divided may leave the
+    range though each h/S is far from its ends."""
+    if g.ONE in (a, b):
+        return b if a is g.ONE else a
+    return Node("mul", (a, b)) if _divides(a) and _divides(b) else g.mul(a, b)
+
+
+def _total(coefficients: list[Node]) -> Node:
+    """The sum; products that keep their order are no like terms."""
+    if len(coefficients) < 2:
+        return coefficients[0]
+    kept = any(f.op == "mul" for c in coefficients if c.op == "mul" for f in c.args)
+    return Node("add", tuple(coefficients)) if kept else g.add(*coefficients)
+
+
+def _divides(node: Node) -> bool:
+    return any(g.is_inverse(n) for n in g.walk(node))
 
 
 def _parts(name: str, op: Operator, width: int) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from redalg.graph.node import (
     Node,
     compare,
     div,
+    extremum,
     leaves,
     logical,
     mul,
@@ -28,6 +29,7 @@ from redalg.graph.node import (
     size,
     substitute,
     tensor,
+    walk,
     where,
 )
 from redalg.graph.node import add as plus
@@ -275,6 +277,8 @@ def target_of(anchor: Anchor) -> Node:
     if target.op != "pow2":
         return target
     (x,) = target.args
+    if x.op == "maximum":  # at least a power of the smallest unit, which is one, too
+        x = extremum("maximum", *(a for a in x.args if all(n.op != "pow2" for n in walk(a))))
     return where(logical("and", compare("lt", ZERO, x), is_finite(x)), x, ONE)
 
 

@@ -16,6 +16,7 @@ from redalg.algebra.polynomial import Mono, Poly
 from redalg.algebra.signs import linear
 from redalg.algebra.starts import asked
 from redalg.engine.anchors.choices import Choice, Choices, MeanChoice, TargetChoice, conditions, selected_by
+from redalg.engine.rules.affine import Affine, affine, without_constant
 from redalg.engine.rules.cascade import Cascade, RawBackend, StageValue
 from redalg.graph import node as g
 from redalg.graph.node import Node
@@ -31,10 +32,10 @@ def deviations(raw: Cascade, backend: RawBackend, stage: Node, choices: Choices)
     """The anchors of what the body of a stage holds against stage values."""
     for node in sums_inside(raw, stage.args[0]):
         plain, _ = nf.plain_axes(node)
-        elements = [a for a in plain.args if raw.scope.varies(a) and not raw.scope.uses(a)]
-        if not elements or any(raw.scope.mixed(a) for a in plain.args):
-            continue
-        found = _of(raw, backend, stage, g.add(*elements), g.sub(plain, g.add(*elements)), choices)
+        sum_of = affine(raw.scope, plain)
+        if sum_of is not None and sum_of.single is None:
+            _terms(raw, backend, stage, sum_of, choices)
+        found = None if sum_of is None or sum_of.single is None else _of(raw, backend, stage, sum_of, choices)
         if found is not None and not fits(raw, stage, plain, found):
             found = _own_mean(raw, stage, found.generator)
         if found is not None:
@@ -57,14 +58,31 @@ def sums_inside(raw: Cascade, body: Node) -> Iterator[Node]:
             stack.extend(reversed(n.args))
 
 
-def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: Node, choices: Choices) -> Choice | None:
-    p = raw.separator.poly(elements)
-    monos = [raw.separator.split(m)[0] for m, _ in p.ordered()]
-    x = nf.mono_node(monos[0]) if len(monos) == 1 else elements
+def _terms(raw: Cascade, backend: RawBackend, stage: Node, sum_of: Affine, choices: Choices) -> None:
+    """The anchors of several values in one sum, each with a slope of its own: s·u - t·v - (s·mean u - t·mean v)."""
+    fixed = g.add(*sum_of.fixed)
+    for value, slope in sum_of.terms:
+        x, monos = _centred(raw, value)
+        if len(monos) != 1 or x is nf.mono_node(monos[0][:1]) and _is_atom(x, Fraction(1)) or not can_centre(x):
+            continue  # atoms are looked for wherever they stand (`elements`)
+        found = (c for c in _located(raw, backend, stage, fixed, slope, x, monos, choices) if fits(raw, stage, x, c))
+        choice = next(found, None)
+        if choice is not None:
+            choices.inside.setdefault((stage, x), choices.centre(choice))
+
+
+def _centred(raw: Cascade, value: Node) -> tuple[Node, list[Mono]]:
+    """What is centred of a value of elements, without its coefficient, and its terms."""
+    monos = [raw.separator.split(m)[0] for m, _ in raw.separator.poly(value).ordered()]
+    return nf.mono_node(monos[0]) if len(monos) == 1 else without_constant(value)[1], monos
+
+
+def _of(raw: Cascade, backend: RawBackend, stage: Node, sum_of: Affine, choices: Choices) -> Choice | None:
+    fixed, ((value, slope),) = g.add(*sum_of.fixed), sum_of.terms
+    x, monos = _centred(raw, value)
     if not monos or not can_centre(x):
         return None
-    located = list(map(choices.shared, _locations(backend, raw.separator.poly(fixed), x, monos)))
-    located = [c for c in located if _selected(raw, stage, x, c)]
+    located = _located(raw, backend, stage, fixed, slope, x, monos, choices)
     moving = _moving(raw, stage, x, choices)
     subtracted = next((c for c in located if c in moving), None)
     if subtracted is not None:
@@ -73,6 +91,22 @@ def _of(raw: Cascade, backend: RawBackend, stage: Node, elements: Node, fixed: N
     if moving and (_grows_with(fixed, x) or not _leaves_out(own, moving[0])):
         return moving[0]  # it moves with its exponential: one anchor serves both
     return located[0] if located else own
+
+
+def _located(
+    raw: Cascade,
+    backend: RawBackend,
+    stage: Node,
+    fixed: Node,
+    slope: Node,
+    x: Node,
+    monos: list[Mono],
+    choices: Choices,
+) -> list[Choice]:
+    """The locations of x in d/c of a sum c·x + d, and in d as it is written."""
+    held = [fixed] if slope is g.ONE else [g.div(fixed, slope), fixed]
+    found = (c for h in map(raw.separator.poly, held) for c in _locations(backend, h, x, monos))
+    return [c for c in map(choices.shared, found) if _selected(raw, stage, x, c)]
 
 
 def _moving(raw: Cascade, stage: Node, x: Node, choices: Choices) -> list[Choice]:

@@ -14,12 +14,14 @@ from redalg.algebra import polynomial as nf
 from redalg.algebra.polynomial import Mono, Poly
 from redalg.engine.anchors.centred import AnchorSite, Centred, fresh_axes, label
 from redalg.engine.anchors.choices import TargetChoice
-from redalg.engine.anchors.units import WHY, Held, Unit, in_unit
+from redalg.engine.anchors.units import WHY, Held, Unit, deviation_in_units, in_unit
 from redalg.graph import node as g
 from redalg.graph.degrees import Degree, above, added, times
 from redalg.graph.masked import finite
 from redalg.graph.node import Node
 from redalg.graph.plan import Slot, UnitAnchor, unit
+
+Powers = tuple[tuple[AnchorSite, Degree], ...]
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Measured(Centred):
     """Centred elements of which some are divided by units."""
 
     unit_sites: dict[Unit, AnchorSite] = field(default_factory=dict)
-    scaled: dict[Node, tuple[Node, AnchorSite, Degree]] = field(default_factory=dict)  # c/S -> (c, S, degree)
+    scaled: dict[Node, tuple[Node, Powers]] = field(default_factory=dict)  # c/S^d -> c, and every S with its degree
 
     def unit_site(self, found: Unit) -> AnchorSite:
         site = self.unit_sites.get(found)
@@ -40,16 +42,16 @@ class Measured(Centred):
 
     def units_in(self, varying: Mono) -> list[AnchorSite]:
         """The units that generators of a monomial are divided by."""
-        found = (self._scaled(gen) for gen, _ in varying)
-        return [scaled[1] for scaled in found if scaled is not None]
+        return [site for gen, _ in varying for site, _ in self.powers_of(gen)]
 
     def degree_of(self, gen: Node) -> Degree:
         """By which power of its unit a generator is divided; 1 for one that has another scale."""
-        scaled = self._scaled(gen)
-        return Fraction(1) if scaled is None else scaled[2]
+        return next((d for _, d in self.powers_of(gen)), Fraction(1))
 
-    def _scaled(self, gen: Node) -> tuple[Node, AnchorSite, Degree] | None:
-        return self.scaled.get(gen) or self.scaled.get(g.rename_axes(gen, fresh_axes(gen)))
+    def powers_of(self, gen: Node) -> Powers:
+        """The units that a generator is divided by, with their powers."""
+        found = self.scaled.get(gen) or self.scaled.get(g.rename_axes(gen, fresh_axes(gen)))
+        return () if found is None else found[1]
 
     def bare(self, varying: Mono) -> Mono:
         """The monomial without units."""
@@ -60,37 +62,74 @@ class Measured(Centred):
     def in_units(self, varying: Mono, factor: Poly) -> tuple[Mono, Poly]:
         """The powers of a monomial divided by their units; not where that would undo a contraction with other axes."""
         beside = frozenset().union(*(gen.axes for gen, _ in varying))
-        found = {gen: u for gen, p in varying if p > 0 and (u := self._unit_of(gen, beside)) is not None}
+        found = {gen: u for gen, p in varying if p > 0 and (u := self._units_of(gen, beside))}
         axes = frozenset().union(*(gen.axes for gen, _ in varying)) - frozenset(self.axis)
         own = frozenset().union(*(gen.axes for gen in found))
-        degrees = (times(p, found[gen][1]) for gen, p in varying if gen in found)
+        degrees = (times(p, d) for gen, p in varying for _, d in found.get(gen, ()))
         if not above(added(degrees), 1) and not axes <= own:
             return varying, factor
         kept: dict[Node, Fraction] = {}
         for gen, p in varying:
             if gen in found:
-                held, d = found[gen]
-                site = self.unit_site(held)
-                power = times(p, d)
-                of = (g.power(site.leaf, power), 1) if isinstance(power, Node) else (site.leaf, power)
-                factor = factor * nf.generator(*of)
-                new = in_unit(gen, site.leaf, d, held.members)
-                self.scaled[new] = (gen, site, d)
-                self.centred[new] = self.centred.get(gen) or (site, "scale")
-                gen = new
+                for held, d in found[gen]:
+                    power, leaf = times(p, d), self.unit_site(held).leaf
+                    factor = factor * nf.generator(
+                        *((g.power(leaf, power), 1) if isinstance(power, Node) else (leaf, power))
+                    )
+                gen = self._in_units_of_its_own(gen, found[gen])
             kept[gen] = p
         result = nf.mono(kept)
         assert result is not None
         return result, factor
 
-    def _unit_of(self, gen: Node, beside: frozenset[str]) -> tuple[Unit, Degree] | None:
-        if not self.choices.units.found or gen.is_boolean or gen.op == "exp" or gen in self.scaled:
-            return None
+    def usable(self, site: AnchorSite, target: Node) -> Node:
+        """The target of a unit: one whose power, by which deviations are divided, is a normal number as its inverse is.
+
+        Of elements that are 0 (or as small) a unit is the least one, 2^-1022 in float64: its square would be 0.
+        """
+        total = max((sum(d for _, d in powers) for powers in self._deviating(site)), default=Fraction(0))
+        if total <= 1:
+            return target
+        size = target.args[0]
+        least = g.fn("pow2", g.extremum("minimum", size, g.ZERO))
+        root = Fraction(1, 2) if total <= 2 else Fraction(1, int(total) + 2)
+        return g.fn("pow2", g.extremum("maximum", size, g.power(least, root)))
+
+    def _deviating(self, site: AnchorSite) -> list[list[tuple[AnchorSite, Fraction]]]:
+        """The powers of units that deviations are divided by, of those that are divided by this one."""
+        found = [(gen, powers) for gen, powers in self.scaled.values() if gen in self.centred]
+        held = [[(of, d) for of, d in powers if isinstance(d, Fraction)] for _, powers in found]
+        return [powers for powers in held if any(of is site for of, _ in powers)]
+
+    def is_raised(self, body: Node) -> bool:
+        """Whether an element is a product or a power of what has units: of a higher degree than one of them."""
+        units = self.choices.units
+        return above(added(d for _, d in units.all_of(body, units.axes)), 1)
+
+    def _in_units_of_its_own(self, gen: Node, units: tuple[tuple[Unit, Degree], ...]) -> Node:
+        """A generator divided by its units."""
+        powers = tuple((self.unit_site(held), d) for held, d in units)
+        site = self.centred.get(gen)
+        if site is None:
+            ((held, d),), ((of, _),) = units, powers
+            new = in_unit(gen, of.leaf, d, held.members)
+            site = (of, "scale")
+        else:
+            new = deviation_in_units(gen, [(of.leaf, d) for of, d in powers])
+        self.scaled[new], self.centred[new] = (gen, powers), site
+        return new
+
+    def _units_of(self, gen: Node, beside: frozenset[str]) -> tuple[tuple[Unit, Degree], ...]:
+        """The units of a generator: of an element one, of a deviation u - A those of u, in whose powers u is."""
+        units = self.choices.units
+        if not units.found or gen.is_boolean or gen.op == "exp" or gen in self.scaled:
+            return ()
         site, role = self.centred.get(gen, (None, ""))
         if site is None:
-            return self.choices.units.of(gen, beside)
-        held = self.choices.units.of(site.choice.generator, beside)
-        return held if role == "power" and held is not None and held[1] == 1 else None
+            held = units.of(gen, beside)
+            return () if held is None else (held,)
+        every = units.all_of(site.choice.generator, beside) if role == "power" else ()
+        return every if all(isinstance(d, Fraction) for _, d in every) else ()
 
     def lifted(self, varying: Mono) -> Node:
         """What is summed; elements are divided by their units before they are multiplied."""
@@ -105,7 +144,7 @@ class Measured(Centred):
 
     def at_finite_exponents(self, value: Node) -> Node:
         """NaN where a scalar that is the exponent of a unit is infinite: (x/S)^oo has lost what S^oo would be."""
-        powers = {site.leaf: d for _, site, d in self.scaled.values() if isinstance(d, Node)}
+        powers = {of.leaf: d for _, units in self.scaled.values() for of, d in units if isinstance(d, Node)}
         read = [powers[x] for x in g.leaves(value, "state") if x in powers]
         if not read or value.is_boolean:
             return value

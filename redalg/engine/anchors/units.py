@@ -49,27 +49,43 @@ class Units:
     """The units of a pass; none by default."""
 
     found: tuple[Unit, ...] = ()
-    _of: dict[Node, tuple[Unit, Degree] | None] = field(default_factory=dict)
+    _of: dict[Node, tuple[tuple[Unit, Degree], ...]] = field(default_factory=dict)
 
     def of(self, gen: Node, beside: frozenset[str] = frozenset()) -> tuple[Unit, Degree] | None:
         """The unit and the degree of a generator that is homogeneous in the members of one, and reads nothing else.
 
         `beside`: the axes of what it is multiplied by, a unit may have those of its mask.
         """
+        every = self.all_of(gen, beside)
+        return every[0] if len(every) == 1 else None
+
+    def all_of(self, gen: Node, beside: frozenset[str] = frozenset()) -> tuple[tuple[Unit, Degree], ...]:
+        """The same of a generator that reads members of several units, x·z: homogeneous in those of each."""
         if gen not in self._of:
-            names = _measured_names(gen)
-            held = next((u for u in self.found if names and names <= u.members), None)
-            d = None if held is None else degree(gen, dict.fromkeys(held.members, 1))
-            inner = {a for n in g.walk(gen) if n.op == "reduce" for a in n.attr.axes}
-            fits = held is not None and not held.target.axes & inner
-            self._of[gen] = (held, d) if held is not None and d and sign(d) == 1 and fits else None
-        found = self._of[gen]
-        return found if found is not None and found[0].target.axes <= gen.axes | beside else None
+            self._of[gen] = self._units_of(gen)
+        return self._of[gen] if all(u.target.axes <= gen.axes | beside for u, _ in self._of[gen]) else ()
+
+    def _units_of(self, gen: Node) -> tuple[tuple[Unit, Degree], ...]:
+        names = _measured_names(gen)
+        held = [u for u in self.found if names & u.members]
+        if not names or not names <= frozenset().union(*(u.members for u in held)):
+            return ()
+        degrees = [degree(gen, dict.fromkeys(u.members, 1)) for u in held]
+        inner = {a for n in g.walk(gen) if n.op == "reduce" for a in n.attr.axes}
+        found = [(u, d) for u, d in zip(held, degrees, strict=True) if d and sign(d) == 1 and not u.target.axes & inner]
+        return tuple(found) if len(found) == len(held) else ()
 
     @property
     def axes(self) -> frozenset[str]:
         """The axes of all units."""
         return frozenset().union(*(u.target.axes for u in self.found))
+
+
+def deviation_in_units(gen: Node, powers: Iterable[tuple[Node, Degree]]) -> Node:
+    """u - A as it is seen from units: divided by each to its degree in u."""
+    for unit, d in powers:
+        gen = g.div(gen, g.power(unit, as_node(d)))
+    return gen
 
 
 def in_unit(gen: Node, unit: Node, d: Degree, members: frozenset[str]) -> Node:
@@ -157,11 +173,14 @@ def _lowered(found: Sequence[tuple[frozenset[str], Degree]], below: Sequence[Mon
     quotient = any(
         sign(total) == -1 for total in totals
     )  # numerator and denominator may be small together: var x / var y
-    lower = [
+    lower = {
         k
         for k, total in enumerate(totals)
         if any(above(d[k], 1) and (above(d[k], total) or quotient and above(added(d), added(totals))) for _, d in slots)
-    ]
+    }
+    for _, d in slots:  # a product of which several factors are divided out, (x/p)*(z/q), is as small as all of them
+        divided = {k for k, total in enumerate(totals) if above(d[k], 0) and above(d[k], total)}
+        lower |= divided if len(divided) > 1 else set()
     scaled = [(e, d) for e, d in slots if any(above(d[k], 0) for k in lower)]
     masks = [{_mask(e) for e, d in scaled if above(d[k], 0)} for k in range(len(found))]
     return [_Group(set(members), k in lower, masks[k]) for k, (members, _) in enumerate(found) if masks[k]]
@@ -375,4 +394,4 @@ def _in_all(node: Node, units: list[InUnits]) -> Node:
     return scaled(node, powers)
 
 
-__all__ = ["WHY", "Held", "InUnits", "Unit", "Units", "in_unit", "in_units", "units"]
+__all__ = ["WHY", "Held", "InUnits", "Unit", "Units", "deviation_in_units", "in_unit", "in_units", "units"]

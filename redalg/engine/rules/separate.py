@@ -18,6 +18,7 @@ from redalg.algebra.polynomial import Mono, Poly, TooLarge
 from redalg.algebra.scope import CLOSED, EXPONENT, MAX_CONTEXT, OPEN, Centring, NoCentring, Scope, Trace
 from redalg.algebra.signs import Signs
 from redalg.algebra.work import spend
+from redalg.engine.rules.affine import affine, without_constant
 from redalg.engine.rules.conditions import Conditions
 from redalg.engine.rules.opening import Openings
 from redalg.graph import node as g
@@ -272,23 +273,37 @@ class Separator(Openings, Conditions):
         """What a sum or product begins with, and its other arguments: elements that deviate from stage values are one
         centred value, x - v in (x - v) - mean(x - v)."""
         if node.op == "mul":
-            return nf.constant(1), list(node.args)
+            return self._start_of_product(node, mode)
+        if mode != EXPONENT:
+            centred = self.centring.deviation(node, self.stage)
+            found = affine(self.scope, node) if centred is not None else None
+            if centred is not None and found is not None:
+                (value, slope), *_ = found.terms
+                return self._coefficient(value) * self.poly(slope) * centred, list(found.fixed)
         pure = [a for a in node.args if self.scope.varies(a) and not self.scope.uses(a)]
         whole = g.add(*pure)
         others = [a for a in node.args if a not in pure]
         if pure and mode != EXPONENT:
-            centred = self.centring.deviation(node, self.stage)
-            if centred is not None:
-                return self._coefficient(whole) * centred, others
             centred = self.centring.element(whole, self.stage) if len(pure) > 1 else None
             if centred is not None:
                 return centred, others
         return nf.constant(0), list(node.args)
 
+    def _start_of_product(self, node: Node, mode: str) -> tuple[Poly, list[Node]]:
+        """Elements that are centred as one value, x·z in n·x·z - Σx·z."""
+        pure = [a for a in node.args if self.scope.varies(a) and not self.scope.uses(a)]
+        if len(pure) > 1 and mode != EXPONENT:
+            centred = self.centring.element(g.mul(*pure), self.stage)
+            if centred is not None:
+                return centred, [a for a in node.args if a not in pure]
+        return nf.constant(1), list(node.args)
+
     def _coefficient(self, elements: Node) -> Poly:
         """Constants and parameters that multiply an element value of one term."""
         one = self.poly(elements, EXPONENT).single()
-        return nf.constant(1) if one is None else nf.from_mono(self.split(one[1])[1], one[0])
+        if one is None:
+            return nf.constant(without_constant(elements)[0])
+        return nf.from_mono(self.split(one[1])[1], one[0])
 
     def _shifted(self, total: Poly) -> Poly:
         """Beside centred elements the stage values of a sum stay one difference: (c + δ)², not expanded in A and D."""
