@@ -178,12 +178,16 @@ def _lowered(found: Sequence[tuple[frozenset[str], Degree]], below: Sequence[Mon
         for k, total in enumerate(totals)
         if any(above(d[k], 1) and (above(d[k], total) or quotient and above(added(d), added(totals))) for _, d in slots)
     }
-    for _, d in slots:  # a product of which several factors are divided out, (x/p)*(z/q), is as small as all of them
-        divided = {k for k, total in enumerate(totals) if above(d[k], 0) and above(d[k], total)}
-        lower |= divided if len(divided) > 1 else set()
+    lower |= _divided_out([d for _, d in slots], totals)
     scaled = [(e, d) for e, d in slots if any(above(d[k], 0) for k in lower)]
     masks = [{_mask(e) for e, d in scaled if above(d[k], 0)} for k in range(len(found))]
     return [_Group(set(members), k in lower, masks[k]) for k, (members, _) in enumerate(found) if masks[k]]
+
+
+def _divided_out(slots: Sequence[Sequence[Degree]], totals: Sequence[Degree]) -> set[int]:
+    """The groups of which several are divided out of one product, (x/p)*(z/q): it is as small as all of them."""
+    every = ({k for k, total in enumerate(totals) if above(d[k], 0) and above(d[k], total)} for d in slots)
+    return set().union(*(found for found in every if len(found) > 1))
 
 
 def _degree(e: Mono, members: frozenset[str]) -> Degree:

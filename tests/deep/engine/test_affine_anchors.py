@@ -1,6 +1,6 @@
-"""Deviations that are written times a stage value, size·u - Σu: centred where they are 0, for every value u of elements.
+"""Deviations times a stage value, size·u - Σu: centred where they are 0, for every value u of elements.
 
-Values stand a million times their spread away from 0. A value that is computed is rounded by 2^-53 of itself, so that its
+Values stand a million times their spread away from 0. One that is computed is rounded by 2^-53 of itself: its
 moments are off by some 10^-16·10^6; without an anchor they would be off by 10^-16·10^12.
 """
 
