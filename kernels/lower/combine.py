@@ -189,7 +189,7 @@ class Combining:
             return add(*(self._factor(a, known, axes) for a in coefficient.args))
         if coefficient.op != "mul" or all(a.op != "mul" for a in coefficient.args):
             return resolve(coefficient, known, self.axes)
-        factors = [resolve(a, known, self.axes) for a in coefficient.args]
+        factors = [self._factor(a, known, axes) for a in coefficient.args]
         return mul(*(self._quotient(f, axes) if f.op == "mul" and f.axes <= set(axes) else f for f in factors))
 
     def _quotient(self, node: Node, axes: tuple[str, ...]) -> Node:

@@ -11,7 +11,7 @@ A lift is one tape: anchors are bound to the expressions that give them on the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -316,9 +316,17 @@ class Program:
         if source is slot and move.coefficient.op == "exp" and isinstance(slot.op, Additive):
             less_one = len(roots)
             roots.append(fn("expm1", move.coefficient.args[0]))
-        factors = move.coefficient.args if move.coefficient.op == "mul" else (move.coefficient,)
-        selects = any(f.op == "where" and is_const(f.args[2], 0) for f in factors)
+        selects = any(f.op == "where" and is_const(f.args[2], 0) for f in _factors(move.coefficient))
         return MoveStep(number, less_one, source, source is slot, selects)
+
+
+def _factors(node: Node) -> Iterator[Node]:
+    """The factors of a product, also of one whose factors are products."""
+    if node.op != "mul":
+        yield node
+    else:
+        for factor in node.args:
+            yield from _factors(factor)
 
 
 # --- nodes of a lift -------------------------------------------------------------------------------------------------

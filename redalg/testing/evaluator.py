@@ -39,11 +39,11 @@ class Evaluator:
         self.memo: dict[tuple[Node, tuple[int, ...]], Any] = {}
 
     def positions(self, axis: str) -> Iterable[int]:
-        """Positions of an axis; d~1, d~2 are copies of the axis d."""
+        """Positions of an axis; d~1, d~2 and d' are copies of the axis d."""
         return self.ranges[axis] if axis in self.ranges else range(self.size(axis))
 
     def size(self, axis: str) -> int:
-        return self.sizes[axis] if axis in self.sizes else self.sizes[axis.partition("~")[0]]
+        return self.sizes[axis] if axis in self.sizes else self.sizes[axis.partition("~")[0].rstrip("'")]
 
     def points(self, axes: Sequence[str]) -> Iterable[dict[str, int]]:
         for combination in itertools.product(*(self.positions(a) for a in axes)):

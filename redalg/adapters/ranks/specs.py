@@ -211,14 +211,17 @@ class RankSpecs:
         if not slot.moves:
             return own
         slots = {s.name: s for s in self.p.slots}
-        shifts = {leaf.attr.name: self._shift(a, bound) for a in self.p.anchors for leaf in [shift(a.name, a.axes)]}
+        read = {leaf.attr.name for m in slot.moves for leaf in leaves(m.coefficient, "state")}
+        moving = {shift(a.name, a.axes).attr.name: a for a in self.p.anchors}
+        shifts = {name: self._shift(a, bound) for name, a in moving.items() if name in read}
         terms = []
         for m in slot.moves:
             if m.slot == COUNT.attr.name and m.slot not in slots:
                 source: Node = ONE if slot.average else self.counts
             else:
                 source = self._held(slots[m.slot].parts[0], slots[m.slot].axes, slots[m.slot].domain)
-            terms.append(mul(resolved(m.coefficient, {**bound, **shifts}), source))
+            coefficient = resolved(m.coefficient, {**bound, **shifts}, raw=True)  # quotients before products
+            terms.append(coefficient if source is ONE else Node("mul", (coefficient, source)))
         return plus(*terms)
 
     def _shift(self, anchor: Anchor, bound: Values) -> Node:
@@ -286,10 +289,10 @@ def _decls(node: Node) -> set[Decl]:
     return {leaf.attr for leaf in leaves(node, "tensor")}
 
 
-def resolved(node: Node, values: Values) -> Node:
-    """Leaves of the state replaced by what they are here."""
+def resolved(node: Node, values: Values, raw: bool = False) -> Node:
+    """Leaves of the state replaced by what they are here; `raw` keeps the order of evaluation."""
     found = {leaf: values[leaf.attr.name] for leaf in leaves(node, "state") if leaf.attr.name in values}
-    return substitute(node, found) if found else node
+    return substitute(node, found, raw) if found else node
 
 
 __all__ = ["RankSpecs", "why_not"]

@@ -170,18 +170,18 @@ def _lowered(found: Sequence[tuple[frozenset[str], Degree]], below: Sequence[Mon
     """The groups of tensors in which a result of given degrees is lower than a slot, and those that share its slots."""
     slots = [(e, [_degree(e, members) for members, _ in found]) for e in below]
     totals = [total for _, total in found]
-    quotient = any(
-        sign(total) == -1 for total in totals
-    )  # numerator and denominator may be small together: var x / var y
-    lower = {
-        k
-        for k, total in enumerate(totals)
-        if any(above(d[k], 1) and (above(d[k], total) or quotient and above(added(d), added(totals))) for _, d in slots)
-    }
+    lower = {k for k, total in enumerate(totals) if any(_is_lower(d, k, totals) for _, d in slots)}
     lower |= _divided_out([d for _, d in slots], totals)
     scaled = [(e, d) for e, d in slots if any(above(d[k], 0) for k in lower)]
     masks = [{_mask(e) for e, d in scaled if above(d[k], 0)} for k in range(len(found))]
     return [_Group(set(members), k in lower, masks[k]) for k, (members, _) in enumerate(found) if masks[k]]
+
+
+def _is_lower(d: Sequence[Degree], k: int, totals: Sequence[Degree]) -> bool:
+    """Whether a result is of a lower degree in group k than a slot of degrees d, or in all of them where it is a
+    quotient: numerator and denominator may be small together, var x / var y."""
+    quotient = any(sign(total) == -1 for total in totals)
+    return above(d[k], 1) and (above(d[k], totals[k]) or quotient and above(added(d), added(totals)))
 
 
 def _divided_out(slots: Sequence[Sequence[Degree]], totals: Sequence[Degree]) -> set[int]:

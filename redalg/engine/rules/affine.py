@@ -1,4 +1,4 @@
-"""Affine values: sums c·u + d of one element value u, with c and d stage values (theory, section 3.6).
+"""Affine values: sums c·u + d of one element value u, with c and d stage values (theory, section 3.1).
 
 ``u - m`` and ``n·u - Σu`` deviate from the same location, -d/c: the anchor of u in both is the value of u at which they
 are 0.
