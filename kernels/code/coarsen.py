@@ -89,9 +89,10 @@ def _own(s: Statement) -> set[str]:
 class _Depending:
     """The names that depend on the row."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, wide: frozenset[str]) -> None:
         made = (s for s in walk(function.body) if isinstance(s, Assign) and _makes_array(s.value))
-        self.names, self.arrays = {SIDE}, {name for s in made for name in _targets(s)}
+        # an array in which neighbours lie side by side is one for all of them
+        self.names, self.arrays = {SIDE}, {name for s in made for name in _targets(s)} - wide
         known = 0
         while known < len(self.names):
             known = len(self.names)
@@ -131,7 +132,7 @@ def _makes_array(e: Expression) -> bool:
 
 class _Copies:
     def __init__(self, function: Function, count: int, wide: frozenset[str], astride: frozenset[str]) -> None:
-        self.count, self.depending = count, _Depending(function)
+        self.count, self.depending = count, _Depending(function, wide)
         self.wide = {"store": wide, "load": wide | astride}
         self.astride = astride
 

@@ -306,6 +306,15 @@ def prefetched_arrays(program: Program) -> list[tuple[str, tuple[str, ...]]]:
     return [(n, axes) for n, along, axes in found if rows <= along <= rows | stream and along & stream]
 
 
+def kept_arrays(program: Program) -> list[tuple[str, tuple[str, ...]]]:
+    """Those of them that are read in one way, of types whose numbers come back from memory as they were computed with."""
+    own = prefetched_arrays(program)
+    dtypes = {o.name: o.dtype for o in program.operands}
+    once = [n for n, _ in own]
+    narrow = ("float16", "bfloat16", "float32") if program.real == "float32" else (program.real,)
+    return [(n, axes) for n, axes in own if dtypes[n] in narrow and once.count(n) == 1]
+
+
 class _Reading:
     """One array along given axes: how it moves with the stream."""
 

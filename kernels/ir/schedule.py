@@ -74,6 +74,8 @@ class Schedule:
     apart, so that as many are on their way. ``columns_per_thread``: free output axes are shared out among a row's
     threads, so many elements to each. ``cluster`` blocks share a row through distributed shared memory, ``split``
     blocks through global memory, where the last one merges.
+    ``kept``: elements of a row, in whole tiles, that a column schedule which walks its rows leaves in shared memory as
+    they were loaded, for the walks after the first: every thread finds those there that it put there itself.
     ``peel``: rows start anywhere. Vectors begin at multiples of their size, and the elements before the first and after
     the last are taken one by one, at most one by each thread of a row; what starts elsewhere than the array that is led
     by (`Layout.leader`) is read by two aligned loads. Without a leader vectors begin with the row.
@@ -106,6 +108,7 @@ class Schedule:
     peel: bool = False
     staged: bool = False
     entries: int = 0
+    kept: int = 0
 
     @property
     def block(self) -> int:
@@ -239,6 +242,18 @@ def staged_span(s: Schedule, size: int) -> int:
     return -(-held // 16) * 16 + (16 if s.rows * size % 16 else 0)
 
 
+def kept_pitch(s: Schedule, size: int, turned: bool) -> int:
+    """Elements between two places of a kept row: those of all rows of the block, and so many more, where results turn
+    there, that neighbouring places lie in different banks and the neighbours of a thread still in one vector.
+
+    >>> s = Schedule(64, 8, 1, 8, column=True, coarsen=2, kept=512)
+    >>> kept_pitch(s, 2, True), kept_pitch(s, 2, False)
+    (18, 16)
+    """
+    return s.rows_per_block + (max(s.coarsen, WORD // size, 1) if turned and s.rows_per_block > 1 else 0)
+
+
+WORD = 4  # bytes of a bank of shared memory
 ADDED = 32 << 10  # bytes of a block's shared memory that the sums of one result over its rows may take
 NETWORKED = 16  # entries of the longest list that sorting networks keep: two of them are held in registers at once
 

@@ -37,7 +37,7 @@ def header(kernel: Kernel, body: Block) -> Iterator[str]:
     yield f"Grid: {_grid(s, program)}."
     yield f"Block: {_block(s, program)}."
     yield f"Loop nest: {'; '.join(_nest(kernel))}."
-    yield from memory(body, kernel.prefetch.bytes + kernel.staging.bytes)
+    yield from memory(body, kernel.shared_bytes)
 
 
 def _axes(axes: tuple[str, ...]) -> str:

@@ -403,12 +403,33 @@ class Elements:
                 out(f"at = first + k * {stride}" if stride > 1 else "at = first + k")
                 out(*(f"{self.tiles_of[leaf]}[k] = {self.read(leaf, 'at')}" for leaf in staged))
         leaves = [leaf for leaf in leaves if leaf not in staged]
+        leaves = self._load_kept(leaves)
         if not leaves:
             return
         spread = [leaf.attr.axes for leaf in leaves if not self.access.walks_flat(leaf.attr.axes)]
         with self.beyond(leaves), self.each(True, {a for axes in spread for a in axes}):
             for leaf in self._load_adjacent(leaves):
                 self.kernel.out(f"{self.tiles_of[leaf]}[k] = {self.read(leaf, 'at')}")
+        self._keep(leaves)
+
+    def _load_kept(self, leaves: list[Node]) -> list[Node]:
+        """The elements that an earlier walk has left in shared memory; what is left."""
+        kept = self.kernel.kept
+        there = [leaf for leaf in leaves if kept.has(leaf)]
+        if there:
+            with self.beyond(there, False), self.each(True):
+                self.kernel.out(*(f"{self.tiles_of[leaf]}[k] = {kept.load(leaf)}" for leaf in there))
+        return [leaf for leaf in leaves if leaf not in there]
+
+    def _keep(self, leaves: list[Node]) -> None:
+        """Leave elements in shared memory for later walks."""
+        kept = self.kernel.kept
+        taken = [leaf for leaf in leaves if kept.takes(leaf)]
+        if taken:
+            with self.beyond(taken, False), self.each(True):
+                for leaf in taken:
+                    kept.keep(leaf, f"{self.tiles_of[leaf]}[k]")
+        kept.there |= set(taken)
 
     def _load_adjacent(self, leaves: list[Node]) -> list[Node]:
         """The entries of an element that lie side by side, several to a load; what is left."""

@@ -24,6 +24,7 @@ from redalg.kernels.rows.columns import ColumnRows
 from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
 from redalg.kernels.rows.group import Group
+from redalg.kernels.rows.kept import Kept
 from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
 from redalg.kernels.rows.results import Results
@@ -67,6 +68,7 @@ class Kernel:
         self.constants: dict[str, int] = {}
         self.prefetch = Prefetch(self)
         self.peel = Peel(self)
+        self.kept = Kept(self)
         self.turn = Turn(self)
         self.sums = Sums(self)
         self.staging: Staging = StagedGroups(self) if schedule.staged and schedule.persistent else Staging(self)
@@ -167,8 +169,13 @@ class Kernel:
         used = reads([*functions, made])
         block = (*imports(used), *definitions(used, self.numbers()), *functions, made)
         return finished(
-            Module("", name, tuple(params.values()), shared=self.prefetch.bytes + self.staging.bytes), block
+            Module("", name, tuple(params.values()), shared=self.shared_bytes), block
         )
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that a launch gives."""
+        return self.prefetch.bytes + self.staging.bytes + self.kept.bytes
 
     def _several(self, function: Function) -> Function:
         """The function for all neighbouring rows of a thread."""
@@ -176,7 +183,7 @@ class Kernel:
             return function
         named = self.access.array_names | {r.key: self.access.result_names[r.name] for r in self.program.results}
         wide, astride = (frozenset(named[n] for n in ns) for ns in (self.layout.coarsened, self.layout.astride))
-        return coarsened(function, self.schedule.coarsen, wide, astride)
+        return coarsened(function, self.schedule.coarsen, wide | self.kept.tables, astride)
 
     def params(self) -> list[Param]:
         found = [Param("number" if o.number else "operand", o.name, o.dtype) for o in self.program.operands]
@@ -274,6 +281,7 @@ class Kernel:
         self._numbers_of_row()
         self.peel.print()
         self.staging.begin()
+        self.kept.begin()
 
     def _numbers_of_row(self) -> None:
         """Where blocks have one row after another: numbers of a row are asked for before elements are waited for."""

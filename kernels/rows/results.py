@@ -188,12 +188,13 @@ class Results:
                     self._elements(results, nodes, names)
                 kernel.staging.write(staged)
                 return
-            backwards = bool(self.program.passes) and not kernel.schedule.prefetch
+            backwards = bool(self.program.passes) and not (kernel.schedule.prefetch or kernel.schedule.kept)
             with elements.in_step(backwards) if turned else elements.tiles(backwards=backwards):
                 elements.load_tile((), elements.of_row(nodes) if self.program.passes else nodes)
                 kernel.prefetch.next()
                 self._elements(results, nodes, names)
                 kernel.turn.write(turned, "base", elements.stop)
+            kernel.turn.finish(turned, elements.stop)
 
     def _in_portions(
         self, results: list[Result], nodes: list[Node], names: dict[str, str], turned: list[Result]

@@ -26,6 +26,7 @@ def pitch(s: Schedule) -> int:
 class Turn:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.schedule = kernel, kernel.schedule
+        self.kept_at: dict[str, str] = {}  # the kept arrays whose places results have, by their keys
 
     def of(self, results: list[Result]) -> list[Result]:
         """The results that go through shared memory."""
@@ -36,12 +37,17 @@ class Turn:
         s, out, kernel = self.schedule, self.kernel.out, self.kernel
         if not results:
             return
+        self.kept_at = kernel.kept.room(results)
+        group = f"i64(cuda.blockIdx.x{f' // {s.blocks_per_row}' if s.blocks_per_row > 1 else ''})"
+        if self.kept_at:
+            kernel.comment("Results turn in shared memory, in the places of the rows that are kept there.")
+            out(f"block_row = {group} * {s.rows_per_block}")
+            return
         kernel.comment(
             f"Results turn in shared memory: lines of {pitch(s)} entries for the block's {s.rows_per_block} rows."
         )
         for r in results:
             out(f"{self._table(r)} = cuda.shared.array({s.rows * pitch(s)}, {kernel.results._dtype(r)})")
-        group = f"i64(cuda.blockIdx.x{f' // {s.blocks_per_row}' if s.blocks_per_row > 1 else ''})"
         out(f"block_row = {'group' if s.persistent else group} * {s.rows_per_block}")
 
     def _table(self, r: Result) -> str:
@@ -49,7 +55,11 @@ class Turn:
 
     def keep(self, r: Result, value: str) -> None:
         """One element of this thread's row, to its line."""
-        s = self.schedule
+        s, kept = self.schedule, self.kernel.kept
+        if r.key in self.kept_at:
+            name = self.kept_at[r.key]
+            self.kernel.out(f"store_shared_{r.dtype}({kept.table(name)}, {kept.place(name, 'at')}, {value})")
+            return
         k = "u" if s.turned < s.tile else "k"
         mine = f"{k} * {s.threads} + t" if s.threads > 1 else k
         self.kernel.out(f"{self._table(r)}[r * {pitch(s)} + {mine}] = {value}")
@@ -57,7 +67,7 @@ class Turn:
     def write(self, results: list[Result], base: str, stop: str) -> None:
         """The lines of a tile that begins at `base`, to memory."""
         s, out, access = self.schedule, self.kernel.out, self.kernel.access
-        if not results:
+        if not results or self.kept_at:
             return
         span = s.threads * s.turned
         out("cuda.syncthreads()")
@@ -73,3 +83,24 @@ class Turn:
                     row = access.offset(r.name, r.axes, self.kernel.program.rows, True)[0].partition(" * ")[2]
                     out(access.store(r, f"number * {row} + to", [f"{self._table(r)}[line * {pitch(s)} + place]"]))
         out("cuda.syncthreads()")
+
+    def finish(self, results: list[Result], stop: str) -> None:
+        """After the walk that writes: what lies in the places of kept rows, row by row, to memory."""
+        s, out, kernel, access = self.schedule, self.kernel.out, self.kernel, self.kernel.access
+        if not results or not self.kept_at:
+            return
+        each = s.block // s.rows_per_block  # threads of a line
+        total = access.size(kernel.program.rows[0])
+        out("cuda.syncthreads()", f"line = cuda.threadIdx.x // {each}")
+        number = "block_row + line"
+        if kernel.layout.astride:
+            number = f"min(block_row + line // COARSEN * COARSEN, {total} - COARSEN) + line % COARSEN"
+        out(f"number = {number}")
+        with out.block(f"if block_row + line < {total}:" if not kernel.layout.astride else None):
+            with out.block(f"for to in range(cuda.threadIdx.x % {each}, {stop}, {each}):"):
+                for r in results:
+                    name = self.kept_at[r.key]
+                    row = access.offset(r.name, r.axes, kernel.program.rows, True)[0].partition(" * ")[2]
+                    place = kernel.kept.place(name, "to", "line")
+                    value = f"load_shared_{r.dtype}({kernel.kept.table(name)}, {place})"
+                    out(access.store(r, f"number * {row} + to", [value]))

@@ -84,14 +84,14 @@ class _Model:
         own, threads = self.target.multiprocessor, max(32, self.s.block)
         by = [own.registers // (-(-self.registers // 8) * 8 * threads), own.threads // threads, own.blocks]
         shared = states_bytes(self.work, self.s) + prefetch_bytes(self.work, self.s) + self.case.turned_bytes(self.s)
-        shared += self.case.staged_bytes(self.s)
+        shared += self.case.staged_bytes(self.s) + self.case.kept_bytes(self.s)
         return max(1, min([*by, own.shared // (shared + RESERVED)]))
 
     # --- bytes -------------------------------------------------------------------------------------------------------
 
     @property
     def walks(self) -> int:
-        return 1 if self.s.resident or self.s.prefetch else self.work.walks
+        return 1 if self.s.resident or self.s.prefetch or self.s.kept else self.work.walks
 
     def _reread(self) -> float:
         """The part of a second reading that comes from memory: none if the rows in work fit the smaller part of L2."""
@@ -123,7 +123,7 @@ class _Model:
             total, through = total + more, through + more
         every = work.rows * self.length
         for r in work.reads:
-            times = 1 if s.resident or s.prefetch else r.times
+            times = 1 if s.resident or s.prefetch or s.kept else r.times
             scatter = self._scatter(r.name, r.size)
             shared = min(1.0, self._shared(r))
             once += r.elements * r.size

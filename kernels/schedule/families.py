@@ -366,6 +366,7 @@ def _coarsened(case: Case, rows: int, coarsen: int, deterministic: bool) -> Iter
             yield Schedule(threads, rows, 1, elements, column=True, coarsen=coarsen)
         if not deterministic:
             yield from _held_columns(case, threads, rows, coarsen)
+            yield from _kept_columns(case, threads, rows, coarsen)
             yield from _waiting_columns(case, threads, rows, coarsen)
         if threads == 1 and length <= 32:
             tile = tile_for(length, 1, 1) or 32
@@ -373,6 +374,17 @@ def _coarsened(case: Case, rows: int, coarsen: int, deterministic: bool) -> Iter
         counts = split_counts(case, rows * coarsen, threads * 4, deterministic) if threads * rows >= 256 else []
         for count, elements in product(counts, part):
             yield Schedule(threads, rows, 1, elements, column=True, coarsen=coarsen, split=count)
+
+
+def _kept_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:
+    """Rows side by side in shared memory, as they were loaded, where they would be read again."""
+    if case.work.walks == 1 or coarsen > threads or threads * rows < 128:
+        return
+    for tile in (4, 8, 16):
+        span = threads * tile
+        kept = -(-case.work.length // span) * span
+        if span < 2 * case.work.length and tile * coarsen <= LARGEST_TILE // 2:
+            yield Schedule(threads, rows, 1, tile, column=True, coarsen=coarsen, kept=kept)
 
 
 def _held_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:

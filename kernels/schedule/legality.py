@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from redalg.errors import RedalgError
-from redalg.kernels.ir.layouts import VECTOR_BYTES, Placed, prefetched_arrays
+from redalg.kernels.ir.layouts import VECTOR_BYTES, Placed, kept_arrays, prefetched_arrays
 from redalg.kernels.ir.schedule import COPIED, MOST_DISTANCE, Schedule, by_network
 from redalg.kernels.schedule.case import Case, exact, power, prefetch_bytes, states_bytes
 
@@ -160,6 +160,12 @@ def _peeled(case: Case, s: Schedule) -> str:
     return ""
 
 
+def _keeping(case: Case, s: Schedule) -> bool:
+    """Whether threads walk rows side by side so that they may keep them in shared memory."""
+    alone = s.blocks_per_row == 1 and not (s.persistent or s.prefetch or s.prefetch_distance or s.peel or s.staged)
+    return alone and s.column and not (s.resident or case.ordered or case.program.columns or s.coarsen > s.threads)
+
+
 def _staging(s: Schedule) -> bool:
     """Whether threads of one block hold rows, element by element: several, or, in a persistent grid, at least one."""
     alone = s.blocks_per_row == 1 and not (s.prefetch or s.prefetch_distance)
@@ -189,7 +195,8 @@ def _blocks(case: Case, s: Schedule) -> int:
 
 def _shared(case: Case, s: Schedule) -> int:
     """Bytes of shared memory of states and of prefetched rows, and of those that are staged in turn."""
-    return states_bytes(case.work, s) + prefetch_bytes(case.work, s) + _in_turn(case, s)
+    tables = case.turned_bytes(s) if s.kept else 0
+    return states_bytes(case.work, s) + prefetch_bytes(case.work, s) + _in_turn(case, s) + case.kept_bytes(s) + tables
 
 
 def _in_turn(case: Case, s: Schedule) -> int:
@@ -451,6 +458,27 @@ STAGED = (
     ),
 )
 
+KEPT = (
+    Law(
+        "rows side by side are kept by one block that walks them",
+        lambda case, s: s.kept and not _keeping(case, s),
+        "rows are kept by the threads of one block that walk them side by side, in turns, for themselves",
+        "column=True, and no resident, cluster, split, persistent, prefetch, peel and staged",
+    ),
+    Law(
+        "there is something to keep",
+        lambda case, s: s.kept and not (kept_arrays(case.program) and case.work.walks > 1),
+        "no row of floating-point numbers is walked twice",
+        "kept=0",
+    ),
+    Law(
+        "a kept row in whole tiles",
+        lambda case, s: s.kept and _keeping(case, s) and s.kept != _whole_tiles(case, s),
+        lambda case, s: f"kept={s.kept} is not what {s.threads} threads with tiles of {s.tile} walk of a row",
+        lambda case, s: f"kept={_whole_tiles(case, s)}",
+    ),
+)
+
 AHEAD = (
     Law(
         "a block has a next row to bring",
@@ -562,7 +590,7 @@ FIT = (
     ),
     Law(
         "prefetched rows fit shared memory",
-        lambda case, s: (prefetch_bytes(case.work, s) or s.staged) and _shared(case, s) > case.target.most_shared,
+        lambda case, s: (prefetch_bytes(case.work, s) or s.staged or s.kept) and _shared(case, s) > case.target.most_shared,
         lambda case, s: (
             f"rows and states take {_shared(case, s)} bytes of shared memory, a block has {case.target.most_shared}"
         ),
@@ -582,4 +610,4 @@ SUMS = (
     ),
 )
 
-LAWS = (*SHAPE, *PIECES, *ORDER, *SHARING, *STAGED, *AHEAD, *FIT, *SUMS)
+LAWS = (*SHAPE, *PIECES, *ORDER, *SHARING, *STAGED, *KEPT, *AHEAD, *FIT, *SUMS)
