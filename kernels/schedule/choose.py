@@ -22,6 +22,7 @@ from redalg.kernels.schedule.target import H100, Target
 CLOSE = 1.03  # candidates within 3 % are equal to a model like this one: the most usual one is taken
 SHORT = 128  # elements of a row that loads of any width bring in a few turns
 LEAST_REGISTERS = 64  # registers of a thread that a limit of ours leaves
+LIMITS = (MOST_REGISTERS, 168, 128, 96, 80, LEAST_REGISTERS)  # registers of a thread of 1 to 4 blocks of 256, and more
 UNSURE = 24  # registers that a compiler may take beyond what is estimated
 WAYS = f"a Schedule, a dict of some of its fields, or one of {', '.join(FAMILIES)}"
 Override = Schedule | Mapping[str, Any] | str | None
@@ -125,9 +126,13 @@ def _chosen(
     )
 
 
-def _limit(case: Case, s: Schedule, cost: Estimate) -> int | None:
+def _limit(case: Case, s: Schedule, cost: Estimate) -> int:
     """Registers that a compiler may give a thread, so that as many blocks run at once as are estimated to, but few
-    values in memory; None where it would hardly take more by itself.
+    values in memory. Few numbers where it would hardly take more by itself, so that few kernels serve all sizes.
+
+    Where ptxas is told nothing it keeps to 32 registers if it can, for blocks that there may not be, and loads the next
+    vector into the registers of the one before, when that has been waited for and added: a thread that holds a row then
+    waits for memory twice (the largest of 16 float32: 32 registers, and 48 with all of them under way).
 
     Variance of 695469x305 bfloat16 along columns was estimated at 63 registers and given 87: by 512 threads, one block
     ran on a multiprocessor and not two, 263 us and not 183 (H100, 2026-11-27). Blocks that would run after others, and
@@ -140,7 +145,9 @@ def _limit(case: Case, s: Schedule, cost: Estimate) -> int | None:
     wanted = cost.resident_blocks if together else _at_once(case, s, cost)
     limit = min(most // 8 * 8, max(LEAST_REGISTERS, most // max(1, wanted) // 8 * 8))
     tight = together or most < MOST_REGISTERS or cost.registers > limit - UNSURE
-    return limit if tight and limit < MOST_REGISTERS else None
+    if tight and limit < MOST_REGISTERS:
+        return limit
+    return next((n for n in LIMITS if n <= limit), limit)
 
 
 def _at_once(case: Case, s: Schedule, cost: Estimate) -> int:

@@ -98,7 +98,7 @@ def test_chosen_schedules_read_whole_vectors(name: str, rows: int, length: int, 
     kinds: dict[str, Any] = {t.name: dtype if t.axes else float for t in form.spec.tensors}
     shapes = {t.name: (rows, length)[-len(t.axes) :] for t in form.spec.tensors if t.axes}
     made = plan(form, kinds, {n: View.contiguous(s) for n, s in shapes.items()}, H200)
-    assert re.search(r"(load|copy)_(shared_)?" + dtype + r"x\d", made.module.source), made.choice.schedule
+    assert re.search(r"(load|copy)_(shared_|early_)?" + dtype + r"x\d", made.module.source), made.choice.schedule
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))
