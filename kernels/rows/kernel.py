@@ -284,8 +284,9 @@ class Kernel:
         self.kept.begin()
 
     def _numbers_of_row(self) -> None:
-        """Where blocks have one row after another: numbers of a row are asked for before elements are waited for."""
-        if not self.program.summed:
+        """Where rows are held, numbers of a row are asked for before elements are waited for: each of them would be
+        waited for by itself where branches lie between them (roots and quotients have such)."""
+        if not (self.program.summed or self.schedule.resident):
             return
         for leaf in tensor_leaves(self.elements.everything()):
             if leaf.axes and leaf.axes <= self.program.fixed and leaf.axes & {*self.program.rows}:
