@@ -94,14 +94,15 @@ class _Model:
         return 1 if self.s.resident or self.s.prefetch or self.s.kept else self.work.walks
 
     def _reread(self) -> float:
-        """The part of a second reading that comes from memory: none if the rows in work fit the smaller part of L2."""
+        """The part of a second reading that comes from memory: it begins where the first one ended, and L2 still holds
+        what came last of the rows in work."""
         if self.walks == 1:
             return 0.0
         rows = min(
             self.work.rows, self.per_sm * self.target.multiprocessors * self.s.rows_per_block / self.s.blocks_per_row
         )
         live = max(1.0, rows) * self.length * self.work.element_bytes / self.target.l2
-        return min(1.0, max(0.0, self.known.memory.reread * live - 1))
+        return max(0.0, 1 - self.known.memory.again / live)
 
     def _missed(self) -> float:
         """The part of a second walk that L2 sees: it begins where the first one ended, and the end of a row is found in
@@ -158,7 +159,7 @@ class _Model:
         """How much dearer memory is for being read in small portions here and there."""
         s, patterns = self.s, {a.pattern for a in self.case.walk.arrays}
         size = max((a.size for a in self.case.walk.arrays), default=4)
-        if self._all_rows:
+        if self._all_rows or "rows" in patterns and size * self.work.rows <= SECTOR:
             return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
             return 1 + self.known.memory.page / (size * s.rows_per_block)
@@ -281,7 +282,8 @@ class _Model:
             return 1.0
         run = self._run_of_rows(name, size, near) if pattern == "rows" else self._run(name, size)
         scatter = max(1.0, SECTOR / run, self._cut(name, size, near))
-        return min(scatter, max(1.0, self._span(size) / self._wanted(name, size))) if pattern == "stream" else scatter
+        span = self._span(size) if pattern == "stream" else self._span_of_rows(size) if pattern == "rows" else None
+        return scatter if span is None else min(scatter, max(1.0, span / self._wanted(name, size)))
 
     def _cut(self, name: str, size: int, near: bool) -> float:
         """How much more is read because pieces of neighbouring rows begin and end inside sectors."""
@@ -303,6 +305,13 @@ class _Model:
         """Bytes between the first and the last row of a warp, where rows follow each other in memory."""
         s = self.s
         return self.length * size * max(1, min(32, s.rows) if s.column else 32 // min(32, s.threads))
+
+    def _span_of_rows(self, size: int) -> float:
+        """Bytes between the first and the last place of a warp, where neighbouring rows are neighbours in memory: of
+        few rows, all places that a warp reads at a time lie in a few lines."""
+        s = self.s
+        places = max(1, 32 // min(32, s.rows)) if s.column or s.threads == 1 else min(32, s.threads)
+        return places * size * self.work.rows
 
     # --- instructions ------------------------------------------------------------------------------------------------
 
@@ -384,6 +393,8 @@ class _Model:
             apart = min(32.0, wanted / max(1, self._run(name, size)))
             if self.case.walk.pattern(name) == "stream":
                 apart = min(apart, self._span(size) / 128)
+            if self.case.walk.pattern(name) == "rows":
+                apart = min(apart, self._span_of_rows(size) / 128)
             apart = 1.0 if s.column and name in self.case.turned else apart
             lines = max(1.0, wanted * self._together(name) / 128, apart)
             if name in common:

@@ -30,7 +30,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
     #   reduction over the whole row, one after the other; then results of every element.
     # Shared memory: 96 bytes (avg_x_first_sum_warps 32, avg_x_b_sum_warps 32,
     #   avg_x2_b_sum_warps 32).
-    # Barriers: __syncthreads at 2 places.
+    # Barriers: __syncwarp once, __syncthreads at 2 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
@@ -47,6 +47,7 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
         if j < length:
             k = v * VECTOR
             x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
+    cuda.syncwarp()
     A_x_first = load_float32(x, x_row)
     A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
     avg_x_first_sum = f32(0)

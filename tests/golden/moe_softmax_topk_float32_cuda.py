@@ -55,7 +55,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
     # Loop nest: a thread loads its 4 elements once, in loads of 4, and keeps them in registers; every
     #   reduction over the whole row, one after the other.
     # Shared memory: 64 bytes (topk_x_key_b_top 64).
-    # Barriers: __syncwarp once.
+    # Barriers: __syncwarp at 2 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = and_i32(cuda.threadIdx.x, THREADS - 1)
     r = cuda.threadIdx.x >> 5
@@ -76,6 +76,7 @@ def gates_experts_kernel(x, gates, experts, experts_s0, experts_s1, gates_s0, ga
         if j < length:
             k = v * VECTOR
             x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
+    cuda.syncwarp()
     max_x_b = -INF
     for v in range(1):
         j = first + v * 128

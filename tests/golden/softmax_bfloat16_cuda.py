@@ -28,7 +28,7 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
     # Loop nest: a thread loads its 32 elements once, in loads of 8, and keeps them in registers; every
     #   reduction over the whole row, one after the other; then results of every element.
     # Shared memory: 32 bytes (max_x_b_warps 16, sum_exp_b_warps 16).
-    # Barriers: __syncthreads at 2 places.
+    # Barriers: __syncwarp once, __syncthreads at 2 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
@@ -47,6 +47,7 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
                 x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3], x_tile[k + 4], x_tile[k + 5],
                 x_tile[k + 6], x_tile[k + 7]
             ) = load_early_bfloat16x8(x, x_row + j)
+    cuda.syncwarp()
     max_x_b = -INF
     for v in range(4):
         j = first + v * 1024

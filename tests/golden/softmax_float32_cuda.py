@@ -28,7 +28,7 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
     # Loop nest: a thread loads its 16 elements once, in loads of 4, and keeps them in registers; every
     #   reduction over the whole row, one after the other; then results of every element.
     # Shared memory: 64 bytes (max_x_b_warps 32, sum_exp_b_warps 32).
-    # Barriers: __syncthreads at 2 places.
+    # Barriers: __syncwarp once, __syncthreads at 2 places.
     # Which row, which of its threads, and where the row begins in memory.
     t = cuda.threadIdx.x
     row = i64(cuda.blockIdx.x)
@@ -44,6 +44,7 @@ def y_kernel(x, y, size_j, x_s0, y_s0):
         if j < length:
             k = v * VECTOR
             x_tile[k], x_tile[k + 1], x_tile[k + 2], x_tile[k + 3] = load_float32x4(x, x_row + j)
+    cuda.syncwarp()
     max_x_b = -INF
     for v in range(4):
         j = first + v * 1024
