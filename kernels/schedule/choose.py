@@ -271,6 +271,8 @@ def _slim(case: Case, s: Schedule) -> float:
     """Whether loads across rows have less than 4 bytes, and could have more. On an H200, bfloat16 columns
     read one element at a time reach 54 to 68 % of the bandwidth that float32 ones reach nearly all of (2026-11-21).
     Less than 8 where results turn: softmax of a transposed 4000×8192 float32 takes 174 us with 8, 209 with 4."""
+    if s.kept:  # single elements are as good: loads are waited for once
+        return 0.0
     sizes = [a.size for a in case.walk.arrays if a.pattern == "rows"]
     least, far = (8, 2.0) if case.turned else (4, 1.0)
     together = s.coarsen if s.column else 1

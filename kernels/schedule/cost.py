@@ -162,7 +162,8 @@ class _Model:
         if self._all_rows or "rows" in patterns and size * self.work.rows <= SECTOR:
             return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
-            return 1 + self.known.memory.page / (size * s.rows_per_block)
+            share = self.known.memory.kept_page if s.kept else 1.0
+            return 1 + share * self.known.memory.page / (size * s.rows_per_block)
         if s.resident or s.threads * s.tile >= self.length:
             return 1.0
         return 1 + self.known.memory.page / (size * s.tile * (1 if s.column else s.threads))
@@ -218,7 +219,7 @@ class _Model:
         s, blocks = self.s, self.known.blocks
         found = self.known.memory.single if self.single else 1.0
         found *= self.known.memory.astride if s.column and self.walks == 1 and not s.resident and self.shifted else 1.0
-        found *= self._turning() if s.column and self.case.turned else 1.0
+        found *= self._turning() if s.column and self.case.turned and not s.kept else 1.0
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
             waiting = blocks.held_cluster if s.cluster > 1 else 1.0
             return found * waiting * (1 + blocks.held_alone / self.live)
@@ -410,7 +411,7 @@ class _Model:
         if s.resident:
             return 1.0
         span = s.blocks_per_row * s.threads * s.tile
-        return -(-self.length // span) * self.work.walks
+        return -(-self.length // span) * (1 if s.kept else self.work.walks)  # what is kept is there at once
 
     def exchange(self) -> float:
         """Seconds from the last element to the result: trees over lanes, warps, blocks and splits; none of a map."""
@@ -575,6 +576,8 @@ class _Model:
             terms = (hypot(memory, latency), compute, loads)
             if self.waves() <= 1:  # no row is on its way while a block computes the only one it has
                 terms = (hypot(memory + max(compute, loads), latency),)
+        if s.kept:  # a block reads, reduces and writes one after the other
+            terms = (hypot(memory, latency), compute, loads)
         if s.staged and s.persistent:
             latency = self.waves() * self.staged_seconds()
             terms = (hypot(memory, latency), compute, loads)

@@ -378,7 +378,7 @@ def _coarsened(case: Case, rows: int, coarsen: int, deterministic: bool) -> Iter
 
 def _kept_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator[Schedule]:
     """Rows side by side in shared memory, as they were loaded, where they would be read again."""
-    if case.work.walks == 1 or coarsen > threads or threads * rows < 128:
+    if case.work.walks == 1 or coarsen > threads or threads * rows < 256:
         return
     for tile in (4, 8, 16):
         span = threads * tile
