@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING
 from redalg.kernels.code.coarsen import SIDE
 from redalg.kernels.ir.program import Result
 from redalg.kernels.ir.schedule import Schedule
+from redalg.kernels.rows.whole import in_two
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
+
+
+TOGETHER = 4  # elements of a line that a thread takes before it writes them, where rows are kept
 
 
 def pitch(s: Schedule) -> int:
@@ -96,11 +100,30 @@ class Turn:
         if kernel.layout.astride:
             number = f"min(block_row + line // COARSEN * COARSEN, {total} - COARSEN) + line % COARSEN"
         out(f"number = {number}")
+        for r in results:
+            out(f"{self._part(r)} = cuda.local.array({TOGETHER}, {kernel.results._dtype(r)})")
         with out.block(f"if block_row + line < {total}:" if not kernel.layout.astride else None):
-            with out.block(f"for to in range(cuda.threadIdx.x % {each}, {stop}, {each}):"):
-                for r in results:
-                    name = self.kept_at[r.key]
-                    row = access.offset(r.name, r.axes, kernel.program.rows, True)[0].partition(" * ")[2]
-                    place = kernel.kept.place(name, "to", "line")
-                    value = f"load_shared_{r.dtype}({kernel.kept.table(name)}, {place})"
-                    out(access.store(r, f"number * {row} + to", [value]))
+            with out.block(f"for to in range(cuda.threadIdx.x % {each}, {stop}, {TOGETHER * each}):"):
+                with out.apart() as said:
+                    for moving in (self._taken, self._left):
+                        with out.block(f"for u in range({TOGETHER}):"):
+                            out(f"at = to + u * {each}")
+                            with out.block(f"if at < {stop}:"):
+                                for r in results:
+                                    moving(r)
+                out(*in_two(said, "at", stop, f"to + {(TOGETHER - 1) * each} < {stop}"))
+
+    def _part(self, r: Result) -> str:
+        return f"{self.kernel.access.result_names[r.name]}_part"
+
+    def _taken(self, r: Result) -> None:
+        """An element of a line from the places of kept rows."""
+        kept, name = self.kernel.kept, self.kept_at[r.key]
+        place = kept.place(name, "at", "line")
+        self.kernel.out(f"{self._part(r)}[u] = load_shared_{r.dtype}({kept.table(name)}, {place})")
+
+    def _left(self, r: Result) -> None:
+        """The same, to memory."""
+        access, rows = self.kernel.access, self.kernel.program.rows
+        row = access.offset(r.name, r.axes, rows, True)[0].partition(" * ")[2]
+        self.kernel.out(access.store(r, f"number * {row} + at", [f"{self._part(r)}[u]"]))

@@ -159,7 +159,7 @@ class _Model:
         """How much dearer memory is for being read in small portions here and there."""
         s, patterns = self.s, {a.pattern for a in self.case.walk.arrays}
         size = max((a.size for a in self.case.walk.arrays), default=4)
-        if self._all_rows or "rows" in patterns and size * self.work.rows <= SECTOR:
+        if self._all_rows or "rows" in patterns and 0 < size * self.work.rows <= SECTOR:
             return 1 + self.known.memory.page / (size * self.work.rows * s.threads * s.tile)
         if "rows" in patterns:
             share = self.known.memory.kept_page if s.kept else 1.0
