@@ -307,7 +307,7 @@ def prefetched_arrays(program: Program) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def kept_arrays(program: Program) -> list[tuple[str, tuple[str, ...]]]:
-    """Those of them that are read in one way, of types whose numbers come back from memory as they were computed with."""
+    """Those of them that are read in one way, of types whose numbers come back from memory as they were."""
     own = prefetched_arrays(program)
     dtypes = {o.name: o.dtype for o in program.operands}
     once = [n for n, _ in own]

@@ -168,9 +168,7 @@ class Kernel:
         functions = called(self.functions, reads([made])).values()
         used = reads([*functions, made])
         block = (*imports(used), *definitions(used, self.numbers()), *functions, made)
-        return finished(
-            Module("", name, tuple(params.values()), shared=self.shared_bytes), block
-        )
+        return finished(Module("", name, tuple(params.values()), shared=self.shared_bytes), block)
 
     @property
     def shared_bytes(self) -> int:

@@ -121,9 +121,9 @@ H200 = Calibration(
         bounded=0.8,
         unbuffered=1.08,  # variance of 8192 float32 takes 74 us in tiles, 63 us resident (2026-11-21)
         page=8,
-        # 211 schedules of 13 cells that keep rows (H100, 2026-11-27): the choice among them and others takes 1.08 times as
-        # long as the best. LayerNorm of a transposed 16635x4869 float16 takes 269 us by one block of 512 threads and 16
-        # rows on a multiprocessor, log_softmax of 21399x4330 float16 255 by two of 256 and 8; copies take 108 and 124.
+        # 211 schedules of 13 cells that keep rows (H100, 2026-11-27): the choice among them and others takes 1.08 times
+        # as long as the best. LayerNorm of a transposed 16635x4869 float16 takes 269 us by one block of 512 threads and
+        # 16 rows on a multiprocessor, log_softmax of 21399x4330 float16 255 by two of 256 and 8; copies 108 and 124.
         kept_page=0.5,
         # RMSNorm of 4001 rows of 3003 float32 takes 54 us in single loads, argmax of 12345 of 6789 117: 1.5 to 1.6
         # times a copy of as many bytes (2026-11-22).

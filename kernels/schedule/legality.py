@@ -193,6 +193,11 @@ def _blocks(case: Case, s: Schedule) -> int:
     return -(-case.work.rows // s.rows_per_block) * s.blocks_per_row
 
 
+def _kept_there(case: Case, s: Schedule) -> object:
+    """Whether rows lie in shared memory."""
+    return prefetch_bytes(case.work, s) or s.staged or s.kept
+
+
 def _shared(case: Case, s: Schedule) -> int:
     """Bytes of shared memory of states and of prefetched rows, and of those that are staged in turn."""
     tables = case.turned_bytes(s) if s.kept else 0
@@ -590,7 +595,7 @@ FIT = (
     ),
     Law(
         "prefetched rows fit shared memory",
-        lambda case, s: (prefetch_bytes(case.work, s) or s.staged or s.kept) and _shared(case, s) > case.target.most_shared,
+        lambda case, s: _kept_there(case, s) and _shared(case, s) > case.target.most_shared,
         lambda case, s: (
             f"rows and states take {_shared(case, s)} bytes of shared memory, a block has {case.target.most_shared}"
         ),

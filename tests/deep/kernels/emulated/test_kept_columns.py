@@ -24,9 +24,7 @@ ALONG = ("softmax", "layer_norm", "log_softmax", "kurtosis")
 WEIGHED = "m = max[j](x[i,j] * v[i,j]); e = exp(x[i,j] * v[i,j] - m); return y = e / sum[j](e), z = x[i,j] - v[i,j]"
 MIXED = "return at = x[i,j] > sum[j](x[i,j]) / size[j]"  # a result of other bytes than what is kept
 FORMS = Forms(
-    {f"down {n}": s for n, s in DOWN.items()}
-    | {n: ra.catalog[n] for n in ALONG}
-    | {"weighed": WEIGHED, "mixed": MIXED}
+    {f"down {n}": s for n, s in DOWN.items()} | {n: ra.catalog[n] for n in ALONG} | {"weighed": WEIGHED, "mixed": MIXED}
 )
 
 
