@@ -18,6 +18,7 @@ class Memory(NamedTuple):
 
     reachable: float  # of the data sheet's bandwidth, by a copy
     l2_bytes: float  # a cycle from L2, for every multiprocessor
+    l2_alone: float  # the same of one multiprocessor, where few others read
     in_flight: int  # loads of a thread that are under way
     bounded: float  # of those, where every one of them is behind a test of bounds
     unbuffered: float  # times what is folded before the next tile is asked for
@@ -115,6 +116,9 @@ H200 = Calibration(
         # 6.0 TB/s on an H100: 5.5-5.7 TB/s are measured there by Chips and Cheese, "Nvidia's H100: Microbenchmarks"
         # (2023); LayerNorm of rows of 65536 bfloat16 takes 6.7 TB/s on an H200 at 1.98 GHz (2026-11-21)
         l2_bytes=26,
+        # Softmax of 5740x17 float16 down its columns takes 13.3 us by 9 blocks, each of which brings a sector for every
+        # element, and 6.8 by clusters side by side; 40 to 44 choose best among what was swept (H100, 2026-11-27).
+        l2_alone=42,
         # Two tensors of 128 rows of 1 M float32 are read in 414 us with 16 loads of 16 bytes a thread and about 256
         # threads a multiprocessor (cosine similarity), in 250 with 8 loads and 1024 (KL divergence; 2026-11-21).
         in_flight=8,

@@ -565,7 +565,8 @@ class _Model:
         share = self.blocks / target.multiprocessors
         uneven = 1 + 0.15 * (ceil(share) / share - 1) if share > 1 else 1.0
         memory = max(total / target.reachable * self._places(), total / (self.sms * target.own_bandwidth))
-        memory = max(memory * self._unbuffered() * self.slowed() * uneven, through / target.l2_bandwidth)
+        second = max(through / target.l2_bandwidth, through / (self.sms * self.known.memory.l2_alone * target.clock))
+        memory = max(memory * self._unbuffered() * self.slowed() * uneven, second)
         busy = max(self.sms * min(1.0, self.per_sm * max(32, s.block) / 256), 1.0) / target.multiprocessors
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)
