@@ -219,7 +219,7 @@ class _Model:
         s, blocks = self.s, self.known.blocks
         found = self.known.memory.single if self.single else 1.0
         found *= self.known.memory.astride if s.column and self.walks == 1 and not s.resident and self.shifted else 1.0
-        found *= self._turning() if s.column and self.case.turned and not s.kept else 1.0
+        found *= self._turning() if s.column and self.case.turned else 1.0
         if s.column and s.together and s.threads > 1:  # a block reads, reduces and writes one after the other
             waiting = blocks.held_cluster if s.cluster > 1 else 1.0
             return found * waiting * (1 + blocks.held_alone / self.live)
@@ -232,7 +232,7 @@ class _Model:
         s, turned = self.s, self.known.turned
         if s.together and s.cluster == 1:
             return turned.held if s.threads > 1 else turned.thread
-        if s.resident:
+        if s.resident or s.kept:
             return 1.0
         asked = self.live * s.block * s.tile * s.coarsen * self.work.element_bytes
         few = max(1.0, self.known.blocks.asked / max(1.0, asked)) ** 0.5
