@@ -37,7 +37,7 @@ def header(kernel: Kernel, body: Block) -> Iterator[str]:
     yield f"Grid: {_grid(s, program)}."
     yield f"Block: {_block(s, program)}."
     yield f"Loop nest: {'; '.join(_nest(kernel))}."
-    yield from memory(body, kernel.shared_bytes)
+    yield from memory(body, kernel.shared_bytes, "kept" if kernel.schedule.kept else "prefetched")
 
 
 def _axes(axes: tuple[str, ...]) -> str:
@@ -109,12 +109,14 @@ def _nest(kernel: Kernel) -> Iterator[str]:
         yield f"then for {tile}: results of every element" if program.passes else f"for {tile}: every element by itself"
     elif program.keeps:
         yield "then results of every element"
+    if s.kept:
+        yield "the first of these walks leaves what it loads in shared memory for those after it"
     if s.prefetch:
         distance = f" and {s.prefetch_distance} tiles beyond it" if s.prefetch_distance else ""
         yield f"meanwhile cp.async brings the next row{distance} to shared memory"
 
 
-def memory(body: Block, ring: int) -> Iterator[str]:
+def memory(body: Block, ring: int, what: str = "prefetched") -> Iterator[str]:
     """Tables in shared memory with their bytes, and barriers, as they stand in the kernel."""
     tables = [
         (text(s.targets[0]), size)
@@ -122,7 +124,7 @@ def memory(body: Block, ring: int) -> Iterator[str]:
         if isinstance(s, Assign) and (size := max(map(_bytes, ast.walk(s.value)), default=0))
     ]
     total = ring + sum(size for _, size in tables)
-    parts = [f"{ring} of prefetched rows"] * bool(ring) + [f"{name} {size}" for name, size in tables]
+    parts = [f"{ring} of {what} rows"] * bool(ring) + [f"{name} {size}" for name, size in tables]
     listed = ", ".join(parts)
     yield f"Shared memory: {f'{total} bytes ({listed})' if parts else 'none'}."
     calls = (n for s in walk(body) for e in expressions(s) for n in ast.walk(e) if isinstance(n, ast.Call))

@@ -138,9 +138,9 @@ H200 = Calibration(
         # Variance of columns 695469x305 bfloat16: 321 us by pairs, 183 by single elements, as many bytes under way; of
         # 6781x29081 and 184x581871 float16 by pairs 1.3 times what is said without (H100, 2026-11-27).
         astride=1.35,
-        # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). The choice among schedules swept
-        # for 163 cells takes 1.073 times as long as the best, 1.075 if all is found that fits 0.42 of L2 (H100).
-        again=0.39,
+        # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). 0.30 to 0.33 choose best among the
+        # schedules of 213 cells (H100); that all which fits 0.42 of L2 is found again chose worse.
+        again=0.3,
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),
     # Measured 2026-11-20; splits of columns on an H100 (2026-11-25): variance of 6500x512 bfloat16 takes 14.6 us by 16
@@ -167,7 +167,7 @@ H200 = Calibration(
         # blocks of a cluster on a processor, of columns 2000x8000 float32 53 with 2 blocks (2026-11-24).
         held_alone=0.7,
         held_cluster=1.15,
-        walked_twice=1.3,  # softmax of columns 470x12448 bfloat16 17 us, 2000x8000 float32 80 (2026-11-24)
+        walked_twice=1.35,  # softmax of columns 470x12448 bfloat16 17 us, 2000x8000 float32 80 (2026-11-24)
         # Softmax of columns 9094x19886 bfloat16: 634 us by 2 blocks on a processor, 739 by 6 (H100, 2026-11-25).
         per_block=0.05,
         asked=32 << 10,
@@ -183,7 +183,7 @@ H200 = Calibration(
     Turned(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
         # a copy of as much 91 (2026-11-24).
-        walked=1.2,
+        walked=1.4,
         # By 2 to 8 threads, log_softmax of a transposed 251779x115 float32 takes 149 to 215 us, a copy of as much 89;
         # by one thread that of 163104x20 float16 12.5 to 17, a copy 5 (H100, 2026-11-26).
         held=1.45,

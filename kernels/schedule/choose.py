@@ -430,7 +430,7 @@ def words(s: Schedule) -> str:
         )
     text += _several(s) if s.column or s.rows_per_block > 1 else ""
     text += f", the row in registers ({s.tile} elements each)" if s.resident else f", walked in tiles of {s.tile}"
-    text += ", prefetched to shared memory" if s.prefetch else ""
+    text += ", prefetched to shared memory" if s.prefetch else ", kept in shared memory" if s.kept else ""
     text += f" with a prefetch distance of {s.prefetch_distance} tiles" if s.prefetch_distance else ""
     text += ", as many blocks as run at once" if s.persistent else ""
     text += f", loads of {s.vector} elements" if s.vector > 1 else ", loads of single elements"

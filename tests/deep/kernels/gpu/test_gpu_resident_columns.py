@@ -29,6 +29,8 @@ SCHEDULES = (
     {"threads": 32, "rows": 8, "tile": 4, "resident": True, "cluster": 4, "coarsen": 2},
     {"threads": 16, "rows": 16, "tile": 8, "split": 8, "persistent": True},
     {"threads": 32, "rows": 8, "tile": 8, "split": 3, "persistent": True, "resident": True},
+    {"threads": 32, "rows": 8, "tile": 8, "kept": 512},
+    {"threads": 8, "rows": 32, "tile": 4, "coarsen": 2, "kept": 416},
 )
 
 
