@@ -138,8 +138,8 @@ H200 = Calibration(
         # Variance of columns 695469x305 bfloat16: 321 us by pairs, 183 by single elements, as many bytes under way; of
         # 6781x29081 and 184x581871 float16 by pairs 1.3 times what is said without (H100, 2026-11-27).
         astride=1.35,
-        # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). 0.30 to 0.33 choose best among the
-        # schedules of 213 cells (H100); that all which fits 0.42 of L2 is found again chose worse.
+        # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). 0.30 to 0.33 choose best among
+        # the schedules of 213 cells (H100); that all which fits 0.42 of L2 is found again chose worse.
         again=0.3,
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),

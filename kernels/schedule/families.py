@@ -380,6 +380,8 @@ def _kept_columns(case: Case, threads: int, rows: int, coarsen: int) -> Iterator
     """Rows side by side in shared memory, as they were loaded, where they would be read again."""
     if case.work.walks == 1 or coarsen > threads or threads * rows < 256:
         return
+    if rows * coarsen * min(case.kept, default=0) < HALF:
+        return
     for tile in (4, 8, 16):
         span = threads * tile
         kept = -(-case.work.length // span) * span
@@ -417,6 +419,7 @@ def _waiting_columns(case: Case, threads: int, rows: int, coarsen: int) -> Itera
                 yield replace(s, coarsen=coarsen)
 
 
+HALF = 16  # bytes at a place that a block keeps, at least: half of what memory brings
 HELD = 4  # elements that a thread of a cluster has at least
 
 
