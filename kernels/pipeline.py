@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from redalg.form import Form
 
 WHERE = "redalg.kernels.pipeline"
+WATCHES = True  # whether kernels of rows mark those that leave the range of the reals; benchmarks compare both
 
 
 # --- what runs passes of another list --------------------------------------------------------------------------------
@@ -214,6 +215,7 @@ ROWS = (
     Pass("walk", "how every array moves with the stream: side by side, or here and there", rows.placed),
     Pass("schedule", "who shares a row, how much of it a thread holds, and the predicted time", rows.scheduled),
     Pass("pack", "positions of extrema packed with their values", rows.packed_keys),
+    Pass("watch", "sums and products that tell whether a row left the range of the reals", rows.watching),
     Pass("print", "the kernel's source; one row to a thread where neighbours differ", rows.sourced),
     Pass("launch", "the grid, and results that may be written over operands", rows.launched),
 )
@@ -400,7 +402,8 @@ def _rows_of(call: Call, dump: Dump = QUIET) -> RowsDraft:
         if call.form.accuracy == COMPENSATED
         else tiled_programs(call.form, call.dtypes, program, sizes, call.deterministic)
     )
-    return RowsDraft(replace(call, schedule=schedule), program, sizes, others=tuple(others))
+    own = not any(t.array or t.dimensions for t in call.form.spec.tensors)
+    return RowsDraft(replace(call, schedule=schedule), program, sizes, others=tuple(others), watches=WATCHES and own)
 
 
 def _finished(passes: Sequence[Pass], draft: Any, dump: Dump) -> Planned:

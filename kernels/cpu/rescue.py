@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redalg.graph.node import walk
-from redalg.kernels.cpu.watch import BELOW, HELD, bits
+from redalg.kernels.cpu.watch import HELD
 from redalg.kernels.ir.program import Factor, Program, Watch
+from redalg.kernels.rows.watch import BELOW, bits
 from redalg.numeric.array_origin import narrowed, to_numpy
 from redalg.numeric.binding import bind
 from redalg.streaming import run_wide
@@ -36,9 +37,15 @@ class Rescue:
     """What is done about the marks of calls of one form. `repeat`: a call of the form like the one that was made."""
 
     def __init__(
-        self, form: Form, program: Program, sizes: Mapping[str, int], dtypes: Mapping[str, Any], repeat: Call
+        self,
+        form: Form,
+        program: Program,
+        sizes: Mapping[str, int],
+        dtypes: Mapping[str, Any],
+        repeat: Call,
+        target: str = "cpu",
     ) -> None:
-        self.form, self.program, self.sizes, self.repeat = form, program, sizes, repeat
+        self.form, self.program, self.sizes, self.repeat, self.target = form, program, sizes, repeat, target
         nodes = walk(*form.spec.outputs.values())
         counted = any(n.op in ("size", "index") and n.attr in program.rows for n in nodes)
         self.apart = not counted and not any(t.dimensions for t in form.spec.tensors)  # rows may be taken from a call
@@ -55,7 +62,7 @@ class Rescue:
         if wrong.any():
             count = int(wrong.sum())
             self.rows += count
-            LOG.info("%s on cpu: %d rows left the range of %s", ", ".join(results), count, watched.real)
+            LOG.info("%s on %s: %d rows left the range of %s", ", ".join(results), self.target, count, watched.real)
             self._put(lambda taken: run_wide(self.form, taken if self.plain else arrays), own, wrong, results)
         held = (grid & HELD != 0) & ~wrong
         if held.any():

@@ -71,6 +71,9 @@ def _written(ready: Ready, arrays: Mapping[str, Any]) -> Quick:
 def _body(given: list[Any], ready: Ready, local: dict[str, Any]) -> list[str]:
     """Lines that take memory for the results, launch, and return."""
     lines = [] if driver.is_only(ready.device) else [f"activate({ready.device})"]
+    if ready.marks is not None:
+        local |= {"marked": ready.marks.word, "tell": ready.marks.tell}
+        lines += ["if marked.value:", "    tell()"]
     lines.append(f"where = stream({ready.device})")
     for k in range(len(ready.outputs)):
         lines.append(f"r{k} = {_allocated(k, given, ready, local)}")

@@ -16,6 +16,7 @@ from redalg.kernels.cuda import library
 from redalg.kernels.cuda.admit import NUMBERS, admitted
 from redalg.kernels.cuda.counters import WORDS, Counters
 from redalg.kernels.cuda.integers import looking
+from redalg.kernels.cuda.marks import RowMarks, marks_rows
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
@@ -273,7 +274,22 @@ class CudaRun(Shown):
         lines += [f"  {line}" for line in self.planned.choice.reasons]
         if self._last is not None and self._last.looking is not None:
             lines.append(f"  {self._last.looking}")
+        if self._last is not None and self._last.marks is not None:
+            lines.append(f"  {self._last.marks.line()}")
         return "\n".join(lines) + "\n"
+
+    def check(self) -> None:
+        """Wait for the device, and tell of rows of earlier calls that left the range of float32 or float64.
+
+        Of arrays on a GPU nothing else waits for; those of NumPy are repaired by the call itself. Raises: RedalgError,
+        naming such a row of the calls since the last check or warning.
+        """
+        for ready in list(self._ready.values()):
+            if ready.marks is not None:
+                driver.finished(ready.device)
+                found = ready.marks.taken()
+                if found is not None:
+                    raise found
 
     def _plan_of(self, call: Call) -> Planned:
         """The plan of a kind of call. Raises: RedalgError."""
@@ -337,6 +353,7 @@ class Ready:
         self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
         self._order, counted = self._arguments(rows)
+        self.marks = RowMarks(run.form, self.planned) if marks_rows(self.planned) and not self.no_rows else None
         self.launch: Launch | library.Product | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
         vendor = self.planned.vendor is not None
@@ -384,6 +401,7 @@ class Ready:
         """The arguments that are the same in every call of this kind."""
         found = {("size", axis, 0): n for axis, n in self.planned.sizes.items()}
         found |= {("fixed", name, 0): n for name, n in self.planned.fixed.items()}
+        found |= self.marks.fixed if self.marks is not None else {}
         for name, view in views.items():
             found |= {("stride", name, d): s for d, s in enumerate(view.strides)}
         for name, shape in self.planned.shapes.items():
@@ -412,6 +430,16 @@ class Ready:
         return found, counted
 
     def __call__(self, given: list[Any], out: Any, stream: Any) -> Any:
+        if self.marks is None:
+            return self._called(given, out, stream)
+        if self.framework is NUMPY:
+            with self.marks.lock:
+                return self._called(given, out, stream)
+        if self.marks.word.value:
+            self.marks.tell()
+        return self._called(given, out, stream)
+
+    def _called(self, given: list[Any], out: Any, stream: Any) -> Any:
         f = self.framework
         if self.zero_length or self.looking is not None and not self._fits(given, stream):
             made = self._on_host(given, out, stream)
@@ -424,7 +452,7 @@ class Ready:
             elif self.launch is not None:
                 self._go_and_copy(held, made, like, stream)
         if f is NUMPY:
-            made = self._home(made, out)
+            made = self._home(given, made, out)
         f.finish()
         if len(made) == 1:
             return made[0]
@@ -520,9 +548,12 @@ class Ready:
             return [f.empty(shape, dtype, like) for _, shape, dtype in self.outputs]
         return targets
 
-    def _home(self, made: list[Any], out: Any) -> list[Any]:
+    def _home(self, given: list[Any], made: list[Any], out: Any) -> list[Any]:
         found = [x if isinstance(x, np.ndarray) else NUMPY.leave(x, None) for x in made]
         found = [x.reshape(shape) for x, (_, shape, _) in zip(found, self.outputs, strict=True)]
+        if self.marks is not None and not self.zero_length:
+            arrays = dict(zip(self.run._names, given, strict=True))
+            self.marks.repaired(arrays, {name: x for (name, _, _), x in zip(self.outputs, found, strict=True)})
         if out is None:
             return found
         return filled([out[name] for name, _, _ in self.outputs] if isinstance(out, dict) else [out], found)

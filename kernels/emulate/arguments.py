@@ -15,7 +15,7 @@ from redalg.kernels.ir.program import Param
 class Arguments:
     """What the parameters of a module stand for.
 
-    `operands`: memory, and numbers by value; `results`, `scratch` (workspaces, counters): memory. `sizes`: lengths of
+    `operands`: memory, and numbers by value; `results`, `scratch` (workspaces, counters, marks of rows): memory. `sizes`: lengths of
     axes; `fixed`: numbers that are the same for all calls of a kind; `strides`, `strides_out`: of operands and results
     in elements; `maps`: tensor maps.
 
@@ -47,6 +47,7 @@ class Arguments:
             "result": self.results,
             "scratch": self.scratch,
             "counters": self.scratch,
+            "marks": self.scratch,
             "size": self.sizes,
             "fixed": self.fixed,
         }

@@ -297,7 +297,7 @@ class Param:
     "counters" (`size` words that are 0 when a launch starts, and that it leaves at 0), "span" (elements of a split,
     CPU), "width" (rows side by side that are walked together, CPU), "low" or "high" (a range of rows or splits, CPU),
     "marks" (a byte for every row), "marked" (a word: whether one is not 0) and "spare" (a number: whether rows with a
-    mark are left as they are) of rows that left the range of the reals, CPU,
+    mark are left as they are) of rows that left the range of the reals, CPU; on a GPU "marks" is what both point to,
     "maps" (the tensors' maps in device memory, 128 bytes each), "fixed"
     (a number that is the same for all calls of one kind).
     """

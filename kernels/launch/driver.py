@@ -118,6 +118,27 @@ class Kept:
             return
 
 
+class Pinned:
+    """Memory of the host that kernels write, too, at 0 to begin with: `address` here, and `device` there."""
+
+    def __init__(self, size: int, what: str) -> None:
+        from cuda.bindings import driver as d
+
+        with relaxed():
+            flags = d.CU_MEMHOSTALLOC_DEVICEMAP | d.CU_MEMHOSTALLOC_PORTABLE
+            self.address = int(checked(d.cuMemHostAlloc(size, flags), f"memory for {what}"))
+            ctypes.memset(self.address, 0, size)
+            self.device = int(checked(d.cuMemHostGetDevicePointer(self.address, 0), f"the address of {what}"))
+
+    def __del__(self) -> None:
+        try:
+            from cuda.bindings import driver as d
+
+            d.cuMemFreeHost(self.address)
+        except Exception:  # the interpreter or the context is gone
+            return
+
+
 _thread = threading.local()
 
 
@@ -270,6 +291,14 @@ def wait(stream: int) -> None:
     from cuda.bindings import driver
 
     checked(driver.cuStreamSynchronize(stream), "waiting for a stream")
+
+
+def finished(device: int) -> None:
+    """Wait for everything that a device was given to do."""
+    from cuda.bindings import driver
+
+    activate(device)
+    checked(driver.cuCtxSynchronize(), "waiting for the device")
 
 
 def is_capturing(stream: int) -> bool:

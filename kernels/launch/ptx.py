@@ -64,7 +64,7 @@ def signature(module: Module) -> tuple[Any, ...]:
     number = {"float64": types.float64, "int64": types.int64, "bool": types.boolean}
     found: list[Any] = []
     for p in module.params:
-        if p.role in ("operand", "result", "scratch", "counters"):
+        if p.role in ("operand", "result", "scratch", "counters", "marks"):
             found.append(types.CPointer(POINTEE[p.dtype]))
         elif p.role == "maps":
             found.append(types.uint64)

@@ -33,6 +33,7 @@ from redalg.kernels.rows.staging import Staging
 from redalg.kernels.rows.steps import StepPrinter
 from redalg.kernels.rows.sums import Sums
 from redalg.kernels.rows.turn import Turn
+from redalg.kernels.rows.watch import Marks
 from redalg.kernels.schedule.cost_terms import rounds_elements
 from redalg.source.builder import Builder, said
 from redalg.source.names import axis_name, local, result_name
@@ -195,7 +196,7 @@ class Kernel:
             return f"{(arrays if p.role == 'stride' else results)[p.name]}_s{p.dim}"
         if p.role == "size":
             return f"size_{axis_name(p.name)}"
-        return p.name if p.role == "scratch" else (results if p.role == "result" else arrays)[p.name]
+        return p.name if p.role in ("scratch", "marks") else (results if p.role == "result" else arrays)[p.name]
 
     def header(self, body: Block) -> Iterator[str]:
         """What the kernel says of itself, before its first line."""
@@ -234,6 +235,7 @@ class Kernel:
             "RING": s.ring,
             "MISSING": "i64(2**62)",
             "NONE": "u64(0)",
+            **Marks(self).numbers(),
             **self.constants,
         }
 
@@ -373,7 +375,9 @@ class Kernel:
                 self.results.write(names, p)
 
     def look(self, p: Pass, names: dict[str, str]) -> None:
-        """Look at a row's state, once it is known: a matter of targets that compute some rows otherwise."""
+        """Look at a row's state, once it is known."""
+        if self.program.watched:
+            Marks(self).state(p, names)
 
     @property
     def writes(self) -> str | None:

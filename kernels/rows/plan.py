@@ -17,6 +17,7 @@ from redalg.kernels.launch.planned import Kernel, Planned
 from redalg.kernels.lower.draft import Call, program_text
 from redalg.kernels.lower.packed_keys import packed
 from redalg.kernels.lower.tilings import shared_axes
+from redalg.kernels.lower.watched import watched
 from redalg.kernels.rows import outer
 from redalg.kernels.rows.kernel import emit
 from redalg.kernels.schedule.choose import Choice, choose
@@ -34,7 +35,7 @@ class RowsDraft:
     ``others``: programs of the same results with other states, and the lengths of their axes; the fastest becomes
     ``program``, and ``whole`` is the one a call knows. ``results``: where results lie that are not contiguous (scratch
     of another kernel); ``neighbours``: other kernels of the same call; ``printed``: the program as the kernel computes
-    it.
+    it; ``watches``: whether rows that leave the range of the reals get marks.
     """
 
     call: Call
@@ -44,6 +45,7 @@ class RowsDraft:
     neighbours: Neighbours = ALONE
     remarks: tuple[str, ...] = ()
     others: Sequence[tuple[Program, Mapping[str, int]]] = ()
+    watches: bool = False
     whole: Program | None = None
     walk: Walk | None = None
     walks: Sequence[Walk] = ()
@@ -175,6 +177,15 @@ def packed_keys(draft: RowsDraft) -> None:
     draft.printed = packed(draft.program)
 
 
+def watching(draft: RowsDraft) -> None:
+    """What tells of rows that leave the range of the reals, where a call has one kernel whose rows are the spec's."""
+    program = draft.printed
+    assert program is not None
+    apart = program.columns or program.summed or program.places or draft.outer is not None or draft.results
+    if draft.watches and not apart:
+        draft.printed = watched(program)
+
+
 def sourced(draft: RowsDraft) -> None:
     """The kernel's source; with one row to a thread where neighbours cannot be walked together."""
     assert draft.choice is not None and draft.printed is not None
@@ -221,4 +232,7 @@ def launched(draft: RowsDraft) -> None:
     kernel = Kernel(draft.module, geometry)
     if draft.whole is not None:  # a call knows whole arrays, and rows are those of the kernel
         program = replace(draft.whole, rows=own, columns=program.columns)
+    if any(p.role == "marks" for p in draft.module.params):
+        assert draft.printed is not None
+        program = replace(program, watched=draft.printed.watched)
     draft.planned = Planned(program, draft.choice, kernel, sizes, results=results, over=over)

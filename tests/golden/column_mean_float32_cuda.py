@@ -5,7 +5,7 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32
-from redalg.kernels.cuda.intrinsics import and_i32, load_float32, store_float32
+from redalg.kernels.cuda.intrinsics import and_i32, load_float32, store_float32, store_int64, store_uint8
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -41,7 +41,7 @@ def combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b):
 
 
 @cuda.jit
-def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
+def m_kernel(x, m, m_s0, marked, marks, size_i, size_j, x_s0, x_s1):
     """m along i; 8 threads per row, walked in tiles.
 
     sum1 = sum[i](x[i,j])
@@ -137,6 +137,14 @@ def m_kernel(x, m, m_s0, size_i, size_j, x_s0, x_s1):
         step *= 2
     A_x = A_x_threads[r]
     avg_x = avg_x_threads[r]
+    # A row whose state left the range of the reals gets a mark: a cold branch, the same for a row.
+    inside = abs(avg_x) < INF
+    if not inside and t == 0 and live:
+        slot = row % 4096 * 8
+        if not (abs(avg_x) < INF):
+            store_uint8(marks, slot + 0, 1)
+        if not (abs(avg_x) < INF) | (avg_x == 0):
+            store_int64(marked, 0, row + 1)
     # Results of the row.
     if t == 0 and live:
         t1 = A_x + avg_x

@@ -5,16 +5,20 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32, sqrt_f32
-from redalg.kernels.cuda.intrinsics import load_float32, load_float32x4, shfl_xor_f32, store_float32x4
+from redalg.kernels.cuda.intrinsics import (
+    load_float32, load_float32x4, shfl_xor_f32, store_float32x4, store_int64, store_uint8
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
 TILE = 16
 VECTOR = 4
+LEAST = f32(2.0 ** -126)
+MOST_2 = f32(2.0**64)
 
 
 @cuda.jit
-def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
+def y_kernel(x, weight, bias, eps, y, marked, marks, size_j, x_s0, y_s0):
     """y along j; 256 threads per row, held in registers.
 
     tensors x[i,j], weight[j], bias[j], eps nonnegative
@@ -101,6 +105,19 @@ def y_kernel(x, weight, bias, eps, y, size_j, x_s0, y_s0):
         avg_x2_b_sum = avg_x2_b_sum + shfl_xor_f32(avg_x2_b_sum, 1 << step)
     avg_x_b = avg_x_b_sum / f32(n_b)
     avg_x2_b = avg_x2_b_sum / f32(n_b)
+    # A row whose state left the range of the reals gets a mark: a cold branch, the same for a row.
+    inside = (abs(avg_x_b) < MOST_2) & (LEAST <= abs(avg_x2_b)) & (abs(avg_x2_b) < INF)
+    if not inside and t == 0:
+        slot = row % 4096 * 8
+        if not (abs(avg_x_b) < MOST_2) & (abs(avg_x2_b) < INF):
+            store_uint8(marks, slot + 0, 1)
+        if abs(avg_x2_b) < LEAST:
+            store_uint8(marks, slot + 6, 1)
+        if (
+            not (abs(avg_x_b) < MOST_2) | (avg_x_b == 0)
+            or not ((LEAST <= abs(avg_x2_b)) & (abs(avg_x2_b) < INF)) | (avg_x2_b == 0)
+        ):
+            store_int64(marked, 0, row + 1)
     t2 = f32(1) / sqrt_f32(avg_x2_b + f32(eps) - avg_x_b * avg_x_b)
     # Results of every element.
     y_part = cuda.local.array(VECTOR, np.float32)

@@ -5,7 +5,9 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32
-from redalg.kernels.cuda.intrinsics import load_boolx2, load_float32x2, store_float32
+from redalg.kernels.cuda.intrinsics import (
+    load_boolx2, load_float32x2, store_float32, store_int64, store_uint8
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -47,7 +49,7 @@ def combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b):
 
 
 @cuda.jit
-def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
+def m_kernel(x, k_, m, k__s0, m_s0, marked, marks, size_i, size_j, x_s0):
     """m along j; 1 thread per row, walked in tiles.
 
     tensors x[i,j], k[i,j] bool
@@ -117,6 +119,14 @@ def m_kernel(x, k_, m, k__s0, m_s0, size_i, size_j, x_s0):
         n, A_x, avg_k_x, sum_k = combine(n, A_x, avg_k_x, sum_k, n_b, A_x_b, avg_k_x_b, sum_k_b)
         first += TILE
     n = length
+    # A row whose state left the range of the reals gets a mark: a cold branch, the same for a row.
+    inside = abs(avg_k_x) < INF
+    if not inside and live:
+        slot = row % 4096 * 8
+        if not (abs(avg_k_x) < INF):
+            store_uint8(marks, slot + 0, 1)
+        if not (abs(avg_k_x) < INF) | (avg_k_x == 0):
+            store_int64(marked, 0, row + 1)
     # Results of the row.
     if live:
         t5 = A_x + f32(n) * (avg_k_x / f32(sum_k))

@@ -5,7 +5,9 @@ import numpy as np
 from numba import cuda
 
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32, max_nan_f32
-from redalg.kernels.cuda.intrinsics import and_i32, load_float32x4, shfl_xor_f32, store_float32
+from redalg.kernels.cuda.intrinsics import (
+    and_i32, load_float32x4, shfl_xor_f32, store_float32, store_int64, store_uint8
+)
 
 f32, i64 = np.float32, np.int64
 INF = f32(np.inf)
@@ -13,6 +15,7 @@ THREADS = 32
 ROWS = 4
 TILE = 8
 VECTOR = 4
+MOST_2 = f32(2.0**64)
 
 
 @cuda.jit(device=True)
@@ -48,7 +51,7 @@ def combine(n, A_x, avg_x, avg_x2, n_b, A_x_b, avg_x_b, avg_x2_b):
 
 
 @cuda.jit
-def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
+def var_kernel(x, var, marked, marks, size_i, size_j, var_s0, x_s0):
     """var along j; 32 threads per row, walked in tiles.
 
     sum1 = sum[j](x[i,j])
@@ -143,6 +146,14 @@ def var_kernel(x, var, size_i, size_j, var_s0, x_s0):
         avg_x2_new = avg_x2_new + shfl_xor_f32(avg_x2_new, 1 << step)
     avg_x = avg_x_new
     avg_x2 = avg_x2_new
+    # A row whose state left the range of the reals gets a mark: a cold branch, the same for a row.
+    inside = (abs(avg_x) < MOST_2) & (abs(avg_x2) < INF)
+    if not inside and t == 0 and live:
+        slot = row % 4096 * 8
+        if not (abs(avg_x) < MOST_2) & (abs(avg_x2) < INF):
+            store_uint8(marks, slot + 0, 1)
+        if not (abs(avg_x) < MOST_2) | (avg_x == 0) or not (abs(avg_x2) < INF) | (avg_x2 == 0):
+            store_int64(marked, 0, row + 1)
     # Results of the row.
     if t == 0 and live:
         t11 = avg_x2 - avg_x * avg_x

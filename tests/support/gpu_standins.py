@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from redalg.kernels.cuda import marks
 from redalg.kernels.cuda import run as cuda_run
 from redalg.kernels.ir.program import STORAGE
 from redalg.kernels.launch import arrays, driver
@@ -126,6 +127,14 @@ def tensor(**fields: Any) -> Tensor:
     return made
 
 
+class HostMemory:
+    """Memory of the host that no device knows."""
+
+    def __init__(self, size: int, what: str = "") -> None:
+        self.held = np.zeros(size, np.uint8)
+        self.address = self.device = self.held.ctypes.data
+
+
 MADE: list[Tensor] = []  # by the library, in place of memory
 
 
@@ -157,6 +166,7 @@ def launches_of_nothing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(driver, "activate", lambda device: None)
     monkeypatch.setattr(driver, "target_of", lambda device: H200)
     monkeypatch.setattr(cuda_run, "Launch", launch)
+    monkeypatch.setattr(marks, "Pinned", HostMemory)
     monkeypatch.setattr(arrays, "_numba_device", lambda array: 0)
     names = {name: name for name in STORAGE}
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, _C=_Streams(), cuda=_Cuda, **names))  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from redalg.kernels.ir.program import Param
 from redalg.kernels.launch.arrays import alignment, dtype_name
 from redalg.kernels.launch.planned import Planned
 from redalg.kernels.pipeline import plan
+from redalg.kernels.rows.watch import BITS, TABLE
 from redalg.kernels.schedule.target import H200
 
 
@@ -31,11 +32,12 @@ def run(
     deterministic: bool = False,
     align: int = 16,
     over: Mapping[str, str] | None = None,
+    marks: Mapping[str, Any] | None = None,
 ) -> tuple[dict[str, Any], Planned, dict[str, Moved]]:
     """The outputs of a form for NumPy arrays (bfloat16 of ml_dtypes) and numbers, the plan, and the bytes moved.
 
     Arrays are read where they lie in the array they are views of, which is taken to start at a multiple of 16 bytes.
-    `over`: result -> operand that it is written over.
+    `over`: result -> operand that it is written over; `marks`: memory for those of rows (`no_marks`).
     """
     held = {n: np.asarray(a) for n, a in arrays.items() if not _is_number(a)}
     dtypes = {n: type(a) if _is_number(a) else dtype_name(held[n]) for n, a in arrays.items()}
@@ -51,7 +53,7 @@ def run(
     given = Arguments(
         {n: memory.get(n, a) for n, a in arrays.items()},
         results,
-        {p.name: _scratch(p, rows) for p in planned.module.params if p.role == "scratch"},
+        {p.name: _scratch(p, rows) for p in planned.module.params if p.role == "scratch"} | (marks or no_marks()),
         planned.sizes,
         strides={n: [step // a.itemsize for step in a.strides] for n, a in held.items()},
         strides_out={n: View.contiguous(shape).strides for n, shape in planned.shapes.items()},
@@ -67,6 +69,11 @@ def run(
         planned,
         {n: m for n, m in zip(names, moved, strict=True) if m is not None},
     )
+
+
+def no_marks() -> dict[str, Any]:
+    """Memory for marks of rows that left the range, none of which is set."""
+    return {"marks": np.zeros(TABLE * BITS, np.uint8), "marked": np.zeros(1, np.int64)}
 
 
 def _is_number(a: Any) -> bool:
