@@ -31,7 +31,7 @@ class CpuElements(Elements):
     """Tiles are buffers as long as they need to be, and loops run over the elements they hold."""
 
     kernel: CpuKernel
-    loads_ahead = False
+    loads_first = False
 
     @contextmanager
     def each(self, position: bool = False, axes: Iterable[str] = (), where: str = "count") -> Iterator[None]:

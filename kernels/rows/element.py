@@ -180,13 +180,13 @@ class Elements:
         self.shared = repeated([*groups, list(bodies)], self.rows, self.stream)
         early = self._early(bodies) if steps else tensor_leaves(bodies or self._kept())
         self._load_leaves([n for step in steps for n in step_nodes(step)] + early)
-        self._loads_first()
+        self._fence_loads()
         self.kernel.prefetch.next()
         self.kernel.staging.next()
 
-    loads_ahead = True  # whether the target's compiler would delay loads
+    loads_first = True  # whether the target's compiler would delay loads
 
-    def _loads_first(self) -> None:
+    def _fence_loads(self) -> None:
         """Keep all loads of a row ahead of what takes any of it.
 
         ptxas moves a load down to the branch that adds what it loads, even past branches that add what other loads
@@ -195,7 +195,7 @@ class Elements:
         together (ptxas 13, sm_90).
         """
         s = self.kernel.schedule
-        if self.loads_ahead and self.tiles_of and not (s.prefetch or s.staged):
+        if self.loads_first and self.tiles_of and not (s.prefetch or s.staged):
             self.kernel.out("cuda.syncwarp()")
 
     def start(self) -> None:

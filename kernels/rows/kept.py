@@ -88,7 +88,7 @@ class Kept:
 
     # --- results that turn -------------------------------------------------------------------------------------------
 
-    def room(self, results: list[Result]) -> dict[str, str]:
+    def targets(self, results: list[Result]) -> dict[str, str]:
         """The kept arrays whose places results that turn may have, by the keys of these; none if not all may."""
         free = {n: STORAGE[self.access.operands[n].dtype] for n in self.arrays}
         found: dict[str, str] = {}

@@ -41,7 +41,7 @@ class Turn:
         s, out, kernel = self.schedule, self.kernel.out, self.kernel
         if not results:
             return
-        self.kept_at = kernel.kept.room(results)
+        self.kept_at = kernel.kept.targets(results)
         group = f"i64(cuda.blockIdx.x{f' // {s.blocks_per_row}' if s.blocks_per_row > 1 else ''})"
         if self.kept_at:
             kernel.comment("Results turn in shared memory, in the places of the rows that are kept there.")

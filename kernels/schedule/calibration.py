@@ -24,7 +24,7 @@ class Memory(NamedTuple):
     unbuffered: float  # times what is folded before the next tile is asked for
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     kept_page: float  # part of that for rows side by side that are kept in shared memory
-    again: float  # of L2, that holds what was read last when it is read again
+    l2_kept: float  # of L2, that holds what was read last when it is read again
     refetched: float  # part of the sectors shared by blocks of neighbouring rows that each reads from memory
     astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
@@ -140,7 +140,7 @@ H200 = Calibration(
         astride=1.35,
         # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). 0.30 to 0.33 choose best among
         # the schedules of 213 cells (H100); that all which fits 0.42 of L2 is found again chose worse.
-        again=0.3,
+        l2_kept=0.3,
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),
     # Measured 2026-11-20; splits of columns on an H100 (2026-11-25): variance of 6500x512 bfloat16 takes 14.6 us by 16

@@ -102,7 +102,7 @@ class _Model:
             self.work.rows, self.per_sm * self.target.multiprocessors * self.s.rows_per_block / self.s.blocks_per_row
         )
         live = max(1.0, rows) * self.length * self.work.element_bytes / self.target.l2
-        return max(0.0, 1 - self.known.memory.again / live)
+        return max(0.0, 1 - self.known.memory.l2_kept / live)
 
     def _missed(self) -> float:
         """The part of a second walk that L2 sees: it begins where the first one ended, and the end of a row is found in
