@@ -26,6 +26,7 @@ from redalg.streaming import run_wide
 
 if TYPE_CHECKING:
     from redalg.form import Form
+    from redalg.kernels.cuda.run import CudaRun
 
 WORD = 8  # bytes before the table
 
@@ -33,6 +34,11 @@ WORD = 8  # bytes before the table
 def marks_rows(planned: Planned) -> bool:
     """Whether a kernel marks rows that leave the range of the reals."""
     return any(p.role == "marks" for p in planned.module.params)
+
+
+def row_marks(run: CudaRun, planned: Planned, rows: int) -> RowMarks | None:
+    """The marks of a kind of call, if its kernel leaves any."""
+    return RowMarks(run.form, planned) if rows and marks_rows(planned) else None
 
 
 class RowMarks:
@@ -72,12 +78,12 @@ class RowMarks:
             row, at = divmod(row, self.planned.sizes[axis])
             place.append(f"{axis} = {at}")
         names = ", ".join(r.name for r in program.results)
-        at = f"{names} at {', '.join(reversed(place))}" if place else names
+        what = f"{names} at {', '.join(reversed(place))}" if place else names
         parts = ", ".join(w.part for w in program.watched)
         why = f"one of {parts} left the range of {program.real} in this row of an earlier call, at least, or the row "
         why += "holds infinities or NaN; what is computed from it may be another finite number"
         fix = 'float64, arrays scaled by a power of 2, form.compile("cpu"), or arrays of NumPy, whose rows are repaired'
-        return RedalgError(at, "a call on cuda", why, fix)
+        return RedalgError(what, "a call on cuda", why, fix)
 
     # --- arrays of the host ------------------------------------------------------------------------------------------
 

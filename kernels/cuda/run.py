@@ -16,7 +16,7 @@ from redalg.kernels.cuda import library
 from redalg.kernels.cuda.admit import NUMBERS, admitted
 from redalg.kernels.cuda.counters import WORDS, Counters
 from redalg.kernels.cuda.integers import looking
-from redalg.kernels.cuda.marks import RowMarks, marks_rows
+from redalg.kernels.cuda.marks import row_marks
 from redalg.kernels.cuda.measure import measured
 from redalg.kernels.cuda.out import Receiving, filled
 from redalg.kernels.cuda.quick import ELSEWHERE, MISS, SCRATCH, Quickly
@@ -353,7 +353,7 @@ class Ready:
         self.zero_length = self._is_empty(p.stream) and bool(p.passes)
         self.no_rows = rows == 0 or self._is_empty((*p.stream, *p.columns))
         self._order, counted = self._arguments(rows)
-        self.marks = RowMarks(run.form, self.planned) if marks_rows(self.planned) and not self.no_rows else None
+        self.marks = row_marks(run, self.planned, rows)
         self.launch: Launch | library.Product | None = self._first_launch(target)
         self.second: Callable[..., Any] | None = self._second_launch(target)
         vendor = self.planned.vendor is not None
@@ -452,7 +452,7 @@ class Ready:
             elif self.launch is not None:
                 self._go_and_copy(held, made, like, stream)
         if f is NUMPY:
-            made = self._home(given, made, out)
+            made = self._home(made, out, given)
         f.finish()
         if len(made) == 1:
             return made[0]
@@ -548,10 +548,10 @@ class Ready:
             return [f.empty(shape, dtype, like) for _, shape, dtype in self.outputs]
         return targets
 
-    def _home(self, given: list[Any], made: list[Any], out: Any) -> list[Any]:
+    def _home(self, made: list[Any], out: Any, given: Sequence[Any] = ()) -> list[Any]:
         found = [x if isinstance(x, np.ndarray) else NUMPY.leave(x, None) for x in made]
         found = [x.reshape(shape) for x, (_, shape, _) in zip(found, self.outputs, strict=True)]
-        if self.marks is not None and not self.zero_length:
+        if given and self.marks is not None and not self.zero_length:
             arrays = dict(zip(self.run._names, given, strict=True))
             self.marks.repaired(arrays, {name: x for (name, _, _), x in zip(self.outputs, found, strict=True)})
         if out is None:

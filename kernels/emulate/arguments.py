@@ -15,9 +15,9 @@ from redalg.kernels.ir.program import Param
 class Arguments:
     """What the parameters of a module stand for.
 
-    `operands`: memory, and numbers by value; `results`, `scratch` (workspaces, counters, marks of rows): memory. `sizes`: lengths of
-    axes; `fixed`: numbers that are the same for all calls of a kind; `strides`, `strides_out`: of operands and results
-    in elements; `maps`: tensor maps.
+    `operands`: memory, and numbers by value; `results`, `scratch` (workspaces, counters, marks of rows): memory.
+    `sizes`: lengths of axes; `fixed`: numbers that are the same for all calls of a kind; `strides`, `strides_out`: of
+    operands and results in elements; `maps`: tensor maps.
 
     >>> given = Arguments({"x": np.arange(3.0)}, {"y": np.zeros(1)}, sizes={"j": 3}, strides={"x": (1,)})
     >>> given.of([Param("size", "j", "int64"), Param("stride", "x", "int64")])

@@ -3,9 +3,9 @@
 Once the state of a row is known, what the program watches (`redalg.kernels.lower.watched`) is compared with the ends of
 the range, one or two instructions for a row. A row that is outside, or that holds infinities or NaN, gets a mark: which
 sums are not finite (a bit for what these read), whether one is below normal numbers (`BELOW`). A kernel for GPUs has
-`TABLE` marks, of row r at r mod `TABLE`, in bytes that are 0 or 1, and writes the number of a row, from 1 on, where `marked` points, unless all
-that is outside is 0, as are sums of a row of zeros and variances of equal elements; if no row is outside it writes
-nothing.
+`TABLE` marks, of row r at r mod `TABLE`, in bytes that are 0 or 1, and writes the number of a row, from 1 on, where
+`marked` points, unless all that is outside is 0, as are sums of a row of zeros and variances of equal elements. If no
+row is outside it writes nothing.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def run(
     given = Arguments(
         {n: memory.get(n, a) for n, a in arrays.items()},
         results,
-        {p.name: _scratch(p, rows) for p in planned.module.params if p.role == "scratch"} | (marks or no_marks()),
+        {p.name: _scratch(p, rows) for p in planned.module.params if p.role == "scratch"} | dict(marks or no_marks()),
         planned.sizes,
         strides={n: [step // a.itemsize for step in a.strides] for n, a in held.items()},
         strides_out={n: View.contiguous(shape).strides for n, shape in planned.shapes.items()},

@@ -20,7 +20,7 @@ from redalg.kernels.launch import driver
 from redalg.kernels.schedule.target import H200
 from redalg.kernels.tile.match import Outside
 from tests.support.chain_cases import emulated
-from tests.support.gpu_standins import BASE, Tensor
+from tests.support.gpu_standins import BASE, HostMemory, Tensor
 from tests.support.profiles import examples
 from tests.support.step_cases import SPECS, drawn, dtypes_of, plan_of, steps_of, truth
 
@@ -148,6 +148,7 @@ def test_a_call_hands_every_launch_what_it_takes(
     monkeypatch.setattr(driver, "activate", lambda device: None)
     monkeypatch.setattr(driver, "target_of", lambda device: H200)
     monkeypatch.setattr(cuda_run, "Launch", launch)
+    monkeypatch.setattr("redalg.kernels.cuda.marks.Pinned", HostMemory)
     streams, names = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 7), {n: n for n in STORAGE}
     empty = SimpleNamespace(empty=lambda shape, dtype, device: Tensor(tuple(shape), dtype, at=next(taken)))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty.empty, _C=streams, **names))  # type: ignore[arg-type]

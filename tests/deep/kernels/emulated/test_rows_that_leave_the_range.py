@@ -1,8 +1,8 @@
 """GPU kernels mark rows that leave the range of their numbers on the way, and such rows are computed anew.
 
-By emulation, over the families of schedules: what the kernel wrote, with marked rows repaired as for arrays of the host,
-is the definition's; a row that is not out of range has the bits it has alone; and a kernel that marks nothing writes
-nothing.
+By emulation, over the families of schedules: what the kernel wrote, with marked rows repaired as for arrays of the
+host, is the definition's; a row that is not out of range has the bits it has without the others; and a kernel that
+marks nothing writes nothing.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_drawn_rows(
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", ("layer norm", "rms norm", "mean"))
 def test_what_is_told(name: str, family: str) -> None:
-    """A row out of range is named; ordinary rows, zeros and equal elements write nothing, and change no bit of others."""
+    """A row out of range is named; ordinary rows, zeros and equal elements are not, and change no bit of others."""
     arrays = drawn(name, (5, 24), "float32", [0], 7)
     marks = no_marks()
     try:
