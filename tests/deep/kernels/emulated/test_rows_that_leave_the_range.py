@@ -38,7 +38,12 @@ FAMILIES: dict[str, Any] = {
     "column": "column",
     "tiles": Schedule(threads=8, rows=4, tile=2),
     "tiles of a block": Schedule(threads=64, rows=1, tile=2),
-    "prefetch": Schedule(threads=32, rows=1, tile=4, persistent=True, prefetch=2),
+    "prefetch": Schedule(threads=32, rows=1, tile=4, persistent=True, prefetch=128),
+    "prefetch, held": Schedule(threads=8, rows=4, tile=8, resident=True, persistent=True, prefetch=64),
+    "persistent": Schedule(threads=32, rows=1, tile=2, persistent=True),
+    "staged": Schedule(threads=4, rows=8, tile=16, resident=True, staged=True),
+    "several rows": Schedule(threads=8, rows=4, tile=8, resident=True, coarsen=2),
+    "kept": Schedule(threads=32, rows=8, tile=4, column=True, kept=128),
     "resident column": Schedule(threads=4, rows=8, tile=16, column=True, resident=True),
     "cluster held": Schedule(threads=32, rows=1, tile=4, cluster=2, resident=True),
 }
@@ -102,6 +107,14 @@ def test_drawn_rows(
             special, 3
         )
     check(name, arrays, FAMILIES[family], seed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_runs_and_tells(family: str) -> None:
+    """Schedules that are refused would show nothing above."""
+    arrays = {n: drawn(n, (5, 16), "float32", [0, 25], 3) for n in TEXTS}
+    known = [found for n in TEXTS if (found := check(n, arrays[n], FAMILIES[family])) is not None]
+    assert len(known) >= 3 and any(k.word.value for k in known)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
