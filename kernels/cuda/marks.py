@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import warnings
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from redalg.kernels.cuda.run import CudaRun
 
 WORD = 8  # bytes before the table
+FREE: list[Pinned] = []  # of kinds of calls that are no more; a graph of theirs may still write there, to no harm
 
 
 def marks_rows(planned: Planned) -> bool:
@@ -41,6 +43,13 @@ def row_marks(run: CudaRun, planned: Planned, rows: int) -> RowMarks | None:
     return RowMarks(run.form, planned) if rows and marks_rows(planned) else None
 
 
+def _memory() -> Pinned:
+    try:
+        return FREE.pop()
+    except IndexError:
+        return Pinned(WORD + TABLE * BITS, "marks of rows")
+
+
 class RowMarks:
     """The marks of one kind of call.
 
@@ -49,22 +58,33 @@ class RowMarks:
 
     def __init__(self, form: Form, planned: Planned, memory: Pinned | None = None) -> None:
         self.form, self.planned = form, planned
-        self.memory = memory or Pinned(WORD + TABLE * BITS, "marks of rows")
+        self.memory = memory or _memory()
+        if memory is None:
+            weakref.finalize(self, FREE.append, self.memory)
         self.word = ctypes.c_int64.from_address(self.memory.address)
         self.table = np.ctypeslib.as_array((ctypes.c_uint8 * (TABLE * BITS)).from_address(self.memory.address + WORD))
+        self.word.value = self.table[:] = 0
         self.fixed = {("marks", "marks", 0): self.memory.device + WORD, ("marks", "marked", 0): self.memory.device}
         self.lock = threading.Lock()  # calls with arrays of the host come one after another
+        self.found: RedalgError | None = None  # that calls have come upon and `check()` has not asked for
         self.told = False
         self.rows = 0  # that NumPy computed anew
 
     # --- arrays of a device ------------------------------------------------------------------------------------------
 
     def tell(self) -> None:
-        """Warn of what the kernels of earlier calls have found, once. A call does so where `word` is not 0."""
+        """Warn of what the kernels of earlier calls have found, once; all is left for `check()`. A call does so where
+        `word` is not 0."""
         found = self.taken()
+        self.found = self.found or found
         if found is not None and not self.told:
             self.told = True
             warnings.warn(str(found).replace("refused: ", "out of range: ", 1), UserWarning, stacklevel=4)
+
+    def asked(self) -> RedalgError | None:
+        """What `check()` raises: of the calls since it was asked before."""
+        found, self.found = self.taken() or self.found, None
+        return found
 
     def taken(self) -> RedalgError | None:
         """What there is to say of earlier calls; nothing is left."""

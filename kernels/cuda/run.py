@@ -93,6 +93,7 @@ class CudaRun(Shown):
     ...     assert run(x=np.array([[1.0, -4.0]])).tolist() == [[0.25, -1.0]]
     ...     assert "cuda" in run.source and "Schedule" in str(run.schedule) and "target:   cuda" in run.explain()
     ...     assert run.spec is form.spec
+    ...     run.check()
 
     Without a GPU, `redalg.explore.kernel` prints what would be launched.
     """
@@ -282,12 +283,12 @@ class CudaRun(Shown):
         """Wait for the device, and tell of rows of earlier calls that left the range of float32 or float64.
 
         Of arrays on a GPU nothing else waits for; those of NumPy are repaired by the call itself. Raises: RedalgError,
-        naming such a row of the calls since the last check or warning.
+        naming such a row of the calls since the last check.
         """
         for ready in list(self._ready.values()):
             if ready.marks is not None:
                 driver.finished(ready.device)
-                found = ready.marks.taken()
+                found = ready.marks.asked()
                 if found is not None:
                     raise found
 

@@ -119,7 +119,10 @@ class Kept:
 
 
 class Pinned:
-    """Memory of the host that kernels write, too, at 0 to begin with: `address` here, and `device` there."""
+    """Memory of the host that kernels write, too, at 0 to begin with: `address` here, and `device` there.
+
+    It is never given back: a captured graph writes there as long as there is the graph.
+    """
 
     def __init__(self, size: int, what: str) -> None:
         from cuda.bindings import driver as d
@@ -129,14 +132,6 @@ class Pinned:
             self.address = int(checked(d.cuMemHostAlloc(size, flags), f"memory for {what}"))
             ctypes.memset(self.address, 0, size)
             self.device = int(checked(d.cuMemHostGetDevicePointer(self.address, 0), f"the address of {what}"))
-
-    def __del__(self) -> None:
-        try:
-            from cuda.bindings import driver as d
-
-            d.cuMemFreeHost(self.address)
-        except Exception:  # the interpreter or the context is gone
-            return
 
 
 _thread = threading.local()

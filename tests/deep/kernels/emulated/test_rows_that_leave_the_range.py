@@ -7,6 +7,7 @@ marks nothing writes nothing.
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.errors import RedalgError
+from redalg.kernels.cuda import marks as marks_of_rows
 from redalg.kernels.cuda.marks import WORD, RowMarks, marks_rows
 from redalg.kernels.ir.schedule import Schedule
 from redalg.kernels.rows.watch import BITS, TABLE
@@ -164,4 +166,20 @@ def test_a_warning_comes_once() -> None:
         known.tell()
     known.word.value = 2
     known.tell()
+    assert "y at i = 1" in str(known.asked()) and known.asked() is None  # `check()` is told of all calls
     assert known.word.value == 0 and "NumPy computes them in float64" in known.line()
+
+
+def test_memory_outlives_what_it_was_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A captured graph may write there when nobody has the call any more; the next kind of call begins at 0."""
+    monkeypatch.setattr(marks_of_rows, "Pinned", HostMemory)
+    monkeypatch.setattr(marks_of_rows, "FREE", [])
+    planned = run(form("mean"), drawn("mean", (2, 24), "float32", [0], 1), None, marks=no_marks())[1]
+    known = RowMarks(form("mean"), planned)
+    memory = known.memory
+    known.word.value, known.table[3] = 2, 1
+    del known
+    gc.collect()
+    assert marks_of_rows.FREE == [memory]
+    again = RowMarks(form("mean"), planned)
+    assert again.memory is memory and again.taken() is None and not again.table.any() and not marks_of_rows.FREE

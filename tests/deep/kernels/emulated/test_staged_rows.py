@@ -71,7 +71,8 @@ def test_short_rows(
     assert "cp_async_wait_all" in planned.module.source
     agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
     x = arrays["x"]
-    assert moved["operand x"].loaded == x.size * x.dtype.itemsize
+    asked = count if planned.program.watched else 0  # the first element once more, where all squares of a row vanish
+    assert 0 <= moved["operand x"].loaded - x.nbytes <= asked * x.dtype.itemsize
     for r in planned.program.results:
         assert moved[f"result {r.name}"].stored == np.asarray(found[r.name]).size * np.asarray(found[r.name]).itemsize
 
