@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from redalg.graph.node import Decl, Node, walk
-from redalg.kernels.ir.program import STORAGE, Join, Loop, Program, Step
+from redalg.kernels.ir.program import STORAGE, Join, Loop, Program, Result, Step
 from redalg.kernels.ir.schedule import Layout
 
 VECTOR_BYTES = 16  # the widest load and store
@@ -313,6 +313,19 @@ def kept_arrays(program: Program) -> list[tuple[str, tuple[str, ...]]]:
     once = [n for n, _ in own]
     narrow = ("float16", "bfloat16", "float32") if program.real == "float32" else (program.real,)
     return [(n, axes) for n, axes in own if dtypes[n] in narrow and once.count(n) == 1]
+
+
+def kept_places(program: Program, results: Iterable[Result]) -> dict[str, str]:
+    """The kept arrays whose places results that turn may have, one each, by the keys of these; none if not all may."""
+    sizes = {o.name: STORAGE[o.dtype] for o in program.operands}
+    free, found = [n for n, _ in kept_arrays(program)], dict[str, str]()
+    for r in results:
+        fits = [n for n in free if sizes[n] == STORAGE[r.dtype] and "float" in r.dtype]
+        if not fits:
+            return {}
+        found[r.key] = fits[0]
+        free.remove(fits[0])
+    return found
 
 
 class _Reading:

@@ -253,7 +253,17 @@ def kept_pitch(s: Schedule, size: int, turned: bool) -> int:
     return s.rows_per_block + (max(s.coarsen, WORD // size, 1) if turned and s.rows_per_block > 1 else 0)
 
 
+def kept_bytes(s: Schedule, size: int, turned: bool) -> int:
+    """Bytes of shared memory of the kept rows of an array whose elements have so many.
+
+    >>> kept_bytes(Schedule(64, 8, 1, 8, column=True, coarsen=2, kept=512), 2, True)
+    18432
+    """
+    return -(-size * s.kept * kept_pitch(s, size, turned) // ALIGNED) * ALIGNED
+
+
 WORD = 4  # bytes of a bank of shared memory
+ALIGNED = 16  # bytes that every array in shared memory starts at a multiple of
 ADDED = 32 << 10  # bytes of a block's shared memory that the sums of one result over its rows may take
 NETWORKED = 16  # entries of the longest list that sorting networks keep: two of them are held in registers at once
 

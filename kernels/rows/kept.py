@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node
 from redalg.kernels.code.coarsen import SIDE
-from redalg.kernels.ir.layouts import kept_arrays
+from redalg.kernels.ir.layouts import kept_arrays, kept_places
 from redalg.kernels.ir.program import STORAGE, Result
-from redalg.kernels.ir.schedule import kept_pitch
+from redalg.kernels.ir.schedule import ALIGNED, kept_bytes, kept_pitch
+from redalg.kernels.rows.prefetch import WHOLE
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
-
-WHOLE = ("float32", "float64")
-ALIGNED = 16  # bytes that every array in shared memory starts at a multiple of
 
 
 class Kept:
@@ -40,12 +38,10 @@ class Kept:
         return frozenset(self.table(n) for n in self.arrays)
 
     def _size(self, name: str) -> int:
-        found = STORAGE[self.access.operands[name].dtype] * self.schedule.kept * self._pitch(name)
-        return -(-found // ALIGNED) * ALIGNED
+        return kept_bytes(self.schedule, STORAGE[self.access.operands[name].dtype], bool(self.kernel.layout.turned))
 
     def _pitch(self, name: str) -> int:
-        size = STORAGE[self.access.operands[name].dtype]
-        return kept_pitch(self.schedule, size, bool(self.kernel.layout.turned))
+        return kept_pitch(self.schedule, STORAGE[self.access.operands[name].dtype], bool(self.kernel.layout.turned))
 
     def table(self, name: str) -> str:
         return f"{self.access.array_names[name]}_kept"
@@ -89,13 +85,5 @@ class Kept:
     # --- results that turn -------------------------------------------------------------------------------------------
 
     def targets(self, results: list[Result]) -> dict[str, str]:
-        """The kept arrays whose places results that turn may have, by the keys of these; none if not all may."""
-        free = {n: STORAGE[self.access.operands[n].dtype] for n in self.arrays}
-        found: dict[str, str] = {}
-        for r in results:
-            fits = [n for n, size in free.items() if size == STORAGE[r.dtype] and "float" in r.dtype]
-            if not fits:
-                return {}
-            found[r.key] = fits[0]
-            del free[fits[0]]
-        return found
+        """The kept arrays whose places results that turn have, by the keys of these."""
+        return kept_places(self.kernel.program, results) if self.arrays else {}

@@ -15,6 +15,7 @@ from redalg.graph.node import Node
 from redalg.kernels.code.dead_code import eliminated
 from redalg.kernels.ir.layouts import prefetched_arrays
 from redalg.kernels.ir.program import STORAGE
+from redalg.kernels.ir.schedule import ALIGNED
 from redalg.source.builder import Builder
 from redalg.source.statements import reads
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
 WHOLE = ("float32", "float64")
-ALIGNED = 16  # bytes that every array in shared memory starts at a multiple of
 
 
 class Prefetch:

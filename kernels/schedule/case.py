@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from redalg.graph.operators import TopK
 from redalg.kernels.ir.kinds import program_kinds, short_keys
-from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, kept_arrays, turned
-from redalg.kernels.ir.program import STORAGE, Fold, Loop, Program, Result
-from redalg.kernels.ir.schedule import Schedule, added_bytes, kept_pitch, staged_span, table_entries
+from redalg.kernels.ir.layouts import VECTOR_BYTES, Walk, kept_arrays, kept_places, turned
+from redalg.kernels.ir.program import Fold, Loop, Program
+from redalg.kernels.ir.schedule import Schedule, added_bytes, kept_bytes, staged_span, table_entries
 from redalg.kernels.schedule.cost_terms import Work, work_of
 from redalg.kernels.schedule.target import Target
 
@@ -71,7 +71,7 @@ class Case:
         """Shared memory of their tables."""
         each = 8 if self.work.double else 4
         results = [r for r in self.program.results if s.column and r.key in self.turned]
-        if s.kept and self.turns_where_kept(results):
+        if s.kept and kept_places(self.program, results):
             return 0
         entries = s.rows_per_block * (s.threads * s.turned | 1)
         return entries * sum(8 if r.dtype.startswith(("int", "uint")) else each for r in results)
@@ -87,16 +87,7 @@ class Case:
         if not s.kept:
             return 0
         turns = bool(self.turned)
-        return sum(-(-size * s.kept * kept_pitch(s, size, turns) // 16) * 16 for size in self.kept)
-
-    def turns_where_kept(self, results: Sequence[Result]) -> bool:
-        """Whether results that turn fit the places of kept rows, one array each."""
-        free = [*self.kept]
-        for r in results:
-            if "float" not in r.dtype or STORAGE[r.dtype] not in free:
-                return False
-            free.remove(STORAGE[r.dtype])
-        return True
+        return sum(kept_bytes(s, size, turns) for size in self.kept)
 
     @cached_property
     def dense(self) -> frozenset[str]:
