@@ -216,23 +216,28 @@ def launched(draft: RowsDraft) -> None:
     """The grid, and which results may be written over operands."""
     _warn(draft)
     assert draft.choice is not None and draft.module is not None
-    program, sizes, s = draft.program, draft.sizes, draft.choice.schedule
+    program, s = draft.program, draft.choice.schedule
     own = tuple(a for a in program.rows if draft.outer is None or a not in draft.outer.axes)
-    rows = prod(sizes[a] for a in own)
+    rows = prod(draft.sizes[a] for a in own)
     waiting = s.split if s.persistent and (program.keeps or s.entries) else 1
     geometry = Geometry(-(-rows // s.rows_per_block) * s.split * s.cluster, s.block, s.cluster, s.persistent, waiting)
     results = dict(draft.results)
     if draft.choice.blocks is not None:  # the grid is what the partial sums say, however many blocks run at once
         geometry = Geometry(draft.choice.blocks, s.block, s.cluster)
         parts = partial_sums(s, draft.choice.blocks, STORAGE[program.real])
-        whole = View.contiguous((parts, *(sizes[a] for a in program.stream)))
+        whole = View.contiguous((parts, *(draft.sizes[a] for a in program.stream)))
         results |= {r.name: whole for r in program.summed}
     geometry = replace(geometry, early=_early(draft, geometry))
     over = {} if rows % s.neighbours else in_place(program)  # else threads read what another may have overwritten
     kernel = Kernel(draft.module, geometry)
-    if draft.whole is not None:  # a call knows whole arrays, and rows are those of the kernel
-        program = replace(draft.whole, rows=own, columns=program.columns)
-    if any(p.role == "marks" for p in draft.module.params):
-        assert draft.printed is not None
-        program = replace(program, watched=draft.printed.watched)
-    draft.planned = Planned(program, draft.choice, kernel, sizes, results=results, over=over)
+    draft.planned = Planned(_known(draft, own), draft.choice, kernel, draft.sizes, results=results, over=over)
+
+
+def _known(draft: RowsDraft, rows: tuple[str, ...]) -> Program:
+    """The program as a call knows it: whole arrays, the rows of the kernel, and what the kernel watches."""
+    assert draft.module is not None and draft.printed is not None
+    found = draft.program
+    if draft.whole is not None:
+        found = replace(draft.whole, rows=rows, columns=found.columns)
+    marks = any(p.role == "marks" for p in draft.module.params)
+    return replace(found, watched=draft.printed.watched) if marks else found

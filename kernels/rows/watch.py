@@ -10,6 +10,7 @@ row is outside it writes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from redalg.kernels.ir.program import Factor, Param, Part, Pass, Program, Watch
@@ -75,7 +76,7 @@ class Marks(Range):
 
     def state(self, p: Pass, names: dict[str, str]) -> None:
         """Look at the state of a row; `names`: its parts under the names they have here."""
-        kernel, out, kinds = self.kernel, self.kernel.out, bits(self.program)
+        kernel, out = self.kernel, self.kernel.out
         seen = [(w, part) for w, part in self.seen(p) if not part.axes]
         if not seen:
             return
@@ -84,18 +85,23 @@ class Marks(Range):
         out(f"inside = {' & '.join(self.inside(w, part, names) for w, part in seen)}")
         with out.block(f"if {' and '.join(['not inside', *self._one()])}:"):
             out(f"slot = row % {TABLE} * {BITS}" if self._numbered else "slot = 0")
-            above: dict[int, list[str]] = {}
-            for w, part in seen:
-                above.setdefault(kinds[w.reads].bit_length() - 1, []).append(self.finite(w, part, names))
-            below = [f"(abs({self.value(part, names)}) < {self.least(w)})" for w, part in seen if w.factors]
-            said = {bit: f"not ({' & '.join(texts)})" for bit, texts in above.items()}
-            said |= {BELOW.bit_length() - 1: " | ".join(below)} if below else {}
-            for bit, condition in said.items():
+            for bit, condition in self._conditions(seen, names):
                 with out.block(f"if {condition}:"):
                     out(f"store_uint8(marks, slot + {bit}, 1)")
             told = [self._told(w, part, names) for w, part in seen]
             with out.block(f"if {' or '.join(told)}:"):
                 out(f"store_int64(marked, 0, {'row + 1' if self._numbered else '1'})")
+
+    def _conditions(self, seen: list[tuple[Watch, Part]], names: dict[str, str]) -> Iterator[tuple[int, str]]:
+        """The numbers of bits of a mark, and when each is set."""
+        above: dict[int, list[str]] = {}
+        for w, part in seen:
+            above.setdefault(bits(self.program)[w.reads], []).append(self.finite(w, part, names))
+        for kind, finite in above.items():
+            yield kind.bit_length() - 1, f"not ({' & '.join(finite)})"
+        below = [f"(abs({self.value(part, names)}) < {self.least(w)})" for w, part in seen if w.factors]
+        if below:
+            yield BELOW.bit_length() - 1, " | ".join(below)
 
     def _told(self, w: Watch, part: Part, names: dict[str, str]) -> str:
         """Whether it is outside, and not 0 as it is of a row of zeros: one of squares whose first term is not."""
