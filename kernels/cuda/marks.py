@@ -3,7 +3,7 @@
 Marks lie in pinned memory of the host that the device writes through its own address: a kernel that marks no row moves
 nothing, and a call looks at one word of the host's. Arrays of the host are waited for anyway: there NumPy computes
 marked rows anew in wider numbers, as on a CPU (`redalg.kernels.cpu.rescue`). Arrays of a device are not waited for, and
-may be written over before anybody looks: the next call of that kind, `explain()` or `check()` tells of the rows.
+may be written over before anybody looks: the next call of that kind, or `check()`, tells of the rows.
 """
 
 from __future__ import annotations
@@ -56,11 +56,10 @@ class RowMarks:
     ``fixed``: the arguments of the kernel. ``word.value``: the number of a row that left the range, from 1 on; else 0.
     """
 
-    def __init__(self, form: Form, planned: Planned, memory: Pinned | None = None) -> None:
+    def __init__(self, form: Form, planned: Planned) -> None:
         self.form, self.planned = form, planned
-        self.memory = memory or _memory()
-        if memory is None:
-            weakref.finalize(self, FREE.append, self.memory)
+        self.memory = _memory()
+        weakref.finalize(self, FREE.append, self.memory)
         self.word = ctypes.c_int64.from_address(self.memory.address)
         self.table = np.ctypeslib.as_array((ctypes.c_uint8 * (TABLE * BITS)).from_address(self.memory.address + WORD))
         self.word.value = self.table[:] = 0

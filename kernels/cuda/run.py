@@ -280,10 +280,12 @@ class CudaRun(Shown):
         return "\n".join(lines) + "\n"
 
     def check(self) -> None:
-        """Wait for the device, and tell of rows of earlier calls that left the range of float32 or float64.
+        """Wait for the device, and tell of rows of earlier calls whose state left the range of float32 or float64.
 
-        Of arrays on a GPU nothing else waits for; those of NumPy are repaired by the call itself. Raises: RedalgError,
-        naming such a row of the calls since the last check.
+        A sum or product in such a state is not finite, or lies below normal numbers.
+        Rows of arrays on a GPU, of any floating dtype; those of NumPy are computed anew by the call itself. Which
+        kernels mark rows, and which rows are not told of, is in ``docs/limits.md``. Raises: RedalgError, naming one
+        such row of the calls since the last check; rows with infinities or NaN are named as well.
         """
         for ready in list(self._ready.values()):
             if ready.marks is not None:

@@ -135,6 +135,12 @@ class HostMemory:
         self.address = self.device = self.held.ctypes.data
 
 
+def host_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks of rows in such memory, none of which is left for kernels of a device."""
+    monkeypatch.setattr(marks, "Pinned", HostMemory)
+    monkeypatch.setattr(marks, "FREE", [])
+
+
 MADE: list[Tensor] = []  # by the library, in place of memory
 
 
@@ -166,7 +172,7 @@ def launches_of_nothing(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(driver, "activate", lambda device: None)
     monkeypatch.setattr(driver, "target_of", lambda device: H200)
     monkeypatch.setattr(cuda_run, "Launch", launch)
-    monkeypatch.setattr(marks, "Pinned", HostMemory)
+    host_marks(monkeypatch)
     monkeypatch.setattr(arrays, "_numba_device", lambda array: 0)
     names = {name: name for name in STORAGE}
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(empty=empty, _C=_Streams(), cuda=_Cuda, **names))  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from redalg.kernels.schedule.case import Case, prefetch_bytes, states_bytes
 from redalg.kernels.schedule.families import candidates_of
 from redalg.kernels.schedule.legality import refusals
 from redalg.kernels.schedule.target import A100, H200, TABLE, Target
-from tests.support.gpu_standins import HostMemory, Tensor, launches_of_nothing
+from tests.support.gpu_standins import Tensor, host_marks, launches_of_nothing
 
 SMALL = [
     Target.of({"name": name, "cc": cc, "multiprocessors": count})
@@ -223,7 +223,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, fails: int, loading: bool, schedul
         return go
 
     monkeypatch.setattr(cuda_run, "Launch", launch)
-    monkeypatch.setattr("redalg.kernels.cuda.marks.Pinned", HostMemory)
+    host_marks(monkeypatch)
     run = ra.derive_incremental(ra.catalog["softmax"]).compile("cuda", schedule=schedule)
     return run, tried
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import redalg as ra
-from redalg.kernels.cuda import marks, quick
+from redalg.kernels.cuda import quick
 from redalg.kernels.cuda.counters import Counters
 from redalg.kernels.cuda.run import CudaRun
 from redalg.kernels.launch import driver
@@ -100,7 +100,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launched]:
     monkeypatch.setattr(driver, "activate", lambda device: None)
     monkeypatch.setattr(driver, "target_of", lambda device: H200)
     monkeypatch.setattr(driver, "_loaded", loaded)
-    monkeypatch.setattr(marks, "Pinned", gpu_standins.HostMemory)
+    gpu_standins.host_marks(monkeypatch)
     monkeypatch.setattr(driver, "_LAUNCH", launch)
     monkeypatch.setattr(driver, "_LAUNCH_EX", launch_together)
     monkeypatch.setattr(driver, "_running", lambda function, geometry, module: geometry.blocks)

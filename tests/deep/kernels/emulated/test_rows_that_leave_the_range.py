@@ -8,6 +8,7 @@ marks nothing writes nothing.
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,9 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.errors import RedalgError
 from redalg.kernels.cuda import marks as marks_of_rows
-from redalg.kernels.cuda.marks import WORD, RowMarks, marks_rows
+from redalg.kernels.cuda.marks import RowMarks, marks_rows
 from redalg.kernels.ir.schedule import Schedule
-from redalg.kernels.rows.watch import BITS, TABLE
-from tests.support.gpu_standins import HostMemory
+from tests.support.gpu_standins import host_marks
 from tests.support.profiles import examples
 from tests.support.range_cases import LEAST, MOST, TEXTS, agree, definition, drawn, form
 from tests.support.simulated import no_marks, run
@@ -51,11 +51,18 @@ FAMILIES: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def memory_of_the_host() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        host_marks(patch)
+        yield
+
+
 def repaired(name: str, arrays: dict[str, Any], way: Any, seed: int | None = None) -> tuple[dict[str, Any], RowMarks]:
     """What a call with arrays of the host gives, and what is known of its marks. Raises: RedalgError."""
     marks = no_marks()
     found, planned, _ = run(form(name), arrays, way, seed=seed, marks=marks)
-    known = RowMarks(form(name), planned, HostMemory(WORD + TABLE * BITS))  # type: ignore[arg-type]
+    known = RowMarks(form(name), planned)
     known.table[:], known.word.value = marks["marks"], marks["marked"][0]
     told = known.word.value
     known.repaired(arrays, found)
@@ -172,8 +179,7 @@ def test_a_warning_comes_once() -> None:
 
 def test_memory_outlives_what_it_was_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A captured graph may write there when nobody has the call any more; the next kind of call begins at 0."""
-    monkeypatch.setattr(marks_of_rows, "Pinned", HostMemory)
-    monkeypatch.setattr(marks_of_rows, "FREE", [])
+    host_marks(monkeypatch)
     planned = run(form("mean"), drawn("mean", (2, 24), "float32", [0], 1), None, marks=no_marks())[1]
     known = RowMarks(form("mean"), planned)
     memory = known.memory
