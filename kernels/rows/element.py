@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -34,6 +34,8 @@ class Elements:
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
         self.stop = "length"
+        self.counts_left = False  # whether a tile has `left` places to the end of the row
+        self.tile_first, self.tile_last = "first", "left - 1"  # the first place of a tile, and how far the last one is
         self.part = False  # whether loops are over a part of the tile only
         self.in_portion: str | None = None  # the first element of those they are over, if these are a part (`portion`)
 
@@ -203,15 +205,22 @@ class Elements:
         s = self.kernel.schedule
         self.kernel.out(f"first = {self.placed('split * (THREADS * TILE)' if s.blocks_per_row > 1 else '')}")
         self.stop = self.kernel.staging.stop or self.kernel.peel.end
+        self.counts_left = s.resident and s.vector == 1 and not (s.exact or s.staged or s.peel)
+        if self.counts_left:
+            self._may_be_empty()
         if self._counts_left:
             self.kernel.out(f"left = i32({self.stop} - first)")
+
+    def _may_be_empty(self) -> None:
+        """Threads may have nothing of the row."""
+        self.tile_first, self.tile_last = f"min(first, {self.stop} - 1)", "max(left - 1, 0)"
 
     @property
     def _counts_left(self) -> bool:
         """Whether bounds are compared with how many places are left of a row from a thread's first one on: numbers that
         a kernel knows against one of 32 bits, while places of 64 bits would be held for all elements and rows."""
         s = self.kernel.schedule
-        return bool(self.program.summed) and s.vector == 1 and not s.exact
+        return self.counts_left or bool(self.program.summed) and s.vector == 1 and not s.exact
 
     def of_all_rows(self) -> None:
         """Before the loop over rows, where threads have the same places of all of them: what all rows share there."""
@@ -248,8 +257,11 @@ class Elements:
         return [r.node for r in self.program.results if r.keeps] if not self.program.passes else []
 
     @contextmanager
-    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+    def tiles(
+        self, ordered: bool = False, backwards: bool = False, then: Callable[[], None] | None = None
+    ) -> Iterator[None]:
         """The loop over the tiles of a thread; inside, `first` is its first position and `stop` where its part ends.
+        `then` prints what follows in the loop, where `first` is the first position of the next tile.
 
         `backwards`: from the last tile to the first, where they have been walked before: caches still hold the last.
         """
@@ -274,6 +286,8 @@ class Elements:
                 yield
             self.kernel.prefetch.turn()
             out(f"first += {step}", *self.kernel.peel.done())
+            if then is not None:
+                then()
         self.ordered = False
 
     @contextmanager
@@ -284,8 +298,11 @@ class Elements:
             yield
             return
         with self.kernel.out.apart() as said:
+            self.kernel.out(f"left = i32({self.stop} - first)")
+            self.counts_left = True
             yield
-        self.kernel.out(*in_two(said, "at", self.stop, whole))
+            self.counts_left = False
+        self.kernel.out(*in_two(said, self.stop, whole))
 
     @contextmanager
     def in_step(self, backwards: bool) -> Iterator[None]:
@@ -294,6 +311,7 @@ class Elements:
         self.tiles_of, self.stored, self.shared = {}, set(), set()
         self._share()
         out, low = self.kernel.out, "low" if self.kernel.schedule.blocks_per_row > 1 else ""
+        self._may_be_empty()
         span = self.kernel.schedule.threads * self.kernel.schedule.tile
         if backwards:
             last = f"({self.stop} - 1{' - low' if low else ''}) // {span} * {span}"
@@ -305,6 +323,7 @@ class Elements:
             with self._in_two(f"base + {span} <= {self.stop}"):  # all threads of the block go the same way
                 yield
             out(f"base {'-' if backwards else '+'}= {span}")
+        self.tile_first, self.tile_last = "first", "left - 1"
 
     def _share(self) -> str:
         """Print where this thread's part of a row begins and ends; the text of the step to its next tile."""
@@ -470,7 +489,7 @@ class Elements:
         """
         s = self.kernel.schedule
         waited = any(self.access.operands[n.attr.name].dtype not in AS_LOADED or n in self._mapped for n in leaves)
-        return waited and not (s.exact or s.prefetch or s.staged and not s.persistent)
+        return (waited or self.counts_left) and not (s.exact or s.prefetch or s.staged and not s.persistent)
 
     @cached_property
     def _mapped(self) -> frozenset[Node]:
@@ -579,10 +598,17 @@ class Elements:
         over = f"for k in range({some(s) if self.part else 'TILE'}):"
         with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
             out(*([f"k = {self.in_portion} + u"] if self.in_portion else []))
-            at = f"first + k * {self.stride}" if self.stride > 1 else "first + k"
+            step = f"k * {self.stride}" if self.stride > 1 else "k"
+            at = f"first + {step}"
+            if clamped:
+                at = (
+                    f"{self.tile_first} + min({step}, {self.tile_last})"
+                    if self.counts_left
+                    else f"min({at}, {self._last})"
+                )
             if position or not (s.exact or self._counts_left):
-                out(f"at = min({at}, {self._last})" if clamped else f"at = {at}")
-            bound = f"k * {self.stride} < left" if self._counts_left else f"at < {self.stop}"
+                out(f"at = {at}")
+            bound = f"{step} < left" if self._counts_left else f"at < {self.stop}"
             with out.block(conjunction([None if clamped or s.exact else bound])):
                 self.places_along(axes if position else ())
                 yield

@@ -61,8 +61,7 @@ class Folding:
         copies = {fold: name for fold in loop.folds if (name := self._largest_of(fold, loop)) is not None}
         folds = [fold for fold in loop.folds if fold not in copies]
         later = [fold for fold in loop.folds if self._found_later(fold)]
-        for fold in folds:
-            self._start(fold)
+        self.start(folds)
         if not loop.part:
             self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
@@ -74,6 +73,18 @@ class Folding:
             kernel.out(f"{local(fold.names[0])} = {name}  # the largest value of this thread")
         for fold in later:
             Place(self, fold).print(scope)
+
+    def start(self, folds: Iterable[Fold]) -> None:
+        """What folds begin with."""
+        for fold in folds:
+            self._start(fold)
+
+    def add(self, loop: Loop, scope: Scalars) -> None:
+        """Walk over the tile, and add each element to folds that were started before, of which nothing is kept."""
+        bodies = [b for fold in loop.folds for b in fold.bodies]
+        scope.hoist([b for b in bodies if b not in scope.known], self.kernel.program.stream)
+        self.kernel.flush(scope)
+        self._visit(loop, loop.folds, *self.kernel.elements.needs(bodies), scope)
 
     def _visit(self, loop: Loop, folds: Sequence[Fold], position: bool, axes: Iterable[str], scope: Scalars) -> None:
         """Every element of the tile, added to the folds."""

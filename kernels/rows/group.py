@@ -26,6 +26,7 @@ from redalg.source.names import local
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel
 
+MANY = 4  # values that a tile divides by its count, from which on they are multiplied by its reciprocal
 SHUFFLE = {"i": "i64", "b": "b1", "k": "u64"}
 
 

@@ -20,10 +20,11 @@ from redalg.kernels.ir.program import Loop, Module, Param, Pass, Program, rename
 from redalg.kernels.ir.schedule import ALONE, Layout, Neighbours, Schedule
 from redalg.kernels.rows import comments
 from redalg.kernels.rows.access import Access, tensor_leaves
+from redalg.kernels.rows.anchoring import Anchoring
 from redalg.kernels.rows.columns import ColumnRows
 from redalg.kernels.rows.element import Elements
 from redalg.kernels.rows.fold import Folding
-from redalg.kernels.rows.group import Group
+from redalg.kernels.rows.group import MANY, Group
 from redalg.kernels.rows.kept import Kept
 from redalg.kernels.rows.peel import Peel
 from redalg.kernels.rows.prefetch import Prefetch
@@ -35,11 +36,10 @@ from redalg.kernels.rows.sums import Sums
 from redalg.kernels.rows.turn import Turn
 from redalg.kernels.rows.watch import Marks
 from redalg.kernels.schedule.cost_terms import rounds_elements
+from redalg.kernels.schedule.sampling import most_together, together
 from redalg.source.builder import Builder, said
 from redalg.source.names import axis_name, local, result_name
 from redalg.source.statements import Block, Function, parameters, reads
-
-MANY = 4  # values that a tile divides by its count, from which on they are multiplied by its reciprocal
 
 
 def emit(program: Program, schedule: Schedule, layout: Layout, neighbours: Neighbours = ALONE) -> Module:
@@ -432,6 +432,10 @@ class Kernel:
         out(*(f"{local(n)} = {local(n + '_b')}" for n in names), *(["n = n_b"] if counted else []))
 
     def _tiles(self, p: Pass, counted: bool, last: bool) -> None:
+        at_once = together(self.schedule, most_together(self.program, p))
+        if at_once > 1:
+            Anchoring(self, p, counted, at_once).print()
+            return
         printer, out = StepPrinter(self, self.row), self.out
         steps = p.update if p.update and (p.absorbs or not counted) else ()
         with self.elements.tiles(p.ordered):

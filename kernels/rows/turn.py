@@ -111,7 +111,7 @@ class Turn:
                             with out.block(f"if at < {stop}:"):
                                 for r in results:
                                     moving(r)
-                out(*in_two(said, "at", stop, f"to + {(TOGETHER - 1) * each} < {stop}"))
+                out(*in_two(said, stop, f"to + {(TOGETHER - 1) * each} < {stop}"))
 
     def _part(self, r: Result) -> str:
         return f"{self.kernel.access.result_names[r.name]}_part"

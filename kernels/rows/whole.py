@@ -11,7 +11,7 @@ product for its address; without tests, addresses follow from each other by sums
 ... for k in range(4):
 ...     at = first + k * 8
 ...     if at < stop:
-...         total = total + x_tile[k]'''), "at", "stop", "first + 24 < stop")), end="")
+...         total = total + x_tile[k]'''), "stop", "first + 24 < stop")), end="")
 if first + 24 < stop:
     for k in range(4):
         at = first + k * 8
@@ -27,6 +27,8 @@ else:
         at = first + k * 8
         if at < stop:
             total = total + x_tile[k]
+
+Where `left` places are left of the row, bounds are compared with that, and a place is `first + min(k * 8, left - 1)`.
 """
 
 from __future__ import annotations
@@ -36,30 +38,35 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from redalg.source.render import text
-from redalg.source.statements import Assign, Block, For, If, Statement, expression
+from redalg.source.statements import Assign, Block, For, If, Statement, expression, rewritten
 
 
-def in_two(block: Iterable[Statement], place: str, stop: str, whole: str) -> Block:
-    """The work of a tile, in two: where it is `whole`, every `place` lies before `stop`."""
+def in_two(block: Iterable[Statement], stop: str, whole: str) -> Block:
+    """The work of a tile, in two: where it is `whole`, every place `at` lies before `stop`."""
     given = tuple(block)
-    return (If(test=expression(whole), body=tuple(_unbounded(given, place, stop)), orelse=given),)
+    return (If(test=expression(whole), body=tuple(_unbounded(given, stop)), orelse=given),)
 
 
-def _unbounded(block: Block, place: str, stop: str) -> Iterator[Statement]:
+def _unbounded(block: Block, stop: str) -> Iterator[Statement]:
     for s in block:
-        if isinstance(s, If) and not s.orelse and text(s.test) == f"{place} < {stop}":
-            yield from _unbounded(s.body, place, stop)
+        if isinstance(s, If) and not s.orelse and _bounds(text(s.test), stop):
+            yield from _unbounded(s.body, stop)
         elif isinstance(s, For):
-            yield replace(s, body=tuple(_unbounded(s.body, place, stop)))
+            yield replace(s, body=tuple(_unbounded(s.body, stop)))
         elif isinstance(s, If):
-            body, other = (tuple(_unbounded(b, place, stop)) for b in (s.body, s.orelse))
+            body, other = (tuple(_unbounded(b, stop)) for b in (s.body, s.orelse))
             yield replace(s, body=body, orelse=other)
-        elif isinstance(s, Assign) and [text(t) for t in s.targets] == [place] and _least(s.value):
-            assert isinstance(s.value, ast.Call)
-            yield replace(s, value=s.value.args[0])
-        else:
+        elif isinstance(s, Assign) and [text(t) for t in s.targets] == ["at"]:
+            yield replace(s, value=rewritten(s.value, _greatest))
+        elif not (isinstance(s, Assign) and [text(t) for t in s.targets] == ["left"]):
             yield s
 
 
-def _least(e: ast.expr) -> bool:
-    return isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id == "min"
+def _bounds(test: str, stop: str) -> bool:
+    return test == f"at < {stop}" or test.startswith("k") and test.endswith(" < left")
+
+
+def _greatest(e: ast.expr) -> ast.expr | None:
+    """What a place is where it is not the least of two."""
+    least = isinstance(e, ast.Call) and isinstance(e.func, ast.Name) and e.func.id == "min"
+    return e.args[0] if least and isinstance(e, ast.Call) else None

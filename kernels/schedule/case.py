@@ -16,6 +16,8 @@ from redalg.kernels.schedule.target import Target
 
 MOST_REGISTERS = 255  # a thread can address; CUDA C++ Programming Guide 13, compute capabilities
 LISTED_TILE = 16  # the largest tile whose loop is still unrolled where every element may enter a sorted list
+LINES, TURNS = 12, 16  # registers of places in columns, and of results that turn (16 rows by 16 threads, ptxas 13)
+LARGE, MORE = 64, 1.3  # elements of a thread's rows in a tile from which on ptxas holds so many times as many registers
 UNROLLED = 1000  # instructions a loop over a tile may have to be unrolled
 LINED = ("stream", "packed")  # patterns of arrays that are read in vectors along the stream
 PASSING = 16  # registers for elements that are read once: ptxas 13 keeps some 8 of their loads in flight (sm_90)
@@ -169,7 +171,7 @@ def registers(case: Case, s: Schedule) -> int:
     work = case.work
     words = 2 if work.double else 1
     tile = s.tile + s.peel
-    arrays, state = _addresses(work, s), work.held.state * s.coarsen
+    arrays, state = _addresses(case, s), work.held.state * s.coarsen
     if s.resident:
         state *= 1 if s.together else 3
         held = max(1, work.held.resident) + work.held.summed
@@ -181,6 +183,7 @@ def registers(case: Case, s: Schedule) -> int:
         s.coarsen > 1 and not (work.rewalked or work.writes) and work.held.streamed == 1
     ):  # what is read once is not held
         tiles = min(tiles, PASSING)
+    tiles *= MORE if s.column and s.coarsen * s.tile >= LARGE else 1
     return round(15 + arrays + merged * state + tiles + _asked(work, s) + _scattered(case, s))
 
 
@@ -199,7 +202,7 @@ def _asked(work: Work, s: Schedule) -> int:
 
 def _early(work: Work, s: Schedule) -> int:
     """Arrays that all rows share and a thread holds together with its rows."""
-    common = sum(1 for r in work.reads if r.held and not r.by_row) if work.writes and not s.column else 0
+    common = sum(1 for r in work.reads if r.held and not r.by_row) if work.writes else 0
     return common if s.early(common) else 0
 
 
@@ -213,19 +216,18 @@ def _copies(work: Work, s: Schedule) -> float:
     return max(0.0, 6 * (each - 2))
 
 
-def _addresses(work: Work, s: Schedule) -> float:
+def _addresses(case: Case, s: Schedule) -> float:
     """Registers of addresses, bounds and constants."""
+    work = case.work
     found = 2.0 * len(work.reads) + 2 * len(work.writes)
     found += 24 if work.double and work.instructions.lifted > 10 else 0  # constants of the special functions
     found += 6 * s.tile if work.columns > 1 else 0
     found += _copies(work, s)
     found += 4 * s.coarsen * len(work.writes) if s.coarsen > 1 and not s.resident else 0
-    if s.column and s.resident and s.threads > 1:
-        return found + (2 if s.exact else 3) * s.tile // 2
-    if not s.exact:
-        # Bounds, and where results are written an address for every element (variance and softmax of columns, sm_90,
-        # ptxas 13: 1 to 1.4 and 3 to 4.2 registers for an element of a tile).
-        found += (4 if work.writes else 4 / 3) * s.tile if s.column else 8
+    if s.column and s.resident:
+        return found + 6
+    if not s.exact:  # in columns, the numbers of lines: those of neighbours are the same
+        found += (LINES + (TURNS + s.tile if case.turned else 0)) / s.coarsen if s.column else 8
     return found
 
 

@@ -26,6 +26,7 @@ from redalg.kernels.schedule.case import (
     states_bytes,
 )
 from redalg.kernels.schedule.cost_terms import Reading
+from redalg.kernels.schedule.sampling import together
 from redalg.kernels.schedule.target import RESERVED
 
 SECTOR = 32  # bytes memory is read in
@@ -328,7 +329,8 @@ class _Model:
             0.0 if s.exact else (BOUNDS if s.vector * s.neighbours == 1 else 1.5) * self.walks * (len(work.reads) and 1)
         )
         loop = 0.0 if s.resident else 6 * self.walks / s.tile / s.neighbours
-        joins = 0.0 if s.resident else work.instructions.per_tile / s.tile
+        at_once = s.tile * together(s, work.instructions.together)
+        joins = 0.0 if s.resident else work.instructions.per_tile / at_once
         bounds += STAGED * len(self.case.dense) if s.staged else 0.0
         bounds += TURNED * len(self.case.turned) if s.column else 0.0
         bounds += SELECTS * s.vector * s.neighbours * len(self.shifted)

@@ -15,7 +15,7 @@ from redalg.kernels.ir.all_reduce import all_reduced
 from redalg.kernels.ir.layouts import program_nodes, steps_nodes
 from redalg.kernels.ir.one_hot import gathered_axes
 from redalg.kernels.ir.program import STORAGE, KeyMax, Loop, Part, Pass, Program, Step
-from redalg.kernels.schedule.sampling import SHARE
+from redalg.kernels.schedule.sampling import SHARE, most_together
 
 # Instructions of one thread; what is not listed takes one. Estimated from the generated PTX: a special function is a
 # handful of fused multiplications around one of the special unit, which issues at a quarter of the rate.
@@ -72,6 +72,7 @@ class Instructions(NamedTuple):
     heaviest: float  # per element of the heaviest single walk
     narrow: float  # per element to widen what is loaded
     per_tile: float  # per tile that is joined with a state
+    together: int  # tiles that are joined with it at once, at most (`redalg.kernels.schedule.sampling`)
     merge: float  # to join two states
 
 
@@ -300,6 +301,7 @@ class _Counter:
                 heaviest=self._heaviest(),
                 narrow=self.narrow(reads),
                 per_tile=sum(map(self._joined_tile, passes)),
+                together=min((most_together(program, p) for p in passes), default=1),
                 merge=self._merge(lists),
             ),
             held=Held(

@@ -6,19 +6,26 @@ that, by Minkowski, moments about A are at most (1 + f^(1/p))^p times those abou
 15 times for p = 2 (9, since the mixed term is 0) and 52 for p = 4 with f = `SHARE`. In sums of float32 that is far less
 than the rounding of elements and results of 16 bits, and the walk over the tile that looked for its mean is saved. Only
 anchors that are a plain mean of their elements are found so: with weights, a part may have none of them.
+
+Where rows lie side by side and are walked in short tiles, several tiles in a row are summed about an anchor that the
+first of them gives, and joined to the state together: joining takes as many instructions as summing a dozen elements.
+The bound is the same, with f the number of tiles; elements of more than 16 bits have half as many.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from redalg.graph.node import Node, add, leaves, mul, state, substitute, walk
-from redalg.graph.operators import Sum
+from redalg.graph.operators import Extremum, Product, Quantifier, Sum
 from redalg.graph.plan import COUNT
 from redalg.kernels.ir.program import STORAGE, First, Let, Loop, Pass, Program, Step, step_nodes
 from redalg.kernels.ir.schedule import Schedule
 
 SHARE = 8  # elements of a tile for one that is looked at
+LEAST = 4  # elements of a tile that may say what further tiles are centred by
+TOGETHER = 64  # elements of a thread that are summed, one after the other, before they are joined to its state
 SOME = state("n_some", (), COUNT.attr.domain)
 ALL = state("n_b", (), COUNT.attr.domain)
 
@@ -36,10 +43,75 @@ def sampled(program: Program) -> Program:
     >>> sampled(program) is program
     True
     """
-    widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
-    if program.real != "float32" or not widths or max(widths) > 2 or program.columns or program.inner:
+    if not _narrow(program) or program.columns or program.inner:
         return program
     return replace(program, passes=tuple(replace(p, lift=_lift(p)) for p in program.passes))
+
+
+def _narrow(program: Program) -> bool:
+    """Whether elements have at most 16 bits, and are computed with in float32."""
+    widths = [STORAGE[o.dtype] for o in program.operands if "float" in o.dtype and not o.number]
+    return program.real == "float32" and bool(widths) and max(widths) <= 2
+
+
+class Anchored(NamedTuple):
+    """A lift in three: how a tile gives the anchors, the sums about them, and what follows from the sums."""
+
+    before: tuple[Step, ...]
+    sums: Loop
+    after: tuple[Step, ...]
+
+
+def together(s: Schedule, most: int) -> int:
+    """How many tiles of a thread are summed about one anchor before they are joined to its state, of at most so many.
+
+    >>> [together(Schedule(4, 32, tile=n, column=True), 4) for n in (2, 8, 16, 32, 64)]
+    [1, 4, 4, 2, 1]
+    """
+    several = s.column and not s.resident and s.tile >= LEAST
+    return max(1, min(most, TOGETHER // s.tile)) if several else 1
+
+
+def most_together(program: Program, p: Pass) -> int:
+    """How many tiles may be summed about the anchors that the first of them gives.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.programs import lower
+    >>> found = [lower(ra.derive_incremental(ra.catalog[n]), {"x": "float32"}) for n in ("variance", "softmax")]
+    >>> [most_together(program, program.passes[0]) for program in found]
+    [4, 1]
+    """
+    if program.columns or program.inner or p.ordered or p.update and p.absorbs or anchored(p) is None:
+        return 1
+    return SHARE if _narrow(program) else SHARE // 2
+
+
+def anchored(p: Pass) -> Anchored | None:
+    """The lift of a pass in three, where all that its sums need of a tile are plain means that centre them."""
+    whole = tuple(_whole(step) for step in p.lift)
+    known, last = means(replace(p, lift=whole)), max((n for n, s in enumerate(whole) if isinstance(s, Loop)), default=0)
+    if not known:
+        return None
+    loops = [s for s in whole[: last + 1] if isinstance(s, Loop)]
+    rest = tuple(f for s in loops for f in s.folds if f.names[0] not in known)
+    guesses = [
+        Loop(tuple(f for f in s.folds if f.names[0] in known)) if isinstance(s, Loop) else s for s in whole[:last]
+    ]
+    before = tuple(s for s in guesses if not isinstance(s, Loop) or s.folds)
+    read = [{n.attr.name for n in leaves_of(step)} for step in before]
+    centring = all(names & known for names in read if "n_b" in names)
+    late = {n for f in rest for n in f.names}.isdisjoint(n for names in read for n in names)
+    alone = all(isinstance(f.op, Sum | Product | Extremum | Quantifier) and not f.axes for f in rest)
+    if not (rest and centring and late and alone):
+        return None
+    return Anchored(before, Loop(rest), whole[last + 1 :])
+
+
+def _whole(step: Step) -> Step:
+    """A step as it is where all of a tile is looked at."""
+    if isinstance(step, Loop):
+        return replace(step, part=False)
+    return replace(step, node=substitute(step.node, {SOME: ALL}, raw=True)) if isinstance(step, Let) else step
 
 
 def some(s: Schedule) -> int:

@@ -73,9 +73,8 @@ def test_walked_rows_are_read_once(
     assert ("_lines" in source) == (bool(turns) and name == "mixed")
     agree(form.spec, found, arrays, BOUND[dtype] * (1 if draw != "special" else 4))
     padded = -(-count // schedule.rows_per_block) * schedule.rows_per_block  # threads beyond the last row too
-    held = schedule.kept if narrow or dtype is np.float64 else length
     width = np.dtype(dtype).itemsize * (2 if narrow and coarsen > 1 else 1)  # a pair may be put together from two words
-    assert moved["operand x"].loaded <= padded * max(held, length) * width
+    assert moved["operand x"].loaded <= padded * max(schedule.kept, length) * width
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ SCHEDULES = [
     Schedule(threads=32, rows=1, tile=4, cluster=2),
     Schedule(threads=32, rows=1, tile=8, split=3),
     Schedule(threads=2, rows=16, tile=16, column=True),
+    Schedule(threads=2, rows=16, tile=4, column=True),
+    Schedule(threads=1, rows=32, tile=8, column=True, split=2),
 ]
 EPS, ROUND = 2.0**-24, {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
@@ -109,7 +111,7 @@ def test_what_is_computed_with_them_is_the_definition(name: str, schedule: Sched
         except RedalgError as refusal:
             assert refusal.where == "schedule="
             continue
-        assert "n_some = " in planned.module.source
+        assert ("n_tile = " if schedule.column else "n_some = ") in planned.module.source
         wide = {k: a.astype(np.float64) for k, a in arrays.items()}
         with np.errstate(all="ignore"):
             true = ra.reference(SPECS[name], **wide)
