@@ -25,6 +25,8 @@ class Memory(NamedTuple):
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     kept_page: float  # part of that for rows side by side that are kept in shared memory
     l2_kept: float  # of L2, that holds what was read last when it is read again
+    walked_lines: float  # of the waits of columns that are walked, those that others do not fill
+    abreast: float  # more time where a thread walks several rows
     refetched: float  # part of the sectors shared by blocks of neighbouring rows that each reads from memory
     astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
@@ -141,6 +143,10 @@ H200 = Calibration(
         # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). 0.30 to 0.33 choose best among
         # the schedules of 213 cells (H100); that all which fits 0.42 of L2 is found again chose worse.
         l2_kept=0.3,
+        # Of 720 schedules of 24 cells, 548 of which walk columns, the choice takes 1.12 times as long as the best with
+        # these two, 1.22 without (H200, 2026-11-27).
+        walked_lines=0.9,
+        abreast=1.1,
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),
     # Measured 2026-11-20; splits of columns on an H100 (2026-11-25): variance of 6500x512 bfloat16 takes 14.6 us by 16

@@ -561,6 +561,11 @@ class _Model:
             return 0.0
         return self.exchange()
 
+    @property
+    def walks_columns(self) -> bool:
+        """Whether threads walk along columns, line by line."""
+        return self.s.column and not self.s.resident
+
     def estimate(self) -> Estimate:
         target, s = self.target, self.s
         once, total, through = self.moved()
@@ -573,6 +578,7 @@ class _Model:
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)
         latency = max(self.waves() * self.block_seconds(), self.blocks / self.sms * self.known.issue.block)
+        latency *= self.known.memory.walked_lines if self.walks_columns and not s.kept else 1.0
         terms: tuple[float, ...] = (memory, compute, loads, latency)
         if s.prefetch:  # while a row is computed, the next one is on its way, but a block does one thing at a time
             memory, latency = self.prefetched()
@@ -590,6 +596,8 @@ class _Model:
         terms = (terms[0] * (1 + alone) / self.known.blocks.reached[s.cluster], *terms[1:])
         if self.work.held.summed:
             terms = tuple(x * self.summing() for x in terms)
+        if self.walks_columns and s.coarsen > 1:
+            terms = tuple(x * self.known.memory.abreast for x in terms)
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + self._met_last()
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.multiprocessor.threads)
         return Estimate(

@@ -414,7 +414,7 @@ def _waiting_columns(case: Case, threads: int, rows: int, coarsen: int) -> Itera
     for count in dict.fromkeys((sms // groups, power(sms // groups + 1) // 2)):
         held = tile_for(-(-case.work.length // count), threads, 1)
         for tile, resident in (*((n, False) for n in (8, 16, 32)), *([(held, True)] if held else [])):
-            if tile * coarsen <= LARGEST_TILE:
+            if tile * coarsen <= (LARGEST_TILE if resident or coarsen == 1 else LARGEST_TILE // 2):
                 s = Schedule(threads, rows, 1, tile, resident, column=True, split=count, persistent=True)
                 yield replace(s, coarsen=coarsen)
 
@@ -428,8 +428,9 @@ def _column_tiles(case: Case, coarsen: int) -> tuple[list[int], list[int]]:
     # What is read again is held; more blocks beside each other are better than larger tiles: argmax of a transposed
     # 3000x5000 float32 takes 21 us with 32 elements in hand, 27 to 36 with 64, and softmax of columns 9094x19886
     # bfloat16 697 and 1118 us (H200, 2026-11-24).
-    most = LARGEST_TILE // 2 if coarsen > 1 and case.work.rewalked else LARGEST_TILE * coarsen
-    long = (LARGEST_TILE,) if coarsen > 1 and not case.program.keeps else ()  # one merge of states for more elements
-    whole = (1,) if case.work.length == 1 else (*STREAMED, *long)
-    part = (4, 8, 16, 32, *long) if coarsen > 1 else (4, 8, 16)
+    # Of several rows, ptxas spills what is more: variance of columns 673x340632 bfloat16 takes 124 us by 8 elements of
+    # 4 rows, 334 by 32 (H200, 2026-11-27).
+    most = LARGEST_TILE // 2 if coarsen > 1 else LARGEST_TILE
+    whole = (1,) if case.work.length == 1 else STREAMED
+    part = (4, 8, 16, 32) if coarsen > 1 else (4, 8, 16)
     return [n for n in whole if n * coarsen <= most], [n for n in part if n * coarsen <= most]
