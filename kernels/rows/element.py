@@ -36,6 +36,7 @@ class Elements:
         self.stop = "length"
         self.counts_left = False  # whether a tile has `left` places to the end of the row
         self.tile_first, self.tile_last = "first", "left - 1"  # the first place of a tile, and how far the last one is
+        self.in_whole_tiles = False  # whether a loop is over all places of a tile, in the row or not
         self.part = False  # whether loops are over a part of the tile only
         self.in_portion: str | None = None  # the first element of those they are over, if these are a part (`portion`)
 
@@ -451,7 +452,7 @@ class Elements:
         kept = self.kernel.kept
         there = [leaf for leaf in leaves if kept.has(leaf)]
         if there:
-            with self.beyond(there, False), self.each(True):
+            with self.whole(), self.each(True):
                 self.kernel.out(*(f"{self.tiles_of[leaf]}[k] = {kept.load(leaf)}" for leaf in there))
         return [leaf for leaf in leaves if leaf not in there]
 
@@ -460,7 +461,7 @@ class Elements:
         kept = self.kernel.kept
         taken = [leaf for leaf in leaves if kept.takes(leaf)]
         if taken:
-            with self.beyond(taken, False), self.each(True):
+            with self.whole(), self.each(True):
                 for leaf in taken:
                     kept.keep(leaf, f"{self.tiles_of[leaf]}[k]")
         kept.there |= set(taken)
@@ -508,6 +509,14 @@ class Elements:
         before, peel.clamped = peel.clamped, loading and self.clamps(leaves)
         yield
         peel.clamped = before
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Where kept rows are read and written: there is room for whole tiles, and what is beyond the row is read by
+        nobody. Loads and stores behind bounds have addresses of their own, 64 registers more of 16 elements."""
+        self.in_whole_tiles = True
+        yield
+        self.in_whole_tiles = False
 
     def _any(self, clamped: bool) -> str | None:
         """The text of whether a row has a last element; a row that is walked has one, and so has one that is peeled."""
@@ -600,12 +609,10 @@ class Elements:
             out(*([f"k = {self.in_portion} + u"] if self.in_portion else []))
             step = f"k * {self.stride}" if self.stride > 1 else "k"
             at = f"first + {step}"
-            if clamped:
-                at = (
-                    f"{self.tile_first} + min({step}, {self.tile_last})"
-                    if self.counts_left
-                    else f"min({at}, {self._last})"
-                )
+            if clamped and not self.in_whole_tiles:
+                least = f"{self.tile_first} + min({step}, {self.tile_last})"
+                at = least if self.counts_left else f"min({at}, {self._last})"
+            clamped |= self.in_whole_tiles
             if position or not (s.exact or self._counts_left):
                 out(f"at = {at}")
             bound = f"{step} < left" if self._counts_left else f"at < {self.stop}"

@@ -143,8 +143,8 @@ H200 = Calibration(
         # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). 0.30 to 0.33 choose best among
         # the schedules of 213 cells (H100); that all which fits 0.42 of L2 is found again chose worse.
         l2_kept=0.3,
-        # Of 720 schedules of 24 cells, 548 of which walk columns, the choice takes 1.12 times as long as the best with
-        # these two, 1.22 without (H200, 2026-11-27).
+        # Of 1360 schedules of 44 cells, most of which walk columns, the choice takes 1.14 times as long as the best with
+        # these two and what ptxas is known to need of registers (24 cells on an H200, 20 on an H100, 2026-11-27).
         walked_lines=0.9,
         abreast=1.1,
     ),

@@ -228,6 +228,7 @@ def _addresses(case: Case, s: Schedule) -> float:
         return found + 6
     if not s.exact:  # in columns, the numbers of lines: those of neighbours are the same
         found += (LINES + (TURNS + s.tile if case.turned else 0)) / s.coarsen if s.column else 8
+        found += 2 * s.tile if s.kept and not case.turned else 0  # where results go, of all elements at once
     return found
 
 
