@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -43,7 +43,9 @@ class CpuElements(Elements):
             yield
 
     @contextmanager
-    def tiles(self, ordered: bool = False, backwards: bool = False) -> Iterator[None]:
+    def tiles(
+        self, ordered: bool = False, backwards: bool = False, then: Callable[[], None] | None = None
+    ) -> Iterator[None]:
         """From the first tile to the last in every walk: rows that are walked twice lie in the caches here."""
         out = self.kernel.out
         self.afresh()
@@ -56,6 +58,8 @@ class CpuElements(Elements):
             out(f"count = min(TILE, {self.stop} - first)")
             yield
             out("first += TILE")
+            if then is not None:
+                then()
 
     def clamps(self, leaves: object) -> bool:
         """Buffers hold no more than the row has."""

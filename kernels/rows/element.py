@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from redalg.graph.node import Node, walk
 from redalg.kernels.code.text import conjunction
+from redalg.kernels.code.whole import in_two
 from redalg.kernels.ir.program import Loop, Result, Step, step_nodes
 from redalg.kernels.rows.access import tensor_leaves
-from redalg.kernels.rows.whole import in_two
 from redalg.kernels.schedule.cost_terms import repeated
 from redalg.kernels.schedule.sampling import some
 from redalg.source.names import axis_name, local
@@ -24,6 +25,29 @@ DTYPE = {"i": "np.int64", "b": "np.bool_", "k": "np.uint64"}
 WORDS = {"i": "integer", "b": "flag", "k": "key"}  # in names of tiles of such values
 
 
+@dataclass
+class Bounds:
+    """What loops over a tile are over, and what they know of the row's end.
+
+    ``part``: they are over a part of the tile only.
+    ``left``: the number of places that are left of the row, from the tile's first one on, has that name; ``empty``: it
+    may be 0 or less; ``whole``: a loop is over all places of the tile, in the row or not.
+    """
+
+    part: bool = False
+    left: bool = False
+    empty: bool = False
+    whole: bool = False
+
+    def place(self, step: str, stop: str) -> str:
+        """The text of the place so far from the tile's first one, or of the last one before `stop`."""
+        return (
+            f"min(first, {stop} - 1) + min({step}, max(left - 1, 0))"
+            if self.empty
+            else f"first + min({step}, left - 1)"
+        )
+
+
 class Elements:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.program, self.access = kernel, kernel.program, kernel.access
@@ -34,10 +58,7 @@ class Elements:
         self.stored: set[Node] = set()
         self.shared: set[Node] = set()
         self.stop = "length"
-        self.counts_left = False  # whether a tile has `left` places to the end of the row
-        self.tile_first, self.tile_last = "first", "left - 1"  # the first place of a tile, and how far the last one is
-        self.in_whole_tiles = False  # whether a loop is over all places of a tile, in the row or not
-        self.part = False  # whether loops are over a part of the tile only
+        self.bounds = Bounds()
         self.in_portion: str | None = None  # the first element of those they are over, if these are a part (`portion`)
 
     @cached_property
@@ -206,22 +227,17 @@ class Elements:
         s = self.kernel.schedule
         self.kernel.out(f"first = {self.placed('split * (THREADS * TILE)' if s.blocks_per_row > 1 else '')}")
         self.stop = self.kernel.staging.stop or self.kernel.peel.end
-        self.counts_left = s.resident and s.vector == 1 and not (s.exact or s.staged or s.peel)
-        if self.counts_left:
-            self._may_be_empty()
+        self.bounds.left = s.resident and s.vector == 1 and not (s.exact or s.staged or s.peel)
+        self.bounds.empty = self.bounds.left
         if self._counts_left:
             self.kernel.out(f"left = i32({self.stop} - first)")
-
-    def _may_be_empty(self) -> None:
-        """Threads may have nothing of the row."""
-        self.tile_first, self.tile_last = f"min(first, {self.stop} - 1)", "max(left - 1, 0)"
 
     @property
     def _counts_left(self) -> bool:
         """Whether bounds are compared with how many places are left of a row from a thread's first one on: numbers that
         a kernel knows against one of 32 bits, while places of 64 bits would be held for all elements and rows."""
         s = self.kernel.schedule
-        return self.counts_left or bool(self.program.summed) and s.vector == 1 and not s.exact
+        return self.bounds.left or bool(self.program.summed) and s.vector == 1 and not s.exact
 
     def of_all_rows(self) -> None:
         """Before the loop over rows, where threads have the same places of all of them: what all rows share there."""
@@ -300,9 +316,9 @@ class Elements:
             return
         with self.kernel.out.apart() as said:
             self.kernel.out(f"left = i32({self.stop} - first)")
-            self.counts_left = True
+            self.bounds.left = True
             yield
-            self.counts_left = False
+            self.bounds.left = False
         self.kernel.out(*in_two(said, self.stop, whole))
 
     @contextmanager
@@ -312,7 +328,7 @@ class Elements:
         self.tiles_of, self.stored, self.shared = {}, set(), set()
         self._share()
         out, low = self.kernel.out, "low" if self.kernel.schedule.blocks_per_row > 1 else ""
-        self._may_be_empty()
+        self.bounds.empty = True
         span = self.kernel.schedule.threads * self.kernel.schedule.tile
         if backwards:
             last = f"({self.stop} - 1{' - low' if low else ''}) // {span} * {span}"
@@ -324,7 +340,7 @@ class Elements:
             with self._in_two(f"base + {span} <= {self.stop}"):  # all threads of the block go the same way
                 yield
             out(f"base {'-' if backwards else '+'}= {span}")
-        self.tile_first, self.tile_last = "first", "left - 1"
+        self.bounds.empty = False
 
     def _share(self) -> str:
         """Print where this thread's part of a row begins and ends; the text of the step to its next tile."""
@@ -490,7 +506,7 @@ class Elements:
         """
         s = self.kernel.schedule
         waited = any(self.access.operands[n.attr.name].dtype not in AS_LOADED or n in self._mapped for n in leaves)
-        return (waited or self.counts_left) and not (s.exact or s.prefetch or s.staged and not s.persistent)
+        return (waited or self.bounds.left) and not (s.exact or s.prefetch or s.staged and not s.persistent)
 
     @cached_property
     def _mapped(self) -> frozenset[Node]:
@@ -514,9 +530,9 @@ class Elements:
     def whole(self) -> Iterator[None]:
         """Where kept rows are read and written: there is room for whole tiles, and what is beyond the row is read by
         nobody. Loads and stores behind bounds have addresses of their own, 64 registers more of 16 elements."""
-        self.in_whole_tiles = True
+        self.bounds.whole = True
         yield
-        self.in_whole_tiles = False
+        self.bounds.whole = False
 
     def _any(self, clamped: bool) -> str | None:
         """The text of whether a row has a last element; a row that is walked has one, and so has one that is peeled."""
@@ -566,7 +582,7 @@ class Elements:
         s, out, together = self.kernel.schedule, self.kernel.out, self.loaded_together(late)
         self.name_parts(late, together)
         if together == 1:
-            over = f"for v in range({some(s) if self.part else s.tile // s.vector}):"
+            over = f"for v in range({some(s) if self.bounds.part else s.tile // s.vector}):"
             with out.block(over), self._vector():
                 self.load_parts(late)
                 yield
@@ -604,15 +620,14 @@ class Elements:
     def _single(self, position: bool, axes: Iterable[str]) -> Iterator[None]:
         """The same of elements that are read one by one."""
         s, out, clamped = self.kernel.schedule, self.kernel.out, self.kernel.peel.clamped
-        over = f"for k in range({some(s) if self.part else 'TILE'}):"
+        over = f"for k in range({some(s) if self.bounds.part else 'TILE'}):"
         with out.block(f"for u in range({s.turned}):" if self.in_portion else over):
             out(*([f"k = {self.in_portion} + u"] if self.in_portion else []))
             step = f"k * {self.stride}" if self.stride > 1 else "k"
             at = f"first + {step}"
-            if clamped and not self.in_whole_tiles:
-                least = f"{self.tile_first} + min({step}, {self.tile_last})"
-                at = least if self.counts_left else f"min({at}, {self._last})"
-            clamped |= self.in_whole_tiles
+            if clamped and not self.bounds.whole:
+                at = self.bounds.place(step, self.stop) if self.bounds.left else f"min({at}, {self._last})"
+            clamped |= self.bounds.whole
             if position or not (s.exact or self._counts_left):
                 out(f"at = {at}")
             bound = f"{step} < left" if self._counts_left else f"at < {self.stop}"

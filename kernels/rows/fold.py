@@ -66,9 +66,9 @@ class Folding:
             self._declare_shared(bodies)
         position, axes = elements.needs(bodies)
         position |= any(isinstance(f.op, Position | TopK | KeyMax | KeyTop) and f not in later for f in loop.folds)
-        elements.part = loop.part
+        elements.bounds.part = loop.part
         self._visit(loop, folds, position, axes, scope)
-        elements.part = False
+        elements.bounds.part = False
         for fold, name in copies.items():
             kernel.out(f"{local(fold.names[0])} = {name}  # the largest value of this thread")
         for fold in later:

@@ -127,7 +127,7 @@ class Peel:
     def repeat(self, axes: Iterable[str] = (), change: Callable[[Block], Block] = lambda block: block) -> None:
         """What was said of every element of a vector, of the one beside whole vectors; `change`: what is different."""
         said, self.repeated, kernel = self.repeated, None, self.kernel
-        if not self.on or kernel.elements.part or said is None:
+        if not self.on or kernel.elements.bounds.part or said is None:
             return
         with kernel.out.block("if edge < length:"):
             kernel.out("k = TILE", "at = edge")

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redalg.kernels.code.coarsen import SIDE
+from redalg.kernels.code.whole import in_two
 from redalg.kernels.ir.program import Result
 from redalg.kernels.ir.schedule import Schedule
-from redalg.kernels.rows.whole import in_two
 
 if TYPE_CHECKING:
     from redalg.kernels.rows.kernel import Kernel

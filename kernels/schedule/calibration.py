@@ -25,8 +25,6 @@ class Memory(NamedTuple):
     page: int  # bytes' worth of time to open a place in memory: what is read there in one go is 1 + page/bytes as dear
     kept_page: float  # part of that for rows side by side that are kept in shared memory
     l2_kept: float  # of L2, that holds what was read last when it is read again
-    walked_lines: float  # of the waits of columns that are walked, those that others do not fill
-    abreast: float  # more time where a thread walks several rows
     refetched: float  # part of the sectors shared by blocks of neighbouring rows that each reads from memory
     astride: float  # more time where pairs of rows that are walked once are put together from two words
     single: float  # more time where rows are read element by element, each behind a bound
@@ -78,6 +76,14 @@ class Issue(NamedTuple):
     stalled: float  # cycles between two instructions of a warp that has its scheduler for itself
 
 
+class Lines(NamedTuple):
+    """Columns that are walked line by line."""
+
+    waits: float  # of those of a thread, the part that others do not fill
+    abreast: float  # more time where a thread has several rows
+    kept: float  # the same where rows are kept in shared memory
+
+
 class Turned(NamedTuple):
     """Results that turn in shared memory."""
 
@@ -107,6 +113,7 @@ class Calibration:
     exchange: Exchange
     blocks: Blocks
     issue: Issue
+    lines: Lines
     turned: Turned
     cooperative: Cooperative
     tensor_cores: TensorCores
@@ -143,10 +150,6 @@ H200 = Calibration(
         # Of 35 MB of rows in work, a third is read again past the 60 MiB of L2 (H200). 0.30 to 0.33 choose best among
         # the schedules of 213 cells (H100); that all which fits 0.42 of L2 is found again chose worse.
         l2_kept=0.3,
-        # Of 1360 schedules of 44 cells, most of which walk columns, the choice takes 1.14 times as long as the best with
-        # these two and what ptxas is known to need of registers (24 cells on an H200, 20 on an H100, 2026-11-27).
-        walked_lines=0.9,
-        abreast=1.1,
     ),
     FirstLevel(size=64 << 10, found=0.7, kept=0.8),
     # Measured 2026-11-20; splits of columns on an H100 (2026-11-25): variance of 6500x512 bfloat16 takes 14.6 us by 16
@@ -186,6 +189,9 @@ H200 = Calibration(
         # log_softmax of 74 rows of 942 float32: 3.1 us by 32 elements a thread, 2.4 by 4 (H100, 2026-11-26).
         stalled=2.0,
     ),
+    # Of 1360 schedules of 44 cells, most of which walk columns, the choice takes 1.13 times as long as the best with
+    # these and what ptxas is known to need of registers (24 cells on an H200, 20 on an H100, 2026-11-27).
+    Lines(waits=0.9, abreast=1.1, kept=1.05),
     Turned(
         # Softmax of a transposed 4000x8192 float32 takes 174 to 262 us, the longer the fewer blocks share a processor,
         # a copy of as much 91 (2026-11-24).

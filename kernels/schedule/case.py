@@ -183,8 +183,8 @@ def registers(case: Case, s: Schedule) -> int:
         s.coarsen > 1 and not (work.rewalked or work.writes) and work.held.streamed == 1
     ):  # what is read once is not held
         tiles = min(tiles, PASSING)
-    tiles *= MORE if s.column and s.coarsen * s.tile >= LARGE else 1
-    return round(15 + arrays + merged * state + tiles + _asked(work, s) + _scattered(case, s))
+    walked = tiles * (MORE if s.column and s.coarsen * s.tile >= LARGE else 1.0)
+    return round(15 + arrays + merged * state + walked + _asked(work, s) + _scattered(case, s))
 
 
 def _scattered(case: Case, s: Schedule) -> int:

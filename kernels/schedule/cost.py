@@ -561,6 +561,14 @@ class _Model:
             return 0.0
         return self.exchange()
 
+    def slower(self) -> float:
+        """How much longer everything takes where sums over rows are added, or several rows of columns are walked."""
+        found = self.summing() if self.work.held.summed else 1.0
+        if self.walks_columns:
+            lines = self.known.lines
+            found *= (lines.abreast if self.s.coarsen > 1 else 1.0) * (lines.kept if self.s.kept else 1.0)
+        return found
+
     @property
     def walks_columns(self) -> bool:
         """Whether threads walk along columns, line by line."""
@@ -578,7 +586,7 @@ class _Model:
         compute = self.instructions() / (target.issue * busy)
         loads = self.loads() / (target.clock * self.sms)
         latency = max(self.waves() * self.block_seconds(), self.blocks / self.sms * self.known.issue.block)
-        latency *= self.known.memory.walked_lines if self.walks_columns and not s.kept else 1.0
+        latency *= self.known.lines.waits if self.walks_columns and not s.kept else 1.0
         terms: tuple[float, ...] = (memory, compute, loads, latency)
         if s.prefetch:  # while a row is computed, the next one is on its way, but a block does one thing at a time
             memory, latency = self.prefetched()
@@ -594,10 +602,7 @@ class _Model:
             self.known.blocks.alone / self.per_sm if s.resident and s.blocks_per_row > 1 else 0.0
         )  # while blocks wait, others fill the gaps
         terms = (terms[0] * (1 + alone) / self.known.blocks.reached[s.cluster], *terms[1:])
-        if self.work.held.summed:
-            terms = tuple(x * self.summing() for x in terms)
-        if self.walks_columns and s.coarsen > 1:
-            terms = tuple(x * self.known.memory.abreast for x in terms)
+        terms = tuple(x * self.slower() for x in terms)
         seconds = sum(x**4 for x in terms) ** 0.25 + target.launch + self._met_last()
         occupancy = min(1.0, self.per_sm * max(32, s.block) / target.multiprocessor.threads)
         return Estimate(

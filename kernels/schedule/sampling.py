@@ -14,13 +14,14 @@ The bound is the same, with f the number of tiles; elements of more than 16 bits
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from redalg.graph.node import Node, add, leaves, mul, state, substitute, walk
 from redalg.graph.operators import Extremum, Product, Quantifier, Sum
 from redalg.graph.plan import COUNT
-from redalg.kernels.ir.program import STORAGE, First, Let, Loop, Pass, Program, Step, step_nodes
+from redalg.kernels.ir.program import STORAGE, First, Fold, Let, Loop, Pass, Program, Step, step_nodes
 from redalg.kernels.ir.schedule import Schedule
 
 SHARE = 8  # elements of a tile for one that is looked at
@@ -89,22 +90,37 @@ def most_together(program: Program, p: Pass) -> int:
 def anchored(p: Pass) -> Anchored | None:
     """The lift of a pass in three, where all that its sums need of a tile are plain means that centre them."""
     whole = tuple(_whole(step) for step in p.lift)
-    known, last = means(replace(p, lift=whole)), max((n for n, s in enumerate(whole) if isinstance(s, Loop)), default=0)
+    known, loops = means(replace(p, lift=whole)), [n for n, s in enumerate(whole) if isinstance(s, Loop)]
     if not known:
         return None
-    loops = [s for s in whole[: last + 1] if isinstance(s, Loop)]
-    rest = tuple(f for s in loops for f in s.folds if f.names[0] not in known)
-    guesses = [
-        Loop(tuple(f for f in s.folds if f.names[0] in known)) if isinstance(s, Loop) else s for s in whole[:last]
-    ]
-    before = tuple(s for s in guesses if not isinstance(s, Loop) or s.folds)
+    before = tuple(s for s in _guesses(whole[: loops[-1]], known) if not isinstance(s, Loop) or s.folds)
+    rest = tuple(f for n in loops for f in _folds(whole[n]) if f.names[0] not in known)
+    found = Anchored(before, Loop(rest), whole[loops[-1] + 1 :])
+    return found if rest and _centres(before, known) and _waits(found) else None
+
+
+def _folds(step: Step) -> tuple[Fold, ...]:
+    return step.folds if isinstance(step, Loop) else ()
+
+
+def _guesses(steps: Iterable[Step], known: set[str]) -> Iterator[Step]:
+    """The steps, of whose walks only what guesses are moved by is left."""
+    for s in steps:
+        yield Loop(tuple(f for f in s.folds if f.names[0] in known)) if isinstance(s, Loop) else s
+
+
+def _centres(before: Iterable[Step], known: set[str]) -> bool:
+    """Whether the number of elements is asked for means of these sums alone."""
     read = [{n.attr.name for n in leaves_of(step)} for step in before]
-    centring = all(names & known for names in read if "n_b" in names)
-    late = {n for f in rest for n in f.names}.isdisjoint(n for names in read for n in names)
-    alone = all(isinstance(f.op, Sum | Product | Extremum | Quantifier) and not f.axes for f in rest)
-    if not (rest and centring and late and alone):
-        return None
-    return Anchored(before, Loop(rest), whole[last + 1 :])
+    return all(names & known for names in read if ALL.attr.name in names)
+
+
+def _waits(found: Anchored) -> bool:
+    """Whether no step before the sums reads one, and further elements may be added to each."""
+    names = {n for f in found.sums.folds for n in f.names}
+    read = {n.attr.name for step in found.before for n in leaves_of(step)}
+    adds = all(isinstance(f.op, Sum | Product | Extremum | Quantifier) and not f.axes for f in found.sums.folds)
+    return adds and names.isdisjoint(read)
 
 
 def _whole(step: Step) -> Step:

@@ -7,7 +7,7 @@ from numba import cuda
 from redalg.kernels.cuda.intrinsics.math import is_finite_f32
 from redalg.kernels.cuda.intrinsics import and_i32, load_float32, store_float32, store_int64, store_uint8
 
-f32, i64 = np.float32, np.int64
+f32, i32, i64 = np.float32, np.int32, np.int64
 INF = f32(np.inf)
 THREADS = 8
 ROWS = 32
@@ -69,52 +69,60 @@ def m_kernel(x, m, m_s0, marked, marks, size_i, size_j, x_s0, x_s1):
     A_x = f32(0)
     avg_x = f32(0)
     n = i64(0)
+    # 4 tiles at a time are summed about one anchor, which the first of them gives.
+    n_b = i64(0)
     first = t
     while first < length:
         if first + 56 < length:
-            n_b = min(8, (length - first + 7) // 8)
+            n_tile = min(8, (length - first + 7) // 8)
             x_tile = cuda.local.array(TILE, np.float32)
             for k in range(TILE):
                 at = first + k * 8
                 x_tile[k] = load_float32(x, x_row + at * x_s0)
-            A_x_first = x_tile[0]
-            A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
-            avg_x_first_sum = f32(0)
-            for k in range(TILE):
-                avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-            avg_x_first = avg_x_first_sum / f32(n_b)
-            A_x_seen_b = avg_x_first + A_x_first
-            A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
-            avg_x_b_sum = f32(0)
+            if n_b == 0:
+                n_b = n_tile
+                A_x_first = x_tile[0]
+                A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+                avg_x_first_sum = f32(0)
+                for k in range(TILE):
+                    avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+                avg_x_first = avg_x_first_sum / f32(n_b)
+                A_x_seen_b = avg_x_first + A_x_first
+                A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
+                avg_x_b_sum = f32(0)
+            else:
+                n_b += n_tile
             for k in range(TILE):
                 avg_x_b_sum = avg_x_b_sum + (x_tile[k] - A_x_b)
-            avg_x_b = avg_x_b_sum / f32(n_b)
-            n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
         else:
-            n_b = min(8, (length - first + 7) // 8)
+            left = i32(length - first)
+            n_tile = min(8, (length - first + 7) // 8)
             x_tile = cuda.local.array(TILE, np.float32)
             for k in range(TILE):
-                at = first + k * 8
-                if at < length:
-                    x_tile[k] = load_float32(x, x_row + at * x_s0)
-            A_x_first = x_tile[0]
-            A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
-            avg_x_first_sum = f32(0)
+                at = first + min(k * 8, left - 1)
+                x_tile[k] = load_float32(x, x_row + at * x_s0)
+            if n_b == 0:
+                n_b = n_tile
+                A_x_first = x_tile[0]
+                A_x_first = A_x_first if is_finite_f32(A_x_first) else f32(0)
+                avg_x_first_sum = f32(0)
+                for k in range(TILE):
+                    if k * 8 < left:
+                        avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
+                avg_x_first = avg_x_first_sum / f32(n_b)
+                A_x_seen_b = avg_x_first + A_x_first
+                A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
+                avg_x_b_sum = f32(0)
+            else:
+                n_b += n_tile
             for k in range(TILE):
-                at = first + k * 8
-                if at < length:
-                    avg_x_first_sum = avg_x_first_sum + (x_tile[k] - A_x_first)
-            avg_x_first = avg_x_first_sum / f32(n_b)
-            A_x_seen_b = avg_x_first + A_x_first
-            A_x_b = A_x_seen_b if (-INF < A_x_seen_b) & (A_x_seen_b < INF) else A_x_first
-            avg_x_b_sum = f32(0)
-            for k in range(TILE):
-                at = first + k * 8
-                if at < length:
+                if k * 8 < left:
                     avg_x_b_sum = avg_x_b_sum + (x_tile[k] - A_x_b)
+        first += THREADS * TILE
+        if n_b >= 4 * TILE or first >= length:
             avg_x_b = avg_x_b_sum / f32(n_b)
             n, A_x, avg_x = combine(n, A_x, avg_x, n_b, A_x_b, avg_x_b)
-        first += THREADS * TILE
+            n_b = i64(0)
     # Block merge: a tree over the 8 threads of a row, which lie in different warps.
     n_threads = cuda.shared.array(256, np.int64)
     A_x_threads = cuda.shared.array(256, np.float32)

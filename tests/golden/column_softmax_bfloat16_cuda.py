@@ -7,7 +7,7 @@ from numba import cuda
 from redalg.kernels.cuda.intrinsics.math import exp_f32, fast_exp_f32, max_nan_f32
 from redalg.kernels.cuda.intrinsics import and_i32, load_bfloat16x2, store_stream_bfloat16x2
 
-f32, i64 = np.float32, np.int64
+f32, i32, i64 = np.float32, np.int32, np.int64
 INF = f32(np.inf)
 THREADS = 8
 ROWS = 32
@@ -100,16 +100,16 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
             sum_exp_c0 = sum_exp_new_c0
             sum_exp_c1 = sum_exp_new_c1
         else:
+            left = i32(length - first)
             x_tile_c0 = cuda.local.array(TILE, np.float32)
             x_tile_c1 = cuda.local.array(TILE, np.float32)
             for k in range(TILE):
-                at = min(first + k * 8, length - 1)
+                at = first + min(k * 8, left - 1)
                 x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
             max_x_b_c0 = -INF
             max_x_b_c1 = -INF
             for k in range(TILE):
-                at = first + k * 8
-                if at < length:
+                if k * 8 < left:
                     max_x_b_c0 = max_nan_f32(max_x_b_c0, x_tile_c0[k])
                     max_x_b_c1 = max_nan_f32(max_x_b_c1, x_tile_c1[k])
             max_x_new_c0 = max_nan_f32(max_x_c0, max_x_b_c0)
@@ -123,8 +123,7 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
             sum_exp_b_c0 = f32(0)
             sum_exp_b_c1 = f32(0)
             for k in range(TILE):
-                at = first + k * 8
-                if at < length:
+                if k * 8 < left:
                     sum_exp_b_c0 = sum_exp_b_c0 + fast_exp_f32(x_tile_c0[k] - t2_c0)
                     sum_exp_b_c1 = sum_exp_b_c1 + fast_exp_f32(x_tile_c1[k] - t2_c1)
             sum_exp_new_c0 = sum_exp_c0 * fast_exp_f32(-move_A_x_c0) + sum_exp_b_c0
@@ -189,14 +188,15 @@ def y_kernel(x, y, size_i, size_j, x_s0, x_s1, y_s0, y_s1):
                         )
                     )
             else:
+                left = i32(length - first)
                 x_tile_c0 = cuda.local.array(TILE, np.float32)
                 x_tile_c1 = cuda.local.array(TILE, np.float32)
                 for k in range(TILE):
-                    at = min(first + k * 8, length - 1)
+                    at = first + min(k * 8, left - 1)
                     x_tile_c0[k], x_tile_c1[k] = load_bfloat16x2(x, x_row_c0 + at * x_s0)
                 for k in range(TILE):
                     at = first + k * 8
-                    if at < length:
+                    if k * 8 < left:
                         store_stream_bfloat16x2(
                             y, y_row_c0 + at * y_s0,
                             (
