@@ -109,7 +109,7 @@ def check(doc: Document, thorough: bool = False) -> Report:
 
     `thorough`: what is proved is evaluated at exact points besides, and counts as refuted where its sides differ there
     (a rule of the checker would then be wrong). One budget of work is for all of that, and the report names what it
-    left out.
+    left out, and what no drawn point says anything about.
 
     Raises: CertificateError where the obligations stated are not those its spec and form require, where the form is
     not one (a name is missing, a lift reads what it may not), an assumption is unknown, or the obligations are too many
@@ -119,7 +119,8 @@ def check(doc: Document, thorough: bool = False) -> Report:
         with metered():
             report = _checked(doc)
         with metered(DOUBTS):
-            return Report(tuple(map(Doubt(doc), report.findings)), report.assumptions) if thorough else report
+            findings = tuple(doubted(f, doc) for f in report.findings) if thorough else report.findings
+            return replace(report, findings=findings)
     except (Exhausted, Unknown, OverflowError, RecursionError) as e:
         why = "its parts refer to each other too deeply" if isinstance(e, RecursionError) else str(e)
         raise CertificateError("the document", "certificate", why, _SMALLER) from None
@@ -141,21 +142,21 @@ def proves(doc: Document) -> bool:
         raise CertificateError("the document", "certificate", str(e), _SMALLER) from None
 
 
-class Doubt:
-    """Looks for a point at which a proved obligation fails."""
+def doubted(f: Finding, doc: Document) -> Finding:
+    """The finding after a search for a point at which a proved obligation fails.
 
-    def __init__(self, doc: Document) -> None:
-        self.doc = doc
-
-    def __call__(self, f: Finding) -> Finding:
-        if f.status != "proved":
-            return f
-        try:
-            with share(2 * SHARE):
-                status, found = falsify(f.obligation, self.doc, THOROUGH)
-        except Exhausted as e:
-            return replace(f, detail=f"not evaluated, {e}")
-        return Finding(f.obligation, status, found) if status == "refuted" else f
+    `doc` is what the obligation is judged by; what could not be evaluated anywhere says so.
+    """
+    if f.status != "proved":
+        return f
+    try:
+        with share(2 * SHARE):
+            status, found = falsify(f.obligation, doc, THOROUGH)
+    except Exhausted as e:
+        status, found = "unknown", e
+    if status == "unknown":
+        return replace(f, detail=f"not evaluated, {found}")
+    return Finding(f.obligation, status, found) if status == "refuted" else f
 
 
 def _checked(doc: Document) -> Report:

@@ -87,13 +87,13 @@ class Derivative(Shown):
         with bounded():
             return cls(DerivativeReader(parsed(text)).claims())
 
-    def verify(self, allow: Iterable[str] = ()) -> Report:
+    def verify(self, allow: Iterable[str] = (), thorough: bool = False) -> Report:
         """Rebuild the derivative and prove that it is the stated one; statuses are computed, never read.
 
-        `allow` may name "tested" and "unknown". Raises: CertificateError for a derivative that is not proved (nor
+        `allow` may name "tested" and "unknown"; `thorough` also evaluates what is proved at exact points. Raises: CertificateError for a derivative that is not proved (nor
         allowed), rules that are not those of the table, and what is stated of no part of the spec.
         """
-        return accepted(proved(self.claims), allow, "read certificate.explain()")
+        return accepted(proved(self.claims, thorough), allow, "read certificate.explain()")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Derivative) and self.to_json() == other.to_json()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from redalg.proofs.checker.check import Finding, Judge, Report
+from redalg.proofs.checker.check import DOUBTS, Finding, Judge, Report, doubted
 from redalg.proofs.checker.polynomial import Unknown
 from redalg.proofs.derivatives.claims import FULL_LISTS, REVERSE, Claims, check_claims, refused
 from redalg.proofs.derivatives.rebuilding import ALWAYS, Parts, Rebuilt
@@ -29,8 +29,8 @@ POINTS = 64  # at which what is neither proved nor refuted is evaluated
 LAWS = {"D2": "cancelled", "D3": "derivative", "D4": "empty rows"}
 
 
-def proved(c: Claims) -> Report:
-    """The status of every obligation of a derivative.
+def proved(c: Claims, thorough: bool = False) -> Report:
+    """The status of every obligation of a derivative; `thorough`: what is proved is evaluated at points, too.
 
     Raises: CertificateError where the claims are not about the derivative of their spec, assume more than they need, or
     take too much work.
@@ -38,11 +38,14 @@ def proved(c: Claims) -> Report:
     try:
         with metered(STEPS):
             check_claims(c)
-            report = Report(tuple(Proof(c).findings()), c.assumptions)
+            proof = Proof(c)
+            report = Report(tuple(proof.findings()), c.assumptions)
             if FULL_LISTS in c.assumptions and report.proved and is_proved(without(c, FULL_LISTS)):
                 why = "every obligation is proved without it"
                 raise refused(f"the assumption {FULL_LISTS!r}", "assumptions", why)
-            return report
+        with metered(DOUBTS):
+            findings = tuple(map(proof.doubted, report.findings)) if thorough else report.findings
+            return replace(report, findings=findings)
     except (Exhausted, Unknown, OverflowError, RecursionError) as e:
         raise refused("the document", "certificate", str(e)[:200] or type(e).__name__) from None
 
@@ -96,8 +99,15 @@ class Proof:
         obstacle = Judge(about, finite=True).obstacle(general)
         if not obstacle:
             return Finding(o, "proved")
-        status, detail = falsify(o, self.about({o.subject: self.t.add(o.right, *self.values)}), POINTS)
+        status, detail = falsify(o, self._judged(o), POINTS)
         return Finding(o, status, detail if status == "refuted" else obstacle)
+
+    def doubted(self, f: Finding) -> Finding:
+        return doubted(f, self._judged(f.obligation))
+
+    def _judged(self, o: Obligation) -> Document:
+        """What an obligation is evaluated by: it says nothing where the outputs or the rebuilt side are no numbers."""
+        return self.about({o.subject: self.t.add(o.right, *self.values)})
 
     def _filled(self, name: str) -> Term:
         """An output, with its value for rows without a valid element."""

@@ -32,8 +32,9 @@ from redalg.proofs.numbers.value_maps import UNKNOWN, Value, is_finite, is_nan
 from redalg.proofs.numbers.values import Numbers
 
 ATTEMPTS = 6  # draws per wanted point
-MODES = (0, 1, 3, 4, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
+MODES = (0, 1, 3, 4, 5, 0, 1, 2, 3, 0, 0, 1, 3, 8, 5, 0, 1, 2, 3, 0)  # kinds of values, see Sample._value
 DEGENERATE = (6, 7, 0, 3, 4, 6, 7, 1, 5, 2)  # the same for divisors, which vanish on constant streams
+BELOW = 12  # from 0, so that extrema of two sides and anchors above them stay negative
 NARROW = 80  # bits below max(1, |x|) that an enclosure may be wide
 CASTS = frozenset({"cast_commutes", "cast_left_out"})
 Found = tuple[str, Any]
@@ -171,6 +172,8 @@ class Sample:
     def _size(self, axis: str, attempt: int) -> int:
         if axis in self.stream:
             return self.random.choice((1, 2, 3, 3, 3))
+        if not self.stream:  # of a derivative every axis may be reduced
+            return self.random.choice((1, 2, 2, 3))
         return self.random.choice((1, 1, 2)) if attempt % 3 else 1
 
     def _value(self, domain: frozenset[str], mode: int) -> Value:
@@ -178,7 +181,7 @@ class Sample:
         draw = self.random
         if "bool" in domain:
             return draw.random() < 0.5
-        if mode > 5:
+        if mode in (6, 7):
             return moved(domain, Fraction(int("positive" in domain)) if mode == 6 else Fraction(2))
         value = moved(domain, _signed(self._number(mode), domain, mode))
         self.drawn.append(value)
@@ -311,11 +314,12 @@ class Sample:
 
 
 def _signed(value: Fraction, domain: frozenset[str], mode: int) -> Fraction:
-    """The number with the sign that the mode and the domain ask for; modes 2 and 5 are positive, mode 4 is not."""
+    """The number with the sign that the mode and the domain ask for: positive in modes 2 and 5, not so in 4 and 8, and in
+    8 so far below 0 that anchors are, too."""
     if "integer" in domain:
         value = Fraction(round(value))
-    if mode == 4:
-        value = -abs(value)
+    if mode in (4, 8):
+        value = -abs(value) - (BELOW if mode == 8 else 0)
     if mode in (2, 5) or domain & {"positive", "nonnegative"}:
         value = abs(value)
     if not value and ("positive" in domain or mode in (2, 5)):

@@ -40,9 +40,9 @@ def verify_file(
     """Print what the checker finds about a certificate; whether all is proved (obligations: or of an allowed status).
 
     With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts; `rocq` names a file for the certificate
-    as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides. Raises: RedalgError
-    for a file that cannot be read, or a file or folder that cannot be written, and CertificateError for a file that is
-    no certificate.
+    as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides (a refusal is evaluated
+    at its witness in any case). Raises: RedalgError for a file that cannot be read, or a file or folder that cannot be
+    written, and CertificateError for a file that is no certificate.
     """
     try:
         with open(path, "rb") as f:
@@ -54,7 +54,7 @@ def verify_file(
         _verify_refusal(Refusal.from_json(text), smt, rocq)
         return True
     if isinstance(data, dict) and data.get("format") == DERIVATIVE:
-        return _verify_derivative(Derivative.from_json(text), allow, smt, rocq)
+        return _verify_derivative(Derivative.from_json(text), allow, smt, rocq, thorough)
     certificate = Certificate.from_json(text)
     report = check(certificate.document, thorough)
     doc = certificate.document
@@ -74,10 +74,10 @@ def _without_texts(why: str, smt: str | None, rocq: str | None) -> None:
             raise RedalgError(f"{option} {given}", "python -m redalg verify", why, f"leave {option} out")
 
 
-def _verify_derivative(c: Derivative, allow: Sequence[str], smt: str | None, rocq: str | None) -> bool:
+def _verify_derivative(c: Derivative, allow: Sequence[str], smt: str | None, rocq: str | None, thorough: bool) -> bool:
     """Print what is found about a derivative; whether all is proved, or of an allowed status."""
     _without_texts("a derivative is rebuilt by rules, and these are lemmas of proofs/theories", smt, rocq)
-    report = proved(c.claims)
+    report = proved(c.claims, thorough)
     print(f"derivative of {', '.join(c.claims.smooth)} by {', '.join(c.claims.wrt)}; spec {c.spec_hash}")
     print(f"{c.explain()}\n{report}")
     return all(f.status in {"proved", *allow} for f in report.findings)
