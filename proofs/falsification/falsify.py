@@ -314,8 +314,10 @@ class Sample:
 
 
 def _signed(value: Fraction, domain: frozenset[str], mode: int) -> Fraction:
-    """The number with the sign that the mode and the domain ask for: positive in modes 2 and 5, not so in 4 and 8, and in
-    8 so far below 0 that anchors are, too."""
+    """The number with the sign that the mode and the domain ask for: positive in modes 2 and 5, not so in 4 and 8.
+
+    In 8 it is so far below 0 that anchors are, too.
+    """
     if "integer" in domain:
         value = Fraction(round(value))
     if mode in (4, 8):

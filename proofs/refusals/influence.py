@@ -3,7 +3,8 @@
 sin² + cos² of a stage is 1, floor(sigmoid(a)/2) is 0, and max(a, b) - min(a, b) is |a - b|, which has a form where
 a - b has one, although a and b have none. So two things are shown of the output, in enclosures of streams:
 
-*Seen.* With the value that another stream gives the stage, all else being equal, the output is certainly another.
+*Seen.* With the value that another stream gives the stage, or one nearby, all else being equal, the output is certainly
+another than with its own, or one nearby.
 *No small state.* In sums that are not known to separate, elements have weights: a sum is Σ w·F, a product Π F^w. If the
 output were a function of fewer than K sums over the axis, those of all other results among them, and differentiable
 there, its derivatives by the weights of elements that all streams share would have a rank below K. Where the output is
@@ -27,7 +28,7 @@ from redalg.proofs.document.functions import FUNCTIONS, STRICTLY
 from redalg.proofs.document.intervals import moved
 from redalg.proofs.document.terms import Leaf, Term, walk
 from redalg.proofs.falsification.evaluate import Evaluation, TooMuch, Unfit, new_axes
-from redalg.proofs.numbers.complexes import Complex
+from redalg.proofs.numbers.complexes import Complex, parts
 from redalg.proofs.numbers.duals import Dual, Duals, plain, tangents
 from redalg.proofs.numbers.enclosure import Interval
 from redalg.proofs.numbers.value_maps import ONE, UNKNOWN, Value, is_nan
@@ -76,6 +77,7 @@ class Trial:
         self.readings = [t.attr for t in walk(root) if t.op == "tensor"]
         self.given = [self._completed(stream) for stream in r.streams]
         self.weighted: dict[int, list[Weighted]] = {}
+        self.own: dict[tuple[Evaluation, Term], list[Value]] = {}
         self.groups: list[list[Evaluation]] = [self._evaluated(self.given[: len(SCALES)])]
 
     def missing(self) -> str:
@@ -178,12 +180,22 @@ class Trial:
         value = other.table(term)
         if any(v is UNKNOWN or is_nan(v) for v in value):
             return False
+        if (e, term) not in self.own:
+            self.own[e, term] = self._around(e, term, e.table(term))
+        pairs = zip(self.own[e, term], self._around(e, term, value), strict=True)
+        return any(e.numbers.compare("ne", a, b) is True and not is_nan(a) and not is_nan(b) for a, b in pairs)
+
+    def _around(self, e: Evaluation, term: Term, value: Sequence[Value]) -> list[Value]:
+        """The output with a value of the term, and whatever lies near that.
+
+        Where a stage ends (a sum of sizes at 0) a step of it may only ask whether elements are alike, and that may have
+        a form; so a step shows nothing at the very value at which it steps.
+        """
         changed = Evaluation(
             e.numbers, e.leaves, e.lengths, sizes=e.sizes, offsets=e.offsets, monoids=e.monoids, budget=BUDGET
         )
-        changed.tables[term], changed.orders[term] = value, other.orders[term]
-        pairs = zip(e.table(self.root), changed.table(self.root), strict=True)
-        return any(e.numbers.compare("ne", a, b) is True and not is_nan(a) and not is_nan(b) for a, b in pairs)
+        changed.tables[term], changed.orders[term] = [_near(e.numbers, v) for v in value], e.orders[term]
+        return changed.table(self.root)
 
     # --- no small state ---
 
@@ -281,12 +293,20 @@ class Weights(Duals):
     def cast(self, x: Value, name: str) -> Value:
         if type(x) is not Dual:
             return Numbers.cast(self, x, name)
-        near = x.value
-        if type(near) is Fraction:
-            tiny = Fraction(1, 1 << self.reals.bits // 2) * max(abs(near), ONE)
-            near = self.reals.between(near - tiny, near + tiny)
+        near = x.value if type(x.value) is not Fraction else _near(self, x.value)
         found = Numbers.cast(self, near, name)
         return found if type(found) in (bool, Fraction) else UNKNOWN
+
+
+def _near(numbers: Numbers, v: Value) -> Value:
+    """An enclosure of a number with its neighbourhood; truths and infinities are as they are."""
+    if type(v) is Complex:
+        return Complex(*(_near(numbers, part) for part in parts(v)))
+    if type(v) is not Fraction and type(v) is not Interval:
+        return v
+    low, high = (v, v) if type(v) is Fraction else numbers.reals.ends(v)
+    tiny = Fraction(1, 1 << numbers.reals.bits // 2) * max(abs(low), abs(high), ONE)
+    return numbers.reals.between(low - tiny, high + tiny)
 
 
 def _is_step(term: Term) -> bool:

@@ -40,9 +40,9 @@ def verify_file(
     """Print what the checker finds about a certificate; whether all is proved (obligations: or of an allowed status).
 
     With `smt`, a folder, the obligations are written there as SMT-LIB 2 texts; `rocq` names a file for the certificate
-    as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides (a refusal is evaluated
-    at its witness in any case). Raises: RedalgError for a file that cannot be read, or a file or folder that cannot be
-    written, and CertificateError for a file that is no certificate.
+    as lemmas (`redalg.proofs.rocq`); `thorough` evaluates what is proved at exact points besides, of a form and of a
+    derivative (a refusal is evaluated at its witness in any case). Raises: RedalgError for a file that cannot be read,
+    or a file or folder that cannot be written, and CertificateError for a file that is no certificate.
     """
     try:
         with open(path, "rb") as f:

@@ -1,4 +1,4 @@
-"""`verify(thorough=True)` evaluates every kind of obligation, can refute every kind, and says what it could not draw."""
+"""`verify(thorough=True)` evaluates every kind of obligation, can refute every kind, and says what it did not draw."""
 
 from __future__ import annotations
 
