@@ -90,8 +90,9 @@ class Derivative(Shown):
     def verify(self, allow: Iterable[str] = (), thorough: bool = False) -> Report:
         """Rebuild the derivative and prove that it is the stated one; statuses are computed, never read.
 
-        `allow` may name "tested" and "unknown"; `thorough` also evaluates what is proved at exact points. Raises: CertificateError for a derivative that is not proved (nor
-        allowed), rules that are not those of the table, and what is stated of no part of the spec.
+        `allow` may name "tested" and "unknown"; `thorough` also evaluates what is proved at exact points. Raises:
+        CertificateError for a derivative that is not proved (nor allowed), rules that are not those of the table, and
+        what is stated of no part of the spec.
         """
         return accepted(proved(self.claims, thorough), allow, "read certificate.explain()")
 

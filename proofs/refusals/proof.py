@@ -20,7 +20,8 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from redalg.proofs.checker.scoping import Scope
+from redalg.proofs.checker.scoping import Scope, check_monoid
+from redalg.proofs.document.document import Document
 from redalg.proofs.document.intervals import admits
 from redalg.proofs.document.shown import Shown
 from redalg.proofs.document.terms import Leaf, walk
@@ -99,6 +100,17 @@ def _scope(r: Evidence) -> str:
     return f"{r.excludes} over {axis}: no form with fewer than {k} slots"
 
 
+def _check_spec(doc: Document) -> None:
+    """That the spec has one meaning."""
+    Scope(doc)
+    for m in doc.monoids:
+        check_monoid(m)
+    if not set(doc.empty) <= set(doc.spec):
+        raise broken(
+            f"empty {sorted(doc.empty)}"[:200], "spec.empty", "a value for empty rows of no output of the spec"
+        )
+
+
 # --- the matrix ------------------------------------------------------------------------------------------------------
 
 
@@ -108,7 +120,7 @@ class Streams:
     def __init__(self, r: Evidence) -> None:
         self.r = r
         self.head, *self.trailing = r.document.axis or ("",)
-        Scope(r.document)  # the spec has one meaning
+        _check_spec(r.document)
         self._check_stage()
         self._check_shapes()
         self.leaves = self._leaves()
@@ -116,6 +128,8 @@ class Streams:
         self._check_streams()
         if r.kind == "jacobian":
             self._check_variable()
+        elif r.variable is not None:
+            raise broken(f"the variable {r.variable!r:.80}", "variable", "a minor differentiates by none")
 
     def _check_stage(self) -> None:
         r = self.r
@@ -153,8 +167,9 @@ class Streams:
             if axis == self.head or n < 1 or (axis in self.trailing and n != 1):
                 raise broken(f"the size {n} of axis {axis:.80}", "sizes", "it is the stream's, or no length")
         for axis, at in r.positions.items():
-            if axis in bound or axis == self.head or not 0 <= at < r.sizes.get(axis, 0):
-                raise broken(f"position {at} of axis {axis:.80}", "positions", "the axis is reduced, or ends before it")
+            if axis not in r.stage.axes or axis in bound or not 0 <= at < r.sizes.get(axis, 0):
+                why = "the stage has no such axis, reduces it, or it ends before that"
+                raise broken(f"position {at} of axis {axis:.80}", "positions", why)
         return {a: 1 if a in r.positions else n for a, n in r.sizes.items()}
 
     def _check_streams(self) -> None:

@@ -80,7 +80,7 @@ class Folder:
         e.table(term)
         found = {}
         for place in product(*(range(lengths[a]) for a in axes)):
-            found[place] = e.value(term, dict(zip(axes, place, strict=True)) | dict.fromkeys(self.doc.axis, 0))
+            found[place] = e.value(term, dict.fromkeys(self.doc.axis, 0) | dict(zip(axes, place, strict=True)))
         return found
 
     # --- states ---

@@ -103,16 +103,25 @@ def _all_proved(doc: Document) -> bool:
         return True
 
 
-def contradicted(doc: Document, streams: int, seed: object) -> bool:
-    """Whether some stream folds to another value than the definition has."""
-    draw = random.Random(repr(seed))
+def folded(doc: Document, streams: int, seed: object) -> tuple[bool, int]:
+    """Whether some stream folds to another value than the definition has, and how many could be compared until then."""
+    draw, compared = random.Random(repr(seed)), 0
     for _ in range(streams):
         try:
-            if differs(doc, *drawn(doc, draw), draw):
-                return True
+            found = differs(doc, *drawn(doc, draw), draw)
         except (Undecided, TooMuch):
             continue
-    return False
+        compared += found is not None
+        if found:
+            return True, compared
+    return False, compared
+
+
+def contradicted(doc: Document, streams: int, seed: object) -> bool:
+    """Whether some stream folds to another value than the definition has; some must be comparable."""
+    false, compared = folded(doc, streams, seed)
+    assert compared, "no stream could be compared"
+    return false
 
 
 Place = tuple[str, Callable[[], int], Callable[[int], None]]
