@@ -191,12 +191,13 @@ def _operations() -> dict[str, Operation]:
     ways: dict[str, Callable[[str], Operation]] = {"load": _load, "store": _store, "store_stream": _store}
     for dtype in STORAGE:
         cell = CELL[dtype]
+        held = "t8" if dtype == "bool" else cell  # elements of buffers are read by subscripts
         table |= {f"{way}_{dtype}": made(dtype) for way, made in ways.items()}
         table |= {
             f"pointer_{dtype}": _pointer(cell),
             f"stream_{dtype}": _stream(cell),
-            f"stack_{dtype}": _buffer(cell, heap=False),
-            f"heap_{dtype}": _buffer(cell, heap=True),
+            f"stack_{dtype}": _buffer(held, heap=False),
+            f"heap_{dtype}": _buffer(held, heap=True),
         }
     return table
 

@@ -8,13 +8,13 @@ all others NumPy computes the row anew, in float64 for float32 and in `numpy.lon
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redalg.graph.node import walk
+from redalg.graph.node import Node, walk
 from redalg.kernels.cpu.watch import HELD
 from redalg.kernels.ir.program import Factor, Program, Watch
 from redalg.kernels.rows.watch import BELOW, bits
@@ -46,9 +46,11 @@ class Rescue:
         target: str = "cpu",
     ) -> None:
         self.form, self.program, self.sizes, self.repeat, self.target = form, program, sizes, repeat, target
-        nodes = walk(*form.spec.outputs.values())
+        nodes = tuple(walk(*form.spec.outputs.values()))
         counted = any(n.op in ("size", "index") and n.attr in program.rows for n in nodes)
-        self.apart = not counted and not any(t.dimensions for t in form.spec.tensors)  # rows may be taken from a call
+        self.beside = _beside(nodes, program.rows)
+        whole = counted or self.beside or any(t.dimensions for t in form.spec.tensors)
+        self.apart = not whole  # rows may be taken from a call
         self.plain = all(isinstance(d, type) or d.char in FLOATS or d.kind in "iub" for d in dtypes.values())
         self.rows = 0  # that were computed anew
 
@@ -58,7 +60,9 @@ class Rescue:
         grid = marks.reshape([self.sizes[a] for a in self.program.rows])
         chosen = self._chosen(grid)
         wrong = np.zeros(grid.shape, bool)
-        wrong[_box(chosen)] = _Rows(self.program, self._taken(own, chosen)).wrong(watched, grid[_box(chosen)])
+        wrong[_box(chosen)] = _Rows(self.program, self._taken(own, chosen), self.beside).wrong(
+            watched, grid[_box(chosen)]
+        )
         if wrong.any():
             count = int(wrong.sum())
             self.rows += count
@@ -107,11 +111,22 @@ def _box(chosen: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     return np.ix_(*chosen) if chosen else ()
 
 
-class _Rows:
-    """What rows are made of."""
+def _beside(nodes: Iterable[Node], rows: Sequence[str]) -> dict[str, set[str]]:
+    """The axes of rows along which tensors are also reduced: a row reads what lies in others."""
+    found: dict[str, set[str]] = {}
+    for n in nodes:
+        along = set(n.attr.axes) & set(rows) if n.op == "reduce" else set()
+        for t in walk(n) if along else ():
+            if t.op == "tensor":
+                found.setdefault(t.attr.name, set()).update(along)
+    return found
 
-    def __init__(self, program: Program, arrays: Mapping[str, Any]) -> None:
-        self.program, self.arrays = program, arrays
+
+class _Rows:
+    """What rows are made of; `beside`: axes of rows along which a row reads all of a tensor."""
+
+    def __init__(self, program: Program, arrays: Mapping[str, Any], beside: Mapping[str, set[str]]) -> None:
+        self.program, self.arrays, self.beside = program, arrays, beside
         self.axes = {o.name: o.axes for o in program.operands}
         self.known: dict[Any, np.ndarray] = {}
 
@@ -167,6 +182,8 @@ class _Rows:
         if not x.ndim:
             return x
         axes, rows = self.axes[name], self.program.rows
+        whole = tuple(at for at, a in enumerate(axes) if a in self.beside.get(name, ()))
+        x = np.broadcast_to(reduce.reduce(x, axis=whole, keepdims=True), x.shape) if whole else x
         x = reduce.reduce(x, axis=tuple(at for at, a in enumerate(axes) if a not in rows), keepdims=False)
         left = [a for a in axes if a in rows]
         x = x.transpose([left.index(a) for a in rows if a in left])

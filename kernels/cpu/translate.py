@@ -308,6 +308,7 @@ class _Translation:
             self.assign(target.id, value)
         elif isinstance(target, ast.Subscript):
             place, kind = self.cell(target)
+            value = self.cast(value, "b1") if kind == "t8" else value
             self.b.store(self.cast(value, kind).v, place)
         else:
             raise Untranslated(ast.unparse(target))
@@ -493,7 +494,8 @@ class _Translation:
 
     def value_Subscript(self, e: ast.Subscript) -> Value:
         place, kind = self.cell(e)
-        return Value(kind, self.b.load(place))
+        found = Value(kind, self.b.load(place))
+        return self.cast(found, "b1") if kind == "t8" else found
 
     def cell(self, e: ast.Subscript) -> tuple[Any, str]:
         """Where an element lies, and its kind."""
@@ -652,6 +654,8 @@ class _Translation:
             raise Untranslated(f"{x.kind} as {kind}")
         if isinstance(x.v, ir.Constant) and kind in FLOAT:
             return constant((np.float32 if kind == "f32" else np.float64)(x.v.constant))
+        if x.kind == "t8":
+            return Value("b1", self.b.icmp_unsigned("!=", x.v, ir.Constant(x.v.type, 0)))
         if kind == "b1":
             return self.compared("!=", x, Value(x.kind, ir.Constant(x.v.type, 0)))
         return Value(kind, getattr(self.b, _instruction(x.kind, kind))(x.v, KINDS[kind]))

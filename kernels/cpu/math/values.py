@@ -227,6 +227,7 @@ def with_sign(x: Value, y: Value) -> Value:
 # Kinds of scalars; "*f32" is the address of cells of one, "*" that of any.
 KINDS: dict[str, Any] = {
     "b1": ir.IntType(1),
+    "t8": ir.IntType(8),  # a truth that lies in a byte
     **{f"{sign}{bits}": ir.IntType(bits) for sign in "iu" for bits in (8, 16, 32, 64)},
     "f32": F32.real,
     "f64": F64.real,

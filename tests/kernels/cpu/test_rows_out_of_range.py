@@ -116,3 +116,60 @@ def test_nothing_is_asked_of_sums_that_are_bounded(name: str) -> None:
     x = np.ones((3, 4), np.float16)
     halves(x=x, weight=x[0], bias=x[0], eps=1e-5)
     assert "marks" not in halves.source and "range:" not in halves.explain()
+
+
+BESIDE = {  # a row reads what lies in other rows
+    "own sums": "return y = sum[j](r[j,a]*sum[a](r[j,a] - u))",
+    "ratio": "return y = sum[j](r[j,a]*sum[a](r[j,a])) / sum[j](r[j,a]**2) + u",
+    "maximum beside": "return y = sum[j]((r[j,a] - u)**2*max[a](r[j,a])) / sum[j](r[j,a]**2)",
+    "a tensor beside": "return y = sum[j](r[j,a]*sum[a](v[j,a])) / sum[j](r[j,a]**2) + u",
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", BESIDE)
+def test_rows_that_read_other_rows_are_computed_with_these(name: str) -> None:
+    """An axis bound inside and free outside: no row is taken alone, and a NaN in one row is in the sums of all."""
+    form = ra.derive_incremental(ra.parse(BESIDE[name]), axis="j")
+    rng, call = np.random.default_rng(7), form.compile("cpu")
+    large, small = (12, -12) if name in ("own sums", "maximum beside") else (25, -25)  # what results are numbers for
+    for n, rows, power in ((1, 2, 0), (1, 3, 0), (4, 3, large), (5, 2, small), (9, 5, 0), (40, 3, large)):
+        for special in (None, np.nan, np.inf, -np.inf, 0.0):
+            r = (rng.normal(size=(n, rows)) * 10.0**power).astype("float32")
+            v = (rng.normal(size=(n, rows)) * 10.0**power).astype("float32")
+            if special is not None:
+                r[rng.integers(n), rng.integers(rows)] = v[rng.integers(n), rng.integers(rows)] = special
+                r[:, 0] = 0 if rows == 5 else r[:, 0]
+            arrays = {"r": r, "u": 0.25} | ({"v": v} if "v[" in BESIDE[name] else {})
+            true = ra.reference(
+                form.spec, **{k: np.asarray(x, "float64") if k != "u" else x for k, x in arrays.items()}
+            )
+            found = np.asarray(call(**arrays), "float64")
+            narrow = np.asarray(true).astype("float32").astype("float64")
+            assert np.array_equal(np.isnan(found), np.isnan(narrow)), (n, rows, power, special, found, true)
+            np.testing.assert_allclose(found, narrow, rtol=2e-4, err_msg=str((n, rows, power, special)))
+
+
+TRUTHS = {
+    "a quantifier beside a mean": "tensors c[j] bool; return y = any[j](c[j]), z = mean[j](x[i,j]), w = all[j](c[j])",
+    "a masked variance": "tensors c[j] bool; n = sum[j](where(c[j], 1, 0)); m = sum[j](where(c[j], x[i,j], 0))/n; "
+    "return y = sum[j](where(c[j], (x[i,j] - m)**2, 0))/n",
+}
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+@pytest.mark.parametrize("length", [3, 1025, 4097, 40001])
+def test_truths_in_tiles_and_in_states_of_splits(name: str, length: int) -> None:
+    """A truth in the buffer of a tile is one in the state that tiles and splits are merged to."""
+    form = ra.derive_incremental(ra.parse(TRUTHS[name]), axis="j")
+    rng = np.random.default_rng(length)
+    for dtype in ("float32", "float64"):
+        x, c = rng.normal(size=(2, length)).astype(dtype), rng.random(length) < 0.5
+        true = ra.reference(form.spec, x=x, c=c)
+        found = form.compile("cpu")(x=x, c=c)
+        for output, value in named_of(form, true).items():
+            np.testing.assert_allclose(named_of(form, found)[output], value, rtol=1e-4, atol=1e-5)
+
+
+def named_of(form: Any, values: Any) -> dict[str, Any]:
+    return values if isinstance(values, dict) else {next(iter(form.spec.outputs)): values}
