@@ -48,8 +48,8 @@ class Rescue:
         self.form, self.program, self.sizes, self.repeat, self.target = form, program, sizes, repeat, target
         nodes = tuple(walk(*form.spec.outputs.values()))
         counted = any(n.op in ("size", "index") and n.attr in program.rows for n in nodes)
-        self.beside = _beside(nodes, program.rows)
-        whole = counted or self.beside or any(t.dimensions for t in form.spec.tensors)
+        self.read_along = _read_along(nodes, program.rows)
+        whole = counted or self.read_along or any(t.dimensions for t in form.spec.tensors)
         self.apart = not whole  # rows may be taken from a call
         self.plain = all(isinstance(d, type) or d.char in FLOATS or d.kind in "iub" for d in dtypes.values())
         self.rows = 0  # that were computed anew
@@ -60,7 +60,7 @@ class Rescue:
         grid = marks.reshape([self.sizes[a] for a in self.program.rows])
         chosen = self._chosen(grid)
         wrong = np.zeros(grid.shape, bool)
-        wrong[_box(chosen)] = _Rows(self.program, self._taken(own, chosen), self.beside).wrong(
+        wrong[_box(chosen)] = _Rows(self.program, self._taken(own, chosen), self.read_along).wrong(
             watched, grid[_box(chosen)]
         )
         if wrong.any():
@@ -111,7 +111,7 @@ def _box(chosen: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     return np.ix_(*chosen) if chosen else ()
 
 
-def _beside(nodes: Iterable[Node], rows: Sequence[str]) -> dict[str, set[str]]:
+def _read_along(nodes: Iterable[Node], rows: Sequence[str]) -> dict[str, set[str]]:
     """The axes of rows along which tensors are also reduced: a row reads what lies in others."""
     found: dict[str, set[str]] = {}
     for n in nodes:
@@ -123,10 +123,10 @@ def _beside(nodes: Iterable[Node], rows: Sequence[str]) -> dict[str, set[str]]:
 
 
 class _Rows:
-    """What rows are made of; `beside`: axes of rows along which a row reads all of a tensor."""
+    """What rows are made of; `read_along`: axes of rows along which a row reads all of a tensor."""
 
-    def __init__(self, program: Program, arrays: Mapping[str, Any], beside: Mapping[str, set[str]]) -> None:
-        self.program, self.arrays, self.beside = program, arrays, beside
+    def __init__(self, program: Program, arrays: Mapping[str, Any], read_along: Mapping[str, set[str]]) -> None:
+        self.program, self.arrays, self.read_along = program, arrays, read_along
         self.axes = {o.name: o.axes for o in program.operands}
         self.known: dict[Any, np.ndarray] = {}
 
@@ -182,7 +182,7 @@ class _Rows:
         if not x.ndim:
             return x
         axes, rows = self.axes[name], self.program.rows
-        whole = tuple(at for at, a in enumerate(axes) if a in self.beside.get(name, ()))
+        whole = tuple(at for at, a in enumerate(axes) if a in self.read_along.get(name, ()))
         x = np.broadcast_to(reduce.reduce(x, axis=whole, keepdims=True), x.shape) if whole else x
         x = reduce.reduce(x, axis=tuple(at for at, a in enumerate(axes) if a not in rows), keepdims=False)
         left = [a for a in axes if a in rows]
