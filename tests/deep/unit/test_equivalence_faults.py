@@ -1,4 +1,4 @@
-"""`check_equivalence` finds callables that are wrong from some length on, or write to arguments, over every operator."""
+"""`check_equivalence` finds callables that are wrong from some length on, or write to arguments."""
 
 from __future__ import annotations
 
