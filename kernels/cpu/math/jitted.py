@@ -14,6 +14,7 @@ from redalg.kernels.cpu.math.values import Operation
 
 SCALARS = {
     "b1": types.boolean,
+    "t8": types.uint8,
     **{
         f"{sign}{bits}": getattr(types, f"{word}{bits}")
         for sign, word in (("i", "int"), ("u", "uint"))
