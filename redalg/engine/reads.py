@@ -17,6 +17,7 @@ from redalg.engine.anchors.policy import choose
 from redalg.engine.anchors.units import Held, in_units
 from redalg.engine.draft import Read, with_exports
 from redalg.engine.emit import Emitter, differences, in_order
+from redalg.engine.near_one import NearOne
 from redalg.engine.poles import guarded, poisoned
 from redalg.engine.rules.cascade import Cascade
 from redalg.engine.slots import SlotBackend
@@ -98,7 +99,8 @@ def emitted(read: Read, around: Around) -> None:
     """Nodes, conditions, anchors and lifts over slots; NaN where the definition divides by zero."""
     final, emit, slots = read.final, read.emit, read.slots
     assert final is not None and emit is not None and slots is not None
-    values = [guarded(n, emit.result(n), final, emit) for n in read.nodes]
+    near_one = NearOne(read.raw, slots, emit)
+    values = [guarded(n, near_one(emit.result(n)), final, emit) for n in read.nodes]
     conditions = [emit(n) for n in read.conditions]
     read.anchors = slots.anchors(final.separator, emit)
     read.built = [with_exports(s, read) for s in slots.closed()]

@@ -91,21 +91,28 @@ class SlotBackend(Measured):
             if found is None or found[1] != "exponent":
                 continue
             site, _, names = found
-            u, pace = self._pace(gen, site, names)
+            u, pace = self.pace(gen, site, names)
             unit = self.choices.growths.get((stage, u, mask_of(nf.plain(varying), self)))
             if unit is not None and (p / unit).denominator == 1:
-                growth, k = g.rename_axes(self._growth(site, g.mul(g.const(unit), pace)), names), int(p / unit)
+                growth, k = g.rename_axes(self.growth_about(site, g.mul(g.const(unit), pace)), names), int(p / unit)
                 rest = tuple(t for t in centred if t[0] is not gen)
                 powers = [nf.mono_mul(rest, ((growth, Fraction(i)),) if i else nf.UNIT) for i in range(k + 1)]
                 return [(m, factor.scale(Fraction(comb(k, i)))) for i, m in enumerate(powers) if m is not None]
         return [(centred, factor)]
 
-    def _pace(self, gen: Node, site: AnchorSite, names: dict[str, str]) -> tuple[Node, Node]:
+    def pace(self, gen: Node, site: AnchorSite, names: dict[str, str]) -> tuple[Node, Node]:
         """The exponent that an exponential is of, and what its deviation from the anchor is multiplied by."""
         own = g.rename_axes(gen, {v: k for k, v in names.items()})
         return self.paced.get(own, (site.choice.generator, g.ONE))
 
-    def _growth(self, site: AnchorSite, unit: Node) -> Node:
+    def growth(self, gen: Node, rate: Fraction) -> Node:
+        """e^(k·rate·(v-A)) - 1 for a centred exponential e^(k·(v-A))."""
+        found = self.role_of(gen)
+        assert found is not None
+        site, _, names = found
+        return g.rename_axes(self.growth_about(site, g.mul(g.const(rate), self.pace(gen, site, names)[1])), names)
+
+    def growth_about(self, site: AnchorSite, unit: Node) -> Node:
         """e^(u-A) - 1, also for an element that is -oo where the anchor is."""
         u = site.choice.generator
         difference = g.fn("expm1", g.mul(unit, g.sub(u, site.leaf)))
@@ -293,7 +300,7 @@ class SlotBackend(Measured):
         h = g.rename_axes(shift(site.name, site.axes), names)
         one: Mono = ((gen, p),)
         if role == "exponent":
-            _, pace = self._pace(gen, site, names)
+            _, pace = self.pace(gen, site, names)
             return [(one, g.fn("exp", g.mul(g.const(-p), g.rename_axes(pace, names), h)))]
         if role in BESIDE.values():
             return self._image_beside(gen, role, h, names)

@@ -219,7 +219,22 @@ def _growth(raw: Cascade, row: _Row, alike: Sequence[_Row]) -> tuple[Fraction, s
     pairs = nf.rank_factor({((COUNT, r.rate + 1),): r.coefficient for r in beside})
     inside = {gen for r in beside for m in r.coefficient.terms for gen, p in m if p > 0}
     whole = all((r.rate / unit).denominator == 1 for r in beside)
-    return (unit, inside) if len(pairs) > 1 and whole and any(map(raw.scope.uses, inside)) else None
+    differ = any(map(raw.scope.uses, inside)) or _vanish(raw, beside)
+    return (unit, inside) if len(pairs) > 1 and whole and differ else None
+
+
+def _vanish(raw: Cascade, rows: Sequence[_Row]) -> bool:
+    """Whether Σ h_r·e^(r·u) is 0 at one value D of u, e^(u-D) - 1: h_r = c_r·e^(-r·D) with Σ c_r = 0."""
+    total, places = Poly(), set[Poly]()
+    for row in rows:
+        for m, c in row.coefficient.ordered():
+            context = exponent(raw, m)
+            if row.rate:
+                places.add(context.scale(-1 / row.rate))
+            elif context:
+                return False
+            total = total + nf.from_mono(tuple(t for t in m if t[0].op != "exp"), c)
+    return not total and len(places) == 1 and any(places)
 
 
 def mask_of(varying: Mono, centring: Centring) -> Node:

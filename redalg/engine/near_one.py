@@ -1,0 +1,251 @@
+"""Logarithms of what is near 1, over slots that hold how far it is from 1 (theory, section 3.3).
+
+Where results take log P - log Q of two sums, P = Σ w·e^u and Q = Σ w·e^v, that are nearly equal, both logarithms are as
+large as log n, and what is left of them is rounding: of e^u every digit that tells it from e^v is gone. With A the
+largest u - v
+
+    P = e^A·(Q + D),   D = Σ w·e^v·(e^(u-v-A) - 1),   log P - log Q = A + log1p(D/Q),
+
+and D, a sum of terms <= 0 in which each e^t - 1 is taken as one function, has all its digits. Where D is as large as
+Q, the logarithms themselves are the better way: a result has both, and takes one by |D| < Q/2. log(1 + y) is log1p(y)
+everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from redalg.algebra import polynomial as nf
+from redalg.algebra.polynomial import Mono
+from redalg.engine.anchors.choices import TargetChoice
+from redalg.engine.anchors.policy import mask_of
+from redalg.engine.emit import Emitter
+from redalg.engine.rules.cascade import Cascade
+from redalg.engine.slots import SlotBackend
+from redalg.graph import node as g
+from redalg.graph.node import Node
+from redalg.graph.plan import COUNT
+
+WHY = "the difference of two exponents is centred on its maximum: what is summed is how far their ratio is from 1"
+HALF = g.const(Fraction(1, 2))
+
+
+class Ratio(NamedTuple):
+    """log P - log Q = centre + log1p(change/base), the exact opposite where `inverse`."""
+
+    centre: Node
+    change: Node
+    base: Node
+    inverse: bool = False
+
+    @property
+    def small(self) -> Node:
+        """Whether the change is small beside what it changes, which is positive then."""
+        return g.compare("lt", g.fn("abs", self.change), g.mul(HALF, self.base))
+
+
+@dataclass
+class NearOne:
+    """Rewrites values over slots, and adds the slots that it needs.
+
+    `raw`: the cascade before centring, which says what an extremum's value is; `emit`: of the cascade over slots.
+    """
+
+    raw: Cascade
+    slots: SlotBackend
+    emit: Emitter
+    done: dict[Node, Node] = field(default_factory=dict)
+
+    def __call__(self, value: Node) -> Node:
+        """The value, with differences of logarithms as log1p where they are small, and log(1 + y) as log1p(y)."""
+        stack = [value] if any(n.op in ("log", "exp") for n in g.walk(value)) else []
+        while stack:
+            n = stack[-1]
+            if n not in self.done and n.op in ("add", "log"):
+                apart = self._apart(n)
+                if apart is not None:
+                    self.done[n] = apart
+            below = [] if n in self.done else [a for a in n.args if a not in self.done]
+            stack += below
+            if not below:
+                stack.pop()
+                if n not in self.done:
+                    args = tuple(self.done[a] for a in n.args)
+                    self.done[n] = _as_one(n if args == n.args else g.rebuild(n, args))
+        return self.done.get(value, value)
+
+    def _apart(self, node: Node) -> Node | None:
+        """A sum with logarithms of sums in it that differ by a factor that may be near 1; None without such."""
+        logs, rest = _opened(node)
+        small: list[Node] = []
+        if not _balanced(logs):  # beside another logarithm nothing is small
+            return None
+        for top, bottom in _pairs(logs):
+            ratio = self._ratio(top.of, bottom.of)
+            t = min(logs[top], -logs[bottom])
+            if t > 0 and ratio is not None:
+                logs[top] -= t
+                logs[bottom] += t
+                scale = g.mul(g.const(-t if ratio.inverse else t), top.factor)
+                rest += [g.mul(scale, x) for x in _terms(ratio.centre)]
+                rest.append(g.mul(scale, g.fn("log1p", g.div(ratio.change, ratio.base))))
+                small.append(ratio.small)
+        if not small or any(logs.values()):
+            return None
+        return g.where(g.logical("and", *small), self._locations_first(g.add(*rest)), self._locations_first(node))
+
+    def _locations_first(self, total: Node) -> Node:
+        """A sum in which what is as large as the data cancels before anything small is added, extrema first of all."""
+        sites = self.slots.sites.values()
+        ends = {s.leaf() for s in self.slots.others.values() if s.kind in ("max", "min")}
+        ends |= {site.choice.generator for site in sites}
+        means = {site.leaf for site in sites}
+        groups: tuple[list[Node], ...] = ([], [], [])
+        for t in _terms(total):
+            held = t.args if t.op == "mul" else (t,)
+            groups[0 if not ends.isdisjoint(held) else 1 if not means.isdisjoint(held) else 2].append(t)
+        first = [g.add(*groups[0])] if groups[0] else []
+        large = Node("add", (*first, *groups[1])) if first and groups[1] else g.add(*groups[0], *groups[1])
+        parts = (*((large,) if large is not g.ZERO else ()), *groups[2])
+        return Node("add", parts) if len(parts) > 1 else parts[0]
+
+    # --- ratios ---
+
+    def _ratio(self, top: Node, bottom: Node) -> Ratio | None:
+        """Two sums of the same weight under exponentials; None of others."""
+        above, below = self._summed(top), self._summed(bottom)
+        if above is None or below is None or _weight(above) != _weight(below):
+            return None
+        rates = {gen: _rate(above, gen) - _rate(below, gen) for gen, _ in (*above, *below) if gen.op == "exp"}
+        rates = {gen: p for gen, p in rates.items() if p}
+        if not rates or any(map(nf.may_be_complex, rates)):
+            return None
+        if len(rates) == 1 and min(rates.values()) < 0:
+            swapped = self._ratio(bottom, top)
+            return None if swapped is None else swapped._replace(inverse=True)
+        growth, centre = self._growth(rates, mask_of(below, self.slots))
+        change = nf.mono_mul(below, ((growth, Fraction(1)),))
+        return None if change is None else Ratio(centre, self.slots.sum_slot(change).leaf(), bottom)
+
+    def _summed(self, value: Node) -> Mono | None:
+        """What a value sums, nothing for the count; None of what is no sum."""
+        if value is COUNT:
+            return nf.UNIT
+        mono = self.slots.monos.get(value.attr.name) if value.op == "state" else None
+        slot = self.slots.sums.get(mono) if mono is not None else None
+        return mono if slot is not None and slot.leaf() is value and not slot.average else None
+
+    def _growth(self, rates: dict[Node, Fraction], mask: Node) -> tuple[Node, Node]:
+        """e^(t-A) - 1 of the t = Σ rate·u between two exponents u - A_u, and A - Σ rate·A_u."""
+        found = [(rate, *self._exponent(gen)) for gen, rate in rates.items()]
+        (rate, u, site) = found[0]
+        if len(found) == 1 and site is not None:
+            return self.slots.growth(next(iter(rates)), rate), g.ZERO
+        t = g.add(*(g.mul(g.const(rate), u) for rate, u, _ in found))
+        extremum = g.reduction("max", self.raw.axis, t if mask is g.TRUE else g.where(mask, t, g.NEG_INF))
+        choice = self.slots.choices.shared(TargetChoice(t, self.raw.value(extremum).node, WHY))
+        moved = [g.mul(g.const(-rate), at) for rate, _, at in found if at is not None]
+        return self.slots.growth_about(self.slots.site(choice), g.ONE), g.add(self.emit(choice.target), *moved)
+
+    def _exponent(self, gen: Node) -> tuple[Node, Node | None]:
+        """The exponent of an exponential over elements, and what its anchor takes from it."""
+        found = self.slots.role_of(gen)
+        if found is None:
+            return gen.args[0], None
+        site, _, names = found
+        assert isinstance(site.choice, TargetChoice)  # exponents have extrema
+        u, pace = self.slots.pace(gen, site, names)
+        return u, g.mul(pace, self.emit(site.choice.target))
+
+
+class Log(NamedTuple):
+    """factor·log(of), a term of a sum."""
+
+    factor: Node
+    of: Node
+
+
+def _opened(node: Node) -> tuple[dict[Log, Fraction], list[Node]]:
+    """A sum as Σ c·factor·log(value) and the other terms; logarithms of products of positive factors are opened."""
+    logs: dict[Log, Fraction] = {}
+    rest: list[Node] = []
+    for term in _terms(node):
+        factors = term.args if term.op == "mul" else (term,)
+        log = next((f for f in factors if f.op == "log"), None)
+        parts = None if log is None else _factors(log.args[0])
+        if log is None or parts is None:
+            rest.append(term)
+            continue
+        c = next((f.attr for f in factors if f.op == "const"), Fraction(1))
+        factor = g.mul(*(f for f in factors if f is not log and f.op != "const"))
+        for base, e in parts:
+            if base.op in ("exp", "const"):
+                rest.append(g.mul(g.const(c * e), factor, base.args[0] if base.op == "exp" else g.fn("log", base)))
+            else:
+                logs[Log(factor, base)] = logs.get(Log(factor, base), Fraction(0)) + c * e
+    return logs, rest
+
+
+def _factors(value: Node) -> list[tuple[Node, Fraction]] | None:
+    """A product of parts of a state, exponentials and positive numbers as powers; None of other factors."""
+    found = []
+    for f in value.args if value.op == "mul" else (value,):
+        base, e = (f.args[0], f.args[1].attr) if f.op == "pow" and f.args[1].op == "const" else (f, Fraction(1))
+        if base.op not in ("state", "exp") and not (base.op == "const" and base.attr > 0):
+            return None
+        found.append((base, e))
+    return found
+
+
+def _balanced(logs: dict[Log, Fraction]) -> bool:
+    """Whether as many logarithms are added as are subtracted, with every factor."""
+    totals: dict[Node, Fraction] = {}
+    for log, c in logs.items():
+        totals[log.factor] = totals.get(log.factor, Fraction(0)) + c
+    return not any(totals.values())
+
+
+def _pairs(logs: dict[Log, Fraction]) -> Iterator[tuple[Log, Log]]:
+    """Logarithms with the same factor, added and subtracted."""
+    for top in [log for log, c in logs.items() if c > 0]:
+        for bottom in [log for log, c in logs.items() if c < 0]:
+            if top.factor is bottom.factor and logs[top] > 0 and logs[bottom] < 0:
+                yield top, bottom
+
+
+def _weight(m: Mono) -> set[tuple[Node, Fraction]]:
+    """A product but for its exponentials."""
+    return {t for t in m if t[0].op != "exp"}
+
+
+def _rate(m: Mono, gen: Node) -> Fraction:
+    return dict(m).get(gen, Fraction(0))
+
+
+def _terms(node: Node) -> tuple[Node, ...]:
+    return node.args if node.op == "add" else (node,)
+
+
+def _as_one(node: Node) -> Node:
+    """log(1 + y) as log1p(y), and f·e^h - f as f·expm1(h)."""
+    if node.op == "log" and node.args[0].op == "add" and g.ONE in node.args[0].args and not nf.may_be_complex(node):
+        return g.fn("log1p", g.add(*(a for a in node.args[0].args if a is not g.ONE)))
+    return _grown(node) if node.op == "add" else node
+
+
+def _grown(total: Node) -> Node:
+    terms = dict.fromkeys(total.args)
+    for term in total.args:
+        factors = term.args if term.op == "mul" else (term,)
+        power = next((f for f in factors if f.op == "exp" and not nf.may_be_complex(f)), None)
+        opposite = g.neg(g.mul(*(f for f in factors if f is not power)))
+        if power is not None and opposite in terms:
+            terms = {t: None for t in terms if t not in (term, opposite)}
+            terms[g.mul(g.neg(opposite), g.fn("expm1", power.args[0]))] = None
+    return total if len(terms) == len(total.args) else g.add(*terms)
+
+
+__all__ = ["NearOne"]
