@@ -7,8 +7,8 @@ largest u - v
     P = e^A·(Q + D),   D = Σ w·e^v·(e^(u-v-A) - 1),   log P - log Q = A + log1p(D/Q),
 
 and D, a sum of terms <= 0 in which each e^t - 1 is taken as one function, has all its digits. Where D is as large as
-Q, the logarithms themselves are the better way: a result has both, and takes one by |D| < Q/2. log(1 + y) is log1p(y)
-everywhere.
+Q, the logarithms themselves are the better way: a result has both, and takes one by |D| < Q/2. Likewise f·R - f of a
+product R of such sums is f·expm1(log R). log(1 + y) is log1p(y) everywhere.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import permutations
 from typing import NamedTuple
 
 from redalg.algebra import polynomial as nf
@@ -30,6 +31,7 @@ from redalg.graph.node import Node
 from redalg.graph.plan import COUNT
 
 WHY = "the difference of two exponents is centred on its maximum: what is summed is how far their ratio is from 1"
+LARGEST = 6  # terms of a sum in which two that cancel are looked for
 HALF = g.const(Fraction(1, 2))
 
 
@@ -47,6 +49,13 @@ class Ratio(NamedTuple):
         return g.compare("lt", g.fn("abs", self.change), g.mul(HALF, self.base))
 
 
+class Near(NamedTuple):
+    """Terms of a sum, and where they serve."""
+
+    small: Node
+    terms: list[Node]
+
+
 @dataclass
 class NearOne:
     """Rewrites values over slots, and adds the slots that it needs.
@@ -61,28 +70,54 @@ class NearOne:
 
     def __call__(self, value: Node) -> Node:
         """The value, with differences of logarithms as log1p where they are small, and log(1 + y) as log1p(y)."""
-        stack = [value] if any(n.op in ("log", "exp") for n in g.walk(value)) else []
+        summed = any(gen.op == "exp" for mono in self.slots.sums for gen, _ in mono)
+        stack = [value] if summed or any(n.op in ("log", "exp") for n in g.walk(value)) else []
         while stack:
             n = stack[-1]
-            if n not in self.done and n.op in ("add", "log"):
-                apart = self._apart(n)
-                if apart is not None:
-                    self.done[n] = apart
+            apart = self._apart(n) if n.op in ("add", "log") and n not in self.done else None
+            if apart is not None:
+                self.done[n] = apart
             below = [] if n in self.done else [a for a in n.args if a not in self.done]
             stack += below
             if not below:
                 stack.pop()
                 if n not in self.done:
-                    args = tuple(self.done[a] for a in n.args)
-                    self.done[n] = _as_one(n if args == n.args else g.rebuild(n, args))
+                    self.done[n] = self._rebuilt(n)
         return self.done.get(value, value)
 
+    def _rebuilt(self, node: Node) -> Node:
+        args = tuple(self.done[a] for a in node.args)
+        return _as_one(node if args == node.args else g.rebuild(node, args))
+
     def _apart(self, node: Node) -> Node | None:
-        """A sum with logarithms of sums in it that differ by a factor that may be near 1; None without such."""
+        """A sum of which parts cancel where two sums are nearly equal, also as it is then; None of others."""
         logs, rest = _opened(node)
-        small: list[Node] = []
-        if not _balanced(logs):  # beside another logarithm nothing is small
+        found = self._near(logs)
+        if found is None:
+            found = self._opposite(node)
+            return None if found is None else g.where(found.small, g.add(*found.terms), node)
+        near = self._locations_first(g.add(*rest, *found.terms))
+        return g.where(found.small, near, self._locations_first(node))
+
+    def _opposite(self, node: Node) -> Near | None:
+        """f·R - f of a product R of sums: f·expm1(log R)."""
+        terms = _terms(node)
+        for one, other in permutations(terms, 2) if 1 < len(terms) <= LARGEST else ():
+            if _degree(one) > _degree(other):
+                parts = _factors(g.mul(g.MINUS_ONE, one, g.power(other, -1)))
+                logs, rest = _as_logs(parts or [], g.ONE)
+                found = self._near(logs)
+                if found is not None:
+                    apart = g.fn("expm1", self._locations_first(g.add(*rest, *found.terms)))
+                    left = [t for t in terms if t not in (one, other)]
+                    return Near(found.small, [*left, g.mul(g.MINUS_ONE, other, apart)])
+        return None
+
+    def _near(self, logs: dict[Log, Fraction]) -> Near | None:
+        """Σ c·f·log(S) of sums S in pairs that are nearly equal; None where there are others."""
+        if not logs or not _balanced(logs):  # beside another logarithm nothing is small
             return None
+        small, terms = list[Node](), list[Node]()
         for top, bottom in _pairs(logs):
             ratio = self._ratio(top.of, bottom.of)
             t = min(logs[top], -logs[bottom])
@@ -90,12 +125,10 @@ class NearOne:
                 logs[top] -= t
                 logs[bottom] += t
                 scale = g.mul(g.const(-t if ratio.inverse else t), top.factor)
-                rest += [g.mul(scale, x) for x in _terms(ratio.centre)]
-                rest.append(g.mul(scale, g.fn("log1p", g.div(ratio.change, ratio.base))))
+                terms += [g.mul(scale, x) for x in _terms(ratio.centre)]
+                terms.append(g.mul(scale, g.fn("log1p", g.div(ratio.change, ratio.base))))
                 small.append(ratio.small)
-        if not small or any(logs.values()):
-            return None
-        return g.where(g.logical("and", *small), self._locations_first(g.add(*rest)), self._locations_first(node))
+        return None if not small or any(logs.values()) else Near(g.logical("and", *small), terms)
 
     def _locations_first(self, total: Node) -> Node:
         """A sum in which what is as large as the data cancels before anything small is added, extrema first of all."""
@@ -181,12 +214,28 @@ def _opened(node: Node) -> tuple[dict[Log, Fraction], list[Node]]:
             continue
         c = next((f.attr for f in factors if f.op == "const"), Fraction(1))
         factor = g.mul(*(f for f in factors if f is not log and f.op != "const"))
-        for base, e in parts:
-            if base.op in ("exp", "const"):
-                rest.append(g.mul(g.const(c * e), factor, base.args[0] if base.op == "exp" else g.fn("log", base)))
-            else:
-                logs[Log(factor, base)] = logs.get(Log(factor, base), Fraction(0)) + c * e
+        own, beside = _as_logs(parts, factor)
+        rest += [g.mul(g.const(c), x) for x in beside]
+        for key, e in own.items():
+            logs[key] = logs.get(key, Fraction(0)) + c * e
     return logs, rest
+
+
+def _as_logs(parts: list[tuple[Node, Fraction]], factor: Node) -> tuple[dict[Log, Fraction], list[Node]]:
+    """factor·log of a product, as logarithms of parts of a state and other terms."""
+    logs: dict[Log, Fraction] = {}
+    rest = []
+    for base, e in parts:
+        if base.op in ("exp", "const"):
+            rest.append(g.mul(g.const(e), factor, base.args[0] if base.op == "exp" else g.fn("log", base)))
+        else:
+            logs[Log(factor, base)] = logs.get(Log(factor, base), Fraction(0)) + e
+    return logs, rest
+
+
+def _degree(term: Node) -> int:
+    """How many factors a term has."""
+    return len(term.args) if term.op == "mul" else 1
 
 
 def _factors(value: Node) -> list[tuple[Node, Fraction]] | None:
