@@ -1,8 +1,8 @@
 """Logarithms of what is near 1, over slots that hold how far it is from 1 (theory, section 3.3).
 
 Where results take log P - log Q of two sums, P = Σ w·e^u and Q = Σ w·e^v, that are nearly equal, both logarithms are as
-large as log n, and what is left of them is rounding: of e^u every digit that tells it from e^v is gone. With A the
-largest u - v
+large as log n, and what is left of them is rounding: of e^u every digit that tells it from e^v is gone. A positive
+factor p is e^(log p). With A the largest u - v
 
     P = e^A·(Q + D),   D = Σ w·e^v·(e^(u-v-A) - 1),   log P - log Q = A + log1p(D/Q),
 
@@ -92,7 +92,7 @@ class NearOne:
     def _apart(self, node: Node) -> Node | None:
         """A sum of which parts cancel where two sums are nearly equal, also as it is then; None of others."""
         logs, rest = _opened(node)
-        found = self._near(logs)
+        found = self._near(logs, powers=bool(rest))
         if found is None:
             found = self._opposite(node)
             return None if found is None else g.where(found.small, g.add(*found.terms), node)
@@ -113,13 +113,16 @@ class NearOne:
                     return Near(found.small, [*left, g.mul(g.MINUS_ONE, other, apart)])
         return None
 
-    def _near(self, logs: dict[Log, Fraction]) -> Near | None:
-        """Σ c·f·log(S) of sums S in pairs that are nearly equal; None where there are others."""
+    def _near(self, logs: dict[Log, Fraction], powers: bool = False) -> Near | None:
+        """Σ c·f·log(S) of sums S in pairs that are nearly equal; None where there are others.
+
+        `powers`: also sums that differ by powers of elements alone, for which a logarithm of each is taken.
+        """
         if not logs or not _balanced(logs):  # beside another logarithm nothing is small
             return None
         small, terms = list[Node](), list[Node]()
         for top, bottom in _pairs(logs):
-            ratio = self._ratio(top.of, bottom.of)
+            ratio = self._ratio(top.of, bottom.of, powers)
             t = min(logs[top], -logs[bottom])
             if t > 0 and ratio is not None:
                 logs[top] -= t
@@ -135,6 +138,7 @@ class NearOne:
         sites = self.slots.sites.values()
         ends = {s.leaf() for s in self.slots.others.values() if s.kind in ("max", "min")}
         ends |= {site.choice.generator for site in sites}
+        ends |= {self.emit(site.choice.target) for site in sites if isinstance(site.choice, TargetChoice)}
         means = {site.leaf for site in sites}
         groups: tuple[list[Node], ...] = ([], [], [])
         for t in _terms(total):
@@ -147,21 +151,28 @@ class NearOne:
 
     # --- ratios ---
 
-    def _ratio(self, top: Node, bottom: Node) -> Ratio | None:
-        """Two sums of the same weight under exponentials; None of others."""
+    def _ratio(self, top: Node, bottom: Node, powers: bool) -> Ratio | None:
+        """Two sums of the same weight under exponentials (or powers); None of others."""
         above, below = self._summed(top), self._summed(bottom)
-        if above is None or below is None or _weight(above) != _weight(below):
+        if above is None or below is None:
             return None
-        rates = {gen: _rate(above, gen) - _rate(below, gen) for gen, _ in (*above, *below) if gen.op == "exp"}
+        rates = {gen: _rate(above, gen) - _rate(below, gen) for gen, _ in (*above, *below)}
         rates = {gen: p for gen, p in rates.items() if p}
-        if not rates or any(map(nf.may_be_complex, rates)):
+        grows = any(gen.op == "exp" for gen in rates) or bool(rates) and powers
+        if not grows or not all(map(self._is_exponential, rates)):
             return None
         if len(rates) == 1 and min(rates.values()) < 0:
-            swapped = self._ratio(bottom, top)
+            swapped = self._ratio(bottom, top, powers)
             return None if swapped is None else swapped._replace(inverse=True)
         growth, centre = self._growth(rates, mask_of(below, self.slots))
         change = nf.mono_mul(below, ((growth, Fraction(1)),))
         return None if change is None else Ratio(centre, self.slots.sum_slot(change).leaf(), bottom)
+
+    def _is_exponential(self, gen: Node) -> bool:
+        """Whether a factor is an exponential, or e^(log w) of a positive w."""
+        if gen.is_boolean or nf.may_be_complex(gen):
+            return False
+        return gen.op == "exp" or self.slots.role_of(gen) is None and self.raw.signs.positive(gen)
 
     def _summed(self, value: Node) -> Mono | None:
         """What a value sums, nothing for the count; None of what is no sum."""
@@ -187,7 +198,7 @@ class NearOne:
         """The exponent of an exponential over elements, and what its anchor takes from it."""
         found = self.slots.role_of(gen)
         if found is None:
-            return gen.args[0], None
+            return gen.args[0] if gen.op == "exp" else g.fn("log", gen), None
         site, _, names = found
         assert isinstance(site.choice, TargetChoice)  # exponents have extrema
         u, pace = self.slots.pace(gen, site, names)
@@ -263,11 +274,6 @@ def _pairs(logs: dict[Log, Fraction]) -> Iterator[tuple[Log, Log]]:
         for bottom in [log for log, c in logs.items() if c < 0]:
             if top.factor is bottom.factor and logs[top] > 0 and logs[bottom] < 0:
                 yield top, bottom
-
-
-def _weight(m: Mono) -> set[tuple[Node, Fraction]]:
-    """A product but for its exponentials."""
-    return {t for t in m if t[0].op != "exp"}
 
 
 def _rate(m: Mono, gen: Node) -> Fraction:

@@ -48,6 +48,8 @@ SPREAD = {
     "Bhattacharyya": f"a = {X}; b = {Z}; return y = -log(sum[j](sqrt(exp(x[j] - a)*exp(z[j] - b))))",
     "Hellinger": f"a = {X}; b = {Z}; return y = 1 - sum[j](sqrt(exp(x[j] - a)*exp(z[j] - b)))",
     "missing entropy": f"a = {X}; return y = log(size[j]) + sum[j](exp(x[j] - a)*(x[j] - a))",
+    "shares beside equal ones": "p = v[j]/sum[j](v[j]); return y = sum[j](p*log(p*size[j]))",
+    "inequality": "u = mean[j](v[j]); return y = mean[j](v[j]/u*log(v[j]/u))",
     "one more": "return y = log(1 + sum[j](w[j]*(x[j] - min[j](x[j]))))",
     "keeps the axis": f"return y = x[j] - ({X}) + log(size[j])",
 }
@@ -59,7 +61,7 @@ SIZE = {
     "temperature": "m = max[j](-x[j]/T); return y = -(m + log(sum[j](exp(-x[j]/T - m))) - log(size[j]))*T",
 }
 TEXTS = SPREAD | SIZE
-DOMAINS = {"w": "w[j] positive", "t": "t[j] bool", "x": "x[j]", "z": "z[j]", "T": "T positive"}
+DOMAINS = {"w": "w[j] positive", "t": "t[j] bool", "x": "x[j]", "z": "z[j]", "v": "v[j] positive", "T": "T positive"}
 EPS = float(np.finfo(float).eps)
 
 
@@ -76,6 +78,7 @@ def _drawn(form: Any, rng: np.random.Generator, length: int, offset: float, spre
     close = {d.name for d in form.spec.tensors} >= {"x", "z"}
     middle = offset + (rng.normal(size=length) if close else 0.0)
     made = {n: middle + spread * rng.normal(size=length) for n in "xz"}
+    made |= {"v": np.exp(spread * rng.normal(size=length))}
     made |= {"w": rng.uniform(0.1, 2, length), "t": np.arange(length) % 3 != 1, "T": 0.75}
     return {d.name: made[d.name] for d in form.spec.tensors}
 
@@ -85,14 +88,14 @@ def _bound(name: str, given: dict[str, Any], exact: Any) -> float:
 
     Of large differences also what their rounding does to an exponential, and log n.
     """
-    t = given["x"] - given["z"] if "z" in given else given["x"]
+    t = np.log(given["v"]) if "v" in given else given["x"] - given["z"] if "z" in given else given["x"]
     apart, n = float(np.ptp(t)), len(t)
     size = apart * n**0.5 + (float(np.max(np.abs(t))) if name in SIZE else 0.0)
     return 16 * EPS * (size + (apart > 0.1) * (np.log(n) + (1 + apart) * max(abs(float(e)) for e in exact.flat)))
 
 
 def _values(form: Any, given: dict[str, Any], rng: np.random.Generator) -> list[tuple[str, Any]]:
-    length = len(given["x"])
+    length = len(next(iter(given.values())))
     found = [(target, form.compile(target)(**given)) for target in ("numpy", "cpu")]
     first, second = sorted(rng.integers(0, length + 1, 2))
     for tree in ([0, 0, 0], [2, 1, 0]):  # one part is empty
