@@ -169,8 +169,11 @@ class NearOne:
         return None if change is None else Ratio(centre, self.slots.sum_slot(change).leaf(), bottom)
 
     def _is_exponential(self, gen: Node) -> bool:
-        """Whether a factor is an exponential, or e^(log w) of a positive w."""
-        if gen.is_boolean or nf.may_be_complex(gen):
+        """Whether a factor is an exponential, or e^(log w) of a positive w.
+
+        Not of contractions: tiles of scores are multiplied, and weighed by one exponential, as they are.
+        """
+        if gen.is_boolean or nf.may_be_complex(gen) or any(n.op == "reduce" for n in g.walk(gen)):
             return False
         return gen.op == "exp" or self.slots.role_of(gen) is None and self.raw.signs.positive(gen)
 
@@ -254,7 +257,7 @@ def _factors(value: Node) -> list[tuple[Node, Fraction]] | None:
     found = []
     for f in value.args if value.op == "mul" else (value,):
         base, e = (f.args[0], f.args[1].attr) if f.op == "pow" and f.args[1].op == "const" else (f, Fraction(1))
-        if base.op not in ("state", "exp") and not (base.op == "const" and base.attr > 0):
+        if base.op not in ("state", "exp", "size") and not (base.op == "const" and base.attr > 0):
             return None
         found.append((base, e))
     return found

@@ -160,9 +160,20 @@ def test_infinities_and_empty_streams_are_those_of_the_definition(name: str) -> 
             np.testing.assert_allclose(value, wanted, 1e-12, 1e-12, err_msg=str((x, z)))
 
 
+def test_sums_over_two_axes_are_beside_their_size() -> None:
+    x = ra.tensors("x[i,j]")
+    form = ra.derive_incremental(ra.Spec(y=ra.logsumexp(x, ["i", "j"]) - ra.log(ra.size("i")) - ra.log(ra.size("j"))))
+    arrays = {"x": 1e-10 * np.random.default_rng(4).normal(size=(3, 9))}
+    exact = ra.reference(form.spec, exact=True, **arrays).item()
+    for target in ("numpy", "cpu"):
+        got = float(form.compile(target)(**arrays))
+        assert abs(float(exact - type(exact)(got))) <= 16 * EPS * 1e-9, target
+
+
 def test_what_is_not_near_one_keeps_its_form() -> None:
-    """One logarithm alone, logarithms that others are added to, and shares have no use for a second sum."""
-    for text in (X, f"{X} + {Z} - log(size[j])", "x[j] - max[j](x[j]) - log(sum[j](exp(x[j] - max[j](x[j]))))"):
+    """One logarithm alone, logarithms that others are added to, shares and scores have no use for a second sum."""
+    shares, scores = "x[j] - max[j](x[j]) - log(sum[j](exp(x[j] - max[j](x[j]))))", LSE.format("sum[d](q[i,d]*k[j,d])")
+    for text in (X, f"{X} + {Z} - log(size[j])", shares, f"{scores} - log(size[j])"):
         form = ra.derive_incremental(ra.parse(f"return y = {text}"), axis="j")
         lifts = [x for slot in form.plan.passes[0].slots for x in slot.lift]
         assert not any(n.op == "expm1" for n in walk(*lifts))
