@@ -16,7 +16,7 @@ import numpy as np
 
 from redalg.graph.node import Node, walk
 from redalg.kernels.cpu.watch import HELD
-from redalg.kernels.ir.program import Factor, Program, Watch
+from redalg.kernels.ir.program import Program, Watch
 from redalg.kernels.rows.watch import BELOW, bits
 from redalg.numeric.array_origin import narrowed, to_numpy
 from redalg.numeric.binding import bind
@@ -134,7 +134,7 @@ class _Rows:
         """The rows that are not what the definition has."""
         found, kinds = np.zeros(marks.shape, bool), bits(watched)
         for w in watched.watched:
-            found |= (marks & kinds[w.reads] != 0) & self._sound(w)
+            found |= (marks & kinds[w.reads] != 0) & self._sound(w) & self._beyond(w, watched.real)
             if w.factors:
                 found |= (marks & BELOW != 0) & self._sound(w) & self._lost(w, watched.real)
         return found
@@ -151,12 +151,21 @@ class _Rows:
     def _lost(self, w: Watch, real: str) -> np.ndarray:
         """Rows of terms that are not 0 and so small that they are no normal numbers, as far as the largest show."""
         info = np.finfo(real)
+        if w.extremum:
+            return self._bound(w, real, above=False) < info.minexp / w.least + w.slack + 1
         length = prod(x for n in w.reads for x in np.shape(self.arrays[n])) or 1
         size = np.zeros(())
         for f in w.factors:
             with np.errstate(divide="ignore"):
-                size = size + f.degree * np.log2(self._largest(f))
+                size = size + f.degree * np.log2(self._largest(f.tensor, f.centred))
         return (size > -np.inf) & (size < info.minexp / w.least + MORE + np.log2(length))
+
+    def _beyond(self, w: Watch, real: str) -> np.ndarray:
+        """Rows whose terms may be above the range: not those of no elements, or of none that is selected."""
+        if not w.bounds:
+            return np.ones((), bool)
+        most = np.finfo(real).maxexp / w.power - w.terms - w.slack - self._length(w)
+        return self._bound(w, real, above=True) > most
 
     def _all(self, name: str, word: str, test: Callable[[Any], Any]) -> np.ndarray:
         key = name, word
@@ -166,25 +175,58 @@ class _Rows:
             self.known[key] = self._by_row(name, held, np.logical_and)
         return self.known[key]
 
-    def _largest(self, f: Factor) -> np.ndarray:
-        """The largest magnitude in a row, of differences from the first element if the factor is centred."""
-        if f[:2] not in self.known:
-            x = np.asarray(self.arrays[f.tensor]).astype(np.longdouble)
-            if f.centred:
+    def _largest(self, name: str, centred: bool) -> np.ndarray:
+        """The largest magnitude in a row, of differences from the first element where these are asked for."""
+        key = name, centred
+        if key not in self.known:
+            x = np.asarray(self.arrays[name]).astype(np.longdouble)
+            if centred:
                 x = np.where(np.isfinite(x), x, 0)  # rows with others are none of those that are lost
-                along = [a in self.program.rows for a in self.axes[f.tensor]]
+                along = [a in self.program.rows for a in self.axes[name]]
                 x = x - x[tuple(slice(None) if a else slice(0, 1) for a in along)]
-            self.known[f[:2]] = self._by_row(f.tensor, np.abs(x), np.maximum)
-        return self.known[f[:2]]
+            self.known[key] = self._by_row(name, np.abs(x), np.maximum, 0)
+        return self.known[key]
 
-    def _by_row(self, name: str, x: np.ndarray, reduce: np.ufunc) -> np.ndarray:
-        """What an array has for every row, along the axes of rows."""
+    def _end(self, name: str, join: np.ufunc) -> np.ndarray:
+        """The log2 of the largest magnitude in a row, or of the smallest that is not 0."""
+        key = name, join
+        if key not in self.known:
+            x = np.abs(np.asarray(self.arrays[name], np.longdouble))
+            least = join is np.minimum
+            x = self._by_row(name, np.where(x > 0, x, np.inf) if least else x, join, np.inf if least else 0)
+            with np.errstate(divide="ignore"):
+                self.known[key] = np.log2(x)
+        return self.known[key]
+
+    def _bound(self, w: Watch, real: str, above: bool) -> np.ndarray:
+        """The log2 of what the terms of an extremum are at most, or at least where they are not 0."""
+        size, digits = np.zeros(()), np.finfo(real).nmant + 2
+        for f in w.bounds:
+            upper = (f.degree > 0) == above
+            join = np.maximum if upper else np.minimum
+            names = (f.tensor, *f.others)
+            end = self._end(names[0], join)
+            for name in names[1:]:
+                end = join(end, self._end(name, join))
+            if names[1:]:
+                end = np.maximum(end, 0) if upper else np.minimum(end, 0)  # for terms of smaller degrees
+            more = 0 if not f.centred else 1 + self._length(w) if upper else -digits
+            size = size + f.degree * (end + more)
+        return size
+
+    def _length(self, w: Watch) -> float:
+        """The log2 of more terms than a sum inside an element has."""
+        return float(np.log2(max([2, *(prod(np.shape(self.arrays[n])) for n in w.reads)])))
+
+    def _by_row(self, name: str, x: np.ndarray, join: np.ufunc, none: Any = True) -> np.ndarray:
+        """What an array has for every row, along the axes of rows; `none`: for rows of no elements."""
         if not x.ndim:
             return x
         axes, rows = self.axes[name], self.program.rows
         whole = tuple(at for at, a in enumerate(axes) if a in self.read_along.get(name, ()))
-        x = np.broadcast_to(reduce.reduce(x, axis=whole, keepdims=True), x.shape) if whole else x
-        x = reduce.reduce(x, axis=tuple(at for at, a in enumerate(axes) if a not in rows), keepdims=False)
+        x = np.broadcast_to(join.reduce(x, axis=whole, keepdims=True, initial=none), x.shape) if whole else x
+        along = tuple(at for at, a in enumerate(axes) if a not in rows)
+        x = join.reduce(x, axis=along, keepdims=False, initial=none)
         left = [a for a in axes if a in rows]
         x = x.transpose([left.index(a) for a in rows if a in left])
         return x[tuple(slice(None) if a in left else None for a in rows)]

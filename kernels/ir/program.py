@@ -218,20 +218,27 @@ class Pass:
 
 
 class Factor(NamedTuple):
-    """A power of a tensor, or of a tensor less something of its row (`centred`), that an element is multiplied by."""
+    """A power of a tensor, or of a tensor less something of its row (`centred`), that an element is multiplied by.
+
+    `others`: tensors that are added to it or compared with it, so that the base is as small as the smallest of them.
+    """
 
     tensor: str
     centred: bool
     degree: float
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Watch:
-    """A sum or product whose state says whether a row left the range of the reals (`redalg.kernels.lower.watched`).
+    """A sum, product or extremum whose state says whether a row left the range of the reals
+    (`redalg.kernels.lower.watched`).
 
     `reads`: the tensors it is of; `positive`: those of them that are no numbers for it at 0 or below; `average`: of its
-    terms. With `factors`, those of its terms, it is to be no smaller than normal numbers are, too, and not only finite.
-    Results take a `power` of it, which is to be in the range as well.
+    terms; `extremum`: one of them. With `factors`, those of its terms, it is to be no smaller than normal numbers are,
+    too, and not only finite. Results take a `power` of it, or a sum of so many `terms` as large, which are to be in the
+    range as well. `bounds`: what is multiplied to the terms of an extremum, up to 2^`slack`; they tell extrema of rows
+    that are in the range (0 of a point that is met, an infinity of no elements) from those that left it.
     """
 
     part: str
@@ -240,11 +247,15 @@ class Watch:
     average: bool = False
     factors: tuple[Factor, ...] = ()
     power: float = 1.0
+    terms: int = 1
+    extremum: bool = False
+    bounds: tuple[Factor, ...] = ()
+    slack: float = 0.0
 
     @property
     def least(self) -> float:
         """The power of it that is to be a normal number: sums of terms of both signs are small by themselves."""
-        return self.power if all(f.degree % 2 == 0 for f in self.factors) else 1.0
+        return self.power if self.extremum or all(f.degree % 2 == 0 for f in self.factors) else 1.0
 
 
 @dataclass(frozen=True)

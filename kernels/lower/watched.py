@@ -1,21 +1,26 @@
-"""Which sums and products of a program may leave the range of its reals while the definition does not.
+"""Which sums, products and extrema of a program may leave the range of its reals while the definition does not.
 
 A float32 sum of squares is infinite from elements of 1e19 on, and 0 below 1e-23; a variance of either gives a LayerNorm
 that is off by any factor, and finite. A kernel tells rows whose state shows that (`redalg.kernels.cpu.watch`); nothing
 is asked where the bodies show that it cannot be: exponentials less their maximum, ratios to a unit, 16-bit elements.
+
+An extremum is a number of the data where its body is one. It is looked at where it is computed (the least distance of
+elements near 1e-30 is 0, at position 0), where results divide by it, and where they add numbers as large, whose sum
+they hide: (x - min x)/(max x - min x) of elements near 3e38 is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import inf, log2
 
 from redalg.graph.node import COMPARISONS, UNARY, Node, is_const, is_inverse, leaves, walk
-from redalg.graph.operators import Product, Sum
+from redalg.graph.operators import Extremum, Position, Product, Sum
 from redalg.kernels.ir.compensated import COMPENSATED
 from redalg.kernels.ir.program import Factor, Fold, Loop, Part, Pass, Program, Watch
+from redalg.kernels.lower.bounds import bounds_of, is_datum, slack_of
 from redalg.kernels.lower.signs import SEEN
 
 REACH = {"float16": 16.0, "float8_e4m3fn": 9.0, "float8_e5m2": 16.0, "bool": 0.0}  # log2 of the largest number
@@ -28,7 +33,9 @@ ONE = frozenset({"tanh", "sigmoid", "erf", "erfc", "sin", "cos", "sign"})  # fun
 SAME = frozenset({"abs", "relu", "floor", "ceil"})  # whose values are no larger than their arguments, by 1 at most
 LEAVES = frozenset({"const", "tensor", "state", "cast", "index", "size"})
 LARGEST = frozenset({"add", "maximum", "minimum", "where"})  # whose values are at most the largest argument, or a sum
+PASSED = ("abs", "maximum", "minimum", "where")  # that are as large as an argument
 SQUARE = 2
+GUARD = 1.125  # the power of an extremum that results multiply or divide by constants and counts, too, in one product
 
 
 def watched(program: Program) -> Program:
@@ -39,7 +46,7 @@ def watched(program: Program) -> Program:
     >>> form = ra.derive_incremental(ra.catalog["rms_norm"])
     >>> (watch,) = watched(lower(form, {"x": "float32", "weight": "float32", "eps": float})).watched
     >>> watch.part, sorted(watch.reads), watch.factors
-    ('avg_x2', ['x'], (Factor(tensor='x', centred=False, degree=2.0),))
+    ('avg_x2', ['x'], (Factor(tensor='x', centred=False, degree=2.0, others=()),))
     >>> watched(lower(form, {"x": "float16", "weight": "float16", "eps": float})).watched
     ()
     >>> watched(lower(ra.derive_incremental(ra.catalog["softmax"]), {"x": "float32"})).watched
@@ -63,13 +70,14 @@ class _Watching:
         for fold in self.folds:
             part = self._part(fold)
             if part is not None and part.kind == "f" and not part.top:
-                watch = self._watch(fold, part)
+                chosen = isinstance(fold.op, Extremum | Position)
+                watch = self._watch_extremum(fold, part) if chosen else self._watch(fold, part)
                 if watch is not None:
                     yield watch
 
     def _part(self, fold: Fold) -> Part | None:
-        """What of the state a sum or a product is."""
-        if not isinstance(fold.op, Sum | Product) and fold.op != COMPENSATED:
+        """What of the state a sum, a product or an extremum is."""
+        if not isinstance(fold.op, Sum | Product | Extremum | Position) and fold.op != COMPENSATED:
             return None
         name = fold.names[0].removesuffix("~sum")
         return self.parts.get(name.removesuffix("_b")) if name.endswith("_b") else None
@@ -89,6 +97,50 @@ class _Watching:
             return None
         reads = frozenset(n.attr.name for n in read)
         return Watch(part.name, reads, tuple(_positive(body)), average, factors if below else (), power)
+
+    def _watch_extremum(self, fold: Fold, part: Part) -> Watch | None:
+        body = fold.bodies[0]
+        read = leaves(body, "tensor")
+        if any(f.attr.name not in self.dtypes for f in read):
+            return None
+        bounds, results = bounds_of(body), self._results(part.name)
+        outside = self._datum_outside if is_datum(body) else self._computed_outside
+        above, below, power = outside(fold, part, bounds or (), results)
+        if not (above or below):
+            return None
+        terms = 2 if above and is_datum(body) else 1
+        reads = frozenset(n.attr.name for n in read)
+        factors = bounds if below and bounds else ()
+        return Watch(part.name, reads, (), False, factors, power, terms, True, bounds or (), slack_of(body))
+
+    def _computed_outside(
+        self, fold: Fold, part: Part, bounds: tuple[Factor, ...], results: list[Node]
+    ) -> tuple[bool, bool, float]:
+        """Whether an extremum that is computed may be above or below the range where results hide that, and the power
+        that is to be inside."""
+        position, (least, most) = isinstance(fold.op, Position), RANGE[self.real]
+        power = max([1.0, *map(_degree, results)])
+        above = self._reach(fold.bodies[0], 0.0) * power > most and (position or any(n.op != "state" for n in results))
+        shown = position or any(_magnifies(n) or _is_quotient(n) for n in results)
+        return above, shown and self._smallest_bound(bounds) * power < least, power
+
+    def _datum_outside(
+        self, fold: Fold, part: Part, bounds: tuple[Factor, ...], results: list[Node]
+    ) -> tuple[bool, bool, float]:
+        """The same of an extremum that is a number of the data."""
+        least, most = RANGE[self.real]
+        above = self._reach(fold.bodies[0], 0.0) + 1 > most and any(_hides_sums(n, part.name) for n in results)
+        below = self._bound(bounds) < least and any(_divides_by(n, part.name) for n in results)
+        return above, below, GUARD
+
+    def _results(self, name: str) -> list[Node]:
+        """What results and exports compute of a part of the state, by themselves or from other exports."""
+        names, lets = {name}, [let for p in self.program.passes for let in p.exports]
+        for let in lets:
+            if _reads(let.node, names):
+                names.add(let.name)
+        nodes = [let.node for let in lets] + [r.node for r in self.program.results]
+        return [n for n in walk(*nodes) if _reads(n, names)]
 
     # --- how large ---------------------------------------------------------------------------------------------------
 
@@ -139,11 +191,23 @@ class _Watching:
 
     def _smallest(self, factors: Iterable[Factor]) -> float:
         """The log2 of the smallest product of several numbers, none of which is 0; 0 of one number, which is exact."""
+        return self._bound(factors) if sum(f.degree for f in factors) >= SQUARE else 0.0
+
+    def _smallest_bound(self, bounds: Sequence[Factor]) -> float:
+        """The same of the terms of an extremum, whose differences are exact where they are small."""
+        exact = len(bounds) <= 1 and all(f.degree <= 1 for f in bounds)
+        return 0.0 if exact else self._bound(bounds)
+
+    def _bound(self, factors: Iterable[Factor]) -> float:
         least = 0.0
         for f in factors:
-            floor = FLOOR.get(self.dtypes[f.tensor], 0.0 if "int" in self.dtypes[f.tensor] else -inf)
-            least += f.degree * (floor - FRACTION * f.centred)
-        return least if sum(f.degree for f in factors) >= SQUARE else 0.0
+            dtypes = [self.dtypes[name] for name in (f.tensor, *f.others)]
+            if f.degree < 0:
+                least += f.degree * (max(REACH.get(d, inf) for d in dtypes) + LENGTH * f.centred)
+            else:
+                floor = min(FLOOR.get(d, 0.0 if "int" in d else -inf) for d in dtypes)
+                least += f.degree * (floor - FRACTION * f.centred)
+        return least
 
     def _readers(self, name: str) -> list[Node]:
         """What exports, results and later passes compute of a part of the state."""
@@ -177,6 +241,39 @@ def _is_quotient(node: Node) -> bool:
     """Whether something is divided by what the data say."""
     below = [n for n in node.args if is_inverse(n)] if node.op == "mul" else []
     return any(leaf.attr.name not in SEEN for n in below for leaf in leaves(n, "state"))
+
+
+def _divides_by(node: Node, name: str) -> bool:
+    """Whether a part of the state is what something is divided by, but for constants."""
+    if not is_inverse(node):
+        return False
+    base = node.args[0]
+    factors = [n for n in (base.args if base.op == "mul" else (base,)) if n.op != "const"]
+    return len(factors) == 1 and factors[0].op == "state" and factors[0].attr.name == name
+
+
+def _hides_sums(node: Node, name: str) -> bool:
+    """Whether a sum of a part of the state and of numbers as large is less of what is computed of it than it is itself.
+
+    Exponentials of differences from an extremum are 0 where the difference is an infinity.
+    """
+    hidden = node.args if node.op not in ("add", "exp", *PASSED) else ()
+    return any(name in data and len(data) > 1 for a in hidden for data in map(_data, _sums(a)))
+
+
+def _sums(node: Node) -> Iterator[Node]:
+    """The sums that a value is as large as."""
+    if node.op == "add":
+        yield node
+    elif node.op in PASSED:
+        for n in node.args:
+            yield from _sums(n)
+
+
+def _data(total: Node) -> list[str]:
+    """What of the data or the state a sum has for its terms, but for constants."""
+    terms = [[f for f in (n.args if n.op == "mul" else (n,)) if f.op != "const"] for n in total.args]
+    return [t[0].attr.name for t in terms if len(t) == 1 and t[0].op in ("tensor", "state")]
 
 
 def _plain(node: Node) -> Node:

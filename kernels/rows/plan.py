@@ -183,7 +183,8 @@ def watching(draft: RowsDraft) -> None:
     assert program is not None
     apart = program.columns or program.summed or program.places or draft.outer is not None or draft.results
     if draft.watches and not apart:
-        draft.printed = watched(program)
+        found = watched(program)
+        draft.printed = replace(found, watched=tuple(w for w in found.watched if not w.extremum))
 
 
 def sourced(draft: RowsDraft) -> None:

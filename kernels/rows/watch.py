@@ -49,19 +49,19 @@ class Range:
         return f"({self.least(w)} <= abs({value})) & {finite}" if w.factors else finite
 
     def finite(self, w: Watch, part: Part, names: dict[str, str]) -> str:
-        most = "INF" if w.power == 1 else _named("MOST", w.power)
-        return f"(abs({self.value(part, names)}) < {most})"
+        return f"(abs({self.value(part, names)}) < {_most(w)})"
 
     def least(self, w: Watch) -> str:
         """What terms that are normal numbers, as are powers of them, add up to at least."""
         least = _named("LEAST", w.least)
-        return least if w.average else f"{least} * {self.real}(length)"
+        return least if w.average or w.extremum else f"{least} * {self.real}(length)"
 
     def numbers(self) -> dict[str, str]:
         """The ends of ranges, by name: of numbers whose powers are normal ones."""
         real, (low, high) = self.real, ENDS[self.program.real]
         found = {_named("LEAST", w.least): f"{real}(2.0**{-int(-low / w.least)})" for w in self.program.watched}
-        return found | {_named("MOST", w.power): f"{real}(2.0**{int(high / w.power)})" for w in self.program.watched}
+        bounded = [w for w in self.program.watched if _most(w) != "INF"]
+        return found | {_most(w): f"{real}(2.0**{int(high / w.power) - w.terms + 1})" for w in bounded}
 
     def value(self, part: Part, names: dict[str, str]) -> str:
         return local(names.get(part.name, part.name)) + ("[m]" if part.axes else "")
@@ -126,6 +126,14 @@ class Marks(Range):
         s = self.kernel.schedule
         first = [*(["t == 0"] if s.threads > 1 else []), *(["split == 0"] if s.cluster > 1 else [])]
         return first + ([self.kernel.live] if self.kernel.live else [])
+
+
+def _most(w: Watch) -> str:
+    """The name of the end that a sum or an extremum is below: infinity, or what powers of it and sums are no infinity
+    of. A sum of n is at most 2^(n - 1) times as large as its terms."""
+    if w.power == w.terms == 1:
+        return "INF"
+    return _named("MOST", w.power) + (f"_OF_{w.terms}" if w.terms > 1 else "")
 
 
 def _named(end: str, power: float) -> str:

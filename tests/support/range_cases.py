@@ -28,7 +28,13 @@ TEXTS = {
     "product": "y = prod[j](x[i,j]); return y",
     "of both axes": "m = sum[i,j](x[i,j])/size[i]/size[j]; y = sum[i,j]((x[i,j] - m)**2); return y",
     "two passes": f"{VARIANCE}; y = sum[j](relu((x[i,j] - m)/sqrt(v))); return y",
+    "scaled to 0 and 1": "low = min[j](x[i,j]); y = (x[i,j] - low)/(max[j](x[i,j]) - low); return y",
+    "middle": "y = (max[j](x[i,j]) + min[j](x[i,j]))/4; return y",
+    "largest": "y = x[i,j]/max[j](abs(x[i,j])); return y",
+    "position of a product": "at = argmax[j](x[i,j]*w[i,j]); return at",
+    "nearest": "at = argmin[j](abs(x[i,j] - w[i,j])**3); d = sqrt(min[j]((x[i,j] - w[i,j])**2)); return at, d",
 }
+FOLLOWING = {"nearest": "w"}  # a tensor that is as large as x
 KEEPS = ("layer norm", "rms norm", "share")  # whose result may take the place of x
 LEAST, MOST = {"float32": -44, "float64": -322}, {"float32": 38, "float64": 308}
 
@@ -50,7 +56,7 @@ def drawn(name: str, shape: tuple[int, int], dtype: str, powers: list[float], se
             found[t.name] = 0.0
             continue
         x = rng.uniform(0.1, 0.999, shape) * rng.choice([-1, 1, 1], shape)
-        if t.name == "x":
+        if t.name in ("x", FOLLOWING.get(name)):
             mantissa, whole = np.modf(size)
             x = (x * 10**mantissa).astype(np.longdouble) * np.longdouble(10) ** whole
         found[t.name] = np.asarray(x if len(t.axes) == 2 else np.abs(x[0]) if shape[0] else np.ones(shape[1]), kind)
@@ -85,10 +91,11 @@ def _float(x: Any) -> float:
 def agree(found: np.ndarray, true: np.ndarray, rough: np.ndarray | bool = False) -> None:
     """Equal within roundings of the row's largest number; no number where there is none. `rough`: rows of subnormal
     elements, which are no more exact than that."""
-    assert found.shape == true.shape and found.dtype == true.dtype
-    if true.dtype.kind != "f":
+    assert found.shape == true.shape
+    if found.dtype.kind != "f":  # exact positions are Python's integers
         np.testing.assert_array_equal(found, true)
         return
+    assert found.dtype == true.dtype
     info = np.finfo(true.dtype)
     a, b = found.astype(np.longdouble), true.astype(np.longdouble)
     size = np.where(np.isfinite(b), np.abs(b), 0).max(axis=-1, keepdims=True, initial=0) if b.ndim == 2 else np.abs(b)

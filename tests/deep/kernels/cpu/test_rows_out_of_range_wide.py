@@ -48,6 +48,35 @@ def test_rows_of_several_axes(name: str, size: float) -> None:
             np.testing.assert_allclose(value, x.astype(np.float32), rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("size", (1e-40, 1e-30, 1e-21, 1.0, 1e19, 1e25, 1e38))
+def test_neighbours_of_any_size(size: float) -> None:
+    """Distances near 1e-46 were 0, and the nearest the first of all; points that are met and a point at 0 stay."""
+    form = ra.derive_incremental(ra.catalog["nearest_neighbour"])
+    rng = np.random.default_rng(5)
+    x, q = ((rng.uniform(-1, 1, (n, 5)) * size).astype(np.float32) for n in (9, 4))
+    q[1], q[2] = x[7], 0
+    true = ra.reference(form.spec, q=q.astype(np.float64), x=x.astype(np.float64))
+    found = form.compile("cpu")(q=q, x=x)
+    assert found["position"].tolist() == true["position"].tolist()
+    np.testing.assert_allclose(found["distance"], true["distance"].astype(np.float32), rtol=1e-6, atol=2.0**-149)
+
+
+@pytest.mark.parametrize("name", ("fp8_quantise", "absmax_int8_gemm", "zero_point_gemm"))
+@pytest.mark.parametrize("size", (1e-42, 1e-39, 1e-36, 1.0, 1e36, 3e38))
+def test_scales_of_any_size(name: str, size: float) -> None:
+    """One over a scale near 1e-40 is infinite, and so is the largest less the smallest of elements near 3e38."""
+    spec = ra.catalog[name]
+    form, rng = ra.derive_incremental(spec, assume=("cast_commutes",)), np.random.default_rng(6)
+    arrays = {t.name: rng.uniform(-1, 1, [{"i": 3, "k": 4}.get(a, 17) for a in t.axes]) for t in spec.tensors}
+    arrays = {n: (a * (size if n == "x" else 1.0)).astype(np.float32) for n, a in arrays.items()}
+    true = ra.reference(spec, **{n: a.astype(np.float64) for n, a in arrays.items()})
+    found = form.compile("cpu")(**arrays)
+    for n, x in true.items() if isinstance(true, dict) else [("y", true)]:
+        value = np.asarray(found[n] if isinstance(found, dict) else found, np.float64)
+        least = np.abs(x).max() / 64  # steps of casts: where they fall otherwise they differ by one of many
+        np.testing.assert_allclose(value, np.asarray(x, np.float32), rtol=2.0**-3, atol=max(least, 2.0**-149))
+
+
 def test_arrays_of_pytorch() -> None:
     torch = pytest.importorskip("torch")
     run = ra.derive_incremental(ra.catalog["rms_norm"]).compile("cpu")

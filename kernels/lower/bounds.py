@@ -1,0 +1,92 @@
+"""How small and how large the terms of an extremum may be, from the elements they are computed of.
+
+A nearest neighbour is at the distance 0 where a point is met, and where the squares of differences vanish below the
+range. Which of both it is the elements say: a sum, a difference or a product of numbers is no smaller, unless it is 0,
+than their smallest magnitudes are, by as many bits as a number has; and it is no larger than their largest ones.
+"""
+
+from __future__ import annotations
+
+from math import inf, log2
+
+from redalg.graph.node import Node, is_const, walk
+from redalg.kernels.ir.program import Factor
+
+SAME = frozenset({"abs", "relu", "floor", "ceil"})  # of one argument, whose magnitude they have
+CHOICES = frozenset({"maximum", "minimum", "where"})
+EXTREMA = frozenset({"max", "min"})
+NUMBERS = frozenset({"const", "size", "index", "special"})
+LENGTH = 40.0  # log2 of more than a size or an index is
+
+
+def is_datum(body: Node) -> bool:
+    """Whether a body is a number of the data as it is, but for its sign and constants."""
+    if body.op == "mul":
+        return all(n.op == "const" or is_datum(n) for n in body.args) and sum(n.op != "const" for n in body.args) <= 1
+    if body.op in SAME or body.op in CHOICES or body.op == "reduce" and body.attr.kind in EXTREMA:
+        return all(map(is_datum, _choices(body)))
+    return body.op in ("tensor", "const", "special")
+
+
+def bounds_of(body: Node) -> tuple[Factor, ...] | None:
+    """The factors that bound a body's magnitude, all elements at their smallest or at their largest; none where that
+    is not known.
+
+    >>> import redalg as ra
+    >>> from redalg.kernels.ir.program import Loop
+    >>> from redalg.kernels.programs import lower
+    >>> program = lower(ra.derive_incremental(ra.catalog["nearest_neighbour"]), {"q": "float32", "x": "float32"})
+    >>> loop = next(step for step in program.passes[0].lift if isinstance(step, Loop))
+    >>> bounds_of(loop.folds[0].bodies[0])
+    (Factor(tensor='q', centred=True, degree=2.0, others=('x',)),)
+    """
+    if body.op in NUMBERS:
+        return ()
+    if body.op == "tensor":
+        return (Factor(body.attr.name, False, 1.0),)
+    if body.op in SAME:
+        return bounds_of(body.args[0])
+    if body.op == "mul":
+        found = [bounds_of(n) for n in body.args]
+        return None if None in found else tuple(f for fs in found if fs is not None for f in fs)
+    if body.op == "pow":
+        inner = bounds_of(body.args[0]) if is_const(body.args[1]) else None
+        power = float(body.args[1].attr) if inner is not None else 0.0
+        return None if inner is None else tuple(f._replace(degree=f.degree * power) for f in inner)
+    sums = body.op == "reduce" and body.attr.kind in ("sum", *EXTREMA)
+    return _grouped(body) if sums or body.op == "add" or body.op in CHOICES else None
+
+
+def _choices(body: Node) -> tuple[Node, ...]:
+    return body.args[1:] if body.op == "where" else body.args
+
+
+def _grouped(body: Node) -> tuple[Factor, ...] | None:
+    """What bounds a sum, or one of several values: all tensors of its terms, by the largest degree of one of them."""
+    summed = body.op == "add" or body.op == "reduce" and body.attr.kind == "sum"
+    terms = [bounds_of(n) for n in _choices(body) if not (summed and n.op == "state")]
+    known = [t for t in terms if t]
+    if None in terms or not known:
+        return None
+    if len(body.args) == 1 and len(known) == 1:
+        return known[0]  # over an axis: terms are alike, and rounded no further below than one of them
+    factors = [f for t in known for f in t]
+    if any(f.degree < 0 for f in factors):
+        return None
+    names = tuple(dict.fromkeys(name for f in factors for name in (f.tensor, *f.others)))
+    degree = max(sum(f.degree for f in t) for t in known)
+    return (Factor(names[0], summed or any(f.centred for f in factors), degree, names[1:]),)
+
+
+def slack_of(body: Node) -> float:
+    """The bits by which constants, sizes and indices make a body larger or smaller than its bounds; infinitely many for
+    values of the row, of which elements say nothing."""
+    return sum(_bits(n) for n in walk(body))
+
+
+def _bits(node: Node) -> float:
+    if node.op == "const":
+        return abs(log2(abs(node.attr))) if node.attr else 0.0
+    if node.op == "state":
+        return inf
+    return LENGTH if node.op in ("size", "index") else 0.0
